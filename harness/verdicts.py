@@ -1,0 +1,96 @@
+"""Verdicts: numbers compared with a bound, and the record that is kept of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field, fields
+from enum import StrEnum
+from typing import Any
+
+
+class Verdict(StrEnum):
+    """What a claim comes to on one subject."""
+
+    UPHELD = "upheld"
+    REFUTED = "refuted"
+    INCONCLUSIVE = "inconclusive"
+    NOT_APPLICABLE = "not applicable"
+
+
+class Kind(StrEnum):
+    """A law follows from the architecture; a finding is about particular weights."""
+
+    LAW = "law"
+    FINDING = "finding"
+
+
+DECADES = 16.0
+"""Margins are cut off at this many decades: an exact agreement has no finite one."""
+
+
+def margin(observed: float, bound: float) -> float:
+    """Decades between what was seen and what is allowed: positive when ``observed`` is below.
+
+    ``log10(bound / observed)``, within ± ``DECADES``; 0 is at the bound, an exact agreement is
+    ``DECADES``.  Anything not finite in ``observed`` is as far beyond the bound as can be said.
+    """
+    if not math.isfinite(observed):
+        return -DECADES
+    if observed <= 0.0:
+        return DECADES
+    if bound <= 0.0:
+        return -DECADES
+    return max(-DECADES, min(DECADES, math.log10(bound / observed)))
+
+
+@dataclass(frozen=True)
+class Result:
+    """One claim on one subject in one run: a row of the evidence and of the JSON.
+
+    ``observed`` and ``bound`` are of the example with the least margin; ``margin`` is in decades
+    (see `margin`); ``examples`` counts inputs tried and ``seconds`` their time.  ``reason`` says
+    why a claim did not apply, was not decided, or is expected to differ.  ``counterexample`` of
+    a broken law: its drawn inputs, what was seen, and the command that replays it.
+    """
+
+    id: str
+    name: str
+    kind: Kind
+    subject: str
+    verdict: Verdict
+    observed: float | None = None
+    bound: float | None = None
+    margin: float | None = None
+    interval: tuple[float, float] | None = None
+    examples: int = 0
+    seconds: float = 0.0
+    reason: str = ""
+    counterexample: dict[str, Any] | None = None
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain JSON types; numbers that are not finite become null."""
+        return {key: _plain(value) for key, value in asdict(self).items()}
+
+    @classmethod
+    def from_json(cls, row: dict[str, Any]) -> Result:
+        """The inverse of `as_json`; keys of later versions are ignored."""
+        known = {f.name for f in fields(cls)}
+        values = {key: value for key, value in row.items() if key in known}
+        values["kind"] = Kind(values["kind"])
+        values["verdict"] = Verdict(values["verdict"])
+        if values.get("interval") is not None:
+            values["interval"] = tuple(values["interval"])
+        return cls(**values)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, StrEnum):
+        return value.value
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
