@@ -1,0 +1,60 @@
+"""Causality: what comes later does not reach back (documents 004 and 000)."""
+
+from __future__ import annotations
+
+import torch
+
+from fixtures.prompts import cuts, other_ids, prompts
+from harness import masks
+from harness.laws import law
+
+
+@law(
+    "C1",
+    "a prefix's states do not change when tokens are appended or altered after it",
+    needs=["causal"],
+    source="004, answer 2; 000, solution",
+    control="every row moved one place back, as if each position had seen one token ahead",
+)
+def test_a_prefix_ignores_what_follows_it(subject, draw, check):
+    prompt = draw(prompts(subject, shortest=2), "prompt")
+    cut = draw(cuts(prompt), "cut")
+    altered = prompt.ids.clone()
+    altered[:, cut:] = draw(other_ids(subject, prompt), "other ids")[:, cut:]
+    expected = check.reference(lambda s: s.rows(prompt.ids[:, :cut]))
+    whole, other = subject.rows(prompt.ids), subject.rows(altered)
+    check.same(expected, whole.at(slice(0, cut)))
+    check.same(expected, other.at(slice(0, cut)))
+    check.rejects(expected, whole.at(slice(1, cut + 1)))
+
+
+@law(
+    "C6",
+    "one pass scores every prefix",
+    needs=["causal", "lm-head"],
+    source="004, answer 1",
+    control="the distributions of one pass, each taken one position too early",
+)
+def test_one_pass_scores_every_prefix(subject, draw, check):
+    prompt = draw(prompts(subject, shortest=2, rows=2), "prompt")
+    cut = draw(cuts(prompt), "cut")
+    ends = sorted({1, cut, prompt.length})
+    expected = check.reference(lambda s: s.rows(prompt.ids, states=False)).at([e - 1 for e in ends])
+    each = [subject.rows(prompt.ids[:, :end], states=False).last for end in ends]
+    check.same(expected, type(each[0]).along_positions(each))
+    check.rejects(expected, lambda: type(each[0]).along_positions([*each[1:], each[0]]))
+
+
+@law(
+    "C9",
+    "the embedding path equals the token path",
+    needs=["inputs-embeds"],
+    source="needed by 003; CLAIMS C9",
+    control="the embeddings of the tokens in reverse order",
+)
+def test_embeddings_do_what_their_tokens_do(subject, draw, check):
+    prompt = draw(prompts(subject), "prompt")
+    embed = subject.model.get_input_embeddings()
+    expected = check.reference(lambda s: s.rows(prompt.ids))
+    check.same(expected, subject.rows(embeddings=embed(prompt.ids)))
+    check.rejects(expected, lambda: subject.rows(embeddings=embed(prompt.ids.flip(1))))

@@ -1,0 +1,111 @@
+"""Every kind of cache, decoding through it in chunks, and what it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor
+
+from harness.capabilities import Missing
+from harness.rows import Rows
+from harness.subject import Subject
+
+KINDS = ("default", "dynamic", "sliding", "static", "offloaded", "quantised")
+"""What `make` can be asked for; ``default`` is whatever the model makes for itself."""
+
+
+def make(subject: Subject, kind: str, batch: int, length: int) -> Any:
+    """A fresh cache of ``kind`` for ``batch`` rows of up to ``length`` tokens.
+
+    None for ``default``.  Raises `Missing` where the model or this version of transformers has
+    no such cache.
+    """
+    if kind == "default":
+        return None
+    if subject.cache_argument != "past_key_values":
+        raise Missing("the model takes no cache of keys and values")
+    if subject.is_encoder_decoder:
+        return _for_encoder_decoder(subject, kind, length)
+    config = subject.config
+    try:
+        if kind == "dynamic":
+            return transformers.DynamicCache()
+        if kind == "sliding":
+            if not _slides(subject):
+                raise Missing("no layer has a sliding window")
+            return transformers.DynamicCache(config=config)
+        if kind == "static":
+            return transformers.StaticCache(config=config, max_cache_len=length)
+        if kind == "offloaded":
+            if not torch.accelerator.is_available():
+                raise Missing("offloading moves keys and values off an accelerator; none is here")
+            return transformers.DynamicCache(config=config, offloading=True)
+        if kind == "quantised":
+            return transformers.QuantizedCache(backend="fp8", config=config)
+    except (TypeError, ValueError, AttributeError, ImportError) as error:
+        said = (str(error).splitlines() or ["no reason given"])[0]
+        raise Missing(f"this version of transformers has no {kind} cache here: {said}") from error
+    raise ValueError(f"no cache of kind {kind!r}")
+
+
+def _for_encoder_decoder(subject: Subject, kind: str, length: int) -> Any:
+    """Self-attention of ``kind`` beside a dynamic cache for what the encoder gave."""
+    if kind not in ("dynamic", "static"):
+        raise Missing(f"an encoder-decoder's cache is made of two; none is {kind}")
+    encoder_decoder = transformers.EncoderDecoderCache
+    if kind == "dynamic":
+        return encoder_decoder(transformers.DynamicCache(), transformers.DynamicCache())
+    own = transformers.StaticCache(config=subject.config, max_cache_len=length)
+    return encoder_decoder(own, transformers.DynamicCache())
+
+
+def _slides(subject: Subject) -> bool:
+    kinds = getattr(subject.config, "layer_types", None) or []
+    windowed = getattr(subject.config, "sliding_window", None) is not None
+    return any("sliding" in kind for kind in kinds) if kinds else windowed
+
+
+def decode(
+    subject: Subject,
+    ids: Tensor,
+    chunks: Sequence[int],
+    kind: str = "default",
+    shift: int = 0,
+    **arguments: Any,
+) -> Rows:
+    """Run ``ids`` [batch, n] chunk by chunk, each on the cache of those before it.
+
+    ``chunks`` sums to n.  ``shift`` tells the model that every token after the first chunk
+    stands that many places further on: a cache shifted against its tokens, for controls.
+    """
+    batch, n = ids.shape
+    if sum(chunks) != n:
+        raise ValueError(f"chunks {list(chunks)} do not sum to {n}")
+    cache = make(subject, kind, batch, n)
+    done, parts = 0, []
+    for size in chunks:
+        place = dict(arguments)
+        if shift and done:
+            place["positions"] = torch.arange(done, done + size, device=ids.device) + shift
+        output = subject(ids[:, done : done + size], cache=cache, keep=True, states=False, **place)
+        cache, done = output.cache, done + size
+        parts.append(output.rows)
+    return Rows.along_positions(parts)
+
+
+def entries(cache: Any) -> list[tuple[Tensor, Tensor]]:
+    """The (keys, values) [batch, heads, past, width] of every layer; empty for a recurrence.
+
+    Layers without keys of their own are left out; of an encoder-decoder's, the decoder's own.
+    """
+    own = getattr(cache, "self_attention_cache", cache)
+    if hasattr(own, "layers"):
+        pairs = [(getattr(x, "keys", None), getattr(x, "values", None)) for x in own.layers]
+    elif hasattr(own, "key_cache"):  # transformers before 4.54
+        pairs = list(zip(own.key_cache, own.value_cache, strict=True))
+    else:
+        return []
+    return [(k, v) for k, v in pairs if torch.is_tensor(k) and torch.is_tensor(v) and k.numel()]

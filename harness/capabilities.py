@@ -1,0 +1,288 @@
+"""What a subject can do, found by asking its configuration and by probing it.
+
+A capability is a name; a claim that needs one which a subject lacks is *not applicable*, with
+that name and the reason found here.  Nothing is read off a list of class names.  What a law is
+about is never probed by the law's own effect: whether a model is causal comes from what it says
+of itself, so that a causal model which sees the future is broken, not bidirectional.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from harness import masks
+from harness.positions import first_position, position_table
+from harness.rows import Rows
+from harness.subject import Subject
+from harness.tolerances import distance
+
+VISIBLE = 1e-3
+"""A relative change that a probe takes for an effect: far above noise in float32."""
+
+PROBE = 6
+"""Tokens in a probe's prompt (fewer where the context is shorter)."""
+
+
+class Missing(Exception):
+    """A subject lacks a capability; the message says why."""
+
+
+class Capabilities:
+    """The capabilities of one subject, found when first asked for and then kept."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self._found: dict[str, str | None] = {}
+
+    def why_missing(self, name: str) -> str | None:
+        """None if the subject has the capability ``name``, otherwise why it has not.
+
+        Raises KeyError for a name that is no capability.
+        """
+        probe = PROBES[name]
+        if name not in self._found:
+            try:
+                probe(self.subject)
+                self._found[name] = None
+            except Missing as missing:
+                self._found[name] = str(missing)
+        return self._found[name]
+
+    def __contains__(self, name: str) -> bool:
+        return self.why_missing(name) is None
+
+    def all(self) -> dict[str, str | None]:
+        """Every capability by name, with None or why it is missing."""
+        return {name: self.why_missing(name) for name in PROBES}
+
+
+@cache
+def of(subject: Subject) -> Capabilities:
+    """The capabilities of ``subject``, one object for each subject."""
+    return Capabilities(subject)
+
+
+PROBES: dict[str, Callable[[Subject], None]] = {}
+"""Capability name → a function that returns if the subject has it and raises `Missing` if not."""
+
+
+def capability(name: str) -> Callable[[Callable[[Subject], None]], Callable[[Subject], None]]:
+    """Register a probe under ``name``."""
+
+    def register(probe: Callable[[Subject], None]) -> Callable[[Subject], None]:
+        PROBES[name] = probe
+        return probe
+
+    return register
+
+
+def _prompt(subject: Subject, batch: int = 1) -> Tensor:
+    """Distinct ids [batch, n] spread over the vocabulary, no special ones at the start."""
+    n = min(PROBE, subject.context or PROBE)
+    ids = torch.arange(batch * n, device=subject.device).reshape(batch, n)
+    return subject.content(ids * 7 + subject.vocabulary // 3)
+
+
+def _changes(one: Tensor, other: Tensor) -> bool:
+    return bool(distance(one, other).max() > VISIBLE)
+
+
+def _attempt(subject: Subject, what: str, **arguments: Any) -> Rows:
+    """Run the subject; any refusal of the model's is a missing capability, in its own words."""
+    try:
+        return subject.rows(**arguments)
+    except (TypeError, ValueError, RuntimeError, NotImplementedError, IndexError, AttributeError) as e:
+        first = (str(e).splitlines() or [type(e).__name__])[0]
+        raise Missing(f"the model does not take {what}: {first}") from e
+
+
+def _first_output(rows: Rows) -> Tensor:
+    """The deepest tensor: logits, or the last states."""
+    return list(rows.tensors.values())[-1]
+
+
+# -- what it is -------------------------------------------------------------------------------
+
+
+@capability("causal")
+def _causal(subject: Subject) -> None:
+    if not subject.model.can_generate():
+        raise Missing("the model does not generate: its attention runs both ways")
+    if getattr(subject.config, "is_causal", True) is False:
+        raise Missing("the configuration says is_causal = False")
+
+
+@capability("bidirectional")
+def _bidirectional(subject: Subject) -> None:
+    if "causal" in of(subject):
+        raise Missing("the model is causal")
+
+
+@capability("lm-head")
+def _lm_head(subject: Subject) -> None:
+    if subject.model.get_output_embeddings() is None:
+        raise Missing("the model has no output embedding")
+
+
+@capability("tied-head")
+def _tied_head(subject: Subject) -> None:
+    head = subject.model.get_output_embeddings()
+    if head is None or head.weight is not subject.embedding_table:
+        raise Missing("the output embedding is not the input embedding")
+
+
+@capability("tokenizer")
+def _tokenizer(subject: Subject) -> None:
+    if not isinstance(subject.tokenizer, PreTrainedTokenizerBase):
+        raise Missing("no tokenizer came with the model")
+
+
+@capability("trained")
+def _trained(subject: Subject) -> None:
+    """Trained unless it was made from a seed: an untrained model loses as much as chance does."""
+    if subject.name.startswith(("tiny:", "untrained:")):
+        raise Missing("the model was made from a seed and never trained")
+
+
+@capability("full-rank-embedding")
+def _full_rank(subject: Subject) -> None:
+    table = subject.embedding_table.detach().double()
+    spectrum = torch.linalg.eigvalsh(table.T @ table)
+    if subject.vocabulary < subject.hidden or spectrum[0] <= 1e-12 * spectrum[-1]:
+        raise Missing("the columns of the input embedding are linearly dependent")
+
+
+# -- what it takes ----------------------------------------------------------------------------
+
+
+@capability("inputs-embeds")
+def _inputs_embeds(subject: Subject) -> None:
+    ids = _prompt(subject)
+    embeddings = subject.model.get_input_embeddings()(ids).detach()
+    _attempt(subject, "embeddings in place of ids", embeddings=embeddings)
+
+
+@capability("position-ids")
+def _position_ids(subject: Subject) -> None:
+    """Takes positions, and they matter: all at one place is not the usual order."""
+    if not subject.accepts("position_ids"):
+        raise Missing("the model's forward has no position_ids")
+    ids = _prompt(subject)
+    if ids.shape[1] < 2:
+        raise Missing("a context of one token has one position")
+    usual = _first_output(_attempt(subject, "a prompt", ids=ids))
+    together = torch.full((ids.shape[1],), first_position(subject), device=subject.device)
+    mask = _default_mask(subject, ids.shape[1])
+    given = _attempt(subject, "position_ids", ids=ids, positions=together, mask=mask)
+    if not _changes(_first_output(given), usual):
+        raise Missing("the model takes position_ids and does not use them")
+
+
+@capability("mask-4d")
+def _mask_4d(subject: Subject) -> None:
+    """Takes an additive 4-D mask and nothing else decides what is seen."""
+    ids = _prompt(subject)
+    n = ids.shape[1]
+    if n < 2:
+        raise Missing("a context of one token leaves nothing to mask")
+    causal = masks.causal(n, subject.dtype, subject.device)
+    full = masks.full(n, subject.dtype, subject.device)
+    behind = _attempt(subject, "a 4-D mask", ids=ids, mask=causal)
+    both = _attempt(subject, "a 4-D mask", ids=ids, mask=full)
+    first = _first_output(behind.at([0])), _first_output(both.at([0]))
+    if not _changes(*first):
+        raise Missing("the model hides the future from itself whatever the mask says")
+    usual = _first_output(_attempt(subject, "a prompt", ids=ids))
+    same = _first_output(behind if "causal" in of(subject) else both)
+    if _changes(same, usual):
+        raise Missing("the model reads something else in a 4-D mask than what may be seen")
+
+
+@capability("padding")
+def _padding(subject: Subject) -> None:
+    name = "decoder_attention_mask" if subject.is_encoder_decoder else "attention_mask"
+    if not subject.accepts(name):
+        raise Missing(f"the model's forward has no {name}")
+    ids = _prompt(subject)
+    _attempt(subject, "a padding mask", ids=ids, mask=torch.ones_like(ids))
+
+
+@capability("cache")
+def _cache(subject: Subject) -> None:
+    if subject.cache_argument is None:
+        raise Missing("the model's forward takes no cache")
+    if "causal" not in of(subject):
+        raise Missing("the model does not generate")
+
+
+@capability("kv-cache")
+def _kv_cache(subject: Subject) -> None:
+    from harness import caches
+
+    if "cache" not in of(subject):
+        raise Missing(str(of(subject).why_missing("cache")))
+    cache_ = subject(_prompt(subject), keep=True, states=False).cache
+    if not caches.entries(cache_):
+        raise Missing("the cache holds a recurrent state, no keys and values")
+
+
+@capability("recurrent-state")
+def _recurrent(subject: Subject) -> None:
+    if "cache" not in of(subject):
+        raise Missing(str(of(subject).why_missing("cache")))
+    if "kv-cache" in of(subject):
+        raise Missing("the cache holds keys and values")
+
+
+@capability("generation")
+def _generation(subject: Subject) -> None:
+    if not subject.model.can_generate():
+        raise Missing("the model does not generate")
+
+
+@capability("blocks")
+def _blocks(subject: Subject) -> None:
+    try:
+        subject.block_output(1, _prompt(subject))
+    except LookupError as error:
+        raise Missing(str(error)) from error
+
+
+# -- how it tells positions apart -------------------------------------------------------------
+
+
+def _default_mask(subject: Subject, n: int) -> Tensor | None:
+    """An explicit mask for unusual positions, so that they are not read as packed sequences."""
+    if "causal" not in of(subject):
+        return None
+    return masks.causal(n, subject.dtype, subject.device)
+
+
+@capability("learned-positions")
+def _learned_positions(subject: Subject) -> None:
+    if position_table(subject) is None:
+        raise Missing("no embedding is looked up by position")
+
+
+@capability("relative-positions")
+def _relative(subject: Subject) -> None:
+    """Positions that are given as numbers and act through their differences (rotary)."""
+    if "position-ids" not in of(subject):
+        raise Missing(str(of(subject).why_missing("position-ids")))
+    if "learned-positions" in of(subject):
+        raise Missing("positions are absolute: a learned table is added to the embeddings")
+
+
+@capability("order-blind")
+def _order_blind(subject: Subject) -> None:
+    """Can be run so that nothing but the mask tells places apart."""
+    if "recurrent-state" in of(subject):
+        raise Missing("a recurrence reads its input in order")
+    if "position-ids" not in of(subject):
+        raise Missing(f"positions cannot be taken out: {of(subject).why_missing('position-ids')}")

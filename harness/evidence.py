@@ -1,0 +1,320 @@
+"""The evidence: an SQLite file with one row per claim, subject and run, written as each ends.
+
+The journal is SQLite's rollback journal, not WAL: WAL needs memory shared by all processes,
+which network home folders do not give, and leaves a second file behind that a copy would miss.
+It costs a few synchronised writes per claim, which claims that take tenths of seconds do not
+notice.  Every change is one transaction that takes the write lock at its start, so several
+processes queue for at most ``timeout`` seconds and a killed one loses at most its own last claim.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+from harness.errors import BadInput
+from harness.verdicts import Result
+
+APPLICATION = int.from_bytes(b"ASAY", "big")
+"""Stands in the file's header, so that another program's SQLite file is recognised."""
+
+TIMEOUT = 10.0
+"""Seconds to wait for another process that holds the file."""
+
+MIGRATIONS = (
+    """
+    CREATE TABLE runs (
+        id TEXT PRIMARY KEY,
+        started TEXT NOT NULL,   -- ISO 8601, UTC
+        finished TEXT,           -- the same, NULL until then: for ever if it is killed
+        exit INTEGER,
+        key TEXT NOT NULL,       -- see `resume_key`
+        run TEXT NOT NULL        -- JSON: all that is known of the run
+    );
+    CREATE INDEX runs_by_key ON runs (key, started);
+    CREATE TABLE claims (
+        run TEXT NOT NULL REFERENCES runs (id),
+        claim TEXT NOT NULL,     -- C2
+        name TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        subject TEXT NOT NULL,   -- as the user named it
+        digest TEXT NOT NULL,    -- of the subject's configuration and weights
+        dtype TEXT NOT NULL,
+        device TEXT NOT NULL,
+        verdict TEXT NOT NULL,
+        observed REAL,
+        bound REAL,
+        margin REAL,             -- decades
+        examples INTEGER NOT NULL,
+        seconds REAL NOT NULL,
+        recorded TEXT NOT NULL,  -- ISO 8601, UTC
+        result TEXT NOT NULL,    -- JSON: `Result.as_json`, which the columns above repeat
+        UNIQUE (run, claim, subject, name)
+    );
+    CREATE INDEX claims_by_subject ON claims (digest, claim, name);
+    """,
+)
+"""Script n takes a file from schema n to n + 1.  Append, never edit; a semicolon ends a statement
+and stands nowhere else."""
+
+_REPEATED = ["name", "kind", "subject", "verdict", "observed", "bound", "margin"]
+_REPEATED += ["examples", "seconds"]
+"""The entries of a result that have a column of their own under the same name."""
+
+_FULL = "the disk is full; free some space, then go on with --resume"
+_READ_ONLY = "cannot be written; check the permissions or give another --evidence PATH"
+_REASONS = {
+    sqlite3.SQLITE_BUSY: "locked by another process; wait for it or give another --evidence PATH",
+    sqlite3.SQLITE_LOCKED: "locked; wait or give another --evidence PATH",
+    sqlite3.SQLITE_NOTADB: "not an SQLite file; give another --evidence PATH",
+    sqlite3.SQLITE_CORRUPT: "damaged; move it away or give another --evidence PATH",
+    sqlite3.SQLITE_FULL: _FULL,
+    sqlite3.SQLITE_IOERR: "cannot be read or written; is the disk full, or gone?",
+    sqlite3.SQLITE_CANTOPEN: _READ_ONLY,
+    sqlite3.SQLITE_READONLY: _READ_ONLY,
+    sqlite3.SQLITE_PERM: _READ_ONLY,
+}
+
+
+def default_path() -> Path:
+    """``assay/evidence.sqlite`` in the user's cache folder; BadInput where there is no home."""
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    # The XDG specification: a path that is not absolute is to be ignored.
+    if Path(cache).is_absolute():
+        return Path(cache, "assay", "evidence.sqlite")
+    try:
+        return Path.home() / ".cache" / "assay" / "evidence.sqlite"
+    except RuntimeError as error:
+        raise BadInput("evidence: there is no home folder; give --evidence PATH") from error
+
+
+def resume_key(run: dict[str, Any]) -> str:
+    """A digest of what two runs must share for one to go on where the other stopped.
+
+    Subjects are not in it: they are matched claim by claim, by their own digest.
+    """
+    versions = [run["versions"][name] for name in ("python", "torch", "transformers")]
+    settings = [run[name] for name in ("suite", "dtype", "device", "attention", "profile", "seed")]
+    return hashlib.sha256(json.dumps([versions, settings]).encode()).hexdigest()
+
+
+class Evidence:
+    """An open evidence file; a context manager.
+
+    Whatever the user can mend (a file that is locked, full, foreign, newer, read-only or no
+    SQLite) is raised as BadInput by every method.  A run that is not in the file is a KeyError.
+    """
+
+    def __init__(self, path: Path, db: sqlite3.Connection) -> None:
+        self.path = path
+        self._db = db
+
+    @classmethod
+    def open(cls, path: str | Path | None = None, timeout: float = TIMEOUT) -> Self:
+        """Open, and if need be make or migrate, the file; wait ``timeout`` seconds for locks."""
+        # Absolute, so that SQLite takes no name for one of its own, such as ":memory:".
+        path = default_path() if path is None else Path(path).absolute()
+        with _clear(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path.exists() and not path.is_file():
+                raise BadInput(f"evidence {path}: not a file; give --evidence a file's path")
+            evidence = cls(path, sqlite3.connect(path, timeout=timeout, isolation_level=None))
+            try:
+                evidence._migrate()
+            except BaseException:
+                evidence.close()
+                raise
+            return evidence
+
+    def close(self) -> None:
+        """Let go of the file; what was recorded is already on the disk."""
+        self._db.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def begin(self, run: dict[str, Any]) -> None:
+        """Write that ``run`` is under way.
+
+        A run that is known already goes on: it keeps its start and its recorded claims, except
+        those of a subject that by now has other weights under the same name.  Subjects add up.
+        """
+        with self._transaction() as db:
+            known = db.execute("SELECT run FROM runs WHERE id = ?", (run["id"],)).fetchone()
+            subjects = {**(json.loads(known[0])["subjects"] if known else {}), **run["subjects"]}
+            db.execute(
+                "INSERT INTO runs (id, started, key, run) VALUES (?, ?, ?, ?) ON CONFLICT (id) DO "
+                "UPDATE SET key = excluded.key, run = excluded.run, finished = NULL, exit = NULL",
+                (run["id"], run["started"], resume_key(run), _json({**run, "subjects": subjects})),
+            )
+            for name, subject in run["subjects"].items():
+                db.execute(
+                    "DELETE FROM claims WHERE run = ? AND subject = ? AND digest <> ?",
+                    (run["id"], name, subject["digest"]),
+                )
+
+    def record(self, run_id: str, result: Result, digest: str) -> None:
+        """Write one finished claim on the subject with ``digest``; on the disk on return.
+
+        The same claim, subject and name recorded again in one run replaces the earlier row.
+        """
+        row = result.as_json()
+        with self._transaction() as db:
+            run = self._run(run_id)
+            columns = {name: row[name] for name in _REPEATED} | {
+                "run": run_id,
+                "claim": row["id"],
+                "digest": digest,
+                "dtype": run["dtype"],
+                "device": run["device"],
+                "recorded": _now(),
+                "result": _json(row),
+            }
+            names = ", ".join(columns)
+            places = ", ".join(f":{name}" for name in columns)
+            updates = ", ".join(f"{name} = excluded.{name}" for name in columns)
+            db.execute(
+                f"INSERT INTO claims ({names}) VALUES ({places}) "
+                f"ON CONFLICT (run, claim, subject, name) DO UPDATE SET {updates}",
+                columns,
+            )
+
+    def finish(self, run_id: str, exit: int) -> None:
+        """Write that the run came to its end, now, with this exit code: it is never resumed."""
+        with self._transaction() as db:
+            self._run(run_id)
+            db.execute(
+                "UPDATE runs SET finished = ?, exit = ? WHERE id = ?", (_now(), exit, run_id)
+            )
+
+    def runs(self) -> list[dict[str, Any]]:
+        """Every run as it was given to `begin`, with its finish and exit code; oldest first."""
+        with _clear(self.path):
+            rows = self._db.execute(
+                "SELECT run, started, finished, exit FROM runs ORDER BY started, rowid"
+            ).fetchall()
+        return [
+            {**json.loads(run), "started": started, "finished": finished, "exit": exit}
+            for run, started, finished, exit in rows
+        ]
+
+    def results(self, run_id: str) -> list[Result]:
+        """The claims recorded in this run, in the order in which they were first recorded."""
+        return [result for _, result in self._rows(run_id)]
+
+    def recorded(self, run_id: str) -> dict[tuple[str, str, str], Result]:
+        """The same by (claim's name, subject's name, subject's digest): what a resume may skip."""
+        return {
+            (result.name, result.subject, digest): result for digest, result in self._rows(run_id)
+        }
+
+    def unfinished(self, key: str) -> str | None:
+        """The latest run with this `resume_key` that has no finish, if there is one.
+
+        A run that is still going in another process looks the same: the file cannot tell.
+        """
+        with _clear(self.path):
+            row = self._db.execute(
+                "SELECT id FROM runs WHERE key = ? AND finished IS NULL "
+                "ORDER BY started DESC, rowid DESC LIMIT 1",
+                (key,),
+            ).fetchone()
+        return None if row is None else row[0]
+
+    def _rows(self, run_id: str) -> list[tuple[str, Result]]:
+        with _clear(self.path):
+            self._run(run_id)
+            rows = self._db.execute(
+                "SELECT digest, result FROM claims WHERE run = ? ORDER BY rowid", (run_id,)
+            ).fetchall()
+        return [(digest, Result.from_json(json.loads(result))) for digest, result in rows]
+
+    def _run(self, run_id: str) -> dict[str, Any]:
+        row = self._db.execute("SELECT run FROM runs WHERE id = ?", (run_id,)).fetchone()
+        if row is None:
+            raise KeyError(run_id)
+        run: dict[str, Any] = json.loads(row[0])
+        return run
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with _clear(self.path):
+            try:
+                # The write lock at once: asked for later, SQLite may refuse it without a wait.
+                self._db.execute("BEGIN IMMEDIATE")
+                yield self._db
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    def _migrate(self) -> None:
+        self._db.execute("PRAGMA foreign_keys = ON")
+        self._db.execute("PRAGMA synchronous = FULL")
+        # In one transaction, or a file that another process is just making would look foreign.
+        self._db.execute("BEGIN")
+        version = self._schema()
+        self._db.execute("COMMIT")
+        if version == len(MIGRATIONS):
+            return
+        with self._transaction() as db:
+            # Read again under the lock: another process may have been faster.
+            for script in MIGRATIONS[self._schema() :]:
+                for statement in script.split(";"):
+                    db.execute(statement)
+            db.execute(f"PRAGMA application_id = {APPLICATION}")
+            db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+
+    def _schema(self) -> int:
+        """The schema of the file, 0 for an empty one; BadInput for a foreign or a newer one."""
+        (application,) = self._db.execute("PRAGMA application_id").fetchone()
+        version: int = self._db.execute("PRAGMA user_version").fetchone()[0]
+        (entries,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if application != APPLICATION and (application or version or entries):
+            raise BadInput(
+                f"evidence {self.path}: SQLite, but of another application; "
+                "give another --evidence PATH"
+            )
+        if version > len(MIGRATIONS):
+            raise BadInput(
+                f"evidence {self.path}: has schema {version}, this version knows "
+                f"{len(MIGRATIONS)}; upgrade Assay or give another --evidence PATH"
+            )
+        return version
+
+
+@contextmanager
+def _clear(path: Path) -> Iterator[None]:
+    """Turn what the user can mend into BadInput; let our own mistakes (bad SQL) through."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        # The low byte is the kind of error, the others its details.
+        reason = _REASONS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
+        if reason is None:
+            raise
+        raise BadInput(f"evidence {path}: {reason} ({error})") from error
+    except OSError as error:
+        why = "it is a file" if isinstance(error, FileExistsError) else error.strerror
+        raise BadInput(
+            f"evidence {path}: its folder cannot be used ({why}); give another --evidence PATH"
+        ) from error
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, allow_nan=False)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat()

@@ -1,0 +1,430 @@
+"""Models ready to be measured: loaded from a checkpoint or adopted from memory, and their digest.
+
+What cannot be used is refused with a `BadInput` of one line before anything is measured.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import huggingface_hub.utils as hub_utils
+import psutil
+import torch
+import transformers
+from packaging.version import Version
+from torch import Tensor, nn
+from transformers import (
+    AutoTokenizer,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.utils import logging as transformers_logging
+
+from harness.checkpoints import (
+    Checkpoint,
+    brief,
+    inspect_checkpoint,
+    listed,
+    read_json,
+    refuse_remote_code,
+    refuse_short_context,
+)
+from harness.errors import BadInput
+
+__all__ = [
+    "Checkpoint",
+    "Loaded",
+    "adopt",
+    "check_pair",
+    "digest_of",
+    "inspect_checkpoint",
+    "load",
+    "parse_device",
+    "parse_dtype",
+]
+
+DTYPES = {
+    "float32": torch.float32,
+    "float64": torch.float64,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+
+DTYPE_ARGUMENT = "dtype" if Version(transformers.__version__) >= Version("4.56") else "torch_dtype"
+"""What `from_pretrained` of this version calls the dtype to load in."""
+
+VOCABULARIES = ("tokenizer.json", "vocab.*", "*.model", "*.tiktoken", "*.vocab", "tekken.json")
+
+VOLATILE = re.compile(r"transformers_version|(torch_)?dtype|architectures|_.*|attn_implementation")
+"""Configuration keys that say how a model was made or loaded, not what it computes."""
+
+CHUNK = 2**22
+"""Numbers that are hashed at a time, so that casting them takes little memory."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model that can be measured: frozen, in evaluation mode, on its device in its dtype.
+
+    ``name`` is what was asked for; ``digest`` tells the weights and configuration apart from
+    any other (see `digest_of`), whatever dtype they were then cast to.
+    """
+
+    name: str
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase | None
+    digest: str
+
+
+def parse_dtype(name: str) -> torch.dtype:
+    """The dtype of that name; raises `BadInput` for any other than the four that are checked."""
+    if name not in DTYPES:
+        raise BadInput(f"{name!r}: is no dtype to run in; choose from {', '.join(DTYPES)}")
+    return DTYPES[name]
+
+
+def parse_device(name: str) -> torch.device:
+    """The device of that name, which is there (``cuda`` becomes the current card).
+
+    Raises `BadInput` for a name that is none, or a device that this machine or build lacks.
+    """
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise BadInput(f"{name!r}: is no device; try cpu or cuda:0") from None
+    if device.type == "meta":
+        raise BadInput(f"{name!r}: holds no numbers; try cpu or cuda:0")
+    if device.type == "cuda":
+        cards = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if cards == 0:
+            raise BadInput(f"{name!r}: torch {torch.__version__} finds no CUDA card; try cpu")
+        if device.index is not None and device.index >= cards:
+            raise BadInput(f"{name!r}: is not there, the last CUDA card is cuda:{cards - 1}")
+        index = torch.cuda.current_device() if device.index is None else device.index
+        device = torch.device("cuda", index)
+    if device.type == "cpu":
+        device = torch.device("cpu")  # it has no numbers, though torch takes any
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, NotImplementedError, AssertionError) as error:
+        raise BadInput(f"{name!r}: cannot be used here ({brief(error, 80)}); try cpu") from error
+    return device
+
+
+def check_pair(device: torch.device, dtype: torch.dtype) -> None:
+    """Raise `BadInput` unless ``device`` multiplies matrices in ``dtype``."""
+    try:
+        ones = torch.ones(2, 2, device=device, dtype=dtype)
+        usable = bool(((ones @ ones).float() == 2.0).all())
+    except (RuntimeError, NotImplementedError, TypeError) as error:
+        raise BadInput(f"{device} cannot compute in {dtype} ({brief(error, 80)})") from error
+    if not usable:
+        raise BadInput(f"{device} computes wrongly in {dtype}: a product of ones is not right")
+
+
+def load(
+    spec: str,
+    *,
+    revision: str | None = None,
+    dtype: torch.dtype,
+    device: torch.device,
+    attention: str | None = None,
+    trust_remote_code: bool = False,
+) -> Loaded:
+    """Load the model that ``spec`` names (see `inspect_checkpoint`) with its tokenizer.
+
+    ``attention`` is an implementation that transformers has for the model (``eager``,
+    ``sdpa``, …), None its default.  The digest is of the weights as stored: a cast that loses
+    digits loads the model twice, first exactly.  Raises `BadInput`.
+    """
+    check_pair(device, dtype)
+    _check_attention_name(spec, attention)
+    with _quiet():
+        checkpoint = inspect_checkpoint(
+            spec, revision=revision, trust_remote_code=trust_remote_code
+        )
+        exactly = torch.promote_types(checkpoint.exact, dtype) == dtype
+        first = dtype if exactly else checkpoint.exact
+        _check_memory(checkpoint, max(first, dtype, key=lambda kind: kind.itemsize), "cpu")
+        if device.type == "cuda":
+            _check_memory(checkpoint, dtype, device)
+        tokenizer = _tokenizer(checkpoint)
+        model = _from_pretrained(checkpoint, first, attention)
+        _check_finite(spec, model)
+        digest = digest_of(model)
+        if not exactly:
+            del model
+            model = _from_pretrained(checkpoint, dtype, attention)
+            _check_finite(spec, model, f" in {dtype}, whose range is too small for it")
+        return _ready(Loaded(spec, model, tokenizer, digest), device)
+
+
+def adopt(
+    name: str,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase | None,
+    *,
+    dtype: torch.dtype,
+    device: torch.device,
+    attention: str | None = None,
+) -> Loaded:
+    """Make a model from memory ready, with the checks and the digest of one that is loaded.
+
+    The model is handed over: it is itself cast, moved and frozen.  Buffers that are not saved
+    (the frequencies of rotary positions) keep their dtype, as they do when a model is loaded.
+    Raises `BadInput`.
+    """
+    check_pair(device, dtype)
+    _check_attention_name(name, attention)
+    refuse_short_context(model.config, name)
+    _check_finite(name, model)
+    digest = digest_of(model)
+    with _quiet():
+        _set_attention(name, model, attention)
+        saved = model.state_dict().keys()
+        unsaved = {key: held for key, held in model.named_buffers() if key not in saved}
+        module: nn.Module = model
+        module.to(dtype)
+        for key, held in unsaved.items():
+            owner, _, leaf = key.rpartition(".")
+            setattr(model.get_submodule(owner), leaf, held)
+        _check_finite(name, model, f" in {dtype}, whose range is too small for it")
+        return _ready(Loaded(name, model, tokenizer, digest), device)
+
+
+def digest_of(model: PreTrainedModel) -> str:
+    """SHA-256 (hex) of a model's class, configuration, and weights by name, shape and value.
+
+    The same before and after saving and loading, and in every dtype that holds the weights
+    exactly: floats are hashed as float32 where that is exact, as float64 elsewhere.  Settings
+    at their defaults do not count, for versions of transformers write different ones down.
+    """
+    digest = hashlib.sha256()
+    said = _settings(model.config)
+    try:
+        usual = _settings(type(model.config)())
+    except (TypeError, ValueError):  # a type made of others has no defaults
+        usual = {}
+    said = {key: held for key, held in said.items() if key not in usual or held != usual[key]}
+    digest.update(f"{type(model).__name__} {json.dumps(said, sort_keys=True)}".encode())
+    for name, tensor in sorted(model.state_dict().items()):
+        chunks = tensor.detach().flatten().split(CHUNK)
+        kind = tensor.dtype
+        if tensor.is_floating_point():
+            exact = kind != torch.float64 or all(_fits_float32(chunk) for chunk in chunks)
+            kind = torch.float32 if exact else torch.float64
+        digest.update(f"\n{name} {list(tensor.shape)} {kind}\n".encode())
+        for chunk in chunks:
+            digest.update(chunk.to("cpu", kind).contiguous().view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+def _fits_float32(values: Tensor) -> bool:
+    return torch.equal(values.to(torch.float32).to(values.dtype), values)
+
+
+def _settings(config: PretrainedConfig) -> dict[str, Any]:
+    """A configuration in JSON types, without its volatile keys."""
+    return _lasting(json.loads(config.to_json_string(use_diff=False)))
+
+
+def _lasting(said: Any) -> Any:
+    if not isinstance(said, dict):
+        return said
+    return {key: _lasting(held) for key, held in said.items() if not VOLATILE.fullmatch(key)}
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Nothing of the libraries' logging, warnings or progress bars reaches the terminal."""
+    level = transformers_logging.get_verbosity()
+    bars = transformers_logging.is_progress_bar_enabled()
+    hub_level = hub_utils.logging.get_verbosity()
+    hub_bars = not hub_utils.are_progress_bars_disabled()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        transformers_logging.set_verbosity(transformers_logging.CRITICAL)
+        transformers_logging.disable_progress_bar()  # the hub's as well
+        hub_utils.logging.set_verbosity(transformers_logging.CRITICAL)
+        try:
+            yield
+        finally:
+            transformers_logging.set_verbosity(level)
+            hub_utils.logging.set_verbosity(hub_level)
+            if bars:
+                transformers_logging.enable_progress_bar()
+            (hub_utils.enable_progress_bars if hub_bars else hub_utils.disable_progress_bars)()
+
+
+def _from_pretrained(
+    checkpoint: Checkpoint, dtype: torch.dtype, attention: str | None
+) -> PreTrainedModel:
+    """The model on the CPU; the one place where transformers loads weights."""
+    options: dict[str, Any] = {DTYPE_ARGUMENT: dtype}
+    if attention is not None:
+        options["attn_implementation"] = attention
+    try:
+        model, info = checkpoint.auto.from_pretrained(
+            checkpoint.folder,
+            use_safetensors=True,
+            local_files_only=not checkpoint.trust_remote_code,
+            trust_remote_code=checkpoint.trust_remote_code,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are reported with the others instead
+            **options,
+        )
+    except Exception as error:  # whatever a model's own code raises
+        if attention is not None and "attention" in str(error).lower():
+            raise _no_such_attention(checkpoint.name, attention, error) from error
+        if isinstance(error, MemoryError) or "allocate memory" in str(error):
+            raise BadInput(f"{checkpoint.name}: too little memory ({brief(error)})") from error
+        raise BadInput(f"{checkpoint.name}: cannot be loaded ({brief(error)})") from error
+    _check_keys(checkpoint.name, model, info)
+    return model
+
+
+def _check_keys(spec: str, model: PreTrainedModel, info: dict[str, Any]) -> None:
+    """Refuse weights that do not fill the model, or that it has no place for.
+
+    Left-over tensors are fine if they are another task's head or a buffer that older versions
+    saved.  They are not if they would extend a module that the model has: a layer more than
+    the configuration counts, a bias that it leaves out.
+    """
+    if wrong := sorted(info["mismatched_keys"]):
+        key, found, expected = wrong[0]
+        raise BadInput(
+            f"{spec}: {key} is of shape {list(found)} and config.json asks for {list(expected)}"
+            + (f" ({len(wrong)} tensors do not fit)" if len(wrong) > 1 else "")
+        )
+    if missing := sorted(info["missing_keys"]):
+        raise BadInput(
+            f"{spec}: its weights lack {listed(missing)} of the {type(model).__name__} that "
+            "config.json describes; they would be drawn at random"
+        )
+    prefix = f"{model.base_model_prefix}."
+    owners = {_owner(name, prefix) for name, _ in model.named_parameters()}
+    beyond = [key for key in sorted(info["unexpected_keys"]) if _owner(key, prefix) in owners]
+    if beyond:
+        raise BadInput(
+            f"{spec}: the {type(model).__name__} that config.json describes has no place for "
+            f"{listed(beyond)}; config.json and the weights are not of one model"
+        )
+    if info.get("error_msgs"):
+        raise BadInput(f"{spec}: cannot be loaded ({' '.join(str(info['error_msgs']).split())})")
+
+
+def _owner(name: str, prefix: str) -> str:
+    """The module that holds a tensor, with layer numbers left open: ``h.#.ln_1``."""
+    return re.sub(r"\d+", "#", name.removeprefix(prefix)).rpartition(".")[0]
+
+
+def _check_memory(checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device | str) -> None:
+    """Refuse weights that do not fit into what is free now; work on them needs more still."""
+    needed = checkpoint.bytes_at(dtype)
+    on_card = isinstance(device, torch.device)
+    free = torch.cuda.mem_get_info(device)[0] if on_card else psutil.virtual_memory().available
+    if needed > free:
+        raise BadInput(
+            f"{checkpoint.name}: too little memory, its weights in {dtype} need "
+            f"{needed / 1e9:.1f} GB and {device} has {free / 1e9:.1f} GB free"
+        )
+
+
+def _check_finite(name: str, model: PreTrainedModel, where: str = "") -> None:
+    """Refuse NaN and infinite weights by the name of the first tensor that has any."""
+    for key, tensor in model.named_parameters():
+        if tensor.numel() and not all(map(_is_finite, tensor.detach().aminmax())):
+            count = int((~tensor.isfinite()).sum())
+            raise BadInput(
+                f"{name}: {count} of {tensor.numel()} numbers in {key} are NaN or infinite{where}"
+            )
+
+
+def _is_finite(value: Tensor) -> bool:
+    return bool(value.isfinite())
+
+
+def _check_attention_name(name: str, attention: str | None) -> None:
+    """Names with other characters ask transformers to fetch a kernel's code from the hub."""
+    if attention is not None and not re.fullmatch(r"[a-z0-9_]+", attention):
+        raise BadInput(f"{name}: {attention!r} is no attention implementation; try eager or sdpa")
+
+
+def _set_attention(name: str, model: PreTrainedModel, attention: str | None) -> None:
+    """Have a model that is already made use ``attention``, where this version can do that."""
+    if attention is None or model.config._attn_implementation == attention:
+        return
+    if not hasattr(model, "set_attn_implementation"):  # before transformers 4.54 or so
+        raise _no_such_attention(name, attention, RuntimeError("the model is already made"))
+    try:
+        model.set_attn_implementation(attention)
+    except (ValueError, ImportError) as error:
+        raise _no_such_attention(name, attention, error) from error
+    if model.config._attn_implementation != attention:
+        raise _no_such_attention(name, attention, RuntimeError("it has only its own"))
+
+
+def _no_such_attention(name: str, attention: str, error: Exception) -> BadInput:
+    return BadInput(f"{name}: cannot use the attention {attention!r} here ({brief(error, 120)})")
+
+
+def _tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerBase | None:
+    """The tokenizer in the model's folder, or None if there is none."""
+    folder, spec = checkpoint.folder, checkpoint.name
+    settings = folder / "tokenizer_config.json"
+    if not settings.exists() and not any(any(folder.glob(name)) for name in VOCABULARIES):
+        return None
+    for file in (settings, folder / "tokenizer.json", folder / "vocab.json"):
+        # Checked here because some versions go on with an empty vocabulary instead.
+        content = read_json(file, spec) if file.exists() else {}
+        if file == settings and not checkpoint.trust_remote_code:
+            refuse_remote_code(content, file.name, spec)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            folder,
+            local_files_only=not checkpoint.trust_remote_code,
+            trust_remote_code=checkpoint.trust_remote_code,
+        )
+        words = tokenizer.get_vocab().keys() - set(tokenizer.all_special_tokens)
+    except Exception as error:  # whatever a tokenizer's own code raises
+        raise BadInput(f"{spec}: its tokenizer cannot be read ({brief(error)})") from error
+    if not words:
+        raise BadInput(f"{spec}: its tokenizer has no vocabulary; a file of it is missing")
+    return tokenizer
+
+
+def _check_tokenizer(loaded: Loaded) -> None:
+    """Refuse a tokenizer with ids that the model has no embedding for."""
+    weight = getattr(loaded.model.get_input_embeddings(), "weight", None)
+    if weight is None or weight.ndim != 2:
+        raise BadInput(f"{loaded.name}: has no table of token embeddings, so no language model")
+    if loaded.tokenizer is not None:
+        token, highest = max(loaded.tokenizer.get_vocab().items(), key=lambda item: item[1])
+        if highest >= len(weight):
+            raise BadInput(
+                f"{loaded.name}: its tokenizer goes up to id {highest} ({token!r}), its embedding "
+                f"has {len(weight)} rows (ids 0 to {len(weight) - 1}); they are not of one model"
+            )
+
+
+def _ready(loaded: Loaded, device: torch.device) -> Loaded:
+    """The last checks, then frozen, in evaluation mode and on its device."""
+    _check_tokenizer(loaded)
+    module: nn.Module = loaded.model
+    try:
+        module.to(device)
+    except (RuntimeError, TypeError, NotImplementedError) as error:
+        raise BadInput(f"{loaded.name}: does not go to {device} ({brief(error)})") from error
+    if loaded.model.dtype == torch.float64 and hasattr(loaded.model, "set_experts_implementation"):
+        # The default for mixtures of experts is a grouped product, which has no float64 kernel.
+        loaded.model.set_experts_implementation("eager")
+    module.eval().requires_grad_(False)
+    return loaded

@@ -1,0 +1,38 @@
+"""Additive 4-D attention masks: causal, windowed, full, and conjugated by a permutation.
+
+All are [1, 1, n, n], 0 where a query (third axis) may see a key (last axis) and the dtype's
+lowest number elsewhere, as transformers takes them for ``attention_mask``.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def additive(seen: Tensor, dtype: torch.dtype) -> Tensor:
+    """``seen`` (bool [n, n], query by key) as an additive mask [1, 1, n, n]."""
+    mask = torch.zeros(seen.shape, dtype=dtype, device=seen.device)
+    return mask.masked_fill(~seen, torch.finfo(dtype).min)[None, None]
+
+
+def full(n: int, dtype: torch.dtype, device: torch.device | str = "cpu") -> Tensor:
+    """Every query sees every key."""
+    return additive(torch.ones(n, n, dtype=torch.bool, device=device), dtype)
+
+
+def causal(
+    n: int, dtype: torch.dtype, device: torch.device | str = "cpu", ahead: int = 0
+) -> Tensor:
+    """Query i sees keys up to i + ``ahead``; a positive ``ahead`` is a leak from the future."""
+    seen = torch.ones(n, n, dtype=torch.bool, device=device).tril(ahead)
+    return additive(seen, dtype)
+
+
+def conjugated(mask: Tensor, order: Tensor) -> Tensor:
+    """``mask`` for tokens moved by ``order``: row and column j of the result are ``order[j]``.
+
+    With token ``order[j]`` now at place j, place j sees place k exactly when token ``order[j]``
+    saw token ``order[k]``: P M Pᵀ.
+    """
+    return mask[..., order, :][..., :, order]

@@ -1,0 +1,92 @@
+// Filter and sort the table of verdicts.  Without it the table is whole, in the catalogue's order.
+"use strict";
+(() => {
+  const form = document.querySelector(".controls");
+  const body = document.querySelector(".verdicts tbody");
+  if (!form || !body || body.rows.length < 2) return;
+  const rows = [...body.rows].map((row) => ({
+    row,
+    keys: row.dataset.k.split("|").map((key) => (key === "" ? NaN : Number(key))),
+    text: row.textContent.toLowerCase(),
+    subject: row.querySelector(".of")?.textContent ?? "",
+  }));
+  const search = form.querySelector("input");
+  const subject = form.querySelector("[data-pick=subject]");
+  const order = form.querySelector("[data-pick=order]");
+  const buttons = [...form.querySelectorAll("button")];
+  const heads = [...document.querySelectorAll(".verdicts th[data-key]")];
+  let verdict = "";
+  let key = 0;
+  let sign = 1;
+
+  const show = () => {
+    const wanted = search.value.trim().toLowerCase();
+    let shown = 0;
+    for (const each of rows) {
+      const fits =
+        (!verdict || each.row.classList.contains(verdict)) &&
+        (!subject?.value || each.subject === subject.value) &&
+        each.text.includes(wanted);
+      each.row.hidden = !fits;
+      shown += fits;
+    }
+    form.querySelector(".count").textContent = `${shown} of ${rows.length} shown`;
+  };
+
+  const sort = (by, direction) => {
+    [key, sign] = [by, direction];
+    const last = (value) => Number.isNaN(value);
+    rows.sort((a, b) => {
+      const [x, y] = [a.keys[key], b.keys[key]];
+      if (last(x) || last(y)) return last(x) - last(y) || a.keys[0] - b.keys[0];
+      return sign * (x - y) || a.keys[0] - b.keys[0];
+    });
+    body.append(...rows.map((each) => each.row));
+    for (const head of heads) {
+      const told = sign > 0 ? "ascending" : "descending";
+      if (Number(head.dataset.key) === key) head.setAttribute("aria-sort", told);
+      else head.removeAttribute("aria-sort");
+    }
+    const option = [...order.options].find(
+      ({ value }) => Math.abs(value) === key && (key === 0 || Number(value) < 0 === sign < 0),
+    );
+    order.selectedIndex = option ? option.index : -1;
+  };
+
+  for (const head of heads) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(...head.childNodes);
+    head.append(button);
+    button.addEventListener("click", () => {
+      const by = Number(head.dataset.key);
+      sort(by, by === key ? -sign : 1);
+    });
+  }
+  for (const button of buttons) {
+    button.addEventListener("click", () => {
+      verdict = button.dataset.verdict;
+      for (const each of buttons) each.setAttribute("aria-pressed", String(each === button));
+      show();
+    });
+  }
+  form.addEventListener("submit", (event) => event.preventDefault());
+  search.addEventListener("input", show);
+  subject?.addEventListener("change", show);
+  order.addEventListener("change", () => {
+    const by = Number(order.value);
+    sort(Math.abs(by), by < 0 ? -1 : 1);
+  });
+  // A link to a row must find it, whatever the filter hides.
+  addEventListener("hashchange", () => {
+    const row = document.getElementById(location.hash.slice(1));
+    if (!row?.hidden || row.parentElement !== body) return;
+    search.value = "";
+    if (subject) subject.value = "";
+    buttons[0].click();
+    row.scrollIntoView();
+  });
+  form.hidden = false;
+  sort(0, 1);
+  show();
+})();

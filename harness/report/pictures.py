@@ -1,0 +1,278 @@
+"""Margins as a picture: per claim what was observed and what is allowed, on a log scale."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from xml.etree import ElementTree
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+
+from harness.report import words
+from harness.verdicts import Result, Verdict
+
+MOST_ROWS = 60
+"""Of more claims than this, those with the least margin are drawn."""
+
+MOST_DECADES = 10
+"""The scale goes at most so far beyond the bounds; dots further out sit at its edge."""
+
+STEPS = {
+    "float64": 2.0**-52,
+    "float32": 2.0**-23,
+    "bfloat16": 2.0**-7,
+    "float16": 2.0**-10,
+}
+"""The spacing of numbers near one, per dtype."""
+
+# Matplotlib draws with these stand-ins; the page's own colours take their place afterwards, so
+# that one picture serves light and dark.
+_INK, _MUTED, _FAINT = "#010201", "#010202", "#010203"
+_TINT = "#010204"
+_COLOURS = {
+    Verdict.UPHELD: "#010301",
+    Verdict.REFUTED: "#010302",
+    Verdict.INCONCLUSIVE: "#010303",
+}
+_VARIABLES = {
+    _INK: "--ink",
+    _MUTED: "--muted",
+    _FAINT: "--line",
+    _TINT: "--tint",
+    _COLOURS[Verdict.UPHELD]: "--upheld",
+    _COLOURS[Verdict.REFUTED]: "--refuted",
+    _COLOURS[Verdict.INCONCLUSIVE]: "--inconclusive",
+}
+_NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
+
+_FONT = "DejaVu Sans"
+"""Comes with matplotlib and is wide: what fits in it fits in the fonts of a reader's system."""
+
+_MARKERS = {Verdict.UPHELD: "o", Verdict.REFUTED: "D", Verdict.INCONCLUSIVE: "s"}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Sizes of one drawing in pixels: its width, the room at either side, a row, the type.
+
+    ``letters`` is how much of a claim's name there is room for.  Where rows are ``stacked`` the
+    name stands above its dot, else to the left of it.
+    """
+
+    name: str
+    width: int
+    left: int
+    right: int
+    row: int
+    type: float
+    letters: int
+    stacked: bool
+
+
+WIDE = Layout("wide", 900, left=350, right=84, row=24, type=13, letters=42, stacked=False)
+NARROW = Layout("narrow", 330, left=8, right=54, row=42, type=11.5, letters=44, stacked=True)
+
+_TOP, _BOTTOM = 30, 34
+
+
+def drawable(results: Iterable[Result]) -> list[Result]:
+    """Results that have a place on a log scale: nothing negative, a bound and a margin."""
+    return [
+        result
+        for result in results
+        if result.verdict is not Verdict.NOT_APPLICABLE
+        and result.bound is not None
+        and 0 <= result.bound < math.inf
+        and result.margin is not None
+        and not math.isnan(result.margin)
+        and not (result.observed or 0.0) < 0
+    ]
+
+
+def tightest(results: Sequence[Result], most: int = MOST_ROWS) -> list[Result]:
+    """At most ``most`` results, those with the least margin, in the order they came in."""
+    ranked = sorted(range(len(results)), key=lambda i: results[i].margin or 0.0)
+    kept = set(ranked[:most])
+    return [result for i, result in enumerate(results) if i in kept]
+
+
+def margins(results: Sequence[Result], dtype: str, layout: Layout, prefix: str) -> str:
+    """An inline ``<svg>`` of ``results`` (from `drawable`, not empty), one row each.
+
+    ``prefix`` keeps its ids apart from those of other pictures on the page.  The text is text
+    and the colours are the page's CSS variables; the output depends on the arguments alone.
+    """
+    height = _TOP + layout.row * len(results) + _BOTTOM
+    settings = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": prefix,
+        "font.family": _FONT,
+        "font.size": layout.type,
+        "path.simplify": False,
+    }
+    with rc_context(settings):
+        figure = Figure(figsize=(layout.width / 72, height / 72), dpi=72)
+        FigureCanvasSVG(figure)
+        across, up = layout.width, height
+        room = (across - layout.left - layout.right) / across, 1 - (_TOP + _BOTTOM) / up
+        axes = figure.add_axes((layout.left / across, _BOTTOM / up, *room))
+        _draw(axes, results, dtype.removeprefix("torch."), layout)
+        stream = io.StringIO()
+        with warnings.catch_warnings():
+            # The reader's fonts draw the text, so what matplotlib's lacks does not matter.
+            warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
+            figure.savefig(stream, format="svg", transparent=True, metadata=_NO_METADATA)
+    return _inline(stream.getvalue(), layout, height)
+
+
+def _draw(axes: Axes, results: Sequence[Result], dtype: str, layout: Layout) -> None:
+    low, high = _limits(results, dtype)
+    axes.set_xlim(low, high)
+    axes.set_ylim(len(results) - 0.5, -0.5)
+    axes.axis("off")
+    _grid(axes, low, high, len(results), dtype, layout)
+    rows = range(len(results))
+    seen = [_place(result, low, high) for result in results]
+    allowed = [_on_scale(result.bound or 0.0, low, high) for result in results]
+    spans = [(x for pair in zip(seen, allowed, strict=True) for x in (*pair, math.nan))]
+    spans.append(y for row in rows for y in (row, row, math.nan))
+    axes.plot(*map(list, spans), color=_MUTED, linewidth=1.2, clip_on=False)
+    tick = {"markersize": 14, "markeredgewidth": 2, "zorder": 4, "clip_on": False}
+    axes.plot(allowed, rows, "|", color=_INK, **tick)
+    for verdict, marker in _MARKERS.items():
+        chosen = [row for row in rows if results[row].verdict is verdict]
+        style = {"color": _COLOURS[verdict], "markersize": 9 if marker == "o" else 8}
+        if chosen:
+            axes.plot(
+                [seen[row] for row in chosen], chosen, marker,
+                markeredgewidth=0, zorder=5, clip_on=False, **style,
+            )  # fmt: skip
+    for row, result in enumerate(results):
+        _label(axes, row, result, layout)
+
+
+def _limits(results: Sequence[Result], dtype: str) -> tuple[float, float]:
+    """Whole decades that hold every bound, the noise and, within reason, what was seen."""
+    values = [math.log10(result.bound) for result in results if result.bound]
+    values.append(math.log10(STEPS.get(dtype, STEPS["float32"])))
+    near, far = min(values) - MOST_DECADES, max(values) + MOST_DECADES
+    seen = [r.observed for r in results if r.observed and math.isfinite(r.observed)]
+    values += [min(far, max(near, math.log10(observed))) for observed in seen]
+    return math.floor(min(values) - 0.7), math.ceil(max(values) + 0.3)
+
+
+def _place(result: Result, low: float, high: float) -> float:
+    """Where the dot goes: what is not finite sits at the right edge."""
+    observed = result.observed
+    if observed is None or not math.isfinite(observed):
+        return low if (result.margin or 0.0) > 0 else high
+    return _on_scale(observed, low, high)
+
+
+def _on_scale(value: float, low: float, high: float) -> float:
+    """The logarithm, kept within the picture; zero is at its left edge."""
+    return min(high, max(low, math.log10(value))) if value > 0 else low
+
+
+def _grid(
+    axes: Axes, low: float, high: float, rows: int, dtype: str, layout: Layout
+) -> None:
+    """Lines at powers of ten, and the region below one rounding of the number format."""
+    step = max(1, math.ceil((high - low) / (4 if layout.stacked else 7)))
+    text = {"color": _MUTED, "ha": "center", "va": "center", "parse_math": False}
+    for exponent in range(int(high), int(low), -step):
+        axes.plot([exponent] * 2, [-0.5, rows - 0.5], color=_FAINT, linewidth=1, zorder=1)
+        axes.text(exponent, rows - 0.5 + 18 / layout.row, _decade(exponent), **text)
+    if dtype in STEPS:
+        noise = math.log10(STEPS[dtype])
+        axes.fill_between([low, noise], -0.5, rows - 0.5, color=_TINT, linewidth=0, zorder=0)
+        axes.text(noise, -0.5 - 13 / layout.row, f"one rounding of {dtype}", **text)
+
+
+def _decade(exponent: int) -> str:
+    return "1" if exponent == 0 else "10" + str(exponent).translate(words.SUPERSCRIPTS)
+
+
+def _label(axes: Axes, row: int, result: Result, layout: Layout) -> None:
+    """The claim at the left of its dot or above it, its margin in decades at the right."""
+
+    def write(x: float, up: float, text: str, **style: str) -> None:
+        axes.annotate(
+            text,
+            (0, row),
+            xycoords=("axes pixels", "data"),
+            xytext=(x - layout.left, up),
+            textcoords="offset pixels",
+            va="center_baseline",
+            annotation_clip=False,
+            parse_math=False,
+            **style,
+        )
+
+    up = layout.row * 0.4 if layout.stacked else 0
+    write(0, up, words.visible(result.id), color=_INK, weight="bold")
+    name = words.shortened(words.visible(result.name), layout.letters)
+    write(3 * layout.type, up, name, color=_INK)
+    told = words.decades(result).replace("-", "−")
+    write(layout.width, 0, told, color=_COLOURS[result.verdict], ha="right")
+
+
+def _inline(document: str, layout: Layout, height: int) -> str:
+    """Matplotlib's document as an element of a page: the page's colours and fonts, no waste."""
+    drawing = ElementTree.fromstring(document)
+    used = set(re.findall(r'(?:href="|url\()#([^")]+)', document))
+    for element in drawing.iter():
+        element.tag = element.tag.rpartition("}")[2]
+        element.attrib = dict(_attributes(element.attrib, used, layout))
+        element.text = (element.text or "").strip()
+        element.tail = ""
+    _unwrap(drawing)
+    drawing.attrib = {
+        "class": layout.name,
+        "viewBox": f"0 0 {layout.width} {height}",
+        "style": f"font-size: {layout.type:g}px; fill: var(--ink)",
+        "aria-hidden": "true",
+        "focusable": "false",
+    }
+    return ElementTree.tostring(drawing, encoding="unicode", short_empty_elements=False)
+
+
+def _attributes(
+    given: dict[str, str], used: set[str], layout: Layout
+) -> Iterator[tuple[str, str]]:
+    """What an element needs; what it would inherit from the drawing anyway is left out."""
+    inherited = (f"font-size: {layout.type:g}px", "text-anchor: start", f"fill: {_INK}", "")
+    for name, value in given.items():
+        name = name.rpartition("}")[2]
+        if name == "id" and value not in used:
+            continue
+        if name == "transform" and value.startswith("rotate(-0 "):
+            continue
+        if name == "style":
+            parts = [part.strip() for part in value.split(";")]
+            kept = [part for part in parts if part not in inherited and _FONT not in part]
+            value = "; ".join(kept)
+            for stand_in, variable in _VARIABLES.items():
+                value = value.replace(stand_in, f"var({variable})")
+        elif name in ("d", "x", "y"):
+            value = re.sub(r"\d+\.\d+", lambda found: f"{float(found[0]):.2f}", value)
+        if value:
+            yield name, value
+
+
+def _unwrap(element: ElementTree.Element) -> None:
+    """Put the children of groups that say nothing in their place; drop metadata and style."""
+    children: list[ElementTree.Element] = []
+    for child in element:
+        _unwrap(child)
+        if child.tag in ("metadata", "style") or (child.tag == "defs" and not len(child)):
+            continue
+        children += list(child) if child.tag == "g" and not child.attrib else [child]
+    element[:] = children

@@ -1,0 +1,154 @@
+"""The live line while a run goes on: what is done, what it came to, what runs now."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import IO
+
+from rich.console import Console
+from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as RichProgress
+from rich.table import Column
+from rich.text import Text
+
+from harness.report import words
+from harness.report.glyphs import Glyphs
+from harness.report.terminal import STYLES
+from harness.verdicts import Result, Verdict
+
+
+class Progress:
+    """One live line on a terminal, one short line per finished claim elsewhere.
+
+    Driven by `start`, `begin`, `update`, `note` and `stop` from the process that owns the
+    terminal.  Before `start` and after `stop` every call is harmless and shows nothing.
+    """
+
+    def __init__(self) -> None:
+        self._console: Console | None = None
+        self._glyphs: Glyphs | None = None
+        self._live: RichProgress | None = None
+        self._task = TaskID(0)
+        self._stream: IO[str] | None = None
+        self._counts = dict.fromkeys(Verdict, 0)
+        self._total = 0
+
+    def start(self, total: int, console: Console) -> None:
+        """Begin to show ``total`` claims on ``console``; a second start begins anew."""
+        self.stop()
+        self._counts = dict.fromkeys(Verdict, 0)
+        self._total = total
+        self._console = console
+        if console.is_terminal and not console.is_dumb_terminal:
+            self._console = self._own(console)
+            self._live = self._line(self._console)
+        self._glyphs = Glyphs(self._console)
+        if self._live is not None:
+            counts = self._told_counts()
+            self._task = self._live.add_task("", total=total, counts=counts, now=Text(""))
+            self._live.start()
+
+    def begin(self, claim: str, subject: str) -> None:
+        """Show which claim runs now, on which subject; silent off a terminal."""
+        self._show(f"{claim} on {subject}")
+
+    def update(self, result: Result) -> None:
+        """Count one finished claim."""
+        if self._console is None or self._glyphs is None:
+            return
+        self._counts[result.verdict] += 1
+        if self._live is None:
+            self._console.print(Text(self._told(result)), soft_wrap=True)
+            return
+        self._live.update(self._task, advance=1, counts=self._told_counts())
+        self._show(f"{result.id} on {result.subject}")
+
+    def note(self, text: str) -> None:
+        """Say something that stays: a line above the live one, or simply a line."""
+        if self._console is None or self._glyphs is None:
+            return
+        self._console.print(Text(self._glyphs.fit(text)), soft_wrap=self._live is None)
+
+    def stop(self) -> None:
+        """Take the live line away and let go of the terminal; may be called at any time."""
+        live, stream = self._live, self._stream
+        self._live = self._stream = self._console = self._glyphs = None
+        # The terminal may be gone by now; then there is nobody left to tell.
+        if live is not None:
+            with suppress(OSError):
+                live.stop()
+        if stream is not None:
+            with suppress(OSError):
+                stream.close()
+
+    def _own(self, console: Console) -> Console:
+        """A console on a duplicate of the terminal's descriptor.
+
+        While a test runs, pytest points descriptor 1 at its capture file: what the refreshing
+        thread writes meanwhile would end up among the test's output.  The width is fixed too,
+        for it is asked of those descriptors.
+        """
+        try:
+            descriptor = os.dup(console.file.fileno())
+        except (OSError, ValueError, AttributeError):
+            return console
+        self._stream = os.fdopen(descriptor, "w", encoding=console.encoding)
+        return Console(
+            file=self._stream,
+            force_terminal=True,
+            color_system=console.color_system or None,  # type: ignore[arg-type]
+            no_color=console.no_color,
+            width=console.width,
+            legacy_windows=console.legacy_windows,
+        )
+
+    def _line(self, console: Console) -> RichProgress:
+        now = Column(ratio=1, no_wrap=True, overflow="ellipsis")
+        return RichProgress(
+            TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+            BarColumn(bar_width=12),
+            _TextField("counts"),
+            _TextField("now", now),
+            TimeElapsedColumn(),
+            console=console,
+            refresh_per_second=4,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+            expand=True,
+        )
+
+    def _show(self, text: str) -> None:
+        if self._live is not None and self._glyphs is not None:
+            self._live.update(self._task, now=Text(self._glyphs.fit(text), style="dim"))
+            self._live.refresh()
+
+    def _told_counts(self) -> Text:
+        text = Text()
+        for verdict, amount in self._counts.items():
+            symbol = self._glyphs.symbol(verdict) if self._glyphs else words.SYMBOLS[verdict]
+            text.append(f"{symbol} {amount} ", style=STYLES[verdict] if amount else "dim")
+        return text
+
+    def _told(self, result: Result) -> str:
+        done = sum(self._counts.values())
+        width = len(str(self._total))
+        parts = [f"[{done:>{width}}/{self._total}] {result.id} on {result.subject}"]
+        parts.append(result.verdict.value)
+        if result.verdict is not Verdict.NOT_APPLICABLE:
+            parts += [f"margin {words.decades(result)}", words.duration(result.seconds)]
+        return self._glyphs.fit(", ".join(parts)) if self._glyphs else ""
+
+
+class _TextField(TextColumn):
+    """A column that shows a `Text` kept in the task's fields, without reading markup in it."""
+
+    def __init__(self, name: str, table_column: Column | None = None) -> None:
+        super().__init__("", table_column=table_column or Column(no_wrap=True))
+        self._name = name
+
+    def render(self, task: object) -> Text:
+        """The field as it is."""
+        text: Text = task.fields[self._name]  # type: ignore[attr-defined]
+        return text

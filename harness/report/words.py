@@ -1,0 +1,274 @@
+"""What both the terminal and the page say: order, numbers, verdicts and sentences in words."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from harness.verdicts import DECADES, Kind, Result, Verdict
+
+SYMBOLS = {
+    Verdict.UPHELD: "✓",
+    Verdict.REFUTED: "✗",
+    Verdict.INCONCLUSIVE: "?",
+    Verdict.NOT_APPLICABLE: "–",
+}
+
+MEANINGS = (
+    (
+        "Law or finding",
+        "A law follows from the architecture and holds for every input; a finding says something"
+        " about particular weights.",
+    ),
+    (
+        "Upheld",
+        "No input tried came out beyond what is allowed; for a finding the whole 95\u00a0%"
+        " interval is on the claimed side.",
+    ),
+    (
+        "Refuted",
+        "An input broke the law, and it is shown with the command that replays it; for a finding"
+        " the whole interval is on the other side.",
+    ),
+    (
+        "Inconclusive",
+        "Not decided: the budget was spent too soon, or the control did not show that the check"
+        " can fail. It is never counted as a pass.",
+    ),
+    (
+        "Not applicable",
+        "The subject lacks a capability that the claim speaks of, and the capability is named.",
+    ),
+)
+"""What the verdicts mean, in five lines."""
+
+CONTROL = "In the control: the same check had to come out the other way here, and did not."
+
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_KNOWN = ("inputs", "observed", "allowed", "where", "replay", "control")
+
+
+def visible(text: str, keep: str = "") -> str:
+    """``text`` with control and format characters, lone surrogates and the like as escapes.
+
+    Tokens may hold anything, also sequences that steer a terminal, turn the direction of text
+    or may not stand in XML.  Characters in ``keep`` stay as they are.
+    """
+
+    def show(char: str) -> str:
+        unseen = unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp")
+        unfit = ord(char) & 0xFFFE == 0xFFFE or 0xFDD0 <= ord(char) <= 0xFDEF
+        if char in keep or not (unseen or unfit):
+            return char
+        return char.encode("unicode_escape").decode("ascii")
+
+    return text if text.isprintable() else "".join(map(show, text))
+
+
+def clipped(text: str, most: int) -> str:
+    """``text`` cut after ``most`` characters, with a note of how many are left out."""
+    if len(text) <= most:
+        return text
+    return f"{text[:most]} … ({len(text) - most} more characters)"
+
+
+def number(value: float | None) -> str:
+    """A short number: ``0.71``, ``2.1e-6``, ``NaN``, ``–`` where there is none."""
+    if value is None:
+        return "–"
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
+    if value == 0:
+        return "0"
+    if 0.01 <= abs(value) < 1000:
+        return f"{value:.3g}"
+    digits, exponent = f"{value:.1e}".split("e")
+    return f"{digits.removesuffix('.0')}e{int(exponent)}"
+
+
+def power(value: float | None) -> str:
+    """The same as `number` with the exponent raised: ``2.1×10⁻⁶``."""
+    digits, _, exponent = number(value).partition("e")
+    return f"{digits}×10{exponent.translate(SUPERSCRIPTS)}" if exponent else digits
+
+
+def decades(result: Result) -> str:
+    """The margin in words: ``+1.3``, ``exact``, ``not finite``, ``–`` where there is none."""
+    value = result.margin
+    if value is None or math.isnan(value):
+        return "–"
+    if value >= DECADES:
+        return "exact"
+    if value <= -DECADES:
+        return "not finite" if _lost(result.observed) else f"≤ -{DECADES:g}"
+    return f"{value:+.1f}"
+
+
+def _lost(observed: float | None) -> bool:
+    return observed is None or not math.isfinite(observed)
+
+
+def duration(seconds: float | None) -> str:
+    """``0.4 s``, ``12 s``, ``2 m 05 s``; ``–`` where it is not known."""
+    if seconds is None or not math.isfinite(seconds):
+        return "–"
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    return f"{whole} s" if whole < 60 else f"{whole // 60} m {whole % 60:02d} s"
+
+
+def shortened(name: str, most: int) -> str:
+    """``name`` in at most ``most`` characters; what it ends with in brackets stays."""
+    if len(name) <= most:
+        return name
+    found = re.search(r" \[[^\[\]]*\]$", name)
+    kept = found[0] if found and len(found[0]) < most / 2 else ""
+    return f"{name[: most - len(kept) - 1].rstrip()}…{kept}"
+
+
+def counted(amount: int, noun: str) -> str:
+    """``1 law``, ``2 laws``."""
+    return f"{amount} {noun}" if amount == 1 else f"{amount} {noun}s"
+
+
+def tally(results: Iterable[Result]) -> dict[Verdict, int]:
+    """How many results there are of every verdict, in the order of `Verdict`."""
+    counts = Counter(result.verdict for result in results)
+    return {verdict: counts[verdict] for verdict in Verdict}
+
+
+def catalogue_order(result: Result) -> tuple[list[str | int], str]:
+    """A sort key by which A2 comes before A10."""
+    parts = re.split(r"(\d+)", result.id)
+    return [int(part) if part.isdecimal() else part for part in parts], result.name
+
+
+def by_subject(run: dict[str, Any], results: Sequence[Result]) -> dict[str, list[Result]]:
+    """Results per subject, subjects as the run has them, claims in the catalogue's order."""
+    groups: dict[str, list[Result]] = {name: [] for name in run.get("subjects") or {}}
+    for result in results:
+        groups.setdefault(result.subject, []).append(result)
+    return {name: sorted(rows, key=catalogue_order) for name, rows in groups.items() if rows}
+
+
+def headline(results: Sequence[Result]) -> str:
+    """One sentence that says how many laws hold, on which subject."""
+    if not results:
+        return "No claim was checked."
+    subjects = list(dict.fromkeys(result.subject for result in results))
+    where = subjects[0] if len(subjects) == 1 else f"{len(subjects)} subjects"
+    counts = tally(result for result in results if result.kind is Kind.LAW)
+    total = sum(counts.values()) - counts[Verdict.NOT_APPLICABLE]
+    held = counts[Verdict.UPHELD]
+    if total == 0:
+        return f"No law applies to {where}."
+    noun = "laws that apply" if len(subjects) == 1 else "checks of laws"
+    if total == 1 and len(subjects) == 1:
+        fate = "holds" if held else "is broken" if counts[Verdict.REFUTED] else "is not decided"
+        return f"The one law that applies to {where} {fate}."
+    if held == total:
+        return f"All {total} {noun} hold on {where}."
+    rest = [
+        _is_are(counts[Verdict.REFUTED], "broken"),
+        _is_are(counts[Verdict.INCONCLUSIVE], "not decided"),
+    ]
+    verb = "holds" if held == 1 else "hold"
+    return f"{held} of {total} {noun} {verb} on {where}; {' and '.join(filter(None, rest))}."
+
+
+def _is_are(amount: int, what: str) -> str:
+    if amount == 0:
+        return ""
+    return f"{amount} {'is' if amount == 1 else 'are'} {what}"
+
+
+def asides(run: dict[str, Any], results: Sequence[Result]) -> list[str]:
+    """Sentences that follow the headline: broken laws by name, findings, what does not apply."""
+    broken = [
+        r for r in results if r.verdict is Verdict.REFUTED and r.kind is Kind.LAW and r.name
+    ]
+    lines = [f"Broken: {r.id}, “{r.name}”, on {r.subject}." for r in broken[:3]]
+    if len(broken) > 3:
+        lines.append(f"…and {len(broken) - 3} more.")
+    counts = tally(result for result in results if result.kind is Kind.FINDING)
+    counts.pop(Verdict.NOT_APPLICABLE)
+    if any(counts.values()):
+        told = ", ".join(f"{n} {verdict}" for verdict, n in counts.items() if n)
+        lines.append(f"Of the findings: {told}.")
+    absent = tally(results)[Verdict.NOT_APPLICABLE]
+    if absent:
+        lines.append(f"{counted(absent, 'claim')} {'does' if absent == 1 else 'do'} not apply.")
+    if results and run.get("finished") is None:
+        lines.append("This run did not finish: what follows is as far as it came.")
+    return lines
+
+
+def moment(iso: str | None) -> str:
+    """``2025-11-20T09:41:07+00:00`` as ``2025-11-20 09:41:07 UTC``."""
+    return (iso or "").replace("T", " ").replace("+00:00", " UTC")
+
+
+def versions(run: dict[str, Any]) -> list[str]:
+    """``["python 3.11.2", "torch 2.13.0", …]`` in the run's own order."""
+    return [f"{name} {value}" for name, value in (run.get("versions") or {}).items()]
+
+
+def shape(facts: dict[str, Any]) -> str:
+    """A subject in one line: ``gpt2, 4 layers × 256, 4.2 M parameters, 4096 tokens``."""
+    words = [str(facts["model_type"])] if facts.get("model_type") else []
+    if facts.get("layers") is not None and facts.get("hidden") is not None:
+        words.append(f"{facts['layers']} layers × {facts['hidden']}")
+    if facts.get("parameters") is not None:
+        words.append(f"{large(facts['parameters'])} parameters")
+    if facts.get("vocabulary") is not None:
+        words.append(f"vocabulary {facts['vocabulary']}")
+    if facts.get("context") is not None:
+        words.append(f"context {facts['context']}")
+    return ", ".join(words)
+
+
+def large(amount: float) -> str:
+    """``4.2 M``, ``7.2 G``; small numbers as they are."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(amount) >= size:
+            return f"{amount / size:.3g} {unit}"
+    return f"{amount:g}"
+
+
+def inputs(counterexample: dict[str, Any]) -> list[tuple[str, str]]:
+    """The drawn inputs of a counterexample as pairs of label and text, whatever their shape."""
+    drawn = counterexample.get("inputs")
+    if drawn is None:
+        return []
+    if isinstance(drawn, dict):
+        return [(str(label), plain(value)) for label, value in drawn.items()]
+    return [("input", plain(drawn))]
+
+
+def unknown(counterexample: dict[str, Any]) -> list[tuple[str, str]]:
+    """Entries of a counterexample beyond the usual ones, as pairs of key and text."""
+    return [(str(k), plain(v)) for k, v in counterexample.items() if k not in _KNOWN]
+
+
+def plain(value: Any) -> str:
+    """Any value as readable text: strings as they are, numbers short, the rest as JSON."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float):
+        return number(value)
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def size(value: Any) -> str:
+    """``observed`` or ``allowed`` of a counterexample, which may be absent or not a number."""
+    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return number(value)
+    return plain(value)

@@ -1,0 +1,301 @@
+"""One small interface to any model: ids or embeddings in, states and logits out.
+
+Only public interfaces of transformers are used.  What a model does not offer is a missing
+capability with a name (`harness.capabilities`).
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from harness import positions
+from harness.rows import Rows
+
+if TYPE_CHECKING:
+    from harness.loading import Loaded
+
+ENCODER_PROMPT = 7
+"""Tokens that an encoder–decoder's encoder is given while its decoder is examined."""
+
+
+class _Reached(Exception):
+    """Raised by a hook to leave the forward pass after block k; never leaves this module."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """What one forward pass gave: ``rows`` and, if asked for, the cache."""
+
+    rows: Rows
+    cache: Any = None
+
+
+@dataclass(eq=False)
+class Subject:
+    """The model under test.
+
+    ``name`` as asked for, ``model`` in evaluation mode with frozen parameters, ``digest`` of
+    configuration and weights.  Every call runs without gradients unless ``embeddings`` require
+    one.
+    """
+
+    name: str
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase | None = None
+    digest: str = ""
+    _encoded: dict[int, Any] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, loaded: Loaded) -> Subject:
+        """The subject of a loaded model."""
+        return cls(loaded.name, loaded.model, loaded.tokenizer, loaded.digest)
+
+    # -- what it is ---------------------------------------------------------------------------
+
+    @property
+    def config(self) -> Any:
+        """The configuration of the text model (a sub-configuration where there are several)."""
+        return self.model.config.get_text_config(decoder=True)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the embedding table."""
+        return self.embedding_table.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the embedding table lies."""
+        return self.embedding_table.device
+
+    @property
+    def embedding_table(self) -> Tensor:
+        """W, the input embedding [vocabulary, hidden]."""
+        return self.model.get_input_embeddings().weight
+
+    @property
+    def vocabulary(self) -> int:
+        """Rows of W."""
+        return self.embedding_table.shape[0]
+
+    @property
+    def hidden(self) -> int:
+        """The embedding's width."""
+        return self.embedding_table.shape[1]
+
+    @property
+    def layers(self) -> int:
+        """Blocks of the decoder, or of the encoder where there is none."""
+        return self.config.num_hidden_layers
+
+    @cached_property
+    def context(self) -> int | None:
+        """The longest prompt that the positions allow, or None where there is no limit."""
+        table = positions.position_table(self)
+        if table is not None:
+            return table.num_embeddings - positions.position_offset(self)
+        return getattr(self.config, "max_position_embeddings", None)
+
+    @property
+    def window(self) -> int | None:
+        """The smallest sliding window of any layer, or None."""
+        sizes = [getattr(self.config, n, None) for n in ("sliding_window", "window_size")]
+        sizes += [2 * half + 1 for half in [getattr(self.config, "local_attention", 0) // 2] if half]
+        given = [size for size in sizes if isinstance(size, int) and size > 0]
+        return min(given, default=None)
+
+    @property
+    def is_encoder_decoder(self) -> bool:
+        """Whether an encoder's output is attended to; then the decoder is what is examined."""
+        return bool(self.model.config.is_encoder_decoder)
+
+    @cached_property
+    def _parameters(self) -> frozenset[str]:
+        return frozenset(inspect.signature(self.model.forward).parameters)
+
+    def accepts(self, argument: str) -> bool:
+        """Whether the model's forward names ``argument``."""
+        return argument in self._parameters
+
+    @property
+    def cache_argument(self) -> str | None:
+        """The name under which the model takes its cache."""
+        names = ("past_key_values", "cache_params")
+        return next((name for name in names if self.accepts(name)), None)
+
+    def content(self, numbers: Tensor) -> Tensor:
+        """Whole numbers folded into the vocabulary, past the padding token: content for a prompt.
+
+        Some models leave out of their positions whatever has the padding's id.
+        """
+        ids = numbers % self.vocabulary
+        padding = getattr(self.config, "pad_token_id", None)
+        if padding is None:
+            return ids
+        return torch.where(ids == padding, (ids + 1) % self.vocabulary, ids)
+
+    # -- running it ---------------------------------------------------------------------------
+
+    def __call__(
+        self,
+        ids: Tensor | None = None,
+        *,
+        embeddings: Tensor | None = None,
+        positions: Tensor | None = None,
+        mask: Tensor | None = None,
+        cache: Any = None,
+        keep: bool = False,
+        states: bool = True,
+        **more: Any,
+    ) -> Output:
+        """Run the model once.
+
+        ``ids`` [batch, n] or ``embeddings`` [batch, n, hidden]; ``positions`` [n] or [batch, n];
+        ``mask`` 2-D [batch, n] of 0 and 1 (with a cache: over past and present) or additive 4-D
+        (`harness.masks`); ``cache`` goes on from a past; ``keep`` returns the cache; ``states``
+        asks for the hidden states (``state 0`` is the embedding, ``state L`` is after the final
+        norm in most models).
+        """
+        decoder = "decoder_" if self.is_encoder_decoder else ""
+        batch = (ids if ids is not None else embeddings).shape[0]
+        arguments: dict[str, Any] = {"return_dict": True, **more}
+        if ids is not None:
+            arguments[f"{decoder}input_ids"] = ids
+        else:
+            arguments[f"{decoder}inputs_embeds"] = embeddings
+        if positions is not None:
+            arguments["position_ids"] = positions.expand(batch, -1)
+        if mask is not None:
+            wide = mask.expand(batch, -1, -1, -1).to(self.dtype) if mask.ndim == 4 else mask
+            arguments[f"{decoder}attention_mask"] = wide
+        if states:
+            arguments["output_hidden_states"] = True
+        if self.cache_argument is not None:
+            arguments["use_cache"] = keep or cache is not None
+            if cache is not None:
+                arguments[self.cache_argument] = cache
+        if self.is_encoder_decoder:
+            arguments["encoder_outputs"] = self._encoder_outputs(batch)
+        with torch.set_grad_enabled(embeddings is not None and embeddings.requires_grad):
+            output = self.model(**arguments)
+        return Output(self._rows(output), output.get(self.cache_argument or "", None))
+
+    def rows(self, ids: Tensor | None = None, **arguments: Any) -> Rows:
+        """`__call__` for its rows alone."""
+        return self(ids, **arguments).rows
+
+    def _rows(self, output: Any) -> Rows:
+        decoder = "decoder_" if self.is_encoder_decoder else ""
+        tensors: dict[str, Tensor] = {}
+        for k, state in enumerate(output.get(f"{decoder}hidden_states") or ()):
+            tensors[f"state {k}"] = state
+        if "logits" in output:
+            tensors["logits"] = output["logits"]
+        elif "last_hidden_state" in output:
+            tensors["output"] = output["last_hidden_state"]
+        return Rows(tensors)
+
+    def _encoder_outputs(self, batch: int) -> Any:
+        """The encoder's states for a fixed prompt, repeated for every row of the batch."""
+        if batch not in self._encoded:
+            ids = torch.arange(ENCODER_PROMPT, device=self.device) * 5 % self.vocabulary
+            with torch.no_grad():
+                self._encoded[batch] = self.model.get_encoder()(ids.expand(batch, -1))
+        return copy.copy(self._encoded[batch])
+
+    # -- its blocks ---------------------------------------------------------------------------
+
+    @cached_property
+    def blocks(self) -> nn.ModuleList:
+        """The list of modules that holds the blocks: as long as the model is deep.
+
+        Raises LookupError where no such list is found.  A model that shares one block among its
+        layers has a shorter list.
+        """
+        body = self.model.get_decoder() if self.is_encoder_decoder else self.model.base_model
+        lists = [m for m in body.modules() if isinstance(m, nn.ModuleList) and len(m)]
+        exact = [m for m in lists if len(m) == self.layers]
+        shared = [m for m in lists if len(m) == getattr(self.config, "num_hidden_groups", -1)]
+        for found in (*exact, *shared):
+            return found
+        raise LookupError(f"{self.name}: no list of {self.layers} blocks in {type(body).__name__}")
+
+    def block_output(self, depth: int, ids: Tensor | None = None, **arguments: Any) -> Tensor:
+        """O_k: the output of block ``depth`` [batch, n, hidden], before any final norm.
+
+        Runs the model's own forward and leaves it after block ``depth``: the later ones do not
+        run.  Depth 0 is the first block's input.
+        """
+        if not 0 <= depth <= self.layers:
+            raise ValueError(f"{self.name} has {self.layers} blocks, not {depth}")
+        taken: list[Tensor] = []
+
+        def leave(state: Tensor) -> None:
+            taken.append(state)
+            raise _Reached
+
+        calls = 0
+
+        def before(module: nn.Module, given: tuple, named: dict) -> None:
+            leave(given[0] if given else named["hidden_states"])
+
+        def after(module: nn.Module, given: tuple, result: Any) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == depth:
+                leave(result[0] if isinstance(result, tuple) else result)
+
+        if depth == 0:
+            hooks = [self.blocks[0].register_forward_pre_hook(before, with_kwargs=True)]
+        else:
+            hooks = [block.register_forward_hook(after) for block in self.blocks]
+        try:
+            self(ids, states=False, **arguments)
+        except _Reached:
+            return taken[0]
+        finally:
+            for hook in hooks:
+                hook.remove()
+        raise LookupError(f"{self.name}: block {depth} was never run")
+
+    # -- its twins ----------------------------------------------------------------------------
+
+    @cached_property
+    def oracle(self) -> Subject:
+        """The same model in float64, parameter for parameter; itself where it already is."""
+        if self.dtype == torch.float64:
+            return self
+        twin = copy.deepcopy(self.model).double()
+        if hasattr(twin, "set_experts_implementation"):
+            twin.set_experts_implementation("eager")  # the grouped kernels have no float64
+        return Subject(f"{self.name} in float64", twin, None)
+
+    @property
+    def attention(self) -> str:
+        """The attention implementation in use."""
+        return getattr(self.model.config, "_attn_implementation", None) or "eager"
+
+    @contextmanager
+    def attending_by(self, implementation: str) -> Iterator[Subject]:
+        """The subject with another attention implementation, for the length of a block."""
+        usual = self.attention
+        self.model.set_attn_implementation(implementation)
+        try:
+            yield self
+        finally:
+            self.model.set_attn_implementation(usual)
+
+    def tokens(self, ids: list[int]) -> list[str]:
+        """The ids as token strings; the numbers themselves where there is no tokenizer."""
+        if self.tokenizer is None:
+            return [f"<{i}>" for i in ids]
+        return [str(self.tokenizer.convert_ids_to_tokens(i)) for i in ids]

@@ -1,0 +1,300 @@
+"""Expectations: files read strictly, results judged strictly both ways, verdicts written down."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.errors import BadInput
+from harness.expectations import Expected, emit, judge, load, record
+from harness.verdicts import Kind, Result, Verdict
+
+LAW, FINDING = Kind.LAW, Kind.FINDING
+UPHELD, REFUTED = Verdict.UPHELD, Verdict.REFUTED
+OPEN, NOT = Verdict.INCONCLUSIVE, Verdict.NOT_APPLICABLE
+
+
+def result(id="C8", verdict=UPHELD, kind=FINDING, name="they agree", subject="m", reason=""):
+    return Result(id, name, kind, subject, verdict, reason=reason)
+
+
+def write(folder: Path, text: str, name: str = "m.toml") -> Path:
+    (folder / name).write_text(text, encoding="utf-8")
+    return folder / name
+
+
+def entry(**values: str) -> str:
+    lines = [f'{key} = "{value}"' for key, value in values.items()]
+    return "\n".join(["", "[[claim]]", *lines, ""])
+
+
+MODEL = 'model = "m"\n'
+C8 = entry(id="C8", verdict="refuted", reason="because")
+
+
+# Judging.
+
+
+@pytest.mark.parametrize(
+    ("kind", "verdict", "expected", "status"),
+    [
+        # No entry: upheld or not applicable.
+        *[(kind, UPHELD, None, "as expected") for kind in Kind],
+        *[(kind, NOT, None, "as expected") for kind in Kind],
+        *[(kind, REFUTED, None, "unexpected") for kind in Kind],
+        # An inconclusive law is never right, an inconclusive finding is undecided.
+        *[(LAW, OPEN, expected, "unexpected") for expected in (None, *Verdict)],
+        *[(FINDING, OPEN, expected, "inconclusive") for expected in (None, UPHELD, REFUTED, OPEN)],
+        (FINDING, OPEN, NOT, "unexpected"),
+        # An entry that matches, and every one that does not.
+        *[(kind, v, v, "as expected") for kind in Kind for v in (UPHELD, REFUTED, NOT)],
+        *[
+            (kind, verdict, expected, "unexpected")
+            for kind in Kind
+            for verdict in (UPHELD, REFUTED, NOT)
+            for expected in Verdict
+            if expected is not verdict
+        ],
+    ],
+)
+def test_a_result_is_judged_strictly_both_ways(kind, verdict, expected, status):
+    entry = None if expected is None else Expected(expected, "because", "m.toml, claim 1")
+    judgement = judge(result(verdict=verdict, kind=kind), entry)
+    assert (judgement.status, judgement.ok) == (status, status == "as expected")
+    assert f"C8 (they agree) on m is {verdict}" in judgement.message
+    assert entry is None or verdict is OPEN or entry.where in judgement.message
+
+
+def test_an_entry_that_no_longer_matches_says_so_and_where_it_is():
+    judgement = judge(result(), Expected(REFUTED, "because", "m.toml, claim 1 ('C8')"))
+    assert judgement.message == (
+        "C8 (they agree) on m is upheld, but m.toml, claim 1 ('C8') expects refuted, "
+        "which no longer matches"
+    )
+
+
+def test_an_expected_refutation_gives_the_reason_of_the_file():
+    judgement = judge(result(verdict=REFUTED), Expected(REFUTED, "too small", "m.toml, claim 1"))
+    assert judgement.message.endswith("as m.toml, claim 1 expects: too small")
+
+
+def test_what_does_not_apply_or_is_not_decided_gives_its_own_reason():
+    for verdict in (NOT, OPEN):
+        assert judge(result(verdict=verdict, reason="no cache"), None).message.endswith("no cache")
+
+
+# Reading.
+
+
+def test_a_folder_is_read_by_model_whatever_its_files_are_called(tmp_path):
+    write(tmp_path, MODEL + C8)
+    write(tmp_path, 'model = "org/other"', "x.toml")
+    write(tmp_path, "not read", "README.md")
+    models = load(tmp_path)
+    assert sorted(models) == ["m", "org/other"]
+    where = f"{tmp_path / 'm.toml'}, claim 1 ('C8')"
+    assert models["m"].expected("C8", "any") == Expected(REFUTED, "because", where)
+    assert models["m"].expected("C9", "any") is None
+    assert models["org/other"].expected("C8", "any") is None
+
+
+def test_an_entry_with_a_name_goes_before_one_without(tmp_path):
+    write(tmp_path, MODEL + C8 + entry(id="C8", name="flex", verdict="upheld"))
+    expectations = load(tmp_path)["m"]
+    assert expectations.expected("C8", "flex").verdict is UPHELD
+    assert expectations.expected("C8", "sdpa").verdict is REFUTED
+
+
+def test_no_folder_means_no_expectations(tmp_path):
+    assert load(tmp_path / "nowhere") == {}
+
+
+def test_entries_that_no_result_is_about_are_named(tmp_path):
+    named = entry(id="C2", name="static", verdict="upheld")
+    write(tmp_path, MODEL + C8 + named + entry(id="C3", verdict="upheld"))
+    expectations = load(tmp_path)["m"]
+    seen = [result("C8"), result("C2", name="dynamic"), result("C3", subject="another")]
+    first, second = expectations.unmatched(seen)
+    assert (first[-6:], second[-6:]) == ("('C2')", "('C3')")
+    seen += [result("C2", name="static"), result("C3")]
+    assert expectations.unmatched(seen) == []
+
+
+REASONLESS = [entry(id="C8", verdict=v) for v in ("refuted", "inconclusive", "not applicable")]
+BAD = {
+    "not TOML": ("model = ", "not TOML: Invalid value"),
+    "no model": (C8, "model is missing or empty"),
+    "empty model": ('model = ""', "model is missing or empty"),
+    "model is a number": ("model = 5", "model is 5, not a str"),
+    "unknown key": (MODEL + "modle = 1", "unknown key 'modle'"),
+    "claims are no list": (MODEL + "[claim]\nid = 'C8'", "claim is {'id': 'C8'}, not a list"),
+    "claim is no table": (MODEL + "claim = ['C8']", "claim 1: not a table"),
+    "no id": (MODEL + entry(verdict="upheld"), "claim 1: id is missing"),
+    "no verdict": (MODEL + C8 + entry(id="C9"), "claim 2: verdict is missing"),
+    "unknown verdict": (MODEL + entry(id="C8", verdict="passed"), "'passed' is no verdict"),
+    "unknown entry key": (MODEL + C8 + 'why = "x"', "claim 1: unknown key 'why'"),
+    "id is a number": (MODEL + "[[claim]]\nid = 8", "claim 1: id is 8, not a str"),
+    "blank": (MODEL + entry(id="C8", verdict="refuted", reason="  "), "needs a reason"),
+    "two lines in an id": (MODEL + entry(id="a\\nb", verdict="no"), "('a\\nb')"),
+    "doubled": (MODEL + C8 + C8, "claim 2 ('C8'): stands there already as"),
+    **{f"no reason {n}": (MODEL + text, "needs a reason") for n, text in enumerate(REASONLESS)},
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_a_file_with_a_mistake_is_refused_with_one_line(tmp_path, kind):
+    text, words = BAD[kind]
+    path = write(tmp_path, text)
+    with pytest.raises(BadInput) as error:
+        load(tmp_path)
+    assert words in str(error.value)
+    assert str(error.value).startswith(str(path))
+    assert "\n" not in str(error.value)
+
+
+def test_upheld_needs_no_reason_and_names_of_one_number_are_not_doubled(tmp_path):
+    names = "".join(entry(id="C8", name=name, verdict="upheld") for name in ("a", "b"))
+    write(tmp_path, MODEL + names)
+    assert len(load(tmp_path)["m"].entries) == 2
+
+
+def test_bytes_that_are_no_text_and_files_that_are_folders_are_refused(tmp_path):
+    path = tmp_path / "m.toml"
+    path.write_bytes(b'model = "\xff"')
+    with pytest.raises(BadInput, match="not TOML"):
+        load(tmp_path)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(BadInput, match=r"cannot be read \(Is a directory\)"):
+        load(tmp_path)
+
+
+def test_one_model_in_two_files_is_refused(tmp_path):
+    write(tmp_path, MODEL)
+    second = write(tmp_path, MODEL, "n.toml")
+    with pytest.raises(BadInput, match=r"has its expectations in .*m\.toml already") as error:
+        load(tmp_path)
+    assert str(error.value).startswith(str(second))
+
+
+# Writing.
+
+
+def test_every_verdict_of_the_subject_is_written_in_order_and_waits_for_its_reasons(tmp_path):
+    results = [
+        result("C10"),
+        result("C8", REFUTED),
+        result("C2", OPEN),
+        result("B1", REFUTED, LAW),
+    ]
+    results += [result("C9", NOT, reason="no cache"), result("C1", REFUTED, subject="another")]
+    path = record(tmp_path / "new", "m", results)
+    rows = tomllib.loads(path.read_text())["claim"]
+    assert [row["id"] for row in rows] == ["B1", "C2", "C8", "C9", "C10"]
+    assert [row.get("reason") for row in rows] == ["", "", "", "no cache", None]
+    with pytest.raises(BadInput, match=r"claim 1 \('B1'\): refuted needs a reason"):
+        load(path.parent)
+    path.write_text(path.read_text().replace('reason = ""', 'reason = "known"'))
+    expectations = load(path.parent)["m"]
+    assert [judge(r, expectations.expected(r.id, r.name)).status for r in results[:2]] == [
+        "as expected",
+        "as expected",
+    ]
+
+
+def test_a_reason_stays_as_long_as_the_verdict_does(tmp_path):
+    write(tmp_path, MODEL + C8 + entry(id="C9", verdict="refuted", reason="gone"))
+    path = record(tmp_path, "m", [result("C8", REFUTED), result("C9", OPEN)])
+    rows = tomllib.loads(path.read_text())["claim"]
+    assert [row["reason"] for row in rows] == ["because", ""]
+
+
+def test_writing_the_same_results_again_changes_no_byte(tmp_path):
+    results = [result("C8", REFUTED, name=name) for name in "ba"] + [result("C2", NOT, reason="x")]
+    path = record(tmp_path, "m", results)
+    before = path.read_bytes()
+    assert record(tmp_path, "m", reversed(results)) == path
+    assert path.read_bytes() == before
+
+
+def test_names_are_written_only_where_a_number_has_several_tests(tmp_path):
+    results = [result("C8", name="a"), result("C8", REFUTED, name="b"), result("C9", name="c")]
+    rows = tomllib.loads(record(tmp_path, "m", results).read_text())["claim"]
+    assert [(row["id"], row.get("name")) for row in rows] == [
+        ("C8", "a"),
+        ("C8", "b"),
+        ("C9", None),
+    ]
+
+
+def test_a_run_of_a_few_claims_keeps_the_entries_of_the_others(tmp_path):
+    named = entry(id="C2", name="static", verdict="refuted", reason="kept")
+    write(tmp_path, MODEL + C8 + named)
+    record(tmp_path, "m", [result("C2", name="dynamic")])
+    expectations = load(tmp_path)["m"]
+    assert expectations.expected("C8", "any").reason == "because"
+    assert expectations.expected("C2", "static").reason == "kept"
+    assert expectations.expected("C2", "dynamic").verdict is UPHELD
+    assert expectations.expected("C2", "another") is None
+
+
+def test_a_file_is_named_after_its_model_and_never_takes_that_of_another(tmp_path):
+    names = ["reference:large", "org/model", "org:model", "../../up", "é", "ORG-MODEL", "x" * 300]
+    paths = [record(tmp_path, name, [result(subject=name)]) for name in names]
+    assert [path.name for path in paths[:2]] == ["reference-large.toml", "org-model.toml"]
+    assert {path.parent for path in paths} == {tmp_path}
+    assert len({path.name.lower() for path in paths}) == len(names)
+    assert set(load(tmp_path)) == set(names)
+    assert [record(tmp_path, name, []) for name in names] == paths
+
+
+def test_a_file_that_was_renamed_is_found_by_its_model(tmp_path):
+    path = write(tmp_path, MODEL + C8, "renamed.toml")
+    assert record(tmp_path, "m", [result("C8", REFUTED)]) == path
+    assert load(tmp_path)["m"].expected("C8", "any").reason == "because"
+
+
+def test_a_broken_file_is_not_overwritten(tmp_path):
+    path = write(tmp_path, "model = ")
+    with pytest.raises(BadInput, match="not TOML"):
+        record(tmp_path, "m", [result()])
+    assert path.read_text() == "model = "
+
+
+def test_a_folder_that_cannot_be_made_is_bad_input(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(BadInput, match="its folder is a file"):
+        record(tmp_path / "file", "m", [result()])
+
+
+def test_a_name_that_is_not_unicode_is_bad_input(tmp_path):
+    with pytest.raises(BadInput, match="is not Unicode"):
+        record(tmp_path, "caf\udce9", [])
+
+
+keys = st.tuples(st.text(min_size=1), st.none() | st.text())
+texts = st.text() | st.text("\"\\\n\r\t\b\f\0\x1b\x7f\u0085\u2028\ufeff'#=[]{}é", max_size=9)
+
+
+@settings(deadline=None)
+@given(st.text(min_size=1), st.dictionaries(keys, st.tuples(st.sampled_from(Verdict), texts)))
+def test_what_is_written_is_read_back_by_another_reader(model, rows):
+    content = tomllib.loads(emit(model, rows))
+    assert content["model"] == model
+    assert {
+        (row["id"], row.get("name")): (Verdict(row["verdict"]), row.get("reason", ""))
+        for row in content.get("claim", [])
+    } == rows
+
+
+@settings(deadline=None, max_examples=50)
+@given(texts)
+def test_a_reason_of_any_characters_survives_the_file(tmp_path_factory, reason):
+    folder = tmp_path_factory.mktemp("expectations")
+    record(folder, "m", [result("C8", NOT, reason=reason), result("C9", NOT, reason="x")])
+    text = (folder / "m.toml").read_text(encoding="utf-8")
+    assert tomllib.loads(text)["claim"][0]["reason"] == reason

@@ -1,0 +1,349 @@
+"""The page in a real browser: nothing sticks out, nothing fails, nothing is fetched."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matplotlib import image
+
+from harness.report import write_html
+from harness.tests.test_report import LARGE, sample, sample_run
+
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--remote-debugging-pipe", "--remote-allow-origins=*",
+)  # fmt: skip
+WIRE = """
+import fcntl, os, sys
+ends = [fcntl.fcntl(int(end), fcntl.F_DUPFD_CLOEXEC, 10) for end in sys.argv[1:3]]
+os.dup2(ends[0], 3)
+os.dup2(ends[1], 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+"""Becomes Chromium, which reads commands from descriptor 3 and answers on 4."""
+
+PATIENCE = 60.0
+"""Seconds that a slow machine may take for one answer."""
+
+
+class Browser:
+    """Chromium at the other end of two pipes, spoken to in its DevTools protocol."""
+
+    def __init__(self, program: str, folder: Path) -> None:
+        to_read, self._out = os.pipe()
+        self._in, to_write = os.pipe()
+        os.set_blocking(self._in, False)
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", WIRE, str(to_read), str(to_write), program, *FLAGS]
+            + [f"--user-data-dir={folder}", "about:blank"],
+            pass_fds=(to_read, to_write),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(to_read)
+        os.close(to_write)
+        self._number = 0
+        self._session: str | None = None
+        self._buffer = b""
+        self.events: list[dict[str, Any]] = []
+        try:
+            target = self.ask("Target.createTarget", url="about:blank")["targetId"]
+            attached = self.ask("Target.attachToTarget", targetId=target, flatten=True)
+            self._session = attached["sessionId"]
+            for domain in ("Page", "Runtime", "Log", "Network"):
+                self.ask(f"{domain}.enable")
+        except BaseException:
+            self.close()
+            raise
+
+    def ask(self, method: str, **params: Any) -> dict[str, Any]:
+        """One command and its answer; events that come meanwhile go to ``events``."""
+        self._number += 1
+        message = {"id": self._number, "method": method, "params": params}
+        if self._session:
+            message["sessionId"] = self._session
+        os.write(self._out, json.dumps(message).encode() + b"\0")
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until and self._process.poll() is None:
+            told = self._told()
+            self.events += [each for each in told if "id" not in each]
+            for answer in told:
+                if answer.get("id") == self._number:
+                    assert "error" not in answer, (method, answer["error"])
+                    return dict(answer["result"])
+        raise TimeoutError(f"no answer to {method}")
+
+    def _told(self) -> list[dict[str, Any]]:
+        try:
+            self._buffer += os.read(self._in, 1 << 20)
+        except BlockingIOError:
+            time.sleep(0.01)
+        *whole, self._buffer = self._buffer.split(b"\0")
+        return [json.loads(part) for part in whole]
+
+    def open(self, page: Path, width: int, height: int, scheme: str) -> None:
+        """Show ``page`` afresh in a window of that size, in the scheme 'light' or 'dark'."""
+        self.ask(
+            "Emulation.setDeviceMetricsOverride",
+            width=width, height=height, deviceScaleFactor=1, mobile=width < 600,
+        )  # fmt: skip
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        self.ask("Emulation.setEmulatedMedia", media="", features=[feature])
+        self.events.clear()
+        self.ask("Page.navigate", url=page.as_uri())
+        until = time.monotonic() + PATIENCE
+        while not any(event["method"] == "Page.loadEventFired" for event in self.events):
+            assert time.monotonic() < until, "the page does not finish loading"
+            self.value("0")
+
+    def value(self, script: str) -> Any:
+        """What the expression comes to in the page."""
+        answer = self.ask(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
+        )
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
+
+    def press(self, key: str) -> None:
+        """Press and let go of one key."""
+        for kind in ("rawKeyDown", "keyUp"):
+            self.ask("Input.dispatchKeyEvent", type=kind, key=key, code=key,
+                     windowsVirtualKeyCode={"Tab": 9, "Enter": 13}[key])  # fmt: skip
+        if key == "Enter":
+            self.ask("Input.dispatchKeyEvent", type="char", text="\r", key=key)
+
+    def screenshot(self, path: Path, whole: bool = False) -> None:
+        """Save what is shown, or the whole length of the page, as PNG."""
+        answer = self.ask("Page.captureScreenshot", captureBeyondViewport=whole)
+        path.write_bytes(base64.b64decode(answer["data"]))
+
+    def close(self) -> None:
+        """End the browser that this object began."""
+        os.close(self._out)
+        os.close(self._in)
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+MODES = [(w, h, scheme) for w, h in ((360, 740), (1280, 900)) for scheme in ("light", "dark")]
+
+BROKEN_PAGE = """<!doctype html><style>body { color: #888; background: #777 }</style>
+<p style="width: 3000px">wide</p><img src="https://example.invalid/x.png">
+<script>console.error("no"); undefined_name()</script>"""
+"""Everything that the checks below must notice."""
+
+TEXT_CONTRAST = """(() => {
+  const rgb = (colour) => {
+    const [r, g, b, a = 1] = colour.match(/[\\d.]+/g).map(Number);
+    return { part: [r, g, b], a };
+  };
+  const light = (part) => {
+    const [r, g, b] = part.map((v) => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ground = (element) => {
+    for (; element; element = element.parentElement) {
+      const { part, a } = rgb(getComputedStyle(element).backgroundColor);
+      if (a === 1) return part;
+    }
+    return matchMedia("(prefers-color-scheme: dark)").matches ? [0, 0, 0] : [255, 255, 255];
+  };
+  let least = [99, ""];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement;
+    if (!walker.currentNode.data.trim() || !element.getClientRects().length) continue;
+    const style = getComputedStyle(element);
+    const ink = rgb(element.closest("svg") ? style.fill : style.color).part;
+    const [a, b] = [light(ink), light(ground(element))].sort((x, y) => y - x);
+    const ratio = (a + 0.05) / (b + 0.05);
+    if (ratio < least[0]) least = [ratio, element.outerHTML.slice(0, 120)];
+  }
+  return least;
+})()"""
+"""The least contrast between a text and what is behind it, and where that is."""
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """One headless Chromium for all of these tests, with an empty profile."""
+    programs = map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))
+    program = next(filter(None, programs), None)
+    if program is None:
+        pytest.skip("missing capability: chromium")
+    browser = Browser(program, tmp_path_factory.mktemp("profile"))
+    yield browser
+    browser.close()
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of pages: one subject, several with awkward names, none, and a broken page."""
+    folder = tmp_path_factory.mktemp("pages")
+    awkward = ["tiny:mamba", "/srv/" + "a-very-long-name-without-an-end" * 4, "<script>pwned=1</script>"]
+    rows = [row for name in awkward for row in sample(name)]
+    command = "pytest --replay " + "A" * 900
+    rows[6].counterexample.update(replay=command, inputs={"p" * 60: "'x'(1) " * 300})  # type: ignore[union-attr]
+    write_html(folder / "one.html", sample_run(), sample(), {("C1", LARGE): "unexpected"})
+    write_html(folder / "many.html", sample_run(*awkward), rows)
+    write_html(folder / "none.html", sample_run(), [])
+    (folder / "broken.html").write_text(BROKEN_PAGE)
+    return folder
+
+
+def overflow(browser: Browser) -> int:
+    """By how many pixels the page is wider than the window."""
+    return int(browser.value("document.documentElement.scrollWidth - innerWidth"))
+
+
+def complaints(browser: Browser) -> list[str]:
+    """What the browser said about errors since the page was opened."""
+    told = ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded")
+    return [json.dumps(event) for event in browser.events if event["method"] in told]
+
+
+def requests(browser: Browser) -> list[str]:
+    """The addresses asked for since the page was opened."""
+    sent = [e["params"] for e in browser.events if e["method"] == "Network.requestWillBeSent"]
+    return [params["request"]["url"] for params in sent]
+
+
+@pytest.mark.parametrize("name", ["one.html", "many.html", "none.html"])
+@pytest.mark.parametrize(("width", "height", "scheme"), MODES)
+def test_the_page_stands_in_every_window(
+    browser: Browser, pages: Path, name: str, width: int, height: int, scheme: str
+) -> None:
+    browser.open(pages / name, width, height, scheme)
+    assert browser.value(f"matchMedia('(prefers-color-scheme: {scheme})').matches")
+    assert browser.value("innerWidth") == width
+    assert overflow(browser) <= 0
+    assert complaints(browser) == []
+    assert requests(browser) == [(pages / name).as_uri()]
+    assert browser.value("typeof pwned") == "undefined"
+    least, where = browser.value(TEXT_CONTRAST)
+    assert least >= 4.5, where
+
+
+def test_a_broken_page_would_be_noticed(browser: Browser, pages: Path) -> None:
+    browser.open(pages / "broken.html", 360, 740, "light")
+    assert overflow(browser) > 0
+    assert len(complaints(browser)) >= 2
+    assert "https://example.invalid/x.png" in requests(browser)
+    assert browser.value(TEXT_CONTRAST)[0] < 4.5
+
+
+@pytest.mark.parametrize(("width", "height", "scheme"), MODES)
+def test_every_result_is_in_the_table_and_in_sight(
+    browser: Browser, pages: Path, width: int, height: int, scheme: str
+) -> None:
+    browser.open(pages / "one.html", width, height, scheme)
+    rows = "[...document.querySelectorAll('.verdicts tbody tr')]"
+    assert browser.value(f"{rows}.length") == len(sample())
+    assert browser.value(f"{rows}.every((row) => row.getClientRects().length)")
+    inside = f"{rows}.every((row) => row.getBoundingClientRect().right <= innerWidth)"
+    assert browser.value(inside)
+
+
+@pytest.mark.parametrize(("width", "height", "scheme"), MODES)
+def test_the_drawing_that_fits_is_shown_in_the_pages_colours(
+    browser: Browser, pages: Path, width: int, height: int, scheme: str
+) -> None:
+    browser.open(pages / "one.html", width, height, scheme)
+    shown = "[...document.querySelectorAll('figure svg')].filter((s) => s.getClientRects().length)"
+    drawing = "narrow" if width < 600 else "wide"
+    assert browser.value(f"{shown}.map((s) => s.getAttribute('class'))") == [drawing]
+    fill = browser.value(f"getComputedStyle({shown}[0].querySelector('text')).fill")
+    assert fill == browser.value("getComputedStyle(document.body).color")
+
+
+def test_the_screen_is_dark_in_the_dark_and_light_in_the_light(
+    browser: Browser, pages: Path, tmp_path: Path
+) -> None:
+    grey = {}
+    for scheme in ("light", "dark"):
+        browser.open(pages / "one.html", 360, 740, scheme)
+        browser.screenshot(tmp_path / "shot.png")
+        grey[scheme] = image.imread(tmp_path / "shot.png")[..., :3]
+    assert grey["light"].shape == (740, 360, 3)
+    assert grey["light"].mean() > 0.75
+    assert grey["dark"].mean() < 0.25
+    assert min(shot.std() for shot in grey.values()) > 0.05  # something is written there
+
+
+def test_the_table_is_filtered_and_sorted(browser: Browser, pages: Path) -> None:
+    browser.open(pages / "one.html", 1280, 900, "light")
+    ids = "[...document.querySelectorAll('.verdicts tbody tr:not([hidden]) .id')].map((i) => i.textContent)"
+    everything = browser.value(ids)
+    browser.value("document.querySelector('[data-verdict=refuted]').click()")
+    assert browser.value(ids) == ["C1"]
+    assert browser.value("document.querySelector('.count').textContent") == "1 of 25 shown"
+    browser.value("document.querySelector('[data-verdict=\"\"]').click()")
+    browser.value("document.querySelector('th[data-key=\"1\"] button').click()")
+    by_margin = browser.value(ids)
+    assert by_margin[:2] == ["C1", "C7"]
+    assert sorted(by_margin[-2:]) == ["A8", "E21"]  # those without a margin come last
+    assert browser.value("document.querySelector('th[aria-sort]').textContent") == "Margin"
+    browser.value("document.querySelector('th[data-key=\"0\"] button').click()")
+    assert browser.value(ids) == everything
+    search = "document.querySelector('input[type=search]')"
+    browser.value(f"{search}.value = 'CACHE', {search}.dispatchEvent(new Event('input'))")
+    assert browser.value(ids) == [r.id for r in sample() if "cache" in r.name]
+
+
+def test_a_link_to_a_hidden_row_shows_it(browser: Browser, pages: Path) -> None:
+    browser.open(pages / "one.html", 1280, 900, "light")
+    browser.value("document.querySelector('[data-verdict=refuted]').click()")
+    browser.value("document.querySelector('.strip a').click()")
+    browser.value("new Promise((done) => setTimeout(done, 50))")
+    assert browser.value("document.querySelector(location.hash).getClientRects().length") == 1
+
+
+def test_the_keyboard_reaches_the_page(browser: Browser, pages: Path) -> None:
+    browser.open(pages / "one.html", 1280, 900, "light")
+    browser.press("Tab")
+    assert browser.value("document.activeElement.className") == "skip"
+    browser.press("Enter")
+    assert browser.value("location.hash") == "#main"
+    reached = []
+    for _ in range(60):
+        browser.press("Tab")
+        reached.append(browser.value("document.activeElement.tagName"))
+    assert {"A", "BUTTON", "INPUT", "SELECT", "DIV"} <= set(reached)
+
+
+def test_without_its_script_the_page_says_the_same(browser: Browser, pages: Path) -> None:
+    browser.ask("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        browser.open(pages / "one.html", 360, 740, "light")
+        rows = browser.value("document.querySelectorAll('.verdicts tbody tr').length")
+        controls = browser.value("document.querySelector('.controls').getClientRects().length")
+    finally:
+        browser.ask("Emulation.setScriptExecutionDisabled", value=False)
+    assert (rows, controls) == (len(sample()), 0)
+
+
+def test_on_paper_the_page_is_light_and_holds_its_table(browser: Browser, pages: Path) -> None:
+    browser.open(pages / "one.html", 720, 1000, "dark")
+    dark = [{"name": "prefers-color-scheme", "value": "dark"}]
+    browser.ask("Emulation.setEmulatedMedia", media="print", features=dark)
+    shown = "getComputedStyle(document.querySelector({})).display"
+    assert browser.value("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert browser.value(shown.format("'.controls'")) == "none"
+    assert browser.value(shown.format("'.verdicts'")) == "table"
+    assert overflow(browser) <= 0
+    least, where = browser.value(TEXT_CONTRAST)
+    assert least >= 4.5, where

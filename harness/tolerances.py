@@ -1,0 +1,87 @@
+"""The one tolerance table, and the calibration against a float64 run of the same model.
+
+A path may be off from the float64 oracle by ``factor`` times what the plain path is off, plus
+``floor`` (DESIGN, 'Tolerance is calibrated, not guessed').  Errors are relative, row by row:
+‖x - oracle‖₂ / ‖oracle‖₂ over the features of one position.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from harness.rows import Rows
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """Allowed relative error: ``factor`` × the plain path's error + ``floor``."""
+
+    factor: float
+    floor: float
+
+    def allowed(self, plain_error: float) -> float:
+        """The bound for a path whose plain counterpart is off by ``plain_error``."""
+        return self.factor * plain_error + self.floor
+
+
+TOLERANCES = {
+    torch.float64: Tolerance(factor=8.0, floor=1e-12),
+    torch.float32: Tolerance(factor=6.0, floor=4e-6),
+    torch.float16: Tolerance(factor=4.0, floor=4e-3),
+    torch.bfloat16: Tolerance(factor=4.0, floor=3e-2),
+}
+"""Floors are some units in the last place through a few blocks; a law in float32 must catch 2e-5."""
+
+QUANTISED = Tolerance(factor=4.0, floor=0.5)
+"""For caches that round keys and values to 8 bits: the sum of what every layer rounds away."""
+
+SMALL_ROW = 1e-3
+"""Rows smaller than this share of the mean row are measured against that share, not themselves."""
+
+
+@dataclass(frozen=True)
+class Distance:
+    """The worst row: its relative error, and where it stands (tensor name, row, position)."""
+
+    error: float
+    tensor: str = ""
+    row: int = 0
+    position: int = 0
+
+    @property
+    def where(self) -> str:
+        """The place in words."""
+        return f"{self.tensor}, row {self.row}, position {self.position}"
+
+
+def distance(observed: Tensor, oracle: Tensor, settled: Tensor | None = None) -> Tensor:
+    """Relative error of every row: [..., features] twice → float64 [...].
+
+    A row with a number that is not finite, where the oracle's is finite, is infinitely wrong.
+    ``settled`` (bool, like the result) excludes rows on which the oracle itself is undecided.
+    """
+    oracle = oracle.double()
+    observed = observed.to(oracle)
+    size = torch.linalg.vector_norm(oracle, dim=-1)
+    size = torch.maximum(size, SMALL_ROW * size.mean()).clamp_min(torch.finfo(torch.float64).tiny)
+    error = torch.linalg.vector_norm(observed - oracle, dim=-1) / size
+    error = torch.where(torch.isnan(error), math.inf, error)
+    error = torch.where(torch.isfinite(oracle).all(-1), error, 0.0)
+    return error if settled is None else torch.where(settled, error, 0.0)
+
+
+def farthest(observed: Rows, oracle: Rows, settled: Tensor | None = None) -> dict[str, Distance]:
+    """For every tensor of ``observed`` its worst row against ``oracle``."""
+    worst = {}
+    for name, tensor in observed.tensors.items():
+        if tensor.shape != oracle[name].shape:
+            raise ValueError(f"{name}: {tuple(tensor.shape)} against {tuple(oracle[name].shape)}")
+        errors = distance(tensor, oracle[name], settled)
+        flat = int(errors.argmax())
+        row, position = divmod(flat, errors.shape[-1])
+        worst[name] = Distance(float(errors.flatten()[flat]), name, row, position)
+    return worst
