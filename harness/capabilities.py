@@ -68,6 +68,12 @@ def of(subject: Subject) -> Capabilities:
     return Capabilities(subject)
 
 
+def require(subject: Subject, name: str) -> None:
+    """Raise `Missing` in a claim's body that turns out to need the capability ``name``."""
+    if (why := of(subject).why_missing(name)) is not None:
+        raise Missing(f"{name}: {why}")
+
+
 PROBES: dict[str, Callable[[Subject], None]] = {}
 """Capability name → a function that returns if the subject has it and raises `Missing` if not."""
 

@@ -31,12 +31,12 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from harness import capabilities
+from harness import capabilities, precision
 from harness.errors import BadInput
 from harness.profiles import Profile
 from harness.rows import Rows
 from harness.subject import Subject
-from harness.tolerances import TOLERANCES, Distance, Tolerance, farthest
+from harness.tolerances import ROUTER_GAP, TOLERANCES, Distance, Tolerance, farthest
 from harness.verdicts import Kind, Result, Verdict, margin
 
 PASSED_ON = (capabilities.Missing, BadInput, hypothesis.errors.HypothesisException)
@@ -100,6 +100,11 @@ class Check:
     details: dict[str, Any] = field(default_factory=dict)
     _worst: float = margin(0.0, 1.0)
 
+    @property
+    def tolerance(self) -> Tolerance:
+        """What the subject's dtype allows."""
+        return TOLERANCES[precision.working(self.subject)]
+
     def reference(self, plain: Callable[[Subject], Rows]) -> Reference:
         """Run the plain path on the subject and on its float64 oracle."""
         return Reference(plain(self.subject), plain(self.subject.oracle))
@@ -154,9 +159,10 @@ class Check:
         self, expected: Reference, observed: Rows, tolerance: Tolerance | None
     ) -> tuple[Distance, float]:
         """The tensor with the least room: its farthest row and what is allowed there."""
-        tolerance = tolerance or TOLERANCES[self.subject.dtype]
-        plain = farthest(expected.plain, expected.oracle)
-        seen = farthest(observed, expected.oracle)
+        tolerance = tolerance or self.tolerance
+        settled = expected.oracle.settled(ROUTER_GAP * tolerance.floor)
+        plain = farthest(expected.plain, expected.oracle, settled)
+        seen = farthest(observed, expected.oracle, settled)
         pairs = [(d, tolerance.allowed(plain[name].error)) for name, d in seen.items()]
         return min(pairs, key=lambda pair: margin(pair[0].error, pair[1]))
 

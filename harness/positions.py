@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -76,3 +78,23 @@ def first_position(subject: Subject) -> int:
 def usual(subject: Subject, n: int) -> Tensor:
     """The ``position_ids`` that a prompt of ``n`` tokens has when none are given: [n]."""
     return torch.arange(n, device=subject.device) + first_position(subject)
+
+
+@contextmanager
+def rows_moved(subject: Subject, order: Tensor) -> Iterator[None]:
+    """For the length of a block, row ``order[j]`` of the position table stands at row j.
+
+    ``order`` [n] permutes the first n rows that are used; the table is put back afterwards.
+    """
+    table = position_table(subject)
+    if table is None:
+        raise ValueError(f"{subject.name} has no table of positions")
+    start, n = position_offset(subject), len(order)
+    kept = table.weight.detach().clone()
+    with torch.no_grad():
+        table.weight[start : start + n] = kept[start : start + n][order]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            table.weight.copy_(kept)

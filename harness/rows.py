@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -11,9 +11,13 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Rows:
-    """Tensors [batch, positions, features] by name (``state 0`` … ``state L``, ``logits``)."""
+    """Tensors [batch, positions, features] by name (``state 0`` … ``state L``, ``logits``).
 
-    tensors: Mapping[str, Tensor]
+    A mixture of experts adds ``router gap`` [batch, positions, 1]: how clearly the experts of a
+    row, and of all that it sees, are chosen (`settled`).
+    """
+
+    tensors: dict[str, Tensor]
 
     def __getitem__(self, name: str) -> Tensor:
         return self.tensors[name]
@@ -38,6 +42,14 @@ class Rows:
     def mean(self) -> Rows:
         """The mean over positions, [batch, 1, features]: the pooled output."""
         return self.map(lambda tensor: tensor.mean(dim=1, keepdim=True))
+
+    def settled(self, gap: float) -> Tensor | None:
+        """Rows whose experts are chosen by more than ``gap`` (bool [batch, positions]), or None.
+
+        Below it two paths may route a token differently and both be right.
+        """
+        gaps = self.tensors.get("router gap")
+        return None if gaps is None else gaps[..., 0] > gap
 
     @staticmethod
     def along_positions(parts: list[Rows]) -> Rows:

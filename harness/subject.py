@@ -179,6 +179,8 @@ class Subject:
             arguments[f"{decoder}attention_mask"] = wide
         if states:
             arguments["output_hidden_states"] = True
+        if self.routes:
+            arguments["output_router_logits"] = True
         if self.cache_argument is not None:
             arguments["use_cache"] = keep or cache is not None
             if cache is not None:
@@ -187,7 +189,13 @@ class Subject:
             arguments["encoder_outputs"] = self._encoder_outputs(batch)
         with torch.set_grad_enabled(embeddings is not None and embeddings.requires_grad):
             output = self.model(**arguments)
-        return Output(self._rows(output), output.get(self.cache_argument or "", None))
+        rows = self._rows(output)
+        if self.routes and output.get("router_logits"):
+            gap = self._router_gap(output["router_logits"], batch)
+            # A row depends on every row that it sees: all of them under a mask of the caller's.
+            seen = gap.min(1, keepdim=True).values.expand_as(gap) if mask is not None else gap
+            rows.tensors["router gap"] = seen.cummin(dim=1).values
+        return Output(rows, output.get(self.cache_argument or "", None))
 
     def rows(self, ids: Tensor | None = None, **arguments: Any) -> Rows:
         """`__call__` for its rows alone."""
@@ -203,6 +211,25 @@ class Subject:
         elif "last_hidden_state" in output:
             tensors["output"] = output["last_hidden_state"]
         return Rows(tensors)
+
+    @cached_property
+    def routes(self) -> bool:
+        """Whether tokens are routed to experts, and the model can tell by what scores."""
+        experts = ("num_local_experts", "num_experts")
+        told = hasattr(self.config, "output_router_logits") and self.accepts("output_router_logits")
+        return told and any(getattr(self.config, name, None) for name in experts)
+
+    def _router_gap(self, logits: tuple[Tensor, ...], batch: int) -> Tensor:
+        """How clearly experts are chosen: [batch, n, 1], the least over layers of the gap in
+        probability between the last expert taken and the first one left.
+        """
+        taken = self.config.num_experts_per_tok
+        gaps = []
+        for layer in logits:
+            best = layer.double().softmax(-1).sort(-1, descending=True).values
+            if best.shape[-1] > taken:
+                gaps.append((best[:, taken - 1] - best[:, taken]).reshape(batch, -1, 1))
+        return torch.stack(gaps).amin(0) if gaps else torch.ones(batch, 1, 1)
 
     def _encoder_outputs(self, batch: int) -> Any:
         """The encoder's states for a fixed prompt, repeated for every row of the batch."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from rich.box import ASCII, ROUNDED, Box
 from rich.console import Console
 
-from harness.report.words import SYMBOLS, visible
+from harness.report.texts import visible
+from harness.report.words import SYMBOLS
 from harness.verdicts import Verdict
 
 _PLAIN_SYMBOLS = {

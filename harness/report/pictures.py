@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import io
 import math
-import re
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from xml.etree import ElementTree
+from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from harness.report import words
+from harness.report import svg, texts
 from harness.verdicts import Result, Verdict
 
 MOST_ROWS = 60
@@ -32,29 +31,13 @@ STEPS = {
 }
 """The spacing of numbers near one, per dtype."""
 
-# Matplotlib draws with these stand-ins; the page's own colours take their place afterwards, so
-# that one picture serves light and dark.
-_INK, _MUTED, _FAINT = "#010201", "#010202", "#010203"
-_TINT = "#010204"
-_COLOURS = {
-    Verdict.UPHELD: "#010301",
-    Verdict.REFUTED: "#010302",
-    Verdict.INCONCLUSIVE: "#010303",
-}
-_VARIABLES = {
-    _INK: "--ink",
-    _MUTED: "--muted",
-    _FAINT: "--line",
-    _TINT: "--tint",
-    _COLOURS[Verdict.UPHELD]: "--upheld",
-    _COLOURS[Verdict.REFUTED]: "--refuted",
-    _COLOURS[Verdict.INCONCLUSIVE]: "--inconclusive",
-}
 _NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
-_FONT = "DejaVu Sans"
-"""Comes with matplotlib and is wide: what fits in it fits in the fonts of a reader's system."""
-
+_INK, _MUTED, _LINE, _TINT = (svg.COLOURS[name] for name in ("ink", "muted", "line", "tint"))
+_VERDICT_COLOURS = {
+    verdict: svg.COLOURS[verdict.value]
+    for verdict in (Verdict.UPHELD, Verdict.REFUTED, Verdict.INCONCLUSIVE)
+}
 _MARKERS = {Verdict.UPHELD: "o", Verdict.REFUTED: "D", Verdict.INCONCLUSIVE: "s"}
 
 
@@ -110,10 +93,10 @@ def margins(results: Sequence[Result], dtype: str, layout: Layout, prefix: str) 
     and the colours are the page's CSS variables; the output depends on the arguments alone.
     """
     height = _TOP + layout.row * len(results) + _BOTTOM
-    settings = {
+    settings: Any = {
         "svg.fonttype": "none",
         "svg.hashsalt": prefix,
-        "font.family": _FONT,
+        "font.family": svg.FONT,
         "font.size": layout.type,
         "path.simplify": False,
     }
@@ -129,7 +112,7 @@ def margins(results: Sequence[Result], dtype: str, layout: Layout, prefix: str) 
             # The reader's fonts draw the text, so what matplotlib's lacks does not matter.
             warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
             figure.savefig(stream, format="svg", transparent=True, metadata=_NO_METADATA)
-    return _inline(stream.getvalue(), layout, height)
+    return svg.inline(stream.getvalue(), layout.name, (layout.width, height), layout.type)
 
 
 def _draw(axes: Axes, results: Sequence[Result], dtype: str, layout: Layout) -> None:
@@ -144,11 +127,11 @@ def _draw(axes: Axes, results: Sequence[Result], dtype: str, layout: Layout) -> 
     spans = [(x for pair in zip(seen, allowed, strict=True) for x in (*pair, math.nan))]
     spans.append(y for row in rows for y in (row, row, math.nan))
     axes.plot(*map(list, spans), color=_MUTED, linewidth=1.2, clip_on=False)
-    tick = {"markersize": 14, "markeredgewidth": 2, "zorder": 4, "clip_on": False}
+    tick: dict[str, Any] = {"markersize": 14, "markeredgewidth": 2, "zorder": 4, "clip_on": False}
     axes.plot(allowed, rows, "|", color=_INK, **tick)
     for verdict, marker in _MARKERS.items():
         chosen = [row for row in rows if results[row].verdict is verdict]
-        style = {"color": _COLOURS[verdict], "markersize": 9 if marker == "o" else 8}
+        style: dict[str, Any] = {"color": _VERDICT_COLOURS[verdict], "markersize": 9 if marker == "o" else 8}
         if chosen:
             axes.plot(
                 [seen[row] for row in chosen], chosen, marker,
@@ -181,14 +164,12 @@ def _on_scale(value: float, low: float, high: float) -> float:
     return min(high, max(low, math.log10(value))) if value > 0 else low
 
 
-def _grid(
-    axes: Axes, low: float, high: float, rows: int, dtype: str, layout: Layout
-) -> None:
+def _grid(axes: Axes, low: float, high: float, rows: int, dtype: str, layout: Layout) -> None:
     """Lines at powers of ten, and the region below one rounding of the number format."""
     step = max(1, math.ceil((high - low) / (4 if layout.stacked else 7)))
-    text = {"color": _MUTED, "ha": "center", "va": "center", "parse_math": False}
+    text: dict[str, Any] = {"color": _MUTED, "ha": "center", "va": "center", "parse_math": False}
     for exponent in range(int(high), int(low), -step):
-        axes.plot([exponent] * 2, [-0.5, rows - 0.5], color=_FAINT, linewidth=1, zorder=1)
+        axes.plot([exponent] * 2, [-0.5, rows - 0.5], color=_LINE, linewidth=1, zorder=1)
         axes.text(exponent, rows - 0.5 + 18 / layout.row, _decade(exponent), **text)
     if dtype in STEPS:
         noise = math.log10(STEPS[dtype])
@@ -197,13 +178,13 @@ def _grid(
 
 
 def _decade(exponent: int) -> str:
-    return "1" if exponent == 0 else "10" + str(exponent).translate(words.SUPERSCRIPTS)
+    return "1" if exponent == 0 else "10" + str(exponent).translate(texts.SUPERSCRIPTS)
 
 
 def _label(axes: Axes, row: int, result: Result, layout: Layout) -> None:
     """The claim at the left of its dot or above it, its margin in decades at the right."""
 
-    def write(x: float, up: float, text: str, **style: str) -> None:
+    def write(x: float, up: float, text: str, **style: Any) -> None:
         axes.annotate(
             text,
             (0, row),
@@ -217,62 +198,8 @@ def _label(axes: Axes, row: int, result: Result, layout: Layout) -> None:
         )
 
     up = layout.row * 0.4 if layout.stacked else 0
-    write(0, up, words.visible(result.id), color=_INK, weight="bold")
-    name = words.shortened(words.visible(result.name), layout.letters)
+    write(0, up, texts.visible(result.id), color=_INK, weight="bold")
+    name = texts.shortened(texts.visible(result.name), layout.letters)
     write(3 * layout.type, up, name, color=_INK)
-    told = words.decades(result).replace("-", "−")
-    write(layout.width, 0, told, color=_COLOURS[result.verdict], ha="right")
-
-
-def _inline(document: str, layout: Layout, height: int) -> str:
-    """Matplotlib's document as an element of a page: the page's colours and fonts, no waste."""
-    drawing = ElementTree.fromstring(document)
-    used = set(re.findall(r'(?:href="|url\()#([^")]+)', document))
-    for element in drawing.iter():
-        element.tag = element.tag.rpartition("}")[2]
-        element.attrib = dict(_attributes(element.attrib, used, layout))
-        element.text = (element.text or "").strip()
-        element.tail = ""
-    _unwrap(drawing)
-    drawing.attrib = {
-        "class": layout.name,
-        "viewBox": f"0 0 {layout.width} {height}",
-        "style": f"font-size: {layout.type:g}px; fill: var(--ink)",
-        "aria-hidden": "true",
-        "focusable": "false",
-    }
-    return ElementTree.tostring(drawing, encoding="unicode", short_empty_elements=False)
-
-
-def _attributes(
-    given: dict[str, str], used: set[str], layout: Layout
-) -> Iterator[tuple[str, str]]:
-    """What an element needs; what it would inherit from the drawing anyway is left out."""
-    inherited = (f"font-size: {layout.type:g}px", "text-anchor: start", f"fill: {_INK}", "")
-    for name, value in given.items():
-        name = name.rpartition("}")[2]
-        if name == "id" and value not in used:
-            continue
-        if name == "transform" and value.startswith("rotate(-0 "):
-            continue
-        if name == "style":
-            parts = [part.strip() for part in value.split(";")]
-            kept = [part for part in parts if part not in inherited and _FONT not in part]
-            value = "; ".join(kept)
-            for stand_in, variable in _VARIABLES.items():
-                value = value.replace(stand_in, f"var({variable})")
-        elif name in ("d", "x", "y"):
-            value = re.sub(r"\d+\.\d+", lambda found: f"{float(found[0]):.2f}", value)
-        if value:
-            yield name, value
-
-
-def _unwrap(element: ElementTree.Element) -> None:
-    """Put the children of groups that say nothing in their place; drop metadata and style."""
-    children: list[ElementTree.Element] = []
-    for child in element:
-        _unwrap(child)
-        if child.tag in ("metadata", "style") or (child.tag == "defs" and not len(child)):
-            continue
-        children += list(child) if child.tag == "g" and not child.attrib else [child]
-    element[:] = children
+    told = texts.decades(result).replace("-", "−")
+    write(layout.width, 0, told, color=_VERDICT_COLOURS[result.verdict], ha="right")

@@ -12,7 +12,7 @@ from rich.progress import Progress as RichProgress
 from rich.table import Column
 from rich.text import Text
 
-from harness.report import words
+from harness.report import texts, words
 from harness.report.glyphs import Glyphs
 from harness.report.terminal import STYLES
 from harness.verdicts import Result, Verdict
@@ -137,7 +137,7 @@ class Progress:
         parts = [f"[{done:>{width}}/{self._total}] {result.id} on {result.subject}"]
         parts.append(result.verdict.value)
         if result.verdict is not Verdict.NOT_APPLICABLE:
-            parts += [f"margin {words.decades(result)}", words.duration(result.seconds)]
+            parts += [f"margin {texts.decades(result)}", texts.duration(result.seconds)]
         return self._glyphs.fit(", ".join(parts)) if self._glyphs else ""
 
 

@@ -12,7 +12,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from harness.report import words
+from harness.report import texts, words
 from harness.report.glyphs import Glyphs
 from harness.verdicts import Result, Verdict
 
@@ -70,7 +70,7 @@ def print_table(
 
 def _header(run: dict[str, Any], results: Sequence[Result]) -> str:
     names = list(words.by_subject(run, results)) or list(run.get("subjects") or {})
-    told = ", ".join(names) if len(names) <= 3 else words.counted(len(names), "subject")
+    told = ", ".join(names) if len(names) <= 3 else texts.counted(len(names), "subject")
     parts = [told, run.get("dtype"), run.get("device"), run.get("attention")]
     parts += words.versions(run)
     parts.append(f"profile {run['profile']}" if run.get("profile") else None)
@@ -118,7 +118,7 @@ def _table(glyphs: Glyphs, rows: list[Result], judgements: Judgements, roomy: bo
     table.add_column("tried", justify="right", no_wrap=True)
     table.add_column("time", justify="right", no_wrap=True)
     for row in rows:
-        observed, allowed = (glyphs.fit(words.number(n)) for n in (row.observed, row.bound))
+        observed, allowed = (glyphs.fit(texts.number(n)) for n in (row.observed, row.bound))
         margin = _margin(glyphs, row)
         if not roomy:
             margin.append(f"\n {observed} of {allowed}", style="dim")
@@ -129,17 +129,17 @@ def _table(glyphs: Glyphs, rows: list[Result], judgements: Judgements, roomy: bo
             margin,
             *((observed, allowed) if roomy else ()),
             str(row.examples),
-            glyphs.fit(words.duration(row.seconds)),
+            glyphs.fit(texts.duration(row.seconds)),
         )
     return table
 
 
 def _claim(glyphs: Glyphs, row: Result, judgement: str | None) -> Text:
-    text = Text(glyphs.fit(words.clipped(row.name, MOST_TEXT)))
+    text = Text(glyphs.fit(texts.clipped(row.name, MOST_TEXT)))
     if row.reason and row.verdict in (Verdict.REFUTED, Verdict.INCONCLUSIVE):
-        text.append("\n" + glyphs.fit(words.clipped(row.reason, MOST_TEXT)), "italic")
+        text.append("\n" + glyphs.fit(texts.clipped(row.reason, MOST_TEXT)), "italic")
     if judgement:
-        text.append("\n" + glyphs.fit(words.clipped(f"→ {judgement}", MOST_TEXT)), "cyan")
+        text.append("\n" + glyphs.fit(texts.clipped(f"→ {judgement}", MOST_TEXT)), "cyan")
     return text
 
 
@@ -149,7 +149,7 @@ def _verdict(glyphs: Glyphs, verdict: Verdict) -> Text:
 
 def _margin(glyphs: Glyphs, row: Result) -> Text:
     """``+1.3 ██▌``: decades and a bar as long as they are many, whichever their sign."""
-    text = Text(f" {glyphs.fit(words.decades(row)):>5} ")
+    text = Text(f" {glyphs.fit(texts.decades(row)):>5} ")
     if row.margin is not None and not math.isnan(row.margin):
         filled = min(1.0, abs(row.margin) / BAR_DECADES) * BAR_CELLS
         text.append(glyphs.bar(filled), style="green" if row.margin > 0 else "red")
@@ -160,13 +160,15 @@ def _print_absent(console: Console, glyphs: Glyphs, rows: list[Result], explain:
     if not rows:
         return
     verb = "does" if len(rows) == 1 else "do"
-    line = f"{words.counted(len(rows), 'claim')} {verb} not apply"
+    line = f"{texts.counted(len(rows), 'claim')} {verb} not apply"
     _print(console, glyphs, f"{line}:" if explain else f"{line} (--explain says why)", "dim")
     if explain:
         grid = Table.grid(padding=(0, 1, 0, 0))
         for row in rows:
-            why = glyphs.fit(words.clipped(row.reason or "no reason given", MOST_TEXT))
-            name = Text.assemble(glyphs.fit(words.clipped(row.name, MOST_TEXT)), ("\n" + why, "dim"))
+            why = glyphs.fit(texts.clipped(row.reason or "no reason given", MOST_TEXT))
+            name = Text.assemble(
+                glyphs.fit(texts.clipped(row.name, MOST_TEXT)), ("\n" + why, "dim")
+            )
             grid.add_row(Text(glyphs.fit(row.id), style="bold"), name)
         console.print(grid)
 
@@ -178,7 +180,7 @@ def _print_counterexample(console: Console, glyphs: Glyphs, row: Result) -> None
     grid.add_column(style="dim", max_width=18)
     grid.add_column(overflow="fold")
     for label, value in _facts(seen, row):
-        text = glyphs.fit(words.clipped(value, MOST_INPUT), keep="\n")
+        text = glyphs.fit(texts.clipped(value, MOST_INPUT), keep="\n")
         grid.add_row(glyphs.fit(label), Text(text))
     title = glyphs.fit(f"{row.id} on {row.subject}")
     panel = Panel(
@@ -192,7 +194,7 @@ def _print_counterexample(console: Console, glyphs: Glyphs, row: Result) -> None
     console.print(panel)
     if seen.get("replay"):
         console.print(Text("Replay it with", style="dim"))
-        command = Text(glyphs.fit(words.plain(seen["replay"])))
+        command = Text(glyphs.fit(texts.plain(seen["replay"])))
         console.print(command, soft_wrap=True, crop=False, overflow="ignore")
 
 
@@ -202,9 +204,9 @@ def _facts(seen: dict[str, Any], row: Result) -> list[tuple[str, str]]:
         facts.append(("control", words.CONTROL))
     facts += words.inputs(seen)
     if seen.get("where"):
-        facts.append(("where", words.plain(seen["where"])))
-    facts.append(("observed", words.size(seen.get("observed", row.observed))))
-    facts.append(("allowed", words.size(seen.get("allowed", row.bound))))
+        facts.append(("where", texts.plain(seen["where"])))
+    facts.append(("observed", texts.size(seen.get("observed", row.observed))))
+    facts.append(("allowed", texts.size(seen.get("allowed", row.bound))))
     return facts + words.unknown(seen)
 
 

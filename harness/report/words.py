@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import math
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from harness.verdicts import DECADES, Kind, Result, Verdict
+from harness.report.texts import counted, large, plain
+from harness.verdicts import Kind, Result, Verdict
 
 SYMBOLS = {
     Verdict.UPHELD: "✓",
@@ -49,94 +47,7 @@ MEANINGS = (
 
 CONTROL = "In the control: the same check had to come out the other way here, and did not."
 
-SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _KNOWN = ("inputs", "observed", "allowed", "where", "replay", "control")
-
-
-def visible(text: str, keep: str = "") -> str:
-    """``text`` with control and format characters, lone surrogates and the like as escapes.
-
-    Tokens may hold anything, also sequences that steer a terminal, turn the direction of text
-    or may not stand in XML.  Characters in ``keep`` stay as they are.
-    """
-
-    def show(char: str) -> str:
-        unseen = unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp")
-        unfit = ord(char) & 0xFFFE == 0xFFFE or 0xFDD0 <= ord(char) <= 0xFDEF
-        if char in keep or not (unseen or unfit):
-            return char
-        return char.encode("unicode_escape").decode("ascii")
-
-    return text if text.isprintable() else "".join(map(show, text))
-
-
-def clipped(text: str, most: int) -> str:
-    """``text`` cut after ``most`` characters, with a note of how many are left out."""
-    if len(text) <= most:
-        return text
-    return f"{text[:most]} … ({len(text) - most} more characters)"
-
-
-def number(value: float | None) -> str:
-    """A short number: ``0.71``, ``2.1e-6``, ``NaN``, ``–`` where there is none."""
-    if value is None:
-        return "–"
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "∞" if value > 0 else "-∞"
-    if value == 0:
-        return "0"
-    if 0.01 <= abs(value) < 1000:
-        return f"{value:.3g}"
-    digits, exponent = f"{value:.1e}".split("e")
-    return f"{digits.removesuffix('.0')}e{int(exponent)}"
-
-
-def power(value: float | None) -> str:
-    """The same as `number` with the exponent raised: ``2.1×10⁻⁶``."""
-    digits, _, exponent = number(value).partition("e")
-    return f"{digits}×10{exponent.translate(SUPERSCRIPTS)}" if exponent else digits
-
-
-def decades(result: Result) -> str:
-    """The margin in words: ``+1.3``, ``exact``, ``not finite``, ``–`` where there is none."""
-    value = result.margin
-    if value is None or math.isnan(value):
-        return "–"
-    if value >= DECADES:
-        return "exact"
-    if value <= -DECADES:
-        return "not finite" if _lost(result.observed) else f"≤ -{DECADES:g}"
-    return f"{value:+.1f}"
-
-
-def _lost(observed: float | None) -> bool:
-    return observed is None or not math.isfinite(observed)
-
-
-def duration(seconds: float | None) -> str:
-    """``0.4 s``, ``12 s``, ``2 m 05 s``; ``–`` where it is not known."""
-    if seconds is None or not math.isfinite(seconds):
-        return "–"
-    if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    return f"{whole} s" if whole < 60 else f"{whole // 60} m {whole % 60:02d} s"
-
-
-def shortened(name: str, most: int) -> str:
-    """``name`` in at most ``most`` characters; what it ends with in brackets stays."""
-    if len(name) <= most:
-        return name
-    found = re.search(r" \[[^\[\]]*\]$", name)
-    kept = found[0] if found and len(found[0]) < most / 2 else ""
-    return f"{name[: most - len(kept) - 1].rstrip()}…{kept}"
-
-
-def counted(amount: int, noun: str) -> str:
-    """``1 law``, ``2 laws``."""
-    return f"{amount} {noun}" if amount == 1 else f"{amount} {noun}s"
 
 
 def tally(results: Iterable[Result]) -> dict[Verdict, int]:
@@ -192,9 +103,7 @@ def _is_are(amount: int, what: str) -> str:
 
 def asides(run: dict[str, Any], results: Sequence[Result]) -> list[str]:
     """Sentences that follow the headline: broken laws by name, findings, what does not apply."""
-    broken = [
-        r for r in results if r.verdict is Verdict.REFUTED and r.kind is Kind.LAW and r.name
-    ]
+    broken = [r for r in results if r.verdict is Verdict.REFUTED and r.kind is Kind.LAW and r.name]
     lines = [f"Broken: {r.id}, “{r.name}”, on {r.subject}." for r in broken[:3]]
     if len(broken) > 3:
         lines.append(f"…and {len(broken) - 3} more.")
@@ -209,11 +118,6 @@ def asides(run: dict[str, Any], results: Sequence[Result]) -> list[str]:
     if results and run.get("finished") is None:
         lines.append("This run did not finish: what follows is as far as it came.")
     return lines
-
-
-def moment(iso: str | None) -> str:
-    """``2025-11-20T09:41:07+00:00`` as ``2025-11-20 09:41:07 UTC``."""
-    return (iso or "").replace("T", " ").replace("+00:00", " UTC")
 
 
 def versions(run: dict[str, Any]) -> list[str]:
@@ -235,14 +139,6 @@ def shape(facts: dict[str, Any]) -> str:
     return ", ".join(words)
 
 
-def large(amount: float) -> str:
-    """``4.2 M``, ``7.2 G``; small numbers as they are."""
-    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if abs(amount) >= size:
-            return f"{amount / size:.3g} {unit}"
-    return f"{amount:g}"
-
-
 def inputs(counterexample: dict[str, Any]) -> list[tuple[str, str]]:
     """The drawn inputs of a counterexample as pairs of label and text, whatever their shape."""
     drawn = counterexample.get("inputs")
@@ -256,19 +152,3 @@ def inputs(counterexample: dict[str, Any]) -> list[tuple[str, str]]:
 def unknown(counterexample: dict[str, Any]) -> list[tuple[str, str]]:
     """Entries of a counterexample beyond the usual ones, as pairs of key and text."""
     return [(str(k), plain(v)) for k, v in counterexample.items() if k not in _KNOWN]
-
-
-def plain(value: Any) -> str:
-    """Any value as readable text: strings as they are, numbers short, the rest as JSON."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, float):
-        return number(value)
-    return json.dumps(value, ensure_ascii=False, default=str)
-
-
-def size(value: Any) -> str:
-    """``observed`` or ``allowed`` of a counterexample, which may be absent or not a number."""
-    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
-        return number(value)
-    return plain(value)

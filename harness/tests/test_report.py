@@ -19,7 +19,7 @@ import pytest
 from rich.console import Console
 
 from harness.errors import BadInput
-from harness.report import Progress, check_writable, pictures, print_table, words, write_html
+from harness.report import Progress, check_writable, pictures, print_table, texts, words, write_html
 from harness.report.html import render
 from harness.verdicts import Kind, Result, Verdict, margin
 
@@ -168,18 +168,16 @@ def page(*results: Result, **options: Any) -> str:
     ],
 )  # fmt: skip
 def test_a_number_is_short_and_says_what_it_is(value: float | None, told: str) -> None:
-    assert words.number(value) == told
+    assert texts.number(value) == told
 
 
 def test_a_raised_exponent_says_the_same_number() -> None:
-    assert words.power(2.14e-16) == "2.1×10⁻¹⁶"
-    assert words.power(0.071) == "0.071"
+    assert texts.power(2.14e-16) == "2.1×10⁻¹⁶"
+    assert texts.power(0.071) == "0.071"
 
 
 def _laws(**counts: int) -> list[Result]:
-    return [
-        replace(one(), verdict=Verdict[name]) for name, n in counts.items() for _ in range(n)
-    ]
+    return [replace(one(), verdict=Verdict[name]) for name, n in counts.items() for _ in range(n)]
 
 
 @pytest.mark.parametrize(
@@ -212,9 +210,9 @@ def test_claims_come_in_the_catalogues_order() -> None:
 
 
 def test_a_shortened_name_keeps_the_variant_it_ends_with() -> None:
-    short = words.shortened("cached decoding equals recomputation [static]", 30)
+    short = texts.shortened("cached decoding equals recomputation [static]", 30)
     assert short == "cached decoding equa… [static]"
-    assert words.shortened("short", 30) == "short"
+    assert texts.shortened("short", 30) == "short"
 
 
 # -- terminal -------------------------------------------------------------------------------
@@ -225,7 +223,9 @@ def test_the_table_fits_the_terminal(width: int) -> None:
     lines = printed(*sample(), width=width).splitlines()
     assert all(len(line) <= width for line in lines if "pytest claims/" not in line)
     assert sum("✓ upheld" in line for line in lines) == 21
-    assert lines[-1].split() == "✓ 21 upheld ✗ 1 refuted ? 1 inconclusive – 2 not applicable".split()
+    assert (
+        lines[-1].split() == "✓ 21 upheld ✗ 1 refuted ? 1 inconclusive – 2 not applicable".split()
+    )
     assert any("2.3e-5" in line for line in lines)
 
 
@@ -288,7 +288,9 @@ def test_tokens_cannot_steer_the_terminal() -> None:
 
 @pytest.mark.parametrize("value", [None, math.nan, math.inf, -16.0])
 def test_numbers_that_are_none_do_not_stop_table_or_page(value: float | None) -> None:
-    result = one(observed=value, bound=value, margin=value, seconds=value, interval=(0.0, math.nan))
+    result = one(
+        observed=value, bound=value, margin=value, seconds=value, interval=(0.0, math.nan)
+    )
     assert "refuted" in printed(result)
     assert "refuted" in page(result)
 
@@ -507,7 +509,9 @@ def test_a_full_disk_leaves_the_old_page_as_it_was(
 
 
 @pytest.mark.parametrize("place", ["missing/r.html", "folder", "file/r.html", "nul\0.html"])
-def test_a_path_that_cannot_be_written_is_bad_input_in_one_line(tmp_path: Path, place: str) -> None:
+def test_a_path_that_cannot_be_written_is_bad_input_in_one_line(
+    tmp_path: Path, place: str
+) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
     for attempt in (check_writable, lambda path: write_html(path, sample_run(), [])):

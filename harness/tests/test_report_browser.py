@@ -22,8 +22,7 @@ from harness.tests.test_report import LARGE, sample, sample_run
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
-    "--remote-debugging-pipe", "--remote-allow-origins=*",
-)  # fmt: skip
+    "--remote-debugging-pipe",)  # fmt: skip
 WIRE = """
 import fcntl, os, sys
 ends = [fcntl.fcntl(int(end), fcntl.F_DUPFD_CLOEXEC, 10) for end in sys.argv[1:3]]
@@ -194,7 +193,11 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of pages: one subject, several with awkward names, none, and a broken page."""
     folder = tmp_path_factory.mktemp("pages")
-    awkward = ["tiny:mamba", "/srv/" + "a-very-long-name-without-an-end" * 4, "<script>pwned=1</script>"]
+    awkward = [
+        "tiny:mamba",
+        "/srv/" + "a-very-long-name-without-an-end" * 4,
+        "<script>pwned=1</script>",
+    ]
     rows = [row for name in awkward for row in sample(name)]
     command = "pytest --replay " + "A" * 900
     rows[6].counterexample.update(replay=command, inputs={"p" * 60: "'x'(1) " * 300})  # type: ignore[union-attr]
@@ -266,7 +269,7 @@ def test_the_drawing_that_fits_is_shown_in_the_pages_colours(
     shown = "[...document.querySelectorAll('figure svg')].filter((s) => s.getClientRects().length)"
     drawing = "narrow" if width < 600 else "wide"
     assert browser.value(f"{shown}.map((s) => s.getAttribute('class'))") == [drawing]
-    fill = browser.value(f"getComputedStyle({shown}[0].querySelector('text')).fill")
+    fill = browser.value(f"getComputedStyle({shown}[0].querySelector('text[style*=weight]')).fill")
     assert fill == browser.value("getComputedStyle(document.body).color")
 
 

@@ -1,0 +1,103 @@
+"""Permuting positions, tokens and mask (documents 000 and 001)."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from fixtures.permutations import orders
+from fixtures.prompts import prompts
+from harness import capabilities, masks, positions
+from harness.laws import law
+
+FAR = 512
+"""Positions are moved by at most this much: rotary angles are rounded in float32 beyond."""
+
+
+@law(
+    "A5",
+    "tokens, positions and the causal mask permuted alike restore the output",
+    needs=["causal", "position-ids", "mask-4d"],
+    source="000, question and solution",
+    control="the mask left as it was",
+)
+def test_the_mask_must_be_permuted_too(subject, draw, check):
+    prompt = draw(prompts(subject, shortest=2, longest=subject.window), "prompt")
+    order = draw(orders(prompt.length), "order")
+    moved = {"ids": prompt.ids[:, order], "positions": positions.usual(subject, prompt.length)[order]}
+    mask = masks.causal(prompt.length, subject.dtype, subject.device)
+    expected = check.reference(lambda s: s.rows(prompt.ids)).at(order)
+    check.same(expected, subject.rows(**moved, mask=masks.conjugated(mask, order)))
+    check.rejects(expected, lambda: subject.rows(**moved, mask=mask))
+
+
+@law(
+    "A6",
+    "without a causal mask, permuting tokens and positions alike restores the output",
+    needs=["position-ids"],
+    source="000, solution, last paragraph; 001",
+    control="a causal mask; the positions left as they were where no mask is taken",
+)
+def test_without_a_causal_mask_permuting_both_restores_the_output(subject, draw, check):
+    prompt = draw(prompts(subject, shortest=2, longest=subject.window), "prompt")
+    order = draw(orders(prompt.length), "order")
+    usual = positions.usual(subject, prompt.length)
+    causal = masks.causal(prompt.length, subject.dtype, subject.device)
+    full = None
+    if "causal" in capabilities.of(subject):
+        capabilities.require(subject, "mask-4d")
+        full = masks.full(prompt.length, subject.dtype, subject.device)
+    moved = {"ids": prompt.ids[:, order], "positions": usual[order]}
+    expected = check.reference(lambda s: s.rows(prompt.ids, positions=usual, mask=full)).at(order)
+    check.same(expected, subject.rows(**moved, mask=full))
+    if "mask-4d" in capabilities.of(subject):
+        check.rejects(expected, lambda: subject.rows(**moved, mask=causal))
+    else:
+        check.rejects(expected, lambda: subject.rows(prompt.ids[:, order], positions=usual))
+
+
+@law(
+    "A7",
+    "moving rows of the position table is moving position ids",
+    needs=["learned-positions", "position-ids"],
+    source="000, question, its code",
+    control="the table's rows left in place; the explicit mask left out, where positions out of "
+    "order are read as packed sequences",
+)
+def test_moving_rows_of_the_table_is_moving_position_ids(subject, draw, check):
+    prompt = draw(prompts(subject, shortest=2), "prompt")
+    order = draw(orders(prompt.length), "order")
+    moved = positions.usual(subject, prompt.length)[order]
+    # Without an explicit mask, positions out of order are read as packed sequences.
+    mask = None
+    if "causal" in capabilities.of(subject):
+        capabilities.require(subject, "mask-4d")
+        mask = masks.causal(prompt.length, subject.dtype, subject.device)
+    expected = check.reference(lambda s: s.rows(prompt.ids, positions=moved, mask=mask))
+    with positions.rows_moved(subject, order):
+        check.same(expected, subject.rows(prompt.ids, mask=mask))
+    check.rejects(expected, lambda: subject.rows(prompt.ids, positions=moved))
+    check.rejects(expected, lambda: subject.rows(prompt.ids, mask=mask))
+
+
+@law(
+    "A8",
+    "only relative distance matters: a constant added to all positions changes nothing",
+    needs=["relative-positions"],
+    source="beyond the documents",
+    control="every distance doubled",
+)
+def test_a_constant_added_to_all_positions_changes_nothing(subject, draw, check):
+    longest = subject.context - 1 if subject.context else None
+    prompt = draw(prompts(subject, shortest=2, longest=longest), "prompt")
+    usual = positions.usual(subject, prompt.length)
+    room = (subject.context or prompt.length + FAR) - prompt.length
+    shift = draw(st.integers(1, min(room, FAR)), "shift")
+    expected = check.reference(lambda s: s.rows(prompt.ids))
+    check.same(expected, subject.rows(prompt.ids, positions=usual + shift))
+    fits = 2 * prompt.length <= (subject.context or FAR)
+    if fits and prompt.length <= (subject.window or FAR):
+        mask = None
+        if "causal" in capabilities.of(subject):
+            capabilities.require(subject, "mask-4d")
+            mask = masks.causal(prompt.length, subject.dtype, subject.device)
+        check.rejects(expected, lambda: subject.rows(prompt.ids, positions=2 * usual, mask=mask))

@@ -1,0 +1,114 @@
+"""What the page shows of single results in detail: counterexamples and pictures of margins."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from markupsafe import Markup
+
+from harness.report import texts, words
+from harness.verdicts import Result, Verdict
+
+CLASSES = {
+    Verdict.UPHELD: "upheld",
+    Verdict.REFUTED: "refuted",
+    Verdict.INCONCLUSIVE: "inconclusive",
+    Verdict.NOT_APPLICABLE: "absent",
+}
+"""How the page's style calls the verdicts."""
+
+MOST_INPUTS = 20
+MOST_INPUT = 3000
+MOST_TEXT = 400
+MOST_COMMAND = 20_000
+
+
+def short(text: str) -> str:
+    """``text`` as the page shows it: without what cannot be seen, and not too long."""
+    return texts.visible(texts.clipped(text, MOST_TEXT))
+
+
+def counterexample(row: Result) -> dict[str, Any]:
+    """The counterexample of ``row``, whatever it holds, as text."""
+    seen = row.counterexample or {}
+    observed, allowed = seen.get("observed", row.observed), seen.get("allowed", row.bound)
+
+    def texts(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+        return [
+            (short(label), texts.visible(texts.clipped(text, MOST_INPUT), "\n"))
+            for label, text in pairs[:MOST_INPUTS]
+        ]
+
+    return {
+        "id": texts.visible(row.id),
+        "name": short(row.name),
+        "subject": texts.visible(row.subject),
+        "class": CLASSES[row.verdict],
+        "control": words.CONTROL if seen.get("control") else "",
+        "inputs": texts(words.inputs(seen)),
+        "where": short(texts.plain(seen.get("where") or "")),
+        "observed": _told(observed),
+        "allowed": _told(allowed),
+        "times": _times(observed, allowed),
+        "others": texts(words.unknown(seen)),
+        "replay": texts.visible(
+            texts.clipped(texts.plain(seen.get("replay") or ""), MOST_COMMAND)
+        ),
+    }
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return texts.power(value)
+    return short(texts.size(value))
+
+
+def _times(observed: Any, allowed: Any) -> str:
+    """How many times the allowed was seen, where that says something."""
+    if not isinstance(observed, int | float) or not isinstance(allowed, int | float):
+        return ""
+    if not math.isfinite(observed) or not math.isfinite(allowed) or allowed <= 0:
+        return ""
+    times = observed / allowed
+    return f"{times:,.0f}".replace(",", "\u202f") if 2 <= times < 1e7 else ""
+
+
+def margins(
+    run: dict[str, Any], groups: dict[str, list[Result]], room: int
+) -> list[dict[str, Any]]:
+    # Matplotlib takes a second to load: only who wants a page should wait for it.
+    from harness.report import pictures
+
+    most = min(pictures.MOST_ROWS, max(4, room // max(1, len(groups))))
+    told = []
+    for index, (name, rows) in enumerate(groups.items()):
+        fit = pictures.drawable(rows)
+        drawn = pictures.tightest(fit, most)
+        if not drawn:
+            continue
+        dtype = str(run.get("dtype") or "")
+        told.append(
+            {
+                "subject": texts.visible(name),
+                "label": _spoken(drawn),
+                "drawings": [
+                    Markup(pictures.margins(drawn, dtype, layout, f"p{index}{layout.name}"))
+                    for layout in (pictures.WIDE, pictures.NARROW)
+                ],
+                "left_out": len(fit) - len(drawn),
+                "unfit": sum(row.verdict is not Verdict.NOT_APPLICABLE for row in rows) - len(fit),
+            }
+        )
+    return told
+
+
+def _spoken(rows: list[Result]) -> str:
+    """What the picture shows, for those who do not see it."""
+    least = min(rows, key=lambda row: row.margin or 0.0)
+    beyond = sum((row.margin or 0.0) < 0 for row in rows)
+    return texts.visible(
+        f"Observed and allowed difference of {texts.counted(len(rows), 'claim')} on a log scale."
+        f" {beyond or 'None'} beyond what is allowed. The least margin is that of {least.id},"
+        f" {texts.decades(least)} decades. The numbers are in the table of verdicts."
+    )
