@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import hypothesis
 import torch
 import transformers
 from torch import Tensor
@@ -73,13 +74,12 @@ def decode(
     ids: Tensor,
     chunks: Sequence[int],
     kind: str = "default",
-    shift: int = 0,
-    **arguments: Any,
+    stale: bool = False,
 ) -> Rows:
     """Run ``ids`` [batch, n] chunk by chunk, each on the cache of those before it.
 
-    ``chunks`` sums to n.  ``shift`` tells the model that every token after the first chunk
-    stands that many places further on: a cache shifted against its tokens, for controls.
+    ``chunks`` sums to n.  With ``stale`` the first chunk is filled with the prompt moved one
+    place to the right: a cache shifted by one, for controls.
     """
     batch, n = ids.shape
     if sum(chunks) != n:
@@ -87,13 +87,44 @@ def decode(
     cache = make(subject, kind, batch, n)
     done, parts = 0, []
     for size in chunks:
-        place = dict(arguments)
-        if shift and done:
-            place["positions"] = torch.arange(done, done + size, device=ids.device) + shift
-        output = subject(ids[:, done : done + size], cache=cache, keep=True, states=False, **place)
+        piece = ids[:, done : done + size]
+        if stale and not done:
+            piece = torch.cat([ids[:, -1:], ids[:, : size - 1]], dim=1)
+        output = subject(piece, cache=cache, keep=True, states=False)
         cache, done = output.cache, done + size
         parts.append(output.rows)
     return Rows.along_positions(parts)
+
+
+def grown(
+    subject: Subject, ids: Tensor, cut: int, kind: str = "default"
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Keys and values of the first ``cut`` tokens, before and after the rest was appended.
+
+    Two lists of [batch, heads, past, width], past by past; where a layer keeps a window only,
+    the part of the past that both still hold.
+    """
+    batch, n = ids.shape
+    cache = make(subject, kind, batch, n)
+    cache = subject(ids[:, :cut], cache=cache, keep=True, states=False).cache
+    before = [t.clone() for pair in entries(cache) for t in pair]
+    cache = subject(ids[:, cut:], cache=cache, keep=True, states=False).cache
+    after = [t for pair in entries(cache) for t in pair]
+    pairs = []
+    for old, new in zip(before, after, strict=True):
+        # A layer holds the last tokens it has room for, at the front of its buffer.
+        first_old, first_new = max(0, cut - old.shape[-2]), max(0, n - new.shape[-2])
+        first = max(first_old, first_new)
+        if first < cut:
+            pairs.append(
+                (
+                    old[..., first - first_old : cut - first_old, :],
+                    new[..., first - first_new : cut - first_new, :],
+                )
+            )
+    if not pairs:
+        hypothesis.reject()
+    return [old for old, _ in pairs], [new for _, new in pairs]
 
 
 def entries(cache: Any) -> list[tuple[Tensor, Tensor]]:

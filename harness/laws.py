@@ -68,6 +68,7 @@ class Claim:
     source: str
     needs: tuple[str, ...] = ()
     control: str = ""
+    enough: int | None = None
 
 
 @dataclass(frozen=True)
@@ -178,15 +179,22 @@ class Session:
 
 
 def law(
-    id: str, says: str, *, needs: Sequence[str] = (), source: str, control: str
+    id: str,
+    says: str,
+    *,
+    needs: Sequence[str] = (),
+    source: str,
+    control: str,
+    enough: int | None = None,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Declare a test function as the law ``id``.
 
     ``says`` is the claim as a sentence, ``needs`` the capabilities without which it does not
     apply, ``source`` the document and section, ``control`` what the body's `Check.rejects` does,
-    in words.  The function's further parameters are pytest's (fixtures, parametrisation).
+    in words, ``enough`` a number of examples beyond which more say nothing new.  The function's
+    further parameters are pytest's (fixtures, parametrisation).
     """
-    claim = Claim(id, says, Kind.LAW, source, tuple(needs), control)
+    claim = Claim(id, says, Kind.LAW, source, tuple(needs), control, enough)
 
     def declare(body: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(body)
@@ -202,8 +210,8 @@ def law(
         test.__signature__ = signature.replace(  # type: ignore[attr-defined]
             parameters=[p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in others] + [asked]
         )
+        test.pytestmark = getattr(body, "pytestmark", [])  # type: ignore[attr-defined]
         test.claim = claim  # type: ignore[attr-defined]
-        test.__wrapped_body__ = body  # type: ignore[attr-defined]
         return test
 
     return declare
@@ -222,7 +230,7 @@ def run(
         if (why := capabilities.of(subject).why_missing(name)) is not None:
             return _result(claim, subject, Verdict.NOT_APPLICABLE, reason=f"{name}: {why}")
     check = Check(subject)
-    examples = Examples(body, subject, check, given_, session, started)
+    examples = Examples(claim, body, subject, check, given_, session, started)
     try:
         examples.search()
     except capabilities.Missing as missing:
@@ -267,6 +275,7 @@ class Examples:
 
     def __init__(
         self,
+        claim: Claim,
         body: Callable[..., None],
         subject: Subject,
         check: Check,
@@ -276,6 +285,7 @@ class Examples:
     ) -> None:
         self.body, self.subject, self.check, self.given = body, subject, check, given_
         self.session, self.started = session, started
+        self.most = min(session.profile.examples, claim.enough or session.profile.examples)
         self.tried = 0
         self.failed: set[str] = set()
         self.failing_since: float | None = None
@@ -312,9 +322,9 @@ class Examples:
 
         example.__qualname__ = self.body.__qualname__
         example.__module__ = self.body.__module__
-        profile, session = self.session.profile, self.session
+        session = self.session
         test = settings(
-            max_examples=profile.examples,
+            max_examples=self.most,
             deadline=None,
             database=None if session.derandomize else settings().database,
             derandomize=session.derandomize and session.seed is None,

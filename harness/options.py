@@ -1,17 +1,32 @@
-"""The command line: what a run of claims can be asked for."""
+"""The command line: what a run of claims can be asked for, and what is refused at once."""
 
 from __future__ import annotations
 
+import os
+import shlex
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from harness import loading
+from harness.errors import BadInput
 from harness.profiles import PROFILES
 from harness.runs import Options
 
+TEXTS = ("models", "revision", "device", "dtype", "attention", "profile", "seed", "replay")
+PATHS = ("evidence", "json", "report")
+LARGEST_SEED = 2**63 - 1
+
 
 def add(parser: pytest.Parser) -> None:
-    """Add Assay's options to pytest's."""
+    """Add Assay's options to pytest's.
+
+    All values are text here and `check` makes more of them: what argparse refuses is told in
+    several lines.
+    """
     group = parser.getgroup("assay", "Assay: claims about transformer language models")
     add = group.addoption
     add(
@@ -31,13 +46,13 @@ def add(parser: pytest.Parser) -> None:
         action="store_true",
         help="run Python code that comes with a model; it can do anything that you can",
     )
-    add("--profile", choices=sorted(PROFILES), default="quick", help="how much to try")
-    add("--seed", type=int, help="draw other examples: the seed of every draw")
+    add("--profile", default="quick", help=f"how much to try: {', '.join(PROFILES)}")
+    add("--seed", default="0", help="of every draw; another one draws other examples (default: 0)")
     add("--replay", metavar="BLOB", help="run one example again, as a failure's report says")
-    add("--evidence", type=Path, metavar="PATH", help="the evidence file (default: in the cache)")
+    add("--evidence", metavar="PATH", help="the evidence file (default: in the cache folder)")
     add("--resume", action="store_true", help="go on where an unfinished run like this stopped")
-    add("--json", type=Path, metavar="PATH", dest="json_path", help="write the results as JSON")
-    add("--report", type=Path, metavar="PATH", help="write a self-contained HTML page")
+    add("--json", metavar="PATH", help="write the results as JSON")
+    add("--report", metavar="PATH", help="write a self-contained HTML page")
     add("--explain", action="store_true", help="say why claims did not apply")
     add(
         "--record-expectations",
@@ -46,7 +61,69 @@ def add(parser: pytest.Parser) -> None:
     )
 
 
-def loading(config: pytest.Config) -> Options:
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """Turn `BadInput` into pytest's own kind of it: ``ERROR: …`` and exit code 4."""
+    try:
+        yield
+    except BadInput as error:
+        raise pytest.UsageError(str(error)) from error
+
+
+def check(config: pytest.Config) -> None:
+    """Refuse values that cannot be used; make the seed a number and paths absolute.
+
+    Raises `BadInput`.  Models are looked at later (`fixtures.subjects`), evidence when opened.
+    """
+    option = config.option
+    for name in (*TEXTS, *PATHS):
+        values = getattr(option, name)
+        for value in values if isinstance(values, list) else [values]:
+            if value is not None and not value.strip():
+                raise BadInput(f"--{name.removesuffix('s')} {value!r}: is empty; say which")
+    if option.profile not in PROFILES:
+        known = ", ".join(PROFILES)
+        raise BadInput(f"--profile {option.profile!r}: is unknown; choose from {known}")
+    if not (option.seed.isascii() and option.seed.isdecimal()):
+        raise BadInput(f"--seed {option.seed!r}: is not a whole number from 0 on")
+    option.seed = int(option.seed)
+    if option.seed > LARGEST_SEED:
+        raise BadInput(f"--seed {option.seed}: is too large; the largest is 2**63 - 1")
+    for name in PATHS:
+        if (given := getattr(option, name)) is not None:
+            setattr(option, name, _path(name, given))
+    for name in ("json", "report"):
+        if getattr(option, name) is not None:
+            _check_writable(name, getattr(option, name))
+    for flag in ("resume", "record_expectations"):
+        if option.replay is not None and getattr(option, flag):
+            name = flag.replace("_", "-")
+            raise BadInput(f"--replay runs one example, which is no run for --{name}")
+    loading.check_pair(loading.parse_device(option.device), loading.parse_dtype(option.dtype))
+
+
+def _path(name: str, given: str) -> Path:
+    try:
+        return Path(given).expanduser().absolute()
+    except RuntimeError as error:
+        raise BadInput(f"--{name} {given}: there is no such home folder") from error
+
+
+def _check_writable(name: str, path: Path) -> None:
+    """Refuse a path where nothing could be put; folders that are missing are made later."""
+    try:
+        if path.is_dir():
+            raise BadInput(f"--{name} {path}: is a folder; give a file's path")
+        if path.exists() and not path.is_file():
+            return  # a device or a pipe
+        folder = next(parent for parent in path.parents if os.path.lexists(parent))
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise BadInput(f"--{name} {path}: cannot be written ({error.strerror})") from error
+
+
+def loading_options(config: pytest.Config) -> Options:
     """The options that decide how subjects are loaded."""
     return Options(
         device=config.option.device,
@@ -62,11 +139,20 @@ def models(config: pytest.Config) -> list[str]:
     return list(dict.fromkeys(config.option.models or ["reference"]))
 
 
+def expectations_folder(config: pytest.Config) -> Path:
+    """Where the claims' expectations stand: beside the claims."""
+    return config.rootpath / "claims" / "expectations"
+
+
 def replay_command(nodeid: str, config: pytest.Config, subject: str, blob: str) -> str:
-    """One line that runs a failing example again."""
-    options = loading(config)
-    parts = [f"pytest '{nodeid}'", f"--model {subject}"]
+    """One line for a shell, in the folder where this run was started, that runs one example."""
+    file, separator, test = nodeid.partition("::")
+    file = os.path.relpath(config.rootpath / file, config.invocation_params.dir)
+    asked, usual = loading_options(config), Options()
+    parts = ["pytest", f"{file}{separator}{test}", f"--model={subject}"]
     for name in ("device", "dtype", "attention", "revision"):
-        if (value := getattr(options, name)) != getattr(Options(), name):
-            parts.append(f"--{name} {value}")
-    return " ".join([*parts, f"--replay {blob}"])
+        if (value := getattr(asked, name)) != getattr(usual, name):
+            parts.append(f"--{name}={value}")
+    if asked.trust_remote_code:
+        parts.append("--trust-remote-code")
+    return shlex.join([*parts, f"--replay={blob}"])

@@ -1,155 +1,216 @@
-"""What the process that owns the terminal does with results: evidence, progress, reports."""
+"""What the process that owns the terminal does with results: evidence, resuming, files."""
 
 from __future__ import annotations
 
-import io
 import json
-import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from harness import expectations, options, runs, schema
 from harness.errors import BadInput
 from harness.evidence import Evidence, resume_key
-from harness.report import html, terminal
-from harness.report.progress import Progress
-from harness.verdicts import Result
+from harness.expectations import Expectations, Judgement
+from harness.report import html
+from harness.verdicts import Result, Verdict
+
+Recorded = dict[tuple[str, str, str], Result]
+"""Results by (claim's name, subject's name, subject's digest)."""
+
+STOPPED = (
+    pytest.ExitCode.INTERRUPTED,
+    pytest.ExitCode.INTERNAL_ERROR,
+    pytest.ExitCode.USAGE_ERROR,
+)
+"""Exit codes of runs that did not come to their end."""
+
+NARROWING = ("keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf", "replay")
+"""Options of pytest's and ours that leave claims out."""
+
+RESUMED = "assay-resumed"
+"""Under this name an xdist worker is told what is recorded already."""
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A claim settled on a subject, as it travels on a test's report from process to process."""
+
+    result: Result
+    subject: dict[str, Any]
+    judgement: Judgement
+
+    def attach(self, report: pytest.TestReport) -> None:
+        """Put it on ``report``, as text: xdist sends plain types only."""
+        told = {"result": self.result.as_json(), "subject": self.subject}
+        report.assay = json.dumps({**told, "judgement": asdict(self.judgement)})
+
+    @classmethod
+    def on(cls, report: pytest.TestReport) -> Settled | None:
+        """What a report carries, if it is a claim's."""
+        if (text := getattr(report, "assay", None)) is None:
+            return None
+        told = json.loads(text)
+        judgement = Judgement(**told["judgement"])
+        return cls(Result.from_json(told["result"]), told["subject"], judgement)
 
 
 class Recorder:
-    """A plug-in of pytest: one for each run, in the controlling process.
+    """A plug-in of pytest: one for each run, in the controlling process."""
 
-    Raises `BadInput` if the evidence file or a report's path cannot be used.
-    """
-
-    def __init__(self, config: pytest.Config) -> None:
-        self.config = config
-        self.option = config.option
+    def __init__(self, config: pytest.Config, expected: dict[str, Expectations]) -> None:
+        self.config, self.option, self.expected = config, config.option, expected
+        self.run = runs.describe_run(
+            options.loading_options(config), self.option.profile, self.option.seed
+        )
+        self.total = 0
         self.results: list[Result] = []
         self.judgements: dict[tuple[str, str], str] = {}
-        self.resumed: dict[tuple[str, str, str], Result] = {}
-        self.progress = Progress()
-        self.evidence: Evidence | None = None
-        self.run = runs.describe_run(
-            options.loading(config), self.option.profile, self.option.seed
-        )
-        for path in (self.option.report, self.option.json_path):
-            if path is not None:
-                html.check_writable(path)
+        self.resumed: Recorded = {}
+        self.notes: list[str] = []
+        self.problems: list[str] = []
+        self._evidence: Evidence | None = None
 
     # -- a run begins -------------------------------------------------------------------------
 
-    def begin(self, claims: int) -> None:
-        """Open the evidence and show that ``claims`` claims are about to run."""
-        if self.evidence is not None or not claims:
-            return
-        self.evidence = Evidence.open(self.option.evidence)
-        if self.option.resume and (found := self.evidence.unfinished(resume_key(self.run))):
-            self.run = {**next(r for r in self.evidence.runs() if r["id"] == found)}
-            self.resumed = self.evidence.recorded(found)
-        self.evidence.begin(self.run)
-        reporter = self.config.pluginmanager.get_plugin("terminalreporter")
-        if reporter is not None:
-            reporter.showfspath = False
-        self.progress.start(claims, Console())
-        if self.resumed:
-            self.progress.note(f"resuming: {len(self.resumed)} claims are recorded already")
-
-    @pytest.hookimpl(trylast=True)
+    @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Claims have been collected, in this process or (see below) in workers."""
-        claims = [i for i in session.items if hasattr(getattr(i, "obj", None), "claim")]
-        if session.config.option.collectonly:
-            return
-        try:
-            self.begin(len(claims))
-        except BadInput as error:
-            raise pytest.UsageError(str(error)) from error
+        """Claims have been collected in this process."""
+        if not session.config.option.collectonly:
+            self._expect(sum(hasattr(getattr(i, "obj", None), "claim") for i in session.items))
+
+    @pytest.hookimpl(optionalhook=True, tryfirst=True)
+    def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
+        """A worker has collected; claims are told from other tests by where they stand."""
+        self._expect(sum(i.startswith("claims/") for i in ids))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         """An xdist worker is about to start: it learns what is recorded already."""
+        self.run["threads"] = 1
         if self.option.resume:
-            with Evidence.open(self.option.evidence) as evidence:
-                if found := evidence.unfinished(resume_key(self.run)):
-                    recorded = evidence.recorded(found).items()
-                    rows = [(result.as_json(), key[2]) for key, result in recorded]
-                    # Through JSON: execnet carries plain types only.
-                    node.workerinput["assay-resumed"] = json.loads(json.dumps(rows))
+            self._open()
+            rows = [(result.as_json(), digest) for (*_, digest), result in self.resumed.items()]
+            node.workerinput[RESUMED] = json.dumps(rows)
 
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
-        """A worker has collected; claims are told from other tests by where they stand."""
-        self.begin(sum(i.startswith("claims/") for i in ids))
+    def _expect(self, claims: int) -> None:
+        if claims and not self.total:
+            self.total = claims
+            self._open()
+
+    def _open(self) -> None:
+        """Open the evidence, once; a single example that is replayed is none."""
+        if self._evidence is not None or self.option.replay is not None:
+            return
+        with options.usage_errors():
+            self._evidence = Evidence.open(self.option.evidence)
+            if self.option.resume:
+                self._resume(self._evidence)
+
+    def _resume(self, evidence: Evidence) -> None:
+        found = evidence.unfinished(resume_key(self.run))
+        if found is None:
+            self.notes.append("nothing to resume: no run like this is unfinished; starting anew")
+            return
+        self.run = {**next(run for run in evidence.runs() if run["id"] == found)}
+        self.resumed = evidence.recorded(found)
+        self.notes.append(
+            f"resuming the run of {self.run['started']}: {len(self.resumed)} claims are recorded"
+        )
 
     # -- a claim ends -------------------------------------------------------------------------
 
+    @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """A test has ended somewhere; if it was a claim, its result is kept at once."""
-        found = dict(report.user_properties)
-        if report.when != "call" or "assay-result" not in found:
+        if (why := getattr(report, "refused", None)) is not None:
+            raise pytest.UsageError(why)
+        if (settled := Settled.on(report)) is None:
             return
-        result = Result.from_json(found["assay-result"])
-        name, description = found["assay-subject"]
-        status, message = found["assay-status"]
+        result, judgement = settled.result, settled.judgement
         self.results.append(result)
-        if status != "as expected" or result.verdict == "refuted":
-            self.judgements[result.id, result.subject] = f"{status}: {message}"
-        if name not in self.run["subjects"]:
-            self.run["subjects"][name] = description
-            self._keep(lambda evidence: evidence.begin(self.run))
-        self._keep(lambda evidence: evidence.record(self.run["id"], result, description["digest"]))
-        self.progress.update(result)
+        if not judgement.ok or result.verdict is Verdict.REFUTED:
+            told = f"{judgement.status}: {judgement.message}"
+            self.judgements[result.id, result.subject] = told
+        with options.usage_errors():
+            self._keep(result, settled.subject)
 
-    def _keep(self, write: Any) -> None:
-        if self.evidence is None:
-            return
-        try:
-            write(self.evidence)
-        except BadInput as error:
-            pytest.exit(str(error), returncode=pytest.ExitCode.USAGE_ERROR)
+    def _keep(self, result: Result, subject: dict[str, Any]) -> None:
+        subjects = self.run["subjects"]
+        new = subjects.get(result.subject) != subject or len(self.results) == 1
+        subjects[result.subject] = subject
+        if self._evidence is not None:
+            if new:
+                self._evidence.begin(self.run)
+            self._evidence.record(self.run["id"], result, subject["digest"])
 
     # -- a run ends ---------------------------------------------------------------------------
 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Close the evidence and write what was asked for."""
-        self.progress.stop()
-        if self.evidence is None:
+        """Write what was asked for, and close the evidence."""
+        stopped = exitstatus in STOPPED
+        if not self.results and (stopped or not self.total):
             return
-        self.run["exit"] = int(exitstatus)
-        interrupted = exitstatus in (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.USAGE_ERROR)
-        if not interrupted:
+        # A run that -x ended can be gone on with, too.
+        early = stopped or bool(session.shouldfail or session.shouldstop)
+        if not early:
             self.run["finished"] = runs.now()
-            self._keep(lambda evidence: evidence.finish(self.run["id"], int(exitstatus)))
-        self.evidence.close()
+            self.problems += self._stale()
+            if self.problems and exitstatus == pytest.ExitCode.OK:
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
+            self.run["exit"] = int(session.exitstatus)
+        written = [self._try(write) for write in self._files(early)]
+        if not all(written):
+            session.exitstatus = pytest.ExitCode.USAGE_ERROR
+        # A run whose files could not be written is not over: it can be resumed, with other paths.
+        if self._evidence is not None:
+            if self.results and not early and all(written):
+                exit = int(session.exitstatus)
+                if not self._try(lambda: self._evidence.finish(self.run["id"], exit)):
+                    session.exitstatus = pytest.ExitCode.USAGE_ERROR
+            self._evidence.close()
+
+    def _try(self, write: Callable[[], object]) -> bool:
         try:
-            if self.option.json_path is not None:
-                schema.write_json(self.option.json_path, self.run, self.results)
-            if self.option.report is not None:
-                html.write_html(self.option.report, self.run, self.results, self.judgements)
-            if self.option.record_expectations:
-                folder = self.config.rootpath / "claims" / "expectations"
-                for subject in self.run["subjects"]:
-                    expectations.record(folder, subject, self.results)
+            write()
         except BadInput as error:
-            raise pytest.UsageError(str(error)) from error
+            self.problems.append(str(error))
+            return False
+        return True
 
-    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """The table of verdicts."""
-        if not self.results:
-            return
-        text = io.StringIO()
-        console = Console(
-            file=text,
-            force_terminal=terminalreporter.hasmarkup,
-            width=shutil.get_terminal_size((100, 24)).columns,
-        )
-        terminal.print_table(
-            console, self.run, self.results, self.judgements, explain=self.option.explain
-        )
-        terminalreporter.write(text.getvalue())
+    def _files(self, early: bool) -> Iterator[Callable[[], object]]:
+        """What is to be written: the results by their files, and what is expected from now on."""
+        run, results = self.run, self.results
+        if (path := self.option.json) is not None:
+            yield lambda: schema.write_json(path, run, results)
+        if (page := self.option.report) is not None:
+            yield lambda: schema.replace_file(page, html.render(run, results, self.judgements))
+        if self.option.record_expectations and not early:
+            yield self._record_expectations
 
+    def _record_expectations(self) -> None:
+        folder = options.expectations_folder(self.config)
+        for subject in self.run["subjects"]:
+            path = expectations.record(folder, subject, self.results)
+            self.notes.append(f"expectations are written to {path}")
+        try:
+            expectations.load(folder)
+        except BadInput as error:
+            self.notes.append(f"before the next run: {error}")
 
-RECORDER = pytest.StashKey[Recorder]()
+    def _stale(self) -> list[str]:
+        """Expectations of claims that are no longer there; only a whole run can tell."""
+        if not self._whole():
+            return []
+        mine = [self.expected[name] for name in self.run["subjects"] if name in self.expected]
+        stale = [where for each in mine for where in each.unmatched(self.results)]
+        return [f"{where}: there is no such claim any more; remove the entry" for where in stale]
+
+    def _whole(self) -> bool:
+        """Whether every claim that there is has been asked for and has ended."""
+        if any(getattr(self.option, name, None) for name in NARROWING):
+            return False
+        root = self.config.rootpath
+        asked = {self.config.invocation_params.dir / argument for argument in self.config.args}
+        return bool(asked & {root, root / "claims"}) and len(self.results) == self.total

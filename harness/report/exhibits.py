@@ -34,7 +34,7 @@ def counterexample(row: Result) -> dict[str, Any]:
     seen = row.counterexample or {}
     observed, allowed = seen.get("observed", row.observed), seen.get("allowed", row.bound)
 
-    def texts(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    def shown(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
         return [
             (short(label), texts.visible(texts.clipped(text, MOST_INPUT), "\n"))
             for label, text in pairs[:MOST_INPUTS]
@@ -46,12 +46,12 @@ def counterexample(row: Result) -> dict[str, Any]:
         "subject": texts.visible(row.subject),
         "class": CLASSES[row.verdict],
         "control": words.CONTROL if seen.get("control") else "",
-        "inputs": texts(words.inputs(seen)),
+        "inputs": shown(words.inputs(seen)),
         "where": short(texts.plain(seen.get("where") or "")),
         "observed": _told(observed),
         "allowed": _told(allowed),
         "times": _times(observed, allowed),
-        "others": texts(words.unknown(seen)),
+        "others": shown(words.unknown(seen)),
         "replay": texts.visible(
             texts.clipped(texts.plain(seen.get("replay") or ""), MOST_COMMAND)
         ),
@@ -77,6 +77,7 @@ def _times(observed: Any, allowed: Any) -> str:
 def margins(
     run: dict[str, Any], groups: dict[str, list[Result]], room: int
 ) -> list[dict[str, Any]]:
+    """A picture per subject, both layouts of it; ``room`` is for how many rows in all."""
     # Matplotlib takes a second to load: only who wants a page should wait for it.
     from harness.report import pictures
 
@@ -109,6 +110,6 @@ def _spoken(rows: list[Result]) -> str:
     beyond = sum((row.margin or 0.0) < 0 for row in rows)
     return texts.visible(
         f"Observed and allowed difference of {texts.counted(len(rows), 'claim')} on a log scale."
-        f" {beyond or 'None'} beyond what is allowed. The least margin is that of {least.id},"
-        f" {texts.decades(least)} decades. The numbers are in the table of verdicts."
+        f" {beyond or 'None'} beyond what is allowed. The least margin in decades,"
+        f" {texts.decades(least)}, is that of {least.id}. The table of verdicts has the numbers."
     )

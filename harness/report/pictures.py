@@ -59,7 +59,7 @@ class Layout:
     stacked: bool
 
 
-WIDE = Layout("wide", 900, left=350, right=84, row=24, type=13, letters=42, stacked=False)
+WIDE = Layout("wide", 976, left=410, right=84, row=24, type=13, letters=50, stacked=False)
 NARROW = Layout("narrow", 330, left=8, right=54, row=42, type=11.5, letters=44, stacked=True)
 
 _TOP, _BOTTOM = 30, 34
@@ -131,7 +131,10 @@ def _draw(axes: Axes, results: Sequence[Result], dtype: str, layout: Layout) -> 
     axes.plot(allowed, rows, "|", color=_INK, **tick)
     for verdict, marker in _MARKERS.items():
         chosen = [row for row in rows if results[row].verdict is verdict]
-        style: dict[str, Any] = {"color": _VERDICT_COLOURS[verdict], "markersize": 9 if marker == "o" else 8}
+        style: dict[str, Any] = {
+            "color": _VERDICT_COLOURS[verdict],
+            "markersize": 9 if marker == "o" else 8,
+        }
         if chosen:
             axes.plot(
                 [seen[row] for row in chosen], chosen, marker,

@@ -17,6 +17,9 @@ from harness.report.glyphs import Glyphs
 from harness.report.terminal import STYLES
 from harness.verdicts import Result, Verdict
 
+SPARE = 8
+"""So many columns of the terminal the live line leaves free."""
+
 
 class Progress:
     """One live line on a terminal, one short line per finished claim elsewhere.
@@ -87,7 +90,8 @@ class Progress:
 
         While a test runs, pytest points descriptor 1 at its capture file: what the refreshing
         thread writes meanwhile would end up among the test's output.  The width is fixed too,
-        for it is asked of those descriptors.
+        for it is asked of those descriptors, with room for the letters that pytest may put
+        behind the line: they must not make it two.
         """
         try:
             descriptor = os.dup(console.file.fileno())
@@ -99,7 +103,7 @@ class Progress:
             force_terminal=True,
             color_system=console.color_system or None,  # type: ignore[arg-type]
             no_color=console.no_color,
-            width=console.width,
+            width=max(20, console.width - SPARE),
             legacy_windows=console.legacy_windows,
         )
 

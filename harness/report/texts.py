@@ -70,7 +70,10 @@ def number(value: float | None) -> str:
 def power(value: float | None) -> str:
     """The same as `number` with the exponent raised: ``2.1×10⁻⁶``."""
     digits, _, exponent = number(value).partition("e")
-    return f"{digits}×10{exponent.translate(SUPERSCRIPTS)}" if exponent else digits
+    if not exponent:
+        return digits
+    times = "" if digits == "1" else f"{digits}×"
+    return f"{times}10{exponent.translate(SUPERSCRIPTS)}"
 
 
 def decades(result: Result) -> str:

@@ -33,10 +33,8 @@ def page(
     """
     groups = words.by_subject(run, results)
     ordered = [row for rows in groups.values() for row in rows]
-    shown = _worst_first(ordered)[: int(share * MOST_ROWS)]
-    places = {id(row): i for i, row in enumerate(ordered)}
-    shown.sort(key=lambda row: places[id(row)])
-    rows = [_row(i, row, judgements) for i, row in enumerate(shown)]
+    kept = sorted(_worst_first(ordered)[: int(share * MOST_ROWS)])
+    rows = [_row(i, ordered[i], judgements) for i in kept]
     broken = [row for row in ordered if row.counterexample is not None]
     told = broken[: int(share * MOST_COUNTEREXAMPLES)]
     return {
@@ -48,9 +46,9 @@ def page(
             | {"symbol": words.SYMBOLS[verdict]}
             for verdict, count in words.tally(ordered).items()
         ],
-        "subjects": [_subject(i, name, run, groups[name], rows) for i, name in enumerate(groups)],
+        "subjects": [_subject(name, run, mine, rows) for name, mine in groups.items()],
         "rows": rows,
-        "rows_left_out": len(ordered) - len(shown),
+        "rows_left_out": len(ordered) - len(rows),
         "counterexamples": [exhibits.counterexample(row) for row in told],
         "counterexamples_left_out": len(broken) - len(told),
         "pictures": exhibits.margins(run, groups, int(share * MOST_DRAWN)),
@@ -61,9 +59,14 @@ def page(
     }
 
 
-def _worst_first(rows: list[Result]) -> list[Result]:
+def _worst_first(rows: list[Result]) -> list[int]:
+    """Places in ``rows``: what is refuted first, what does not apply last."""
     order = [Verdict.REFUTED, Verdict.INCONCLUSIVE, Verdict.UPHELD, Verdict.NOT_APPLICABLE]
-    return sorted(rows, key=lambda row: (order.index(row.verdict), _finite(row.margin) or 0.0))
+
+    def badness(i: int) -> tuple[int, float]:
+        return order.index(rows[i].verdict), _finite(rows[i].margin) or 0.0
+
+    return sorted(range(len(rows)), key=badness)
 
 
 def _finite(value: float | None) -> float | None:
@@ -123,7 +126,6 @@ def _facts(run: dict[str, Any], rows: list[Result]) -> list[tuple[str, str]]:
 
 
 def _subject(
-    index: int,
     name: str,
     run: dict[str, Any],
     rows: list[Result],
@@ -145,8 +147,9 @@ def _all_absent(groups: dict[str, list[Result]]) -> list[dict[str, Any]]:
         reasons: dict[str, list[tuple[str, str]]] = {}
         for row in rows:
             if row.verdict is Verdict.NOT_APPLICABLE:
+                why = exhibits.short(row.reason or "no reason given")
                 claim = (texts.visible(row.id), exhibits.short(row.name))
-                reasons.setdefault(exhibits.short(row.reason or "no reason given"), []).append(claim)
+                reasons.setdefault(why, []).append(claim)
         if reasons:
             told.append({"subject": texts.visible(subject), "reasons": list(reasons.items())})
     return told

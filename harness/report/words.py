@@ -1,4 +1,4 @@
-"""What both the terminal and the page say: order, numbers, verdicts and sentences in words."""
+"""What both the terminal and the page say: order, verdicts and sentences."""
 
 from __future__ import annotations
 

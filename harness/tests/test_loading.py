@@ -621,9 +621,13 @@ def test_an_adopted_model_is_the_one_that_loads(
     saved: dict[str, Path], kind: str, dtype: torch.dtype
 ) -> None:
     options = PLAIN | {"dtype": dtype}
-    adopted, loaded = adopt(kind, tiny(kind), None, **options), load(str(saved[kind]), **options)
+    adopted = adopt(kind, tiny(kind).train(), None, **options)
+    loaded = load(str(saved[kind]), **options)
     assert adopted.digest == loaded.digest
     assert torch.equal(logits(adopted.model), logits(loaded.model))
+    kept = [{k: b.dtype for k, b in made.model.named_buffers()} for made in (adopted, loaded)]
+    assert kept[0] == kept[1], "buffers that are not saved keep their dtype"
+    assert not any(module.training for module in adopted.model.modules())
     assert not any(weight.requires_grad for weight in adopted.model.parameters())
 
 

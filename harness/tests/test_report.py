@@ -11,6 +11,7 @@ import warnings
 from collections import Counter
 from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -19,7 +20,15 @@ import pytest
 from rich.console import Console
 
 from harness.errors import BadInput
-from harness.report import Progress, check_writable, pictures, print_table, texts, words, write_html
+from harness.report import (
+    Progress,
+    check_writable,
+    pictures,
+    print_table,
+    texts,
+    words,
+    write_html,
+)
 from harness.report.html import render
 from harness.verdicts import Kind, Result, Verdict, margin
 
@@ -173,6 +182,7 @@ def test_a_number_is_short_and_says_what_it_is(value: float | None, told: str) -
 
 def test_a_raised_exponent_says_the_same_number() -> None:
     assert texts.power(2.14e-16) == "2.1×10⁻¹⁶"
+    assert texts.power(1e-12) == "10⁻¹²"
     assert texts.power(0.071) == "0.071"
 
 
@@ -223,9 +233,8 @@ def test_the_table_fits_the_terminal(width: int) -> None:
     lines = printed(*sample(), width=width).splitlines()
     assert all(len(line) <= width for line in lines if "pytest claims/" not in line)
     assert sum("✓ upheld" in line for line in lines) == 21
-    assert (
-        lines[-1].split() == "✓ 21 upheld ✗ 1 refuted ? 1 inconclusive – 2 not applicable".split()
-    )
+    told = " ".join(lines[-1].split())
+    assert told == "✓ 21 upheld ✗ 1 refuted ? 1 inconclusive – 2 not applicable"
     assert any("2.3e-5" in line for line in lines)
 
 
@@ -374,20 +383,25 @@ class Reader(HTMLParser):
         assert not self.open
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note an element that has no content."""
         self.elements.append((tag, dict(attrs)))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note an element and that it is open."""
         self.elements.append((tag, dict(attrs)))
         if tag not in self.VOID:
             self.open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
+        """Close the element opened last."""
         assert self.open.pop() == tag
 
     def all(self, tag: str) -> list[dict[str, str | None]]:
+        """The attributes of all elements of a kind."""
         return [attributes for name, attributes in self.elements if name == tag]
 
     def values(self, attribute: str) -> list[str]:
+        """The values of an attribute, wherever it is."""
         return [a[attribute] or "" for _, a in self.elements if attribute in a]
 
 
@@ -434,7 +448,7 @@ def test_the_page_can_be_heard_and_used_by_keyboard() -> None:
     headings = [int(tag[1]) for tag, _ in reader.elements if re.fullmatch("h[1-6]", tag)]
     assert reader.all("html")[0]["lang"] == "en"
     assert headings.count(1) == 1
-    assert all(b - a <= 1 for a, b in zip(headings, headings[1:], strict=False))
+    assert all(b - a <= 1 for a, b in pairwise(headings))
     assert all(head.get("scope") in ("col", "row") for head in reader.all("th"))
     assert all(figure.get("aria-label") for figure in reader.all("figure"))
     shown = [a for _, a in reader.elements if a.get("role") == "img"]
@@ -555,8 +569,9 @@ def test_the_dot_is_left_of_the_tick_if_and_only_if_it_is_within(layout: picture
 
 def test_only_what_fits_a_log_scale_is_drawn() -> None:
     fit = one()
-    unfit = [one(bound=None), one(bound=-1.0), one(bound=math.nan), one(margin=None),
-             one(margin=math.nan), one(observed=-0.1), one(verdict=Verdict.NOT_APPLICABLE)]  # fmt: skip
+    unfit = [one(bound=bound) for bound in (None, -1.0, math.nan)]
+    unfit += [one(margin=None), one(margin=math.nan), one(observed=-0.1)]
+    unfit.append(one(verdict=Verdict.NOT_APPLICABLE))
     assert pictures.drawable([fit, *unfit]) == [fit]
     assert "7 without a place on a log scale" not in page(fit, *unfit)
     assert "6 without a place on a log scale" in page(fit, *unfit)

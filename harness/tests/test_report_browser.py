@@ -43,9 +43,9 @@ class Browser:
         to_read, self._out = os.pipe()
         self._in, to_write = os.pipe()
         os.set_blocking(self._in, False)
+        wire = [sys.executable, "-c", WIRE, str(to_read), str(to_write)]
         self._process = subprocess.Popen(
-            [sys.executable, "-c", WIRE, str(to_read), str(to_write), program, *FLAGS]
-            + [f"--user-data-dir={folder}", "about:blank"],
+            [*wire, program, *FLAGS, f"--user-data-dir={folder}", "about:blank"],
             pass_fds=(to_read, to_write),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -150,8 +150,9 @@ TEXT_CONTRAST = """(() => {
     const [r, g, b, a = 1] = colour.match(/[\\d.]+/g).map(Number);
     return { part: [r, g, b], a };
   };
+  const linear = (v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
   const light = (part) => {
-    const [r, g, b] = part.map((v) => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    const [r, g, b] = part.map((v) => linear(v / 255));
     return 0.2126 * r + 0.7152 * g + 0.0722 * b;
   };
   const ground = (element) => {
@@ -289,7 +290,8 @@ def test_the_screen_is_dark_in_the_dark_and_light_in_the_light(
 
 def test_the_table_is_filtered_and_sorted(browser: Browser, pages: Path) -> None:
     browser.open(pages / "one.html", 1280, 900, "light")
-    ids = "[...document.querySelectorAll('.verdicts tbody tr:not([hidden]) .id')].map((i) => i.textContent)"
+    shown = "[...document.querySelectorAll('.verdicts tbody tr:not([hidden]) .id')]"
+    ids = f"{shown}.map((id) => id.textContent)"
     everything = browser.value(ids)
     browser.value("document.querySelector('[data-verdict=refuted]').click()")
     assert browser.value(ids) == ["C1"]

@@ -1,0 +1,76 @@
+"""Cached decoding: the past is computed once and never again (document 004)."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import strategies as st
+
+from fixtures.prompts import chunkings, cuts, prompts
+from harness import caches, flops
+from harness.laws import bit_equal, law
+from harness.tolerances import QUANTISED
+
+LONGEST = 96
+"""Prompts are decoded in chunks, each a forward pass: longer ones cost more than they find."""
+
+
+@law(
+    "C2",
+    "cached decoding equals recomputation",
+    needs=["causal", "cache"],
+    source="004, answers 1 and 2",
+    control="a cache shifted by one: filled with the prompt moved one place to the right",
+)
+@pytest.mark.parametrize("kind", caches.KINDS)
+def test_cached_decoding_equals_recomputation(subject, kind, draw, check):
+    caches.make(subject, kind, 1, 1)  # a cache that is not offered is not drawn for
+    prompt = draw(prompts(subject, shortest=2, longest=LONGEST, rows=3), "prompt")
+    chunks = draw(chunkings(prompt), "chunks")
+    tolerance = QUANTISED if kind == "quantised" else None
+    expected = check.reference(lambda s: s.rows(prompt.ids, states=False))
+    check.same(expected, caches.decode(subject, prompt.ids, chunks, kind), tolerance)
+    later = slice(chunks[0], None)
+    if len(chunks) > 1 and check.wants_control:
+        stale = caches.decode(subject, prompt.ids, chunks, kind, stale=True)
+        check.rejects(expected.at(later), stale.at(later), tolerance)
+
+
+@law(
+    "C3",
+    "cached keys and values are never rewritten",
+    needs=["kv-cache"],
+    source="004, question and answer 1",
+    control="the entries of the same prompt moved by one place",
+)
+@pytest.mark.parametrize("kind", ["default", "dynamic", "sliding", "static"])
+def test_cached_entries_are_never_rewritten(subject, kind, draw, check):
+    caches.make(subject, kind, 1, 1)
+    prompt = draw(prompts(subject, shortest=2, longest=LONGEST, rows=3), "prompt")
+    cut = draw(cuts(prompt), "cut")
+    before, after = caches.grown(subject, prompt.ids, cut, kind)
+    check.judge(max(bit_equal(a, b) for a, b in zip(before, after, strict=True)), 0.0, "the past")
+    moved = max(bit_equal(a, b.roll(1, dims=-2)) for a, b in zip(before, after, strict=True))
+    check.judge_control(moved, 0.0)
+
+
+@law(
+    "C11",
+    "with a cache a step costs O(n), without one O(n²)",
+    needs=["kv-cache"],
+    source="004, answer 1",
+    control="a step that recomputes the past: its cost is no straight line in n",
+    enough=5,
+)
+def test_a_cached_step_costs_a_straight_line_in_n(subject, draw, check):
+    room = min(subject.window or LONGEST, subject.context or LONGEST, LONGEST)
+    step = draw(st.integers(1, max(1, (room - 2) // 2)), "step")
+    first = draw(st.integers(2, max(2, room - 2 * step)), "first length")
+    ids = subject.content(torch.arange(first + 2 * step, device=subject.device)[None] * 7)
+    lengths = [first, first + step, first + 2 * step]
+    cached = [flops.of_cached_step(subject, ids[:, :n]) for n in lengths]
+    recomputed = [flops.of_pass(subject, ids[:, :n]) for n in lengths]
+    check.details["FLOPs of a cached step"] = dict(zip(lengths, cached, strict=True))
+    check.details["FLOPs of a recomputed step"] = dict(zip(lengths, recomputed, strict=True))
+    check.judge(flops.bend(cached), 0.0, f"prompts of {lengths} tokens")
+    check.judge_control(flops.bend(recomputed), 0.0)

@@ -1,0 +1,99 @@
+"""Lets ``pytest --model FOLDER`` mean what it says.
+
+pytest settles its root folder, its configuration file and which conftest files to load before
+anybody has told it that ``--model`` takes a value.  An existing path that follows such an option
+is a test path to it: the root becomes a folder around that path, Assay's own configuration and
+conftest are not found (``unrecognized arguments: --model``), and a conftest.py beside the model
+would be run.  Written in one piece, ``--model=FOLDER``, the value is never taken for a path.
+
+So this plug-in, which an install registers with pytest, joins such options to their values and
+runs pytest once more, in this process, before any conftest is loaded or output captured.
+`Config` offers no way to settle the root a second time but private ones; a new process would
+cost a debugger, a coverage measurement or the interpreter's own options that the first one had.
+The first pytest ends by SystemExit with the second one's exit code.
+
+Outside of a clone of Assay nothing happens.  Not caught: a model's folder with a pytest
+configuration that pytest refuses before plug-ins are asked; there, write ``--model=FOLDER``.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Generator, Sequence
+from pathlib import Path
+
+import pytest
+
+TAKE_VALUES = frozenset(
+    {
+        "--model",
+        "--revision",
+        "--device",
+        "--dtype",
+        "--attention",
+        "--profile",
+        "--seed",
+        "--replay",
+        "--evidence",
+        "--json",
+        "--report",
+    }
+)
+"""Assay's options that are followed by a value; `harness.options` would have to import torch."""
+
+HERE = Path(__file__).resolve().parents[1]
+"""The clone that this module is part of."""
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None, object, object]:
+    """Run pytest again if it has taken a value of Assay's options for a test path.
+
+    Raises UsageError where this environment's Assay is not that of the claims about to be run.
+    """
+    given = early_config.invocation_params
+    clone = clone_around(given.dir)
+    if clone is not None:
+        if clone != HERE:
+            raise pytest.UsageError(
+                f"the claims are those of {clone}, but this environment has Assay from {HERE}: "
+                f"run `pip install -e {clone}` first"
+            )
+        # Options may come by the environment as well; pytest puts those before the others.
+        added = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
+        if misleads(added) or misleads(given.args):
+            if added:
+                os.environ["PYTEST_ADDOPTS"] = shlex.join(joined(added))
+            raise SystemExit(int(pytest.main(joined(given.args), given.plugins)))
+    return (yield)
+
+
+def clone_around(folder: Path) -> Path | None:
+    """The clone of Assay that ``folder`` is, or lies in; None elsewhere."""
+    inner = folder.resolve()
+    return next((f for f in (inner, *inner.parents) if _is_clone(f)), None)
+
+
+def _is_clone(folder: Path) -> bool:
+    return (folder / "harness" / "early.py").is_file() and (folder / "claims").is_dir()
+
+
+def misleads(args: Sequence[str]) -> bool:
+    """Whether a value that stands apart from its option is also the name of something there."""
+    return any(os.path.exists(args[i + 1]) for i in _apart(args))
+
+
+def joined(args: Sequence[str]) -> list[str]:
+    """The same arguments with ``--option value`` written as ``--option=value``."""
+    apart = set(_apart(args))
+    values = {i + 1 for i in apart}
+    pairs = enumerate(args)
+    return [f"{arg}={args[i + 1]}" if i in apart else arg for i, arg in pairs if i not in values]
+
+
+def _apart(args: Sequence[str]) -> list[int]:
+    """Where in ``args`` an option of Assay's stands whose value is the next argument."""
+    ends = args.index("--") if "--" in args else len(args)
+    pairs = enumerate(zip(args[:ends], args[1:ends], strict=False))
+    return [i for i, (arg, value) in pairs if arg in TAKE_VALUES and not value.startswith("-")]

@@ -1,0 +1,94 @@
+"""Generated tokens with the scores that chose them, with and without a cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from harness.laws import Reference
+from harness.rows import Rows
+from harness.subject import Subject
+
+NEW_TOKENS = 6
+"""Tokens generated; the end token is held back, so that lengths are equal."""
+
+BEAMS = 3
+SEED = 0
+"""The seed under which sampling is repeated."""
+
+MODES: dict[str, dict[str, Any]] = {
+    "greedy": {"do_sample": False},
+    "sampling": {"do_sample": True, "top_k": 0, "temperature": 1.0},
+    # Drafts are looked up in the prompt itself, so no second model is needed.
+    "assisted": {"do_sample": False, "prompt_lookup_num_tokens": 3},
+}
+
+
+@dataclass(frozen=True)
+class Generated:
+    """New ids [batch, steps] and the raw logits of every step, as rows [batch, steps, V]."""
+
+    prompt: Tensor
+    ids: Tensor
+    rows: Rows
+
+    def common(self, other: Generated) -> int:
+        """Steps up to and including the first at which the two chose different tokens."""
+        steps = min(self.ids.shape[1], other.ids.shape[1])
+        differ = (self.ids[:, :steps] != other.ids[:, :steps]).any(0).nonzero()
+        return int(differ[0]) + 1 if len(differ) else steps
+
+    def reference(self, subject: Subject) -> Reference:
+        """The same steps' logits in float64, in one pass over what was generated."""
+        steps = self.ids.shape[1]
+        twin = subject.oracle
+        if subject.is_encoder_decoder:
+            start = subject.model.generation_config.decoder_start_token_id or 0
+            first = torch.full_like(self.prompt[:, :1], start)
+            given = torch.cat([first, self.ids[:, :-1]], dim=1)
+            with torch.no_grad():
+                logits = twin.model(input_ids=self.prompt, decoder_input_ids=given).logits
+            return Reference(self.rows, Rows({"logits": logits}))
+        whole = torch.cat([self.prompt, self.ids[:, :-1]], dim=1)
+        exact = twin.rows(whole, states=False).only("logits")
+        return Reference(self.rows, exact.at(slice(exact["logits"].shape[1] - steps, None)))
+
+
+def _generate(subject: Subject, ids: Tensor, **arguments: Any) -> Any:
+    with torch.random.fork_rng(devices=[subject.device] if subject.device.type == "cuda" else []):
+        torch.manual_seed(SEED)
+        return subject.model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=NEW_TOKENS,
+            min_new_tokens=NEW_TOKENS,
+            return_dict_in_generate=True,
+            output_logits=True,
+            pad_token_id=getattr(subject.config, "pad_token_id", None) or 0,
+            **arguments,
+        )
+
+
+def scores(subject: Subject, ids: Tensor, mode: str, use_cache: bool) -> Generated:
+    """Continue ``ids`` [batch, n] by `NEW_TOKENS` tokens.
+
+    Assisted decoding always caches; without a cache it stands for the greedy decoding that it
+    must equal.
+    """
+    if mode == "assisted" and not use_cache:
+        mode = "greedy"
+    output = _generate(subject, ids, use_cache=use_cache, **MODES[mode])
+    logits = torch.stack(output.logits, dim=1)
+    new = output.sequences[:, -logits.shape[1] :]
+    return Generated(ids, new, Rows({"logits": logits}))
+
+
+def beam_score(subject: Subject, ids: Tensor, use_cache: bool) -> float:
+    """The log-probability per token of the best of `BEAMS` beams."""
+    output = _generate(
+        subject, ids, use_cache=use_cache, num_beams=BEAMS, do_sample=False, output_scores=True
+    )
+    return float(output.sequences_scores[0])

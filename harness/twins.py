@@ -1,0 +1,61 @@
+"""Copies of a subject that must, or must not, compute the same."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+import torch
+
+from harness import loading
+from harness.capabilities import Missing
+from harness.laws import bit_equal
+from harness.rows import Rows
+from harness.subject import Subject
+
+
+@cache
+def saved_and_loaded(subject: Subject) -> Subject:
+    """The subject saved as safetensors and loaded again, once for each subject."""
+    with tempfile.TemporaryDirectory() as folder:
+        subject.model.save_pretrained(folder)
+        loaded = loading.load(
+            folder, dtype=subject.dtype, device=subject.device, attention=subject.attention
+        )
+    return Subject(f"{subject.name}, saved and loaded", loaded.model)
+
+
+def share_that_differs(one: Rows, other: Rows) -> float:
+    """The largest share, over tensors, of elements that are not the same bit for bit."""
+    return max(bit_equal(tensor, other[name]) for name, tensor in one.tensors.items())
+
+
+@contextmanager
+def nudged(subject: Subject, token: int) -> Iterator[None]:
+    """The embedding of ``token`` larger by a hundredth, for the length of a block."""
+    row = subject.embedding_table[token]
+    kept = row.detach().clone()
+    with torch.no_grad():
+        row.mul_(1.01).add_(0.01 * float(subject.embedding_table.std()))
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            row.copy_(kept)
+
+
+def require_attention(subject: Subject, implementation: str) -> None:
+    """Raise `Missing` unless the subject can attend by another ``implementation`` than its own."""
+    if implementation == subject.attention:
+        raise Missing(f"{implementation} is what the model is run with")
+    try:
+        with subject.attending_by(implementation):
+            changed = subject.attention == implementation
+            subject(subject.content(torch.arange(3, device=subject.device)[None]))
+    except (ValueError, ImportError, NotImplementedError, RuntimeError) as error:
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise Missing(f"the model does not attend by {implementation}: {first}") from error
+    if not changed:
+        raise Missing(f"the model does not attend by {implementation}")
