@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import torch
-
 from fixtures.prompts import cuts, other_ids, prompts
-from harness import masks
 from harness.laws import law
 
 
@@ -39,7 +36,9 @@ def test_one_pass_scores_every_prefix(subject, draw, check):
     prompt = draw(prompts(subject, shortest=2, rows=2), "prompt")
     cut = draw(cuts(prompt), "cut")
     ends = sorted({1, cut, prompt.length})
-    expected = check.reference(lambda s: s.rows(prompt.ids, states=False)).at([e - 1 for e in ends])
+    expected = check.reference(lambda s: s.rows(prompt.ids, states=False)).at(
+        [e - 1 for e in ends]
+    )
     each = [subject.rows(prompt.ids[:, :end], states=False).last for end in ends]
     check.same(expected, type(each[0]).along_positions(each))
     check.rejects(expected, lambda: type(each[0]).along_positions([*each[1:], each[0]]))

@@ -90,7 +90,9 @@ def test_without_mask_and_positions_order_is_invisible_at_any_depth(subject, dra
     mask = masks.full(prompt.length, subject.dtype, subject.device)
 
     def last_row(s, ids, places):
-        return Rows({f"state {depth}": s.block_output(depth, ids, positions=places, mask=mask)}).last
+        return Rows(
+            {f"state {depth}": s.block_output(depth, ids, positions=places, mask=mask)}
+        ).last
 
     together = usual[:1].expand_as(usual)
     expected = check.reference(lambda s: last_row(s, prompt.ids, together))

@@ -23,7 +23,10 @@ FAR = 512
 def test_the_mask_must_be_permuted_too(subject, draw, check):
     prompt = draw(prompts(subject, shortest=2, longest=subject.window), "prompt")
     order = draw(orders(prompt.length), "order")
-    moved = {"ids": prompt.ids[:, order], "positions": positions.usual(subject, prompt.length)[order]}
+    moved = {
+        "ids": prompt.ids[:, order],
+        "positions": positions.usual(subject, prompt.length)[order],
+    }
     mask = masks.causal(prompt.length, subject.dtype, subject.device)
     expected = check.reference(lambda s: s.rows(prompt.ids)).at(order)
     check.same(expected, subject.rows(**moved, mask=masks.conjugated(mask, order)))

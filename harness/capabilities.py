@@ -103,7 +103,14 @@ def _attempt(subject: Subject, what: str, **arguments: Any) -> Rows:
     """Run the subject; any refusal of the model's is a missing capability, in its own words."""
     try:
         return subject.rows(**arguments)
-    except (TypeError, ValueError, RuntimeError, NotImplementedError, IndexError, AttributeError) as e:
+    except (
+        TypeError,
+        ValueError,
+        RuntimeError,
+        NotImplementedError,
+        IndexError,
+        AttributeError,
+    ) as e:
         first = (str(e).splitlines() or [type(e).__name__])[0]
         raise Missing(f"the model does not take {what}: {first}") from e
 

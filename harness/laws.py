@@ -110,7 +110,9 @@ class Check:
         """Run the plain path on the subject and on its float64 oracle."""
         return Reference(plain(self.subject), plain(self.subject.oracle))
 
-    def same(self, expected: Reference, observed: Rows, tolerance: Tolerance | None = None) -> None:
+    def same(
+        self, expected: Reference, observed: Rows, tolerance: Tolerance | None = None
+    ) -> None:
         """The law: ``observed`` is as near to the oracle as the plain path is, within tolerance.
 
         Raises `Broken` where it is not.

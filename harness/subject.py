@@ -109,7 +109,9 @@ class Subject:
     def window(self) -> int | None:
         """The smallest sliding window of any layer, or None."""
         sizes = [getattr(self.config, n, None) for n in ("sliding_window", "window_size")]
-        sizes += [2 * half + 1 for half in [getattr(self.config, "local_attention", 0) // 2] if half]
+        sizes += [
+            2 * half + 1 for half in [getattr(self.config, "local_attention", 0) // 2] if half
+        ]
         given = [size for size in sizes if isinstance(size, int) and size > 0]
         return min(given, default=None)
 
@@ -216,7 +218,9 @@ class Subject:
     def routes(self) -> bool:
         """Whether tokens are routed to experts, and the model can tell by what scores."""
         experts = ("num_local_experts", "num_experts")
-        told = hasattr(self.config, "output_router_logits") and self.accepts("output_router_logits")
+        told = hasattr(self.config, "output_router_logits") and self.accepts(
+            "output_router_logits"
+        )
         return told and any(getattr(self.config, name, None) for name in experts)
 
     def _router_gap(self, logits: tuple[Tensor, ...], batch: int) -> Tensor:

@@ -1,0 +1,182 @@
+"""Decoding embeddings into tokens (document 003, equation 3)."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+from hypothesis import strategies as st
+
+from fixtures.prompts import prompts
+from harness import positions
+from harness.decoding import PseudoInverse, has_twin, nearest
+from harness.laws import law
+
+MANY = 256
+"""Tokens decoded at once at most: each is compared with the whole vocabulary."""
+
+
+@cache
+def pseudo_inverse(subject):
+    """The subject's W⁺, factored once."""
+    return PseudoInverse.of(subject.embedding_table)
+
+
+@law(
+    "D2",
+    "nearest-row decoding recovers every token whose row is its own",
+    source="beyond 003; INVERSION, linear algebra",
+    control="a duplicate of the token's row at a smaller id",
+)
+def test_the_nearest_row_is_the_token(subject, draw, check):
+    ids = draw(prompts(subject, longest=MANY, rows=1), "tokens").ids[0].unique()
+    table = subject.embedding_table.detach()
+    wrong = (nearest(table, table[ids]) != ids) & ~has_twin(table, ids)
+    check.judge(float(wrong.double().mean()), 0.0, f"tokens {ids[wrong].tolist()[:5]}")
+    if check.wants_control and int(ids[-1]) > 0:
+        doubled = table.clone()
+        doubled[0] = table[ids[-1]]
+        check.judge_control(float(nearest(doubled, doubled[ids[-1:]]) != ids[-1]), 0.0)
+
+
+@law(
+    "D3",
+    "positions can be added to an embedding and subtracted again",
+    needs=["learned-positions"],
+    source="003, 'the positional weight matrix is invariant'",
+    control="another position's row subtracted, a hundred times over",
+)
+def test_positions_can_be_added_and_subtracted(subject, draw, check):
+    ids = draw(prompts(subject, rows=1), "prompt").ids[0]
+    table, places = subject.embedding_table.detach(), positions.position_table(subject)
+    at = places(positions.position_offset(subject) + torch.arange(len(ids), device=ids.device))
+    plain = nearest(table, table[ids])
+    there_and_back = (table[ids] + at) - at
+    check.judge(changed(nearest(table, there_and_back), plain), 0.0, "some token")
+    left_in = check.details.setdefault("tokens that change with positions left in", [])
+    left_in.append(changed(nearest(table, table[ids] + at), plain))
+    check.judge_control(changed(nearest(table, table[ids] + at - 100 * at.roll(1, 0)), plain), 0.0)
+
+
+def changed(ids, plain):
+    """The share of tokens that are not the same."""
+    return float((ids != plain).double().mean())
+
+
+@law(
+    "D4",
+    "the fast decoder is the pseudo-inverse, in values and in tokens",
+    source="003, equation 3; INVERSION, linear algebra",
+    control="the Gram matrix solved in spite of a repeated column",
+)
+def test_the_fast_decoder_is_the_pseudo_inverse(subject, draw, check):
+    fast = pseudo_inverse(subject)
+    check.details["decoder"] = f"{fast.method}, condition {fast.condition:.3g}, rank {fast.rank}"
+    seed = draw(st.integers(0, 2**16), "seed")
+    points = random(seed, 8, subject.hidden, like=fast.table) * fast.table.std()
+    slow = points @ slow_inverse(subject)
+    logits = fast.logits(points)
+    check.judge(relative(logits, slow), allowed(fast), "values")
+    check.judge(untied(logits, slow, allowed(fast)), 0.0, "tokens")
+    if check.wants_control:
+        check.judge_control(blind_solve_error(fast.table), allowed(fast))
+
+
+@law(
+    "D4",
+    "the fast decoder meets the four Penrose conditions",
+    source="003, 'the Moore-Penrose pseudo-inverse'",
+    control="the transpose in place of the pseudo-inverse",
+)
+def test_the_fast_decoder_meets_the_penrose_conditions(subject, draw, check):
+    fast, seed = pseudo_inverse(subject), draw(st.integers(0, 2**16), "seed")
+    a, b = random(seed, 2, subject.hidden, like=fast.table)
+    x, y = random(seed + 1, 2, subject.vocabulary, like=fast.table)
+    for name, error in penrose(fast.table, fast.apply, a, b, x, y).items():
+        check.judge(error, allowed(fast), name)
+    worst = max(penrose(fast.table, lambda v: v @ fast.table, a, b, x, y).values())
+    check.judge_control(worst, allowed(fast))
+
+
+@law(
+    "D4",
+    "the fast decoder is the limit of the regularised inverse, and of least norm",
+    source="003, definition of the pseudo-inverse",
+    control="a regularisation as large as the spectrum",
+)
+def test_the_fast_decoder_is_the_limit_and_of_least_norm(subject, draw, check):
+    fast, seed = pseudo_inverse(subject), draw(st.integers(0, 2**16), "seed")
+    alpha = fast.least * draw(st.sampled_from([1e-1, 1e-2, 1e-3]), "alpha")
+    x = fast.table @ random(seed, 1, subject.hidden, like=fast.table)[0]
+    exact, bound = fast.apply(x), alpha / fast.least + allowed(fast)
+    check.judge(relative(regularised(fast.table, x, alpha), exact), bound, f"alpha {alpha:.2g}")
+    solution = fast.logits(x @ fast.table)
+    other = random(seed + 1, 1, subject.vocabulary, like=fast.table)[0]
+    null = other - fast.logits(other @ fast.table)
+    cosine = (solution @ null).abs() / (solution.norm() * null.norm())
+    check.judge(float(cosine), allowed(fast), "least norm")
+    check.judge_control(relative(regularised(fast.table, x, 1e3 * fast.least), exact), bound)
+
+
+@cache
+def slow_inverse(subject):
+    """W⁺ formed by torch's SVD in float64, with a cut-off that keeps what is there."""
+    table = subject.embedding_table.detach().double()
+    return torch.linalg.pinv(table, rtol=max(table.shape) * torch.finfo(torch.float64).eps)
+
+
+def random(seed, rows, columns, like):
+    """Standard normal numbers from a seed: [rows, columns]."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(rows, columns, generator=generator, dtype=torch.float64).to(like.device)
+
+
+def relative(observed, exact):
+    """‖observed − exact‖ / ‖exact‖."""
+    return float((observed - exact).norm() / exact.norm())
+
+
+def allowed(fast):
+    """What rounding in float64 explains, with the room that the tolerance table gives."""
+    from harness.tolerances import TOLERANCES
+
+    return TOLERANCES[torch.float64].allowed(fast.rounding)
+
+
+def untied(logits, slow, tie):
+    """The share of points decoded to another token although the two were not tied."""
+    mine, theirs = logits.argmax(-1), slow.argmax(-1)
+    gap = slow.gather(-1, theirs[:, None]) - slow.gather(-1, mine[:, None])
+    return float((gap[:, 0] > tie * slow.abs().amax(-1)).double().mean())
+
+
+def blind_solve_error(table):
+    """How wrong ``W⁺ W = identity on the range`` is if a repeated column is not noticed."""
+    broken = table.clone()
+    broken[:, -1] = broken[:, 0]
+    gram = broken.T @ broken
+    solved, failed = torch.linalg.solve_ex(gram, gram[:, :1])
+    if int(failed) or not bool(torch.isfinite(solved).all()):
+        return float("inf")
+    right = PseudoInverse.of(broken)
+    return relative(solved[:, 0], right.apply(broken[:, 0]))
+
+
+def penrose(table, inverse, a, b, x, y):
+    """The relative errors of the four conditions on vectors a, b [d] and x, y [V]."""
+    wa, vx = table @ a, inverse(x)
+    inner = ((a @ inverse(table @ b)) - (inverse(wa) @ b)).abs() / (a.norm() * b.norm())
+    outer = ((x @ (table @ inverse(y))) - ((table @ vx) @ y)).abs() / (x.norm() * y.norm())
+    return {
+        "W W⁺ W = W": relative(table @ inverse(wa), wa),
+        "W⁺ W W⁺ = W⁺": relative(inverse(table @ vx), vx),
+        "W⁺ W is symmetric": float(inner),
+        "W W⁺ is symmetric": float(outer),
+    }
+
+
+def regularised(table, x, alpha):
+    """(WᵀW + αI)⁻¹Wᵀ x."""
+    gram = table.T @ table
+    gram.diagonal().add_(alpha)
+    return torch.linalg.solve(gram, table.T @ x)

@@ -1,0 +1,49 @@
+"""Gradients to the input, and directions orthogonal to them (document 003, walks)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import strategies as st
+
+from fixtures.prompts import prompts
+from harness import gradients
+from harness.laws import law
+
+
+@law(
+    "F1",
+    "the gradient of the sum is the sum of the gradients",
+    needs=["inputs-embeds", "blocks"],
+    source="003, orthogonal walk: individual_gradient, summed_gradient, layer_gradient",
+    control="one of the gradients left out",
+    enough=10,
+)
+@pytest.mark.parametrize("part", gradients.PARTS)
+def test_the_gradient_of_the_sum_is_the_sum_of_gradients(subject, part, draw, check):
+    prompt = draw(prompts(subject, longest=12, rows=2), "prompt")
+    pieces = draw(st.integers(2, 6), "pieces")
+    expected = check.reference(lambda s: gradients.of_sum(s, part, prompt.ids))
+    terms = gradients.of_pieces(subject, part, prompt.ids, pieces)
+    check.same(expected, gradients.total(terms))
+    check.rejects(expected, gradients.total(terms[:-1]))
+
+
+@law(
+    "F2",
+    "right-singular vectors past the n-th are orthogonal to the input gradient",
+    needs=["inputs-embeds", "blocks"],
+    source="003, orthogonal walk",
+    control="the first right-singular vector",
+    enough=10,
+)
+@pytest.mark.parametrize("part", gradients.PARTS)
+def test_later_singular_vectors_are_orthogonal_to_the_gradient(subject, part, draw, check):
+    longest = min(12, subject.hidden - 1)
+    prompt = draw(prompts(subject, longest=longest, rows=1), "prompt")
+    for s in (subject, subject.oracle):
+        gradient = gradients.of_sum(s, part, prompt.ids)["gradient"][0]
+        past, among, floor = gradients.alignment(gradient)
+        check.judge(past, floor, f"{gradient.dtype}")
+        check.judge_control(among, floor)
+        sizes = check.details.setdefault(f"|g·v| of the last vector, {gradient.dtype}", [])
+        sizes.append(gradients.last_product(gradient))

@@ -1,0 +1,39 @@
+"""When the last state does not determine the prompt (a counterexample to arXiv 2510.15511)."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from fixtures.prompts import LONGEST, prompts
+from harness import capabilities, precision
+from harness.capabilities import Missing
+from harness.laws import Reference, law
+from harness.tolerances import TOLERANCES
+
+
+@law(
+    "E21",
+    "without absolute positions, a token and its repetitions have the same last state",
+    needs=["causal"],
+    source="counterexample to arXiv 2510.15511",
+    control="the same repetitions after another first token",
+)
+def test_a_token_and_its_repetitions_have_the_same_last_state(subject, draw, check):
+    for one, why in {
+        "learned-positions": "absolute positions tell repetitions apart",
+        "recurrent-state": "a recurrence counts its tokens",
+    }.items():
+        if one in capabilities.of(subject):
+            raise Missing(why)
+    ids = draw(prompts(subject, longest=1), "token").ids
+    longest = min(64, subject.context or LONGEST)
+    times = draw(st.integers(2, longest), "times")
+    twin = subject.oracle
+    exact = twin.rows(ids)
+    expected = Reference(exact, exact)
+    tolerance = TOLERANCES[precision.working(twin)]
+    repeated = ids.repeat(1, times)
+    after_another = repeated.clone()
+    after_another[:, :1] = subject.content(ids + 1)
+    check.same(expected, twin.rows(repeated).last, tolerance)
+    check.rejects(expected, lambda: twin.rows(after_another).last, tolerance)

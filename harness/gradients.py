@@ -1,0 +1,81 @@
+"""Gradients of a model's output with respect to its input embeddings."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from harness.rows import Rows
+from harness.subject import Subject
+from harness.tolerances import TOLERANCES
+
+PARTS = ("mlp", "block", "model")
+"""A fully connected net like a block's, the first block, and all blocks (no head)."""
+
+
+def _net(subject: Subject) -> nn.Module:
+    """Document 003's three-layer net: hidden → 4 × hidden → hidden, from a fixed seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        width = subject.hidden
+        net = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+    return net.to(subject.device, subject.dtype).requires_grad_(False)
+
+
+def _output(subject: Subject, part: str, embeddings: Tensor) -> Tensor:
+    if part == "mlp":
+        return _net(subject)(embeddings)
+    return subject.block_output(1 if part == "block" else subject.layers, embeddings=embeddings)
+
+
+def _leaf(subject: Subject, ids: Tensor) -> Tensor:
+    return subject.model.get_input_embeddings()(ids).detach().clone().requires_grad_()
+
+
+def of_sum(subject: Subject, part: str, ids: Tensor) -> Rows:
+    """∇ Σ output, by one backward pass: ``gradient`` [batch, n, hidden] for ids [batch, n]."""
+    leaf = _leaf(subject, ids)
+    output = _output(subject, part, leaf)
+    (gradient,) = torch.autograd.grad(output, leaf, torch.ones_like(output))
+    return Rows({"gradient": gradient})
+
+
+def of_pieces(subject: Subject, part: str, ids: Tensor, pieces: int) -> list[Rows]:
+    """The gradients of the sums over ``pieces`` parts of the output's elements."""
+    leaf = _leaf(subject, ids)
+    output = _output(subject, part, leaf)
+    which = torch.arange(output.numel(), device=output.device).reshape(output.shape) % pieces
+    gradients = [
+        torch.autograd.grad(output, leaf, (which == i).to(output), retain_graph=True)[0]
+        for i in range(pieces)
+    ]
+    return [Rows({"gradient": gradient}) for gradient in gradients]
+
+
+def total(terms: list[Rows]) -> Rows:
+    """The sum of gradients."""
+    return Rows({"gradient": torch.stack([term["gradient"] for term in terms]).sum(0)})
+
+
+def _wide(gradient: Tensor) -> Tensor:
+    """In a dtype that has a singular value decomposition."""
+    half = gradient.dtype in (torch.float16, torch.bfloat16)
+    return gradient.float() if half else gradient
+
+
+def alignment(gradient: Tensor) -> tuple[float, float, float]:
+    """|g·v| / (‖g‖‖v‖) at most, for singular vectors past the n-th; for the first; the floor.
+
+    ``gradient`` [n, hidden] with n < hidden.
+    """
+    g = _wide(gradient)
+    vectors = torch.linalg.svd(g).Vh
+    products = (g @ vectors.T).norm(dim=0) / g.norm()
+    floor = TOLERANCES[g.dtype].floor
+    return float(products[len(g) :].max()), float(products[0]), floor
+
+
+def last_product(gradient: Tensor) -> float:
+    """|g·v| at most over tokens for the last right-singular vector, as document 003 prints it."""
+    g = _wide(gradient)
+    return float((g @ torch.linalg.svd(g).Vh[-1]).abs().max())
