@@ -15,7 +15,10 @@ from harness.rows import Rows
 from harness.subject import Subject
 
 KINDS = ("default", "dynamic", "sliding", "static", "offloaded", "quantised")
-"""What `make` can be asked for; ``default`` is whatever the model makes for itself."""
+"""The kinds that a user can choose; ``default`` is whatever the model makes for itself."""
+
+IDEAL = "rounded"
+"""A kind of ours: see `RoundedCache`."""
 
 
 def make(subject: Subject, kind: str, batch: int, length: int) -> Any:
@@ -32,6 +35,8 @@ def make(subject: Subject, kind: str, batch: int, length: int) -> Any:
         return _for_encoder_decoder(subject, kind, length)
     config = subject.config
     try:
+        if kind == IDEAL:
+            return RoundedCache()
         if kind == "dynamic":
             return transformers.DynamicCache()
         if kind == "sliding":
@@ -39,6 +44,7 @@ def make(subject: Subject, kind: str, batch: int, length: int) -> Any:
                 raise Missing("no layer has a sliding window")
             return transformers.DynamicCache(config=config)
         if kind == "static":
+            _require_static(subject)
             return transformers.StaticCache(config=config, max_cache_len=length)
         if kind == "offloaded":
             if not torch.accelerator.is_available():
@@ -59,8 +65,35 @@ def _for_encoder_decoder(subject: Subject, kind: str, length: int) -> Any:
     encoder_decoder = transformers.EncoderDecoderCache
     if kind == "dynamic":
         return encoder_decoder(transformers.DynamicCache(), transformers.DynamicCache())
+    _require_static(subject)
     own = transformers.StaticCache(config=subject.config, max_cache_len=length)
     return encoder_decoder(own, transformers.DynamicCache())
+
+
+def _require_static(subject: Subject) -> None:
+    """Models say whether they take a cache of fixed size; only under a private name so far."""
+    for name in ("_supports_static_cache", "_can_compile_fullgraph"):
+        if getattr(subject.model, name, None) is False:
+            raise Missing(f"the model says that it takes no static cache ({name} = False)")
+
+
+class RoundedCache(transformers.DynamicCache):
+    """What an 8-bit cache costs at the least: every key and value rounded as well as 8 bits can.
+
+    Each update is rounded to float8 (e4m3) with a scale of its own, the first included.  The
+    error of decoding through it is the bound for a library's quantised cache.
+    """
+
+    def update(self, keys: Tensor, values: Tensor, *arguments: Any, **more: Any) -> Any:
+        """Round, then store as the parent does: [batch, heads, new, width] each."""
+        return super().update(_rounded(keys), _rounded(values), *arguments, **more)
+
+
+def _rounded(states: Tensor) -> Tensor:
+    """Rounded to float8 with one scale per token and head."""
+    largest = torch.finfo(torch.float8_e4m3fn).max
+    scale = states.abs().amax(-1, keepdim=True).float().clamp_min(1e-30) / largest
+    return ((states.float() / scale).to(torch.float8_e4m3fn).float() * scale).to(states.dtype)
 
 
 def _slides(subject: Subject) -> bool:

@@ -9,7 +9,6 @@ of itself, so that a causal model which sees the future is broken, not bidirecti
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from harness import masks
+from harness.memo import memo
 from harness.positions import first_position, position_table
 from harness.rows import Rows
 from harness.subject import Subject
@@ -62,7 +62,7 @@ class Capabilities:
         return {name: self.why_missing(name) for name in PROBES}
 
 
-@cache
+@memo
 def of(subject: Subject) -> Capabilities:
     """The capabilities of ``subject``, one object for each subject."""
     return Capabilities(subject)

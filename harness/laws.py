@@ -32,6 +32,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from harness import capabilities, precision
+from harness.clock import ForwardClock
 from harness.errors import BadInput
 from harness.profiles import Profile
 from harness.rows import Rows
@@ -233,8 +234,10 @@ def run(
             return _result(claim, subject, Verdict.NOT_APPLICABLE, reason=f"{name}: {why}")
     check = Check(subject)
     examples = Examples(claim, body, subject, check, given_, session, started)
+    clock = ForwardClock()
     try:
-        examples.search()
+        with clock.watching(subject.model, *subject.known_twins):
+            examples.search()
     except capabilities.Missing as missing:
         return _result(claim, subject, Verdict.NOT_APPLICABLE, reason=str(missing))
     except Broken as broken:
@@ -264,6 +267,7 @@ def run(
             "control": claim.control,
             "controls rejected": f"{check.rejected} of {check.controls}",
             "control margin": check.control_margin,
+            "seconds in forward passes": clock.seconds,
         },
     )
 
@@ -322,7 +326,10 @@ class Examples:
             if self._spent():
                 raise _Spent
 
-        example.__qualname__ = self.body.__qualname__
+        # Hypothesis keys its database, and its draws in CI, by the function's name.
+        variant = "_".join([self.subject.name, *map(str, self.given.values())])
+        example.__name__ = re.sub(r"\W", "_", f"{self.body.__name__}_{variant}")
+        example.__qualname__ = example.__name__
         example.__module__ = self.body.__module__
         session = self.session
         test = settings(

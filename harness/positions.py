@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from harness.memo import memo
 
 if TYPE_CHECKING:
     from harness.subject import Subject
@@ -17,31 +19,44 @@ PROBE = 4
 """Tokens in the prompt that is watched."""
 
 
-@cache
+class _LookUps(TorchDispatchMode):
+    """Notes every table that rows are looked up in, and which rows.
+
+    A module's own arguments would not do: some count positions from the mask that they are given.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[int, Tensor]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.embedding.default:
+            self.seen.append((args[0].data_ptr(), args[1]))
+        return func(*args, **(kwargs or {}))
+
+
+@memo
 def _lookup(subject: Subject) -> tuple[nn.Embedding, int] | None:
     """The table of positions and the row that a prompt's first token is given, or None.
 
-    It is the embedding module, other than the tokens', that is looked up with numbers that climb
-    by one along the prompt.
+    It is the embedding module, other than the tokens', in which rows are looked up that climb by
+    one along the prompt.
     """
     n = min(PROBE, getattr(subject.config, "max_position_embeddings", PROBE) or PROBE)
     ids = subject.content(torch.arange(n, device=subject.device)[None] * 7)
-    seen: list[tuple[nn.Embedding, int]] = []
-
-    def watch(module: nn.Module, given: tuple, _: Tensor) -> None:
-        numbers = given[0].flatten()[-n:]
-        if n > 1 and numbers.is_floating_point() is False and bool((numbers.diff() == 1).all()):
-            seen.append((module, int(numbers[0])))  # type: ignore[arg-type]
-
     words = subject.model.get_input_embeddings()
-    tables = [m for m in subject.model.modules() if isinstance(m, nn.Embedding) and m is not words]
-    hooks = [table.register_forward_hook(watch) for table in tables]
-    try:
+    tables = {
+        module.weight.data_ptr(): module
+        for module in subject.model.modules()
+        if isinstance(module, nn.Embedding) and module is not words
+    }
+    with _LookUps() as look_ups:
         subject(ids, states=False)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return seen[0] if seen else None
+    for place, numbers in look_ups.seen:
+        rows = numbers.flatten()[-n:]
+        if place in tables and n > 1 and bool((rows.diff() == 1).all()):
+            return tables[place], int(rows[0])
+    return None
 
 
 def position_table(subject: Subject) -> nn.Embedding | None:
@@ -56,7 +71,7 @@ def position_offset(subject: Subject) -> int:
     return 0 if found is None else found[1]
 
 
-@cache
+@memo
 def first_position(subject: Subject) -> int:
     """The ``position_ids`` of a prompt's first token: 0, or past the padding's rows.
 
@@ -65,13 +80,11 @@ def first_position(subject: Subject) -> int:
     table, offset = position_table(subject), position_offset(subject)
     if table is None or offset == 0 or not subject.accepts("position_ids"):
         return 0
-    taken: list[int] = []
-    hook = table.register_forward_hook(lambda _, given, __: taken.append(int(given[0].min())))
     ids = subject.content(torch.zeros((1, 1), dtype=torch.long, device=subject.device))
-    try:
+    with _LookUps() as look_ups:
         subject(ids, positions=torch.full((1,), offset, device=subject.device), states=False)
-    finally:
-        hook.remove()
+    place = table.weight.data_ptr()
+    taken = [int(numbers.min()) for seen, numbers in look_ups.seen if seen == place]
     return offset if taken == [offset] else 0
 
 

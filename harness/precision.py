@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import torch
@@ -10,6 +9,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from harness.memo import memo
 from harness.subject import Subject
 
 
@@ -28,7 +28,7 @@ class _Watch(TorchDispatchMode):
         return result
 
 
-@cache
+@memo
 def all_float64(subject: Subject) -> bool:
     """Whether the float64 twin computes in float64 throughout.
 

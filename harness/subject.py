@@ -311,6 +311,11 @@ class Subject:
         return Subject(f"{self.name} in float64", twin, None)
 
     @property
+    def known_twins(self) -> list[nn.Module]:
+        """The oracle's model, if it is another."""
+        return [] if self.oracle is self else [self.oracle.model]
+
+    @property
     def attention(self) -> str:
         """The attention implementation in use."""
         return getattr(self.model.config, "_attn_implementation", None) or "eager"

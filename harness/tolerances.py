@@ -36,8 +36,8 @@ TOLERANCES = {
 }
 """Floors are some units in the last place through a few blocks; a law in float32 must catch 2e-5."""
 
-QUANTISED = Tolerance(factor=4.0, floor=0.5)
-"""For caches that round keys and values to 8 bits: the sum of what every layer rounds away."""
+QUANTISED = Tolerance(factor=4.0, floor=0.02)
+"""For 8-bit caches, over the error of an ideal one (`harness.caches.RoundedCache`)."""
 
 ROUTER_GAP = 4.0
 """Experts chosen by less than this many floors (in probability) are near-tied: not compared."""

@@ -5,18 +5,18 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 
 import torch
 
 from harness import loading
 from harness.capabilities import Missing
 from harness.laws import bit_equal
+from harness.memo import memo
 from harness.rows import Rows
 from harness.subject import Subject
 
 
-@cache
+@memo
 def saved_and_loaded(subject: Subject) -> Subject:
     """The subject saved as safetensors and loaded again, once for each subject."""
     with tempfile.TemporaryDirectory() as folder:

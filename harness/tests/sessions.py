@@ -6,6 +6,7 @@ Processes are forked from one that has the big libraries loaded (the standard li
 
 from __future__ import annotations
 
+import gc
 import json
 import multiprocessing
 import os
@@ -106,7 +107,9 @@ class Project:
     started: list[BaseProcess] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.write("pytest.ini", "[pytest]\ntestpaths = claims\n")
+        # Modules are loaded before pytest is: see PRELOAD.
+        quiet = "ignore:Module already imported:pytest.PytestAssertRewriteWarning"
+        self.write("pytest.ini", f"[pytest]\ntestpaths = claims\nfilterwarnings = {quiet}\n")
         self.write("conftest.py", 'pytest_plugins = ["harness.plugin", "fixtures.subjects"]\n')
 
     def write(self, name: str, text: str) -> Path:
@@ -186,6 +189,7 @@ class Project:
 
 def _session(arguments: list[str], folder: str, environment: dict[str, str]) -> None:
     """All that ``python -m pytest`` would do, in a forked process."""
+    gc.freeze()  # what is loaded already need not be looked through again
     os.chdir(folder)
     output = os.open("output", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     os.dup2(output, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -11,30 +12,56 @@ from pathlib import Path
 
 import pytest
 
-from harness import early
+from harness import early, options
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = "harness.early"
 INSTALLED = bool(entry_points(group="pytest11", name=PLUGIN))
-COLLECTED = "claims/test_causality.py::test_a_prefix_ignores_what_follows_it"
 STRAY = "a conftest.py beside the model was run"
+CONFTEST = """
+def pytest_addoption(parser):
+    parser.addoption("--model", action="append")
+    parser.addoption("--evidence")
+
+def pytest_generate_tests(metafunc):
+    metafunc.parametrize("subject", metafunc.config.option.model)
+"""
+CLAIMS = """
+def test_one(subject): assert subject != "broken"
+def test_two(subject): assert subject != "broken"
+"""
 
 
 def run(
-    *args: object, folder: Path = ROOT, command: tuple[str, ...] = ("-m", "pytest"), **env: str
+    folder: Path, *args: object, command: tuple[str, ...] = ("-m", "pytest"), **env: str
 ) -> subprocess.CompletedProcess[str]:
-    """Collect claims in another process, in ``folder``, with ``args`` on pytest's command line.
+    """Run pytest in a process of its own, in ``folder``, with ``args`` on the command line.
 
     Where Assay is not installed the plug-in comes by the environment, at the same moment.
     """
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
+    inherited["PYTHONPATH"] = str(folder if (folder / "harness/__init__.py").exists() else ROOT)
     if not INSTALLED:
-        inherited |= {"PYTEST_PLUGINS": PLUGIN, "PYTHONPATH": str(ROOT)}
-    line = [sys.executable, *command, *map(str, args), "--collect-only", "-q"]
-    line += ["-p", "no:cacheprovider"]
+        inherited["PYTEST_PLUGINS"] = PLUGIN
+    line = [sys.executable, *command, "-v", "-p", "no:cacheprovider", *map(str, args)]
     return subprocess.run(
         line, cwd=folder, env=inherited | env, capture_output=True, text=True, timeout=300
     )
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """What pytest sees of a clone of Assay, with claims that need no model: quick to run."""
+    folder = tmp_path / "clone"
+    (folder / "claims").mkdir(parents=True)
+    (folder / "harness").mkdir()
+    (folder / "pyproject.toml").write_text('[tool.pytest.ini_options]\ntestpaths = ["claims"]\n')
+    (folder / "conftest.py").write_text(CONFTEST)
+    (folder / "claims" / "test_it.py").write_text(CLAIMS)
+    (folder / "test_elsewhere.py").write_text(CLAIMS)
+    (folder / "harness" / "__init__.py").touch()
+    shutil.copy(early.__file__, folder / "harness")
+    return folder
 
 
 @pytest.fixture
@@ -47,75 +74,82 @@ def model(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_folder_after_model_is_a_model(model: Path) -> None:
-    done = run("--model", model)
-    assert done.returncode == 0, done.stderr
-    assert f"{COLLECTED}[{model}]" in done.stdout
+def test_a_folder_after_model_is_a_model_and_nothing_in_it_is_run(model: Path) -> None:
+    evidence = model / "evidence.sqlite"
+    evidence.touch()
+    done = run(ROOT, "--collect-only", "-qq", "--model", model, "--evidence", evidence)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "claims/test_causality.py" in done.stdout
     assert STRAY not in done.stdout
 
 
-def test_without_the_plug_in_the_folder_is_taken_for_a_test_path(model: Path) -> None:
-    done = run("--model", model, "-p", f"no:{PLUGIN}")
+def test_without_the_plug_in_the_folder_is_taken_for_a_test_path(clone: Path, model: Path) -> None:
+    done = run(clone, "--model", model, "-p", f"no:{PLUGIN}")
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert "unrecognized arguments: --model" in done.stderr
     assert STRAY in done.stdout
 
 
-def test_worker_processes_take_the_folder_for_a_model_too(model: Path) -> None:
-    done = run("--model", model, "-n", "2")
+@pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["alone", "in workers"])
+def test_the_claims_are_run_and_nothing_else(clone: Path, model: Path, workers: list[str]) -> None:
+    done = run(clone, *workers, "--model", model)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert STRAY not in done.stdout
+    assert "2 passed" in done.stdout
+    assert f"claims/test_it.py::test_one[{model}]" in done.stdout
+    assert STRAY not in done.stdout + done.stderr
 
 
-def test_files_that_exist_are_values_as_well_and_claims_can_be_chosen(tmp_path: Path) -> None:
-    evidence, page = tmp_path / "evidence.sqlite", tmp_path / "page.json"
+def test_files_that_exist_are_values_as_well_and_claims_can_be_chosen(clone: Path) -> None:
+    evidence = clone.parent / "evidence.sqlite"
     evidence.touch()
-    page.touch()
-    chosen = run(COLLECTED, "--evidence", evidence, "--json", page, "--model", "tiny:llama")
-    assert chosen.returncode == 0, chosen.stderr
-    assert [line for line in chosen.stdout.splitlines() if "::" in line] == [
-        f"{COLLECTED}[tiny:llama]"
-    ]
+    chosen = "claims/test_it.py::test_two"
+    done = run(clone / "claims", "--evidence", evidence, "--model", "x", "test_it.py::test_two")
+    assert "1 passed" in done.stdout
+    assert f"{chosen}[x]" in done.stdout
 
 
-def test_options_may_come_by_the_environment(model: Path) -> None:
-    done = run(PYTEST_ADDOPTS=f"--model '{model}'")
+def test_a_failure_keeps_its_exit_code(clone: Path) -> None:
+    (clone / "broken").mkdir()
+    done = run(clone, "--model", "broken")
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED
+    assert "2 failed" in done.stdout
+
+
+def test_options_may_come_by_the_environment(clone: Path, model: Path) -> None:
+    done = run(clone, PYTEST_ADDOPTS=f"--model '{model}'")
     assert done.returncode == 0, done.stderr
-    assert f"{COLLECTED}[{model}]" in done.stdout
+    assert "2 passed" in done.stdout
 
 
-def test_a_caller_in_python_gets_the_exit_code_and_keeps_its_plugins(model: Path) -> None:
+def test_a_caller_in_python_gets_the_exit_code_and_keeps_its_plugins(
+    clone: Path, model: Path
+) -> None:
     script = (
         "import sys, pytest\n"
         "class Mine:\n"
         "    def pytest_collection_finish(self, session):\n"
-        "        print('mine saw', len(session.items) > 5)\n"
-        "        raise pytest.UsageError('enough')\n"
+        "        print('mine saw', len(session.items))\n"
+        "        pytest.exit('enough', returncode=77)\n"
         "sys.exit(pytest.main(sys.argv[1:], plugins=[Mine()]))\n"
     )
-    done = run("--model", model, command=("-c", script))
-    assert done.returncode == pytest.ExitCode.USAGE_ERROR, done.stderr
-    assert "mine saw True" in done.stdout
+    done = run(clone, "--model", model, command=("-c", script))
+    assert done.returncode == 77, done.stderr
+    assert "mine saw 2" in done.stdout
 
 
-def test_outside_of_a_clone_nothing_changes(model: Path, tmp_path: Path) -> None:
-    (tmp_path / "conftest.py").write_text(
-        "def pytest_addoption(parser):\n    parser.addoption('--model')\n"
-    )
-    done = run("--model", model, folder=tmp_path)
+def test_outside_of_a_clone_nothing_changes(clone: Path, model: Path) -> None:
+    (clone / "harness" / "early.py").rename(clone.parent / "early.py")
+    done = run(clone, "--model", model)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert STRAY in done.stdout
 
 
-def test_claims_of_another_clone_are_refused_in_one_line(tmp_path: Path) -> None:
-    (tmp_path / "harness").mkdir()
-    (tmp_path / "harness" / "early.py").touch()
-    (tmp_path / "claims").mkdir()
-    # By pytest's own program the folder is not on Python's path: it is this clone that is met.
-    done = run(folder=tmp_path, command=("-c", "import sys, pytest; sys.exit(pytest.main())"))
+def test_claims_of_another_clone_are_refused_in_one_line(clone: Path) -> None:
+    done = run(clone, PYTHONPATH=str(ROOT), command=("-c", "import pytest; exit(pytest.main())"))
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert done.stderr.strip().splitlines() == [
-        f"ERROR: the claims are those of {tmp_path}, but this environment has Assay from {ROOT}: "
-        f"run `pip install -e {tmp_path}` first"
+        f"ERROR: the claims are those of {clone}, but this environment has Assay from {ROOT}: "
+        f"run `pip install -e {clone}` first"
     ]
 
 
@@ -133,13 +167,24 @@ def test_only_what_exists_misleads(tmp_path: Path) -> None:
     assert not early.misleads([f"--model={tmp_path}", str(tmp_path)])
 
 
-def test_the_options_joined_are_those_that_take_a_value(pytestconfig: pytest.Config) -> None:
-    done = run("--help")
-    section = done.stdout.split("Assay: claims about")[1].split("\n\n")[0]
-    options = [line.split() for line in section.splitlines() if line.startswith("  --")]
-    takes = {first.split("=")[0] for first, *_ in options if "=" in first}
-    assert takes == early.TAKE_VALUES
-    assert "--explain" in {first for first, *_ in options}
+class Declared:
+    """Stands in for pytest's parser: which options are declared, and whether they take a value."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, bool] = {}
+
+    def getgroup(self, *_: object) -> Declared:
+        return self
+
+    def addoption(self, name: str, **how: object) -> None:
+        self.values[name] = how.get("action") != "store_true"
+
+
+def test_the_options_joined_are_those_that_take_a_value() -> None:
+    declared = Declared()
+    options.add(declared)  # type: ignore[arg-type]
+    assert {name for name, takes in declared.values.items() if takes} == early.TAKE_VALUES
+    assert not declared.values["--explain"]
 
 
 def test_an_install_registers_the_plug_in() -> None:

@@ -152,6 +152,8 @@ def test_the_folder_of_a_hub_cache_loads(saved: dict[str, Path], tmp_path: Path)
     commit = commit_of(saved["llama"])
     assert load(str(home), revision=commit, **PLAIN).model.config.model_type == "llama"
     assert "holds no revision 'third'" in refused(home, revision="third")
+    only = hub_cache(tmp_path, "fetched/by-commit", {"second": saved["bert"]})
+    assert load(str(only), **PLAIN).model.config.model_type == "bert"
 
 
 @pytest.mark.parametrize(
