@@ -20,6 +20,7 @@ from harness.laws import law
 )
 @pytest.mark.parametrize("part", gradients.PARTS)
 def test_the_gradient_of_the_sum_is_the_sum_of_gradients(subject, part, draw, check):
+    gradients.require(subject, part)
     prompt = draw(prompts(subject, longest=12, rows=2), "prompt")
     pieces = draw(st.integers(2, 6), "pieces")
     expected = check.reference(lambda s: gradients.of_sum(s, part, prompt.ids))
@@ -38,6 +39,7 @@ def test_the_gradient_of_the_sum_is_the_sum_of_gradients(subject, part, draw, ch
 )
 @pytest.mark.parametrize("part", gradients.PARTS)
 def test_later_singular_vectors_are_orthogonal_to_the_gradient(subject, part, draw, check):
+    gradients.require(subject, part)
     longest = min(12, subject.hidden - 1)
     prompt = draw(prompts(subject, longest=longest, rows=1), "prompt")
     for s in (subject, subject.oracle):

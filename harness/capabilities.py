@@ -117,7 +117,7 @@ def _attempt(subject: Subject, what: str, **arguments: Any) -> Rows:
 
 def _first_output(rows: Rows) -> Tensor:
     """The deepest tensor: logits, or the last states."""
-    return list(rows.tensors.values())[-1]
+    return [tensor for name, tensor in rows.tensors.items() if name != "router gap"][-1]
 
 
 # -- what it is -------------------------------------------------------------------------------

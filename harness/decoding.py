@@ -49,9 +49,13 @@ class PseudoInverse:
         if condition <= CHOLESKY_UP_TO:
             factor = torch.linalg.cholesky(gram)
             return cls(w, "cholesky", condition, w.shape[1], least, factor)
-        if condition <= QR_UP_TO and w.shape[0] >= w.shape[1]:
+        if w.shape[0] >= w.shape[1]:
             q, r = torch.linalg.qr(w)
-            return cls(w, "qr", condition, w.shape[1], least, r, q)
+            # The Gram matrix cannot tell a condition beyond 1e8 from a missing rank; R can.
+            sizes = torch.linalg.svdvals(r)
+            largest, least = float(sizes[0]), float(sizes[-1])
+            if least > 0 and largest / least <= QR_UP_TO:
+                return cls(w, "qr", largest / least, w.shape[1], least**2, r, q)
         u, s, vh = torch.linalg.svd(w, full_matrices=False)
         kept = s > s[0] * max(w.shape) * EPSILON
         u, s, vh = u[:, kept], s[kept], vh[kept]

@@ -20,7 +20,9 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from collections.abc import Generator, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -48,24 +50,19 @@ HERE = Path(__file__).resolve().parents[1]
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None, object, object]:
-    """Run pytest again if it has taken a value of Assay's options for a test path.
-
-    Raises UsageError where this environment's Assay is not that of the claims about to be run.
-    """
+    """Run pytest again if it has taken a value of Assay's options for a test path."""
     given = early_config.invocation_params
+    # Options may come by the environment as well.
+    added = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
     clone = clone_around(given.dir)
-    if clone is not None:
+    if clone is not None and (misleads(given.args) or misleads(added)):
+        if added:
+            os.environ["PYTEST_ADDOPTS"] = shlex.join(joined(added))
         if clone != HERE:
-            raise pytest.UsageError(
-                f"the claims are those of {clone}, but this environment has Assay from {HERE}: "
-                f"run `pip install -e {clone}` first"
-            )
-        # Options may come by the environment as well; pytest puts those before the others.
-        added = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
-        if misleads(added) or misleads(given.args):
-            if added:
-                os.environ["PYTEST_ADDOPTS"] = shlex.join(joined(added))
-            raise SystemExit(int(pytest.main(joined(given.args), given.plugins)))
+            # This environment was made for another clone; the claims go with their own harness,
+            # which pytest finds first once it knows the root.
+            del sys.modules["harness.early"], sys.modules["harness"]
+        raise SystemExit(int(pytest.main(joined(given.args), given.plugins)))
     return (yield)
 
 
@@ -95,5 +92,5 @@ def joined(args: Sequence[str]) -> list[str]:
 def _apart(args: Sequence[str]) -> list[int]:
     """Where in ``args`` an option of Assay's stands whose value is the next argument."""
     ends = args.index("--") if "--" in args else len(args)
-    pairs = enumerate(zip(args[:ends], args[1:ends], strict=False))
+    pairs = enumerate(pairwise(args[:ends]))
     return [i for i, (arg, value) in pairs if arg in TAKE_VALUES and not value.startswith("-")]

@@ -5,12 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from harness.capabilities import Missing
+from harness.memo import memo
 from harness.rows import Rows
 from harness.subject import Subject
 from harness.tolerances import TOLERANCES
 
 PARTS = ("mlp", "block", "model")
 """A fully connected net like a block's, the first block, and all blocks (no head)."""
+
+VANISHED = 1e-6
+"""A gradient of a sum below this share of its parts' is rounding."""
 
 
 def _net(subject: Subject) -> nn.Module:
@@ -55,6 +60,28 @@ def of_pieces(subject: Subject, part: str, ids: Tensor, pieces: int) -> list[Row
 def total(terms: list[Rows]) -> Rows:
     """The sum of gradients."""
     return Rows({"gradient": torch.stack([term["gradient"] for term in terms]).sum(0)})
+
+
+@memo
+def vanishing(subject: Subject) -> frozenset[str]:
+    """The parts whose output has one sum whatever the input: the gradient of it is nothing.
+
+    So it is where a norm without weights of its own comes last.
+    """
+    twin = subject.oracle
+    ids = twin.content(torch.arange(3, device=twin.device)[None] * 5)
+    found = set()
+    for part in PARTS:
+        halves = of_pieces(twin, part, ids, 2)
+        if total(halves)["gradient"].norm() <= VANISHED * halves[0]["gradient"].norm():
+            found.add(part)
+    return frozenset(found)
+
+
+def require(subject: Subject, part: str) -> None:
+    """Raise `Missing` where the sum of the part's output has no gradient."""
+    if part in vanishing(subject):
+        raise Missing(f"the output of the {part} is normalised last: its sum is always the same")
 
 
 def _wide(gradient: Tensor) -> Tensor:

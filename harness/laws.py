@@ -43,6 +43,9 @@ from harness.verdicts import Kind, Result, Verdict, margin
 PASSED_ON = (capabilities.Missing, BadInput, hypothesis.errors.HypothesisException)
 """Exceptions of a law's body that are no verdict on the model."""
 
+STRETCH = 4
+"""Times the budget in seconds that a law may take until its control is rejected once."""
+
 CONTROL_ENOUGH = 3
 """A control that was rejected this often need not be run again."""
 
@@ -126,11 +129,15 @@ class Check:
         """The law as two numbers: ``observed`` must be at most ``allowed``; `Broken` if not."""
         __tracebackhide__ = True
         self.compared += 1
+        self.remember(observed, allowed)
+        if _beyond(observed, allowed):
+            raise Broken(observed, allowed, where)
+
+    def remember(self, observed: float, allowed: float) -> None:
+        """Keep the two numbers if none before left less room."""
         room = margin(observed, allowed)
         if room < self._worst or self.compared == 1:
             self._worst, self.observed, self.allowed = room, observed, allowed
-        if not observed <= allowed:
-            raise Broken(observed, allowed, where)
 
     @property
     def wants_control(self) -> bool:
@@ -156,7 +163,7 @@ class Check:
     def judge_control(self, observed: float, allowed: float) -> None:
         """The control as two numbers: counted as rejected when ``observed`` is above."""
         self.controls += 1
-        self.rejected += not observed <= allowed
+        self.rejected += _beyond(observed, allowed)
         self.control_margin = max(self.control_margin, -margin(observed, allowed))
 
     def _compare(
@@ -169,6 +176,11 @@ class Check:
         seen = farthest(observed, expected.oracle, settled)
         pairs = [(d, tolerance.allowed(plain[name].error)) for name, d in seen.items()]
         return min(pairs, key=lambda pair: margin(pair[0].error, pair[1]))
+
+
+def _beyond(observed: float, allowed: float) -> bool:
+    """Whether ``observed`` breaks the bound; what is not finite does, whatever is allowed."""
+    return not (math.isfinite(observed) and observed <= allowed)
 
 
 @dataclass(frozen=True)
@@ -241,7 +253,10 @@ def run(
     except capabilities.Missing as missing:
         return _result(claim, subject, Verdict.NOT_APPLICABLE, reason=str(missing))
     except Broken as broken:
+        check.remember(broken.observed, broken.allowed)
         verdict, reason = Verdict.REFUTED, str(broken)
+        if not repeats(subject):
+            reason += "; the model is not deterministic: it gives one prompt two outputs"
         counterexample = examples.counterexample(broken)
     else:
         counterexample = None
@@ -350,7 +365,7 @@ class Examples:
             test = hypothesis.reproduce_failure(hypothesis.__version__, blob)(test)
         try:
             test()
-        except _Spent:
+        except (_Spent, hypothesis.errors.Unsatisfiable):
             return
         except Broken as broken:
             self.blob = _blob(broken)
@@ -371,9 +386,12 @@ class Examples:
         return draw
 
     def _spent(self) -> bool:
-        """Whether the seconds are over and nothing has failed."""
-        over = time.perf_counter() - self.started > self.session.profile.seconds
-        return over and not self.failed and self.tried > 0
+        """Whether the seconds are over and nothing has failed.
+
+        A control that has not been rejected yet gets `STRETCH` times as long.
+        """
+        seconds = self.session.profile.seconds * (1 if self.check.rejected else STRETCH)
+        return time.perf_counter() - self.started > seconds and not self.failed
 
     def _shrunk_enough(self, shown: dict[str, str]) -> bool:
         """Whether shrinking is over: then only what has failed already is tried again.
@@ -410,6 +428,17 @@ def _blob(error: BaseException) -> str | None:
         if found := re.search(r"reproduce_failure\([^,]+, b?['\"]([^'\"]+)['\"]\)", note):
             return found.group(1)
     return None
+
+
+def repeats(subject: Subject) -> bool:
+    """Whether two passes over one prompt give the same, as far as the dtype's floor goes."""
+    ids = subject.content(torch.arange(min(4, subject.context or 4), device=subject.device)[None])
+    try:
+        once, again = subject.rows(ids), subject.rows(ids)
+    except Exception:  # a model that raises has been found out by that
+        return True
+    floor = TOLERANCES[subject.dtype].floor
+    return all(apart.error <= floor for apart in farthest(again, once).values())
 
 
 def bit_equal(one: Tensor, other: Tensor) -> float:

@@ -178,9 +178,12 @@ class Assay:
             raise BadInput(f"--replay: {error}") from error
 
     def _with_command(self, result: Result) -> Result:
-        if result.counterexample and (blob := result.counterexample.pop("blob", None)):
-            command = options.replay_command(self.node.nodeid, self.config, result.subject, blob)
-            result.counterexample["replay"] = command
+        # Of an example that is replayed Hypothesis does not say again what it is.
+        seen, replayed = result.counterexample, self.config.option.replay
+        if seen is not None and (blob := seen.pop("blob", None) or replayed):
+            seen["replay"] = options.replay_command(
+                self.node.nodeid, self.config, result.subject, blob
+            )
         return result
 
     def _recorded(self, name: str, subject: Subject) -> Result | None:

@@ -114,7 +114,7 @@ class Recorder:
             self.notes.append("nothing to resume: no run like this is unfinished; starting anew")
             return
         self.run = {**next(run for run in evidence.runs() if run["id"] == found)}
-        self.resumed = evidence.recorded(found)
+        self.resumed.update(evidence.recorded(found))
         self.notes.append(
             f"resuming the run of {self.run['started']}: {len(self.resumed)} claims are recorded"
         )

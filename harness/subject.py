@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -174,6 +174,8 @@ class Subject:
             arguments[f"{decoder}input_ids"] = ids
         else:
             arguments[f"{decoder}inputs_embeds"] = embeddings
+        if positions is None and mask is not None and mask.ndim == 4:
+            positions = self._counted(mask.shape[-1])
         if positions is not None:
             arguments["position_ids"] = positions.expand(batch, -1)
         if mask is not None:
@@ -181,23 +183,38 @@ class Subject:
             arguments[f"{decoder}attention_mask"] = wide
         if states:
             arguments["output_hidden_states"] = True
-        if self.routes:
-            arguments["output_router_logits"] = True
         if self.cache_argument is not None:
             arguments["use_cache"] = keep or cache is not None
             if cache is not None:
                 arguments[self.cache_argument] = cache
         if self.is_encoder_decoder:
             arguments["encoder_outputs"] = self._encoder_outputs(batch)
-        with torch.set_grad_enabled(embeddings is not None and embeddings.requires_grad):
+        wants_gradient = embeddings is not None and embeddings.requires_grad
+        gradients = torch.set_grad_enabled(wants_gradient)
+        with gradients, self._compiling(), self._router_scores() as scores:
             output = self.model(**arguments)
         rows = self._rows(output)
-        if self.routes and output.get("router_logits"):
-            gap = self._router_gap(output["router_logits"], batch)
+        if scores:
+            gap = self._router_gap(scores, batch)
             # A row depends on every row that it sees: all of them under a mask of the caller's.
             seen = gap.min(1, keepdim=True).values.expand_as(gap) if mask is not None else gap
             rows.tensors["router gap"] = seen.cummin(dim=1).values
         return Output(rows, output.get(self.cache_argument or "", None))
+
+    def _compiling(self) -> AbstractContextManager[Any]:
+        """Keep flexible attention uncompiled on a CPU: compiling takes minutes for every shape."""
+        if self.attention == "flex_attention" and self.device.type == "cpu":
+            return torch.compiler.set_stance("force_eager")
+        return nullcontext()
+
+    def _counted(self, n: int) -> Tensor | None:
+        """The usual positions where a table is looked up by them, otherwise None.
+
+        Some models count them from the mask, which goes wrong for one that is 4-D.
+        """
+        if positions.position_table(self) is None or not self.accepts("position_ids"):
+            return None
+        return positions.usual(self, n)
 
     def rows(self, ids: Tensor | None = None, **arguments: Any) -> Rows:
         """`__call__` for its rows alone."""
@@ -223,7 +240,36 @@ class Subject:
         )
         return told and any(getattr(self.config, name, None) for name in experts)
 
-    def _router_gap(self, logits: tuple[Tensor, ...], batch: int) -> Tensor:
+    @contextmanager
+    def _router_scores(self) -> Iterator[list[Tensor]]:
+        """The scores [batch × n, experts] of every routing layer, once a pass has been made.
+
+        They are asked of the body: asked of the whole model they bring a balancing loss that
+        does not take 4-D masks.
+        """
+        scores: list[Tensor] = []
+        if not self.routes:
+            yield scores
+            return
+        body = self.model.base_model
+
+        def ask(module: nn.Module, given: tuple, named: dict) -> tuple[tuple, dict]:
+            return given, {**named, "output_router_logits": True}
+
+        def hear(module: nn.Module, given: tuple, result: Any) -> None:
+            scores.extend(result.get("router_logits") or ())
+
+        hooks = [
+            body.register_forward_pre_hook(ask, with_kwargs=True),
+            body.register_forward_hook(hear),
+        ]
+        try:
+            yield scores
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def _router_gap(self, logits: list[Tensor], batch: int) -> Tensor:
         """How clearly experts are chosen: [batch, n, 1], the least over layers of the gap in
         probability between the last expert taken and the first one left.
         """

@@ -18,25 +18,29 @@ from harness.rows import Rows
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Allowed relative error: ``factor`` × the plain path's error + ``floor``."""
+    """Allowed relative error: ``factor`` × the plain path's error + ``floor``, ``most`` at most.
+
+    Without ``most`` a plain path that is wrong itself would excuse every other.
+    """
 
     factor: float
     floor: float
+    most: float
 
     def allowed(self, plain_error: float) -> float:
         """The bound for a path whose plain counterpart is off by ``plain_error``."""
-        return self.factor * plain_error + self.floor
+        return min(self.factor * plain_error + self.floor, self.most)
 
 
 TOLERANCES = {
-    torch.float64: Tolerance(factor=8.0, floor=1e-12),
-    torch.float32: Tolerance(factor=6.0, floor=4e-6),
-    torch.float16: Tolerance(factor=4.0, floor=4e-3),
-    torch.bfloat16: Tolerance(factor=4.0, floor=3e-2),
+    torch.float64: Tolerance(factor=8.0, floor=1e-12, most=1e-6),
+    torch.float32: Tolerance(factor=6.0, floor=4e-6, most=1e-2),
+    torch.float16: Tolerance(factor=4.0, floor=4e-3, most=0.25),
+    torch.bfloat16: Tolerance(factor=4.0, floor=3e-2, most=0.5),
 }
 """Floors are some units in the last place through a few blocks; a law in float32 must catch 2e-5."""
 
-QUANTISED = Tolerance(factor=4.0, floor=0.02)
+QUANTISED = Tolerance(factor=4.0, floor=0.02, most=0.5)
 """For 8-bit caches, over the error of an ideal one (`harness.caches.RoundedCache`)."""
 
 ROUTER_GAP = 4.0
@@ -69,11 +73,12 @@ def distance(observed: Tensor, oracle: Tensor, settled: Tensor | None = None) ->
     """
     oracle = oracle.double()
     observed = observed.to(oracle)
-    size = torch.linalg.vector_norm(oracle, dim=-1)
+    known = torch.isfinite(oracle).all(-1)
+    size = torch.linalg.vector_norm(torch.where(known[..., None], oracle, 0.0), dim=-1)
     size = torch.maximum(size, SMALL_ROW * size.mean()).clamp_min(torch.finfo(torch.float64).tiny)
     error = torch.linalg.vector_norm(observed - oracle, dim=-1) / size
     error = torch.where(torch.isnan(error), math.inf, error)
-    error = torch.where(torch.isfinite(oracle).all(-1), error, 0.0)
+    error = torch.where(known, error, 0.0)
     return error if settled is None else torch.where(settled, error, 0.0)
 
 

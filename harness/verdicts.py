@@ -40,7 +40,8 @@ def margin(observed: float, bound: float) -> float:
         return DECADES
     if bound <= 0.0:
         return -DECADES
-    return max(-DECADES, min(DECADES, math.log10(bound / observed)))
+    ratio = bound / observed
+    return max(-DECADES, min(DECADES, math.log10(ratio))) if ratio > 0.0 else -DECADES
 
 
 @dataclass(frozen=True)

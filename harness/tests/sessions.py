@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -37,6 +37,9 @@ PRELOAD = [
     "transformers.models.llama.modeling_llama",
 ]
 """Others' modules only: pytest is to rewrite the assertions of ours when it imports them."""
+
+END = "\x1e"
+"""Stands between the outputs of several runs in one process."""
 
 PATIENCE = 300
 """Seconds after which a run counts as hanging."""
@@ -123,30 +126,50 @@ class Project:
         """Write a file of claims."""
         self.write(f"claims/{file}.py", IMPORTS + "".join(laws))
 
-    def start(self, *arguments: str, **environment: str) -> BaseProcess:
-        """Begin a run: the evidence is the project's own, the model tiny unless told otherwise."""
-        given = list(arguments)
-        usual = {"--model": "tiny:gpt2", "--evidence": str(self.folder / "evidence.sqlite")}
-        for option, value in usual.items():
-            if not any(argument.startswith(option) for argument in given):
-                given.append(f"{option}={value}")
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(PRELOAD)
-        where = str(self.folder)
-        process = context.Process(target=_session, args=(given, where, environment), daemon=True)
-        process.start()
-        self.started.append(process)
-        return process
+    def start(
+        self, *arguments: str, folder: Path | None = None, **environment: str
+    ) -> BaseProcess:
+        """Begin a run in the project's folder, or another."""
+        return self._fork([self._with_usual(arguments)], folder, environment)
 
     def ended(self, process: BaseProcess) -> Session:
         """Wait for a run to end."""
         process.join(PATIENCE)
         assert process.exitcode is not None, "the run hangs"
-        return Session(process.exitcode, (self.folder / "output").read_text(errors="replace"))
+        return Session(process.exitcode, self.output.read_text(errors="replace"))
 
-    def run(self, *arguments: str, **environment: str) -> Session:
+    def run(self, *arguments: str, folder: Path | None = None, **environment: str) -> Session:
         """A run from start to end."""
-        return self.ended(self.start(*arguments, **environment))
+        return self.ended(self.start(*arguments, folder=folder, **environment))
+
+    def runs(self, *commands: list[str]) -> list[Session]:
+        """Several runs, one after another in one process: for those that end before any claim."""
+        text = self.ended(self._fork([self._with_usual(c) for c in commands], None, {})).output
+        told = [part.rpartition("\n") for part in text.split(END)[:-1]]
+        return [Session(int(code), output) for output, _, code in told]
+
+    @property
+    def output(self) -> Path:
+        """What the latest process printed."""
+        return self.folder / "output"
+
+    def _with_usual(self, arguments: Sequence[str]) -> list[str]:
+        """A tiny model and the project's own evidence, unless others are named."""
+        usual = {"--model": "tiny:gpt2", "--evidence": str(self.folder / "evidence.sqlite")}
+        named = {argument.partition("=")[0] for argument in arguments}
+        more = [f"{option}={value}" for option, value in usual.items() if option not in named]
+        return [*arguments, *more]
+
+    def _fork(
+        self, commands: list[list[str]], folder: Path | None, environment: dict[str, str]
+    ) -> BaseProcess:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(PRELOAD)
+        where = str(folder or self.folder), str(self.output)
+        process = context.Process(target=_main, args=(commands, *where, environment), daemon=True)
+        process.start()
+        self.started.append(process)
+        return process
 
     def close(self) -> None:
         """End the runs that are still going."""
@@ -187,16 +210,22 @@ class Project:
         return found - {"output"}
 
 
-def _session(arguments: list[str], folder: str, environment: dict[str, str]) -> None:
+def _main(
+    commands: list[list[str]], folder: str, output: str, environment: dict[str, str]
+) -> None:
     """All that ``python -m pytest`` would do, in a forked process."""
     gc.freeze()  # what is loaded already need not be looked through again
     os.chdir(folder)
-    output = os.open("output", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
+    descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in [name for name in os.environ if name.startswith(NOT_FOR_CHILDREN)]:
         del os.environ[name]
     os.environ.update({"PYTHONPATH": str(ROOT), "COLUMNS": "160"} | environment)
-    sys.argv = ["pytest", *arguments]
-    sys.exit(pytest.main(arguments))
+    for arguments in commands:
+        sys.argv = ["pytest", *arguments]
+        code = pytest.main(arguments)
+        if len(commands) > 1:
+            print(f"\n{int(code)}{END}", end="", flush=True)
+    sys.exit(code)

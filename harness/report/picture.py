@@ -1,0 +1,61 @@
+"""The terminal picture in the README, from a real run: ``python -m harness.report.picture``.
+
+Everything after the SVG's path is handed to pytest::
+
+    python -m harness.report.picture docs/run.svg --model reference
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import re
+import shlex
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+COLUMNS = 100
+"""Width of the terminal that is pictured."""
+
+TERMINAL = (f"COLUMNS={COLUMNS}", "TERM=xterm-256color", "COLORTERM=truecolor")
+
+
+def record(command: list[str]) -> str:
+    """Run ``command`` in a terminal of its own; what it wrote, with its control sequences."""
+    written = bytearray()
+
+    def read(descriptor: int) -> bytes:
+        piece = os.read(descriptor, 1 << 16)
+        written.extend(piece)
+        return piece
+
+    pty.spawn(["env", *TERMINAL, *command], read)
+    return written.decode(errors="replace")
+
+
+def draw(command: str, written: str) -> str:
+    """An SVG of a terminal in which ``command`` was typed and wrote ``written``.
+
+    Of a line that was written over, what stood there last is shown.
+    """
+    console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
+    console.print(Text.assemble(("$ ", "dim"), command))
+    console.print(Text.from_ansi(written.replace("\r\n", "\n")))
+    svg = console.export_svg(title="", unique_id="terminal")
+    # Fonts would be fetched from elsewhere; a reader's own monospace one serves as well.
+    return re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
+
+
+def main(path: str, *options: str) -> None:
+    """Run pytest with ``options`` and draw what it showed to ``path``."""
+    written = record([sys.executable, "-m", "pytest", *options])
+    svg = draw(shlex.join(["pytest", *options]), written)
+    Path(path).write_text(svg, encoding="utf-8", newline="\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,101 @@
+"""What the models of every type can do, and what they say where they cannot."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from harness import capabilities
+from harness.capabilities import Missing, of
+from harness.tests.toys import CAUSAL, ENCODERS, TYPES, changed, fresh, seeing_ahead, toy
+
+ATTENTIVE = {*CAUSAL, "t5"} - {"mamba"}
+HAVE = {
+    "causal": {*CAUSAL, "t5"},
+    "bidirectional": {*ENCODERS},
+    "learned-positions": {"gpt2", "gpt_neo", "opt", "bert", "roberta", "distilbert", "albert"},
+    "position-ids": {*TYPES} - {"bloom", "mamba", "t5"},
+    # gpt_neo multiplies in a causal mask of its own; modernbert adds one for its window.
+    "mask-4d": {*TYPES} - {"gpt_neo", "bloom", "mamba", "modernbert"},
+    "kv-cache": ATTENTIVE,
+    "recurrent-state": {"mamba"},
+    "relative-positions": {
+        *("gpt_neox", "llama", "mistral", "gemma2", "qwen2", "mixtral", "modernbert")
+    },
+    "order-blind": {*TYPES} - {"bloom", "mamba", "t5"},
+    "tied-head": {*TYPES} - {"gpt_neox", "llama", "mistral", "qwen2", "mixtral"},
+    "lm-head": {*TYPES},
+    "inputs-embeds": {*TYPES},
+    "padding": {*TYPES},
+    "blocks": {*TYPES},
+    "generation": {*CAUSAL, "t5"},
+    "trained": set(),
+    "tokenizer": set(),
+}
+"""Capability → the model types that have it, by what their papers and code say."""
+
+
+@pytest.mark.parametrize("model_type", TYPES)
+def test_every_type_has_the_capabilities_that_it_is_known_for(model_type):
+    found = {name for name in HAVE if name in of(toy(model_type))}
+    assert found == {name for name, types in HAVE.items() if model_type in types}
+
+
+@pytest.mark.parametrize("model_type", TYPES)
+def test_whatever_is_missing_has_a_reason_of_one_line(model_type):
+    found = of(toy(model_type)).all()
+    assert found.keys() == capabilities.PROBES.keys()
+    for name, why in found.items():
+        if why is not None:
+            assert 10 < len(why) < 200, name
+            assert "\n" not in why, name
+
+
+def test_a_causal_model_that_sees_the_future_is_still_causal():
+    broken = of(seeing_ahead())
+    assert "causal" in broken
+    assert broken.why_missing("bidirectional") == "the model is causal"
+
+
+def test_a_model_that_says_it_is_not_causal_is_not():
+    subject = fresh("llama")
+    subject.config.is_causal = False
+    assert "is_causal = False" in of(subject).why_missing("causal")
+
+
+def test_positions_that_are_taken_but_not_used_are_no_capability():
+    """Its last states are replaced by ones that no position reaches."""
+    deaf = changed("llama", torch.ones_like, block=-1)
+    assert "does not use them" in of(deaf).why_missing("position-ids")
+
+
+def test_an_embedding_with_a_repeated_column_has_not_full_rank():
+    subject = fresh("llama")
+    assert "full-rank-embedding" in of(toy("llama"))
+    subject.embedding_table[:, 1] = subject.embedding_table[:, 0]
+    assert "linearly dependent" in of(subject).why_missing("full-rank-embedding")
+
+
+def test_the_reference_s_twins_have_a_tokenizer_and_are_untrained():
+    found = of(toy("untrained:small"))
+    assert "tokenizer" in found
+    assert "trained" not in found
+
+
+def test_a_name_that_is_no_capability_is_an_error():
+    with pytest.raises(KeyError):
+        of(toy("gpt2")).why_missing("telepathy")
+
+
+def test_a_claim_can_require_what_turns_out_to_be_needed():
+    capabilities.require(toy("gpt2"), "learned-positions")
+    with pytest.raises(Missing, match="^learned-positions: no embedding"):
+        capabilities.require(toy("llama"), "learned-positions")
+
+
+def test_a_capability_is_probed_once(monkeypatch):
+    asked = []
+    monkeypatch.setitem(capabilities.PROBES, "counted", asked.append)
+    subject = fresh("gpt2")
+    assert all("counted" in of(subject) for _ in range(3))
+    assert asked == [subject]

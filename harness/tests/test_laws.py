@@ -1,0 +1,305 @@
+"""Laws: what a search comes to on healthy and broken models, within its budgets."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import torch
+from hypothesis import reject
+from hypothesis import strategies as st
+
+from fixtures.prompts import cuts, prompts
+from harness.capabilities import Missing
+from harness.laws import Broken, Check, bit_equal, law
+from harness.profiles import PROFILES
+from harness.rows import Rows
+from harness.tests.toys import (
+    budget,
+    changed,
+    exactly,
+    fresh,
+    one_tensor,
+    seeing_ahead,
+    toy,
+    verdict,
+)
+from harness.verdicts import Verdict
+
+
+def declare(body, needs=(), enough=None, control="the control"):
+    return law("X1", "says", needs=needs, source="here", control=control, enough=enough)(body)
+
+
+def causality(subject, draw, check):
+    """A prefix's states in a whole prompt; its control moves every row by one."""
+    ids = draw(prompts(subject, shortest=2), "prompt")
+    cut = draw(cuts(ids), "cut")
+    expected = check.reference(lambda s: s.rows(ids.ids[:, :cut]))
+    whole = subject.rows(ids.ids)
+    check.same(expected, whole.at(slice(0, cut)))
+    check.rejects(expected, whole.at(slice(1, cut + 1)))
+
+
+def numbers(draw, check, limit=1000):
+    """Holds for numbers up to ``limit``; without a model."""
+    number = draw(st.integers(0, 10_000), "number")
+    check.judge(float(number), float(limit))
+    check.judge_control(limit + 1.0, limit)
+
+
+# Verdicts.
+
+
+def test_a_law_is_upheld_on_a_healthy_model():
+    result = verdict(declare(causality), toy("llama"), budget(10))
+    assert (result.verdict, result.reason, result.counterexample) == (Verdict.UPHELD, "", None)
+    assert (result.examples, result.id, result.subject) == (10, "X1", "tiny:llama")
+    assert result.margin > 0
+    assert 0 < result.observed < result.bound
+    assert result.details["controls rejected"].startswith("3 of")
+
+
+def test_a_model_that_sees_one_token_ahead_is_refuted_by_two_tokens_in_one_row():
+    result = verdict(declare(causality), seeing_ahead())
+    assert result.verdict is Verdict.REFUTED
+    assert result.margin < 0
+    shown = result.counterexample["inputs"]
+    assert shown["prompt"].count("(") == 2
+    assert "|" not in shown["prompt"]
+    assert shown["cut"] == "1"
+    assert result.counterexample["observed"] > result.counterexample["allowed"]
+    assert "row 0, position 0" in result.counterexample["where"]
+    assert result.counterexample["blob"]
+
+
+def test_a_control_that_rejects_nothing_leaves_a_law_undecided():
+    def toothless(draw, check):
+        check.judge(0.0, 1.0)
+        check.judge_control(0.5, 1.0)
+
+    result = verdict(declare(toothless, control="a shift by nothing"), toy("gpt2"))
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert result.reason == "the control passed too: a shift by nothing"
+
+
+def test_a_law_that_compares_nothing_is_undecided():
+    def idle(draw, check):
+        draw(st.integers(), "number")
+
+    def picky(draw, check):
+        draw(st.integers(), "number")
+        reject()
+
+    for body in (idle, picky):
+        result = verdict(declare(body), toy("gpt2"))
+        assert result.verdict is Verdict.INCONCLUSIVE
+        assert result.reason == "no example could be compared"
+
+
+def test_a_missing_capability_is_named_before_anything_is_tried():
+    result = verdict(declare(causality, needs=["causal"]), toy("bert"))
+    assert result.verdict is Verdict.NOT_APPLICABLE
+    assert result.reason.startswith("causal: the model does not generate")
+    assert result.examples == 0
+
+
+def test_a_capability_that_turns_out_to_be_missing_makes_a_law_not_applicable():
+    def body(draw, check):
+        draw(st.integers(), "number")
+        raise Missing("no such cache here")
+
+    result = verdict(declare(body), toy("gpt2"))
+    assert (result.verdict, result.reason) == (Verdict.NOT_APPLICABLE, "no such cache here")
+
+
+def test_a_model_that_raises_breaks_the_law_in_its_own_words():
+    def refuse(state):
+        if state.shape[1] > 5:
+            raise RuntimeError("no more than five, please\nand so on")
+        return state
+
+    result = verdict(declare(causality), changed("llama", refuse))
+    assert result.verdict is Verdict.REFUTED
+    assert "RuntimeError: no more than five, please" in result.reason
+    assert "and so on" not in result.reason
+    assert result.counterexample["inputs"]["prompt"].count("(") == 6
+    assert result.margin < 0
+    assert "in refuse" in result.details["traceback"]
+
+
+# Models that do not do the same twice.
+
+
+def test_a_model_with_dropout_is_refuted():
+    subject = changed("llama", lambda state: torch.dropout(state, 0.5, train=True))
+    result = verdict(declare(causality), subject, budget(shrink=1))
+    assert result.verdict is Verdict.REFUTED
+    assert "not deterministic" in result.reason
+    assert "not deterministic" not in verdict(declare(causality), seeing_ahead()).reason
+
+
+def test_an_error_that_does_not_come_again_is_refuted_as_not_deterministic():
+    readings = iter([0.0, 0.0, 5.0])
+
+    def body(draw, check):
+        draw(st.integers(), "number")
+        check.judge(next(readings, 0.0), 1.0)
+
+    result = verdict(declare(body), toy("gpt2"))
+    assert result.verdict is Verdict.REFUTED
+    assert "not deterministic" in result.reason
+    assert (result.observed, result.bound) == (5.0, 1.0)
+    assert result.counterexample["inputs"]
+
+
+# Budgets.
+
+
+def test_a_search_ends_when_its_seconds_are_spent():
+    def slow(draw, check):
+        time.sleep(0.02)
+        numbers(draw, check, limit=10_000)
+
+    result = verdict(declare(slow), toy("gpt2"), budget(10_000, seconds=0.3))
+    assert result.verdict is Verdict.UPHELD
+    assert 1 <= result.examples <= 20
+
+
+def test_even_a_budget_of_no_seconds_tries_one_example():
+    passing = declare(lambda draw, check: numbers(draw, check, limit=10_000))
+    assert verdict(passing, toy("gpt2"), budget(100, seconds=0.0)).examples == 1
+
+
+def test_shrinking_ends_when_its_seconds_are_spent():
+    def slow(draw, check):
+        draw(st.lists(st.integers(), min_size=30), "list")
+        time.sleep(0.01)
+        check.judge(2.0, 1.0)
+
+    started = time.perf_counter()
+    hasty = verdict(declare(slow), toy("gpt2"), budget(shrink=0.2))
+    assert time.perf_counter() - started < 30
+    assert hasty.verdict is Verdict.REFUTED
+    assert "not deterministic" not in hasty.reason
+    assert hasty.counterexample["blob"]
+
+
+def test_enough_caps_the_examples_of_a_profile():
+    passing = declare(lambda draw, check: numbers(draw, check, limit=10_000), enough=3)
+    assert verdict(passing, toy("gpt2"), budget(50)).examples == 3
+    assert verdict(passing, toy("gpt2"), budget(2)).examples == 2
+
+
+def test_profiles_grow_from_quick_to_thorough():
+    quick, standard, thorough = (PROFILES[n] for n in ("quick", "standard", "thorough"))
+    assert quick.examples < standard.examples < thorough.examples
+    assert quick.seconds < standard.seconds < thorough.seconds
+
+
+# Draws.
+
+
+def drawn(**session) -> list[int]:
+    """The numbers that a passing law is given."""
+    seen: list[int] = []
+
+    def body(draw, check):
+        seen.append(draw(st.integers(0, 10**9), "number"))
+        check.judge(0.0, 1.0)
+
+    verdict(declare(body), toy("gpt2"), budget(15), **session)
+    return seen
+
+
+def test_another_seed_draws_other_examples_and_the_same_one_the_same():
+    assert drawn(seed=1) == drawn(seed=1)
+    assert drawn(seed=1) != drawn(seed=2)
+
+
+def test_draws_repeat_where_they_are_to_be_derandomised():
+    assert drawn(derandomize=True) == drawn(derandomize=True)
+
+
+def test_the_smallest_failure_is_found_and_its_blob_shows_it_again():
+    failing = declare(lambda draw, check: numbers(draw, check, limit=777))
+    first = verdict(failing, toy("gpt2"), budget(100))
+    assert first.counterexample["inputs"] == {"number": "778"}
+    again = verdict(failing, toy("gpt2"), replay=first.counterexample["blob"])
+    assert again.counterexample["inputs"] == {"number": "778"}
+    assert again.counterexample["observed"] == 778
+    assert again.examples < first.examples
+
+
+def test_a_law_takes_parametrised_arguments_beside_its_own():
+    def body(limit, draw, check):
+        numbers(draw, check, limit)
+
+    for limit, expected in [(10_000, Verdict.UPHELD), (-1, Verdict.REFUTED)]:
+        result = verdict(declare(body), toy("gpt2"), arguments={"limit": limit})
+        assert result.verdict is expected
+
+
+# Checks.
+
+
+def test_a_check_keeps_the_worst_of_what_it_saw():
+    check = Check(toy("gpt2"))
+    for observed, allowed in [(1e-9, 1e-5), (1e-6, 1e-5), (1e-4, 1e-1)]:
+        check.judge(observed, allowed)
+    assert (check.observed, check.allowed, check.compared) == (1e-6, 1e-5, 3)
+
+
+@pytest.mark.parametrize("observed", [2.0, float("nan"), float("inf")])
+def test_what_is_beyond_the_bound_or_not_finite_is_broken(observed):
+    with pytest.raises(Broken):
+        Check(toy("gpt2")).judge(observed, 1.0)
+    with pytest.raises(Broken):
+        Check(toy("gpt2")).judge(float("inf"), float("inf"))
+
+
+def test_the_tensor_with_the_least_room_decides():
+    state = torch.ones(1, 2, 4)
+    rows = Rows({"state 0": state, "logits": state})
+    off = Rows({"state 0": state * (1 + 1e-7), "logits": state * 1.5})
+    with pytest.raises(Broken, match="at logits"):
+        Check(toy("gpt2")).same(exactly(rows), off)
+
+
+def test_controls_are_run_until_enough_were_rejected():
+    check = Check(toy("gpt2"))
+    rows = one_tensor(torch.ones(1, 2, 4))
+    made = []
+
+    def damaged():
+        made.append(1)
+        return rows.map(lambda tensor: tensor * 2)
+
+    for _ in range(5):
+        check.rejects(exactly(rows), damaged)
+    check.rejects(exactly(rows), rows)
+    assert (check.rejected, check.controls, len(made)) == (3, 3, 3)
+    assert check.control_margin > 0
+
+
+def test_a_control_that_passes_is_counted_and_not_rejected():
+    check = Check(toy("gpt2"))
+    rows = one_tensor(torch.ones(1, 2, 4))
+    check.rejects(exactly(rows), rows)
+    assert (check.rejected, check.controls) == (0, 1)
+
+
+def test_bit_equality_is_a_share_and_nan_equals_itself():
+    one = torch.tensor([1.0, 2.0, float("nan"), 4.0])
+    assert bit_equal(one, one.clone()) == 0
+    assert bit_equal(one, torch.tensor([1.0, 2.5, float("nan"), float("nan")])) == 0.5
+    assert bit_equal(one, one[:3]) == 1
+    assert bit_equal(torch.zeros(0), torch.zeros(0)) == 0
+
+
+def test_a_check_runs_the_model_itself_and_its_oracle():
+    subject = fresh("llama")
+    reference = Check(subject).reference(lambda s: s.rows(torch.tensor([[3, 4, 5]])))
+    assert reference.plain["logits"].dtype == torch.float32
+    assert reference.oracle["logits"].dtype == torch.float64
+    assert reference.at([2]).oracle["logits"].shape[1] == 1

@@ -1,0 +1,72 @@
+"""Masks and permutations, against their definitions written out in loops."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness import masks, permutations
+
+permuted = st.integers(1, 8).flatmap(lambda n: st.permutations(range(n))).map(torch.tensor)
+
+
+def seen(mask: torch.Tensor) -> list[list[bool]]:
+    """Query by key: whether the additive mask lets it through."""
+    assert set(mask.unique().tolist()) <= {0.0, torch.finfo(mask.dtype).min}
+    return (mask[0, 0] == 0).tolist()
+
+
+@pytest.mark.parametrize("ahead", [-1, 0, 1])
+def test_a_causal_mask_shows_each_query_what_is_not_after_it(ahead):
+    shown = seen(masks.causal(5, torch.float32, ahead=ahead))
+    assert shown == [[key <= query + ahead for key in range(5)] for query in range(5)]
+
+
+def test_a_full_mask_shows_everything():
+    assert all(all(row) for row in seen(masks.full(4, torch.float32)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_masks_are_four_dimensional_in_the_dtype_asked_for(dtype):
+    mask = masks.causal(3, dtype)
+    assert (mask.dtype, mask.shape) == (dtype, (1, 1, 3, 3))
+    assert torch.isfinite(mask).all()
+
+
+@given(permuted)
+def test_after_conjugation_tokens_see_whom_they_saw(order):
+    n = len(order)
+    before = seen(masks.causal(n, torch.float32))
+    after = seen(masks.conjugated(masks.causal(n, torch.float32), order))
+    for j in range(n):
+        for k in range(n):
+            assert after[j][k] == before[order[j]][order[k]]
+
+
+@given(permuted)
+def test_conjugation_by_the_inverse_undoes_it(order):
+    mask = masks.causal(len(order), torch.float32)
+    there = masks.conjugated(mask, order)
+    assert torch.equal(masks.conjugated(there, permutations.inverse(order)), mask)
+
+
+@given(permuted)
+def test_only_the_identity_leaves_a_causal_mask_as_it_was(order):
+    mask = masks.causal(len(order), torch.float32)
+    same = torch.equal(masks.conjugated(mask, order), mask)
+    assert same == permutations.is_identity(order)
+
+
+@given(permuted)
+def test_the_inverse_undoes_a_permutation_from_both_sides(order):
+    undone = permutations.inverse(order)
+    assert permutations.is_identity(order[undone])
+    assert permutations.is_identity(undone[order])
+
+
+def test_a_cycle_of_three_is_not_its_own_inverse():
+    order = torch.tensor([1, 2, 0])
+    assert permutations.inverse(order).tolist() == [2, 0, 1]
+    assert not permutations.is_identity(order[order])

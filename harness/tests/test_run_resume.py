@@ -1,0 +1,95 @@
+"""Runs that were cut short: nothing that was recorded is lost or done again."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from harness.evidence import Evidence
+from harness.schema import SCHEMA
+from harness.tests import folders
+from harness.tests.sessions import Project, law
+
+WAITING = law(3, body='while Path("wait").exists(): time.sleep(0.01)')
+LAWS = law(1), law(2, "draw(st.floats(2, 3), 'a number')"), WAITING, law(4)
+
+
+@pytest.fixture
+def waiting(project: Project) -> Project:
+    """A project whose third law waits as long as there is a file of this name."""
+    project.claims(*LAWS)
+    project.write("wait", "")
+    return project
+
+
+def cut_short(project: Project, blow: signal.Signals, *arguments: str) -> tuple[int, str]:
+    """Begin a run, end it by a signal in its third law; its exit code and the run's id."""
+    process = project.start(*arguments)
+    project.wait_until(lambda: "3" in project.ran)
+    os.kill(process.pid, blow)
+    ended = project.ended(process)
+    (project.folder / "wait").unlink()
+    project.forget_ran()
+    with Evidence.open(project.folder / "evidence.sqlite") as evidence:
+        (run,) = evidence.runs()
+        assert run["finished"] is None
+        assert [result.name for result in evidence.results(run["id"])] == ["law 1", "law 2"]
+    return ended.exit, run["id"]
+
+
+def test_a_killed_run_goes_on_where_it_stopped(waiting: Project) -> None:
+    code, first = cut_short(waiting, signal.SIGKILL)
+    assert code == -signal.SIGKILL
+    run = waiting.run("--resume", "--json=out.json")
+    assert run.exit == 1
+    assert "resuming the run of" in run.output
+    assert "2 claims are recorded" in run.output
+    assert waiting.ran == ["3", "4"]
+    written = waiting.json()
+    assert written["run"]["id"] == first
+    assert [claim["name"] for claim in written["claims"]] == [f"law {n}" for n in (1, 2, 3, 4)]
+    found = written["claims"][1]["counterexample"]
+    assert found["inputs"] == {"a number": "2.0"}
+    assert found["replay"] in run.output
+    waiting.forget_ran()
+    run = waiting.run("--resume", "--json=out.json")
+    assert "nothing to resume: no run like this is unfinished; starting anew" in run.output
+    assert waiting.ran[-2:] == ["3", "4"]
+    assert waiting.ran[0] == "1"
+    assert waiting.json()["run"]["id"] != first
+
+
+def test_an_interrupt_ends_with_pytests_own_code_and_all_that_was_found(waiting: Project) -> None:
+    code, first = cut_short(waiting, signal.SIGINT, "--json=out.json", "--report=page.html")
+    assert code == pytest.ExitCode.INTERRUPTED
+    assert waiting.verdicts() == {"law 1": "upheld", "law 2": "refuted"}
+    Draft202012Validator(SCHEMA).validate(waiting.json())
+    assert waiting.json()["run"]["finished"] is None
+    assert "as far as it came" in (waiting.folder / "page.html").read_text()
+    assert "KeyboardInterrupt" in waiting.output.read_text()
+    assert waiting.run("--resume", "--json=out.json").exit == 1
+    assert waiting.ran == ["3", "4"]
+    assert waiting.json()["run"]["id"] == first
+    assert waiting.json()["run"]["exit"] == 1
+
+
+def test_only_a_run_like_this_is_resumed_and_only_on_the_same_weights(
+    project: Project, tmp_path: Path
+) -> None:
+    project.claims(*LAWS)
+    folders.tiny("gpt2").save_pretrained(tmp_path / "saved")
+    model = f"--model={tmp_path / 'saved'}"
+    assert project.run(model, "-x", "--json=out.json").exit == 1
+    first = project.json()["run"]["id"]
+    project.forget_ran()
+    assert "nothing to resume" in project.run(model, "--resume", "--seed=1").output
+    folders.edit_weights(tmp_path / "saved", lambda held: min(held.items())[1].add_(1.0))
+    project.forget_ran()
+    run = project.run(model, "--resume", "--json=out.json")
+    assert "resuming" in run.output
+    assert project.json()["run"]["id"] == first
+    assert set(project.ran) == {"1", "2", "3", "4"}

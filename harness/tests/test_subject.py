@@ -1,0 +1,183 @@
+"""The one interface to any model: what it runs, what it gives back, what it leaves alone."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from harness.tests.toys import TYPES, counted, fresh, prompt, toy
+
+BLOCKS = ("gpt2", "llama", "gpt_neox", "opt", "bloom", "mamba", "bert", "albert", "t5")
+"""Pre-norm and post-norm, tuples and tensors, a recurrence, a shared block, a decoder."""
+
+
+def hooks_of(model: torch.nn.Module) -> int:
+    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
+    return sum(len(getattr(module, kind)) for module in model.modules() for kind in kinds)
+
+
+@pytest.mark.parametrize("model_type", TYPES)
+def test_states_and_logits_have_a_row_for_every_token(model_type):
+    subject = toy(model_type)
+    rows = subject.rows(prompt(subject, n=7))
+    assert {f"state {k}" for k in range(subject.layers + 1)} <= rows.tensors.keys()
+    assert rows["state 1"].shape == (2, 7, subject.config.hidden_size)
+    assert rows["logits"].shape == (2, 7, subject.vocabulary)
+
+
+@pytest.mark.parametrize("model_type", BLOCKS)
+def test_the_output_of_an_inner_block_is_its_hidden_state(model_type):
+    subject = toy(model_type)
+    ids = prompt(subject)
+    rows = subject.rows(ids)
+    # Mamba leaves out the embeddings: its first state is its first block's.
+    first = 0 if model_type == "mamba" else 1
+    for depth in range(1, subject.layers):
+        state = rows[f"state {depth - 1 + first}"]
+        assert torch.equal(subject.block_output(depth, ids), state)
+        assert not torch.equal(subject.block_output(depth, ids.flip(1)), state)
+
+
+@pytest.mark.parametrize("model_type", BLOCKS)
+def test_blocks_beyond_the_depth_do_not_run(model_type):
+    subject = toy(model_type)
+    for depth in range(subject.layers + 1):
+        with counted(subject.blocks) as ran:
+            output = subject.block_output(depth, prompt(subject))
+        shared = len(subject.blocks) < subject.layers
+        # The deepest block is left by a hook that comes before the counting one.
+        assert [*ran] == ([0] * depth if shared else list(range(depth)))
+        assert output.shape == (2, 9, subject.config.hidden_size)
+
+
+@pytest.mark.parametrize("depth", [-1, 3])
+def test_a_depth_that_the_model_has_not_is_refused(depth):
+    subject = toy("llama")
+    with pytest.raises(ValueError, match=f"has 2 blocks, not {depth}"):
+        subject.block_output(depth, prompt(subject))
+
+
+def test_depth_zero_is_what_the_first_block_is_given():
+    subject = toy("gpt2")
+    ids = prompt(subject)
+    assert torch.equal(subject.block_output(0, ids), subject.rows(ids)["state 0"])
+
+
+@pytest.mark.parametrize("model_type", ["llama", "mixtral", "albert"])
+def test_no_hooks_are_left_behind_not_even_by_a_refusal(model_type):
+    subject = fresh(model_type)
+    ids = prompt(subject)
+    subject.rows(ids)  # transformers installs its own at the first call
+    before = hooks_of(subject.model)
+    subject.block_output(1, ids)
+    with pytest.raises(IndexError):
+        subject.block_output(1, ids + subject.vocabulary)
+    with pytest.raises(IndexError):
+        subject.rows(ids + subject.vocabulary)
+    assert hooks_of(subject.model) == before
+
+
+def test_gradients_reach_embeddings_that_ask_for_them_and_nothing_else():
+    subject = fresh("llama")
+    embeddings = subject.model.get_input_embeddings()(prompt(subject)).detach()
+    assert not subject.block_output(1, embeddings=embeddings).requires_grad
+    embeddings.requires_grad_()
+    subject.block_output(2, embeddings=embeddings).sum().backward()
+    assert embeddings.grad is not None
+    assert float(embeddings.grad.abs().min(-1).values.max()) > 0
+    assert all(parameter.grad is None for parameter in subject.model.parameters())
+
+
+def test_ids_run_without_gradients():
+    subject = toy("gpt2")
+    assert not any(t.requires_grad for t in subject.rows(prompt(subject)).tensors.values())
+
+
+@pytest.mark.parametrize("model_type", ["gpt2", "mixtral", "t5"])
+def test_the_oracle_is_the_same_model_in_float64(model_type):
+    subject = toy(model_type)
+    twin = subject.oracle
+    theirs = dict(twin.model.named_parameters())
+    assert twin.dtype == torch.float64
+    assert twin is subject.oracle
+    for name, parameter in subject.model.named_parameters():
+        assert theirs[name].dtype == torch.float64
+        assert torch.equal(theirs[name], parameter.double())
+    assert twin.oracle is twin
+
+
+def test_making_an_oracle_leaves_the_model_as_it_was():
+    subject = fresh("llama")
+    ids = prompt(subject)
+    before = subject.rows(ids)["logits"]
+    assert subject.oracle.rows(ids)["logits"].dtype == torch.float64
+    assert subject.dtype == torch.float32
+    assert torch.equal(subject.rows(ids)["logits"], before)
+
+
+@pytest.mark.parametrize("model_type", TYPES)
+def test_content_is_in_the_vocabulary_and_never_padding(model_type):
+    subject = toy(model_type)
+    ids = subject.content(torch.arange(-5, 3 * subject.vocabulary))
+    assert 0 <= int(ids.min()) <= int(ids.max()) < subject.vocabulary
+    assert subject.config.pad_token_id not in ids.tolist()
+
+
+def test_content_leaves_other_ids_alone_and_moves_padding_by_one():
+    subject = fresh("gpt2")
+    subject.config.pad_token_id = subject.vocabulary - 1
+    assert subject.content(torch.tensor([3, subject.vocabulary - 1])).tolist() == [3, 0]
+    subject.config.pad_token_id = None
+    assert subject.content(torch.arange(4)).tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("model_type", "context"),
+    [("gpt2", 64), ("opt", 64), ("roberta", 64), ("llama", 64), ("bloom", None), ("t5", None)],
+)
+def test_the_context_is_what_the_positions_leave(model_type, context):
+    assert toy(model_type).context == context
+
+
+@pytest.mark.parametrize("model_type", ["gpt2", "opt", "roberta", "bert"])
+def test_a_table_of_positions_takes_the_whole_context_and_not_a_token_more(model_type):
+    subject = toy(model_type)
+    assert subject.rows(prompt(subject, subject.context))["logits"].shape[1] == subject.context
+    with pytest.raises((IndexError, RuntimeError)):
+        subject.rows(prompt(subject, subject.context + 1))
+
+
+@pytest.mark.parametrize(
+    ("model_type", "window"), [("mistral", 8), ("gemma2", 8), ("gpt_neo", 8), ("llama", None)]
+)
+def test_the_window_is_the_smallest_of_any_layer(model_type, window):
+    assert toy(model_type).window == window
+
+
+def test_another_attention_is_put_back_afterwards_whatever_happens():
+    subject = fresh("llama")
+    usual = subject.attention
+    assert usual != "eager"
+    with pytest.raises(ZeroDivisionError), subject.attending_by("eager") as same:
+        assert (subject.attention, same) == ("eager", subject)
+        raise ZeroDivisionError
+    assert subject.attention == usual
+
+
+def test_tokens_are_words_where_there_is_a_tokenizer_and_numbers_where_there_is_none():
+    assert toy("llama").tokens([4, 0]) == ["<4>", "<0>"]
+    words = toy("untrained:small").tokens([300, 301])
+    assert all(isinstance(word, str) and word for word in words)
+    assert words != ["<300>", "<301>"]
+
+
+def test_a_four_dimensional_mask_leaves_learned_positions_as_they_are():
+    """Some models count positions from the mask that they are given."""
+    from harness import masks
+
+    for model_type in ("opt", "gpt2", "bert"):
+        subject = toy(model_type)
+        ids = prompt(subject)
+        mask = (masks.full if model_type == "bert" else masks.causal)(9, torch.float32)
+        usual, masked = subject.rows(ids)["logits"], subject.rows(ids, mask=mask)["logits"]
+        assert torch.allclose(usual, masked, atol=1e-4), model_type
