@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from harness.capabilities import Missing
 from harness.laws import Reference
 from harness.rows import Rows
 from harness.subject import Subject
@@ -46,8 +47,7 @@ class Generated:
         steps = self.ids.shape[1]
         twin = subject.oracle
         if subject.is_encoder_decoder:
-            start = subject.model.generation_config.decoder_start_token_id or 0
-            first = torch.full_like(self.prompt[:, :1], start)
+            first = torch.full_like(self.prompt[:, :1], _start(subject))
             given = torch.cat([first, self.ids[:, :-1]], dim=1)
             with torch.no_grad():
                 logits = twin.model(input_ids=self.prompt, decoder_input_ids=given).logits
@@ -57,7 +57,14 @@ class Generated:
         return Reference(self.rows, exact.at(slice(exact["logits"].shape[1] - steps, None)))
 
 
+def _start(subject: Subject) -> int:
+    """The token that a decoder beside an encoder begins with; 0 where the model does not say."""
+    return subject.model.generation_config.decoder_start_token_id or 0
+
+
 def _generate(subject: Subject, ids: Tensor, **arguments: Any) -> Any:
+    if subject.is_encoder_decoder:
+        arguments["decoder_start_token_id"] = _start(subject)
     with torch.random.fork_rng(devices=[subject.device] if subject.device.type == "cuda" else []):
         torch.manual_seed(SEED)
         return subject.model.generate(
@@ -76,11 +83,16 @@ def scores(subject: Subject, ids: Tensor, mode: str, use_cache: bool) -> Generat
     """Continue ``ids`` [batch, n] by `NEW_TOKENS` tokens.
 
     Assisted decoding always caches; without a cache it stands for the greedy decoding that it
-    must equal.
+    must equal.  Raises `Missing` where the model refuses the mode.
     """
     if mode == "assisted" and not use_cache:
         mode = "greedy"
-    output = _generate(subject, ids, use_cache=use_cache, **MODES[mode])
+    try:
+        output = _generate(subject, ids, use_cache=use_cache, **MODES[mode])
+    except ValueError as error:
+        if "not supported" in str(error):
+            raise Missing(f"{mode}: {str(error).splitlines()[0]}") from error
+        raise
     logits = torch.stack(output.logits, dim=1)
     new = output.sequences[:, -logits.shape[1] :]
     return Generated(ids, new, Rows({"logits": logits}))

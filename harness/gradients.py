@@ -84,6 +84,13 @@ def require(subject: Subject, part: str) -> None:
         raise Missing(f"the output of the {part} is normalised last: its sum is always the same")
 
 
+def cancellation(terms: list[Rows]) -> float:
+    """How much larger the terms are than their sum, at the worst row: 1 where none cancel."""
+    sizes = torch.stack([term["gradient"].double().norm(dim=-1) for term in terms]).sum(0)
+    whole = total(terms)["gradient"].double().norm(dim=-1)
+    return float((sizes / whole.clamp_min(torch.finfo(torch.float64).tiny)).max())
+
+
 def _wide(gradient: Tensor) -> Tensor:
     """In a dtype that has a singular value decomposition."""
     half = gradient.dtype in (torch.float16, torch.bfloat16)

@@ -7,6 +7,7 @@ its report to the process that owns the terminal, which alone writes evidence an
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 from collections.abc import Callable, Generator
@@ -45,6 +46,8 @@ def pytest_configure(config: pytest.Config) -> None:
     with options.usage_errors():
         options.check(config)
         config.stash[EXPECTED] = expected = _expectations(config)
+    # The libraries' million objects stay: they need not be looked through at every collection.
+    gc.freeze()
     if is_worker(config):
         torch.set_num_threads(1)  # workers share the cores among themselves
         return

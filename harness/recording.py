@@ -132,7 +132,7 @@ class Recorder:
         self.results.append(result)
         if not judgement.ok or result.verdict is Verdict.REFUTED:
             told = f"{judgement.status}: {judgement.message}"
-            self.judgements[result.id, result.subject] = told
+            self.judgements[result.name, result.subject] = told
         with options.usage_errors():
             self._keep(result, settled.subject)
 

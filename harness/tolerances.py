@@ -27,6 +27,10 @@ class Tolerance:
     floor: float
     most: float
 
+    def amplified(self, times: float) -> Tolerance:
+        """For sums whose terms are ``times`` as large as their total: rounding weighs as much."""
+        return Tolerance(self.factor, self.floor * max(1.0, times), self.most)
+
     def allowed(self, plain_error: float) -> float:
         """The bound for a path whose plain counterpart is off by ``plain_error``."""
         return min(self.factor * plain_error + self.floor, self.most)
@@ -43,7 +47,7 @@ TOLERANCES = {
 QUANTISED = Tolerance(factor=4.0, floor=0.02, most=0.5)
 """For 8-bit caches, over the error of an ideal one (`harness.caches.RoundedCache`)."""
 
-ROUTER_GAP = 4.0
+ROUTER_GAP = 1.0
 """Experts chosen by less than this many floors (in probability) are near-tied: not compared."""
 
 SMALL_ROW = 1e-3

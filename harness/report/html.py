@@ -33,7 +33,7 @@ def write_html(
 ) -> None:
     """Write the page to ``path``, whole or not at all.
 
-    ``judgements`` is keyed by (claim id, subject).  Raises `BadInput` if ``path`` cannot be
+    ``judgements`` is keyed by (claim name, subject).  Raises `BadInput` if ``path`` cannot be
     written.
     """
     page = render(run, results, judgements)

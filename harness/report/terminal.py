@@ -37,7 +37,7 @@ _RULE = Box("    \n    \n ── \n    \n    \n    \n    \n    \n")
 _ASCII_RULE = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
 
 Judgements = Mapping[tuple[str, str], str]
-"""What a verdict means for this run, by claim id and subject: ``expected: …``."""
+"""What a verdict means for this run, by claim name and subject: ``expected: …``."""
 
 
 def print_table(
@@ -49,7 +49,7 @@ def print_table(
 ) -> None:
     """Print the run: a header, a table per subject, and every counterexample.
 
-    ``judgements`` is keyed by (claim id, subject).  Claims that do not apply are one line per
+    ``judgements`` is keyed by (claim name, subject).  Claims that do not apply are one line per
     subject unless ``explain`` is true.
     """
     glyphs = Glyphs(console)
@@ -124,7 +124,7 @@ def _table(glyphs: Glyphs, rows: list[Result], judgements: Judgements, roomy: bo
             margin.append(f"\n {observed} of {allowed}", style="dim")
         table.add_row(
             Text(glyphs.fit(row.id), style="bold"),
-            _claim(glyphs, row, judgements.get((row.id, row.subject))),
+            _claim(glyphs, row, judgements.get((row.name, row.subject))),
             _verdict(glyphs, row.verdict),
             margin,
             *((observed, allowed) if roomy else ()),

@@ -89,7 +89,7 @@ def _row(index: int, row: Result, judgements: Mapping[tuple[str, str], str]) -> 
         "symbol": words.SYMBOLS[row.verdict],
         "applies": applies,
         "reason": exhibits.short(row.reason),
-        "judgement": exhibits.short(judgements.get((row.id, row.subject), "")),
+        "judgement": exhibits.short(judgements.get((row.name, row.subject), "")),
         "margin": texts.decades(row).replace("-", "−"),
         "bar": _bar(row.margin),
         "observed": texts.power(row.observed),

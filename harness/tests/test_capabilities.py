@@ -89,7 +89,7 @@ def test_a_name_that_is_no_capability_is_an_error():
 
 def test_a_claim_can_require_what_turns_out_to_be_needed():
     capabilities.require(toy("gpt2"), "learned-positions")
-    with pytest.raises(Missing, match="^learned-positions: no embedding"):
+    with pytest.raises(Missing, match=r"^learned-positions: no embedding"):
         capabilities.require(toy("llama"), "learned-positions")
 
 

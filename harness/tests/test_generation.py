@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from harness import generation
+from harness.capabilities import Missing
 from harness.generation import MODES, NEW_TOKENS, Generated
 from harness.laws import Check
 from harness.rows import Rows
@@ -48,9 +49,15 @@ def test_the_reference_is_one_pass_over_what_was_generated(model_type):
     subject = toy(model_type)
     made = generation.scores(subject, prompt(subject, batch=1), "greedy", use_cache=False)
     expected = made.reference(subject)
-    assert expected.oracle["logits"].dtype == torch.float64
+    assert expected.oracle["logits"].shape == made.rows["logits"].shape
     assert not is_broken(Check(subject), expected, made.rows)
     assert is_broken(Check(subject), expected, made.rows.map(lambda t: t.roll(1, dims=1)))
+
+
+def test_a_mode_that_a_model_refuses_is_missing_in_its_words():
+    subject = toy("mamba")
+    with pytest.raises(Missing, match=r"assisted.* not supported with stateful models"):
+        generation.scores(subject, prompt(subject, batch=1), "assisted", use_cache=True)
 
 
 def test_sampling_repeats_and_leaves_the_random_state_as_it_was():

@@ -70,5 +70,7 @@ def test_the_reference_is_the_same_head_written_out_in_float64():
     reference = head.reference(x)
     assert reference.oracle["head"].dtype == torch.float64
     assert torch.equal(reference.plain["head"], head(x))
-    assert torch.allclose(reference.oracle["head"], by_the_formula(head.double(), x.double(), False))
+    assert torch.allclose(
+        reference.oracle["head"], by_the_formula(head.double(), x.double(), False)
+    )
     assert head.implementation == "sdpa"

@@ -685,7 +685,7 @@ def test_a_hub_that_does_not_answer_is_not_waited_for(
         started = time.monotonic()
         assert "there is no such folder" in refused("owner/other")
         assert load("owner/model", **PLAIN).model.config.model_type == "gpt2"
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 25
 
 
 SCRIPT = """
@@ -718,7 +718,7 @@ def test_a_hub_id_is_found_in_the_cache_when_offline(
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     first, second, third, commit, none, part = json.loads(done.stdout)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 import torch
 
@@ -158,7 +160,7 @@ def test_another_attention_is_put_back_afterwards_whatever_happens():
     subject = fresh("llama")
     usual = subject.attention
     assert usual != "eager"
-    with pytest.raises(ZeroDivisionError), subject.attending_by("eager") as same:
+    with suppress(ZeroDivisionError), subject.attending_by("eager") as same:
         assert (subject.attention, same) == ("eager", subject)
         raise ZeroDivisionError
     assert subject.attention == usual

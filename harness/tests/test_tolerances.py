@@ -108,6 +108,13 @@ def test_a_plain_path_that_is_wrong_itself_excuses_nothing(tolerance):
     assert tolerance.allowed(1.0) == tolerance.allowed(math.inf) == tolerance.most
 
 
+def test_a_sum_of_terms_that_cancel_is_allowed_as_much_more_as_they_are_larger():
+    tolerance = TOLERANCES[torch.float32]
+    assert tolerance.amplified(10).floor == 10 * tolerance.floor
+    assert tolerance.amplified(0.1).floor == tolerance.floor
+    assert tolerance.amplified(1e9).allowed(0.0) == tolerance.most
+
+
 def test_coarser_dtypes_have_higher_floors():
     ordered = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
     floors = [TOLERANCES[dtype].floor for dtype in ordered]

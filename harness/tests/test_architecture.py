@@ -1,0 +1,112 @@
+"""The rooms and the ways between them, and what every claim must say of itself."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.laws import Claim
+from harness.verdicts import Kind
+
+ROOT = Path(__file__).parents[2]
+ABOVE = {
+    "harness": {"fixtures", "claims", "benchmarks"},
+    "fixtures": {"claims", "benchmarks"},
+    "claims": {"benchmarks"},
+}
+"""Imports go one way: what each room must not import."""
+
+LAWS = {
+    *("A5", "A6", "A7", "A8", "B1", "B3", "B4", "C1", "C2", "C3", "C4", "C5", "C6", "C8"),
+    *("C9", "C10", "C11", "D2", "D3", "D4", "E21", "F1", "F2"),
+}
+MODEL_CLASS = re.compile(r"(?!Auto|PreTrained)[A-Z]\w*(For[A-Z]\w*|Model)")
+
+
+def modules(room: str) -> list[Path]:
+    """The source files of a room, tests of the harness left out."""
+    return [p for p in sorted((ROOT / room).rglob("*.py")) if "tests" not in p.parts]
+
+
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imported(source: ast.Module) -> Iterator[str]:
+    for node in ast.walk(source):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+
+
+def named(source: ast.Module) -> Iterator[str]:
+    """Every name, attribute and imported name of a module."""
+    for node in ast.walk(source):
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.alias):
+            yield node.name
+
+
+def claims() -> list[Claim]:
+    """What every claim of the catalogue says of itself."""
+    found = []
+    for path in modules("claims"):
+        module = importlib.import_module(f"claims.{path.stem}")
+        tests = [value for name, value in vars(module).items() if name.startswith("test_")]
+        found += [test.claim for test in tests]
+    return found
+
+
+@pytest.mark.parametrize("room", ABOVE)
+def test_imports_go_one_way(room):
+    assert modules(room)
+    for path in modules(room):
+        rooms = {name.split(".")[0] for name in imported(tree(path))}
+        assert not rooms & ABOVE[room], path
+
+
+@pytest.mark.parametrize("room", ["harness", "claims"])
+def test_no_class_of_models_is_named(room):
+    for path in modules(room):
+        classes = {name for name in named(tree(path)) if MODEL_CLASS.fullmatch(name)}
+        assert not classes, path
+
+
+def test_what_would_be_a_fault_is_seen():
+    source = ast.parse(
+        "from transformers import GPT2LMHeadModel, AutoModelForCausalLM\nimport claims.x"
+    )
+    assert [n for n in named(source) if MODEL_CLASS.fullmatch(n)] == ["GPT2LMHeadModel"]
+    assert "claims.x" in list(imported(source))
+    assert MODEL_CLASS.fullmatch("LlamaForCausalLM")
+    assert not MODEL_CLASS.fullmatch("PreTrainedModel")
+
+
+@pytest.mark.parametrize("room", ["harness", "fixtures", "claims", "harness/tests"])
+def test_every_module_says_what_it_is_for(room):
+    for path in sorted((ROOT / room).rglob("*.py")):
+        assert ast.get_docstring(tree(path)), path
+
+
+def test_every_claim_has_a_sentence_a_source_and_a_control():
+    for claim in claims():
+        for said in (claim.says, claim.source, claim.control):
+            assert len(said) >= 5, claim.id
+
+
+def test_every_law_of_the_catalogue_is_there_and_no_other():
+    assert {claim.id for claim in claims() if claim.kind is Kind.LAW} == LAWS
+
+
+def test_no_two_claims_say_the_same():
+    said = [claim.says for claim in claims()]
+    assert len(said) == len(set(said))
