@@ -18,7 +18,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-COLUMNS = 100
+COLUMNS = 112
 """Width of the terminal that is pictured."""
 
 TERMINAL = (f"COLUMNS={COLUMNS}", "TERM=xterm-256color", "COLORTERM=truecolor")

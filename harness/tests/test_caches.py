@@ -110,6 +110,7 @@ def test_a_layer_with_a_window_is_compared_where_both_still_hold_the_past():
     assert all(torch.equal(old, new) for old, new in zip(before, after, strict=True))
 
 
+@pytest.mark.filterwarnings("ignore:Using `reject` outside")
 def test_a_past_that_has_left_the_window_gives_nothing_to_compare():
     subject = toy("mistral")
     with pytest.raises(hypothesis.errors.UnsatisfiedAssumption):
