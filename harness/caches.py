@@ -84,9 +84,12 @@ class RoundedCache(transformers.DynamicCache):
     error of decoding through it is the bound for a library's quantised cache.
     """
 
-    def update(self, keys: Tensor, values: Tensor, *arguments: Any, **more: Any) -> Any:
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
         """Round, then store as the parent does: [batch, heads, new, width] each."""
-        return super().update(_rounded(keys), _rounded(values), *arguments, **more)
+        rounded = _rounded(key_states), _rounded(value_states)
+        return super().update(*rounded, layer_idx, *args, **kwargs)
 
 
 def _rounded(states: Tensor) -> Tensor:

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from harness.recording import Recorder, Settled
+from harness.recording import Recorder
 from harness.report import terminal
 from harness.report.progress import Progress
+from harness.settling import Settled, claim_of
 from harness.verdicts import Verdict
 
 EXPECTED = "refuted as expected"
@@ -59,8 +60,7 @@ class Display:
     def pytest_runtestloop(self, session: pytest.Session) -> None:
         """Claims collected in this process are about to run."""
         for item in session.items:
-            claim = getattr(getattr(item, "obj", None), "claim", None)
-            if claim is not None and isinstance(item, pytest.Function):
+            if (claim := claim_of(item)) is not None and isinstance(item, pytest.Function):
                 subject = item.callspec.params.get("subject", "")
                 self._named[item.nodeid] = claim.id, str(subject)
         self._start()

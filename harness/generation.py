@@ -67,7 +67,8 @@ def _generate(subject: Subject, ids: Tensor, **arguments: Any) -> Any:
         arguments["decoder_start_token_id"] = _start(subject)
     with torch.random.fork_rng(devices=[subject.device] if subject.device.type == "cuda" else []):
         torch.manual_seed(SEED)
-        return subject.model.generate(
+        model: Any = subject.model
+        return model.generate(
             ids,
             attention_mask=torch.ones_like(ids),
             max_new_tokens=NEW_TOKENS,

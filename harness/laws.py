@@ -245,6 +245,7 @@ def run(
         if (why := capabilities.of(subject).why_missing(name)) is not None:
             return _result(claim, subject, Verdict.NOT_APPLICABLE, reason=f"{name}: {why}")
     check = Check(subject)
+    counterexample: dict[str, Any] | None = None
     examples = Examples(claim, body, subject, check, given_, session, started)
     clock = ForwardClock()
     try:
@@ -259,7 +260,6 @@ def run(
             reason += "; the model is not deterministic: it gives one prompt two outputs"
         counterexample = examples.counterexample(broken)
     else:
-        counterexample = None
         if check.compared and check.rejected:
             verdict, reason = Verdict.UPHELD, ""
         elif check.compared:

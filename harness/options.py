@@ -18,7 +18,10 @@ from harness.runs import Options
 
 TEXTS = ("models", "revision", "device", "dtype", "attention", "profile", "seed", "replay")
 PATHS = ("evidence", "json", "report")
+"""The options that are given words, and those that are given paths."""
+
 LARGEST_SEED = 2**63 - 1
+"""What a signed integer of 64 bits holds: others who read the JSON may have no larger one."""
 
 
 def add(parser: pytest.Parser) -> None:

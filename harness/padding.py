@@ -43,7 +43,8 @@ def ragged(subject: Subject, ids: Tensor, lengths: list[int]) -> Ragged:
     places = torch.arange(n, device=ids.device)
     kept = torch.tensor(lengths, device=ids.device)[:, None]
     content = places >= n - kept if left else places < kept
-    shifted = ids if left else torch.stack([row.roll(size) for row, size in zip(ids, lengths)])
+    moved = [row.roll(size) for row, size in zip(ids, lengths, strict=True)]
+    shifted = ids if left else torch.stack(moved)
     padded = torch.where(content, shifted, padding)
     explicit = None
     if left and "position-ids" in capabilities.of(subject):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Profile:
-    """``examples`` and ``seconds`` for one law; ``shrink`` seconds more to make a failure small."""
+    """``examples`` and ``seconds`` for one law; ``shrink`` more seconds for a failure."""
 
     name: str
     examples: int

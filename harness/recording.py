@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import pytest
@@ -12,12 +11,10 @@ import pytest
 from harness import expectations, options, runs, schema
 from harness.errors import BadInput
 from harness.evidence import Evidence, resume_key
-from harness.expectations import Expectations, Judgement
+from harness.expectations import Expectations
 from harness.report import html
+from harness.settling import RESUMED, Recorded, Settled, claim_of
 from harness.verdicts import Result, Verdict
-
-Recorded = dict[tuple[str, str, str], Result]
-"""Results by (claim's name, subject's name, subject's digest)."""
 
 STOPPED = (
     pytest.ExitCode.INTERRUPTED,
@@ -28,32 +25,6 @@ STOPPED = (
 
 NARROWING = ("keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf", "replay")
 """Options of pytest's and ours that leave claims out."""
-
-RESUMED = "assay-resumed"
-"""Under this name an xdist worker is told what is recorded already."""
-
-
-@dataclass(frozen=True)
-class Settled:
-    """A claim settled on a subject, as it travels on a test's report from process to process."""
-
-    result: Result
-    subject: dict[str, Any]
-    judgement: Judgement
-
-    def attach(self, report: pytest.TestReport) -> None:
-        """Put it on ``report``, as text: xdist sends plain types only."""
-        told = {"result": self.result.as_json(), "subject": self.subject}
-        report.assay = json.dumps({**told, "judgement": asdict(self.judgement)})
-
-    @classmethod
-    def on(cls, report: pytest.TestReport) -> Settled | None:
-        """What a report carries, if it is a claim's."""
-        if (text := getattr(report, "assay", None)) is None:
-            return None
-        told = json.loads(text)
-        judgement = Judgement(**told["judgement"])
-        return cls(Result.from_json(told["result"]), told["subject"], judgement)
 
 
 class Recorder:
@@ -78,7 +49,7 @@ class Recorder:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Claims have been collected in this process."""
         if not session.config.option.collectonly:
-            self._expect(sum(hasattr(getattr(i, "obj", None), "claim") for i in session.items))
+            self._expect(sum(claim_of(item) is not None for item in session.items))
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
@@ -163,13 +134,14 @@ class Recorder:
         written = [self._try(write) for write in self._files(early)]
         if not all(written):
             session.exitstatus = pytest.ExitCode.USAGE_ERROR
+        if (evidence := self._evidence) is None:
+            return
         # A run whose files could not be written is not over: it can be resumed, with other paths.
-        if self._evidence is not None:
-            if self.results and not early and all(written):
-                exit = int(session.exitstatus)
-                if not self._try(lambda: self._evidence.finish(self.run["id"], exit)):
-                    session.exitstatus = pytest.ExitCode.USAGE_ERROR
-            self._evidence.close()
+        if self.results and not early and all(written):
+            run, exit = self.run["id"], int(session.exitstatus)
+            if not self._try(lambda: evidence.finish(run, exit)):
+                session.exitstatus = pytest.ExitCode.USAGE_ERROR
+        evidence.close()
 
     def _try(self, write: Callable[[], object]) -> bool:
         try:

@@ -80,7 +80,8 @@ class Subject:
     @property
     def embedding_table(self) -> Tensor:
         """W, the input embedding [vocabulary, hidden]."""
-        return self.model.get_input_embeddings().weight
+        table: Any = self.model.get_input_embeddings()
+        return table.weight
 
     @property
     def vocabulary(self) -> int:
@@ -168,7 +169,10 @@ class Subject:
         norm in most models).
         """
         decoder = "decoder_" if self.is_encoder_decoder else ""
-        batch = (ids if ids is not None else embeddings).shape[0]
+        given = ids if ids is not None else embeddings
+        if given is None:
+            raise ValueError("neither ids nor embeddings were given")
+        batch = given.shape[0]
         arguments: dict[str, Any] = {"return_dict": True, **more}
         if ids is not None:
             arguments[f"{decoder}input_ids"] = ids

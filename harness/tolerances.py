@@ -42,7 +42,7 @@ TOLERANCES = {
     torch.float16: Tolerance(factor=4.0, floor=4e-3, most=0.25),
     torch.bfloat16: Tolerance(factor=4.0, floor=3e-2, most=0.5),
 }
-"""Floors are some units in the last place through a few blocks; a law in float32 must catch 2e-5."""
+"""Floors are some units in the last place through a few blocks; 2e-5 must show in float32."""
 
 QUANTISED = Tolerance(factor=4.0, floor=0.02, most=0.5)
 """For 8-bit caches, over the error of an ideal one (`harness.caches.RoundedCache`)."""

@@ -40,19 +40,23 @@ def record(command: list[str]) -> str:
 def draw(command: str, written: str) -> str:
     """An SVG of a terminal in which ``command`` was typed and wrote ``written``.
 
-    Of a line that was written over, what stood there last is shown.
+    Lines that were written over or taken away again (the live one) are not shown.
     """
+    written = re.sub(r"[^\n]*\n[^\n]*\x1b\[1A\x1b\[2K", "", written.replace("\r\n", "\n"))
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
     console.print(Text.assemble(("$ ", "dim"), command))
-    console.print(Text.from_ansi(written.replace("\r\n", "\n")))
+    console.print(Text.from_ansi(written))
     svg = console.export_svg(title="", unique_id="terminal")
     # Fonts would be fetched from elsewhere; a reader's own monospace one serves as well.
     return re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
 
 
 def main(path: str, *options: str) -> None:
-    """Run pytest with ``options`` and draw what it showed to ``path``."""
-    written = record([sys.executable, "-m", "pytest", *options])
+    """Run pytest with ``options`` and draw what it showed to ``path``.
+
+    Pytest's header is left out: it names folders of this machine.
+    """
+    written = record([sys.executable, "-m", "pytest", "--no-header", *options])
     svg = draw(shlex.join(["pytest", *options]), written)
     Path(path).write_text(svg, encoding="utf-8", newline="\n")
 

@@ -7,7 +7,12 @@ from xml.etree import ElementTree
 
 from harness.report import picture
 
-SAID = "print('\\x1b[32mgreen\\x1b[0m & <plain>'); print('half way', end='\\r'); print('finished')"
+SAID = r"""
+print('\x1b[32mgreen\x1b[0m & <plain>')
+print('half way', end='\r')
+print('finished')
+print('on its way\n\r\x1b[1A\x1b[2K\rgone')
+"""
 
 
 def words(svg: str) -> str:
@@ -20,9 +25,11 @@ def test_a_picture_shows_the_command_and_what_stood_there_last() -> None:
     shown = words(svg)
     assert "$ pytest --model x" in shown
     assert "green & <plain>" in shown
-    assert "finished" in shown
+    assert shown.endswith("finished gone")
     assert "half way" in written
     assert "half way" not in shown
+    assert "on its way" in written
+    assert "on its way" not in shown
     assert "\x1b" not in svg
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
+import torch
 from jsonschema import Draft202012Validator
 
+from fixtures import subjects
 from harness.evidence import Evidence
 from harness.schema import SCHEMA
 from harness.tests.sessions import Project, law
@@ -79,3 +82,16 @@ def test_what_a_worker_finds_wrong_is_one_line_too(project: Project) -> None:
     with Evidence.open(project.folder / "evidence.sqlite") as evidence:
         (unfinished,) = evidence.runs()
         assert unfinished["finished"] is None
+
+
+@pytest.mark.parametrize(("asked", "given"), [("cuda", "cuda:1"), ("cuda:2", "cuda:2")])
+def test_workers_are_dealt_the_cards_in_turn(
+    monkeypatch: pytest.MonkeyPatch, asked: str, given: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    usual = {"dtype": "float32", "attention": None, "revision": None, "trust_remote_code": False}
+    option = SimpleNamespace(device=asked, **usual)
+    config = SimpleNamespace(option=option, stash=pytest.Stash(), workerinput={"workerid": "gw5"})
+    subjects.pytest_configure(config)  # type: ignore[arg-type]
+    assert config.stash[subjects.LOADER].options.device == given
