@@ -15,12 +15,11 @@ from typing import Any
 import pytest
 import torch
 
-from harness import display, expectations, options
+from harness import display, options
 from harness.display import Display
 from harness.errors import BadInput
-from harness.expectations import Expectations
 from harness.recording import Recorder
-from harness.settling import DONE, EXPECTED, SETTLED, Assay, claim_of, name_of
+from harness.settling import DONE, SETTLED, Assay, claim_of, name_of
 
 REFUSED = pytest.StashKey[str]()
 """What a worker has found wrong at collection."""
@@ -35,26 +34,15 @@ def pytest_configure(config: pytest.Config) -> None:
     """Refuse bad options at once; start recording in the process that owns the terminal."""
     with options.usage_errors():
         options.check(config)
-        config.stash[EXPECTED] = expected = _expectations(config)
     # The libraries' million objects stay: they need not be looked through at every collection.
     gc.freeze()
     if hasattr(config, "workerinput"):
         torch.set_num_threads(1)  # workers share the cores among themselves
         return
-    recorder = Recorder(config, expected)
+    recorder = Recorder(config)
     config.pluginmanager.register(recorder, "assay-recorder")
     config.pluginmanager.register(Display(config, recorder), "assay-display")
     config.stash[DONE] = recorder.resumed
-
-
-def _expectations(config: pytest.Config) -> dict[str, Expectations]:
-    try:
-        return expectations.load(options.expectations_folder(config))
-    except BadInput:
-        # Entries that lack a reason are no hindrance to recording them anew.
-        if config.option.record_expectations:
-            return {}
-        raise
 
 
 # -- before claims run ----------------------------------------------------------------------------

@@ -11,9 +11,8 @@ import pytest
 from harness import expectations, options, runs, schema
 from harness.errors import BadInput
 from harness.evidence import Evidence, resume_key
-from harness.expectations import Expectations
 from harness.report import html
-from harness.settling import RESUMED, Recorded, Settled, claim_of
+from harness.settling import RESUMED, Recorded, Settled, claim_of, expected_of_models
 from harness.verdicts import Result, Verdict
 
 STOPPED = (
@@ -30,8 +29,8 @@ NARROWING = ("keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf", "
 class Recorder:
     """A plug-in of pytest: one for each run, in the controlling process."""
 
-    def __init__(self, config: pytest.Config, expected: dict[str, Expectations]) -> None:
-        self.config, self.option, self.expected = config, config.option, expected
+    def __init__(self, config: pytest.Config) -> None:
+        self.config, self.option = config, config.option
         self.run = runs.describe_run(
             options.loading_options(config), self.option.profile, self.option.seed
         )
@@ -68,6 +67,8 @@ class Recorder:
     def _expect(self, claims: int) -> None:
         if claims and not self.total:
             self.total = claims
+            with options.usage_errors():
+                expected_of_models(self.config)
             self._open()
 
     def _open(self) -> None:
@@ -123,8 +124,8 @@ class Recorder:
         stopped = exitstatus in STOPPED
         if not self.results and (stopped or not self.total):
             return
-        # A run that -x ended can be gone on with, too.
-        early = stopped or bool(session.shouldfail or session.shouldstop)
+        # A run that -x ended, or that lost a claim with a worker, can be gone on with, too.
+        early = stopped or len(self.results) < self.total
         if not early:
             self.run["finished"] = runs.now()
             self.problems += self._stale()
@@ -158,7 +159,9 @@ class Recorder:
             yield lambda: schema.write_json(path, run, results)
         if (page := self.option.report) is not None:
             yield lambda: schema.replace_file(page, html.render(run, results, self.judgements))
-        if self.option.record_expectations and not early:
+        if self.option.record_expectations and early:
+            self.notes.append("expectations are not written: the run did not come to its end")
+        elif self.option.record_expectations:
             yield self._record_expectations
 
     def _record_expectations(self) -> None:
@@ -175,14 +178,15 @@ class Recorder:
         """Expectations of claims that are no longer there; only a whole run can tell."""
         if not self._whole():
             return []
-        mine = [self.expected[name] for name in self.run["subjects"] if name in self.expected]
+        expected = expected_of_models(self.config)
+        mine = [expected[name] for name in self.run["subjects"] if name in expected]
         stale = [where for each in mine for where in each.unmatched(self.results)]
         return [f"{where}: there is no such claim any more; remove the entry" for where in stale]
 
     def _whole(self) -> bool:
-        """Whether every claim that there is has been asked for and has ended."""
+        """Whether every claim that there is has been asked for."""
         if any(getattr(self.option, name, None) for name in NARROWING):
             return False
         root = self.config.rootpath
         asked = {self.config.invocation_params.dir / argument for argument in self.config.args}
-        return bool(asked & {root, root / "claims"}) and len(self.results) == self.total
+        return bool(asked & {root, root / "claims"})

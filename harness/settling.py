@@ -67,6 +67,19 @@ class Settled:
         return cls(Result.from_json(told["result"]), told["subject"], judgement)
 
 
+def expected_of_models(config: pytest.Config) -> dict[str, Expectations]:
+    """The expectations by model, read once and only if claims are run; raises `BadInput`."""
+    if EXPECTED not in config.stash:
+        try:
+            config.stash[EXPECTED] = expectations.load(options.expectations_folder(config))
+        except BadInput:
+            # Entries that lack a reason are no hindrance to recording them anew.
+            if not config.option.record_expectations:
+                raise
+            config.stash[EXPECTED] = {}
+    return config.stash[EXPECTED]
+
+
 def claim_of(item: pytest.Item) -> Claim | None:
     """The claim that a test is about, if it is."""
     return getattr(getattr(item, "obj", None), "claim", None)
@@ -149,7 +162,7 @@ class Assay:
         return self.config.stash[DONE].get((name, subject.name, subject.digest))
 
     def _expected(self, result: Result) -> expectations.Expected | None:
-        mine = self.config.stash[EXPECTED].get(result.subject)
+        mine = expected_of_models(self.config).get(result.subject)
         return mine.expected(result.id, result.name) if mine else None
 
     def _description(self, subject: Subject) -> dict[str, Any]:

@@ -132,8 +132,10 @@ def test_pytests_own_options_do_what_they_do_elsewhere(project: Project) -> None
     assert run.exit == 0
     assert "test_law_2[tiny:gpt2]" in run.output
     assert project.files() == before
-    run = project.run("-x", "--json=out.json")
+    run = project.run("-x", "--json=out.json", "--record-expectations")
     assert run.exit == 1
+    assert "expectations are not written" in run.output
+    assert not (project.folder / EXPECTATIONS).exists()
     assert project.ran[0] == "1"
     assert "5" not in project.ran
     assert project.verdicts() == {"law 1": "upheld", "law 2": "refuted"}
@@ -144,6 +146,16 @@ def test_pytests_own_options_do_what_they_do_elsewhere(project: Project) -> None
     assert set(project.ran) == {"2"}
     assert project.run("-k", "law_5", "--json=out.json").exit == 0
     assert project.verdicts() == {"law 5": "upheld"}
+
+
+def test_other_tests_run_as_if_there_were_no_claims(project: Project) -> None:
+    project.write("other/test_it.py", "def test_it(): assert 2 > 1\n")
+    expect(project, 'id = "X1"\nverdict = "refuted"')
+    before = project.files()
+    run = project.run("other", "--json=out.json", "--resume", "--model=tiny:gpt2")
+    assert run.exit == 0
+    assert "1 passed in" in run.output
+    assert project.files() == before
 
 
 @pytest.mark.parametrize(

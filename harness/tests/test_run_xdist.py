@@ -84,6 +84,19 @@ def test_what_a_worker_finds_wrong_is_one_line_too(project: Project) -> None:
         assert unfinished["finished"] is None
 
 
+def test_a_worker_that_dies_takes_one_claim_with_it(project: Project) -> None:
+    dies = "Path('died').exists() or (Path('died').touch(), os.kill(os.getpid(), signal.SIGKILL))"
+    project.claims(law(1), law(2, body=dies), law(3))
+    run = project.run("-n", "1", "--json=out.json")
+    assert run.exit == 1
+    assert "crashed while running" in run.output
+    assert project.verdicts() == {"law 1": "upheld", "law 3": "upheld"}
+    project.forget_ran()
+    assert project.run("--resume", "--json=out.json").exit == 0
+    assert project.ran == ["2"]
+    assert len(project.verdicts()) == 3
+
+
 @pytest.mark.parametrize(("asked", "given"), [("cuda", "cuda:1"), ("cuda:2", "cuda:2")])
 def test_workers_are_dealt_the_cards_in_turn(
     monkeypatch: pytest.MonkeyPatch, asked: str, given: str
