@@ -100,6 +100,7 @@ SUBJECT = _object(
         "context": _of(["integer", "null"], "Positions at most; null: no limit.", minimum=1),
         "hidden": _of("integer", "Width of a hidden state.", **_COUNT),
         "layers": _of("integer", "How many blocks it has.", **_COUNT),
+        "attention": _of("string", "The attention implementation it was run with.", **_NAME),
         "capabilities": _of(
             "array", "What it can do, by name.", items=_of("string", "A capability.", **_NAME)
         ),

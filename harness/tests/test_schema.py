@@ -32,6 +32,7 @@ SUBJECT = {
     "context": None,
     "hidden": 3,
     "layers": 2,
+    "attention": "sdpa",
     "capabilities": ["causal"],
     "missing": {"kv-cache": "it keeps a recurrent state"},
 }
