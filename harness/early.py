@@ -44,9 +44,6 @@ TAKE_VALUES = frozenset(
 )
 """Assay's options that are followed by a value; `harness.options` would have to import torch."""
 
-HERE = Path(__file__).resolve().parents[1]
-"""The clone that this module is part of."""
-
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None, object, object]:
@@ -54,26 +51,21 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
     given = early_config.invocation_params
     # Options may come by the environment as well.
     added = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
-    clone = clone_around(given.dir)
-    if clone is not None and (misleads(given.args) or misleads(added)):
+    if in_a_clone(given.dir) and (misleads(given.args) or misleads(added)):
         if added:
             os.environ["PYTEST_ADDOPTS"] = shlex.join(joined(added))
-        if clone != HERE:
-            # This environment was made for another clone; the claims go with their own harness,
-            # which pytest finds first once it knows the root.
-            del sys.modules["harness.early"], sys.modules["harness"]
+        # Found by way of the install, and perhaps another clone's: with the root known, pytest
+        # finds them in this clone.
+        for name in ("harness.early", "harness"):
+            sys.modules.pop(name, None)
         raise SystemExit(int(pytest.main(joined(given.args), given.plugins)))
     return (yield)
 
 
-def clone_around(folder: Path) -> Path | None:
-    """The clone of Assay that ``folder`` is, or lies in; None elsewhere."""
-    inner = folder.resolve()
-    return next((f for f in (inner, *inner.parents) if _is_clone(f)), None)
-
-
-def _is_clone(folder: Path) -> bool:
-    return (folder / "harness" / "early.py").is_file() and (folder / "claims").is_dir()
+def in_a_clone(folder: Path) -> bool:
+    """Whether ``folder`` is a clone of Assay or lies in one."""
+    above = (folder, *folder.parents)
+    return any((f / "harness" / "early.py").is_file() and (f / "claims").is_dir() for f in above)
 
 
 def misleads(args: Sequence[str]) -> bool:

@@ -1,8 +1,6 @@
-"""The terminal picture in the README, from a real run: ``python -m harness.report.picture``.
+"""The terminal picture in the README, from a real run.
 
-Everything after the SVG's path is handed to pytest::
-
-    python -m harness.report.picture docs/run.svg --model reference
+What follows the SVG's path is handed to pytest: ``python -m harness.report.picture docs/run.svg``.
 """
 
 from __future__ import annotations

@@ -48,7 +48,8 @@ def run(
     inherited["PYTHONPATH"] = str(next(f for f in (folder, *folder.parents) if _has_harness(f)))
     if not INSTALLED:
         inherited["PYTEST_PLUGINS"] = PLUGIN
-    line = [sys.executable, *command, "-v", "-p", "no:cacheprovider", *map(str, args)]
+    line = [sys.executable, *command, "-v", "-p", "no:cacheprovider"]
+    line += ["-W", "error::pytest.PytestAssertRewriteWarning", *map(str, args)]
     return subprocess.run(
         line, cwd=folder, env=inherited | env, capture_output=True, text=True, timeout=300
     )
@@ -86,7 +87,11 @@ def model(tmp_path: Path) -> Path:
 def test_a_folder_after_model_is_a_model_and_nothing_in_it_is_run(model: Path) -> None:
     evidence = model / "evidence.sqlite"
     evidence.touch()
-    done = run(ROOT, "--collect-only", "-qq", "--model", model, "--evidence", evidence)
+    # As the program ``pytest`` does, without the current folder on Python's path.
+    program = ("-P", "-m", "pytest")
+    path = "" if INSTALLED else str(ROOT)
+    asked = ("--collect-only", "-qq", "--model", model, "--evidence", evidence)
+    done = run(ROOT, *asked, command=program, PYTHONPATH=path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "claims/test_causality.py" in done.stdout
     assert STRAY not in done.stdout
@@ -157,7 +162,6 @@ def test_claims_run_with_the_harness_of_their_own_clone(clone: Path, model: Path
     (clone / "claims" / "test_it.py").write_text(
         "import harness\ndef test_it(subject): assert harness.own\n"
     )
-    # As the program ``pytest`` does, without the current folder on Python's path.
     done = run(clone, "--model", model, command=("-P", "-m", "pytest"), PYTHONPATH=str(ROOT))
     assert done.returncode == 0, done.stdout + done.stderr
 
