@@ -42,7 +42,15 @@ def of_sum(subject: Subject, part: str, ids: Tensor) -> Rows:
     leaf = _leaf(subject, ids)
     output = _output(subject, part, leaf)
     (gradient,) = torch.autograd.grad(output, leaf, torch.ones_like(output))
-    return Rows({"gradient": gradient})
+    return Rows({"gradient": gradient, **_routing(subject, part, ids)})
+
+
+def _routing(subject: Subject, part: str, ids: Tensor) -> dict[str, Tensor]:
+    """How clearly experts are chosen anywhere in a prompt: its gradient hangs on all of them."""
+    if part == "mlp" or not subject.routes:
+        return {}
+    gap = subject.rows(ids, states=False)["router gap"]
+    return {"router gap": gap.amin(1, keepdim=True).expand_as(gap)}
 
 
 def of_pieces(subject: Subject, part: str, ids: Tensor, pieces: int) -> list[Rows]:
