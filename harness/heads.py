@@ -71,7 +71,8 @@ class Head(nn.Module):
             mask = create_block_mask(
                 lambda b, h, i, j: i >= j, None, None, n, n, device=str(q.device)
             )
-        with warnings.catch_warnings():
+        # Tracing it anew for every shape would take far longer than the products do.
+        with torch.compiler.set_stance("force_eager"), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it advises to compile, for speed
             return flex_attention(q, k, v, block_mask=mask)
 

@@ -246,7 +246,7 @@ def run(
             return _result(claim, subject, Verdict.NOT_APPLICABLE, reason=f"{name}: {why}")
     check = Check(subject)
     counterexample: dict[str, Any] | None = None
-    examples = Examples(claim, body, subject, check, given_, session, started)
+    examples = Examples(claim, body, subject, check, given_, session)
     clock = ForwardClock()
     try:
         with clock.watching(subject.model, *subject.known_twins):
@@ -302,10 +302,9 @@ class Examples:
         check: Check,
         given_: dict[str, Any],
         session: Session,
-        started: float,
     ) -> None:
         self.body, self.subject, self.check, self.given = body, subject, check, given_
-        self.session, self.started = session, started
+        self.session, self.started = session, math.inf
         self.most = min(session.profile.examples, claim.enough or session.profile.examples)
         self.tried = 0
         self.failed: set[str] = set()
@@ -338,6 +337,8 @@ class Examples:
                 self.check.details["traceback"] = traceback.format_exc()
                 first = (str(error).splitlines() or [""])[0]
                 raise Broken(math.inf, 0.0, f"{type(error).__name__}: {first}") from error
+            # The first example pays for what is done once: libraries, twins, probes.
+            self.started = min(self.started, time.perf_counter())
             if self._spent():
                 raise _Spent
 

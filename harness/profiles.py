@@ -18,7 +18,7 @@ class Profile:
 PROFILES = {
     profile.name: profile
     for profile in (
-        Profile("quick", examples=20, seconds=2.5, shrink=5.0),
+        Profile("quick", examples=15, seconds=2.0, shrink=3.0),
         Profile("standard", examples=100, seconds=30.0, shrink=60.0),
         Profile("thorough", examples=1000, seconds=600.0, shrink=300.0),
     )
