@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from fixtures.prompts import chunkings, cuts, prompts
 from harness import caches, flops
-from harness.laws import Reference, bit_equal, law
-from harness.tolerances import QUANTISED
+from harness.check import Reference
+from harness.laws import law
+from harness.tolerances import QUANTISED, bit_equal
 
 LONGEST = 96
 """Prompts are decoded in chunks, each a forward pass: longer ones cost more than they find."""

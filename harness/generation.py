@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from harness.capabilities import Missing
-from harness.laws import Reference
+from harness.check import Reference
 from harness.rows import Rows
 from harness.subject import Subject
 

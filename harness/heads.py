@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from harness.laws import Reference
+from harness.check import Reference
 from harness.rows import Rows
 
 IMPLEMENTATIONS = ("eager", "sdpa", "flex")

@@ -1,4 +1,4 @@
-"""Budgets: how many examples and seconds a claim may take."""
+"""Budgets: how many examples or draws, and seconds, a claim may take."""
 
 from __future__ import annotations
 
@@ -7,20 +7,34 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Profile:
-    """``examples`` and ``seconds`` for one law; ``shrink`` more seconds for a failure."""
+    """``examples`` and ``seconds`` for one law; ``shrink`` more seconds for a failure.
+
+    ``draws`` and ``finding_seconds`` for one finding.
+    """
 
     name: str
     examples: int
     seconds: float
     shrink: float
+    draws: int = 256
+    finding_seconds: float = 8.0
 
 
 PROFILES = {
     profile.name: profile
     for profile in (
         Profile("quick", examples=15, seconds=2.0, shrink=3.0),
-        Profile("standard", examples=100, seconds=30.0, shrink=60.0),
-        Profile("thorough", examples=1000, seconds=600.0, shrink=300.0),
+        Profile(
+            "standard", examples=100, seconds=30.0, shrink=60.0, draws=1024, finding_seconds=30.0
+        ),
+        Profile(
+            "thorough",
+            examples=1000,
+            seconds=600.0,
+            shrink=300.0,
+            draws=8192,
+            finding_seconds=600.0,
+        ),
     )
 }
 """The profiles by name; ``quick`` is the default."""

@@ -17,7 +17,10 @@ VERSION = 1
 
 
 def document(run: dict[str, Any], results: Iterable[Result]) -> dict[str, Any]:
-    """The report in plain JSON types, as `SCHEMA` has it; numbers that are not finite are null."""
+    """The report in plain JSON types, as `SCHEMA` has it; numbers that are not finite are null.
+
+    Samples and pictures are left to the evidence.
+    """
     claims = [result.as_json() for result in results]
     return {
         "schema": VERSION,
@@ -156,7 +159,8 @@ CLAIM = _object(
         "bound": _of(["number", "null"], "What is allowed there, in the unit of observed."),
         "margin": _of(
             ["number", "null"],
-            "log10(bound / observed), in decades: positive inside the bound; cut off at ±16.",
+            "Law: log10(bound / observed), in decades: positive inside the bound. Finding: how "
+            "far the interval clears the bound, in half-widths. Cut off at ±16.",
             minimum=-DECADES,
             maximum=DECADES,
         ),

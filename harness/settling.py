@@ -16,9 +16,9 @@ import hypothesis.errors
 import pytest
 
 from harness import expectations, options
+from harness.claim import Claim, Session
 from harness.errors import BadInput
 from harness.expectations import Expectations, Judgement
-from harness.laws import Claim, Session
 from harness.profiles import PROFILES
 from harness.runs import describe_subject
 from harness.subject import Subject

@@ -99,3 +99,11 @@ def farthest(observed: Rows, oracle: Rows, settled: Tensor | None = None) -> dic
         row, position = divmod(flat, errors.shape[-1])
         worst[name] = Distance(float(errors.flatten()[flat]), name, row, position)
     return worst
+
+
+def bit_equal(one: Tensor, other: Tensor) -> float:
+    """The share of elements that are not the same, bit for bit: [..] twice → 0 to 1."""
+    if one.shape != other.shape:
+        return 1.0
+    both_nan = torch.isnan(one) & torch.isnan(other)
+    return float(((one != other) & ~both_nan).double().mean()) if one.numel() else 0.0

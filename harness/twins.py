@@ -10,10 +10,10 @@ import torch
 
 from harness import loading
 from harness.capabilities import Missing
-from harness.laws import bit_equal
 from harness.memo import memo
 from harness.rows import Rows
 from harness.subject import Subject
+from harness.tolerances import bit_equal
 
 
 @memo

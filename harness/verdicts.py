@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
+
+from harness.arrays import Array, Plot, pack, unpack
 
 
 class Verdict(StrEnum):
@@ -52,6 +54,11 @@ class Result:
     (see `margin`); ``examples`` counts inputs tried and ``seconds`` their time.  ``reason`` says
     why a claim did not apply, was not decided, or is expected to differ.  ``counterexample`` of
     a broken law: its drawn inputs, what was seen, and the command that replays it.
+
+    Of a finding ``observed`` is the statistic, ``interval`` where it lies with 95 % confidence,
+    and ``margin`` how far the interval clears the bound in units of its half-width.  ``sample``
+    keeps every series of draws by name, [draws] or [draws, columns], in the order of the draws:
+    the same seed draws the same inputs, so runs can be paired.  ``plots`` are its pictures.
     """
 
     id: str
@@ -68,10 +75,15 @@ class Result:
     reason: str = ""
     counterexample: dict[str, Any] | None = None
     details: dict[str, Any] = field(default_factory=dict)
+    sample: dict[str, Array] = field(default_factory=dict, compare=False)
+    plots: tuple[Plot, ...] = field(default=(), compare=False)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain JSON types; numbers that are not finite become null."""
-        return {key: _plain(value) for key, value in asdict(self).items()}
+        """Plain JSON types; numbers that are not finite become null, but not those of arrays."""
+        row = {f.name: getattr(self, f.name) for f in fields(self)}
+        row["sample"] = {name: pack(series) for name, series in self.sample.items()}
+        row["plots"] = [plot.as_json() for plot in self.plots]
+        return {key: _plain(value) for key, value in row.items()}
 
     @classmethod
     def from_json(cls, row: dict[str, Any]) -> Result:
@@ -82,6 +94,9 @@ class Result:
         values["verdict"] = Verdict(values["verdict"])
         if values.get("interval") is not None:
             values["interval"] = tuple(values["interval"])
+        told = values.get("sample") or {}
+        values["sample"] = {name: unpack(series) for name, series in told.items()}
+        values["plots"] = tuple(map(Plot.from_json, values.get("plots") or ()))
         return cls(**values)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.laws import Claim
+from harness.claim import Claim
 from harness.verdicts import Kind
 
 ROOT = Path(__file__).parents[2]

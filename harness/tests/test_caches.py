@@ -10,7 +10,7 @@ import torch
 
 from harness import caches
 from harness.capabilities import Missing
-from harness.laws import Check
+from harness.check import Check
 from harness.tests.toys import is_broken, prompt, toy
 
 CHUNKS = ([1] * 10, [10], [4, 1, 1, 1, 1, 1, 1], [3, 1, 6])

@@ -7,8 +7,8 @@ import torch
 
 from harness import generation
 from harness.capabilities import Missing
+from harness.check import Check
 from harness.generation import MODES, NEW_TOKENS, Generated
-from harness.laws import Check
 from harness.rows import Rows
 from harness.tests.toys import is_broken, prompt, toy
 

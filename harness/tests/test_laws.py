@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from fixtures.prompts import cuts, prompts
 from harness.capabilities import Missing
-from harness.laws import Broken, Check, bit_equal, law
+from harness.check import Broken, Check
+from harness.laws import law
 from harness.rows import Rows
 from harness.tests.toys import (
     budget,
@@ -21,6 +22,7 @@ from harness.tests.toys import (
     toy,
     verdict,
 )
+from harness.tolerances import bit_equal
 from harness.verdicts import Verdict
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from harness import padding
-from harness.laws import Check
+from harness.check import Check
 from harness.rows import Rows
 from harness.tests.toys import is_broken, prompt, toy
 

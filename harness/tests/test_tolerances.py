@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from harness import positions
-from harness.laws import Check
+from harness.check import Check
 from harness.rows import Rows
 from harness.tests.toys import exactly, is_broken, one_tensor, prompt, toy
 from harness.tolerances import ROUTER_GAP, TOLERANCES, distance, farthest

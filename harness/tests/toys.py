@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from fixtures.subjects import load
-from harness.laws import Broken, Check, Reference, Session
+from harness.check import Broken, Check, Reference
+from harness.claim import Session
 from harness.profiles import Profile
 from harness.rows import Rows
 from harness.runs import Options
@@ -100,7 +101,7 @@ def verdict(
 ) -> Result:
     """What a declared law comes to on ``subject``, as the plug-in would have it.
 
-    ``session`` goes to `harness.laws.Session`; draws repeat unless it says otherwise.  Further
+    ``session`` goes to `harness.claim.Session`; draws repeat unless it says otherwise.  Further
     arguments of the law are given as ``arguments``.
     """
     arguments = session.pop("arguments", {})

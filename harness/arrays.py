@@ -1,0 +1,61 @@
+"""Arrays as plain JSON: what a sample and a picture are made of, kept in the evidence."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+def pack(array: Array) -> dict[str, Any]:
+    """``array`` as JSON: its shape, and its float64 numbers compressed and in base64."""
+    array = np.ascontiguousarray(array, dtype="<f8")
+    data = base64.b64encode(zlib.compress(array.tobytes())).decode("ascii")
+    return {"shape": list(array.shape), "float64": data}
+
+
+def unpack(told: dict[str, Any]) -> Array:
+    """The inverse of `pack`."""
+    raw = zlib.decompress(base64.b64decode(told["float64"]))
+    return np.frombuffer(raw, dtype="<f8").reshape(told["shape"]).copy()
+
+
+@dataclass(frozen=True, eq=False)
+class Plot:
+    """A picture of a finding, as the numbers that it is drawn from.
+
+    ``kind`` says how ``arrays``, by label, are to be read:
+
+    ``map``             one array [n, n] of cosines, -1 to 1
+    ``histograms``      ``edges`` [bins + 1], and counts [bins] under each other label
+    ``scatter``         points [n, 2] under each label
+    ``distributions``   draws [n] under each label, side by side
+    ``curves``          [k, 2] (x, y) or [k, 4] (x, y, low, high) under each label
+
+    ``x`` and ``y`` name the axes; with ``log`` the values of a distribution, or the x of curves,
+    are on a log scale.
+    """
+
+    title: str
+    kind: str
+    arrays: dict[str, Array] = field(default_factory=dict)
+    x: str = ""
+    y: str = ""
+    log: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        arrays = {label: pack(array) for label, array in self.arrays.items()}
+        return {**vars(self), "arrays": arrays}
+
+    @classmethod
+    def from_json(cls, told: dict[str, Any]) -> Plot:
+        """The inverse of `as_json`."""
+        arrays = {label: unpack(array) for label, array in told["arrays"].items()}
+        return cls(**{**told, "arrays": arrays})

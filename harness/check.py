@@ -1,0 +1,144 @@
+"""Comparisons of a law: against the float64 oracle, with the worst case and the control kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from harness import precision
+from harness.rows import Rows
+from harness.subject import Subject
+from harness.tolerances import ROUTER_GAP, TOLERANCES, Distance, Tolerance, farthest
+from harness.verdicts import margin
+
+CONTROL_ENOUGH = 3
+"""A control that was rejected this often need not be run again."""
+
+
+class Broken(AssertionError):
+    """A law does not hold on an example: what was observed, what is allowed, and where."""
+
+    def __init__(self, observed: float, allowed: float, where: str) -> None:
+        super().__init__(f"observed {observed:.3g}, allowed {allowed:.3g}, at {where}")
+        self.observed, self.allowed, self.where = observed, allowed, where
+
+
+class Unsettled(Exception):
+    """On this example a mixture of experts routes every row by near-ties: nothing to compare."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The plain path's rows on the subject and in float64, and how far apart they are."""
+
+    plain: Rows
+    oracle: Rows
+
+    def map(self, change: Callable[[Rows], Rows]) -> Reference:
+        """The same change on both sides."""
+        return Reference(change(self.plain), change(self.oracle))
+
+    def at(self, index: slice | Tensor | list[int]) -> Reference:
+        """The positions that ``index`` selects."""
+        return self.map(lambda rows: rows.at(index))
+
+
+@dataclass
+class Check:
+    """Compares, judges and remembers the worst case over all examples of one law."""
+
+    subject: Subject
+    observed: float = 0.0
+    allowed: float = 1.0
+    compared: int = 0
+    rejected: int = 0
+    controls: int = 0
+    control_margin: float = -margin(0.0, 1.0)
+    details: dict[str, Any] = field(default_factory=dict)
+    _worst: float = margin(0.0, 1.0)
+
+    @property
+    def tolerance(self) -> Tolerance:
+        """What the subject's dtype allows."""
+        return TOLERANCES[precision.working(self.subject)]
+
+    def reference(self, plain: Callable[[Subject], Rows]) -> Reference:
+        """Run the plain path on the subject and on its float64 oracle."""
+        return Reference(plain(self.subject), plain(self.subject.oracle))
+
+    def same(
+        self, expected: Reference, observed: Rows, tolerance: Tolerance | None = None
+    ) -> None:
+        """The law: ``observed`` is as near to the oracle as the plain path is, within tolerance.
+
+        Raises `Broken` where it is not, and `Unsettled` where no row can be compared.
+        """
+        __tracebackhide__ = True
+        worst = self._compare(expected, observed, tolerance)
+        self.judge(worst[0].error, worst[1], worst[0].where)
+
+    def judge(self, observed: float, allowed: float, where: str = "") -> None:
+        """The law as two numbers: ``observed`` must be at most ``allowed``; `Broken` if not."""
+        __tracebackhide__ = True
+        self.compared += 1
+        self.remember(observed, allowed)
+        if _beyond(observed, allowed):
+            raise Broken(observed, allowed, where)
+
+    def remember(self, observed: float, allowed: float) -> None:
+        """Keep the two numbers if none before left less room."""
+        room = margin(observed, allowed)
+        if room < self._worst or self.compared == 1:
+            self._worst, self.observed, self.allowed = room, observed, allowed
+
+    @property
+    def wants_control(self) -> bool:
+        """Whether the control has not been rejected often enough yet."""
+        return self.rejected < CONTROL_ENOUGH
+
+    def rejects(
+        self,
+        expected: Reference,
+        damaged: Rows | Callable[[], Rows],
+        tolerance: Tolerance | None = None,
+    ) -> None:
+        """The control: the same comparison on ``damaged`` rows must come out the other way.
+
+        Not every example can tell them apart (one token, equal tokens); at least one must.
+        """
+        if not self.wants_control:
+            return
+        rows = damaged() if callable(damaged) else damaged
+        try:
+            worst, allowed = self._compare(expected, rows, tolerance)
+        except Unsettled:
+            return  # the law was compared on rows that the control leaves out
+        self.judge_control(worst.error, allowed)
+
+    def judge_control(self, observed: float, allowed: float) -> None:
+        """The control as two numbers: counted as rejected when ``observed`` is above."""
+        self.controls += 1
+        self.rejected += _beyond(observed, allowed)
+        self.control_margin = max(self.control_margin, -margin(observed, allowed))
+
+    def _compare(
+        self, expected: Reference, observed: Rows, tolerance: Tolerance | None
+    ) -> tuple[Distance, float]:
+        """The tensor with the least room: its farthest row and what is allowed there."""
+        tolerance = tolerance or self.tolerance
+        settled = expected.oracle.settled(ROUTER_GAP * tolerance.floor)
+        if settled is not None and not bool(settled.any()):
+            raise Unsettled
+        plain = farthest(expected.plain, expected.oracle, settled)
+        seen = farthest(observed, expected.oracle, settled)
+        pairs = [(d, tolerance.allowed(plain[name].error)) for name, d in seen.items()]
+        return min(pairs, key=lambda pair: margin(pair[0].error, pair[1]))
+
+
+def _beyond(observed: float, allowed: float) -> bool:
+    """Whether ``observed`` breaks the bound; what is not finite does, whatever is allowed."""
+    return not (math.isfinite(observed) and observed <= allowed)

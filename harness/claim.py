@@ -1,0 +1,69 @@
+"""What a claim is, whatever its kind: the words of its declaration, and the test made of it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from harness.profiles import Profile
+from harness.subject import Subject
+from harness.verdicts import Kind, Result
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a claim's decorator says of it."""
+
+    id: str
+    says: str
+    kind: Kind
+    source: str
+    needs: tuple[str, ...] = ()
+    control: str = ""
+    enough: int | None = None
+
+
+@dataclass(frozen=True)
+class Session:
+    """What a run's options say about laws."""
+
+    profile: Profile
+    seed: int | None = None
+    replay: str | None = None
+    derandomize: bool = False
+
+
+Runner = Callable[[Callable[..., None], Subject, dict[str, Any], Session], Result]
+"""Settles a claim's body on a subject: (body, subject, pytest's arguments, session)."""
+
+
+def as_test(claim: Claim, body: Callable[..., None], ours: set[str], run: Runner) -> Callable:
+    """The test function that pytest collects for ``body``.
+
+    Parameters named in ``ours`` are given by ``run``; the others are pytest's (fixtures,
+    parametrisation).
+    """
+    signature = inspect.signature(body)
+    others = [p for n, p in signature.parameters.items() if n not in ours | {"subject"}]
+    asked = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in ("subject", "assay")
+    ]
+
+    def test(*, assay: Any, subject: Subject, **given: Any) -> None:
+        __tracebackhide__ = True
+        assay.settle(claim, subject, lambda session: run(body, subject, given, session))
+
+    test.__name__, test.__doc__ = body.__name__, body.__doc__
+    test.__module__, test.__qualname__ = body.__module__, body.__qualname__
+    test.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[
+            asked[0],
+            *(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in others),
+            asked[1],
+        ]
+    )
+    test.pytestmark = getattr(body, "pytestmark", [])  # type: ignore[attr-defined]
+    test.claim = claim  # type: ignore[attr-defined]
+    return test

@@ -1,0 +1,364 @@
+"""Findings: statements about particular weights, settled by independent draws.
+
+A finding is a test function that takes ``subject``, ``draws`` and ``sample``:
+
+    @finding("A1", "permuting positions barely changes the output", …,
+             bound=Bound(median, at_most=0.25), control="noise in place of the rows")
+    def test_permuting_positions_barely_changes_the_output(subject, draws, sample):
+        ...
+        sample.add(effect=ratios, control=ratios_of_the_control)
+
+It is called for one block of draws after another.  After every round the interval of the
+statistic is held against the bound: wholly on the claimed side is upheld, wholly on the other
+refuted.  Looking repeatedly would err more often than once, so each of the K looks that the
+budget allows is taken at confidence 1 - 0.05 / K (Bonferroni): whatever the number of looks, the
+bound is missed in 5 % of findings at most.  The control is judged alike and must come out the
+other way, or the finding stays inconclusive.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from harness import capabilities
+from harness.arrays import Array, Plot
+from harness.claim import Claim, Session, as_test
+from harness.clock import ForwardClock
+from harness.draws import Draws
+from harness.statistics import Pair, Statistic
+from harness.subject import Subject
+from harness.verdicts import DECADES, Kind, Result, Verdict
+
+ERROR = 0.05
+"""How often a finding may be decided wrongly at its bound, over all looks together."""
+
+BLOCK = 64
+"""Draws in one call of a finding's body."""
+
+FIRST_LOOK = 64
+"""Draws before the first look; every further look doubles them."""
+
+UNDEFINED = 0.01
+"""A finding with a larger share of draws without a value (0 / 0) than this is not decided."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The claimed side: ``statistic`` of the draws is within the limits that are given.
+
+    ``at_least`` and ``at_most`` belong to it, ``above`` and ``below`` do not.
+    """
+
+    statistic: Statistic
+    at_least: float = -math.inf
+    at_most: float = math.inf
+    above: float = -math.inf
+    below: float = math.inf
+
+    def verdict(self, interval: Pair) -> Verdict:
+        """Upheld or refuted if all of ``interval`` is on one side, else inconclusive."""
+        low, high = interval
+        inside = self.at_least <= low and high <= self.at_most
+        if inside and self.above < low and high < self.below:
+            return Verdict.UPHELD
+        outside = high < self.at_least or low > self.at_most
+        if outside or high <= self.above or low >= self.below:
+            return Verdict.REFUTED
+        return Verdict.INCONCLUSIVE
+
+    @property
+    def limits(self) -> tuple[float, ...]:
+        """The limits that are given, lower ones first."""
+        every = (self.at_least, self.above, self.at_most, self.below)
+        return tuple(limit for limit in every if math.isfinite(limit))
+
+    def nearest(self, value: float) -> float:
+        """The limit nearest to ``value``."""
+        return min(self.limits, key=lambda limit: abs(limit - value))
+
+    def margin(self, value: float, interval: Pair) -> float:
+        """How far ``interval`` clears the nearest limit, in units of its half-width.
+
+        0 where it touches the limit from the claimed side, -2 where it does from the other.
+        """
+        low, high = interval
+        limit = self.nearest(value)
+        half = (high - low) / 2
+        lower = limit in (self.at_least, self.above)
+        clear = low - limit if lower else limit - high
+        if not math.isfinite(clear):
+            return -DECADES
+        if half == 0.0:
+            return math.copysign(DECADES, clear) if clear else 0.0
+        return max(-DECADES, min(DECADES, clear / half))
+
+    def __str__(self) -> str:
+        signs = {"at_least": "≥", "above": ">", "at_most": "≤", "below": "<"}
+        told = [
+            f"{sign} {getattr(self, name):g}"
+            for name, sign in signs.items()
+            if math.isfinite(getattr(self, name))
+        ]
+        return f"{self.statistic.name} {' and '.join(told)}"
+
+
+@dataclass
+class Sample:
+    """The draws of one finding so far: a series of values for each name."""
+
+    series: dict[str, list[Array]] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
+    plots: dict[str, Plot] = field(default_factory=dict)
+
+    def add(self, **series: Any) -> None:
+        """Add values of some draws: arrays or tensors, [draws] or [draws, columns], by name.
+
+        ``effect`` is what the claim is about and ``control`` its control; others are recorded.
+        """
+        for name, values in series.items():
+            if isinstance(values, torch.Tensor):
+                values = values.detach().double().cpu().numpy()
+            array = np.atleast_1d(np.asarray(values, dtype=np.float64))
+            self.series.setdefault(name, []).append(array)
+
+    def plot(self, title: str, kind: str, arrays: dict[str, Any], **more: Any) -> None:
+        """Keep a picture (see `Plot`); one of the same title is replaced."""
+        plain = {
+            label: np.asarray(
+                a.detach().double().cpu().numpy() if isinstance(a, torch.Tensor) else a,
+                dtype=np.float64,
+            )
+            for label, a in arrays.items()
+        }
+        self.plots[title] = Plot(title, kind, plain, **more)
+
+    def values(self, name: str) -> Array:
+        """One series over all draws so far; empty if there is none."""
+        parts = self.series.get(name)
+        return np.concatenate(parts) if parts else np.empty(0)
+
+    def defined(self, name: str) -> Array:
+        """The same without draws that have no finite value."""
+        values = self.values(name)
+        finite = np.isfinite(values)
+        return values[finite.all(axis=1) if values.ndim == 2 else finite]
+
+    def undefined(self, name: str) -> str:
+        """Why a series has too few values to be judged; empty if it has not."""
+        drawn, defined = len(self.values(name)), len(self.defined(name))
+        if drawn - defined > UNDEFINED * drawn:
+            return f"undefined (0 / 0, or not finite) on {drawn - defined} of {drawn} draws"
+        return "" if defined else "no draw has a value"
+
+
+@dataclass(frozen=True)
+class Look:
+    """What one series came to at one look."""
+
+    verdict: Verdict
+    value: float
+    interval: Pair
+    draws: int
+
+
+def finding(
+    id: str,
+    says: str,
+    *,
+    needs: Sequence[str] = (),
+    source: str,
+    bound: Bound,
+    control: str,
+    control_bound: Bound | None = None,
+    draws: int | None = None,
+    block: int = BLOCK,
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Declare a test function as the finding ``id``.
+
+    ``bound`` is the claimed side.  ``control`` says in words what the ``control`` series is: it
+    must lie wholly beyond ``bound``, or wholly within ``control_bound`` where that is given.
+    ``draws`` are the fewest to look at where the profile's are too few to decide at this bound;
+    ``block`` of them are asked for in one call.  Further parameters of the function are pytest's.
+    """
+    claim = Claim(id, says, Kind.FINDING, source, tuple(needs), control)
+    plan = Plan(bound, control_bound, draws, block)
+
+    def declare(body: Callable[..., None]) -> Callable[..., None]:
+        runner = functools.partial(run, claim, plan)
+        return as_test(claim, body, {"draws", "sample"}, runner)
+
+    return declare
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a finding is to be sampled and judged."""
+
+    bound: Bound
+    control_bound: Bound | None
+    fewest: int | None
+    block: int
+
+    def looks(self, most: int) -> list[int]:
+        """The numbers of draws at which the interval is looked at; ``most`` is the profile's."""
+        sizes = [min(self.fewest or FIRST_LOOK, max(most, self.fewest or 0))]
+        while sizes[-1] * 2 <= most:
+            sizes.append(sizes[-1] * 2)
+        return sizes
+
+    def effect(self, sample: Sample, confidence: float) -> Look:
+        """The claim's own series against its bound."""
+        return _look(self.bound, sample, "effect", confidence)
+
+    def control(self, sample: Sample, confidence: float) -> Look:
+        """The control's series: upheld if it comes out as a control must."""
+        look = _look(self.control_bound or self.bound, sample, "control", confidence)
+        if self.control_bound is not None:
+            return look
+        other = {Verdict.UPHELD: Verdict.REFUTED, Verdict.REFUTED: Verdict.UPHELD}
+        verdict = other.get(look.verdict, look.verdict)
+        return Look(verdict, look.value, look.interval, look.draws)
+
+
+def _look(bound: Bound, sample: Sample, name: str, confidence: float) -> Look:
+    values = sample.defined(name)
+    if not len(values):
+        return Look(Verdict.INCONCLUSIVE, math.nan, (-math.inf, math.inf), 0)
+    interval = bound.statistic.interval(values, confidence)
+    verdict = Verdict.INCONCLUSIVE if sample.undefined(name) else bound.verdict(interval)
+    return Look(verdict, bound.statistic(values), interval, len(values))
+
+
+def run(
+    claim: Claim,
+    plan: Plan,
+    body: Callable[..., None],
+    subject: Subject,
+    given: dict[str, Any],
+    session: Session,
+) -> Result:
+    """Draw until the interval is decided or the budget is spent, and say what came of it."""
+    started = time.perf_counter()
+    for name in claim.needs:
+        if (why := capabilities.of(subject).why_missing(name)) is not None:
+            return _not_applicable(claim, subject, f"{name}: {why}")
+    sample, clock = Sample(), ForwardClock()
+    try:
+        with clock.watching(subject.model, *subject.known_twins):
+            settled = _settle(claim, plan, body, subject, given, session, sample)
+    except capabilities.Missing as missing:
+        return _not_applicable(claim, subject, str(missing))
+    effect, control, drawn = settled
+    verdict, reason = _conclusion(claim, plan, sample, effect, control)
+    return Result(
+        claim.id,
+        claim.says,
+        claim.kind,
+        subject.name,
+        verdict,
+        reason=reason,
+        observed=_finite(effect.value),
+        bound=plan.bound.nearest(effect.value) if math.isfinite(effect.value) else None,
+        margin=_finite(plan.bound.margin(effect.value, effect.interval)),
+        interval=_told(effect.interval),
+        examples=drawn,
+        seconds=time.perf_counter() - started,
+        details={
+            **sample.details,
+            "claimed": str(plan.bound),
+            "control": claim.control,
+            "control must be": str(plan.control_bound or f"beyond: {plan.bound}"),
+            "control value": _finite(control.value),
+            "control interval": _told(control.interval),
+            "recorded": {
+                name: float(np.median(sample.defined(name)))
+                for name in sample.series
+                if name not in ("effect", "control") and len(sample.defined(name))
+            },
+            "seconds in forward passes": clock.seconds,
+        },
+        sample={name: sample.values(name) for name in sample.series},
+        plots=tuple(sample.plots.values()),
+    )
+
+
+def _settle(
+    claim: Claim,
+    plan: Plan,
+    body: Callable[..., None],
+    subject: Subject,
+    given: dict[str, Any],
+    session: Session,
+    sample: Sample,
+) -> tuple[Look, Look, int]:
+    """Sample in rounds: the decided looks of effect and control, and how many were drawn."""
+    profile = session.profile
+    sizes = plan.looks(profile.draws)
+    confidence = 1 - ERROR / max(1, len(sizes))
+    base = session.seed or 0
+    began = time.perf_counter()
+    effect = control = Look(Verdict.INCONCLUSIVE, math.nan, (-math.inf, math.inf), 0)
+    drawn, spent = 0, profile.draws <= 0
+    arguments = _arguments(body, subject, given)
+    for size in sizes if not spent else ():
+        while drawn < size and not spent:
+            count = min(plan.block, size - drawn)
+            body(draws=Draws(base, claim.id, drawn, count), sample=sample, **arguments)
+            drawn += count
+            spent = time.perf_counter() - began > profile.finding_seconds
+        # Once decided is decided: each look errs with its own small share.
+        if effect.verdict is Verdict.INCONCLUSIVE:
+            effect = plan.effect(sample, confidence)
+        if control.verdict is Verdict.INCONCLUSIVE:
+            control = plan.control(sample, confidence)
+        if Verdict.INCONCLUSIVE not in (effect.verdict, control.verdict) or spent:
+            break
+    return effect, control, drawn
+
+
+def _arguments(
+    body: Callable[..., None], subject: Subject, given: dict[str, Any]
+) -> dict[str, Any]:
+    named = "subject" in inspect.signature(body).parameters
+    return {**given, "subject": subject} if named else dict(given)
+
+
+def _conclusion(
+    claim: Claim, plan: Plan, sample: Sample, effect: Look, control: Look
+) -> tuple[Verdict, str]:
+    if not sample.series:
+        return Verdict.INCONCLUSIVE, "the budget is zero: nothing was drawn"
+    for name in ("effect", "control"):
+        if why := sample.undefined(name):
+            return Verdict.INCONCLUSIVE, f"the {name} is {why}" if "undef" in why else why
+    low, high = effect.interval
+    if effect.verdict is Verdict.INCONCLUSIVE:
+        told = f"[{low:.3g}, {high:.3g}]"
+        return effect.verdict, f"the interval {told} holds the bound after {effect.draws} draws"
+    if control.verdict is not Verdict.UPHELD:
+        where = "the same way" if control.verdict is Verdict.REFUTED else "undecided"
+        return Verdict.INCONCLUSIVE, f"the control came out {where}: {claim.control}"
+    return effect.verdict, ""
+
+
+def _not_applicable(claim: Claim, subject: Subject, reason: str) -> Result:
+    return Result(
+        *(claim.id, claim.says, claim.kind, subject.name, Verdict.NOT_APPLICABLE), reason=reason
+    )
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _told(interval: Pair) -> Pair | None:
+    return interval if all(map(math.isfinite, interval)) else None

@@ -1,0 +1,174 @@
+"""Hypothesis's search over one law's inputs, within a budget of examples and seconds."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import hypothesis
+import hypothesis.errors
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from harness import capabilities
+from harness.check import Broken, Check, Unsettled
+from harness.claim import Claim, Session
+from harness.errors import BadInput
+from harness.subject import Subject
+
+PASSED_ON = (capabilities.Missing, BadInput, hypothesis.errors.HypothesisException)
+"""Exceptions of a law's body that are no verdict on the model."""
+
+STRETCH = 4
+"""Times the budget in seconds that a law may take until its control is rejected once."""
+
+
+class _Spent(BaseException):
+    """The budget in seconds is over; leaves Hypothesis as an interrupt would."""
+
+
+class Examples:
+    """Hypothesis's search over one law's inputs, within a budget of examples and seconds."""
+
+    def __init__(
+        self,
+        claim: Claim,
+        body: Callable[..., None],
+        subject: Subject,
+        check: Check,
+        given_: dict[str, Any],
+        session: Session,
+    ) -> None:
+        self.body, self.subject, self.check, self.given = body, subject, check, given_
+        self.session, self.started = session, math.inf
+        self.most = min(session.profile.examples, claim.enough or session.profile.examples)
+        self.tried = 0
+        self.failed: set[str] = set()
+        self.failing_since: float | None = None
+        self.last: dict[str, str] = {}
+        self.blob: str | None = None
+
+    def search(self) -> None:
+        """Try examples until the budget is spent; `Broken` with the smallest failure found."""
+        __tracebackhide__ = True
+        names = set(inspect.signature(self.body).parameters)
+        arguments = dict(self.given)
+        if "subject" in names:
+            arguments["subject"] = self.subject
+
+        def example(data: st.DataObject) -> None:
+            __tracebackhide__ = True
+            shown: dict[str, str] = {}
+            try:
+                self.body(draw=self._drawer(data, shown), check=self.check, **arguments)
+                self.tried += 1
+            except PASSED_ON:
+                raise
+            except Unsettled:
+                hypothesis.reject()
+            except Broken:
+                self._remember(shown)
+                raise
+            except Exception as error:
+                # A model that refuses an input it should take breaks the law as well.
+                self._remember(shown)
+                self.check.details["traceback"] = traceback.format_exc()
+                first = (str(error).splitlines() or [""])[0]
+                raise Broken(math.inf, 0.0, f"{type(error).__name__}: {first}") from error
+            # The first example pays for what is done once: libraries, twins, probes.
+            self.started = min(self.started, time.perf_counter())
+            if self._spent():
+                raise _Spent
+
+        # Hypothesis keys its database, and its draws in CI, by the function's name.
+        variant = "_".join([self.subject.name, *map(str, self.given.values())])
+        example.__name__ = re.sub(r"\W", "_", f"{self.body.__name__}_{variant}")
+        example.__qualname__ = example.__name__
+        example.__module__ = self.body.__module__
+        session = self.session
+        test = settings(
+            max_examples=self.most,
+            deadline=None,
+            database=None if session.derandomize else settings().database,
+            derandomize=session.derandomize and session.seed is None,
+            # A slow model makes slow examples; the budget in seconds is ours.
+            suppress_health_check=list(HealthCheck),
+            print_blob=True,
+            report_multiple_bugs=False,
+            phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
+        )(given(st.data())(example))
+        if session.seed is not None:
+            test = hypothesis.seed(session.seed)(test)
+        if session.replay is not None:
+            blob = session.replay.encode()
+            test = hypothesis.reproduce_failure(hypothesis.__version__, blob)(test)
+        try:
+            test()
+        except (_Spent, hypothesis.errors.Unsatisfiable):
+            return
+        except Broken as broken:
+            self.blob = _blob(broken)
+            raise
+        except hypothesis.errors.Flaky as flaky:
+            self.blob = _blob(flaky)
+            where = "an example that broke the law once and then did not: not deterministic"
+            raise Broken(self.check.observed, self.check.allowed, where) from flaky
+
+    def _drawer(self, data: st.DataObject, shown: dict[str, str]) -> Callable[..., Any]:
+        def draw(strategy: st.SearchStrategy, label: str) -> Any:
+            value = data.draw(strategy, label=label)
+            shown[label] = value.show(self.subject) if hasattr(value, "show") else repr(value)
+            if self._shrunk_enough(shown):
+                hypothesis.reject()
+            return value
+
+        return draw
+
+    def _spent(self) -> bool:
+        """Whether the seconds are over and nothing has failed.
+
+        A control that has not been rejected yet gets `STRETCH` times as long.
+        """
+        seconds = self.session.profile.seconds * (1 if self.check.rejected else STRETCH)
+        return time.perf_counter() - self.started > seconds and not self.failed
+
+    def _shrunk_enough(self, shown: dict[str, str]) -> bool:
+        """Whether shrinking is over: then only what has failed already is tried again.
+
+        Examples known to fail stay failures, so that Hypothesis's last replay is not flaky.
+        """
+        if self.failing_since is None:
+            return False
+        if time.perf_counter() - self.failing_since < self.session.profile.shrink:
+            return False
+        prefix = repr(list(shown.items()))[:-1]
+        return not any(known.startswith(prefix) for known in self.failed)
+
+    def _remember(self, shown: dict[str, str]) -> None:
+        self.tried += 1
+        self.failing_since = self.failing_since or time.perf_counter()
+        self.failed.add(repr(list(shown.items())))
+        self.last = shown
+
+    def counterexample(self, broken: Broken) -> dict[str, Any]:
+        """The smallest failure: its inputs as text, the numbers, and how to see it again."""
+        return {
+            "inputs": self.last,
+            "observed": broken.observed,
+            "allowed": broken.allowed,
+            "where": broken.where,
+            "blob": self.blob,
+        }
+
+
+def _blob(error: BaseException) -> str | None:
+    """The blob of Hypothesis's note on how to reproduce a failure."""
+    for note in getattr(error, "__notes__", []):
+        if found := re.search(r"reproduce_failure\([^,]+, b?['\"]([^'\"]+)['\"]\)", note):
+            return found.group(1)
+    return None
