@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
 
 @dataclass(frozen=True)
 class Draws:
-    """A block of draws, numbers ``start`` to ``start + count - 1`` of the claim ``claim``."""
+    """Some draws of the claim ``claim`` by their ``numbers``, under the base seed ``seed``."""
 
     seed: int
     claim: str
-    start: int
-    count: int
+    numbers: Sequence[int]
 
-    def __iter__(self):  # type: ignore[no-untyped-def]
-        return iter(range(self.start, self.start + self.count))
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.numbers)
 
     def __len__(self) -> int:
-        return self.count
+        return len(self.numbers)
+
+    def only(self, wanted: Callable[[int], bool]) -> Draws:
+        """The draws whose numbers are ``wanted``."""
+        return replace(self, numbers=[i for i in self.numbers if wanted(i)])
 
     def generator(self, number: int, purpose: str = "") -> torch.Generator:
         """The source of randomness of draw ``number``; another ``purpose`` has another."""
@@ -31,31 +34,50 @@ class Draws:
         digest = hashlib.sha256(words.encode()).digest()
         return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
 
-    def integers(self, high: int, purpose: str, low: int = 0) -> Tensor:
-        """One whole number from ``low`` to ``high - 1`` for each draw: [draws]."""
-        return torch.stack(
-            [torch.randint(low, high, (), generator=self.generator(i, purpose)) for i in self]
-        )
+    def integers(self, low: int, high: int, purpose: str = "") -> Tensor:
+        """A whole number from ``low`` to ``high - 1`` for each draw: [draws]."""
+        each = [torch.randint(low, high, (), generator=self.generator(i, purpose)) for i in self]
+        return torch.stack(each)
 
-    def orders(self, n: int, purpose: str = "order", last_fixed: bool = False) -> Tensor:
+    def normal(self, *shape: int, purpose: str = "") -> Tensor:
+        """Standard normal numbers [draws, *shape]."""
+        each = [torch.randn(shape, generator=self.generator(i, purpose)) for i in self]
+        return torch.stack(each)
+
+    def orders(self, n: int, last: str = "anywhere") -> Tensor:
         """A permutation of ``n`` places for each draw, never the identity: [draws, n].
 
-        ``order[j]`` is the old place of what stands at j.  With ``last_fixed`` the last place
-        keeps what it has.
+        ``order[j]`` is the old place of what stands at j.  What is at the last place goes
+        ``anywhere``, is ``fixed``, or is ``moved``.  Raises ValueError for too few places.
         """
-        free = n - 1 if last_fixed else n
-        if free < 2:
+        if n < (3 if last == "fixed" else 2):
             raise ValueError(f"{n} places have no such permutation")
-        return torch.stack([self._order(i, n, free, purpose) for i in self])
+        return torch.stack([self._order(i, n, last) for i in self])
 
-    def _order(self, number: int, n: int, free: int, purpose: str) -> Tensor:
-        generator = self.generator(number, purpose)
-        order = torch.arange(n)
-        while bool((order == torch.arange(n)).all()):
+    def _order(self, number: int, n: int, last: str) -> Tensor:
+        generator = self.generator(number, "order")
+        free = n - 1 if last == "fixed" else n
+        still = torch.arange(n)
+        while True:
+            order = still.clone()
             order[:free] = torch.randperm(free, generator=generator)
-        return order
+            if last == "moved" and int(order[-1]) == n - 1:
+                continue
+            if not bool((order == still).all()):
+                return order
 
-    def numpy(self, purpose: str = "") -> np.random.Generator:
-        """One source of randomness of numpy's for the whole block."""
-        digest = hashlib.sha256(f"{self.seed}/{self.claim}/{self.start}/{purpose}".encode())
-        return np.random.default_rng(int.from_bytes(digest.digest()[:8], "big"))
+    def exchanges(self, n: int, first: bool) -> Tensor:
+        """Orders that exchange two places before the last, the ``first`` among them or not.
+
+        [draws, n]; raises ValueError for fewer than four places.
+        """
+        if n < 4:
+            raise ValueError(f"{n} places have no such exchange")
+        orders = torch.arange(n).repeat(len(self), 1)
+        for row, number in enumerate(self):
+            generator = self.generator(number, f"exchange {first}")
+            i, j = (1 + torch.randperm(n - 2, generator=generator)[:2]).tolist()
+            if first:
+                i = 0
+            orders[row, [i, j]] = orders[row, [j, i]]
+        return orders

@@ -3,6 +3,7 @@
 One TOML file per model::
 
     model = "reference:large"        # the subject as the run names it
+    dtype = "float32"                # left out where it is this
 
     [[claim]]
     id = "C8"
@@ -10,7 +11,8 @@ One TOML file per model::
     verdict = "refuted"
     reason = "…"                     # mandatory for anything but upheld
 
-Without an entry a claim is expected to be upheld or not to apply.
+Without an entry a claim is expected to be upheld or not to apply.  In another dtype than the
+file's its entries allow a verdict and do not demand it: what rounding hides there is no news.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from harness.schema import replace_file
 from harness.verdicts import Kind, Result, Verdict
 
 KEYS = {"id": str, "name": str, "verdict": str, "reason": str}
+USUAL = "float32"
 HEADER = "# Verdicts expected of this model; anything but upheld needs a reason.\n"
 
 
@@ -48,11 +51,19 @@ class Expectations:
 
     model: str
     path: Path
+    dtype: str
     entries: dict[tuple[str, str | None], Expected]
 
     def expected(self, claim_id: str, name: str) -> Expected | None:
         """The entry for this very test, else the one for all tests of this number, else None."""
         return self.entries.get((claim_id, name)) or self.entries.get((claim_id, None))
+
+    def judge(self, result: Result, dtype: str) -> Judgement:
+        """Hold a result of a run in ``dtype`` against its entry."""
+        expected = self.expected(result.id, result.name)
+        if dtype != self.dtype and result.verdict in (Verdict.UPHELD, Verdict.NOT_APPLICABLE):
+            expected = None
+        return judge(result, expected)
 
     def unmatched(self, results: Iterable[Result]) -> list[str]:
         """Where the entries stand that none of these results is about: stale after a whole run."""
@@ -120,16 +131,19 @@ def load(folder: Path) -> dict[str, Expectations]:
     return models
 
 
-def record(folder: Path, subject: str, results: Iterable[Result]) -> Path:
+def record(folder: Path, subject: str, results: Iterable[Result], dtype: str = USUAL) -> Path:
     """Write down the verdict of every claim on ``subject`` as expected; returns the file.
 
     The reason stays where the verdict is the same as before.  A claim that does not apply gets
     the result's reason, one newly refuted or inconclusive an empty reason, which `load` refuses
     until a person has written it.  Entries of claims that are not among ``results`` stay, so a
     run of a few claims loses nothing; comments do not.  Entries are sorted by number and name.
+    Raises `BadInput` where the model's file is of another dtype.
     """
     mine = {(result.id, result.name): result for result in results if result.subject == subject}
-    path, old = _find(Path(folder), subject)
+    path, old = _find(Path(folder), subject, dtype)
+    if old.dtype != dtype:
+        raise BadInput(f"{path}: is of {old.dtype}; a run in {dtype} cannot be recorded there")
     seen = set(mine) | {(claim, None) for claim, _ in mine}
     kept = {key: entry for key, entry in old.entries.items() if key not in seen}
     tests = Counter(claim for claim, _ in [*mine, *kept])
@@ -142,13 +156,17 @@ def record(folder: Path, subject: str, results: Iterable[Result]) -> Path:
         if before is not None and before.verdict is result.verdict and before.reason.strip():
             reason = before.reason
         rows[claim, name if tests[claim] > 1 else None] = result.verdict, reason
-    replace_file(path, emit(subject, rows))
+    replace_file(path, emit(subject, rows, dtype))
     return path
 
 
-def emit(model: str, rows: dict[tuple[str, str | None], tuple[Verdict, str]]) -> str:
+def emit(
+    model: str, rows: dict[tuple[str, str | None], tuple[Verdict, str]], dtype: str = USUAL
+) -> str:
     """The TOML of a model's entries, (id, name or None) to (verdict, reason), sorted."""
     lines = [HEADER, f"model = {_quote(model)}"]
+    if dtype != USUAL:
+        lines.append(f"dtype = {_quote(dtype)}")
     for (claim, name), (verdict, reason) in sorted(rows.items(), key=lambda row: _order(row[0])):
         lines += ["", "[[claim]]", f"id = {_quote(claim)}"]
         if name is not None:
@@ -177,7 +195,7 @@ def _order(key: tuple[str, str | None]) -> tuple[Any, ...]:
     return [(int(p), "") if i % 2 else (0, p) for i, p in enumerate(parts)], claim, name or ""
 
 
-def _find(folder: Path, subject: str) -> tuple[Path, Expectations]:
+def _find(folder: Path, subject: str, dtype: str) -> tuple[Path, Expectations]:
     """The file of a model, whatever its name, with what stands in it; or a new name."""
     taken = set()
     for path in sorted(folder.glob("*.toml")):
@@ -189,7 +207,7 @@ def _find(folder: Path, subject: str) -> tuple[Path, Expectations]:
     if f"{stem}.toml".lower() in taken:
         stem += "-" + sha256(subject.encode()).hexdigest()[:8]
     path = folder / f"{stem}.toml"
-    return path, Expectations(subject, path, {})
+    return path, Expectations(subject, path, dtype, {})
 
 
 def _read(path: Path) -> Expectations:
@@ -200,7 +218,7 @@ def _read(path: Path) -> Expectations:
         raise BadInput(f"{path}: not TOML: {error}") from error
     except OSError as error:
         raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
-    _check(str(path), content, {"model": str, "claim": list}, {"model"})
+    _check(str(path), content, {"model": str, "dtype": str, "claim": list}, {"model"})
     entries: dict[tuple[str, str | None], Expected] = {}
     for number, row in enumerate(content.get("claim", []), start=1):
         where = f"{path}, claim {number}"
@@ -215,7 +233,7 @@ def _read(path: Path) -> Expectations:
         if key in entries:
             raise BadInput(f"{where}: stands there already as {entries[key].where}")
         entries[key] = Expected(Verdict(row["verdict"]), row.get("reason", ""), where)
-    return Expectations(content["model"], path, entries)
+    return Expectations(content["model"], path, content.get("dtype", USUAL), entries)
 
 
 def _check(where: str, table: dict[str, Any], types: Mapping[str, type], needed: set[str]) -> None:

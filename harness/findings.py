@@ -312,7 +312,11 @@ def _settle(
     for size in sizes if not spent else ():
         while drawn < size and not spent:
             count = min(plan.block, size - drawn)
-            body(draws=Draws(base, claim.id, drawn, count), sample=sample, **arguments)
+            body(
+                draws=Draws(base, claim.id, range(drawn, drawn + count)),
+                sample=sample,
+                **arguments,
+            )
             drawn += count
             spent = time.perf_counter() - began > profile.finding_seconds
         # Once decided is decided: each look errs with its own small share.

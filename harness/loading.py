@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -178,9 +179,9 @@ def adopt(
 ) -> Loaded:
     """Make a model from memory ready, with the checks and the digest of one that is loaded.
 
-    The model is handed over: it is itself cast, moved and frozen.  Buffers that are not saved
-    (the frequencies of rotary positions) keep their dtype, as they do when a model is loaded.
-    Raises `BadInput`.
+    The model is handed over: it is itself moved and frozen.  For another dtype it goes through a
+    file, as transformers decides while it loads what is not to be cast (frequencies of rotary
+    positions, and some weights in float16).  Raises `BadInput`.
     """
     check_pair(device, dtype)
     _check_attention_name(name, attention)
@@ -188,14 +189,11 @@ def adopt(
     _check_finite(name, model)
     digest = digest_of(model)
     with _quiet():
+        if dtype != model.dtype:
+            with tempfile.TemporaryDirectory() as folder:
+                model.save_pretrained(folder)
+                model = type(model).from_pretrained(folder, dtype=dtype).eval()
         _set_attention(name, model, attention)
-        saved = model.state_dict().keys()
-        unsaved = {key: held for key, held in model.named_buffers() if key not in saved}
-        module: nn.Module = model
-        module.to(dtype)
-        for key, held in unsaved.items():
-            owner, _, leaf = key.rpartition(".")
-            setattr(model.get_submodule(owner), leaf, held)
         _check_finite(name, model, f" in {dtype}, whose range is too small for it")
         return _ready(Loaded(name, model, tokenizer, digest), device)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -94,20 +94,38 @@ def usual(subject: Subject, n: int) -> Tensor:
 
 
 @contextmanager
-def rows_moved(subject: Subject, order: Tensor) -> Iterator[None]:
-    """For the length of a block, row ``order[j]`` of the position table stands at row j.
+def rows_replaced(subject: Subject, rows: Tensor) -> Iterator[None]:
+    """For the length of a block, the first n rows that are used are ``rows`` [n, d].
 
-    ``order`` [n] permutes the first n rows that are used; the table is put back afterwards.
+    Raises ValueError without a table, or for more rows than it has.
     """
     table = position_table(subject)
     if table is None:
         raise ValueError(f"{subject.name} has no table of positions")
-    start, n = position_offset(subject), len(order)
+    start, n = position_offset(subject), len(rows)
+    if start + n > table.num_embeddings:
+        raise ValueError(f"{subject.name} has {table.num_embeddings - start} positions, not {n}")
     kept = table.weight.detach().clone()
     with torch.no_grad():
-        table.weight[start : start + n] = kept[start : start + n][order]
+        table.weight[start : start + n] = rows.to(kept)
     try:
         yield
     finally:
         with torch.no_grad():
             table.weight.copy_(kept)
+
+
+def rows_used(subject: Subject) -> Tensor:
+    """The rows of the position table that prompts are given: [context, d], a copy."""
+    table = position_table(subject)
+    if table is None:
+        raise ValueError(f"{subject.name} has no table of positions")
+    return table.weight.detach()[position_offset(subject) :].clone()
+
+
+def rows_moved(subject: Subject, order: Tensor) -> AbstractContextManager[None]:
+    """For the length of a block, row ``order[j]`` of the position table stands at row j.
+
+    ``order`` [n] permutes the first n rows that are used; the table is put back afterwards.
+    """
+    return rows_replaced(subject, rows_used(subject)[order])

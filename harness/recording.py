@@ -167,7 +167,7 @@ class Recorder:
     def _record_expectations(self) -> None:
         folder = options.expectations_folder(self.config)
         for subject in self.run["subjects"]:
-            path = expectations.record(folder, subject, self.results)
+            path = expectations.record(folder, subject, self.results, self.option.dtype)
             self.notes.append(f"expectations are written to {path}")
         try:
             expectations.load(folder)

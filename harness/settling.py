@@ -117,7 +117,7 @@ class Assay:
         result = self._recorded(name, subject)
         if result is None:
             result = self._with_command(replace(self._run(claim, subject, run), name=name))
-        judgement = expectations.judge(result, self._expected(result))
+        judgement = self._judge(result)
         self.node.stash[SETTLED] = Settled(result, self._description(subject), judgement)
         self.node.user_properties.extend(_properties(result, judgement))
         if result.verdict is Verdict.NOT_APPLICABLE and judgement.ok:
@@ -161,9 +161,11 @@ class Assay:
             self.config.stash[DONE] = {(r.name, r.subject, d): r for r, d in results}
         return self.config.stash[DONE].get((name, subject.name, subject.digest))
 
-    def _expected(self, result: Result) -> expectations.Expected | None:
+    def _judge(self, result: Result) -> Judgement:
         mine = expected_of_models(self.config).get(result.subject)
-        return mine.expected(result.id, result.name) if mine else None
+        if mine is None:
+            return expectations.judge(result, None)
+        return mine.judge(result, self.config.option.dtype)
 
     def _description(self, subject: Subject) -> dict[str, Any]:
         known = self.config.stash.setdefault(DESCRIBED, {})

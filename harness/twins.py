@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -25,6 +27,23 @@ def saved_and_loaded(subject: Subject) -> Subject:
             folder, dtype=subject.dtype, device=subject.device, attention=subject.attention
         )
     return Subject(f"{subject.name}, saved and loaded", loaded.model)
+
+
+@memo
+def untrained(subject: Subject) -> Subject:
+    """A model of the same configuration with fresh weights, from seed 0.
+
+    Raises `Missing` where it cannot be made from its configuration alone.
+    """
+    model: Any = subject.model
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        try:
+            twin = type(model)(copy.deepcopy(model.config))
+        except Exception as error:  # a class that needs more than a configuration
+            raise Missing(f"no untrained twin: {error}") from error
+    twin = twin.to(device=subject.device, dtype=subject.dtype).eval().requires_grad_(False)
+    return Subject(f"{subject.name}, untrained", twin, subject.tokenizer)
 
 
 def share_that_differs(one: Rows, other: Rows) -> float:
