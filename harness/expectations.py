@@ -76,7 +76,8 @@ class Expectations:
 class Judgement:
     """A result held against what was expected: ``as expected``, ``unexpected``, ``inconclusive``.
 
-    Only the first is a pass; the third is that of a finding which needs more samples.
+    Only the first is a pass and only the second fails a run; the third is that of a finding
+    which needs more samples, where no entry says that it is decided.
     """
 
     status: str
@@ -86,6 +87,11 @@ class Judgement:
     def ok(self) -> bool:
         """Whether this is a pass."""
         return self.status == "as expected"
+
+    @property
+    def fails(self) -> bool:
+        """Whether this fails the run."""
+        return self.status == "unexpected"
 
 
 def judge(result: Result, expected: Expected | None) -> Judgement:
@@ -104,8 +110,8 @@ def judge(result: Result, expected: Expected | None) -> Judgement:
             return Judgement("unexpected", f"{what}, and no expectation says so")
         return Judgement("as expected", f"{what}{reason}")
     entry = f"{expected.where} expects {expected.verdict}"
-    if verdict is Verdict.INCONCLUSIVE and expected.verdict is not Verdict.NOT_APPLICABLE:
-        return Judgement("inconclusive", f"{what}; {entry}{reason}")
+    if verdict is expected.verdict is Verdict.INCONCLUSIVE:
+        return Judgement("inconclusive", f"{what}, as {expected.where} expects{reason}")
     if verdict is expected.verdict:
         why = f": {expected.reason}" if expected.reason else ""
         return Judgement("as expected", f"{what}, as {expected.where} expects{why}")

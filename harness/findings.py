@@ -130,7 +130,15 @@ class Sample:
             array = np.atleast_1d(np.asarray(values, dtype=np.float64))
             self.series.setdefault(name, []).append(array)
 
-    def plot(self, title: str, kind: str, arrays: dict[str, Any], **more: Any) -> None:
+    def plot(
+        self,
+        title: str,
+        kind: str,
+        arrays: dict[str, Any],
+        x: str = "",
+        y: str = "",
+        log: bool = False,
+    ) -> None:
         """Keep a picture (see `Plot`); one of the same title is replaced."""
         plain = {
             label: np.asarray(
@@ -139,7 +147,7 @@ class Sample:
             )
             for label, a in arrays.items()
         }
-        self.plots[title] = Plot(title, kind, plain, **more)
+        self.plots[title] = Plot(title, kind, plain, x, y, log)
 
     def values(self, name: str) -> Array:
         """One series over all draws so far; empty if there is none."""

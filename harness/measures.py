@@ -58,21 +58,23 @@ def next_token(
     ids: Tensor | None = None,
     places: Tensor | None = None,
     embeddings: Tensor | None = None,
+    causal: bool = True,
 ) -> Tensor:
     """Log-probabilities of the token after each prompt: [batch, V], float64.
 
     ``ids`` [batch, n] or ``embeddings`` [batch, n, d]; ``places`` [batch, n] are positions other
-    than the usual.
+    than the usual; without ``causal`` every token sees all others.
     """
+    seen_by = masks.causal if causal else masks.full
     only_last = {"logits_to_keep": 1} if subject.accepts("logits_to_keep") else {}
 
     def run(ids: Tensor | None, places: Tensor | None, embeddings: Tensor | None) -> Tensor:
         given = ids if ids is not None else embeddings
         assert given is not None
         mask = None
-        if places is not None:
+        if places is not None or not causal:
             # Without one, positions out of order are read as packed sequences.
-            mask = masks.causal(given.shape[1], subject.dtype, subject.device)
+            mask = seen_by(given.shape[1], subject.dtype, subject.device)
         rows = subject.rows(
             ids, embeddings=embeddings, positions=places, mask=mask, states=False, **only_last
         )

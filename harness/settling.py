@@ -122,7 +122,9 @@ class Assay:
         self.node.user_properties.extend(_properties(result, judgement))
         if result.verdict is Verdict.NOT_APPLICABLE and judgement.ok:
             pytest.skip(f"missing capability: {result.reason}")
-        if not judgement.ok:
+        if judgement.status == "inconclusive":
+            pytest.skip(f"inconclusive: {result.reason}")
+        if judgement.fails:
             pytest.fail("\n".join([judgement.message, *_shown(result)]), pytrace=False)
 
     def _run(self, claim: Claim, subject: Subject, run: Callable[[Session], Result]) -> Result:

@@ -87,6 +87,10 @@ def _ratio(x: Array, y: Array, axis: int = -1) -> Array:
     return np.mean(x, axis=axis) / np.mean(y, axis=axis)
 
 
+def _ratio_of_ratios(a: Array, b: Array, c: Array, d: Array, axis: int = -1) -> Array:
+    return _ratio(a, b, axis=axis) / _ratio(c, d, axis=axis)
+
+
 def _rank_correlation(x: Array, y: Array, axis: int = -1) -> Array:
     """Spearman's, over the last axis of arrays of any number of dimensions."""
     x, y = (stats.rankdata(each, axis=axis) for each in (x, y))
@@ -108,6 +112,13 @@ ratio_of_means = Statistic(
     "ratio of means", lambda sample: float(_ratio(*sample.T)), _bootstrap(_ratio)
 )
 """Of the two columns of [n, 2], paired: BCa bootstrap."""
+
+ratio_of_ratios = Statistic(
+    "ratio of ratios of means",
+    lambda sample: float(_ratio_of_ratios(*sample.T)),
+    _bootstrap(_ratio_of_ratios),
+)
+"""Of the first two columns of [n, 4] over the last two, paired: BCa bootstrap."""
 
 rank_correlation = Statistic(
     "rank correlation",

@@ -29,15 +29,26 @@ def saved_and_loaded(subject: Subject) -> Subject:
     return Subject(f"{subject.name}, saved and loaded", loaded.model)
 
 
-@memo
-def untrained(subject: Subject) -> Subject:
-    """A model of the same configuration with fresh weights, from seed 0.
+def untrained(subject: Subject, seed: int = 0) -> Subject:
+    """A model of the same configuration with fresh weights from ``seed``; kept with the subject.
 
     Raises `Missing` where it cannot be made from its configuration alone.
     """
+    kept = _untrained(subject)
+    if seed not in kept:
+        kept[seed] = _fresh(subject, seed)
+    return kept[seed]
+
+
+@memo
+def _untrained(subject: Subject) -> dict[int, Subject]:
+    return {}
+
+
+def _fresh(subject: Subject, seed: int) -> Subject:
     model: Any = subject.model
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+        torch.manual_seed(seed)
         try:
             twin = type(model)(copy.deepcopy(model.config))
         except Exception as error:  # a class that needs more than a configuration

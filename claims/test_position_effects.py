@@ -1,0 +1,241 @@
+"""How much positions matter to a trained model (document 000)."""
+
+from __future__ import annotations
+
+import torch
+
+from fixtures.texts import on_text_and_random_tokens, prompts
+from harness import masks, measures, positions, twins
+from harness.findings import Bound, finding
+from harness.measures import gathered, kl, moved, next_token
+from harness.statistics import median, ratio_of_means, ratio_of_ratios, share
+
+POSITIONED = ["learned-positions", "causal", "lm-head", "position-ids", "mask-4d"]
+"""What it takes to give a model the positions of other tokens."""
+
+CONTINUED = 20
+"""Tokens of the greedy continuation that document 000 looks at."""
+
+ENTIRELY = 1000
+"""Times the tolerance of laws: a row that differs by so much has not been restored."""
+
+
+@finding(
+    "A1",
+    "permuting positions barely changes the output",
+    needs=POSITIONED,
+    source="000, question, point 1",
+    bound=Bound(median, at_most=0.25),
+    control="noise of ten times the table's scale in place of its rows",
+)
+@on_text_and_random_tokens
+def test_permuting_positions_barely_changes_the_output(subject, source, draws, sample):
+    for prompt in prompts(subject, source, draws):
+        orders = prompt.draws.orders(prompt.length)
+        usual, changed = next_token(subject, prompt.ids), permuted(subject, prompt, orders)
+        by_tokens = kl(usual, next_token(subject, gathered(prompt.ids, orders)))
+        sample.add(
+            effect=kl(usual, changed) / by_tokens,
+            control=kl(usual, under_noise(subject, prompt)) / by_tokens,
+            kl_positions=kl(usual, changed),
+            kl_tokens=by_tokens,
+            same_top_token=measures.same_top(usual, changed),
+            same_continuation=continuation_kept(subject, prompt, orders),
+        )
+    distributions(sample, "any permutation")
+
+
+@finding(
+    "A2",
+    "permuting positions barely changes the output when the last token stays in place",
+    needs=POSITIONED,
+    source="000, question, point 1, controlled for the last token",
+    bound=Bound(median, at_most=0.5),
+    control="the logarithm of the same ratio over that with the last token free: above 0",
+    control_bound=Bound(median, above=0.0),
+    draws=150,
+)
+@on_text_and_random_tokens
+def test_permuting_positions_before_the_last_barely_changes_the_output(
+    subject, source, draws, sample
+):
+    for prompt in prompts(subject, source, draws):
+        ratios = {}
+        for last in ("fixed", "anywhere"):
+            orders = prompt.draws.orders(prompt.length, last)
+            usual = next_token(subject, prompt.ids)
+            by_positions = kl(usual, permuted(subject, prompt, orders))
+            by_tokens = kl(usual, next_token(subject, gathered(prompt.ids, orders)))
+            ratios[last] = by_positions / by_tokens
+            sample.add(**{f"kl_positions_{last}": by_positions, f"kl_tokens_{last}": by_tokens})
+        sample.add(effect=ratios["fixed"], control=(ratios["fixed"] / ratios["anywhere"]).log())
+    distributions(sample, "the last token fixed", "_fixed")
+
+
+@finding(
+    "A3",
+    "permuting positions costs no more than having none",
+    needs=POSITIONED,
+    source="000, question, point 1, controlled: an absolute yardstick",
+    bound=Bound(median, at_most=1.0),
+    control="noise of ten times the table's scale in place of its rows",
+)
+@on_text_and_random_tokens
+def test_permuting_positions_costs_no_more_than_having_none(subject, source, draws, sample):
+    for prompt in prompts(subject, source, draws):
+        usual = next_token(subject, prompt.ids)
+        by_order = kl(usual, permuted(subject, prompt, prompt.draws.orders(prompt.length)))
+        without = kl(usual, under_the_mean_row(subject, prompt))
+        noisy = kl(usual, under_noise(subject, prompt))
+        sample.add(effect=by_order / without, control=noisy / without)
+        sample.add(kl_permuted=by_order, kl_without_positions=without)
+
+
+@finding(
+    "A3",
+    "permuting positions changes the output by a tenth of what another prompt does",
+    needs=POSITIONED,
+    source="000, question, point 1, controlled: an absolute yardstick",
+    bound=Bound(median, at_most=0.1),
+    control="noise of ten times the table's scale in place of its rows",
+)
+@on_text_and_random_tokens
+def test_permuting_positions_is_a_tenth_of_another_prompt(subject, source, draws, sample):
+    for prompt in prompts(subject, source, draws):
+        usual = next_token(subject, prompt.ids)
+        by_order = kl(usual, permuted(subject, prompt, prompt.draws.orders(prompt.length)))
+        unrelated = kl(usual, next_token(subject, prompt.ids.roll(1, 0)))
+        noisy = kl(usual, under_noise(subject, prompt))
+        sample.add(effect=by_order / unrelated, control=noisy / unrelated)
+
+
+@finding(
+    "A4",
+    "permuting tokens and positions alike does not restore the output",
+    needs=["causal", "position-ids", "mask-4d"],
+    source="000, question, point 2",
+    bound=Bound(share, at_least=0.95),
+    control="the identity",
+)
+@on_text_and_random_tokens
+def test_permuting_tokens_and_positions_alike_restores_nothing(subject, source, draws, sample):
+    for prompt in prompts(subject, source, draws):
+        orders = prompt.draws.orders(prompt.length, last="moved")
+        still = torch.arange(prompt.length).expand_as(orders)
+        distances = distance_of_last(subject, prompt, orders)
+        threshold = measures.far(subject, ENTIRELY)
+        sample.add(
+            effect=distances > threshold,
+            control=distance_of_last(subject, prompt, still) > threshold,
+            relative_distance=distances,
+        )
+
+
+@finding(
+    "A9",
+    "moving position 0 matters more than moving any other",
+    needs=[*POSITIONED, "trained"],
+    source="000, and beyond",
+    bound=Bound(ratio_of_means, above=1.0),
+    control="an untrained twin that sees all tokens, for which no place is the first: about 1",
+    control_bound=Bound(ratio_of_means, at_least=0.8, at_most=1.25),
+)
+@on_text_and_random_tokens
+def test_moving_position_0_matters_more_than_moving_any_other(subject, source, draws, sample):
+    for prompt in prompts(subject, source, draws):
+        sample.add(
+            effect=exchanged(subject, prompt),
+            control=exchanged(twins.untrained(subject), prompt, causal=False),
+        )
+
+
+@finding(
+    "A9",
+    "position 0 stands out more than in an untrained model",
+    needs=[*POSITIONED, "trained"],
+    source="000, and beyond; controlled for the causal mask, by which early positions weigh more",
+    bound=Bound(ratio_of_ratios, above=1.0),
+    control="another untrained twin in the trained one's place: within a factor of 2",
+    control_bound=Bound(ratio_of_ratios, at_least=0.5, at_most=2.0),
+)
+@on_text_and_random_tokens
+def test_position_0_stands_out_more_than_in_an_untrained_model(subject, source, draws, sample):
+    for prompt in prompts(subject, source, draws):
+        one, other = (exchanged(twins.untrained(subject, seed), prompt) for seed in (0, 1))
+        sample.add(
+            effect=torch.cat([exchanged(subject, prompt), one], dim=1),
+            control=torch.cat([other, one], dim=1),
+            untrained=one,
+        )
+
+
+def exchanged(subject, prompt, causal=True):
+    """KL when position 0 is exchanged with another, and when two others are: [draws, 2]."""
+    usual = next_token(subject, prompt.ids, causal=causal)
+    each = []
+    for first in (True, False):
+        places = moved(subject, prompt.draws.exchanges(prompt.length, first))
+        each.append(kl(usual, next_token(subject, prompt.ids, places, causal=causal)))
+    return torch.stack(each, dim=1)
+
+
+def permuted(subject, prompt, orders):
+    """Next-token log-probabilities with the position rows moved by ``orders``."""
+    return next_token(subject, prompt.ids, places=moved(subject, orders))
+
+
+def under_noise(subject, prompt):
+    """The same with noise of ten times the table's scale in place of its rows."""
+    table = positions.rows_used(subject)
+    generator = prompt.draws.generator(prompt.draws.numbers[0], "noise")
+    noise = torch.randn(prompt.length, table.shape[1], generator=generator).to(table)
+    with positions.rows_replaced(subject, 10 * table.std() * noise):
+        return next_token(subject, prompt.ids)
+
+
+def under_the_mean_row(subject, prompt):
+    """The same with the table's mean row in every place."""
+    mean = positions.rows_used(subject).mean(0)
+    with positions.rows_replaced(subject, mean.expand(prompt.length, -1)):
+        return next_token(subject, prompt.ids)
+
+
+def continuation_kept(subject, prompt, orders):
+    """The share of a greedy continuation that stays the same under ``orders``: [batch]."""
+    steps = CONTINUED
+    if subject.context is not None:
+        steps = min(steps, subject.context - prompt.length)
+    if steps < 1 or subject.cache_argument is None:
+        return torch.full((len(prompt.ids),), torch.nan)
+    still = positions.usual(subject, prompt.length).expand_as(prompt.ids)
+    usual = measures.continued(subject, prompt.ids, still, steps)
+    other = measures.continued(subject, prompt.ids, moved(subject, orders), steps)
+    return (usual == other).double().mean(1)
+
+
+def distance_of_last(subject, prompt, orders):
+    """How far the last token's last row is from the original once all has moved by ``orders``.
+
+    [batch], relative, over logits or the last states.
+    """
+    n = prompt.length
+    mask = masks.causal(n, subject.dtype, subject.device)
+    usual = last_tensor(subject.rows(prompt.ids, states=False))
+    ids, places = gathered(prompt.ids, orders), moved(subject, orders)
+    now = last_tensor(subject.rows(ids, positions=places, mask=mask, states=False))
+    stands_at = (orders == n - 1).to(torch.uint8).argmax(1).to(now.device)
+    return measures.apart(now[torch.arange(len(now)), stands_at], usual[:, -1])
+
+
+def last_tensor(rows):
+    """The logits, or the output where there is no head."""
+    return rows["logits"] if "logits" in rows.tensors else rows["output"]
+
+
+def distributions(sample, title, suffix=""):
+    """Keep the picture of KL under both permutations, side by side."""
+    drawn = {
+        f"{what} permuted": sample.defined(f"kl_{what}{suffix}")
+        for what in ("positions", "tokens")
+    }
+    sample.plot(f"KL under a permutation, {title}", "distributions", drawn, y="KL, nats", log=True)
