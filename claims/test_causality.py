@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import torch
+
+from fixtures import texts
 from fixtures.prompts import cuts, other_ids, prompts
+from harness import masks, measures
+from harness.findings import Bound, finding
 from harness.laws import law
+from harness.statistics import share
+
+PLAINLY = 100
+"""Times the tolerance of laws: a state that differs by so much is another."""
 
 
 @law(
@@ -57,3 +66,34 @@ def test_embeddings_do_what_their_tokens_do(subject, draw, check):
     expected = check.reference(lambda s: s.rows(prompt.ids))
     check.same(expected, subject.rows(embeddings=embed(prompt.ids)))
     check.rejects(expected, lambda: subject.rows(embeddings=embed(prompt.ids.flip(1))))
+
+
+@finding(
+    "C7",
+    "re-evaluating the past without the causal mask gives other states",
+    needs=["causal", "mask-4d"],
+    source="004, answer 2",
+    bound=Bound(share, at_least=0.99),
+    control="the causal mask, given explicitly",
+    draws=1024,
+    block=128,
+)
+@texts.on_text_and_random_tokens
+def test_the_past_without_a_mask_is_another(subject, source, draws, sample):
+    for prompt in texts.prompts(subject, source, draws):
+        n, usual = prompt.length, subject.rows(prompt.ids)
+        for name, mask in {"effect": masks.full, "control": masks.causal}.items():
+            rows = subject.rows(prompt.ids, mask=mask(n, subject.dtype, subject.device))
+            changed = past_distance(usual, rows)
+            sample.add(**{name: changed > measures.far(subject, PLAINLY)})
+            sample.add(**{f"relative change of the past, {name}": changed})
+            if name == "effect" and "logits" in rows.tensors:
+                p, q = (r["logits"][:, -1].double().log_softmax(-1) for r in (usual, rows))
+                sample.add(kl_of_the_next_token=measures.kl(p, q))
+
+
+def past_distance(one, other):
+    """The largest relative change of a state before the last position, over layers: [batch]."""
+    states = [name for name in one.tensors if name.startswith("state ")]
+    apart = [measures.distance(other[name], one[name])[:, :-1].amax(1) for name in states]
+    return torch.stack(apart).amax(0)

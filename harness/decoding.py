@@ -109,3 +109,42 @@ def has_twin(table: Tensor, ids: Tensor) -> Tensor:
     """Whether another row of W [V, d] is the same as that of each of ``ids`` [n], bit for bit."""
     rows = table[ids]
     return torch.stack([(table == row).all(1).sum() > 1 for row in rows])
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """How each token of the vocabulary fares when its own row is decoded by W⁺.
+
+    ``recovered`` [V] (bool); ``margins`` [V], P_tt less the largest other P_ts, of P = W W⁺;
+    ``leverages`` [V], P_tt; ``decoder`` in words.
+    """
+
+    recovered: Tensor
+    margins: Tensor
+    leverages: Tensor
+    decoder: str
+
+
+def recovery(inverse: PseudoInverse, at_once: int = 2048) -> Recovery:
+    """Decode every row of W by its pseudo-inverse, ``at_once`` rows at a time (003, equation 3).
+
+    A tie with another row is no recovery of the later of the two.
+    """
+    recovered, margins, leverages = [], [], []
+    for first in range(0, len(inverse.table), at_once):
+        rows = inverse.table[first : first + at_once]
+        logits = inverse.logits(rows)
+        own = torch.arange(first, first + len(rows), device=rows.device)
+        mine = logits.gather(1, own[:, None])[:, 0]
+        recovered.append(logits.argmax(1) == own)
+        others = logits.scatter(1, own[:, None], -torch.inf)
+        margins.append(mine - others.amax(1))
+        leverages.append(mine)
+    words = f"{inverse.method}, condition {inverse.condition:.3g}, rank {inverse.rank}"
+    return Recovery(torch.cat(recovered), torch.cat(margins), torch.cat(leverages), words)
+
+
+def duplicates(table: Tensor) -> list[list[int]]:
+    """Groups of ids whose rows of W [V, d] are the same, bit for bit."""
+    _, group, counts = torch.unique(table, dim=0, return_inverse=True, return_counts=True)
+    return [(group == g).nonzero()[:, 0].tolist() for g in (counts > 1).nonzero()[:, 0].tolist()]

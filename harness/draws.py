@@ -24,6 +24,10 @@ class Draws:
     def __len__(self) -> int:
         return len(self.numbers)
 
+    def of(self, claim: str) -> Draws:
+        """The same numbers as draws of another ``claim``, for work that claims share."""
+        return replace(self, claim=claim)
+
     def only(self, wanted: Callable[[int], bool]) -> Draws:
         """The draws whose numbers are ``wanted``."""
         return replace(self, numbers=[i for i in self.numbers if wanted(i)])

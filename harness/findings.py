@@ -11,8 +11,9 @@ A finding is a test function that takes ``subject``, ``draws`` and ``sample``:
 It is called for one block of draws after another.  After every round the interval of the
 statistic is held against the bound: wholly on the claimed side is upheld, wholly on the other
 refuted.  Looking repeatedly would err more often than once, so each of the K looks that the
-budget allows is taken at confidence 1 - 0.05 / K (Bonferroni): whatever the number of looks, the
-bound is missed in 5 % of findings at most.  The control is judged alike and must come out the
+budget allows is taken at confidence 1 - 0.05 / K (Bonferroni; less where the interval is only
+approximate, see `Statistic.caution`): whatever the number of looks, at most 5 % of findings are
+decided wrongly.  The control is judged alike and must come out the
 other way, or the finding stays inconclusive.
 """
 
@@ -43,9 +44,6 @@ ERROR = 0.05
 
 BLOCK = 64
 """Draws in one call of a finding's body."""
-
-FIRST_LOOK = 64
-"""Draws before the first look; every further look doubles them."""
 
 UNDEFINED = 0.01
 """A finding with a larger share of draws without a value (0 / 0) than this is not decided."""
@@ -217,19 +215,22 @@ class Plan:
     block: int
 
     def looks(self, most: int) -> list[int]:
-        """The numbers of draws at which the interval is looked at; ``most`` is the profile's."""
-        sizes = [min(self.fewest or FIRST_LOOK, max(most, self.fewest or 0))]
+        """The numbers of draws at which the interval is looked at, each twice the one before.
+
+        ``most`` is the profile's; a claim that asks for more gets them.
+        """
+        sizes = [self.fewest or min(self.bound.statistic.fewest, most)]
         while sizes[-1] * 2 <= most:
             sizes.append(sizes[-1] * 2)
         return sizes
 
-    def effect(self, sample: Sample, confidence: float) -> Look:
-        """The claim's own series against its bound."""
-        return _look(self.bound, sample, "effect", confidence)
+    def effect(self, sample: Sample, looks: int) -> Look:
+        """The claim's own series against its bound, at one of so many ``looks``."""
+        return _look(self.bound, sample, "effect", looks)
 
-    def control(self, sample: Sample, confidence: float) -> Look:
+    def control(self, sample: Sample, looks: int) -> Look:
         """The control's series: upheld if it comes out as a control must."""
-        look = _look(self.control_bound or self.bound, sample, "control", confidence)
+        look = _look(self.control_bound or self.bound, sample, "control", looks)
         if self.control_bound is not None:
             return look
         other = {Verdict.UPHELD: Verdict.REFUTED, Verdict.REFUTED: Verdict.UPHELD}
@@ -237,10 +238,11 @@ class Plan:
         return Look(verdict, look.value, look.interval, look.draws)
 
 
-def _look(bound: Bound, sample: Sample, name: str, confidence: float) -> Look:
+def _look(bound: Bound, sample: Sample, name: str, looks: int) -> Look:
     values = sample.defined(name)
     if not len(values):
         return Look(Verdict.INCONCLUSIVE, math.nan, (-math.inf, math.inf), 0)
+    confidence = 1 - ERROR * bound.statistic.caution / looks
     interval = bound.statistic.interval(values, confidence)
     verdict = Verdict.INCONCLUSIVE if sample.undefined(name) else bound.verdict(interval)
     return Look(verdict, bound.statistic(values), interval, len(values))
@@ -288,7 +290,7 @@ def run(
             "control value": _finite(control.value),
             "control interval": _told(control.interval),
             "recorded": {
-                name: float(np.median(sample.defined(name)))
+                name: _middle(sample.defined(name))
                 for name in sample.series
                 if name not in ("effect", "control") and len(sample.defined(name))
             },
@@ -311,7 +313,6 @@ def _settle(
     """Sample in rounds: the decided looks of effect and control, and how many were drawn."""
     profile = session.profile
     sizes = plan.looks(profile.draws)
-    confidence = 1 - ERROR / max(1, len(sizes))
     base = session.seed or 0
     began = time.perf_counter()
     effect = control = Look(Verdict.INCONCLUSIVE, math.nan, (-math.inf, math.inf), 0)
@@ -329,9 +330,9 @@ def _settle(
             spent = time.perf_counter() - began > profile.finding_seconds
         # Once decided is decided: each look errs with its own small share.
         if effect.verdict is Verdict.INCONCLUSIVE:
-            effect = plan.effect(sample, confidence)
+            effect = plan.effect(sample, len(sizes))
         if control.verdict is Verdict.INCONCLUSIVE:
-            control = plan.control(sample, confidence)
+            control = plan.control(sample, len(sizes))
         if Verdict.INCONCLUSIVE not in (effect.verdict, control.verdict) or spent:
             break
     return effect, control, drawn
@@ -366,6 +367,12 @@ def _not_applicable(claim: Claim, subject: Subject, reason: str) -> Result:
     return Result(
         *(claim.id, claim.says, claim.kind, subject.name, Verdict.NOT_APPLICABLE), reason=reason
     )
+
+
+def _middle(values: Array) -> float:
+    """The median, or the share of draws that are true where that is all they are."""
+    yes_or_no = bool(np.isin(values, (0.0, 1.0)).all())
+    return float(np.mean(values) if yes_or_no else np.median(values))
 
 
 def _finite(value: float) -> float | None:

@@ -62,7 +62,7 @@ def _start(subject: Subject) -> int:
     return subject.model.generation_config.decoder_start_token_id or 0
 
 
-def _generate(subject: Subject, ids: Tensor, **arguments: Any) -> Any:
+def _generate(subject: Subject, ids: Tensor, tokens: int = NEW_TOKENS, **arguments: Any) -> Any:
     if subject.is_encoder_decoder:
         arguments["decoder_start_token_id"] = _start(subject)
     with torch.random.fork_rng(devices=[subject.device] if subject.device.type == "cuda" else []):
@@ -71,13 +71,26 @@ def _generate(subject: Subject, ids: Tensor, **arguments: Any) -> Any:
         return model.generate(
             ids,
             attention_mask=torch.ones_like(ids),
-            max_new_tokens=NEW_TOKENS,
-            min_new_tokens=NEW_TOKENS,
+            max_new_tokens=tokens,
+            min_new_tokens=tokens,
             return_dict_in_generate=True,
-            output_logits=True,
             pad_token_id=getattr(subject.config, "pad_token_id", None) or 0,
             **arguments,
         )
+
+
+def continued(subject: Subject, ids: Tensor, tokens: int, **how: Any) -> Tensor:
+    """``tokens`` more tokens of each row of ``ids`` [batch, n], greedy but for ``how``.
+
+    ``how`` goes to transformers' ``generate``.  Raises `Missing` where it is not supported.
+    """
+    try:
+        output = _generate(subject, ids, tokens, do_sample=False, **how)
+    except ValueError as error:
+        if "not supported" in str(error):
+            raise Missing(f"generation: {str(error).splitlines()[0]}") from error
+        raise
+    return output.sequences[:, -tokens:]
 
 
 def scores(subject: Subject, ids: Tensor, mode: str, use_cache: bool) -> Generated:
@@ -89,7 +102,7 @@ def scores(subject: Subject, ids: Tensor, mode: str, use_cache: bool) -> Generat
     if mode == "assisted" and not use_cache:
         mode = "greedy"
     try:
-        output = _generate(subject, ids, use_cache=use_cache, **MODES[mode])
+        output = _generate(subject, ids, use_cache=use_cache, output_logits=True, **MODES[mode])
     except ValueError as error:
         if "not supported" in str(error):
             raise Missing(f"{mode}: {str(error).splitlines()[0]}") from error

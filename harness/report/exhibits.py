@@ -8,7 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 from harness.report import texts, words
-from harness.verdicts import Result, Verdict
+from harness.verdicts import Kind, Result, Verdict
 
 CLASSES = {
     Verdict.UPHELD: "upheld",
@@ -98,10 +98,14 @@ def margins(
                     for layout in (pictures.WIDE, pictures.NARROW)
                 ],
                 "left_out": len(fit) - len(drawn),
-                "unfit": sum(row.verdict is not Verdict.NOT_APPLICABLE for row in rows) - len(fit),
+                "unfit": sum(_applied_law(row) for row in rows) - len(fit),
             }
         )
     return told
+
+
+def _applied_law(row: Result) -> bool:
+    return row.kind is Kind.LAW and row.verdict is not Verdict.NOT_APPLICABLE
 
 
 def _spoken(rows: list[Result]) -> str:
@@ -109,7 +113,7 @@ def _spoken(rows: list[Result]) -> str:
     least = min(rows, key=lambda row: row.margin or 0.0)
     beyond = sum((row.margin or 0.0) < 0 for row in rows)
     return texts.visible(
-        f"Observed and allowed difference of {texts.counted(len(rows), 'claim')} on a log scale."
+        f"Observed and allowed difference of {texts.counted(len(rows), 'law')} on a log scale."
         f" {beyond or 'None'} beyond what is allowed. The least margin in decades,"
         f" {texts.decades(least)}, is that of {least.id}. The table of verdicts has the numbers."
     )

@@ -25,6 +25,8 @@ _STAND_INS = str.maketrans(
 
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
+_STRIP, _PLAIN_STRIP = ("─", "━", "●", "┃"), ("-", "=", "o", "|")
+
 
 class Glyphs:
     """Fits text to the encoding of one console.
@@ -36,7 +38,7 @@ class Glyphs:
     def __init__(self, console: Console) -> None:
         self.encoding = console.encoding
         try:
-            ("".join(SYMBOLS.values()) + _EIGHTHS + "╭·→").encode(self.encoding)
+            ("".join(SYMBOLS.values()) + _EIGHTHS + "╭·→" + "".join(_STRIP)).encode(self.encoding)
         except UnicodeEncodeError:
             self.plain = True
         else:
@@ -46,6 +48,11 @@ class Glyphs:
     def box(self) -> Box:
         """The frame of a panel."""
         return ASCII if self.plain else ROUNDED
+
+    @property
+    def strip(self) -> tuple[str, str, str, str]:
+        """Four characters: a line, an interval on it, its point, a bound across it."""
+        return _PLAIN_STRIP if self.plain else _STRIP
 
     def fit(self, text: str, keep: str = "") -> str:
         """``text`` without control characters, in what the console can encode."""

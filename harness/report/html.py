@@ -14,11 +14,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from harness.errors import BadInput
-from harness.report import view
+from harness.report import gallery, view, words
 from harness.verdicts import Result
 
 MOST_BYTES = 2_000_000
-"""A page that comes out larger is laid out again with less of what fills it."""
+"""A page that comes out larger, the findings' pictures aside (see `gallery.MOST_BYTES`), is laid
+out again with less of what fills it."""
 
 LEAST_SHARE = 0.05
 
@@ -77,14 +78,15 @@ def render(
     )
     template = environment.get_template("page.html.jinja")
     share = 1.0
+    drawn = gallery.gallery(words.by_subject(run, results))
     while True:
         page = template.render(
-            page=view.page(run, results, judgements or {}, share),
+            page=view.page(run, results, judgements or {}, share, drawn),
             style=Markup((_HERE / "page.css").read_text(encoding="utf-8")),
             script=Markup(script),
             script_digest=base64.b64encode(digest).decode("ascii"),
         )
-        if share < LEAST_SHARE or len(page.encode()) <= MOST_BYTES:
+        if share < LEAST_SHARE or len(page.encode()) <= MOST_BYTES + drawn.bytes:
             return page
         share /= 2
 

@@ -1,11 +1,13 @@
-// Filter and sort the table of verdicts.  Without it the table is whole, in the catalogue's order.
+// Filter and sort the tables of verdicts.  Without it they are whole, in the catalogue's order.
 "use strict";
 (() => {
   const form = document.querySelector(".controls");
-  const body = document.querySelector(".verdicts tbody");
-  if (!form || !body || body.rows.length < 2) return;
-  const rows = [...body.rows].map((row) => ({
+  const bodies = [...document.querySelectorAll(".verdicts tbody")];
+  const all = bodies.flatMap((body) => [...body.rows]);
+  if (!form || all.length < 2) return;
+  const rows = all.map((row) => ({
     row,
+    body: row.parentElement,
     keys: row.dataset.k.split("|").map((key) => (key === "" ? NaN : Number(key))),
     text: row.textContent.toLowerCase(),
     subject: row.querySelector(".of")?.textContent ?? "",
@@ -30,6 +32,9 @@
       each.row.hidden = !fits;
       shown += fits;
     }
+    for (const body of bodies) {
+      body.closest(".kind").hidden = [...body.rows].every((row) => row.hidden);
+    }
     form.querySelector(".count").textContent = `${shown} of ${rows.length} shown`;
   };
 
@@ -41,7 +46,7 @@
       if (last(x) || last(y)) return last(x) - last(y) || a.keys[0] - b.keys[0];
       return sign * (x - y) || a.keys[0] - b.keys[0];
     });
-    body.append(...rows.map((each) => each.row));
+    for (const each of rows) each.body.append(each.row);
     for (const head of heads) {
       const told = sign > 0 ? "ascending" : "descending";
       if (Number(head.dataset.key) === key) head.setAttribute("aria-sort", told);
@@ -80,7 +85,7 @@
   // A link to a row must find it, whatever the filter hides.
   addEventListener("hashchange", () => {
     const row = document.getElementById(location.hash.slice(1));
-    if (!row?.hidden || row.parentElement !== body) return;
+    if (!row?.hidden || !bodies.includes(row.parentElement)) return;
     search.value = "";
     if (subject) subject.value = "";
     buttons[0].click();

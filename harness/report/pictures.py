@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import math
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from harness.report import svg, texts
-from harness.verdicts import Result, Verdict
+from harness.report import canvas, svg, texts
+from harness.report.canvas import INK, LINE, MUTED, TINT
+from harness.verdicts import Kind, Result, Verdict
 
 MOST_ROWS = 60
 """Of more claims than this, those with the least margin are drawn."""
@@ -31,9 +28,6 @@ STEPS = {
 }
 """The spacing of numbers near one, per dtype."""
 
-_NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
-
-_INK, _MUTED, _LINE, _TINT = (svg.COLOURS[name] for name in ("ink", "muted", "line", "tint"))
 _VERDICT_COLOURS = {
     verdict: svg.COLOURS[verdict.value]
     for verdict in (Verdict.UPHELD, Verdict.REFUTED, Verdict.INCONCLUSIVE)
@@ -66,11 +60,12 @@ _TOP, _BOTTOM = 30, 34
 
 
 def drawable(results: Iterable[Result]) -> list[Result]:
-    """Results that have a place on a log scale: nothing negative, a bound and a margin."""
+    """Laws that have a place on a log scale: nothing negative, a bound and a margin."""
     return [
         result
         for result in results
-        if result.verdict is not Verdict.NOT_APPLICABLE
+        if result.kind is Kind.LAW
+        and result.verdict is not Verdict.NOT_APPLICABLE
         and result.bound is not None
         and 0 <= result.bound < math.inf
         and result.margin is not None
@@ -93,26 +88,12 @@ def margins(results: Sequence[Result], dtype: str, layout: Layout, prefix: str) 
     and the colours are the page's CSS variables; the output depends on the arguments alone.
     """
     height = _TOP + layout.row * len(results) + _BOTTOM
-    settings: Any = {
-        "svg.fonttype": "none",
-        "svg.hashsalt": prefix,
-        "font.family": svg.FONT,
-        "font.size": layout.type,
-        "path.simplify": False,
-    }
-    with rc_context(settings):
-        figure = Figure(figsize=(layout.width / 72, height / 72), dpi=72)
-        FigureCanvasSVG(figure)
-        across, up = layout.width, height
-        room = (across - layout.left - layout.right) / across, 1 - (_TOP + _BOTTOM) / up
-        axes = figure.add_axes((layout.left / across, _BOTTOM / up, *room))
+
+    def paint(figure: Figure) -> None:
+        axes = canvas.axes_within(figure, layout.left, _TOP, layout.right, _BOTTOM)
         _draw(axes, results, dtype.removeprefix("torch."), layout)
-        stream = io.StringIO()
-        with warnings.catch_warnings():
-            # The reader's fonts draw the text, so what matplotlib's lacks does not matter.
-            warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
-            figure.savefig(stream, format="svg", transparent=True, metadata=_NO_METADATA)
-    return svg.inline(stream.getvalue(), layout.name, (layout.width, height), layout.type)
+
+    return canvas.draw(paint, layout.name, (layout.width, height), layout.type, prefix)
 
 
 def _draw(axes: Axes, results: Sequence[Result], dtype: str, layout: Layout) -> None:
@@ -126,9 +107,9 @@ def _draw(axes: Axes, results: Sequence[Result], dtype: str, layout: Layout) -> 
     allowed = [_on_scale(result.bound or 0.0, low, high) for result in results]
     spans = [(x for pair in zip(seen, allowed, strict=True) for x in (*pair, math.nan))]
     spans.append(y for row in rows for y in (row, row, math.nan))
-    axes.plot(*map(list, spans), color=_MUTED, linewidth=1.2, clip_on=False)
+    axes.plot(*map(list, spans), color=MUTED, linewidth=1.2, clip_on=False)
     tick: dict[str, Any] = {"markersize": 14, "markeredgewidth": 2, "zorder": 4, "clip_on": False}
-    axes.plot(allowed, rows, "|", color=_INK, **tick)
+    axes.plot(allowed, rows, "|", color=INK, **tick)
     for verdict, marker in _MARKERS.items():
         chosen = [row for row in rows if results[row].verdict is verdict]
         style: dict[str, Any] = {
@@ -170,13 +151,13 @@ def _on_scale(value: float, low: float, high: float) -> float:
 def _grid(axes: Axes, low: float, high: float, rows: int, dtype: str, layout: Layout) -> None:
     """Lines at powers of ten, and the region below one rounding of the number format."""
     step = max(1, math.ceil((high - low) / (4 if layout.stacked else 7)))
-    text: dict[str, Any] = {"color": _MUTED, "ha": "center", "va": "center", "parse_math": False}
+    text: dict[str, Any] = {"color": MUTED, "ha": "center", "va": "center", "parse_math": False}
     for exponent in range(int(high), int(low), -step):
-        axes.plot([exponent] * 2, [-0.5, rows - 0.5], color=_LINE, linewidth=1, zorder=1)
+        axes.plot([exponent] * 2, [-0.5, rows - 0.5], color=LINE, linewidth=1, zorder=1)
         axes.text(exponent, rows - 0.5 + 18 / layout.row, _decade(exponent), **text)
     if dtype in STEPS:
         noise = math.log10(STEPS[dtype])
-        axes.fill_between([low, noise], -0.5, rows - 0.5, color=_TINT, linewidth=0, zorder=0)
+        axes.fill_between([low, noise], -0.5, rows - 0.5, color=TINT, linewidth=0, zorder=0)
         axes.text(noise, -0.5 - 13 / layout.row, f"one rounding of {dtype}", **text)
 
 
@@ -201,8 +182,8 @@ def _label(axes: Axes, row: int, result: Result, layout: Layout) -> None:
         )
 
     up = layout.row * 0.4 if layout.stacked else 0
-    write(0, up, texts.visible(result.id), color=_INK, weight="bold")
+    write(0, up, texts.visible(result.id), color=INK, weight="bold")
     name = texts.shortened(texts.visible(result.name), layout.letters)
-    write(3 * layout.type, up, name, color=_INK)
+    write(3 * layout.type, up, name, color=INK)
     told = texts.decades(result).replace("-", "−")
     write(layout.width, 0, told, color=_VERDICT_COLOURS[result.verdict], ha="right")

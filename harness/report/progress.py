@@ -12,10 +12,10 @@ from rich.progress import Progress as RichProgress
 from rich.table import Column
 from rich.text import Text
 
-from harness.report import texts, words
+from harness.report import intervals, texts, words
 from harness.report.glyphs import Glyphs
-from harness.report.terminal import STYLES
-from harness.verdicts import Result, Verdict
+from harness.report.tables import STYLES
+from harness.verdicts import Kind, Result, Verdict
 
 SPARE = 8
 """So many columns of the terminal the live line leaves free."""
@@ -141,7 +141,10 @@ class Progress:
         parts = [f"[{done:>{width}}/{self._total}] {result.id} on {result.subject}"]
         parts.append(result.verdict.value)
         if result.verdict is not Verdict.NOT_APPLICABLE:
-            parts += [f"margin {texts.decades(result)}", texts.duration(result.seconds)]
+            law = result.kind is Kind.LAW
+            seen = intervals.together(result.observed, result.interval)
+            parts.append(f"margin {texts.decades(result)}" if law else seen)
+            parts.append(texts.duration(result.seconds))
         return self._glyphs.fit(", ".join(parts)) if self._glyphs else ""
 
 

@@ -14,16 +14,21 @@ FONT = "DejaVu Sans"
 COLOURS = {
     name: f"#0102{number:02x}"
     for number, name in enumerate(
-        ("ink", "muted", "line", "tint", "upheld", "refuted", "inconclusive"), start=3
+        ("ink", "muted", "line", "tint", "upheld", "refuted", "inconclusive",
+         "s1", "s2", "s3", "s4", "s5", "s6"),
+        start=3,
     )
-}
+}  # fmt: skip
 
 
-def inline(document: str, kind: str, size: tuple[int, int], letters: float) -> str:
+def inline(
+    document: str, kind: str, size: tuple[int, int], letters: float, places: int = 2
+) -> str:
     """Matplotlib's ``document`` as an ``<svg>`` of class ``kind`` within a page.
 
-    ``size`` is its width and height and ``letters`` its usual size of type, in pixels.  What it
-    says beyond the picture (metadata, unused ids, its own fonts) is left out.
+    ``size`` is its width and height and ``letters`` its usual size of type, in pixels; its
+    coordinates keep ``places`` decimals.  What it says beyond the picture (metadata, unused ids,
+    its own fonts) is left out.
     """
     drawing = ElementTree.fromstring(document)
     used = set(re.findall(r'(?:href="|url\()#([^")]+)', document))
@@ -31,7 +36,7 @@ def inline(document: str, kind: str, size: tuple[int, int], letters: float) -> s
     shared = (f"font-size: {letters:g}px", "text-anchor: start", f"fill: {COLOURS['ink']}")
     for element in drawing.iter():
         element.tag = element.tag.rpartition("}")[2]
-        element.attrib = dict(_attributes(element.attrib, used, shared))
+        element.attrib = dict(_attributes(element.attrib, used, shared, places))
         element.text = (element.text or "").strip()
         element.tail = ""
     _unwrap(drawing)
@@ -46,7 +51,7 @@ def inline(document: str, kind: str, size: tuple[int, int], letters: float) -> s
 
 
 def _attributes(
-    given: dict[str, str], used: set[str], shared: tuple[str, ...]
+    given: dict[str, str], used: set[str], shared: tuple[str, ...], places: int
 ) -> Iterator[tuple[str, str]]:
     for name, value in given.items():
         name = name.rpartition("}")[2]
@@ -57,7 +62,9 @@ def _attributes(
         if name == "style":
             value = _style(value, shared)
         elif name in ("d", "x", "y"):
-            value = re.sub(r"\d+\.\d+", lambda found: f"{float(found[0]):.2f}", value)
+            value = re.sub(r"\d+\.\d+", lambda found: f"{float(found[0]):.{places}f}", value)
+        if name == "d":
+            value = re.sub(r"\s*([CLMQZz])\s*", r"\1", value).strip()
         if value:
             yield name, value
 

@@ -45,6 +45,9 @@ MEANINGS = (
 )
 """What the verdicts mean, in five lines."""
 
+MOST_IDS = 12
+"""Of refuted findings, in one sentence."""
+
 CONTROL = "In the control: the same check had to come out the other way here, and did not."
 
 _KNOWN = ("inputs", "observed", "allowed", "where", "replay", "control")
@@ -70,29 +73,41 @@ def by_subject(run: dict[str, Any], results: Sequence[Result]) -> dict[str, list
     return {name: sorted(rows, key=catalogue_order) for name, rows in groups.items() if rows}
 
 
+def by_kind(results: Iterable[Result]) -> tuple[list[Result], list[Result]]:
+    """Laws and findings apart."""
+    kinds: dict[Kind, list[Result]] = {kind: [] for kind in Kind}
+    for result in results:
+        kinds[result.kind].append(result)
+    return kinds[Kind.LAW], kinds[Kind.FINDING]
+
+
 def headline(results: Sequence[Result]) -> str:
-    """One sentence that says how many laws hold, on which subject."""
+    """One sentence that says how many laws hold, on which subject; without laws, of findings."""
+    laws, findings = by_kind(results)
     if not results:
         return "No claim was checked."
     subjects = list(dict.fromkeys(result.subject for result in results))
     where = subjects[0] if len(subjects) == 1 else f"{len(subjects)} subjects"
-    counts = tally(result for result in results if result.kind is Kind.LAW)
+    kind, verb = (Kind.LAW, "hold") if laws else (Kind.FINDING, "are upheld")
+    counts = tally(laws or findings)
     total = sum(counts.values()) - counts[Verdict.NOT_APPLICABLE]
     held = counts[Verdict.UPHELD]
     if total == 0:
-        return f"No law applies to {where}."
-    noun = "laws that apply" if len(subjects) == 1 else "checks of laws"
+        return f"No {kind} applies to {where}."
+    noun = f"{kind}s that apply" if len(subjects) == 1 else f"checks of {kind}s"
+    one = {"hold": "holds", "are upheld": "is upheld"}[verb]
+    broken = "broken" if laws else "refuted"
     if total == 1 and len(subjects) == 1:
-        fate = "holds" if held else "is broken" if counts[Verdict.REFUTED] else "is not decided"
-        return f"The one law that applies to {where} {fate}."
+        fate = one if held else f"is {broken}" if counts[Verdict.REFUTED] else "is not decided"
+        return f"The one {kind} that applies to {where} {fate}."
     if held == total:
-        return f"All {total} {noun} hold on {where}."
+        return f"All {total} {noun} {verb} on {where}."
     rest = [
-        _is_are(counts[Verdict.REFUTED], "broken"),
+        _is_are(counts[Verdict.REFUTED], broken),
         _is_are(counts[Verdict.INCONCLUSIVE], "not decided"),
     ]
-    verb = "holds" if held == 1 else "hold"
-    return f"{held} of {total} {noun} {verb} on {where}; {' and '.join(filter(None, rest))}."
+    told = " and ".join(filter(None, rest))
+    return f"{held} of {total} {noun} {one if held == 1 else verb} on {where}; {told}."
 
 
 def _is_are(amount: int, what: str) -> str:
@@ -101,17 +116,35 @@ def _is_are(amount: int, what: str) -> str:
     return f"{amount} {'is' if amount == 1 else 'are'} {what}"
 
 
+def of_findings(results: Sequence[Result]) -> str:
+    """A sentence on the findings that apply, beside laws: ``Of 3 findings, 2 are upheld …``."""
+    laws, findings = by_kind(results)
+    counts = tally(findings)
+    counts.pop(Verdict.NOT_APPLICABLE)
+    total = sum(counts.values())
+    if not laws or not total:
+        return ""
+    told = [_is_are(n, str(verdict)) for verdict, n in counts.items() if n]
+    *before, last = told
+    whole = f"{', '.join(before)} and {last}" if before else last
+    if total == 1:
+        return f"The one finding {last.removeprefix('1 ')}."
+    return f"Of {total} findings, {whole}."
+
+
 def asides(run: dict[str, Any], results: Sequence[Result]) -> list[str]:
     """Sentences that follow the headline: broken laws by name, findings, what does not apply."""
     broken = [r for r in results if r.verdict is Verdict.REFUTED and r.kind is Kind.LAW and r.name]
     lines = [f"Broken: {r.id}, “{r.name}”, on {r.subject}." for r in broken[:3]]
     if len(broken) > 3:
         lines.append(f"…and {len(broken) - 3} more.")
-    counts = tally(result for result in results if result.kind is Kind.FINDING)
-    counts.pop(Verdict.NOT_APPLICABLE)
-    if any(counts.values()):
-        told = ", ".join(f"{n} {verdict}" for verdict, n in counts.items() if n)
-        lines.append(f"Of the findings: {told}.")
+    _, findings = by_kind(results)
+    if told := of_findings(results):
+        lines.append(told)
+    lost = dict.fromkeys(r.id for r in findings if r.verdict is Verdict.REFUTED)
+    if lost:
+        more = ", …" if len(lost) > MOST_IDS else ""
+        lines.append(f"Refuted: {', '.join([*lost][:MOST_IDS])}{more}.")
     absent = tally(results)[Verdict.NOT_APPLICABLE]
     if absent:
         lines.append(f"{counted(absent, 'claim')} {'does' if absent == 1 else 'do'} not apply.")

@@ -207,7 +207,7 @@ def _laws(**counts: int) -> list[Result]:
             [*_laws(UPHELD=2), one(subject="tiny:llama")],
             "2 of 3 checks of laws hold on 2 subjects; 1 is broken.",
         ),
-        ([one(kind=Kind.FINDING)], f"No law applies to {LARGE}."),
+        ([*_laws(NOT_APPLICABLE=1), one(kind=Kind.FINDING)], f"No law applies to {LARGE}."),
     ],
 )
 def test_the_headline_says_how_many_laws_hold_on_what(results: list[Result], told: str) -> None:

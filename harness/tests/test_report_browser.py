@@ -13,11 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from matplotlib import image
 
 from harness.report import write_html
+from harness.tests.test_plots import every_kind
 from harness.tests.test_report import LARGE, sample, sample_run
+from harness.tests.test_report_findings import findings, found
 
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -205,6 +208,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_html(folder / "one.html", sample_run(), sample(), {("C1", LARGE): "unexpected"})
     write_html(folder / "many.html", sample_run(*awkward), rows)
     write_html(folder / "none.html", sample_run(), [])
+    told = [*findings(), found(id="B6", plots=tuple(every_kind().values()))]
+    write_html(folder / "findings.html", sample_run(), told)
     (folder / "broken.html").write_text(BROKEN_PAGE)
     return folder
 
@@ -226,7 +231,7 @@ def requests(browser: Browser) -> list[str]:
     return [params["request"]["url"] for params in sent]
 
 
-@pytest.mark.parametrize("name", ["one.html", "many.html", "none.html"])
+@pytest.mark.parametrize("name", ["one.html", "many.html", "none.html", "findings.html"])
 @pytest.mark.parametrize(("width", "height", "scheme"), MODES)
 def test_the_page_stands_in_every_window(
     browser: Browser, pages: Path, name: str, width: int, height: int, scheme: str
@@ -236,7 +241,8 @@ def test_the_page_stands_in_every_window(
     assert browser.value("innerWidth") == width
     assert overflow(browser) <= 0
     assert complaints(browser) == []
-    assert requests(browser) == [(pages / name).as_uri()]
+    asked = [url for url in requests(browser) if not url.startswith("data:image/png;")]
+    assert asked == [(pages / name).as_uri()]
     assert browser.value("typeof pwned") == "undefined"
     least, where = browser.value(TEXT_CONTRAST)
     assert least >= 4.5, where
@@ -274,6 +280,63 @@ def test_the_drawing_that_fits_is_shown_in_the_pages_colours(
     assert fill == browser.value("getComputedStyle(document.body).color")
 
 
+PICTURES = "[...document.querySelectorAll('.gallery svg.plot')]"
+
+
+@pytest.mark.parametrize(("width", "height", "scheme"), MODES)
+def test_pictures_of_findings_fit_and_are_in_the_pages_colours(
+    browser: Browser, pages: Path, width: int, height: int, scheme: str
+) -> None:
+    browser.open(pages / "findings.html", width, height, scheme)
+    assert browser.value(f"{PICTURES}.length") == len(every_kind())
+    inside = "(svg) => { const b = svg.getBoundingClientRect();"
+    inside += " return b.left >= 0 && b.right <= innerWidth && b.width > 250 && b.height > 150 }"
+    assert browser.value(f"{PICTURES}.every({inside})")
+    # Nothing is written beyond the edge of its picture, whatever the reader's fonts.
+    beyond = "(svg) => [...svg.querySelectorAll('text')].every((text) => {"
+    beyond += " const [a, b] = [svg, text].map((each) => each.getBoundingClientRect());"
+    beyond += " return b.left >= a.left - 12 && b.right <= a.right + 12 })"
+    assert browser.value(f"{PICTURES}.every({beyond})")
+    line = "document.querySelector('.series path')"
+    wanted = {"light": "rgb(8, 80, 143)", "dark": "rgb(61, 143, 224)"}[scheme]
+    assert browser.value(f"getComputedStyle({line}).stroke") == wanted
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_maps_diagonal_is_blue_and_its_ground_the_pages(
+    browser: Browser, pages: Path, scheme: str, tmp_path: Path
+) -> None:
+    browser.open(pages / "findings.html", 1280, 900, scheme)
+    place = "document.querySelector('.gallery image').getBoundingClientRect()"
+    browser.value("document.querySelector('.gallery image').scrollIntoView({ block: 'center' })")
+    x, y, side = (browser.value(f"{place}.{name}") for name in ("x", "y", "width"))
+    browser.screenshot(tmp_path / "shot.png")
+    shot = image.imread(tmp_path / "shot.png")[..., :3]
+    cells = shot[round(y) : round(y + side), round(x) : round(x + side)]
+    cell = side / 24
+    diagonal = [cells[int((i + 0.5) * cell), int((i + 0.5) * cell)] for i in range(24)]
+    for red, green, blue in diagonal:
+        assert blue > green > red
+    grey = float(np.median(cells))
+    assert grey > 0.6 if scheme == "light" else grey < 0.5
+
+
+def test_a_control_is_opened_by_keyboard_and_a_filter_hides_a_table(
+    browser: Browser, pages: Path
+) -> None:
+    browser.open(pages / "findings.html", 1280, 900, "light")
+    words = "document.querySelector('.findings details dd')"
+    shown = f"{words}.checkVisibility()"
+    assert browser.value(shown) is False
+    browser.value("document.querySelector('.findings summary').focus()")
+    browser.press("Enter")
+    assert browser.value(shown) is True
+    browser.open(pages / "one.html", 1280, 900, "light")
+    browser.value("document.querySelector('[data-verdict=inconclusive]').click()")
+    tables = "[...document.querySelectorAll('.kind')].map((each) => each.hidden)"
+    assert browser.value(tables) == [True, False]
+
+
 def test_the_screen_is_dark_in_the_dark_and_light_in_the_light(
     browser: Browser, pages: Path, tmp_path: Path
 ) -> None:
@@ -299,8 +362,9 @@ def test_the_table_is_filtered_and_sorted(browser: Browser, pages: Path) -> None
     browser.value("document.querySelector('[data-verdict=\"\"]').click()")
     browser.value("document.querySelector('th[data-key=\"1\"] button').click()")
     by_margin = browser.value(ids)
-    assert by_margin[:2] == ["C1", "C7"]
-    assert sorted(by_margin[-2:]) == ["A8", "E21"]  # those without a margin come last
+    assert by_margin[0] == "C1"
+    assert sorted(by_margin[-4:-2]) == ["A8", "E21"]  # laws without a margin come last of them
+    assert by_margin[-2:] == ["C7", "A1"]  # the findings, in their own table
     assert browser.value("document.querySelector('th[aria-sort]').textContent") == "Margin"
     browser.value("document.querySelector('th[data-key=\"0\"] button').click()")
     assert browser.value(ids) == everything

@@ -1,0 +1,91 @@
+"""Whether the pseudo-inverse recovers tokens, and what a small shift does (document 003)."""
+
+from __future__ import annotations
+
+from fixtures.texts import on_text_and_random_tokens, prompts
+from harness import measures
+from harness.decoding import PseudoInverse, duplicates, recovery
+from harness.findings import Bound, finding
+from harness.statistics import exact, share
+
+MOST_LISTED = 20
+"""Tokens that are named in the evidence."""
+
+SHIFT = 1 / 20
+"""The document's shift, in the embedding's own unit."""
+
+RELATIVE_SHIFT = 0.35
+"""The same over the standard deviation of GPT-2's embeddings, 0.14."""
+
+
+@finding(
+    "D1",
+    "the pseudo-inverse recovers every token",
+    source="003, equation 3",
+    bound=Bound(exact, at_least=1.0),
+    control="one row twice another: the shorter decodes to the longer",
+    draws=1,
+)
+def test_the_pseudo_inverse_recovers_every_token(subject, draws, sample):
+    table = subject.embedding_table.detach()
+    found = recovery(PseudoInverse.of(table))
+    planted = table.clone()
+    planted[1] = 2 * planted[0]
+    sample.add(
+        effect=found.recovered.double().mean(),
+        control=recovery(PseudoInverse.of(planted)).recovered.double().mean(),
+    )
+    failing = (~found.recovered).nonzero()[:, 0].tolist()
+    sample.details |= {
+        "tokens not recovered": len(failing),
+        "the first of them": subject.tokens(failing[:MOST_LISTED]),
+        "least margin": float(found.margins.min()),
+        "median margin": float(found.margins.median()),
+        "least leverage": float(found.leverages.min()),
+        "largest leverage": float(found.leverages.max()),
+        "groups of equal rows": duplicates(table)[:MOST_LISTED],
+        "decoder": found.decoder,
+    }
+
+
+@finding(
+    "D5",
+    "a small shift of the embedding does not change the next token",
+    needs=["trained", "causal", "lm-head", "inputs-embeds"],
+    source="003, 'a shifted input'",
+    bound=Bound(share, at_least=0.9),
+    control="twenty times the shift",
+)
+@on_text_and_random_tokens
+def test_a_small_shift_keeps_the_next_token(subject, source, draws, sample):
+    std = float(subject.embedding_table.double().std())
+    sample.details["the shift over the embedding's own scale"] = SHIFT / std
+    for prompt in prompts(subject, source, draws):
+        kept = {times: top_kept(subject, prompt, times * SHIFT) for times in (1, 20)}
+        sample.add(effect=kept[1], control=kept[20])
+
+
+@finding(
+    "D5",
+    "a shift small by the embedding's own scale does not change the next token",
+    needs=["trained", "causal", "lm-head", "inputs-embeds"],
+    source="003, 'a shifted input', controlled for the scale of the embedding",
+    bound=Bound(share, at_least=0.9),
+    control="twenty times the shift",
+)
+@on_text_and_random_tokens
+def test_a_relatively_small_shift_keeps_the_next_token(subject, source, draws, sample):
+    shift = RELATIVE_SHIFT * float(subject.embedding_table.double().std())
+    sample.details["the shift"] = shift
+    for prompt in prompts(subject, source, draws):
+        kept = {times: top_kept(subject, prompt, times * shift) for times in (1, 20)}
+        sample.add(effect=kept[1], control=kept[20])
+
+
+def top_kept(subject, prompt, scale):
+    """Whether the most probable next token stays when noise of ``scale`` is added: [batch]."""
+    embeddings = subject.model.get_input_embeddings()(prompt.ids).detach()
+    noise = prompt.draws.normal(prompt.length, embeddings.shape[-1], purpose="noise")
+    shifted = embeddings + scale * noise.to(embeddings)
+    usual = measures.next_token(subject, embeddings=embeddings)
+    return measures.same_top(usual, measures.next_token(subject, embeddings=shifted))

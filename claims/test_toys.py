@@ -1,0 +1,159 @@
+"""Toys of three tokens, trained from many seeds: what needs positions, and what only time (001).
+
+A draw is one seed.  The subject lends its device only.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from harness import trigram
+from harness.findings import Bound, finding
+from harness.statistics import mean, share
+from harness.trigram import Variant
+
+DRAWS = 128
+"""Seeds trained at once: an interval of their share can clear 0.05, 0.9 and 0.95."""
+
+ALONE = Variant(residual=False)
+"""The document's toy: 'only self-attention layer and no positional encoding'."""
+
+
+@finding(
+    "B5",
+    "two causal layers learn to tell 'A B hit' from 'B A hit' without positions",
+    source="001, answer 3; Haviv et al. 2022, Kazemnejad et al. 2023",
+    bound=Bound(share, at_least=0.95),
+    control="one layer",
+    draws=DRAWS,
+    block=DRAWS,
+)
+def test_two_causal_layers_learn_order_without_positions(subject, draws, sample):
+    seeds = trigram.seeds(draws)
+    two = trigram.train(Variant(layers=2), seeds, device=subject.device)["A B hit"]
+    one = trigram.train(Variant(layers=1), seeds, device=subject.device)["A B hit"]
+    sample.add(effect=two[2000], control=one[2000])
+    trigram.record(sample, {"two layers": two, "one layer": one})
+
+
+@finding(
+    "B6",
+    "'A hit B !' and 'B hit A ?' are learnable without positions",
+    source="001, question and comment to answer 1",
+    bound=Bound(share, above=0.9),
+    control="'A B hit ?' and 'B A hit !'",
+    draws=DRAWS,
+    block=DRAWS,
+)
+@pytest.mark.parametrize(
+    "toy",
+    [pytest.param(ALONE, id="attention alone"), pytest.param(Variant(), id="with a residual")],
+)
+def test_a_hit_b_is_learnable_without_positions(subject, toy, draws, sample):
+    learned = trigram.train(toy, trigram.seeds(draws), device=subject.device)
+    sample.add(effect=learned["A hit B"][500], control=learned["A B hit"][500])
+    trigram.record(sample, learned)
+
+
+@finding(
+    "B7",
+    "'A B hit ?' and 'B A hit !' are not learnable without positions",
+    source="001, answer 3",
+    bound=Bound(share, at_most=0.05),
+    control="'A hit B !' and 'B hit A ?'",
+    draws=DRAWS,
+    block=DRAWS,
+)
+@pytest.mark.parametrize(
+    "toy",
+    [
+        pytest.param(Variant(), id="one layer"),
+        pytest.param(Variant(causal=False), id="one layer without a mask"),
+        pytest.param(Variant(layers=2, causal=False), id="two layers without a mask"),
+    ],
+)
+def test_a_b_hit_is_not_learnable_without_positions(subject, toy, draws, sample):
+    # As many steps as the sentences of the control take; B5 and B6 go on to 2000.
+    learned = trigram.train(toy, trigram.seeds(draws), trigram.SHORT, subject.device)
+    sample.add(effect=learned["A B hit"][500], control=learned["A hit B"][500])
+    trigram.record(sample, learned)
+
+
+@finding(
+    "B7",
+    "'A B hit ?' and 'B A hit !' are learnable with positions or two causal layers",
+    source="001, answer 3",
+    bound=Bound(share, above=0.9),
+    control="one layer without positions",
+    draws=DRAWS,
+    block=DRAWS,
+)
+@pytest.mark.parametrize(
+    ("toy", "steps"),
+    [
+        pytest.param(Variant(positions=True), trigram.SHORT, id="positions"),
+        pytest.param(Variant(layers=2), trigram.STEPS, id="two causal layers"),
+    ],
+)
+def test_a_b_hit_is_learnable_with_positions_or_two_causal_layers(
+    subject, toy, steps, draws, sample
+):
+    seeds = trigram.seeds(draws)
+    learned = trigram.train(toy, seeds, steps, subject.device)["A B hit"]
+    neither = trigram.train(Variant(), seeds, device=subject.device)["A B hit"]
+    sample.add(effect=learned[max(steps)], control=neither[max(steps)])
+    trigram.record(sample, {"this toy": learned, "one layer without positions": neither})
+
+
+@finding(
+    "B8",
+    "a head narrower than the context learns 'A hit B' later",
+    source="001, answer 2",
+    bound=Bound(mean, below=0.0),
+    control="two wide heads of unlike seeds",
+    control_bound=Bound(mean, at_least=-0.1),
+    draws=256,
+    block=256,
+)
+def test_a_head_narrower_than_the_context_learns_later(subject, draws, sample):
+    def after_100_steps(head, purpose=""):
+        # No residual: the last token would go round the head, however narrow.
+        toy = Variant(head=head, residual=False)
+        learned = trigram.train(toy, trigram.seeds(draws, purpose), (100,), subject.device)
+        return learned["A hit B"][100].double()
+
+    narrow, wide, other = after_100_steps(2), after_100_steps(8), after_100_steps(8, "other")
+    sample.add(effect=narrow - wide, control=other - wide, narrow=narrow, wide=wide)
+
+
+@finding(
+    "B8",
+    "a head narrower than the context learns 'A hit B' in the end",
+    source="001, comment to answer 2",
+    bound=Bound(share, at_least=0.9),
+    control="'A B hit ?' and 'B A hit !'",
+    draws=DRAWS,
+    block=DRAWS,
+)
+def test_a_head_narrower_than_the_context_learns_in_the_end(subject, draws, sample):
+    toy = Variant(head=2, residual=False)
+    learned = trigram.train(toy, trigram.seeds(draws), device=subject.device)
+    sample.add(effect=learned["A hit B"][2000], control=learned["A B hit"][2000])
+    trigram.record(sample, learned)
+
+
+@finding(
+    "B9",
+    "whether 'A hit B' is learned in few steps depends on the seed",
+    source="001, answer 2",
+    bound=Bound(share, at_least=0.05, at_most=0.95),
+    control="'A B hit ?' and 'B A hit !', which no seed learns",
+    draws=DRAWS,
+    block=DRAWS,
+)
+def test_success_in_few_steps_depends_on_the_seed(subject, draws, sample):
+    step = trigram.half_learned(ALONE, "A hit B", draws, subject.device)
+    learned = trigram.train(ALONE, trigram.seeds(draws), device=subject.device)
+    sample.add(effect=learned["A hit B"][step], control=learned["A B hit"][step])
+    sample.details["steps"] = step
+    trigram.record(sample, learned)

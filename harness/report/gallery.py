@@ -1,0 +1,74 @@
+"""The findings' pictures as the page shows them: drawn, named, and told in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from markupsafe import Markup
+
+from harness.arrays import Plot
+from harness.report import exhibits, texts, words
+from harness.verdicts import Result
+
+MOST_BYTES = 1_000_000
+"""Of all pictures together; those that would be beyond it are left out."""
+
+MOST_NOTES = 6
+
+
+@dataclass
+class Gallery:
+    """Figures by subject, as the template lays them out, and how many had no room."""
+
+    subjects: list[tuple[str, list[dict[str, Any]]]] = field(default_factory=list)
+    left_out: int = 0
+    bytes: int = 0
+
+
+def gallery(groups: Mapping[str, Sequence[Result]], most: int = MOST_BYTES) -> Gallery:
+    """The pictures of the results in ``groups``, by subject, while there is room."""
+    told = Gallery()
+    number = 0
+    for subject, rows in groups.items():
+        figures: list[dict[str, Any]] = []
+        for row in rows:
+            for plot in row.plots:
+                figure = None if told.left_out else _figure(row, plot, f"f{number}")
+                number += 1
+                amount = len(figure["svg"].encode()) if figure else 0
+                if figure is None or told.bytes + amount > most:
+                    told.left_out += 1
+                    continue
+                told.bytes += amount
+                figures.append(figure)
+        if figures:
+            told.subjects.append((texts.visible(subject), figures))
+    return told
+
+
+def _figure(row: Result, plot: Plot, salt: str) -> dict[str, Any]:
+    # Matplotlib and scipy take a second to load: only who has pictures should wait for them.
+    from harness.report import plots
+
+    drawing = plots.drawn(plot, salt)
+    title = exhibits.short(plot.title) or "untitled"
+    said = " ".join([f"{title}.", *drawing.spoken])
+    return {
+        "of": id(row),
+        "title": title,
+        "label": texts.visible(texts.clipped(said, 2000)),
+        "svg": Markup(drawing.svg),
+        "legend": [
+            {"label": exhibits.short(entry.label), "told": entry.told, "colour": entry.colour,
+             "dashed": entry.dashed}
+            for entry in drawing.legend
+        ],
+        "notes": [exhibits.short(note) for note in drawing.notes[:MOST_NOTES]],
+        "id": texts.visible(row.id),
+        "name": exhibits.short(row.name),
+        "verdict": str(row.verdict),
+        "class": exhibits.CLASSES[row.verdict],
+        "symbol": words.SYMBOLS[row.verdict],
+    }  # fmt: skip

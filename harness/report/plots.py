@@ -1,0 +1,33 @@
+"""Pictures of findings: what a `Plot` holds, drawn; by kind, from its stored arrays only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from harness.arrays import Plot
+from harness.report import distributions, lines, maps, texts
+from harness.report.drawing import Drawing
+
+KINDS: dict[str, Callable[[Plot, str, Drawing], None]] = {
+    "map": maps.draw,
+    "histograms": lines.histograms,
+    "scatter": lines.scatter,
+    "distributions": distributions.draw,
+    "curves": lines.curves,
+}
+
+
+def drawn(plot: Plot, salt: str) -> Drawing:
+    """``plot`` as a drawing; where there is nothing to draw it has notes and no ``svg``.
+
+    ``salt`` keeps its ids apart from those of other pictures on the page.
+    """
+    drawing = Drawing()
+    if plot.kind not in KINDS:
+        kind = texts.visible(texts.clipped(plot.kind, 40))
+        drawing.notes.append(f"There is no picture of the kind ‘{kind}’.")
+        return drawing
+    KINDS[plot.kind](plot, salt, drawing)
+    if not drawing.svg:
+        drawing.notes.append("There is nothing to draw.")
+    return drawing

@@ -1,0 +1,181 @@
+"""The two tables of a subject in a terminal: its laws, and its findings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from rich.box import Box
+from rich.table import Table
+from rich.text import Text
+
+from harness.report import intervals, texts
+from harness.report.glyphs import Glyphs
+from harness.verdicts import Result, Verdict
+
+STYLES = {
+    Verdict.UPHELD: "green",
+    Verdict.REFUTED: "bold red",
+    Verdict.INCONCLUSIVE: "yellow",
+    Verdict.NOT_APPLICABLE: "dim",
+}
+
+BAR_CELLS = 5
+BAR_DECADES = 3.0
+"""A margin of so many decades, or more, fills the bar."""
+
+STRIP_CELLS = 15
+
+ROOMY = 104
+"""From this width on, every number has its own column."""
+
+MOST_TEXT = 300
+
+_RULE = Box("    \n    \n ── \n    \n    \n    \n    \n    \n")
+_ASCII_RULE = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
+
+Judgements = Mapping[tuple[str, str], str]
+"""What a verdict means for this run, by claim name and subject: ``expected: …``."""
+
+
+def _empty(glyphs: Glyphs, claim: str, *headings: str) -> Table:
+    """A table without rows; ``headings`` are those between verdict and cost."""
+    table = Table(
+        box=_ASCII_RULE if glyphs.plain else _RULE,
+        padding=0,
+        pad_edge=False,
+        show_edge=False,
+        header_style="dim",
+    )
+    table.add_column(no_wrap=True)
+    table.add_column(claim, ratio=1)
+    table.add_column("verdict", no_wrap=True)
+    for heading in headings:
+        # Beside the first, which begins with a picture, they are numbers.
+        right = heading in ("observed", "allowed")
+        table.add_column(heading, justify="right" if right else "left", no_wrap=True)
+    table.add_column("tried", justify="right", no_wrap=True)
+    table.add_column("time", justify="right", no_wrap=True)
+    return table
+
+
+def laws(glyphs: Glyphs, rows: list[Result], judgements: Judgements, roomy: bool) -> Table:
+    """One row per law; where there is little room, its numbers stand below its margin."""
+    numbers = (" margin", "observed", "allowed") if roomy else (" margin, numbers",)
+    table = _empty(glyphs, "law", *numbers)
+    for row in rows:
+        observed, allowed = (glyphs.fit(texts.number(n)) for n in (row.observed, row.bound))
+        margin = _margin(glyphs, row)
+        if not roomy:
+            margin.append(f"\n {observed} of {allowed}", style="dim")
+        table.add_row(
+            Text(glyphs.fit(row.id), style="bold"),
+            _claim(glyphs, row, judgements.get((row.name, row.subject))),
+            _verdict(glyphs, row.verdict),
+            margin,
+            *((observed, allowed) if roomy else ()),
+            str(row.examples),
+            glyphs.fit(texts.duration(row.seconds)),
+        )
+    return table
+
+
+def findings(
+    glyphs: Glyphs, rows: list[Result], judgements: Judgements, roomy: bool, explain: bool
+) -> Table:
+    """One row per finding: where its interval lies, the numbers, and what is claimed of them.
+
+    With ``explain`` the control and what was recorded beside stand below its name.
+    """
+    heading = " interval, bound"
+    table = _empty(glyphs, "finding", *((heading, " observed") if roomy else (heading,)))
+    for row in rows:
+        value, span = intervals.estimate(row.observed, row.interval)
+        numbers = Text(" " + glyphs.fit(" ".join(filter(None, (value, span)))))
+        # The second limit, of two, on a line of its own: the names need the room.
+        bound = texts.clipped(intervals.claimed(row), 60).replace(" and ", "\n and ")
+        numbers.append(glyphs.fit(f"\n {bound}", keep="\n"), "dim")
+        picture = strip(glyphs, row)
+        if not roomy:
+            picture = Text("\n").join([picture, numbers])
+        claim = _claim(glyphs, row, judgements.get((row.name, row.subject)))
+        if explain:
+            claim.append(glyphs.fit(_explained(row), keep="\n"), "dim")
+        table.add_row(
+            Text(glyphs.fit(row.id), style="bold"),
+            claim,
+            _verdict(glyphs, row.verdict),
+            picture,
+            *((numbers,) if roomy else ()),
+            str(row.examples),
+            glyphs.fit(texts.duration(row.seconds)),
+        )
+    return table
+
+
+def _explained(row: Result) -> str:
+    lines = [""]
+    if (control := intervals.control(row)) is not None:
+        said = texts.clipped(control.words, MOST_TEXT)
+        lines.append(f"control: {control.told}" + (f" ({said})" if said else ""))
+    told = ", ".join(f"{name} {value}" for name, value in intervals.recorded(row))
+    if told:
+        lines.append(f"medians: {texts.clipped(told, MOST_TEXT)}")
+    return "\n".join(lines)
+
+
+def strip(glyphs: Glyphs, row: Result) -> Text:
+    """``───━●━─┃     ``: a line where the claim lets it be, the bound, the interval, its point."""
+    text = Text(" ")
+    places = intervals.strip(row, with_control=False)
+    if places is None:
+        return text.append(" " * STRIP_CELLS)
+    last = STRIP_CELLS - 1
+
+    def cell(place: float) -> int:
+        return min(last, int(place * STRIP_CELLS))
+
+    line, bar, point, bound = glyphs.strip
+    marks = [(" ", "")] * STRIP_CELLS
+
+    def fill(span: intervals.Ends | None, mark: str, style: str) -> None:
+        if span is not None:
+            for at in range(cell(span[0]), cell(span[1]) + 1):
+                marks[at] = (mark, style)
+
+    fill(places.claimed, line, "dim")
+    fill(places.span, bar, STYLES[row.verdict])
+    limits = {cell(limit) for limit in places.limits}
+    for limit in limits:
+        marks[limit] = (bound, "bold")
+    if places.point is not None:
+        at = cell(places.point)
+        if at in limits:  # beside the bound, on its own side of it
+            near = min(places.limits, key=lambda limit: abs(limit - (places.point or 0.0)))
+            at = max(0, min(last, at + (1 if places.point >= near else -1)))
+        marks[at] = (point, STYLES[row.verdict])
+    for mark, style in marks:
+        text.append(mark, style=style)
+    return text
+
+
+def _claim(glyphs: Glyphs, row: Result, judgement: str | None) -> Text:
+    text = Text(glyphs.fit(texts.clipped(row.name, MOST_TEXT)))
+    if row.reason and row.verdict in (Verdict.REFUTED, Verdict.INCONCLUSIVE):
+        text.append("\n" + glyphs.fit(texts.clipped(row.reason, MOST_TEXT)), "italic")
+    if judgement:
+        text.append("\n" + glyphs.fit(texts.clipped(f"→ {judgement}", MOST_TEXT)), "cyan")
+    return text
+
+
+def _verdict(glyphs: Glyphs, verdict: Verdict) -> Text:
+    return Text(f"{glyphs.symbol(verdict)} {verdict}", style=STYLES[verdict])
+
+
+def _margin(glyphs: Glyphs, row: Result) -> Text:
+    """``+1.3 ██▌``: decades and a bar as long as they are many, whichever their sign."""
+    text = Text(f" {glyphs.fit(texts.decades(row)):>5} ")
+    if row.margin is not None and not math.isnan(row.margin):
+        filled = min(1.0, abs(row.margin) / BAR_DECADES) * BAR_CELLS
+        text.append(glyphs.bar(filled), style="green" if row.margin > 0 else "red")
+    return text
