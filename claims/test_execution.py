@@ -39,7 +39,7 @@ def test_padding_and_batch_mates_change_nothing(subject, draw, check):
 @pytest.mark.parametrize("implementation", ["eager", "sdpa", "flex_attention"])
 def test_attention_implementations_agree(subject, implementation, draw, check):
     twins.require_attention(subject, implementation)
-    prompt = draw(prompts(subject, shortest=2), "prompt")
+    prompt = draw(prompts(subject, shortest=2, least_rows=2), "prompt")
     expected = check.reference(lambda s: s.rows(prompt.ids))
     with subject.attending_by(implementation):
         check.same(expected, subject.rows(prompt.ids))

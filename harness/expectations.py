@@ -11,6 +11,9 @@ One TOML file per model::
     verdict = "refuted"
     reason = "…"                     # mandatory for anything but upheld
 
+A model may be a pattern, such as ``tiny:*``: its entries hold for every model that fits and whose
+own file says nothing of the claim, where the claim applies and is decided.
+
 Without an entry a claim is expected to be upheld or not to apply.  In another dtype than the
 file's its entries allow a verdict and do not demand it: what rounding hides there is no news.
 """
@@ -23,6 +26,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -58,16 +62,25 @@ class Expectations:
         """The entry for this very test, else the one for all tests of this number, else None."""
         return self.entries.get((claim_id, name)) or self.entries.get((claim_id, None))
 
-    def judge(self, result: Result, dtype: str) -> Judgement:
-        """Hold a result of a run in ``dtype`` against its entry."""
-        expected = self.expected(result.id, result.name)
-        if dtype != self.dtype and result.verdict in (Verdict.UPHELD, Verdict.NOT_APPLICABLE):
-            expected = None
-        return judge(result, expected)
+    def entry(self, result: Result, dtype: str) -> Expected | None:
+        """The entry that a result of a run in ``dtype`` is to be held against, if there is one."""
+        lenient = {Verdict.NOT_APPLICABLE, Verdict.INCONCLUSIVE} if self.is_pattern else set()
+        if dtype != self.dtype:
+            lenient |= {Verdict.UPHELD, Verdict.NOT_APPLICABLE}
+        return None if result.verdict in lenient else self.expected(result.id, result.name)
+
+    @property
+    def is_pattern(self) -> bool:
+        """Whether this is about every model that fits."""
+        return "*" in self.model
+
+    def fits(self, subject: str) -> bool:
+        """Whether ``subject`` is the model, or fits the pattern."""
+        return fnmatchcase(subject, self.model) if self.is_pattern else subject == self.model
 
     def unmatched(self, results: Iterable[Result]) -> list[str]:
         """Where the entries stand that none of these results is about: stale after a whole run."""
-        mine = [result for result in results if result.subject == self.model]
+        mine = [result for result in results if self.fits(result.subject)]
         seen = {(r.id, r.name) for r in mine} | {(r.id, None) for r in mine}
         return [entry.where for key, entry in self.entries.items() if key not in seen]
 
@@ -92,6 +105,14 @@ class Judgement:
     def fails(self) -> bool:
         """Whether this fails the run."""
         return self.status == "unexpected"
+
+
+def held_against(every: Mapping[str, Expectations], result: Result, dtype: str) -> Judgement:
+    """A result of a run in ``dtype`` against its model's own entry, else that of a pattern."""
+    fitting = [each for each in every.values() if each.fits(result.subject)]
+    fitting.sort(key=lambda each: (each.is_pattern, each.model))
+    entries = (each.entry(result, dtype) for each in fitting)
+    return judge(result, next((entry for entry in entries if entry is not None), None))
 
 
 def judge(result: Result, expected: Expected | None) -> Judgement:

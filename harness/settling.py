@@ -164,10 +164,8 @@ class Assay:
         return self.config.stash[DONE].get((name, subject.name, subject.digest))
 
     def _judge(self, result: Result) -> Judgement:
-        mine = expected_of_models(self.config).get(result.subject)
-        if mine is None:
-            return expectations.judge(result, None)
-        return mine.judge(result, self.config.option.dtype)
+        known = expected_of_models(self.config)
+        return expectations.held_against(known, result, self.config.option.dtype)
 
     def _description(self, subject: Subject) -> dict[str, Any]:
         known = self.config.stash.setdefault(DESCRIBED, {})

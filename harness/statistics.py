@@ -21,6 +21,10 @@ Pair = tuple[float, float]
 RESAMPLES = 2000
 """Of a bootstrap: the ends of an interval then stand still to a few hundredths of its width."""
 
+AT_ONCE = 1 << 17
+"""Numbers of resamples that are in memory together: they stay in the processor's cache, and
+8192 draws do not fill gigabytes."""
+
 NOWHERE: Pair = (-math.inf, math.inf)
 
 
@@ -40,13 +44,15 @@ class Statistic:
     fewest: int = 64
 
     def __call__(self, sample: Array) -> float:
-        """The statistic of ``sample``."""
-        return float(self.of(sample))
+        """The statistic of ``sample``; NaN or infinite where it has none."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return float(self.of(sample))
 
 
-def _wilson(sample: Array, confidence: float) -> Pair:
+def _of_share(sample: Array, confidence: float) -> Pair:
+    # Clopper and Pearson's.  Wilson's is shorter and errs in 6 % of findings near 0 and 1.
     hits, n = int(np.count_nonzero(sample)), len(sample)
-    found = stats.binomtest(hits, n).proportion_ci(confidence, method="wilson")
+    found = stats.binomtest(hits, n).proportion_ci(confidence, method="exact")
     return float(found.low), float(found.high)
 
 
@@ -65,8 +71,9 @@ def _bootstrap(of: Callable[..., Array]) -> Callable[[Array, float], Pair]:
             return NOWHERE
         columns = tuple(sample.T) if sample.ndim == 2 else (sample,)
         if all(np.ptp(column) == 0.0 for column in columns):
-            value = float(of(*columns, axis=-1))
-            return value, value
+            with np.errstate(divide="ignore", invalid="ignore"):
+                value = float(of(*columns, axis=-1))
+            return (value, value) if math.isfinite(value) else NOWHERE
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a degenerate resample, which NaN tells of
             found = stats.bootstrap(
@@ -77,6 +84,7 @@ def _bootstrap(of: Callable[..., Array]) -> Callable[[Array, float], Pair]:
                 method="BCa",
                 paired=True,
                 vectorized=True,
+                batch=max(1, AT_ONCE // len(sample)),
                 rng=np.random.default_rng(0),  # the interval is a function of the sample
             ).confidence_interval
         if not (math.isfinite(found.low) and math.isfinite(found.high)):
@@ -94,20 +102,44 @@ def _ratio(x: Array, y: Array, axis: int = -1) -> Array:
     return np.mean(x, axis=axis) / np.mean(y, axis=axis)
 
 
-def _ratio_of_ratios(a: Array, b: Array, c: Array, d: Array, axis: int = -1) -> Array:
-    return _ratio(a, b, axis=axis) / _ratio(c, d, axis=axis)
-
-
 def _rank_correlation(x: Array, y: Array, axis: int = -1) -> Array:
     """Spearman's, over the last axis of arrays of any number of dimensions."""
-    x, y = (stats.rankdata(each, axis=axis) for each in (x, y))
-    x, y = (each - each.mean(axis=axis, keepdims=True) for each in (x, y))
-    scale = np.sqrt((x**2).sum(axis=axis) * (y**2).sum(axis=axis))
-    return (x * y).sum(axis=axis) / scale
+    x, y = (_centred(stats.rankdata(each, axis=axis)) for each in (x, y))
+    return _cosine(x, y)
 
 
-share = Statistic("share", lambda sample: np.count_nonzero(sample) / len(sample), _wilson)
-"""Of draws that are true: Wilson's interval."""
+def _rank_correlation_of_codes(x: Array, y: Array, axis: int = -1) -> Array:
+    """The same of small whole numbers, which are counted instead of sorted."""
+    x, y = (_centred(_ranks_of_codes(each)) for each in (x, y))
+    return _cosine(x, y)
+
+
+def _ranks_of_codes(codes: Array) -> Array:
+    """Ranks along the last axis, less one half; ties share their mean rank."""
+    codes = codes.astype(np.intp)
+    width, rows = int(codes.max()) + 1, codes.reshape(-1, codes.shape[-1])
+    place = rows + width * np.arange(len(rows))[:, None]
+    counts = np.bincount(place.ravel(), minlength=width * len(rows)).reshape(-1, width)
+    ranks = counts.cumsum(1) - 0.5 * counts
+    return ranks.take(place).reshape(codes.shape)
+
+
+def _centred(x: Array) -> Array:
+    return x - x.mean(axis=-1, keepdims=True)
+
+
+def _cosine(x: Array, y: Array) -> Array:
+    sizes = np.einsum("...i,...i->...", x, x) * np.einsum("...i,...i->...", y, y)
+    return np.einsum("...i,...i->...", x, y) / np.sqrt(sizes)
+
+
+def _of_rank_correlation(sample: Array, confidence: float) -> Pair:
+    codes = [np.unique(column, return_inverse=True)[1] for column in sample.T]
+    return _bootstrap(_rank_correlation_of_codes)(np.stack(codes, axis=1), confidence)
+
+
+share = Statistic("share", lambda sample: np.count_nonzero(sample) / len(sample), _of_share)
+"""Of draws that are true: the exact binomial interval."""
 
 median = Statistic("median", lambda sample: float(np.median(sample)), _of_median)
 """With an interval between order statistics, which assumes nothing of the distribution."""
@@ -121,24 +153,15 @@ ratio_of_means = Statistic(
     "ratio of means",
     lambda sample: float(_ratio(*sample.T)),
     _bootstrap(_ratio),
-    caution=0.2,
+    caution=0.1,
     fewest=128,
 )
 """Of the two columns of [n, 2], paired: BCa bootstrap."""
 
-ratio_of_ratios = Statistic(
-    "ratio of ratios of means",
-    lambda sample: float(_ratio_of_ratios(*sample.T)),
-    _bootstrap(_ratio_of_ratios),
-    caution=0.2,
-    fewest=128,
-)
-"""Of the first two columns of [n, 4] over the last two, paired: BCa bootstrap."""
-
 rank_correlation = Statistic(
     "rank correlation",
     lambda sample: float(_rank_correlation(*sample.T)),
-    _bootstrap(_rank_correlation),
+    _of_rank_correlation,
     caution=0.5,
     fewest=128,
 )
