@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import BadInput
-from harness.expectations import Expected, emit, judge, load, record
+from harness.expectations import Expected, emit, held_against, judge, load, record
 from harness.verdicts import Kind, Result, Verdict
 
 LAW, FINDING = Kind.LAW, Kind.FINDING
@@ -48,8 +48,8 @@ C8 = entry(id="C8", verdict="refuted", reason="because")
         *[(kind, REFUTED, None, "unexpected") for kind in Kind],
         # An inconclusive law is never right, an inconclusive finding is undecided.
         *[(LAW, OPEN, expected, "unexpected") for expected in (None, *Verdict)],
-        *[(FINDING, OPEN, expected, "inconclusive") for expected in (None, UPHELD, REFUTED, OPEN)],
-        (FINDING, OPEN, NOT, "unexpected"),
+        *[(FINDING, OPEN, expected, "inconclusive") for expected in (None, OPEN)],
+        *[(FINDING, OPEN, expected, "unexpected") for expected in (UPHELD, REFUTED, NOT)],
         # An entry that matches, and every one that does not.
         *[(kind, v, v, "as expected") for kind in Kind for v in (UPHELD, REFUTED, NOT)],
         *[
@@ -204,6 +204,52 @@ def test_every_verdict_of_the_subject_is_written_in_order_and_waits_for_its_reas
         "as expected",
         "as expected",
     ]
+
+
+PATTERN = """model = "tiny:*"\n""" + entry(id="C8", verdict="refuted", reason="untrained")
+OWN = 'model = "tiny:opt"\n' + entry(id="C8", verdict="upheld")
+
+
+@pytest.mark.parametrize(
+    ("model", "verdict", "status"),
+    [
+        ("tiny:llama", REFUTED, "as expected"),
+        ("tiny:llama", UPHELD, "unexpected"),
+        ("tiny:llama", NOT, "as expected"),
+        ("tiny:llama", OPEN, "inconclusive"),
+        ("tiny:opt", UPHELD, "as expected"),  # its own file comes first
+        ("tiny:opt", REFUTED, "unexpected"),
+        ("reference", REFUTED, "unexpected"),  # does not fit
+    ],
+)
+def test_a_pattern_holds_for_models_whose_own_files_say_nothing(tmp_path, model, verdict, status):
+    write(tmp_path, PATTERN, "tiny.toml")
+    write(tmp_path, OWN, "tiny-opt.toml")
+    every = load(tmp_path)
+    assert (
+        held_against(every, result(verdict=verdict, subject=model), "float32").status == status
+    )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "verdict", "status"),
+    [
+        ("float32", UPHELD, "unexpected"),
+        ("float32", REFUTED, "as expected"),
+        ("bfloat16", UPHELD, "as expected"),
+        ("bfloat16", REFUTED, "as expected"),
+    ],
+)
+def test_a_file_demands_verdicts_in_its_own_dtype_only(tmp_path, dtype, verdict, status):
+    write(tmp_path, MODEL + C8)
+    assert held_against(load(tmp_path), result(verdict=verdict), dtype).status == status
+
+
+def test_a_file_of_another_dtype_is_not_recorded_over(tmp_path):
+    path = record(tmp_path, "m", [result("C8", REFUTED)], "bfloat16")
+    assert 'dtype = "bfloat16"' in path.read_text()
+    with pytest.raises(BadInput, match="is of bfloat16; a run in float32 cannot"):
+        record(tmp_path, "m", [result("C8", REFUTED)])
 
 
 def test_a_reason_stays_as_long_as_the_verdict_does(tmp_path):

@@ -618,7 +618,7 @@ def test_an_attention_that_the_model_has_is_used(saved: dict[str, Path], attenti
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 def test_an_adopted_model_is_the_one_that_loads(
     saved: dict[str, Path], kind: str, dtype: torch.dtype
 ) -> None:
