@@ -56,7 +56,11 @@ def add(parser: pytest.Parser) -> None:
     add("--resume", action="store_true", help="go on where an unfinished run like this stopped")
     add("--json", metavar="PATH", help="write the results as JSON")
     add("--report", metavar="PATH", help="write a self-contained HTML page")
-    add("--explain", action="store_true", help="say why claims did not apply, and what findings' controls came to")
+    add(
+        "--explain",
+        action="store_true",
+        help="say why claims did not apply, and what the controls of findings came to",
+    )
     add(
         "--record-expectations",
         action="store_true",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from scipy import stats
 from torch import Tensor
@@ -55,9 +57,14 @@ def between_columns(table: Tensor) -> Tensor:
 
 
 def log_p(one: Tensor, other: Tensor) -> float:
-    """The base-10 logarithm of the two-sample Kolmogorov–Smirnov test's p-value."""
-    p = stats.ks_2samp(one.cpu().numpy(), other.cpu().numpy(), method="asymp").pvalue
-    return max(LEAST_LOG_P, float(torch.tensor(float(p), dtype=torch.float64).log10()))
+    """The base-10 logarithm of the two-sample Kolmogorov–Smirnov test's p-value.
+
+    NaN where a number of either sample is.
+    """
+    p = float(stats.ks_2samp(one.cpu().numpy(), other.cpu().numpy(), method="asymp").pvalue)
+    if math.isnan(p):
+        return p
+    return max(LEAST_LOG_P, math.log10(p)) if p > 0.0 else LEAST_LOG_P
 
 
 def kurtosis(values: Tensor) -> float:
@@ -68,12 +75,12 @@ def kurtosis(values: Tensor) -> float:
 def top_pairs(table: Tensor, ranks: tuple[int, ...] = RANKS) -> list[tuple[int, int, float]]:
     """The pairs of columns (i < j) with the largest cosines, at ``ranks``, with the cosine.
 
-    Fewer where there are not so many pairs.  A pair without a cosine comes last.
+    Fewer where there are not so many pairs.  A pair without a cosine (NaN) comes last.
     """
     square = cosines(table.T)
     i, j = torch.triu_indices(*square.shape, offset=1)
-    values = above_diagonal(square).nan_to_num(nan=-2.0)
-    order = values.argsort(descending=True)
+    values = above_diagonal(square)
+    order = values.nan_to_num(nan=-2.0).argsort(descending=True)
     found = [int(order[rank]) for rank in ranks if rank < len(order)]
     return [(int(i[place]), int(j[place]), float(values[place])) for place in found]
 
