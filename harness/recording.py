@@ -125,7 +125,10 @@ class Recorder:
         if not self.results and (stopped or not self.total):
             return
         # A run that -x ended, or that lost a claim with a worker, can be gone on with, too.
-        early = stopped or len(self.results) < self.total
+        missing = self.total - len(self.results)
+        early = stopped or missing > 0
+        if missing > 0 and not stopped:
+            self.problems.append(f"without a verdict: {missing} of {self.total} claims")
         if not early:
             self.run["finished"] = runs.now()
             self.problems += self._stale()
