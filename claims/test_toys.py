@@ -1,6 +1,7 @@
 """Toys of three tokens, trained from many seeds: what needs positions, and what only time (001).
 
-A draw is one seed.  The subject lends its device only.
+A draw is one seed.  The subject lends its device only, so the toys run beside the embedded
+reference and no other model.
 """
 
 from __future__ import annotations
@@ -18,10 +19,14 @@ DRAWS = 128
 ALONE = Variant(residual=False)
 """The document's toy: 'only self-attention layer and no positional encoding'."""
 
+ORDER = ("A B hit",)
+"""All that a toy is trained on where only these sentences are asked about."""
+
 
 @finding(
     "B5",
     "two causal layers learn to tell 'A B hit' from 'B A hit' without positions",
+    needs=["embedded-reference"],
     source="001, answer 3; Haviv et al. 2022, Kazemnejad et al. 2023",
     bound=Bound(share, at_least=0.95),
     control="one layer",
@@ -30,7 +35,7 @@ ALONE = Variant(residual=False)
 )
 def test_two_causal_layers_learn_order_without_positions(subject, draws, sample):
     seeds = trigram.seeds(draws)
-    two = trigram.train(Variant(layers=2), seeds, device=subject.device)["A B hit"]
+    two = trigram.train(Variant(layers=2), seeds, device=subject.device, tasks=ORDER)["A B hit"]
     one = trigram.train(Variant(layers=1), seeds, device=subject.device)["A B hit"]
     sample.add(effect=two[2000], control=one[2000])
     trigram.record(sample, {"two layers": two, "one layer": one})
@@ -39,6 +44,7 @@ def test_two_causal_layers_learn_order_without_positions(subject, draws, sample)
 @finding(
     "B6",
     "'A hit B !' and 'B hit A ?' are learnable without positions",
+    needs=["embedded-reference"],
     source="001, question and comment to answer 1",
     bound=Bound(share, above=0.9),
     control="'A B hit ?' and 'B A hit !'",
@@ -58,6 +64,7 @@ def test_a_hit_b_is_learnable_without_positions(subject, toy, draws, sample):
 @finding(
     "B7",
     "'A B hit ?' and 'B A hit !' are not learnable without positions",
+    needs=["embedded-reference"],
     source="001, answer 3",
     bound=Bound(share, at_most=0.05),
     control="'A hit B !' and 'B hit A ?'",
@@ -65,16 +72,18 @@ def test_a_hit_b_is_learnable_without_positions(subject, toy, draws, sample):
     block=DRAWS,
 )
 @pytest.mark.parametrize(
-    "toy",
+    ("toy", "steps"),
     [
-        pytest.param(Variant(), id="one layer"),
-        pytest.param(Variant(causal=False), id="one layer without a mask"),
-        pytest.param(Variant(layers=2, causal=False), id="two layers without a mask"),
+        pytest.param(Variant(), trigram.STEPS, id="one layer"),
+        pytest.param(Variant(causal=False), trigram.SHORT, id="one layer without a mask"),
+        pytest.param(
+            Variant(layers=2, causal=False), trigram.SHORT, id="two layers without a mask"
+        ),
     ],
 )
-def test_a_b_hit_is_not_learnable_without_positions(subject, toy, draws, sample):
-    # As many steps as the sentences of the control take; B5 and B6 go on to 2000.
-    learned = trigram.train(toy, trigram.seeds(draws), trigram.SHORT, subject.device)
+def test_a_b_hit_is_not_learnable_without_positions(subject, toy, steps, draws, sample):
+    # Judged after as many steps as the sentences of the control take; B6 goes on with one layer.
+    learned = trigram.train(toy, trigram.seeds(draws), steps, subject.device)
     sample.add(effect=learned["A B hit"][500], control=learned["A hit B"][500])
     trigram.record(sample, learned)
 
@@ -82,6 +91,7 @@ def test_a_b_hit_is_not_learnable_without_positions(subject, toy, draws, sample)
 @finding(
     "B7",
     "'A B hit ?' and 'B A hit !' are learnable with positions or two causal layers",
+    needs=["embedded-reference"],
     source="001, answer 3",
     bound=Bound(share, above=0.9),
     control="one layer without positions",
@@ -99,7 +109,7 @@ def test_a_b_hit_is_learnable_with_positions_or_two_causal_layers(
     subject, toy, steps, draws, sample
 ):
     seeds = trigram.seeds(draws)
-    learned = trigram.train(toy, seeds, steps, subject.device)["A B hit"]
+    learned = trigram.train(toy, seeds, steps, subject.device, ORDER)["A B hit"]
     neither = trigram.train(Variant(), seeds, device=subject.device)["A B hit"]
     sample.add(effect=learned[max(steps)], control=neither[max(steps)])
     trigram.record(sample, {"this toy": learned, "one layer without positions": neither})
@@ -108,6 +118,7 @@ def test_a_b_hit_is_learnable_with_positions_or_two_causal_layers(
 @finding(
     "B8",
     "a head narrower than the context learns 'A hit B' later",
+    needs=["embedded-reference"],
     source="001, answer 2",
     bound=Bound(mean, below=0.0),
     control="two wide heads of unlike seeds",
@@ -119,8 +130,9 @@ def test_a_head_narrower_than_the_context_learns_later(subject, draws, sample):
     def after_100_steps(head, purpose=""):
         # No residual: the last token would go round the head, however narrow.
         toy = Variant(head=head, residual=False)
-        learned = trigram.train(toy, trigram.seeds(draws, purpose), (100,), subject.device)
-        return learned["A hit B"][100].double()
+        seeds, task = trigram.seeds(draws, purpose), "A hit B"
+        learned = trigram.train(toy, seeds, (100,), subject.device, (task,))
+        return learned[task][100].double()
 
     narrow, wide, other = after_100_steps(2), after_100_steps(8), after_100_steps(8, "other")
     sample.add(effect=narrow - wide, control=other - wide, narrow=narrow, wide=wide)
@@ -129,6 +141,7 @@ def test_a_head_narrower_than_the_context_learns_later(subject, draws, sample):
 @finding(
     "B8",
     "a head narrower than the context learns 'A hit B' in the end",
+    needs=["embedded-reference"],
     source="001, comment to answer 2",
     bound=Bound(share, at_least=0.9),
     control="'A B hit ?' and 'B A hit !'",
@@ -145,6 +158,7 @@ def test_a_head_narrower_than_the_context_learns_in_the_end(subject, draws, samp
 @finding(
     "B9",
     "whether 'A hit B' is learned in few steps depends on the seed",
+    needs=["embedded-reference"],
     source="001, answer 2",
     bound=Bound(share, at_least=0.05, at_most=0.95),
     control="'A B hit ?' and 'B A hit !', which no seed learns",
