@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fixtures.texts import on_text_and_random_tokens, prompts
 from harness import measures
+from harness.capabilities import Missing
 from harness.decoding import PseudoInverse, duplicates, recovery
 from harness.findings import Bound, finding
 from harness.statistics import exact, share
@@ -28,6 +29,8 @@ RELATIVE_SHIFT = 0.35
 )
 def test_the_pseudo_inverse_recovers_every_token(subject, draws, sample):
     table = subject.embedding_table.detach()
+    if len(table) < 2:
+        raise Missing(f"a vocabulary of {len(table)} leaves nothing to confuse")
     found = recovery(PseudoInverse.of(table))
     planted = table.clone()
     planted[1] = 2 * planted[0]

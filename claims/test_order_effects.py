@@ -63,10 +63,10 @@ def changes(subject, number, order):
 
 def three_tokens(subject, draws):
     """Three different tokens for each draw, as 'A B hit': ids [draws, 3]."""
-    if subject.vocabulary < 4:
+    if subject.vocabulary < 3:
         raise Missing(f"a vocabulary of {subject.vocabulary} has no three tokens to draw")
     first = draws.integers(0, subject.vocabulary, "first")
-    steps = draws.integers(1, subject.vocabulary // 3, "step")
+    steps = draws.integers(1, subject.vocabulary // 3 + 1, "step")
     ids = first[:, None] + steps[:, None] * torch.arange(3)
     return subject.content(ids.to(subject.device))
 

@@ -66,7 +66,8 @@ class Bound:
         """Upheld or refuted if all of ``interval`` is on one side, else inconclusive."""
         low, high = interval
         inside = self.at_least <= low and high <= self.at_most
-        if inside and self.above < low and high < self.below:
+        strictly = self.above < low and (high < self.below or self.below == math.inf)
+        if inside and strictly and math.isfinite(low) | math.isfinite(high):
             return Verdict.UPHELD
         outside = high < self.at_least or low > self.at_most
         if outside or high <= self.above or low >= self.below:
@@ -162,8 +163,9 @@ class Sample:
         """Why a series has too few values to be judged; empty if it has not."""
         drawn, defined = len(self.values(name)), len(self.defined(name))
         if drawn - defined > UNDEFINED * drawn:
-            return f"undefined (0 / 0, or not finite) on {drawn - defined} of {drawn} draws"
-        return "" if defined else "no draw has a value"
+            without = f"{drawn - defined} of {drawn} draws"
+            return f"the {name} is undefined (0 / 0, or not finite) on {without}"
+        return "" if defined else f"no draw has a value of the {name}"
 
 
 @dataclass(frozen=True)
@@ -220,7 +222,7 @@ class Plan:
         ``most`` is the profile's; a claim that asks for more gets them.
         """
         sizes = [self.fewest or min(self.bound.statistic.fewest, most)]
-        while sizes[-1] * 2 <= most:
+        while 0 < sizes[-1] * 2 <= most:
             sizes.append(sizes[-1] * 2)
         return sizes
 
@@ -268,7 +270,7 @@ def run(
     except capabilities.Missing as missing:
         return _not_applicable(claim, subject, str(missing))
     effect, control, drawn = settled
-    verdict, reason = _conclusion(claim, plan, sample, effect, control)
+    verdict, reason = _conclusion(claim, sample, effect, control, drawn)
     return Result(
         claim.id,
         claim.says,
@@ -283,12 +285,12 @@ def run(
         examples=drawn,
         seconds=time.perf_counter() - started,
         details={
-            **sample.details,
+            **{name: _known(value) for name, value in sample.details.items()},
             "claimed": str(plan.bound),
             "control": claim.control,
             "control must be": str(plan.control_bound or f"beyond: {plan.bound}"),
             "control value": _finite(control.value),
-            "control interval": _told(control.interval),
+            "control interval": list(_told(control.interval) or ()) or None,
             "recorded": {
                 name: _middle(sample.defined(name))
                 for name in sample.series
@@ -346,13 +348,13 @@ def _arguments(
 
 
 def _conclusion(
-    claim: Claim, plan: Plan, sample: Sample, effect: Look, control: Look
+    claim: Claim, sample: Sample, effect: Look, control: Look, drawn: int
 ) -> tuple[Verdict, str]:
-    if not sample.series:
+    if not drawn:
         return Verdict.INCONCLUSIVE, "the budget is zero: nothing was drawn"
     for name in ("effect", "control"):
         if why := sample.undefined(name):
-            return Verdict.INCONCLUSIVE, f"the {name} is {why}" if "undef" in why else why
+            return Verdict.INCONCLUSIVE, why
     low, high = effect.interval
     if effect.verdict is Verdict.INCONCLUSIVE:
         told = f"[{low:.3g}, {high:.3g}]"
@@ -377,6 +379,10 @@ def _middle(values: Array) -> float:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+def _known(value: Any) -> Any:
+    return _finite(value) if isinstance(value, float) else value
 
 
 def _told(interval: Pair) -> Pair | None:

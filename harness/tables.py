@@ -38,7 +38,7 @@ def above_diagonal(square: Tensor) -> Tensor:
 
     Document 002 takes those that are not zero, which loses true zeros.
     """
-    i, j = torch.triu_indices(*square.shape, offset=1, device=square.device)
+    i, j = torch.triu_indices(len(square), len(square), offset=1, device=square.device)
     return square[i, j]
 
 
@@ -78,7 +78,7 @@ def top_pairs(table: Tensor, ranks: tuple[int, ...] = RANKS) -> list[tuple[int, 
     Fewer where there are not so many pairs.  A pair without a cosine (NaN) comes last.
     """
     square = cosines(table.T)
-    i, j = torch.triu_indices(*square.shape, offset=1)
+    i, j = torch.triu_indices(len(square), len(square), offset=1)
     values = above_diagonal(square)
     order = values.nan_to_num(nan=-2.0).argsort(descending=True)
     found = [int(order[rank]) for rank in ranks if rank < len(order)]

@@ -226,9 +226,7 @@ def test_a_pattern_holds_for_models_whose_own_files_say_nothing(tmp_path, model,
     write(tmp_path, PATTERN, "tiny.toml")
     write(tmp_path, OWN, "tiny-opt.toml")
     every = load(tmp_path)
-    assert (
-        held_against(every, result(verdict=verdict, subject=model), "float32").status == status
-    )
+    assert held_against(every, result(verdict=verdict, subject=model), "float32").status == status
 
 
 @pytest.mark.parametrize(
