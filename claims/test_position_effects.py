@@ -52,7 +52,7 @@ def test_permuting_positions_barely_changes_the_output(subject, source, draws, s
     source="000, question, point 1, controlled for the last token",
     bound=Bound(median, at_most=0.5),
     control="noise of ten times the table's scale in place of its rows",
-    draws=150,
+    draws=300,
 )
 @on_text_and_random_tokens
 def test_permuting_positions_before_the_last_barely_changes_the_output(
@@ -81,6 +81,7 @@ def test_permuting_positions_before_the_last_barely_changes_the_output(
     source="000, question, point 1, controlled: an absolute yardstick",
     bound=Bound(median, at_most=1.0),
     control="noise of ten times the table's scale in place of its rows",
+    draws=512,
 )
 @on_text_and_random_tokens
 def test_permuting_positions_costs_no_more_than_having_none(subject, source, draws, sample):

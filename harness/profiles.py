@@ -25,7 +25,7 @@ PROFILES = {
     for profile in (
         Profile("quick", examples=15, seconds=2.0, shrink=3.0),
         Profile(
-            "standard", examples=100, seconds=30.0, shrink=60.0, draws=1024, finding_seconds=30.0
+            "standard", examples=60, seconds=6.0, shrink=30.0, draws=1024, finding_seconds=10.0
         ),
         Profile(
             "thorough",
