@@ -95,6 +95,7 @@ class Judgement:
 
     status: str
     message: str
+    reason: str = ""
 
     @property
     def ok(self) -> bool:
@@ -135,7 +136,8 @@ def judge(result: Result, expected: Expected | None) -> Judgement:
         return Judgement("inconclusive", f"{what}, as {expected.where} expects{reason}")
     if verdict is expected.verdict:
         why = f": {expected.reason}" if expected.reason else ""
-        return Judgement("as expected", f"{what}, as {expected.where} expects{why}")
+        told = f"{what}, as {expected.where} expects{why}"
+        return Judgement("as expected", told, expected.reason)
     return Judgement("unexpected", f"{what}, but {entry}, which no longer matches{reason}")
 
 

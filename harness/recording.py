@@ -102,8 +102,9 @@ class Recorder:
             return
         result, judgement = settled.result, settled.judgement
         self.results.append(result)
-        if not judgement.ok or result.verdict is Verdict.REFUTED:
-            told = f"{judgement.status}: {judgement.message}"
+        if judgement.fails or result.verdict is Verdict.REFUTED:
+            # What is expected has its reason; of what is undecided the result itself says why.
+            told = f"{judgement.status}: {judgement.reason or judgement.message}"
             self.judgements[result.name, result.subject] = told
         with options.usage_errors():
             self._keep(result, settled.subject)

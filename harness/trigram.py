@@ -236,4 +236,4 @@ def record(sample: Sample, learned: Success) -> None:
             low, high = share.interval((np.arange(of) < hits).astype(np.float64), 0.95)
             points.append((step, hits / of, low, high))
         curves[label] = points
-    sample.plot("learning", "curves", curves, x="steps", y="share of seeds", log=True)
+    sample.plot("Success over steps", "curves", curves, x="steps", y="share of seeds", log=True)

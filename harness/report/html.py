@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from harness.errors import BadInput
 from harness.report import gallery, view, words
 from harness.verdicts import Result
 
@@ -24,40 +21,6 @@ out again with less of what fills it."""
 LEAST_SHARE = 0.05
 
 _HERE = Path(__file__).parent
-
-
-def write_html(
-    path: Path,
-    run: dict[str, Any],
-    results: Sequence[Result],
-    judgements: Mapping[tuple[str, str], str] | None = None,
-) -> None:
-    """Write the page to ``path``, whole or not at all.
-
-    ``judgements`` is keyed by (claim name, subject).  Raises `BadInput` if ``path`` cannot be
-    written.
-    """
-    page = render(run, results, judgements)
-    with _told_as_bad_input(path):
-        part = _part(path)
-        try:
-            with part.open("w", encoding="utf-8", newline="\n") as stream:
-                stream.write(page)
-                stream.flush()
-                os.fsync(stream.fileno())
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
-
-
-def check_writable(path: Path) -> None:
-    """Raise `BadInput` if a page could not be written to ``path``; leaves nothing behind."""
-    with _told_as_bad_input(path):
-        if path.is_dir():
-            raise IsADirectoryError(0, "it is a folder")
-        part = _part(path)
-        part.touch()
-        part.unlink()
 
 
 def render(
@@ -89,16 +52,3 @@ def render(
         if share < LEAST_SHARE or len(page.encode()) <= MOST_BYTES + drawn.bytes:
             return page
         share /= 2
-
-
-def _part(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{os.getpid()}.part")
-
-
-@contextmanager
-def _told_as_bad_input(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, ValueError) as error:
-        why = (isinstance(error, OSError) and error.strerror) or str(error)
-        raise BadInput(f"the report cannot be written to {path}: {why}") from error

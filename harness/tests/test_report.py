@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import math
 import os
@@ -13,24 +12,16 @@ from contextlib import suppress
 from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 from rich.console import Console
 
-from harness.errors import BadInput
-from harness.report import (
-    Progress,
-    check_writable,
-    pictures,
-    print_table,
-    texts,
-    words,
-    write_html,
-)
+from harness.report import pictures, texts, words
 from harness.report.html import render
+from harness.report.progress import Progress
+from harness.report.terminal import print_table
 from harness.verdicts import Kind, Result, Verdict, margin
 
 LARGE = "reference:large"
@@ -511,47 +502,6 @@ def test_tokens_and_names_in_any_script_reach_the_page_without_a_warning() -> No
     assert "\\ud83d" in text
     assert "\x00" not in text
     text.encode("utf-8")
-
-
-def test_the_page_is_written_whole(tmp_path: Path) -> None:
-    write_html(tmp_path / "r.html", sample_run(), sample())
-    assert (tmp_path / "r.html").read_text("utf-8") == page(*sample())
-    assert [p.name for p in tmp_path.iterdir()] == ["r.html"]
-
-
-def test_a_full_disk_leaves_the_old_page_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(_: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    (tmp_path / "r.html").write_text("old")
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(BadInput, match="No space left on device"):
-        write_html(tmp_path / "r.html", sample_run(), sample())
-    assert (tmp_path / "r.html").read_text() == "old"
-    assert len(list(tmp_path.iterdir())) == 1
-
-
-@pytest.mark.parametrize("place", ["missing/r.html", "folder", "file/r.html", "nul\0.html"])
-def test_a_path_that_cannot_be_written_is_bad_input_in_one_line(
-    tmp_path: Path, place: str
-) -> None:
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "file").touch()
-    for attempt in (check_writable, lambda path: write_html(path, sample_run(), [])):
-        with pytest.raises(BadInput, match="the report cannot be written to") as caught:
-            attempt(tmp_path / place)
-        assert "\n" not in str(caught.value)
-    assert sorted(p.name for p in tmp_path.rglob("*")) == ["file", "folder"]
-
-
-def test_a_check_of_the_path_leaves_nothing_and_harms_nothing(tmp_path: Path) -> None:
-    (tmp_path / "old.html").write_text("old")
-    for name in ("old.html", "new.html"):
-        check_writable(tmp_path / name)
-    assert [p.name for p in tmp_path.iterdir()] == ["old.html"]
-    assert (tmp_path / "old.html").read_text() == "old"
 
 
 # -- pictures -------------------------------------------------------------------------------

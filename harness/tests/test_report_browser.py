@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 from matplotlib import image
 
-from harness.report import write_html
+from harness.report.html import render
+from harness.schema import replace_file
 from harness.tests.test_plots import every_kind
 from harness.tests.test_report import LARGE, sample, sample_run
 from harness.tests.test_report_findings import findings, found
@@ -205,11 +206,13 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [row for name in awkward for row in sample(name)]
     command = "pytest --replay " + "A" * 900
     rows[6].counterexample.update(replay=command, inputs={"p" * 60: "'x'(1) " * 300})  # type: ignore[union-attr]
-    write_html(folder / "one.html", sample_run(), sample(), {("C1", LARGE): "unexpected"})
-    write_html(folder / "many.html", sample_run(*awkward), rows)
-    write_html(folder / "none.html", sample_run(), [])
+    replace_file(
+        folder / "one.html", render(sample_run(), sample(), {("C1", LARGE): "unexpected"})
+    )
+    replace_file(folder / "many.html", render(sample_run(*awkward), rows))
+    replace_file(folder / "none.html", render(sample_run(), []))
     told = [*findings(), found(id="B6", plots=tuple(every_kind().values()))]
-    write_html(folder / "findings.html", sample_run(), told)
+    replace_file(folder / "findings.html", render(sample_run(), told))
     (folder / "broken.html").write_text(BROKEN_PAGE)
     return folder
 

@@ -185,7 +185,7 @@ def test_what_is_recorded_adds_up_over_blocks():
         trigram.record(sample, {"toy": {10: torch.tensor([False] * 2), 30: torch.tensor(hits)}})
     (table,) = sample.details.values()
     assert table == {"toy": {"10": (0, 4), "30": (3, 4)}}
-    curve = sample.plots["learning"].arrays["toy"]
+    curve = sample.plots["Success over steps"].arrays["toy"]
     assert curve[1, :2].tolist() == [30, 0.75]
     assert curve[1, 2] < 0.75 < curve[1, 3]
 
