@@ -66,7 +66,7 @@ def test_cached_entries_are_never_rewritten(subject, kind, draw, check):
     needs=["kv-cache"],
     source="004, answer 1",
     control="a step that recomputes the past: its cost is no straight line in n",
-    enough=5,
+    enough=3,
 )
 def test_a_cached_step_costs_a_straight_line_in_n(subject, draw, check):
     room = min(subject.window or LONGEST, subject.context or LONGEST, LONGEST)

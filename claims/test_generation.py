@@ -15,7 +15,7 @@ from harness.laws import law
     needs=["generation", "cache", "lm-head"],
     source="004, answers 1 and 2",
     control="generation from a prompt whose last token is another",
-    enough=10,
+    enough=6,
 )
 @pytest.mark.parametrize("mode", ["greedy", "sampling", "assisted"])
 def test_generation_is_the_same_with_and_without_the_cache(subject, mode, draw, check):
@@ -40,7 +40,7 @@ def test_generation_is_the_same_with_and_without_the_cache(subject, mode, draw, 
     needs=["generation", "cache", "lm-head"],
     source="004, answers 1 and 2",
     control="beam search from a prompt whose last token is another",
-    enough=10,
+    enough=6,
 )
 def test_beam_search_finds_the_same_score_with_and_without_the_cache(subject, draw, check):
     longest = (subject.context or 40) - generation.NEW_TOKENS

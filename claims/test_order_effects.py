@@ -20,6 +20,7 @@ TOKENS = 5
 @finding(
     "B2",
     "equivariant is not invariant: the last row changes with the last token",
+    needs=["embedded-reference"],
     source="001, question",
     bound=Bound(share, at_least=0.99),
     control="an order that leaves the last token in its place",

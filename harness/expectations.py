@@ -10,6 +10,7 @@ One TOML file per model::
     name = "…"                       # only where several tests share the number
     verdict = "refuted"
     reason = "…"                     # mandatory for anything but upheld
+    sometimes = true                 # a law's search need not find it in every budget
 
 A model may be a pattern, such as ``tiny:*``: its entries hold for every model that fits and whose
 own file says nothing of the claim, where the claim applies and is decided.
@@ -24,7 +25,7 @@ import json
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from hashlib import sha256
@@ -35,18 +36,22 @@ from harness.errors import BadInput
 from harness.schema import replace_file
 from harness.verdicts import Kind, Result, Verdict
 
-KEYS = {"id": str, "name": str, "verdict": str, "reason": str}
+KEYS = {"id": str, "name": str, "verdict": str, "reason": str, "sometimes": bool}
 USUAL = "float32"
 HEADER = "# Verdicts expected of this model; anything but upheld needs a reason.\n"
 
 
 @dataclass(frozen=True)
 class Expected:
-    """The verdict that an entry expects, why, and where the entry stands (for messages)."""
+    """The verdict that an entry expects, why, and where the entry stands (for messages).
+
+    ``sometimes``: a law that is known to be broken, whose search may end without having found it.
+    """
 
     verdict: Verdict
     reason: str
     where: str
+    sometimes: bool = False
 
 
 @dataclass(frozen=True)
@@ -138,6 +143,9 @@ def judge(result: Result, expected: Expected | None) -> Judgement:
         why = f": {expected.reason}" if expected.reason else ""
         told = f"{what}, as {expected.where} expects{why}"
         return Judgement("as expected", told, expected.reason)
+    if expected.sometimes and verdict is Verdict.UPHELD and result.kind is Kind.LAW:
+        told = f"{what} as far as was looked; {entry} sometimes"
+        return Judgement("as expected", told, expected.reason)
     return Judgement("unexpected", f"{what}, but {entry}, which no longer matches{reason}")
 
 
@@ -181,16 +189,25 @@ def record(folder: Path, subject: str, results: Iterable[Result], dtype: str = U
         rows[key] = entry.verdict, entry.reason
     for (claim, name), result in mine.items():
         before = old.expected(claim, name)
+        if before is not None and before.sometimes and judge(result, before).ok:
+            rows[claim, name if tests[claim] > 1 else None] = before.verdict, before.reason
+            continue
         reason = result.reason if result.verdict is Verdict.NOT_APPLICABLE else ""
         if before is not None and before.verdict is result.verdict and before.reason.strip():
             reason = before.reason
         rows[claim, name if tests[claim] > 1 else None] = result.verdict, reason
-    replace_file(path, emit(subject, rows, dtype))
+    sometimes = {
+        key for key in rows if (was := old.expected(key[0], key[1] or "")) and was.sometimes
+    }
+    replace_file(path, emit(subject, rows, dtype, sometimes))
     return path
 
 
 def emit(
-    model: str, rows: dict[tuple[str, str | None], tuple[Verdict, str]], dtype: str = USUAL
+    model: str,
+    rows: dict[tuple[str, str | None], tuple[Verdict, str]],
+    dtype: str = USUAL,
+    sometimes: Set[tuple[str, str | None]] = frozenset(),
 ) -> str:
     """The TOML of a model's entries, (id, name or None) to (verdict, reason), sorted."""
     lines = [HEADER, f"model = {_quote(model)}"]
@@ -203,6 +220,8 @@ def emit(
         lines.append(f"verdict = {_quote(verdict.value)}")
         if reason or verdict is not Verdict.UPHELD:
             lines.append(f"reason = {_quote(reason)}")
+        if (claim, name) in sometimes and verdict is not Verdict.UPHELD:
+            lines.append("sometimes = true")
     return "\n".join(lines) + "\n"
 
 
@@ -261,7 +280,8 @@ def _read(path: Path) -> Expectations:
         key = row["id"], row.get("name")
         if key in entries:
             raise BadInput(f"{where}: stands there already as {entries[key].where}")
-        entries[key] = Expected(Verdict(row["verdict"]), row.get("reason", ""), where)
+        verdict, reason = Verdict(row["verdict"]), row.get("reason", "")
+        entries[key] = Expected(verdict, reason, where, row.get("sometimes", False))
     return Expectations(content["model"], path, content.get("dtype", USUAL), entries)
 
 

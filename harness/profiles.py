@@ -23,7 +23,7 @@ class Profile:
 PROFILES = {
     profile.name: profile
     for profile in (
-        Profile("quick", examples=15, seconds=2.0, shrink=3.0),
+        Profile("quick", examples=12, seconds=2.0, shrink=2.0),
         Profile(
             "standard", examples=60, seconds=6.0, shrink=30.0, draws=1024, finding_seconds=10.0
         ),

@@ -243,6 +243,16 @@ def test_a_file_demands_verdicts_in_its_own_dtype_only(tmp_path, dtype, verdict,
     assert held_against(load(tmp_path), result(verdict=verdict), dtype).status == status
 
 
+@pytest.mark.parametrize(("kind", "status"), [(LAW, "as expected"), (FINDING, "unexpected")])
+def test_a_law_that_is_broken_sometimes_may_be_upheld(tmp_path, kind, status):
+    write(tmp_path, MODEL + C8 + "sometimes = true\n")
+    every = load(tmp_path)
+    assert held_against(every, result(kind=kind), "float32").status == status
+    assert held_against(every, result(verdict=REFUTED, kind=kind), "float32").ok
+    record(tmp_path, "m", [result(kind=LAW)])
+    assert load(tmp_path)["m"].entries["C8", None].sometimes
+
+
 def test_a_file_of_another_dtype_is_not_recorded_over(tmp_path):
     path = record(tmp_path, "m", [result("C8", REFUTED)], "bfloat16")
     assert 'dtype = "bfloat16"' in path.read_text()
