@@ -16,10 +16,12 @@ from claims import test_order_effects as order_effects
 from claims import test_position_effects as effects
 from claims import test_position_table as table
 from claims import test_repetition as repetition
+from fixtures.subjects import load
 from fixtures.texts import RANDOM
 from harness import masks, positions
 from harness.capabilities import of
 from harness.profiles import Profile
+from harness.runs import Options
 from harness.subject import Subject
 from harness.tests.toys import fresh, toy, verdict
 from harness.verdicts import Verdict
@@ -102,7 +104,8 @@ def saying_nothing():
 def test_constant_logits_have_no_ratio_of_effects(claim):
     result = settled(claim, saying_nothing())
     assert result.verdict is Verdict.INCONCLUSIVE
-    assert result.reason == "the effect is undefined (0 / 0, or not finite) on 128 of 128 draws"
+    drawn = f"{result.examples} of {result.examples} draws"
+    assert result.reason == f"the effect is undefined (0 / 0, or not finite) on {drawn}"
     assert (result.observed, result.bound, result.interval) == (None, None, None)
     assert "nan" not in str(result.details).lower()
 
@@ -223,7 +226,7 @@ def test_a_head_that_pools_what_it_sees_is_invariant(monkeypatch):
 
     claim = order_effects.test_equivariant_is_not_invariant
     monkeypatch.setattr(order_effects, "Head", Pooling)
-    result = settled(claim, toy("gpt2"))
+    result = settled(claim, load("reference:small", Options()))
     assert (result.verdict, result.observed) == (Verdict.REFUTED, 0.0)
 
 
