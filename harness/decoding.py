@@ -105,10 +105,17 @@ def nearest(table: Tensor, embeddings: Tensor) -> Tensor:
     return (embeddings.double() @ w.T - 0.5 * w.square().sum(1)).argmax(-1)
 
 
-def has_twin(table: Tensor, ids: Tensor) -> Tensor:
-    """Whether another row of W [V, d] is the same as that of each of ``ids`` [n], bit for bit."""
-    rows = table[ids]
-    return torch.stack([(table == row).all(1).sum() > 1 for row in rows])
+def has_twin(table: Tensor) -> Tensor:
+    """Whether each row of W [V, d] stands in it more than once, bit for bit: [V]."""
+    group, counts = _groups(table)
+    return counts[group] > 1
+
+
+def _groups(table: Tensor) -> tuple[Tensor, Tensor]:
+    """The group of equal rows that each row [V] is in, and how many rows each group has."""
+    wide = table.double()  # exact, and 16-bit rows cannot be sorted everywhere
+    _, group, counts = torch.unique(wide, dim=0, return_inverse=True, return_counts=True)
+    return group, counts
 
 
 @dataclass(frozen=True)
@@ -146,5 +153,5 @@ def recovery(inverse: PseudoInverse, at_once: int = 2048) -> Recovery:
 
 def duplicates(table: Tensor) -> list[list[int]]:
     """Groups of ids whose rows of W [V, d] are the same, bit for bit."""
-    _, group, counts = torch.unique(table, dim=0, return_inverse=True, return_counts=True)
+    group, counts = _groups(table)
     return [(group == g).nonzero()[:, 0].tolist() for g in (counts > 1).nonzero()[:, 0].tolist()]
