@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import psutil
 import torch
 from torch import Tensor
 
-from harness import masks, positions
+from harness import masks, memory, positions
 from harness.subject import Subject
 from harness.tolerances import TOLERANCES, distance
-
-SHARE = 0.25
-"""Of the memory that is free, for the activations of one pass."""
 
 FAR_AT_MOST = 0.3
 """A relative difference of this much is far apart in every dtype."""
@@ -24,13 +20,9 @@ def rows_that_fit(subject: Subject, n: int) -> int:
 
     Counted are states, attention scores and logits, all of them at once.
     """
-    if subject.device.type == "cuda":
-        free = torch.cuda.mem_get_info(subject.device)[0]
-    else:
-        free = psutil.virtual_memory().available
     heads = getattr(subject.config, "num_attention_heads", 1)
     numbers = n * (12 * subject.hidden + 3 * subject.vocabulary + 3 * heads * n)
-    return max(1, int(SHARE * free / (numbers * subject.embedding_table.element_size())))
+    return memory.rows_that_fit(subject.device, numbers * subject.embedding_table.element_size())
 
 
 def batched(subject: Subject, run: Callable[..., Tensor], *inputs: Tensor | None) -> Tensor:
@@ -39,18 +31,12 @@ def batched(subject: Subject, run: Callable[..., Tensor], *inputs: Tensor | None
     None among them is handed on.  A pass that runs out of memory is tried again with half.
     """
     given = next(each for each in inputs if each is not None)
-    size, done, parts = min(len(given), rows_that_fit(subject, given.shape[1])), 0, []
-    while done < len(given):
-        rows = slice(done, done + size)
-        try:
-            parts.append(run(*(each if each is None else each[rows] for each in inputs)))
-        except RuntimeError as error:  # what a CPU without memory raises is nothing narrower
-            full = isinstance(error, torch.OutOfMemoryError) or "memory" in str(error)
-            if size == 1 or not full:
-                raise
-            size //= 2
-            continue
-        done += size
+    parts: list[Tensor] = []
+
+    def some(rows: slice) -> None:
+        parts.append(run(*(each if each is None else each[rows] for each in inputs)))
+
+    memory.in_batches(some, len(given), rows_that_fit(subject, given.shape[1]))
     return torch.cat(parts)
 
 

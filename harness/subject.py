@@ -348,6 +348,29 @@ class Subject:
                 hook.remove()
         raise LookupError(f"{self.name}: block {depth} was never run")
 
+    def head_input(self, ids: Tensor | None = None, **arguments: Any) -> Tensor:
+        """What the output embedding is given: [batch, n, hidden], past the final norm.
+
+        Raises LookupError where there is no output embedding.
+        """
+        head = self.model.get_output_embeddings()
+        if head is None:
+            raise LookupError(f"{self.name} has no output embedding")
+        taken: list[Tensor] = []
+
+        def before(module: nn.Module, given: tuple) -> None:
+            taken.append(given[0])
+            raise _Reached
+
+        hook = head.register_forward_pre_hook(before)
+        try:
+            self(ids, states=False, **arguments)
+        except _Reached:
+            return taken[0]
+        finally:
+            hook.remove()
+        raise LookupError(f"{self.name}: its output embedding was never run")
+
     # -- its twins ----------------------------------------------------------------------------
 
     @cached_property

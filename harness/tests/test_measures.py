@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from harness import generation, measures, positions
+from harness import generation, measures, memory, positions
 from harness.draws import Draws
 from harness.tests.toys import prompt, toy
 from harness.tolerances import TOLERANCES
@@ -151,7 +151,7 @@ def test_what_is_no_lack_of_memory_or_cannot_be_halved_is_raised(monkeypatch):
 def test_fewer_rows_fit_the_longer_they_are_and_always_one(monkeypatch):
     short, long = (measures.rows_that_fit(toy("gpt2"), n) for n in (8, 64))
     assert short > 8 * long
-    monkeypatch.setattr(measures, "SHARE", 0.0)
+    monkeypatch.setattr(memory, "SHARE", 0.0)
     assert measures.rows_that_fit(toy("gpt2"), 8) == 1
 
 

@@ -291,7 +291,7 @@ def refused(code: int, capsys: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (["--only", "huge"], "there are small, medium, large, masked"),
+        (["--only", "huge"], "there are small, small-1, small-2, medium, large, masked"),
         (["--device", "cuda:99"], "CUDA card"),
         (["--device", "abacus"], "is no device"),
         (["--threads", "0"], "at least 1"),

@@ -1,0 +1,193 @@
+"""From a model's output back to its input: three methods behind one call (INVERSION).
+
+    target = Target(depth=2)
+    wanted = target.of(subject, ids)              # [rows, n, features]
+    found = invert(subject, target, wanted)       # found.ids == ids, each verified
+
+``exact``       ranks tokens, tries the likeliest and verifies them (`search`);
+``exhaustive``  tries every token at every position: the slow oracle;
+``descent``     descends on the distance of the outputs, and decodes (`descent`): the only one for
+                models that are not causal, and the one that document 003 writes about.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from harness import capabilities, decoding
+from harness.errors import BadInput
+from harness.inversion import search, start
+from harness.inversion.descent import Rule, check_target, descend
+from harness.inversion.head import without_head
+from harness.inversion.target import Target, embedded
+from harness.memo import memo
+from harness.subject import Subject
+from harness.tolerances import distance
+
+METHODS = ("exact", "exhaustive", "descent")
+
+DECODERS = ("nearest", "pseudo-inverse")
+
+RATE = 0.3
+"""The step size of a descent, in units of `start.unit`, where none is given."""
+
+
+@dataclass
+class Inverted:
+    """The inputs that were found for ``wanted`` [rows, n, features].
+
+    ``ids`` [rows, n]; ``verified`` [rows, n] (bool), whether the found prompt's own output is the
+    wanted one up to rounding; ``distances`` [rows, n], how far off it is (relative).
+    ``others`` has, by (row, place), every token that was found to give the same output, where
+    there are several.  ``any_length`` names rows of which any number of repetitions ends in the
+    same state, as without absolute positions.  ``tried`` [rows, n] counts candidates whose states
+    were computed, ``set_up`` those before the search.  ``said`` is what a user should know.
+    """
+
+    method: str
+    ids: Tensor
+    verified: Tensor
+    distances: Tensor
+    tried: Tensor
+    set_up: int = 0
+    others: dict[tuple[int, int], list[int]] = field(default_factory=dict)
+    any_length: list[int] = field(default_factory=list)
+    embeddings: Tensor | None = None
+    said: list[str] = field(default_factory=list)
+
+
+def invert(
+    subject: Subject,
+    target: Target,
+    wanted: Tensor,
+    method: str = "exact",
+    *,
+    decoder: str = "nearest",
+    rule: Rule | None = None,
+    rate: float = RATE,
+    seed: int = 0,
+) -> Inverted:
+    """The prompts whose ``target`` is ``wanted`` [rows, n, features].
+
+    ``decoder``, ``rule``, ``rate`` (in units of `start.unit`) and ``seed`` (of the start) belong
+    to ``descent``.  A head of full column rank is undone first.  Raises `BadInput` for what is
+    no output of the subject, and where the subject cannot be inverted by ``method``.
+    """
+    if method not in METHODS:
+        raise BadInput(f"method {method!r}: there are {', '.join(METHODS)}")
+    if decoder not in DECODERS:
+        raise BadInput(f"decoder {decoder!r}: there are {', '.join(DECODERS)}")
+    check_target(subject, target, wanted)
+    said: list[str] = []
+    try:
+        target, wanted = without_head(subject, target, wanted)
+    except BadInput as error:
+        said.append(f"{error}; the logits themselves are compared")
+    if method == "descent":
+        found = _by_descent(subject, target, wanted, decoder, rule or Rule(), rate, seed)
+    else:
+        found = _by_search(subject, target, wanted, method)
+    found.said = said + found.said
+    found.any_length = [
+        row for row in range(len(wanted)) if _any_length(subject, target, found, row)
+    ]
+    if missed := int((~found.verified).sum()):
+        found.said.append(f"{missed} of {found.ids.numel()} tokens are not verified")
+    return found
+
+
+def _by_search(subject: Subject, target: Target, wanted: Tensor, method: str) -> Inverted:
+    if (why := capabilities.of(subject).why_missing("causal")) is not None:
+        raise BadInput(f"{method}: needs a causal model ({why}); descent does not")
+    run = search.exact if method == "exact" else search.exhaustive
+    found = run(subject, target, wanted)
+    return Inverted(
+        method,
+        found.ids,
+        found.verified,
+        found.distances,
+        found.tried,
+        found.set_up,
+        found.others,
+    )
+
+
+def _by_descent(
+    subject: Subject,
+    target: Target,
+    wanted: Tensor,
+    decoder: str,
+    rule: Rule,
+    rate: float,
+    seed: int,
+) -> Inverted:
+    if (why := capabilities.of(subject).why_missing("inputs-embeds")) is not None:
+        raise BadInput(f"descent: needs a model that takes embeddings ({why})")
+    rows, n, _ = wanted.shape
+    generator = torch.Generator().manual_seed(seed)
+    first = start.scaled(subject, torch.randn(rows, n, subject.hidden, generator=generator))
+    size = rate * start.unit(subject, target, wanted, first, rule)
+    rates = torch.full((rows,), size, device=first.device)
+    made = descend(subject, target, wanted, first, rates, rule)
+    ids = decode(subject, made.embeddings, decoder)
+    found, others = _same(subject, target, ids, wanted)
+    return Inverted(
+        "descent",
+        ids,
+        found <= search.accepted(subject),
+        found,
+        torch.zeros_like(ids),
+        others=others,
+        embeddings=made.embeddings,
+        said=made.said,
+    )
+
+
+def decode(subject: Subject, embeddings: Tensor, decoder: str = "nearest") -> Tensor:
+    """The tokens [...] of embeddings [..., d] before positions."""
+    if decoder == "nearest":
+        return decoding.nearest(embedded(subject), embeddings)
+    return pseudo_inverse(subject).decode(embeddings)
+
+
+@memo
+def pseudo_inverse(subject: Subject) -> decoding.PseudoInverse:
+    """The pseudo-inverse of what tokens are embedded as; in the factor of a factorised one."""
+    return decoding.PseudoInverse.of(embedded(subject))
+
+
+@memo
+def _groups(subject: Subject) -> dict[int, list[int]]:
+    """For each token whose row stands in the table more than once: all that have it."""
+    groups = decoding.duplicates(embedded(subject))
+    return {token: group for group in groups for token in group}
+
+
+def _same(
+    subject: Subject, target: Target, ids: Tensor, wanted: Tensor
+) -> tuple[Tensor, dict[tuple[int, int], list[int]]]:
+    """How far the output of ``ids`` is from the wanted one [rows, n], and tokens of equal rows."""
+    off = distance(target.of(subject, ids), wanted)
+    others = {
+        (row, place): _groups(subject)[token]
+        for row, tokens in enumerate(ids.tolist())
+        for place, token in enumerate(tokens)
+        if token in _groups(subject)
+    }
+    return off, others
+
+
+def _any_length(subject: Subject, target: Target, found: Inverted, row: int) -> bool:
+    """Whether the found prompt repeats one token, and more repetitions end in the same state."""
+    ids = found.ids[row : row + 1]
+    causal = "causal" in capabilities.of(subject)
+    if not causal or not bool(found.verified[row].all()) or len(set(ids[0].tolist())) > 1:
+        return False
+    longer = torch.cat([ids, ids[:, :1]], dim=1)
+    if subject.context is not None and longer.shape[1] > subject.context:
+        return False
+    ends = [target.of(subject, each)[:, -1:] for each in (ids, longer)]
+    return bool(distance(ends[1], ends[0]).max() <= search.accepted(subject))

@@ -1,0 +1,114 @@
+"""What state every candidate for the next token would have after prompts that are known so far.
+
+Candidates of one prompt go through together, each as a branch that sees the cached prompt and
+itself (a 4-D mask), at one position.  Models that do not take such a mask, or give something else
+under it, are run anew for every candidate.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from harness import caches, capabilities, masks, positions
+from harness.capabilities import Missing
+from harness.inversion.target import Target
+from harness.memo import memo
+from harness.subject import Subject
+from harness.tolerances import TOLERANCES, distance
+
+AT_ONCE = 512
+"""Candidates in one pass, over all prompts: more would only look at each other in vain."""
+
+
+class Prefixes:
+    """Prompts [rows, i] that are known so far, on which candidates are tried."""
+
+    def __init__(self, subject: Subject, target: Target, rows: int) -> None:
+        self.subject, self.target = subject, target
+        self.ids = torch.empty(rows, 0, dtype=torch.long, device=subject.device)
+        self.cache: Any = None
+        window = subject.window
+        self._reach = window if window is not None else float("inf")
+        if branches(subject) and not target.slip:
+            self.cache = caches.make(subject, "dynamic", rows, 0)
+
+    def __len__(self) -> int:
+        """How many tokens are known."""
+        return self.ids.shape[1]
+
+    def append(self, ids: Tensor) -> None:
+        """The next token of every prompt: [rows]."""
+        if self.cache is not None:
+            self._run(ids[:, None], self.cache)
+        self.ids = torch.cat([self.ids, ids[:, None]], dim=1)
+
+    def states(
+        self, candidates: Tensor, rows: Tensor | None = None
+    ) -> Iterator[tuple[int, Tensor]]:
+        """The states that ``candidates`` [k, C] would have after k prompts, some at a time.
+
+        Yields which candidate is the first of them, and [k, some, features].  ``rows`` [k] says
+        which prompts (default: all).
+        """
+        if rows is None:
+            rows = torch.arange(len(self.ids), device=self.ids.device)
+        if self.cache is None or len(self) >= self._reach:
+            known = self.ids[rows]
+            width = max(1, AT_ONCE // max(1, len(rows) * (len(self) + 1)))
+            for first in range(0, candidates.shape[1], width):
+                yield first, self._one_by_one(candidates[:, first : first + width], known)
+            return
+        past = copy.deepcopy(self.cache)
+        if len(self) and len(rows) < len(self.ids):
+            past.batch_select_indices(rows)
+        width = max(8, AT_ONCE // max(1, len(rows)))
+        for first in range(0, candidates.shape[1], width):
+            yield first, self._run(candidates[:, first : first + width], copy.deepcopy(past))
+
+    def _run(self, ids: Tensor, cache: Any) -> Tensor:
+        """``ids`` [k, C] side by side at the next position."""
+        count = ids.shape[1]
+        alone = torch.eye(count, dtype=torch.bool, device=ids.device)
+        past = torch.ones(count, len(self), dtype=torch.bool, device=ids.device)
+        mask = masks.additive(torch.cat([past, alone], dim=1), self.subject.dtype)
+        place = positions.first_position(self.subject) + len(self)
+        at = torch.full((count,), place, device=ids.device)
+        return self.target.of(self.subject, ids, positions=at, mask=mask, cache=cache)
+
+    def _one_by_one(self, candidates: Tensor, known: Tensor) -> Tensor:
+        """Every candidate after its whole prompt: [k, C, features]."""
+        k, count = candidates.shape
+        known = known.repeat_interleave(count, 0)
+        whole = torch.cat([known, candidates.reshape(-1, 1)], dim=1)
+        return self.target.of(self.subject, whole)[:, -1].reshape(k, count, -1)
+
+
+@memo
+def branches(subject: Subject) -> bool:
+    """Whether candidates may go through as branches: tried on a prompt of three tokens."""
+    able = capabilities.of(subject)
+    needed = ("kv-cache", "mask-4d", "position-ids", "blocks")
+    if any(name not in able for name in needed) or subject.is_encoder_decoder:
+        return False
+    if (subject.window or 4) < 4 or (subject.context or 4) < 4:
+        return False
+    ids = subject.content(torch.arange(3, device=subject.device)[None] * 5 + 3)
+    others = subject.content(torch.arange(4, device=subject.device)[None] * 11 + 1)
+    target = Target(subject.layers)
+    prefixes = Prefixes.__new__(Prefixes)
+    try:
+        prefixes.subject, prefixes.target, prefixes._reach = subject, target, float("inf")
+        prefixes.ids, prefixes.cache = ids[:, :0], caches.make(subject, "dynamic", 1, 0)
+        for token in ids.T:
+            prefixes.append(token)
+        side_by_side = torch.cat([states for _, states in prefixes.states(others)], dim=1)
+    except (Missing, ValueError, RuntimeError, TypeError, AttributeError, IndexError):
+        return False
+    alone = torch.cat([ids.expand(4, -1), others.T], dim=1)
+    plain = target.of(subject, alone)[:, -1]
+    return bool((distance(side_by_side, plain[None]) <= TOLERANCES[subject.dtype].most).all())

@@ -1,0 +1,296 @@
+"""Gradient descent from a model's output back to its input, many rows at once (003, eq. 2).
+
+Row r descends on ‖O(x_r) − O*_r‖ by itself: losses are added up, so one backward pass gives every
+row its own gradient, and only the embeddings are asked for one.  Nothing is read by the host but
+every so many steps: there rows that are done are dropped, and those that diverge are set back and
+go on at half their step size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from harness import memory
+from harness.errors import BadInput
+from harness.inversion.target import Target
+from harness.subject import Subject
+
+DIVERGED = 10.0
+"""A loss of so many times the first one, or one that is not finite, is no descent."""
+
+KEPT = 20
+"""Numbers that one layer keeps for the backward pass, in units of the hidden size."""
+
+BETAS, EPSILON = (0.9, 0.999), 1e-8
+"""Adam's own (Kingma and Ba, arXiv 1412.6980)."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How to descend: document 003's own way unless told otherwise.
+
+    ``optimiser`` is ``descent`` or ``adam``; ``distance`` is ``l1`` or ``l2`` (Euclid's, not its
+    square); under ``schedule`` the step size falls to a tenth in a line (``linear``) or by a
+    ``cosine``, or is ``constant``.  The host looks ``every`` so many steps.
+    """
+
+    steps: int = 1000
+    optimiser: str = "descent"
+    distance: str = "l1"
+    schedule: str = "linear"
+    every: int = 25
+
+    def __post_init__(self) -> None:
+        choices = {
+            "optimiser": ("descent", "adam"),
+            "distance": tuple(DISTANCES),
+            "schedule": tuple(SCHEDULES),
+        }
+        for name, allowed in choices.items():
+            if (given := getattr(self, name)) not in allowed:
+                raise BadInput(f"{name} {given!r}: there are {', '.join(allowed)}")
+        if self.steps < 1 or self.every < 1:
+            raise BadInput(f"steps {self.steps}, every {self.every}: at least 1 is needed")
+
+
+DISTANCES: dict[str, Callable[[Tensor], Tensor]] = {
+    "l1": lambda difference: difference.abs().sum((1, 2)),
+    "l2": lambda difference: difference.square().sum((1, 2)).clamp_min(1e-30).sqrt(),
+}
+"""Of [rows, n, features]: [rows]."""
+
+SCHEDULES: dict[str, Callable[[Tensor], Tensor]] = {
+    "linear": lambda done: 1 - 0.9 * done,
+    "cosine": lambda done: 0.55 + 0.45 * torch.cos(math.pi * done),
+    "constant": torch.ones_like,
+}
+"""The share of the step size that is left when a share of the steps is done."""
+
+
+@dataclass
+class Descent:
+    """What came of a descent of R rows.
+
+    ``embeddings`` [R, n, d]; ``losses`` [R, steps + 1], before each step and after the last, NaN
+    past a row's end; ``close`` [R], steps until the loss was below the row's threshold (infinite:
+    never); ``lowered`` [R], how often the step size was halved; ``watched``, embeddings by step;
+    ``said``, what a user should know.
+    """
+
+    embeddings: Tensor
+    losses: Tensor
+    close: Tensor
+    lowered: Tensor
+    watched: dict[int, Tensor] = field(default_factory=dict)
+    said: list[str] = field(default_factory=list)
+
+    @property
+    def final(self) -> Tensor:
+        """The last loss of every row: [R]."""
+        count = self.losses.isfinite().sum(1).clamp_min(1)
+        return self.losses.gather(1, count[:, None] - 1)[:, 0]
+
+
+def descend(
+    subject: Subject,
+    target: Target,
+    wanted: Tensor,
+    start: Tensor,
+    rates: Tensor,
+    rule: Rule | None = None,
+    *,
+    thresholds: Tensor | None = None,
+    until_close: bool = False,
+    watch: Sequence[int] = (),
+) -> Descent:
+    """Descend from ``start`` [R, n, d] to inputs whose output is ``wanted`` [R, n, features].
+
+    ``start`` and result are embedded tokens before positions.  ``rates`` [R] are the rows' first
+    step sizes.  A row is close once its loss is below its one of ``thresholds`` [R], and ends
+    there with ``until_close``.  ``watch`` names steps after which embeddings are kept.
+    """
+    rule = rule or Rule()
+    check_target(subject, target, wanted)
+    if tuple(start.shape) != (*wanted.shape[:2], subject.hidden):
+        raise BadInput(
+            f"start: its shape is {list(start.shape)}, and the target's is {list(wanted.shape)}"
+        )
+    if thresholds is None:
+        thresholds = torch.full_like(rates, -math.inf)
+    done: list[Descent] = []
+
+    def run(rows: slice) -> None:
+        batch = _Batch(subject, target, rule, wanted[rows], start[rows], rates[rows])
+        done.append(batch.run(thresholds[rows], until_close, watch))
+
+    said: list[str] = []
+    memory.in_batches(run, len(start), rows_that_fit(subject, target, start.shape[1]), said)
+    whole = Descent(
+        torch.cat([part.embeddings for part in done]),
+        torch.cat([part.losses for part in done]),
+        torch.cat([part.close for part in done]),
+        torch.cat([part.lowered for part in done]),
+        {step: torch.cat([part.watched[step] for part in done]) for step in done[0].watched},
+        said,
+    )
+    if slower := int((whole.lowered > 0).sum()):
+        whole.said.append(f"{slower} of {len(start)} rows diverged; their step sizes were lowered")
+    return whole
+
+
+def check_target(subject: Subject, target: Target, wanted: Tensor) -> None:
+    """Raise `BadInput` where ``wanted`` is no output of ``target``."""
+    target.check(subject)
+    if wanted.ndim != 3 or not wanted.shape[0] or not wanted.shape[1]:
+        raise BadInput(f"target: [rows, n, features] are needed and not {list(wanted.shape)}")
+    if wanted.shape[2] != (width := target.features(subject)):
+        raise BadInput(f"target: {target} has {width} features and not {wanted.shape[2]}")
+    if subject.context is not None and wanted.shape[1] > subject.context:
+        raise BadInput(f"target: {wanted.shape[1]} positions and a context of {subject.context}")
+    if not bool(wanted.isfinite().all()):
+        raise BadInput("target: holds numbers that are not finite")
+
+
+def rows_that_fit(subject: Subject, target: Target, n: int) -> int:
+    """Rows of ``n`` tokens whose forward and backward passes fit into the memory that is free."""
+    heads = getattr(subject.config, "num_attention_heads", 1)
+    layer = KEPT * subject.config.hidden_size + 3 * heads * n
+    numbers = n * (target.depth * layer + 4 * target.features(subject) + 6 * subject.hidden)
+    size = max(4, subject.embedding_table.element_size())
+    return memory.rows_that_fit(subject.device, numbers * size)
+
+
+class _Batch:
+    """Rows that go through the model together; buffers stay where they are while they do."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        target: Target,
+        rule: Rule,
+        wanted: Tensor,
+        start: Tensor,
+        rates: Tensor,
+    ) -> None:
+        self.subject, self.target, self.rule = subject, target, rule
+        wide = torch.float64 if subject.dtype == torch.float64 else torch.float32
+        self.x = start.detach().to(subject.device, wide).clone()
+        self.wanted = wanted.detach().to(self.x)
+        self.rates = rates.to(self.x).clone()
+        done = torch.arange(rule.steps, device=self.x.device, dtype=wide) / rule.steps
+        self.factors = SCHEDULES[rule.schedule](done).to(self.x)
+        self.step = torch.zeros(1, dtype=torch.long, device=self.x.device)
+        self.losses = torch.full(
+            (rule.steps + 1, len(start)), math.nan, dtype=wide, device=self.x.device
+        )
+        adam = rule.optimiser == "adam"
+        self.moments = [torch.zeros_like(self.x) for _ in range(2 if adam else 0)]
+        self.rows = torch.arange(len(start), device=self.x.device)
+
+    def run(self, thresholds: Tensor, until_close: bool, watch: Sequence[int]) -> Descent:
+        """All steps, looking at the losses every so often."""
+        steps, every = self.rule.steps, self.rule.every
+        total = len(self.x)
+        ends = self.x.clone()
+        losses = torch.full((steps + 1, total), math.nan, dtype=self.x.dtype, device=self.x.device)
+        lowered = torch.zeros(total, dtype=torch.long, device=self.x.device)
+        thresholds = thresholds.to(self.x)
+        stops = sorted({*range(0, steps, every), steps, *(s for s in watch if 0 <= s <= steps)})
+        watched = {0: self.x.clone()} if 0 in watch else {}
+        advance = self._stepper()
+        first: Tensor | None = None
+        for begin, end in pairwise(stops):
+            kept = [t.clone() for t in (self.x, *self.moments)]
+            for _ in range(begin, end):
+                advance()
+            if end == steps:
+                self._measure(steps)
+            seen = self.losses[begin : end + (end == steps)]
+            first = seen[:1].clone() if first is None else first
+            bad = ~((seen < DIVERGED * first).all(0) & self.x.isfinite().all((1, 2)))
+            if bool(bad.any()):
+                for now, before in zip((self.x, *self.moments), kept, strict=True):
+                    now[bad] = before[bad]
+                self.rates[bad] *= 0.5
+                lowered[self.rows[bad]] += 1
+                seen = torch.where(bad, seen[:1], seen)
+            losses[begin : begin + len(seen), self.rows] = seen
+            ends[self.rows] = self.x
+            if end in watch:
+                watched[end] = ends.clone()
+            if until_close and end < steps:
+                done = (losses[:end] < thresholds).any(0)[self.rows]
+                if bool(done.all()):
+                    break
+                if bool(done.sum() * 2 >= len(done)):
+                    first = first[:, ~done]
+                    self._keep(~done)
+                    advance = self._stepper()
+        hit = losses < thresholds
+        never = torch.full((total,), math.inf, dtype=self.x.dtype, device=self.x.device)
+        close = torch.where(hit.any(0), hit.to(self.x).argmax(0).to(self.x), never)
+        return Descent(ends, losses.T.contiguous(), close, lowered, watched)
+
+    def _keep(self, rows: Tensor) -> None:
+        """Go on with these ``rows`` (bool) alone."""
+        self.x, self.wanted, self.rates = self.x[rows], self.wanted[rows], self.rates[rows]
+        self.moments = [moment[rows] for moment in self.moments]
+        self.losses, self.rows = self.losses[:, rows], self.rows[rows]
+
+    def _loss(self, x: Tensor) -> Tensor:
+        output = self.target.of(self.subject, embeddings=x.to(self.subject.dtype))
+        return DISTANCES[self.rule.distance](output.to(self.wanted) - self.wanted)
+
+    def _measure(self, step: int) -> None:
+        with torch.no_grad():
+            self.losses[step] = self._loss(self.x)
+
+    def _stepper(self) -> Callable[[], None]:
+        """One step; on a CUDA device recorded once and replayed from then on."""
+        if self.x.device.type != "cuda":
+            return self._advance
+        return _recorded(self)
+
+    def _advance(self) -> None:
+        x = self.x.detach().requires_grad_()
+        loss = self._loss(x)
+        (gradient,) = torch.autograd.grad(loss.sum(), x)
+        with torch.no_grad():
+            self.losses.index_copy_(0, self.step, loss.detach()[None])
+            size = (self.rates * self.factors.index_select(0, self.step))[:, None, None]
+            self.x.sub_(size * self._direction(gradient))
+            self.step += 1
+
+    def _direction(self, gradient: Tensor) -> Tensor:
+        if not self.moments:
+            return gradient
+        slow, fast = BETAS
+        mean, square = self.moments
+        mean.mul_(slow).add_(gradient, alpha=1 - slow)
+        square.mul_(fast).addcmul_(gradient, gradient, value=1 - fast)
+        count = (self.step + 1).to(gradient)
+        unbiased = (square / (1 - fast**count)).sqrt_().add_(EPSILON)
+        return mean / (1 - slow**count) / unbiased
+
+
+def _recorded(batch: _Batch) -> Callable[[], None]:
+    """The step as a CUDA graph, with the buffers put back after the steps that warm it up."""
+    kept = [t.clone() for t in (batch.x, *batch.moments, batch.step, batch.losses)]
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            batch._advance()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        batch._advance()
+    for now, before in zip((batch.x, *batch.moments, batch.step, batch.losses), kept, strict=True):
+        now.copy_(before)
+    return graph.replay

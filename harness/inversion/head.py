@@ -1,0 +1,45 @@
+"""Through the head and back: logits hold the state that they were made of.
+
+A head of full column rank is undone by least squares.  What makes a head a bottleneck for descent
+is its conditioning, not what it loses (INVERSION, 'Linear algebra').
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from torch import Tensor
+
+from harness.decoding import PseudoInverse
+from harness.errors import BadInput
+from harness.inversion.target import Target
+from harness.memo import memo
+from harness.subject import Subject
+
+BEFORE = {"head": "block", "logits": "norm"}
+"""What a target is once its head is undone."""
+
+
+@memo
+def inverse(subject: Subject) -> PseudoInverse:
+    """The pseudo-inverse of the output embedding [V, hidden]."""
+    return PseudoInverse.of(subject.model.get_output_embeddings().weight)
+
+
+def without_head(subject: Subject, target: Target, wanted: Tensor) -> tuple[Target, Tensor]:
+    """The target before the head, and the states [rows, n, hidden] that ``wanted`` was made of.
+
+    Raises `BadInput` where the head is not of full column rank: the state is not in the logits.
+    """
+    if target.through not in BEFORE:
+        return target, wanted
+    head = subject.model.get_output_embeddings()
+    found = inverse(subject)
+    if found.rank < head.weight.shape[1]:
+        raise BadInput(
+            f"head: its rank is {found.rank} of {head.weight.shape[1]} (condition "
+            f"{found.condition:.3g}), so the logits do not tell the state"
+        )
+    logits = wanted if getattr(head, "bias", None) is None else wanted - head.bias
+    states = found.apply(logits).to(wanted.dtype)
+    return replace(target, through=BEFORE[target.through]), states

@@ -1,0 +1,221 @@
+"""Exact inversion of a causal model, token by token, every answer verified by running it.
+
+`exhaustive` tries every token of the vocabulary.  `exact` ranks them first, and rarely has to try
+more than a few.  The ranking is by a linear map: the states of a sample of tokens after some
+prompt are regressed on their embeddings, once for each model and depth.  That is what a
+Gauss–Newton step from the mean embedding would use as its Jacobian, found from d states instead
+of d backward passes for every position; what other prompts add is taken to be the same for every
+token, and is estimated from the tokens that were tried.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from harness import precision
+from harness.inversion.candidates import Prefixes
+from harness.inversion.target import Target, embedded
+from harness.memo import memo
+from harness.subject import Subject
+from harness.tolerances import TOLERANCES
+
+ACCEPTED = 4.0
+"""A state is the target's if it is within so many floors of the dtype's tolerance."""
+
+ROUNDS = (8, 64, 512)
+"""How many candidates have been tried after each round of `exact`; then all are."""
+
+SAMPLE = 4
+"""Tokens in the sample of the ranking, for each dimension of the embedding."""
+
+TYPICAL = 8
+"""Tokens in the prompt after which the sample is taken."""
+
+LOCAL = 2
+"""Of the tokens tried, the nearest so many say what the prompt adds to a state."""
+
+EPSILON = torch.finfo(torch.float64).tiny
+
+
+@dataclass
+class Found:
+    """What a search made of ``wanted`` [rows, n, features].
+
+    ``ids`` [rows, n]; ``verified`` [rows, n] (bool), whether the token's own state is the wanted
+    one; ``distances`` [rows, n], how far off it is (relative); ``tried`` [rows, n], candidates
+    whose states were computed; ``others``, by (row, place) all tokens that were verified, where
+    there are several; ``set_up``, states computed before the search; ``exhaustive``, whether all
+    tokens were tried, so that nothing can be missing from ``others``.
+    """
+
+    ids: Tensor
+    verified: Tensor
+    distances: Tensor
+    tried: Tensor
+    others: dict[tuple[int, int], list[int]] = field(default_factory=dict)
+    set_up: int = 0
+    exhaustive: bool = False
+
+
+def accepted(subject: Subject) -> float:
+    """The relative distance up to which a state counts as the same."""
+    return ACCEPTED * TOLERANCES[precision.working(subject)].floor
+
+
+def exhaustive(subject: Subject, target: Target, wanted: Tensor) -> Found:
+    """Try the whole vocabulary at every position: the slow oracle."""
+    return _search(subject, target, wanted, None)
+
+
+def exact(subject: Subject, target: Target, wanted: Tensor) -> Found:
+    """Rank, try a few, and go on to all where none of them is it."""
+    return _search(subject, target, wanted, ranking(subject, target))
+
+
+def _search(subject: Subject, target: Target, wanted: Tensor, ranking: Ranking | None) -> Found:
+    """Position by position: the first is known before the second is tried on it."""
+    rows, n, _ = wanted.shape
+    close, device = accepted(subject), subject.device
+    found = Found(
+        torch.zeros(rows, n, dtype=torch.long, device=device),
+        torch.zeros(rows, n, dtype=torch.bool, device=device),
+        torch.full((rows, n), torch.inf, dtype=torch.float64, device=device),
+        torch.zeros(rows, n, dtype=torch.long, device=device),
+        set_up=0 if ranking is None else ranking.set_up,
+        exhaustive=ranking is None,
+    )
+    prefixes = Prefixes(subject, target, rows)
+    for place in range(n):
+        open_ = torch.arange(rows, device=device)
+        tried = torch.empty(rows, 0, dtype=torch.long, device=device)
+        shift: Tensor | None = None
+        for upto in _rounds(subject.vocabulary, ranking):
+            goal = wanted[open_, place]
+            tokens = _next(subject, ranking, goal, place, tried, upto, shift)
+            distances, residual = _try(prefixes, tokens, open_, goal, ranking)
+            _note(found, tokens, distances, open_, place, close)
+            still = ~found.verified[open_, place]
+            open_, tried = open_[still], torch.cat([tried, tokens], dim=1)[still]
+            shift = None if residual is None else residual[still]
+            if not len(open_):
+                break
+        prefixes.append(found.ids[:, place])
+    return found
+
+
+def _rounds(vocabulary: int, ranking: Ranking | None) -> tuple[int, ...]:
+    """How many candidates have been tried after each round."""
+    if ranking is None:
+        return (vocabulary,)
+    return (*(size for size in ROUNDS if size < vocabulary), vocabulary)
+
+
+def _next(
+    subject: Subject,
+    ranking: Ranking | None,
+    goal: Tensor,
+    place: int,
+    tried: Tensor,
+    upto: int,
+    shift: Tensor | None,
+) -> Tensor:
+    """The candidates of a round: [rows, upto - tried], likeliest first."""
+    if ranking is None:
+        return torch.arange(upto, device=goal.device).expand(len(goal), -1)
+    misses = ranking.misses(goal, place, shift).scatter(1, tried, torch.inf)
+    return misses.topk(upto - tried.shape[1], largest=False).indices
+
+
+def _try(
+    prefixes: Prefixes, tokens: Tensor, rows: Tensor, goal: Tensor, ranking: Ranking | None
+) -> tuple[Tensor, Tensor | None]:
+    """How far each candidate's state is off [rows, C], and what the ranking missed on the mean."""
+    distances, residuals = [], []
+    size = torch.linalg.vector_norm(goal.double(), dim=-1).clamp_min(EPSILON)
+    for first, states in prefixes.states(tokens, rows):
+        off = torch.linalg.vector_norm(states.double() - goal[:, None].double(), dim=-1)
+        distances.append(off / size[:, None])
+        if ranking is not None and first == 0:
+            some = tokens[:, : states.shape[1]]
+            nearest = off.topk(min(LOCAL, off.shape[1]), largest=False).indices
+            missed = states - ranking.expected(some, len(prefixes))
+            residuals.append(missed.gather(1, nearest[..., None].expand(-1, -1, states.shape[2])))
+    residual = residuals[0].mean(1) if residuals else None
+    return torch.cat(distances, dim=1), residual
+
+
+def _note(
+    found: Found, tokens: Tensor, distances: Tensor, rows: Tensor, place: int, close: float
+) -> None:
+    """Keep the nearest candidate of each row, and all that are as good as the target."""
+    least, at = distances.min(1)
+    better = least < found.distances[rows, place]
+    best = tokens.gather(1, at[:, None])[:, 0]
+    found.ids[rows[better], place] = best[better]
+    found.distances[rows[better], place] = least[better]
+    found.tried[rows, place] += tokens.shape[1]
+    found.verified[rows, place] = found.distances[rows, place] <= close
+    equal = distances <= close
+    for row in (equal.sum(1) > 1).nonzero()[:, 0].tolist():
+        found.others[int(rows[row]), place] = sorted(tokens[row][equal[row]].tolist())
+
+
+@dataclass
+class Ranking:
+    """The states expected of all tokens: ``first`` [V, f] without a prompt, ``later`` after one.
+
+    ``set_up`` counts the states that were computed for it.
+    """
+
+    first: Tensor
+    later: Tensor
+    set_up: int
+
+    def expected(self, tokens: Tensor, place: int) -> Tensor:
+        """Of ``tokens`` [...] at ``place``: [..., f]."""
+        return (self.later if place else self.first)[tokens]
+
+    def misses(self, goal: Tensor, place: int, shift: Tensor | None) -> Tensor:
+        """How far each token is expected to be from ``goal`` [rows, f], squared: [rows, V].
+
+        Up to what is the same for all tokens.  ``shift`` [rows, f] is added to what is expected.
+        """
+        table = self.later if place else self.first
+        goal = (goal if shift is None else goal - shift).to(table)
+        return table.square().sum(1) - 2 * goal @ table.T
+
+
+def ranking(subject: Subject, target: Target) -> Ranking:
+    """The ranking for ``target``, made once and kept with the subject."""
+    kept = _rankings(subject)
+    if target not in kept:
+        kept[target] = _ranking(subject, target)
+    return kept[target]
+
+
+@memo
+def _rankings(subject: Subject) -> dict[Target, Ranking]:
+    return {}
+
+
+def _ranking(subject: Subject, target: Target) -> Ranking:
+    table = embedded(subject).double()
+    vocabulary, width = table.shape
+    generator = torch.Generator().manual_seed(0)
+    count = min(vocabulary, SAMPLE * width)
+    sample = torch.randperm(vocabulary, generator=generator)[:count].to(table.device)
+    prompt = torch.randint(vocabulary, (TYPICAL,), generator=generator).to(table.device)
+    room = (subject.context or TYPICAL + 1) - 1
+    expected = []
+    for known in (prompt[:0], prompt[:room]):
+        prefixes = Prefixes(subject, target, 1)
+        for token in subject.content(known):
+            prefixes.append(token[None])
+        states = torch.cat([part for _, part in prefixes.states(sample[None])], dim=1)[0].double()
+        mean, middle = states.mean(0), table[sample].mean(0)
+        linear = torch.linalg.lstsq(table[sample] - middle, states - mean).solution
+        expected.append((mean + (table - middle) @ linear).to(states.dtype).float())
+    return Ranking(expected[0], expected[1], 2 * count)

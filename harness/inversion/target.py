@@ -1,0 +1,115 @@
+"""Which output of a model is given, and has to be explained by an input."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from harness import masks, positions
+from harness.errors import BadInput
+from harness.memo import memo
+from harness.subject import Subject
+
+THROUGH = ("block", "head", "norm", "logits")
+
+
+@dataclass(frozen=True)
+class Target:
+    """The output of the first ``depth`` blocks, O_k, ``through`` one of four.
+
+    ``block``    as the block leaves it, before any final norm [n, hidden];
+    ``head``     the same through the output embedding, without the final norm, as document 003
+                 has its abbreviated models [n, vocabulary];
+    ``norm``     what the output embedding is given after all blocks: past the final norm;
+    ``logits``   the model's own logits.
+
+    With ``slip`` every position is given the first one's row, as `range(len(tokens))` of a
+    [1, n] tensor does in document 003's code.
+    """
+
+    depth: int
+    through: str = "block"
+    slip: bool = False
+
+    def check(self, subject: Subject) -> None:
+        """Raise `BadInput` where ``subject`` has no such output."""
+        if self.through not in THROUGH:
+            raise BadInput(f"target {self.through!r}: there are {', '.join(THROUGH)}")
+        if not 0 <= self.depth <= subject.layers:
+            raise BadInput(f"depth {self.depth}: {subject.name} has {subject.layers} blocks")
+        if self.through in ("norm", "logits") and self.depth < subject.layers:
+            raise BadInput(
+                f"target {self.through}: comes after all {subject.layers} blocks of "
+                f"{subject.name}, not after {self.depth}"
+            )
+        head = subject.model.get_output_embeddings()
+        if self.through != "block" and head is None:
+            raise BadInput(f"target {self.through}: {subject.name} has no output embedding")
+        if self.through == "head" and head.weight.shape[1] != subject.config.hidden_size:
+            raise BadInput(f"target head: {subject.name} projects its states before its head")
+
+    def __str__(self) -> str:
+        words = {"block": "", "head": ", head", "norm": ", normed", "logits": ", logits"}
+        return f"block {self.depth}{words[self.through]}{', row 0 everywhere' * self.slip}"
+
+    def of(self, subject: Subject, ids: Tensor | None = None, **given: Any) -> Tensor:
+        """The output for ``ids`` [batch, n] or ``embeddings`` [batch, n, d]: [batch, n, features].
+
+        Only the blocks that are needed run.
+        """
+        if self.slip:
+            prompt = ids if ids is not None else given["embeddings"]
+            given |= slipped(subject, prompt.shape[1])
+        if self.through == "logits":
+            return subject.rows(ids, states=False, **given)["logits"]
+        if self.through == "norm":
+            return subject.head_input(ids, **given)
+        states = subject.block_output(self.depth, ids, **given)
+        if self.through == "block":
+            return states
+        head: nn.Module = subject.model.get_output_embeddings()
+        with torch.set_grad_enabled(states.requires_grad):
+            return head(states)
+
+    def features(self, subject: Subject) -> int:
+        """The width of the output."""
+        head = subject.model.get_output_embeddings()
+        if self.through in ("head", "logits"):
+            return head.weight.shape[0]
+        return head.weight.shape[1] if self.through == "norm" else subject.config.hidden_size
+
+
+def slipped(subject: Subject, n: int) -> dict[str, Tensor]:
+    """The first position for all of ``n`` tokens, under a mask that keeps their order."""
+    first = positions.usual(subject, 1)
+    return {
+        "positions": first.expand(n),
+        "mask": masks.causal(n, subject.dtype, subject.device),
+    }
+
+
+@memo
+def embedded(subject: Subject) -> Tensor:
+    """What each token is embedded as, before positions: [V, d].
+
+    The table's rows; scaled where the model's embedding scales them.
+    """
+    table = subject.model.get_input_embeddings()
+    with torch.no_grad():
+        return table(torch.arange(subject.vocabulary, device=subject.device)).detach()
+
+
+def places_added(subject: Subject, n: int, slip: bool = False) -> Tensor:
+    """e_p, what the model adds to embedded tokens for their positions: [n, d].
+
+    Zero where it has no table of positions, or one of another width than the embedding.
+    """
+    nothing = torch.zeros(n, subject.hidden, dtype=subject.dtype, device=subject.device)
+    table = positions.position_table(subject)
+    if table is None or table.embedding_dim != subject.hidden:
+        return nothing
+    rows = positions.rows_used(subject)[:n]
+    return rows[:1].expand(n, -1) if slip else rows

@@ -1,0 +1,46 @@
+"""How much goes through a model at once: as much as fits, and half of that where it did not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import psutil
+import torch
+
+SHARE = 0.25
+"""Of the memory that is free, for the activations of one pass."""
+
+
+def free(device: torch.device) -> int:
+    """Bytes that are free where ``device`` computes."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    return psutil.virtual_memory().available
+
+
+def rows_that_fit(device: torch.device, bytes_each: float) -> int:
+    """How many rows of ``bytes_each`` go through one pass: at least 1."""
+    return max(1, int(SHARE * free(device) / bytes_each))
+
+
+def in_batches(
+    run: Callable[[slice], None], rows: int, size: int, said: list[str] | None = None
+) -> None:
+    """``run`` over slices of ``rows``, ``size`` at a time.
+
+    One that runs out of memory is tried again with half, which is added to ``said``; ``run`` must
+    have done nothing then.
+    """
+    size, done = min(rows, size), 0
+    while done < rows:
+        try:
+            run(slice(done, min(rows, done + size)))
+        except RuntimeError as error:  # what a CPU without memory raises is nothing narrower
+            full = isinstance(error, torch.OutOfMemoryError) or "memory" in str(error)
+            if size == 1 or not full:
+                raise
+            size //= 2
+            if said is not None:
+                said.append(f"too little memory: {size} rows at a time")
+            continue
+        done += size
