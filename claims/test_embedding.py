@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from fixtures.texts import on_text_and_random_tokens, prompts
 from harness import measures
 from harness.capabilities import Missing
@@ -39,6 +41,9 @@ def test_the_pseudo_inverse_recovers_every_token(subject, draws, sample):
         control=recovery(PseudoInverse.of(planted)).recovered.double().mean(),
     )
     failing = (~found.recovered).nonzero()[:, 0].tolist()
+    for title, values in {"Leverage": found.leverages, "Margin": found.margins}.items():
+        counts, edges = np.histogram(values.double().cpu().numpy(), bins=60)
+        sample.plot(title, "histograms", {"edges": edges, "tokens": counts}, x=title.lower())
     sample.details |= {
         "tokens not recovered": len(failing),
         "the first of them": subject.tokens(failing[:MOST_LISTED]),

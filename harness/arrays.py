@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +38,7 @@ class Plot:
     ``scatter``         points [n, 2] under each label
     ``distributions``   draws [n] under each label, side by side
     ``curves``          [k, 2] (x, y) or [k, 4] (x, y, low, high) under each label
+    ``table``           no arrays: ``rows`` of text under ``columns``
 
     ``x`` and ``y`` name the axes; with ``log`` the values of a distribution, or the x of curves,
     are on a log scale.
@@ -48,6 +50,8 @@ class Plot:
     x: str = ""
     y: str = ""
     log: bool = False
+    columns: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Plain JSON types."""

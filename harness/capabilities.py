@@ -163,6 +163,13 @@ def _trained(subject: Subject) -> None:
         raise Missing("the model was made from a seed and never trained")
 
 
+@capability("usual-weights")
+def _usual_weights(subject: Subject) -> None:
+    """Trained, or drawn as such models are drawn before they are trained."""
+    if subject.name.startswith("tiny:"):
+        raise Missing("the weights of tiny models are at unit gain, as nobody begins a training")
+
+
 @capability("embedded-reference")
 def _embedded_reference(subject: Subject) -> None:
     """For claims about a document's own toys: to run them once is enough."""

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from harness import capabilities
 from harness.profiles import Profile
 from harness.subject import Subject
-from harness.verdicts import Kind, Result
+from harness.verdicts import Kind, Result, Verdict
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,17 @@ class Claim:
     needs: tuple[str, ...] = ()
     control: str = ""
     enough: int | None = None
+
+    def lacks(self, subject: Subject) -> str:
+        """The first capability that ``subject`` lacks, and why; empty if it lacks none."""
+        for name in self.needs:
+            if (why := capabilities.of(subject).why_missing(name)) is not None:
+                return f"{name}: {why}"
+        return ""
+
+    def result(self, subject: Subject, verdict: Verdict, **more: Any) -> Result:
+        """What came of the claim on ``subject``."""
+        return Result(self.id, self.says, self.kind, subject.name, verdict, **more)
 
 
 @dataclass(frozen=True)

@@ -1,108 +1,153 @@
 """From embeddings back to tokens: the pseudo-inverse by factorisation, and the nearest row.
 
 W is [V, d] and W⁺ = (WᵀW)⁻¹Wᵀ is [d, V]; document 003 decodes by ``argmax(e W⁺)``.  W⁺ is never
-formed: the d × d Gram matrix is factored in float64, and by QR or SVD where its condition says
-so (INVERSION, 'Linear algebra').
+formed (INVERSION, 'Linear algebra'): W is factored (`harness.factors`), and for tokens alone a
+rough factorisation will do, as what it leaves open is known and settled in float64.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-CHOLESKY_UP_TO = 1e4
-"""Condition numbers of W up to which its Gram matrix, whose condition is the square, is solved."""
-
-QR_UP_TO = 1e10
-"""Condition numbers up to which W counts as of full column rank in float64."""
-
-EPSILON = torch.finfo(torch.float64).eps
+from harness.factors import EPSILON, Factored, Rough
+from harness.likeliest import Scorer, clear, some_at_once, working
 
 
 @dataclass(frozen=True)
 class PseudoInverse:
-    """W⁺ as an operator.
+    """W⁺ as an operator, of W [V, d] as it was ``given``.
 
-    ``method`` is what it was factored by (``cholesky``, ``qr`` or ``svd``), ``condition`` the
-    condition number of W (over its range), ``rank`` its rank; ``factor`` and ``basis`` are the
-    method's own.
+    ``rough`` is a factorisation that will do for most tokens, unless W is too near to a missing
+    rank; it is factored in float64 (`exact`) once that is needed.
     """
 
-    table: Tensor
-    method: str
-    condition: float
-    rank: int
-    least: float
-    factor: Tensor
-    basis: Tensor | None = None
+    given: Tensor
+    rough: Rough | None
 
     @classmethod
     def of(cls, table: Tensor) -> PseudoInverse:
-        """Factor W [V, d], in float64; rank-deficient tables fall back to the SVD."""
-        w = table.detach().double()
-        gram = w.T @ w
-        spectrum = torch.linalg.eigvalsh(gram).clamp_min(0)
-        largest, least = float(spectrum[-1]), float(spectrum[0])
-        condition = (largest / least) ** 0.5 if least > 0 else float("inf")
-        if condition <= CHOLESKY_UP_TO:
-            factor = torch.linalg.cholesky(gram)
-            return cls(w, "cholesky", condition, w.shape[1], least, factor)
-        if w.shape[0] >= w.shape[1]:
-            q, r = torch.linalg.qr(w)
-            # The Gram matrix cannot tell a condition beyond 1e8 from a missing rank; R can.
-            sizes = torch.linalg.svdvals(r)
-            largest, least = float(sizes[0]), float(sizes[-1])
-            if least > 0 and largest / least <= QR_UP_TO:
-                return cls(w, "qr", largest / least, w.shape[1], least**2, r, q)
-        u, s, vh = torch.linalg.svd(w, full_matrices=False)
-        kept = s > s[0] * max(w.shape) * EPSILON
-        u, s, vh = u[:, kept], s[kept], vh[kept]
-        return cls(w, "svd", float(s[0] / s[-1]), len(s), float(s[-1] ** 2), vh.T / s, u)
+        """W⁺ of W [V, d], in any floating dtype."""
+        w = table.detach()
+        return cls(w, Rough.of(w) if working(w) == torch.float32 else None)
+
+    @cached_property
+    def exact(self) -> Factored:
+        """W factored in float64."""
+        return Factored.of(self.given)
+
+    @cached_property
+    def table(self) -> Tensor:
+        """W [V, d] in float64."""
+        return self.given.double()
+
+    @cached_property
+    def _scorer(self) -> Scorer:
+        return Scorer(self.given)
+
+    @property
+    def _factored(self) -> Factored | Rough:
+        """The best factorisation that there is by now."""
+        return self.exact if self.rough is None or "exact" in vars(self) else self.rough
+
+    @property
+    def method(self) -> str:
+        """What W is factored by: ``cholesky``, ``qr`` or ``svd``."""
+        return self._factored.method
+
+    @property
+    def condition(self) -> float:
+        """The condition number of W over its range."""
+        return self._factored.condition
+
+    @property
+    def rank(self) -> int:
+        """The rank of W."""
+        return self._factored.rank
+
+    @property
+    def least(self) -> float:
+        """The least eigenvalue of WᵀW over its range."""
+        return self.exact.least
 
     @property
     def rounding(self) -> float:
         """The relative error to expect of `logits` in float64."""
-        power = 2 if self.method == "cholesky" else 1
-        return EPSILON * self.condition**power * self.table.shape[1]
+        power = 2 if self.exact.method == "cholesky" else 1
+        return EPSILON * self.exact.condition**power * self.given.shape[1]
 
     def logits(self, embeddings: Tensor) -> Tensor:
         """``e W⁺`` for e [..., d]: [..., V], in float64."""
-        e = embeddings.double()
-        if self.method == "cholesky":
-            flat = e.reshape(-1, e.shape[-1]).T
-            solved = torch.cholesky_solve(flat, self.factor).T.reshape(e.shape)
-            return solved @ self.table.T
-        assert self.basis is not None
-        if self.method == "qr":
-            flat = e.reshape(-1, e.shape[-1])
-            solved = torch.linalg.solve_triangular(self.factor, flat, upper=True, left=False)
-            return solved.reshape(e.shape) @ self.basis.T
-        return e @ self.factor @ self.basis.T
+        e, factor, basis = embeddings.double(), self.exact.factor, self.exact.basis
+        flat = e.reshape(-1, e.shape[-1])
+        if basis is None:
+            solved = torch.cholesky_solve(flat.T, factor).T
+            return solved.reshape(e.shape) @ self.table.T
+        if self.exact.method == "qr":
+            solved = torch.linalg.solve_triangular(factor, flat, upper=True, left=False)
+            return solved.reshape(e.shape) @ basis.T
+        return e @ factor @ basis.T
 
     def apply(self, weights: Tensor) -> Tensor:
         """``W⁺ x`` for x [..., V]: [..., d], in float64."""
-        x = weights.double()
-        if self.method == "cholesky":
+        x, factor, basis = weights.double(), self.exact.factor, self.exact.basis
+        if basis is None:
             flat = (x @ self.table).reshape(-1, self.table.shape[1]).T
-            return torch.cholesky_solve(flat, self.factor).T.reshape(*x.shape[:-1], -1)
-        assert self.basis is not None
-        if self.method == "qr":
-            flat = (x @ self.basis).reshape(-1, self.table.shape[1]).T
-            solved = torch.linalg.solve_triangular(self.factor, flat, upper=True)
+            return torch.cholesky_solve(flat, factor).T.reshape(*x.shape[:-1], -1)
+        if self.exact.method == "qr":
+            flat = (x @ basis).reshape(-1, self.table.shape[1]).T
+            solved = torch.linalg.solve_triangular(factor, flat, upper=True)
             return solved.T.reshape(*x.shape[:-1], -1)
-        return (x @ self.basis) @ self.factor.T
+        return (x @ basis) @ factor.T
 
     def decode(self, embeddings: Tensor) -> Tensor:
         """The tokens [...] of embeddings [..., d]."""
-        return self.logits(embeddings).argmax(-1)
+        return self.top(embeddings, 1)[..., 0]
+
+    def top(self, embeddings: Tensor, k: int) -> Tensor:
+        """The ``k`` tokens of the largest logits for embeddings [..., d], best first: [..., k]."""
+        flat = embeddings.reshape(-1, embeddings.shape[-1]).double()
+        parts = [self._top(points, k) for points in some_at_once(self.given, flat)]
+        return torch.cat(parts).reshape(*embeddings.shape[:-1], k)
+
+    def _top(self, e: Tensor, k: int) -> Tensor:
+        """For points e [m, d] in float64: [m, k]."""
+        rough = self._factored
+        if not isinstance(rough, Rough):
+            return self._top_exactly(e, k)
+        solved = rough.solve(e)
+        scores = self._scorer.scores(solved)
+        off = rough.expected(e) + self._scorer.moved(solved, rough.longest)
+        found, settled = clear(scores, k, 2 * off)
+        if bool((left := ~settled).any()):
+            off = rough.measured(self.given, e[left], scores[left])
+            off = off + self._scorer.moved(solved[left])
+            found[left], settled[left] = clear(scores[left], k, 2 * off)
+        if bool((left := ~settled).any()):
+            found[left] = self._top_exactly(e[left], k)
+        return found
+
+    def _top_exactly(self, e: Tensor, k: int) -> Tensor:
+        if self.exact.basis is None:
+            return self._scorer.top(torch.cholesky_solve(e.T, self.exact.factor).T, k)
+        logits = self.logits(e)
+        return logits.topk(k).indices if k > 1 else logits.argmax(-1, keepdim=True)
 
 
 def nearest(table: Tensor, embeddings: Tensor) -> Tensor:
     """The rows of W [V, d] nearest to e [..., d], by argmax(w·e − ½‖w‖²): ids [...]."""
-    w = table.detach().double()
-    return (embeddings.double() @ w.T - 0.5 * w.square().sum(1)).argmax(-1)
+    return nearest_few(table, embeddings, 1)[..., 0]
+
+
+def nearest_few(table: Tensor, embeddings: Tensor, k: int) -> Tensor:
+    """The ``k`` rows of W [V, d] nearest to e [..., d], the nearest first: ids [..., k]."""
+    scorer = Scorer(table.detach(), nearest=True)
+    flat = embeddings.detach().reshape(-1, embeddings.shape[-1]).double()
+    parts = [scorer.top(points, k) for points in some_at_once(table, flat)]
+    return torch.cat(parts).reshape(*embeddings.shape[:-1], k)
 
 
 def has_twin(table: Tensor) -> Tensor:

@@ -13,8 +13,8 @@ statistic is held against the bound: wholly on the claimed side is upheld, wholl
 refuted.  Looking repeatedly would err more often than once, so each of the K looks that the
 budget allows is taken at confidence 1 - 0.05 / K (Bonferroni; less where the interval is only
 approximate, see `Statistic.caution`): whatever the number of looks, at most 5 % of findings are
-decided wrongly.  The control is judged alike and must come out the
-other way, or the finding stays inconclusive.
+decided wrongly.  The control is judged alike and must come out the other way, or the finding
+stays inconclusive.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from harness.arrays import Array, Plot
 from harness.claim import Claim, Session, as_test
 from harness.clock import ForwardClock
 from harness.draws import Draws
+from harness.profiles import Profile
 from harness.statistics import Pair, Statistic
 from harness.subject import Subject
 from harness.verdicts import DECADES, Kind, Result, Verdict
@@ -67,7 +68,7 @@ class Bound:
         low, high = interval
         inside = self.at_least <= low and high <= self.at_most
         strictly = self.above < low and (high < self.below or self.below == math.inf)
-        if inside and strictly and math.isfinite(low) | math.isfinite(high):
+        if inside and strictly:
             return Verdict.UPHELD
         outside = high < self.at_least or low > self.at_most
         if outside or high <= self.above or low >= self.below:
@@ -148,6 +149,10 @@ class Sample:
         }
         self.plots[title] = Plot(title, kind, plain, x, y, log)
 
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Keep a table of text for the page; one of the same title is replaced."""
+        self.plots[title] = Plot(title, "table", columns=list(columns), rows=[*map(list, rows)])
+
     def values(self, name: str) -> Array:
         """One series over all draws so far; empty if there is none."""
         parts = self.series.get(name)
@@ -189,16 +194,20 @@ def finding(
     control_bound: Bound | None = None,
     draws: int | None = None,
     block: int = BLOCK,
+    costly: bool = False,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Declare a test function as the finding ``id``.
 
     ``bound`` is the claimed side.  ``control`` says in words what the ``control`` series is: it
     must lie wholly beyond ``bound``, or wholly within ``control_bound`` where that is given.
     ``draws`` are the fewest to look at where the profile's are too few to decide at this bound;
-    ``block`` of them are asked for in one call.  Further parameters of the function are pytest's.
+    ``block`` of them are asked for in one call.  Of a ``costly`` finding the profile's
+    `Profile.prompts` are asked for in one call and looked at once; ``draws`` are those of the
+    first profile then, and others ask for as many times more.  Further parameters of the
+    function are pytest's.
     """
     claim = Claim(id, says, Kind.FINDING, source, tuple(needs), control)
-    plan = Plan(bound, control_bound, draws, block)
+    plan = Plan(bound, control_bound, draws, block, costly)
 
     def declare(body: Callable[..., None]) -> Callable[..., None]:
         runner = functools.partial(run, claim, plan)
@@ -215,6 +224,12 @@ class Plan:
     control_bound: Bound | None
     fewest: int | None
     block: int
+    costly: bool = False
+
+    def once(self, profile: Profile) -> int:
+        """The number of draws of a costly finding."""
+        usual = Profile.prompts
+        return profile.prompts * (self.fewest or usual) // usual
 
     def looks(self, most: int) -> list[int]:
         """The numbers of draws at which the interval is looked at, each twice the one before.
@@ -260,22 +275,18 @@ def run(
 ) -> Result:
     """Draw until the interval is decided or the budget is spent, and say what came of it."""
     started = time.perf_counter()
-    for name in claim.needs:
-        if (why := capabilities.of(subject).why_missing(name)) is not None:
-            return _not_applicable(claim, subject, f"{name}: {why}")
+    if lacking := claim.lacks(subject):
+        return claim.result(subject, Verdict.NOT_APPLICABLE, reason=lacking)
     sample, clock = Sample(), ForwardClock()
     try:
         with clock.watching(subject.model, *subject.known_twins):
             settled = _settle(claim, plan, body, subject, given, session, sample)
     except capabilities.Missing as missing:
-        return _not_applicable(claim, subject, str(missing))
+        return claim.result(subject, Verdict.NOT_APPLICABLE, reason=str(missing))
     effect, control, drawn = settled
     verdict, reason = _conclusion(claim, sample, effect, control, drawn)
-    return Result(
-        claim.id,
-        claim.says,
-        claim.kind,
-        subject.name,
+    return claim.result(
+        subject,
         verdict,
         reason=reason,
         observed=_finite(effect.value),
@@ -314,7 +325,8 @@ def _settle(
 ) -> tuple[Look, Look, int]:
     """Sample in rounds: the decided looks of effect and control, and how many were drawn."""
     profile = session.profile
-    sizes = plan.looks(profile.draws)
+    sizes = [plan.once(profile)] if plan.costly else plan.looks(profile.draws)
+    block = sizes[-1] if plan.costly else plan.block
     base = session.seed or 0
     began = time.perf_counter()
     effect = control = Look(Verdict.INCONCLUSIVE, math.nan, (-math.inf, math.inf), 0)
@@ -322,7 +334,7 @@ def _settle(
     arguments = _arguments(body, subject, given)
     for size in sizes if not spent else ():
         while drawn < size and not spent:
-            count = min(plan.block, size - drawn)
+            count = min(block, size - drawn)
             body(
                 draws=Draws(base, claim.id, range(drawn, drawn + count)),
                 sample=sample,
@@ -363,12 +375,6 @@ def _conclusion(
         where = "the same way" if control.verdict is Verdict.REFUTED else "undecided"
         return Verdict.INCONCLUSIVE, f"the control came out {where}: {claim.control}"
     return effect.verdict, ""
-
-
-def _not_applicable(claim: Claim, subject: Subject, reason: str) -> Result:
-    return Result(
-        *(claim.id, claim.says, claim.kind, subject.name, Verdict.NOT_APPLICABLE), reason=reason
-    )
 
 
 def _middle(values: Array) -> float:

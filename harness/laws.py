@@ -65,9 +65,8 @@ def run(
 ) -> Result:
     """Try a law on drawn examples and say what came of it."""
     started = time.perf_counter()
-    for name in claim.needs:
-        if (why := capabilities.of(subject).why_missing(name)) is not None:
-            return _result(claim, subject, Verdict.NOT_APPLICABLE, reason=f"{name}: {why}")
+    if lacking := claim.lacks(subject):
+        return claim.result(subject, Verdict.NOT_APPLICABLE, reason=lacking)
     check = Check(subject)
     counterexample: dict[str, Any] | None = None
     examples = Examples(claim, body, subject, check, given_, session)
@@ -76,7 +75,7 @@ def run(
         with clock.watching(subject.model, *subject.known_twins):
             examples.search()
     except capabilities.Missing as missing:
-        return _result(claim, subject, Verdict.NOT_APPLICABLE, reason=str(missing))
+        return claim.result(subject, Verdict.NOT_APPLICABLE, reason=str(missing))
     except Broken as broken:
         check.remember(broken.observed, broken.allowed)
         verdict, reason = Verdict.REFUTED, str(broken)
@@ -90,8 +89,7 @@ def run(
             verdict, reason = Verdict.INCONCLUSIVE, f"the control passed too: {claim.control}"
         else:
             verdict, reason = Verdict.INCONCLUSIVE, "no example could be compared"
-    return _result(
-        claim,
+    return claim.result(
         subject,
         verdict,
         reason=reason,
@@ -109,10 +107,6 @@ def run(
             "seconds in forward passes": clock.seconds,
         },
     )
-
-
-def _result(claim: Claim, subject: Subject, verdict: Verdict, **more: Any) -> Result:
-    return Result(claim.id, claim.says, claim.kind, subject.name, verdict, **more)
 
 
 def repeats(subject: Subject) -> bool:

@@ -23,6 +23,17 @@ def rows_that_fit(device: torch.device, bytes_each: float) -> int:
     return max(1, int(SHARE * free(device) / bytes_each))
 
 
+LACKING = ("out of memory", "allocate memory", "not enough memory", "ALLOC_FAILED")
+"""What errors say for which there is no class."""
+
+
+def lacking(error: BaseException) -> bool:
+    """Whether ``error`` says that memory ran out; what a CPU raises is no class of its own."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return any(words in str(error) for words in LACKING)
+
+
 def in_batches(
     run: Callable[[slice], None], rows: int, size: int, said: list[str] | None = None
 ) -> None:
@@ -35,9 +46,8 @@ def in_batches(
     while done < rows:
         try:
             run(slice(done, min(rows, done + size)))
-        except RuntimeError as error:  # what a CPU without memory raises is nothing narrower
-            full = isinstance(error, torch.OutOfMemoryError) or "memory" in str(error)
-            if size == 1 or not full:
+        except (RuntimeError, MemoryError) as error:
+            if size == 1 or not lacking(error):
                 raise
             size //= 2
             if said is not None:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class Profile:
     """``examples`` and ``seconds`` for one law; ``shrink`` more seconds for a failure.
 
-    ``draws`` and ``finding_seconds`` for one finding.
+    ``draws`` and ``finding_seconds`` for one finding; ``prompts`` are the draws of one whose draws
+    cost seconds, such as an inversion, however long they take.
     """
 
     name: str
@@ -18,6 +19,7 @@ class Profile:
     shrink: float
     draws: int = 256
     finding_seconds: float = 8.0
+    prompts: int = 24
 
 
 PROFILES = {
@@ -25,7 +27,13 @@ PROFILES = {
     for profile in (
         Profile("quick", examples=12, seconds=2.0, shrink=2.0),
         Profile(
-            "standard", examples=60, seconds=6.0, shrink=30.0, draws=1024, finding_seconds=10.0
+            "standard",
+            examples=60,
+            seconds=6.0,
+            shrink=30.0,
+            draws=1024,
+            finding_seconds=10.0,
+            prompts=72,
         ),
         Profile(
             "thorough",
@@ -34,6 +42,7 @@ PROFILES = {
             shrink=300.0,
             draws=8192,
             finding_seconds=600.0,
+            prompts=240,
         ),
     )
 }

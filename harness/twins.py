@@ -57,6 +57,35 @@ def _fresh(subject: Subject, seed: int) -> Subject:
     return Subject(f"{subject.name}, untrained", twin, subject.tokenizer)
 
 
+def quantised(subject: Subject, bits: int = 8) -> Subject:
+    """The subject with the blocks' matrices rounded to whole numbers of ``bits``; kept with it.
+
+    Each row of a matrix has a scale of its own, its largest element over the largest number
+    (absmax); products are computed in the subject's dtype, as by weight-only quantisation.
+    """
+    kept = _quantised(subject)
+    if bits not in kept:
+        model = copy.deepcopy(subject.model)
+        twin = Subject(f"{subject.name} in {bits} bits", model, subject.tokenizer)
+        with torch.no_grad():
+            for weights in twin.blocks.parameters():
+                if weights.ndim == 2:
+                    weights.copy_(_rounded(weights, bits))
+        kept[bits] = twin
+    return kept[bits]
+
+
+@memo
+def _quantised(subject: Subject) -> dict[int, Subject]:
+    return {}
+
+
+def _rounded(weights: torch.Tensor, bits: int) -> torch.Tensor:
+    most = 2 ** (bits - 1) - 1
+    scale = weights.abs().amax(1, keepdim=True).clamp_min(1e-30) / most
+    return (weights / scale).round() * scale
+
+
 def share_that_differs(one: Rows, other: Rows) -> float:
     """The largest share, over tensors, of elements that are not the same bit for bit."""
     return max(bit_equal(tensor, other[name]) for name, tensor in one.tensors.items())

@@ -12,16 +12,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from harness import capabilities, decoding
+from harness.draws import Draws
 from harness.errors import BadInput
 from harness.inversion import search, start
 from harness.inversion.descent import Rule, check_target, descend
+from harness.inversion.descent import Tell as TellStep
 from harness.inversion.head import without_head
+from harness.inversion.search import Tell as TellPlace
 from harness.inversion.target import Target, embedded
 from harness.memo import memo
 from harness.subject import Subject
@@ -30,6 +34,9 @@ from harness.tolerances import distance
 METHODS = ("exact", "exhaustive", "descent")
 
 DECODERS = ("nearest", "pseudo-inverse")
+
+STARTS = {"scaled": start.scaled, "documented": start.documented}
+"""What a descent may begin from: `start` says which noise that is."""
 
 RATE = 0.3
 """The step size of a descent, in units of `start.unit`, where none is given."""
@@ -44,7 +51,8 @@ class Inverted:
     ``others`` has, by (row, place), every token that was found to give the same output, where
     there are several.  ``any_length`` names rows of which any number of repetitions ends in the
     same state, as without absolute positions.  ``tried`` [rows, n] counts candidates whose states
-    were computed, ``set_up`` those before the search.  ``said`` is what a user should know.
+    were computed, ``set_up`` those before the search, which took ``set_up_seconds``.  ``said`` is
+    what a user should know.
     """
 
     method: str
@@ -57,6 +65,7 @@ class Inverted:
     any_length: list[int] = field(default_factory=list)
     embeddings: Tensor | None = None
     said: list[str] = field(default_factory=list)
+    set_up_seconds: float = 0.0
 
 
 def invert(
@@ -69,27 +78,42 @@ def invert(
     rule: Rule | None = None,
     rate: float = RATE,
     seed: int = 0,
+    begin: str = "scaled",
+    watch: Sequence[int] = (),
+    at_step: TellStep | None = None,
+    at_place: TellPlace | None = None,
 ) -> Inverted:
     """The prompts whose ``target`` is ``wanted`` [rows, n, features].
 
-    ``decoder``, ``rule``, ``rate`` (in units of `start.unit`) and ``seed`` (of the start) belong
-    to ``descent``.  A head of full column rank is undone first.  Raises `BadInput` for what is
-    no output of the subject, and where the subject cannot be inverted by ``method``.
+    ``decoder``, ``rule``, ``rate`` (in units of `start.unit`), ``begin`` and ``seed`` (the start:
+    one of `STARTS`) belong to ``descent``, which tells ``at_step`` of the steps in ``watch``; the
+    others tell ``at_place`` of every position.  A head of full column rank is undone first.
+    Raises `BadInput` for what is no output of the subject, and where the subject cannot be
+    inverted by ``method``.
     """
     if method not in METHODS:
         raise BadInput(f"method {method!r}: there are {', '.join(METHODS)}")
     if decoder not in DECODERS:
         raise BadInput(f"decoder {decoder!r}: there are {', '.join(DECODERS)}")
+    if begin not in STARTS:
+        raise BadInput(f"start {begin!r}: there are {', '.join(STARTS)}")
     check_target(subject, target, wanted)
     said: list[str] = []
+    given, outputs = target, wanted
     try:
         target, wanted = without_head(subject, target, wanted)
     except BadInput as error:
         said.append(f"{error}; the logits themselves are compared")
     if method == "descent":
-        found = _by_descent(subject, target, wanted, decoder, rule or Rule(), rate, seed)
+        first = _first(subject, wanted, begin, seed)
+        how = rule or Rule()
+        found = _by_descent(subject, target, wanted, first, decoder, how, rate, watch, at_step)
     else:
-        found = _by_search(subject, target, wanted, method)
+        found = _by_search(subject, target, wanted, method, at_place)
+    if target is not given:
+        # What the head hardly shows is lost in rounding, and the states are off by as much.
+        found.distances = distance(given.of(subject, found.ids), outputs)
+        found.verified = found.distances <= search.accepted(subject)
     found.said = said + found.said
     found.any_length = [
         row for row in range(len(wanted)) if _any_length(subject, target, found, row)
@@ -99,11 +123,13 @@ def invert(
     return found
 
 
-def _by_search(subject: Subject, target: Target, wanted: Tensor, method: str) -> Inverted:
+def _by_search(
+    subject: Subject, target: Target, wanted: Tensor, method: str, tell: TellPlace | None
+) -> Inverted:
     if (why := capabilities.of(subject).why_missing("causal")) is not None:
         raise BadInput(f"{method}: needs a causal model ({why}); descent does not")
     run = search.exact if method == "exact" else search.exhaustive
-    found = run(subject, target, wanted)
+    found = run(subject, target, wanted, tell)
     return Inverted(
         method,
         found.ids,
@@ -112,6 +138,7 @@ def _by_search(subject: Subject, target: Target, wanted: Tensor, method: str) ->
         found.tried,
         found.set_up,
         found.others,
+        set_up_seconds=found.set_up_seconds,
     )
 
 
@@ -119,19 +146,18 @@ def _by_descent(
     subject: Subject,
     target: Target,
     wanted: Tensor,
+    first: Tensor,
     decoder: str,
     rule: Rule,
     rate: float,
-    seed: int,
+    watch: Sequence[int],
+    tell: TellStep | None,
 ) -> Inverted:
     if (why := capabilities.of(subject).why_missing("inputs-embeds")) is not None:
         raise BadInput(f"descent: needs a model that takes embeddings ({why})")
-    rows, n, _ = wanted.shape
-    generator = torch.Generator().manual_seed(seed)
-    first = start.scaled(subject, torch.randn(rows, n, subject.hidden, generator=generator))
     size = rate * start.unit(subject, target, wanted, first, rule)
-    rates = torch.full((rows,), size, device=first.device)
-    made = descend(subject, target, wanted, first, rates, rule)
+    rates = torch.full((len(first),), size, device=first.device)
+    made = descend(subject, target, wanted, first, rates, rule, watch=watch, tell=tell)
     ids = decode(subject, made.embeddings, decoder)
     found, others = _same(subject, target, ids, wanted)
     return Inverted(
@@ -146,11 +172,30 @@ def _by_descent(
     )
 
 
+def _first(subject: Subject, wanted: Tensor, begin: str, seed: int) -> Tensor:
+    """Where a descent to ``wanted`` [rows, n, features] begins: [rows, n, d].
+
+    Drawn by name: numbers of the bare seed may be those that a model was made of.
+    """
+    rows, n, _ = wanted.shape
+    normal = Draws(seed, "inversion", range(rows)).normal(n, subject.hidden, purpose="start")
+    return STARTS[begin](subject, normal)
+
+
 def decode(subject: Subject, embeddings: Tensor, decoder: str = "nearest") -> Tensor:
     """The tokens [...] of embeddings [..., d] before positions."""
     if decoder == "nearest":
         return decoding.nearest(embedded(subject), embeddings)
     return pseudo_inverse(subject).decode(embeddings)
+
+
+def likeliest(
+    subject: Subject, embeddings: Tensor, count: int, decoder: str = "nearest"
+) -> Tensor:
+    """The ``count`` tokens that come first for embeddings [..., d]: [..., count], best first."""
+    if decoder == "nearest":
+        return decoding.nearest_few(embedded(subject), embeddings, count)
+    return pseudo_inverse(subject).top(embeddings, count)
 
 
 @memo

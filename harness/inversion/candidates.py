@@ -14,15 +14,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness import caches, capabilities, masks, positions
+from harness import caches, capabilities, masks, positions, precision
 from harness.capabilities import Missing
 from harness.inversion.target import Target
 from harness.memo import memo
 from harness.subject import Subject
 from harness.tolerances import TOLERANCES, distance
 
+ACCEPTED = 4.0
+"""A state is the target's if it is within so many floors of the dtype's tolerance."""
+
 AT_ONCE = 512
 """Candidates in one pass, over all prompts: more would only look at each other in vain."""
+
+
+def accepted(subject: Subject) -> float:
+    """The relative distance up to which a state counts as the same."""
+    return ACCEPTED * TOLERANCES[precision.working(subject)].floor
 
 
 class Prefixes:
@@ -46,6 +54,22 @@ class Prefixes:
         if self.cache is not None:
             self._run(ids[:, None], self.cache)
         self.ids = torch.cat([self.ids, ids[:, None]], dim=1)
+
+    def misled(self, ids: Tensor) -> bool:
+        """Whether branches are wrong after these prompts; if so none are used from now on.
+
+        Tried on ``ids`` [rows] as the next tokens, and a few beside each.
+        """
+        if self.cache is None or len(self) >= self._reach:
+            return False
+        few = torch.arange(4, device=ids.device)
+        few = (ids[:, None] + few) % self.subject.vocabulary
+        branch = torch.cat([states for _, states in self.states(few)], dim=1)
+        plain = self._one_by_one(few, self.ids)
+        if bool((distance(branch, plain) <= accepted(self.subject)).all()):
+            return False
+        self.cache = None
+        return True
 
     def states(
         self, candidates: Tensor, rows: Tensor | None = None
@@ -111,4 +135,4 @@ def branches(subject: Subject) -> bool:
         return False
     alone = torch.cat([ids.expand(4, -1), others.T], dim=1)
     plain = target.of(subject, alone)[:, -1]
-    return bool((distance(side_by_side, plain[None]) <= TOLERANCES[subject.dtype].most).all())
+    return bool((distance(side_by_side, plain[None]) <= accepted(subject)).all())

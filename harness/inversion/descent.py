@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from harness import memory
 from harness.errors import BadInput
-from harness.inversion.target import Target
+from harness.inversion.target import Output
 from harness.subject import Subject
 
 DIVERGED = 10.0
@@ -73,6 +74,13 @@ SCHEDULES: dict[str, Callable[[Tensor], Tensor]] = {
 """The share of the step size that is left when a share of the steps is done."""
 
 
+Tell = Callable[[slice, int, Tensor, Tensor], None]
+"""Told of some rows, after a watched step: their embeddings [R, n, d] and losses [R].
+
+The loss of a row that has ended is NaN.
+"""
+
+
 @dataclass
 class Descent:
     """What came of a descent of R rows.
@@ -90,6 +98,25 @@ class Descent:
     watched: dict[int, Tensor] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
 
+    @classmethod
+    def joined(cls, rows: Sequence[tuple[Descent, int]]) -> Descent:
+        """Single rows of descents that watched the same steps, put together."""
+
+        def each(of: Callable[[Descent], Tensor]) -> Tensor:
+            return torch.stack([of(made)[place] for made, place in rows])
+
+        return cls(
+            each(lambda made: made.embeddings),
+            each(lambda made: made.losses),
+            each(lambda made: made.close),
+            each(lambda made: made.lowered),
+            {
+                step: torch.stack([made.watched[step][place] for made, place in rows])
+                for step in rows[0][0].watched
+            },
+            sorted({said for made, _ in rows for said in made.said}),
+        )
+
     @property
     def final(self) -> Tensor:
         """The last loss of every row: [R]."""
@@ -99,7 +126,7 @@ class Descent:
 
 def descend(
     subject: Subject,
-    target: Target,
+    target: Output,
     wanted: Tensor,
     start: Tensor,
     rates: Tensor,
@@ -108,12 +135,14 @@ def descend(
     thresholds: Tensor | None = None,
     until_close: bool = False,
     watch: Sequence[int] = (),
+    tell: Tell | None = None,
 ) -> Descent:
     """Descend from ``start`` [R, n, d] to inputs whose output is ``wanted`` [R, n, features].
 
     ``start`` and result are embedded tokens before positions.  ``rates`` [R] are the rows' first
     step sizes.  A row is close once its loss is below its one of ``thresholds`` [R], and ends
-    there with ``until_close``.  ``watch`` names steps after which embeddings are kept.
+    there with ``until_close``.  ``watch`` names steps after which embeddings are kept, and
+    ``tell`` is told of them at once (anew where memory ran out and a part is done again).
     """
     rule = rule or Rule()
     check_target(subject, target, wanted)
@@ -121,13 +150,16 @@ def descend(
         raise BadInput(
             f"start: its shape is {list(start.shape)}, and the target's is {list(wanted.shape)}"
         )
+    if tuple(rates.shape) != (len(start),):
+        raise BadInput(f"rates: {len(start)} rows, and the shape is {list(rates.shape)}")
     if thresholds is None:
         thresholds = torch.full_like(rates, -math.inf)
     done: list[Descent] = []
 
     def run(rows: slice) -> None:
         batch = _Batch(subject, target, rule, wanted[rows], start[rows], rates[rows])
-        done.append(batch.run(thresholds[rows], until_close, watch))
+        told = None if tell is None else partial(tell, rows)
+        done.append(batch.run(thresholds[rows], until_close, watch, told))
 
     said: list[str] = []
     memory.in_batches(run, len(start), rows_that_fit(subject, target, start.shape[1]), said)
@@ -144,7 +176,7 @@ def descend(
     return whole
 
 
-def check_target(subject: Subject, target: Target, wanted: Tensor) -> None:
+def check_target(subject: Subject, target: Output, wanted: Tensor) -> None:
     """Raise `BadInput` where ``wanted`` is no output of ``target``."""
     target.check(subject)
     if wanted.ndim != 3 or not wanted.shape[0] or not wanted.shape[1]:
@@ -157,7 +189,7 @@ def check_target(subject: Subject, target: Target, wanted: Tensor) -> None:
         raise BadInput("target: holds numbers that are not finite")
 
 
-def rows_that_fit(subject: Subject, target: Target, n: int) -> int:
+def rows_that_fit(subject: Subject, target: Output, n: int) -> int:
     """Rows of ``n`` tokens whose forward and backward passes fit into the memory that is free."""
     heads = getattr(subject.config, "num_attention_heads", 1)
     layer = KEPT * subject.config.hidden_size + 3 * heads * n
@@ -172,7 +204,7 @@ class _Batch:
     def __init__(
         self,
         subject: Subject,
-        target: Target,
+        target: Output,
         rule: Rule,
         wanted: Tensor,
         start: Tensor,
@@ -192,19 +224,32 @@ class _Batch:
         adam = rule.optimiser == "adam"
         self.moments = [torch.zeros_like(self.x) for _ in range(2 if adam else 0)]
         self.rows = torch.arange(len(start), device=self.x.device)
+        # Of every row: its first loss, and the last state that is known to be no worse than
+        # `DIVERGED` of it, with the loss there.
+        self.first: Tensor | None = None
+        self.safe: list[Tensor] = []
+        self.level = self.losses[:1]
 
-    def run(self, thresholds: Tensor, until_close: bool, watch: Sequence[int]) -> Descent:
+    def run(
+        self,
+        thresholds: Tensor,
+        until_close: bool,
+        watch: Sequence[int],
+        tell: Callable[[int, Tensor, Tensor], None] | None = None,
+    ) -> Descent:
         """All steps, looking at the losses every so often."""
         steps, every = self.rule.steps, self.rule.every
         total = len(self.x)
         ends = self.x.clone()
         losses = torch.full((steps + 1, total), math.nan, dtype=self.x.dtype, device=self.x.device)
         lowered = torch.zeros(total, dtype=torch.long, device=self.x.device)
+        ended = torch.zeros(total, dtype=torch.bool, device=self.x.device)
         thresholds = thresholds.to(self.x)
         stops = sorted({*range(0, steps, every), steps, *(s for s in watch if 0 <= s <= steps)})
         watched = {0: self.x.clone()} if 0 in watch else {}
+        if watched and tell is not None:
+            tell(0, watched[0], self._losses_now(total))
         advance = self._stepper()
-        first: Tensor | None = None
         for begin, end in pairwise(stops):
             kept = [t.clone() for t in (self.x, *self.moments)]
             for _ in range(begin, end):
@@ -212,36 +257,57 @@ class _Batch:
             if end == steps:
                 self._measure(steps)
             seen = self.losses[begin : end + (end == steps)]
-            first = seen[:1].clone() if first is None else first
-            bad = ~((seen < DIVERGED * first).all(0) & self.x.isfinite().all((1, 2)))
+            still = ~ended[self.rows]
+            bad = self._diverged(seen, kept)
             if bool(bad.any()):
-                for now, before in zip((self.x, *self.moments), kept, strict=True):
+                for now, before in zip((self.x, *self.moments), self.safe, strict=True):
                     now[bad] = before[bad]
                 self.rates[bad] *= 0.5
-                lowered[self.rows[bad]] += 1
-                seen = torch.where(bad, seen[:1], seen)
-            losses[begin : begin + len(seen), self.rows] = seen
-            ends[self.rows] = self.x
+                lowered[self.rows[bad & still]] += 1
+                seen = torch.where(bad, self.level, seen)
+            losses[begin : begin + len(seen), self.rows[still]] = seen[:, still]
+            ends[self.rows[still]] = self.x[still]
             if end in watch:
                 watched[end] = ends.clone()
+                if tell is not None:
+                    tell(end, watched[end], self._losses_now(total).masked_fill(ended, math.nan))
             if until_close and end < steps:
-                done = (losses[:end] < thresholds).any(0)[self.rows]
+                ended = (losses[:end] < thresholds).any(0)
+                done = ended[self.rows]
                 if bool(done.all()):
                     break
                 if bool(done.sum() * 2 >= len(done)):
-                    first = first[:, ~done]
                     self._keep(~done)
                     advance = self._stepper()
+        watched |= {step: ends.clone() for step in watch if end < step <= steps}
         hit = losses < thresholds
         never = torch.full((total,), math.inf, dtype=self.x.dtype, device=self.x.device)
         close = torch.where(hit.any(0), hit.to(self.x).argmax(0).to(self.x), never)
         return Descent(ends, losses.T.contiguous(), close, lowered, watched)
+
+    def _diverged(self, seen: Tensor, kept: list[Tensor]) -> Tensor:
+        """Which rows have: by their losses ``seen`` [steps, R] since ``kept``, the state then.
+
+        The last step's own loss is not among them: it is seen at the beginning of the next look.
+        """
+        if self.first is None:
+            self.first, self.safe, self.level = seen[:1].clone(), kept, seen[:1].clone()
+        fine = seen <= DIVERGED * self.first
+        at_begin = fine[0][:, None, None]
+        self.safe = [
+            torch.where(at_begin, now, before) for now, before in zip(kept, self.safe, strict=True)
+        ]
+        self.level = torch.where(fine[:1], seen[:1], self.level)
+        return ~(fine.all(0) & self.x.isfinite().all((1, 2)))
 
     def _keep(self, rows: Tensor) -> None:
         """Go on with these ``rows`` (bool) alone."""
         self.x, self.wanted, self.rates = self.x[rows], self.wanted[rows], self.rates[rows]
         self.moments = [moment[rows] for moment in self.moments]
         self.losses, self.rows = self.losses[:, rows], self.rows[rows]
+        self.safe = [state[rows] for state in self.safe]
+        self.level = self.level[:, rows]
+        self.first = None if self.first is None else self.first[:, rows]
 
     def _loss(self, x: Tensor) -> Tensor:
         output = self.target.of(self.subject, embeddings=x.to(self.subject.dtype))
@@ -250,6 +316,13 @@ class _Batch:
     def _measure(self, step: int) -> None:
         with torch.no_grad():
             self.losses[step] = self._loss(self.x)
+
+    def _losses_now(self, total: int) -> Tensor:
+        """The loss of every row of ``total`` as it stands; NaN for those that have ended."""
+        losses = torch.full((total,), math.nan, dtype=self.x.dtype, device=self.x.device)
+        with torch.no_grad():
+            losses[self.rows] = self._loss(self.x)
+        return losses
 
     def _stepper(self) -> Callable[[], None]:
         """One step; on a CUDA device recorded once and replayed from then on."""

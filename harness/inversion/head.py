@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from harness.decoding import PseudoInverse
 from harness.errors import BadInput
 from harness.inversion.target import Target
 from harness.memo import memo
 from harness.subject import Subject
+from harness.tolerances import TOLERANCES, distance
 
 BEFORE = {"head": "block", "logits": "norm"}
 """What a target is once its head is undone."""
@@ -26,10 +29,23 @@ def inverse(subject: Subject) -> PseudoInverse:
     return PseudoInverse.of(subject.model.get_output_embeddings().weight)
 
 
+@memo
+def alone(subject: Subject) -> bool:
+    """Whether the logits are what the head makes of its input, and no cap or scale is put on."""
+    head = subject.model.get_output_embeddings()
+    ids = subject.content(torch.arange(3, device=subject.device)[None] * 5)
+    logits = subject.rows(ids, states=False)["logits"]
+    made = F.linear(subject.head_input(ids), head.weight, getattr(head, "bias", None))
+    if made.shape != logits.shape:
+        return False
+    return bool((distance(made, logits) <= TOLERANCES[subject.dtype].floor).all())
+
+
 def without_head(subject: Subject, target: Target, wanted: Tensor) -> tuple[Target, Tensor]:
     """The target before the head, and the states [rows, n, hidden] that ``wanted`` was made of.
 
-    Raises `BadInput` where the head is not of full column rank: the state is not in the logits.
+    Raises `BadInput` where the head is not of full column rank: the state is not in the logits;
+    and where the logits are not the head's alone.
     """
     if target.through not in BEFORE:
         return target, wanted
@@ -40,6 +56,8 @@ def without_head(subject: Subject, target: Target, wanted: Tensor) -> tuple[Targ
             f"head: its rank is {found.rank} of {head.weight.shape[1]} (condition "
             f"{found.condition:.3g}), so the logits do not tell the state"
         )
+    if target.through == "logits" and not alone(subject):
+        raise BadInput(f"head: {subject.name} caps or scales the logits that it makes")
     logits = wanted if getattr(head, "bias", None) is None else wanted - head.bias
     states = found.apply(logits).to(wanted.dtype)
     return replace(target, through=BEFORE[target.through]), states

@@ -10,20 +10,17 @@ token, and is estimated from the tokens that were tried.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from harness import precision
-from harness.inversion.candidates import Prefixes
+from harness.inversion.candidates import Prefixes, accepted
 from harness.inversion.target import Target, embedded
 from harness.memo import memo
 from harness.subject import Subject
-from harness.tolerances import TOLERANCES
-
-ACCEPTED = 4.0
-"""A state is the target's if it is within so many floors of the dtype's tolerance."""
 
 ROUNDS = (8, 64, 512)
 """How many candidates have been tried after each round of `exact`; then all are."""
@@ -47,8 +44,9 @@ class Found:
     ``ids`` [rows, n]; ``verified`` [rows, n] (bool), whether the token's own state is the wanted
     one; ``distances`` [rows, n], how far off it is (relative); ``tried`` [rows, n], candidates
     whose states were computed; ``others``, by (row, place) all tokens that were verified, where
-    there are several; ``set_up``, states computed before the search; ``exhaustive``, whether all
-    tokens were tried, so that nothing can be missing from ``others``.
+    there are several; ``set_up``, states computed before the search, and ``set_up_seconds``, the
+    time that took in this call; ``exhaustive``, whether all tokens were tried, so that nothing
+    can be missing from ``others``.
     """
 
     ids: Tensor
@@ -58,27 +56,40 @@ class Found:
     others: dict[tuple[int, int], list[int]] = field(default_factory=dict)
     set_up: int = 0
     exhaustive: bool = False
+    set_up_seconds: float = 0.0
 
 
-def accepted(subject: Subject) -> float:
-    """The relative distance up to which a state counts as the same."""
-    return ACCEPTED * TOLERANCES[precision.working(subject)].floor
+Tell = Callable[[int, Found], None]
+"""Told which position has just been searched in every row, and what is found so far."""
 
 
-def exhaustive(subject: Subject, target: Target, wanted: Tensor) -> Found:
+def exhaustive(
+    subject: Subject, target: Target, wanted: Tensor, tell: Tell | None = None
+) -> Found:
     """Try the whole vocabulary at every position: the slow oracle."""
-    return _search(subject, target, wanted, None)
+    return _search(subject, target, wanted, None, tell)
 
 
-def exact(subject: Subject, target: Target, wanted: Tensor) -> Found:
+def exact(subject: Subject, target: Target, wanted: Tensor, tell: Tell | None = None) -> Found:
     """Rank, try a few, and go on to all where none of them is it."""
-    return _search(subject, target, wanted, ranking(subject, target))
+    began = time.perf_counter()
+    ranked = ranking(subject, target)
+    took = time.perf_counter() - began
+    found = _search(subject, target, wanted, ranked, tell)
+    found.set_up_seconds = took
+    return found
 
 
-def _search(subject: Subject, target: Target, wanted: Tensor, ranking: Ranking | None) -> Found:
+def _search(
+    subject: Subject,
+    target: Target,
+    wanted: Tensor,
+    ranking: Ranking | None,
+    tell: Tell | None = None,
+) -> Found:
     """Position by position: the first is known before the second is tried on it."""
     rows, n, _ = wanted.shape
-    close, device = accepted(subject), subject.device
+    device = subject.device
     found = Found(
         torch.zeros(rows, n, dtype=torch.long, device=device),
         torch.zeros(rows, n, dtype=torch.bool, device=device),
@@ -89,21 +100,35 @@ def _search(subject: Subject, target: Target, wanted: Tensor, ranking: Ranking |
     )
     prefixes = Prefixes(subject, target, rows)
     for place in range(n):
-        open_ = torch.arange(rows, device=device)
-        tried = torch.empty(rows, 0, dtype=torch.long, device=device)
-        shift: Tensor | None = None
-        for upto in _rounds(subject.vocabulary, ranking):
-            goal = wanted[open_, place]
-            tokens = _next(subject, ranking, goal, place, tried, upto, shift)
-            distances, residual = _try(prefixes, tokens, open_, goal, ranking)
-            _note(found, tokens, distances, open_, place, close)
-            still = ~found.verified[open_, place]
-            open_, tried = open_[still], torch.cat([tried, tokens], dim=1)[still]
-            shift = None if residual is None else residual[still]
-            if not len(open_):
-                break
+        goals, everyone = wanted[:, place].to(device), torch.arange(rows, device=device)
+        missed = _search_place(found, prefixes, goals, ranking, everyone)
+        if len(missed) and prefixes.misled(found.ids[:, place]):
+            _search_place(found, prefixes, goals, ranking, missed)
         prefixes.append(found.ids[:, place])
+        if tell is not None:
+            tell(place, found)
     return found
+
+
+def _search_place(
+    found: Found, prefixes: Prefixes, goals: Tensor, ranking: Ranking | None, open_: Tensor
+) -> Tensor:
+    """The next token of the rows ``open_``, for ``goals`` [rows, f]: the rows that have none."""
+    subject, place, close = prefixes.subject, len(prefixes), accepted(prefixes.subject)
+    tried = torch.empty(len(open_), 0, dtype=torch.long, device=open_.device)
+    shift: Tensor | None = None
+    for upto in _rounds(subject.vocabulary, ranking):
+        goal = goals[open_]
+        tokens = _next(subject, ranking, goal, place, tried, upto, shift)
+        distances, residual = _try(prefixes, tokens, open_, goal, ranking)
+        _note(found, tokens, distances, open_, place, close)
+        # Equal tokens rank side by side: the round may have ended in the midst of them.
+        still = ~found.verified[open_, place] | (distances[:, -1] <= close)
+        open_, tried = open_[still], torch.cat([tried, tokens], dim=1)[still]
+        shift = None if residual is None else residual[still]
+        if not len(open_):
+            break
+    return open_[~found.verified[open_, place]]
 
 
 def _rounds(vocabulary: int, ranking: Ranking | None) -> tuple[int, ...]:
@@ -137,6 +162,7 @@ def _try(
     size = torch.linalg.vector_norm(goal.double(), dim=-1).clamp_min(EPSILON)
     for first, states in prefixes.states(tokens, rows):
         off = torch.linalg.vector_norm(states.double() - goal[:, None].double(), dim=-1)
+        off = off.nan_to_num(nan=torch.inf, posinf=torch.inf)
         distances.append(off / size[:, None])
         if ranking is not None and first == 0:
             some = tokens[:, : states.shape[1]]
@@ -151,6 +177,12 @@ def _note(
     found: Found, tokens: Tensor, distances: Tensor, rows: Tensor, place: int, close: float
 ) -> None:
     """Keep the nearest candidate of each row, and all that are as good as the target."""
+    known = found.verified[rows, place].long()
+    equal = distances <= close
+    for row in ((equal.sum(1) + known > 1) & equal.any(1)).nonzero()[:, 0].tolist():
+        where = int(rows[row]), place
+        before = [int(found.ids[where])] * int(known[row]) + found.others.get(where, [])
+        found.others[where] = sorted({*before, *tokens[row][equal[row]].tolist()})
     least, at = distances.min(1)
     better = least < found.distances[rows, place]
     best = tokens.gather(1, at[:, None])[:, 0]
@@ -158,9 +190,6 @@ def _note(
     found.distances[rows[better], place] = least[better]
     found.tried[rows, place] += tokens.shape[1]
     found.verified[rows, place] = found.distances[rows, place] <= close
-    equal = distances <= close
-    for row in (equal.sum(1) > 1).nonzero()[:, 0].tolist():
-        found.others[int(rows[row]), place] = sorted(tokens[row][equal[row]].tolist())
 
 
 @dataclass
@@ -185,7 +214,8 @@ class Ranking:
         """
         table = self.later if place else self.first
         goal = (goal if shift is None else goal - shift).to(table)
-        return table.square().sum(1) - 2 * goal @ table.T
+        off = table.square().sum(1) - 2 * goal @ table.T
+        return off.nan_to_num(nan=torch.finfo(off.dtype).max)
 
 
 def ranking(subject: Subject, target: Target) -> Ranking:
@@ -215,7 +245,10 @@ def _ranking(subject: Subject, target: Target) -> Ranking:
         for token in subject.content(known):
             prefixes.append(token[None])
         states = torch.cat([part for _, part in prefixes.states(sample[None])], dim=1)[0].double()
-        mean, middle = states.mean(0), table[sample].mean(0)
-        linear = torch.linalg.lstsq(table[sample] - middle, states - mean).solution
+        # Some of a 16-bit model's may have overflowed.
+        fine = states.isfinite().all(1) & table[sample].isfinite().all(1)
+        states, tokens = states[fine], table[sample[fine]]
+        mean, middle = states.mean(0), tokens.mean(0)
+        linear = torch.linalg.lstsq(tokens - middle, states - mean).solution
         expected.append((mean + (table - middle) @ linear).to(states.dtype).float())
     return Ranking(expected[0], expected[1], 2 * count)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from harness.inversion.descent import DISTANCES, Rule
-from harness.inversion.target import Target, embedded, places_added
+from harness.inversion.target import Output, embedded, places_added
 from harness.memo import memo
 from harness.subject import Subject
 
@@ -34,7 +34,7 @@ def scaled(subject: Subject, normal: Tensor) -> Tensor:
     return spread(subject) * normal.to(subject.device)
 
 
-def unit(subject: Subject, target: Target, wanted: Tensor, start: Tensor, rule: Rule) -> float:
+def unit(subject: Subject, target: Output, wanted: Tensor, start: Tensor, rule: Rule) -> float:
     """The step size at which the first step is as large as the embedding's own scale.
 
     Of plain descent: standard deviation of the embedding over that of the first gradient; Adam's

@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from harness import masks, positions
+from harness import capabilities, masks, positions
 from harness.errors import BadInput
 from harness.memo import memo
 from harness.subject import Subject
 
 THROUGH = ("block", "head", "norm", "logits")
+
+
+class Output(Protocol):
+    """Anything whose output can be given, and an input looked for: a `Target`, a net."""
+
+    @property
+    def depth(self) -> int:
+        """How many blocks or layers run."""
+
+    def check(self, subject: Subject) -> None:
+        """Raise `BadInput` where it does not go with ``subject``."""
+
+    def of(self, subject: Subject, ids: Tensor | None = None, **given: Any) -> Tensor:
+        """The output for ``ids`` [rows, n] or ``embeddings`` [rows, n, d]: [rows, n, features]."""
+
+    def features(self, subject: Subject) -> int:
+        """The width of the output."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +67,8 @@ class Target:
             raise BadInput(f"target {self.through}: {subject.name} has no output embedding")
         if self.through == "head" and head.weight.shape[1] != subject.config.hidden_size:
             raise BadInput(f"target head: {subject.name} projects its states before its head")
+        if self.slip:
+            slipped(subject, 1)
 
     def __str__(self) -> str:
         words = {"block": "", "head": ", head", "norm": ", normed", "logits": ", logits"}
@@ -83,11 +102,20 @@ class Target:
 
 
 def slipped(subject: Subject, n: int) -> dict[str, Tensor]:
-    """The first position for all of ``n`` tokens, under a mask that keeps their order."""
-    first = positions.usual(subject, 1)
+    """The first position for all of ``n`` tokens, under the mask that they have anyway.
+
+    Without one, positions that do not climb would be read as packed sequences.  Raises `BadInput`
+    where no positions are taken, and past a window, which the mask would lift.
+    """
+    able = capabilities.of(subject)
+    if (why := able.why_missing("position-ids")) is not None:
+        raise BadInput(f"slip: {subject.name} cannot be given positions ({why})")
+    if subject.window is not None and n > subject.window:
+        raise BadInput(f"slip: {n} tokens, and {subject.name} has a window of {subject.window}")
+    seen_by = masks.causal if "causal" in able else masks.full
     return {
-        "positions": first.expand(n),
-        "mask": masks.causal(n, subject.dtype, subject.device),
+        "positions": positions.usual(subject, 1).expand(n),
+        "mask": seen_by(n, subject.dtype, subject.device),
     }
 
 

@@ -16,6 +16,7 @@ MOST_BYTES = 1_000_000
 """Of all pictures together; those that would be beyond it are left out."""
 
 MOST_NOTES = 6
+MOST_ROWS = 40
 
 
 @dataclass
@@ -37,7 +38,7 @@ def gallery(groups: Mapping[str, Sequence[Result]], most: int = MOST_BYTES) -> G
             for plot in row.plots:
                 figure = None if told.left_out else _figure(row, plot, f"f{number}")
                 number += 1
-                amount = len(figure["svg"].encode()) if figure else 0
+                amount = len(str(figure["svg"] or figure.get("rows")).encode()) if figure else 0
                 if figure is None or told.bytes + amount > most:
                     told.left_out += 1
                     continue
@@ -49,6 +50,8 @@ def gallery(groups: Mapping[str, Sequence[Result]], most: int = MOST_BYTES) -> G
 
 
 def _figure(row: Result, plot: Plot, salt: str) -> dict[str, Any]:
+    if plot.kind == "table":
+        return _table(row, plot)
     # Matplotlib and scipy take a second to load: only who has pictures should wait for them.
     from harness.report import plots
 
@@ -66,9 +69,28 @@ def _figure(row: Result, plot: Plot, salt: str) -> dict[str, Any]:
             for entry in drawing.legend
         ],
         "notes": [exhibits.short(note) for note in drawing.notes[:MOST_NOTES]],
+        **_caption(row),
+    }  # fmt: skip
+
+
+def _table(row: Result, plot: Plot) -> dict[str, Any]:
+    """A table of text in the place of a picture."""
+    return {
+        "of": id(row),
+        "title": exhibits.short(plot.title) or "untitled",
+        "svg": "",
+        "columns": [exhibits.short(str(column)) for column in plot.columns],
+        "rows": [[exhibits.short(str(cell)) for cell in cells] for cells in plot.rows[:MOST_ROWS]],
+        **_caption(row),
+    }
+
+
+def _caption(row: Result) -> dict[str, str]:
+    """Which result a figure is of."""
+    return {
         "id": texts.visible(row.id),
         "name": exhibits.short(row.name),
         "verdict": str(row.verdict),
         "class": exhibits.CLASSES[row.verdict],
         "symbol": words.SYMBOLS[row.verdict],
-    }  # fmt: skip
+    }

@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.decoding import PseudoInverse, has_twin, nearest
+from harness import factors
+from harness.decoding import PseudoInverse, has_twin, nearest, nearest_few
+from harness.factors import Factored, Rough, gram
 
 ROWS, COLUMNS = 60, 12
 
@@ -67,6 +69,151 @@ def test_a_missing_rank_is_noticed_and_decoded_around(seed):
     assert max(errors(deficient(seed))) < 1e-10
 
 
+# Tokens from a rough factorisation.
+
+
+def wide(condition: float, offset: float = 0.0, seed: int = 0) -> Tensor:
+    """A float32 table [2000, 48] of about this condition; ``offset`` gives columns one sign."""
+    scales = torch.logspace(0, 1, 48, base=1 / condition, dtype=torch.float64)
+    turned = torch.linalg.qr(table(seed + 1, 48, 48)).Q
+    return ((table(seed, 2000, 48) * scales) @ turned + offset).float()
+
+
+def likely(w: Tensor, points: Tensor, k: int = 1) -> Tensor:
+    """The slow way: torch's pseudo-inverse in float64, all logits sorted."""
+    inverse = torch.linalg.pinv(w.double(), rtol=max(w.shape) * 2.3e-16)
+    return (points.double() @ inverse).sort(1, descending=True).indices[:, :k]
+
+
+def is_exact(inverse: PseudoInverse) -> bool:
+    """Whether the table was factored in float64 by now."""
+    return "exact" in vars(inverse)
+
+
+def error_of(rough: Rough, w: Tensor) -> float:
+    """How far a rough Gram matrix is off, in the norm that its doubt is about."""
+    off = rough.factor @ rough.factor.T - w.double().T @ w.double()
+    half = torch.linalg.solve_triangular(rough.factor, off, upper=False)
+    return float(
+        torch.linalg.matrix_norm(
+            torch.linalg.solve_triangular(rough.factor, half.T, upper=False), 2
+        )
+    )
+
+
+def score_error(rough: Rough, w: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest error of any score (not rounded), and what is measured of it: [m]."""
+    scores = rough.solve(points) @ w.double().T
+    exact = torch.linalg.solve(w.double().T @ w.double(), points.T).T @ w.double().T
+    return (scores - exact).abs().amax(1), rough.measured(w, points, scores.float())
+
+
+TABLES = [(2.0, 0.0), (30.0, 0.0), (30.0, 0.3), (90.0, 0.0)]
+
+
+@pytest.mark.parametrize(("condition", "offset"), TABLES)
+@pytest.mark.parametrize("k", [1, 4])
+def test_tokens_of_a_rough_factorisation_are_the_exact_ones(condition, offset, k):
+    w = wide(condition, offset)
+    fast = PseudoInverse.of(w)
+    for points in (w[:300], w[:300] + 0.1 * w.std(), table(3, 300, 48) * w.std()):
+        assert fast.rough is not None
+        assert fast.top(points, k).equal(likely(w, points, k))
+    assert fast.decode(w[:6].reshape(2, 3, 48)).equal(likely(w, w[:6]).reshape(2, 3))
+
+
+def test_tokens_that_are_clear_cost_no_exact_factorisation():
+    w = wide(5.0)
+    fast = PseudoInverse.of(w)
+    assert fast.decode(w[:50]).equal(torch.arange(50))
+    assert not is_exact(fast)
+    fast.logits(w[:1])
+    assert is_exact(fast)
+
+
+def test_tokens_that_are_not_clear_are_decided_by_the_exact_factorisation():
+    w = wide(5.0)
+    logits = w[3:5].double() @ torch.linalg.pinv(w.double())
+    leads = logits[:, 3] - logits[:, 4]
+    level = float(leads[1] / (leads[1] - leads[0]))
+    shares = level + torch.tensor([[1e-9], [-1e-9]], dtype=torch.float64)
+    points = shares * w[3] + (1 - shares) * w[4]
+    fast = PseudoInverse.of(w)
+    assert fast.decode(points).tolist() == [3, 4]
+    assert is_exact(fast)
+
+
+@pytest.mark.parametrize("condition", [1e4, 1e6])
+def test_a_table_near_a_missing_rank_is_not_factored_roughly(condition, monkeypatch):
+    w = wide(condition)
+    points = w[:200].double() + 0.05 * w.std() * table(5, 200, 48)
+    assert PseudoInverse.of(w).rough is None
+    assert PseudoInverse.of(w).decode(points)[:, None].equal(likely(w, points))
+    # What it is kept from: trusted all the same, a rough factorisation says something else.
+    solved = torch.linalg.solve(gram(w, torch.float32), points.T).T
+    assert not (solved @ w.double().T).argmax(1)[:, None].equal(likely(w, points))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_missing_rank_in_float32_is_decoded_around(seed):
+    w = deficient(seed).float()
+    w[:, -1] = w[:, 0] if seed % 3 < 2 else w[:, -1]
+    assert PseudoInverse.of(w).rough is None
+    assert PseudoInverse.of(w).decode(w)[:, None].equal(likely(w, w))
+
+
+@pytest.mark.parametrize(("condition", "offset"), TABLES)
+def test_the_doubt_covers_the_error_of_a_rough_gram_matrix(condition, offset):
+    w = wide(condition, offset)
+    rough = Rough.of(w)
+    assert 0 < error_of(rough, w) < rough.doubt
+    worse = Rough(rough.factor * (1 + rough.doubt), rough.longest, rough.doubt, rough.noise)
+    assert error_of(worse, w) > rough.doubt
+
+
+@pytest.mark.parametrize(("condition", "offset"), TABLES)
+def test_what_is_measured_covers_the_error_of_scores_and_sees_a_worse_one(condition, offset):
+    w, points = wide(condition, offset), table(4, 20, 48)
+    rough = Rough.of(w)
+    error, measured = score_error(rough, w, points)
+    assert bool((error <= measured).all())
+    assert bool((measured < rough.expected(points)).all())
+    broken = rough.factor @ rough.factor.T
+    broken[0, 0] *= 1.05
+    worse = Rough(torch.linalg.cholesky(broken), rough.longest, rough.doubt, rough.noise)
+    error, seen = score_error(worse, w, points)
+    assert bool((error <= seen).all())
+    assert bool((error > measured).any())
+
+
+@pytest.mark.parametrize(("condition", "offset"), TABLES)
+def test_the_condition_is_reported_before_and_after_the_exact_factorisation(condition, offset):
+    w = wide(condition, offset)
+    fast, exact = PseudoInverse.of(w), torch.linalg.cond(w.double())
+    assert fast.condition == pytest.approx(float(exact), rel=1e-2)
+    fast.logits(w[:1])
+    assert fast.condition == pytest.approx(float(exact), rel=1e-6)
+    assert (fast.method, fast.rank) == ("cholesky", 48)
+
+
+def test_the_gram_matrix_is_the_product(monkeypatch):
+    monkeypatch.setattr(factors, "COLUMNS_AT_ONCE", 5)
+    w = table()
+    assert torch.allclose(gram(w, torch.float64), w.T @ w, rtol=1e-13)
+    assert 1e-9 < float((gram(w.float(), torch.float32) - w.T @ w).abs().max()) < 1e-4
+
+
+def test_a_table_of_sixteen_bits_is_decoded_like_its_float64_copy():
+    w = wide(5.0).bfloat16()
+    points = table(3, 100, 48)
+    assert PseudoInverse.of(w).top(points, 3).equal(likely(w, points, 3))
+    assert nearest(w, points).equal(nearest(w.double(), points))
+    assert Factored.of(w).condition == pytest.approx(Factored.of(w.double()).condition)
+
+
+# Shapes and dtypes.
+
+
 def test_fewer_tokens_than_dimensions_are_decoded_all_the_same():
     w = table(0, rows=5)
     fast = PseudoInverse.of(w)
@@ -99,6 +246,14 @@ def test_the_nearest_row_is_the_one_at_the_least_distance():
     slow = [int((w - point).norm(dim=1).argmin()) for point in points]
     assert nearest(w, points).tolist() == slow
     assert (points @ w.T).argmax(-1).tolist() != slow
+
+
+def test_the_few_nearest_rows_come_in_their_order():
+    w, points = table(), table(3, 20, COLUMNS).reshape(4, 5, COLUMNS)
+    slow = torch.cdist(points, w).sort(-1).indices[..., :3]
+    assert nearest_few(w, points, 3).equal(slow)
+    assert nearest_few(w.float(), points, 3).equal(slow)
+    assert not nearest_few(w, points, 3).equal(slow.flip(-1))
 
 
 def test_of_duplicate_rows_the_first_is_decoded():

@@ -68,3 +68,33 @@ def test_an_attention_that_a_model_has_not_is_missing(model_type, implementation
     with pytest.raises(Missing):
         twins.require_attention(subject, implementation)
     assert subject.attention == usual
+
+
+# Fewer bits.
+
+
+def test_eight_bits_round_each_row_to_255_numbers_and_leave_the_subject_alone():
+    subject = toy("gpt2")
+    kept = [p.clone() for p in subject.model.parameters()]
+    twin = twins.quantised(subject)
+    pairs = zip(twin.blocks.parameters(), subject.blocks.parameters(), strict=True)
+    for rounded, exact in pairs:
+        if exact.ndim != 2:
+            assert torch.equal(rounded, exact)
+            continue
+        scale = exact.abs().amax(1, keepdim=True) / 127
+        assert ((rounded - exact).abs() <= scale / 2 * (1 + 1e-4)).all()
+        assert (rounded / scale).round().allclose(rounded / scale, atol=1e-3)
+        assert not torch.equal(rounded, exact)
+    assert all(torch.equal(a, b) for a, b in zip(kept, subject.model.parameters(), strict=True))
+    assert twins.quantised(subject) is twin
+
+
+def test_two_bits_are_coarser_than_eight():
+    subject = toy("gpt2")
+    ids = torch.tensor([[5, 9, 17]])
+    exact, eight, two = (
+        each.rows(ids)["logits"]
+        for each in (subject, twins.quantised(subject), twins.quantised(subject, bits=2))
+    )
+    assert 0 < (eight - exact).norm() < 0.1 * (two - exact).norm()

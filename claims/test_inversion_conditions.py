@@ -1,0 +1,311 @@
+"""What inversion by descent hangs on: the head, precision, distance, start, schedule (003)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from claims.test_inversion import DECIDING, DOCUMENTED, NEEDS, SCALED, both_ways, cases_of
+from fixtures import inversions
+from fixtures.inversions import invert
+from harness import twins
+from harness.capabilities import Missing
+from harness.findings import Bound, finding
+from harness.inversion.head import inverse
+from harness.inversion.jacobian import condition, jacobian
+from harness.statistics import mean, median, rank_correlation, share
+
+TRAINED = ["trained", *NEEDS]
+
+LONG = 600
+"""Steps within which (4) is waited for where a factor of 100 is claimed."""
+
+
+@finding(
+    "E7",
+    "the head makes (4) take over a hundred times as many steps",
+    needs=[*TRAINED, "lm-head"],
+    source="003, 'removing the language modeling head reduces the number of iterations'",
+    bound=Bound(median, above=100.0),
+    control="no head, from two starts",
+    costly=True,
+)
+@pytest.mark.parametrize(
+    ("way", "shared"),
+    [
+        pytest.param(
+            replace(DOCUMENTED, measure="close"), True, id="as documented, one step size"
+        ),
+        pytest.param(replace(DOCUMENTED, measure="close"), False, id="each its best step size"),
+        pytest.param(replace(SCALED, measure="close"), False, id="controlled"),
+    ],
+)
+def test_the_head_is_a_gradient_bottleneck(subject, way, shared, draws, sample):
+    cases, way = cases_of(subject, draws), replace(way, steps=LONG)
+    head = replace(way, through="head")
+    head.target(subject).check(subject)
+    bare = invert(subject, way, cases)
+    through = invert(subject, head, cases, size_of(subject, way, head, cases) if shared else None)
+    again = invert(subject, replace(way, seed=1), cases, bare.rates[0])
+    sample.add(effect=through.steps_to_close / bare.steps_to_close)
+    sample.add(control=again.steps_to_close / bare.steps_to_close)
+    sample.add(steps_with_head=through.steps_to_close, steps_without=bare.steps_to_close)
+    inversions.record(sample, with_head=through, without=bare)
+    inversions.curves(sample, with_head=through, without=bare)
+    models = inversions.untrained(subject)
+    fresh = [invert(models, each, cases).steps_to_close for each in (head, way)]
+    sample.add(ratio_of_untrained_models=fresh[0] / fresh[1])
+
+
+def size_of(subject, way, other, cases):
+    """The step size that is best for ``way``, in the units of the ``other``."""
+    best = inversions.tuned(subject, way, cases)
+    units = [inversions.unit_of(subject, each, cases) for each in (way, other)]
+    return best * units[0] / units[1]
+
+
+@finding(
+    "E8",
+    "precision is not why (4) takes long: float64 takes as many steps as float32",
+    needs=TRAINED,
+    source="003, 'convert both the model and inputs in question to torch.double()'",
+    bound=Bound(median, at_least=0.8, at_most=1.25),
+    control="a fifth of the step size",
+    costly=True,
+)
+@both_ways
+def test_precision_is_not_the_reason(subject, way, draws, sample):
+    if subject.dtype != torch.float32:
+        raise Missing(f"the claim is about float32, and the model is in {subject.dtype}")
+    cases, way = cases_of(subject, draws), replace(way, measure="close")
+    single = invert(subject, way, cases)
+    double = invert(subject.oracle, way, cases, single.rates[0])
+    slow = invert(subject, way, cases, single.rates[0] / 5)
+    sample.add(effect=double.steps_to_close / single.steps_to_close)
+    sample.add(control=slow.steps_to_close / single.steps_to_close)
+    inversions.record(sample, float32=single, float64=double)
+
+
+@finding(
+    "E9",
+    "the distance is not why tokens are wrong: L2 recovers as many as L1",
+    needs=TRAINED,
+    source="003, 'a different metric, perhaps L² instead of L¹'",
+    bound=Bound(mean, at_least=-0.1, at_most=0.1),
+    control="a single step",
+    costly=True,
+)
+@both_ways
+def test_the_distance_is_not_the_reason(subject, way, draws, sample):
+    cases = cases_of(subject, draws)
+    l1, l2 = (invert(subject, replace(way, distance=each), cases) for each in ("l1", "l2"))
+    decoder = "nearest"  # whatever the way: a decoder that finds nothing would agree with itself
+    sample.add(effect=l2.recovery(decoder) - l1.recovery(decoder))
+    sample.add(control=l1.recovery(decoder, step=1) - l1.recovery(decoder))
+    inversions.record(sample, L1=l1, L2=l2)
+
+
+warm_starts = pytest.mark.parametrize(
+    "way",
+    [
+        pytest.param(replace(DOCUMENTED, begin="warm"), id="0.001 noise, 0.999 answer"),
+        pytest.param(replace(DOCUMENTED, begin="mixed"), id="noise and answer"),
+    ],
+)
+
+
+@finding(
+    "E10",
+    "a warm start meets (4)",
+    needs=TRAINED,
+    source="003, 'we can instead make an initial embedding that is a linear combination'",
+    bound=Bound(share, at_least=0.9),
+    control="from the document's noise alone, after a single step",
+    draws=DECIDING,
+    costly=True,
+)
+@warm_starts
+def test_a_warm_start_meets_the_inequality(subject, way, draws, sample):
+    cases = cases_of(subject, draws)
+    warm = invert(subject, way, cases)
+    cold = invert(subject, replace(DOCUMENTED, steps=1), cases, warm.rates[0])
+    sample.add(effect=warm.close, control=cold.close)
+    inversions.record(sample, warm=warm)
+
+
+@finding(
+    "E10",
+    "what a warm start comes to decodes to gibberish",
+    needs=TRAINED,
+    source="003, 'interstitial Skydragon a …'",
+    bound=Bound(mean, below=0.5),
+    control="the nearest row to the answer itself",
+    costly=True,
+)
+@warm_starts
+def test_a_warm_start_ends_in_gibberish(subject, way, draws, sample):
+    warm = invert(subject, way, cases_of(subject, draws))
+    answer = inversions.decoded_answer(subject, warm.ids)
+    sample.add(effect=warm.recovery(), control=(answer == warm.ids).double().mean(1))
+    inversions.record(sample, warm=warm)
+    inversions.shown_text(sample, subject, warm, "From a warm start, decoded")
+
+
+@finding(
+    "E11",
+    "without the head a trained block meets (4)",
+    needs=TRAINED,
+    source="003, 'This makes it feasible to generate e_g'",
+    bound=Bound(share, at_least=0.9),
+    control="after a single step",
+    draws=DECIDING,
+    costly=True,
+)
+@both_ways
+def test_without_the_head_the_inequality_is_met(subject, way, draws, sample):
+    cases = cases_of(subject, draws)
+    found = invert(subject, way, cases)
+    one = invert(subject, replace(way, steps=1), cases, found.rates[0])
+    sample.add(effect=found.close, control=one.close)
+    inversions.record(sample, trained=found)
+
+
+@finding(
+    "E11",
+    "without the head the tokens of a trained block are still wrong",
+    needs=TRAINED,
+    source="003, 'map to inputs that are more or less completely unrecognizable'",
+    bound=Bound(mean, below=0.5),
+    control="untrained blocks",
+    costly=True,
+)
+@both_ways
+def test_without_the_head_the_tokens_are_still_wrong(subject, way, draws, sample):
+    cases = cases_of(subject, draws)
+    found, fresh = (invert(side, way, cases) for side in (subject, inversions.untrained(subject)))
+    sample.add(effect=found.recovery(), control=fresh.recovery())
+    inversions.record(sample, trained=found, untrained=fresh)
+
+
+@finding(
+    "E16",
+    "later blocks are worse conditioned",
+    needs=TRAINED,
+    source="003, 'the later transformer blocks are poorly conditioned relative to the earlier'",
+    bound=Bound(rank_correlation, above=0.0),
+    control="the first block whatever the depth that is named",
+    control_bound=Bound(rank_correlation, at_least=-0.6, at_most=0.6),
+    draws=DECIDING,
+    costly=True,
+)
+def test_later_blocks_are_worse_conditioned(subject, draws, sample):
+    ids = cases_of(subject, draws).ids.to(subject.device)
+    depths = [1 + i % subject.layers for i in range(len(ids))]
+    found = [conditioned(subject, depth, row) for depth, row in zip(depths, ids, strict=True)]
+    first = [conditioned(subject, 1, row) for row in ids]
+    sample.add(effect=list(zip(depths, found, strict=True)))
+    sample.add(control=list(zip(depths, first, strict=True)))
+    for depth in range(1, subject.layers + 1):
+        mine = torch.tensor(found[depth - 1 :: subject.layers])
+        sample.add(**{f"condition after {depth} blocks": mine})
+
+
+@finding(
+    "E16",
+    "8-bit weights change how well blocks are conditioned by less than a quarter",
+    needs=TRAINED,
+    source="003, 'quantization is not in this case responsible'",
+    bound=Bound(median, below=0.25),
+    control="2-bit weights",
+    costly=True,
+)
+def test_eight_bits_do_not_change_the_condition(subject, draws, sample):
+    ids, depth = cases_of(subject, draws).ids.to(subject.device), subject.layers
+    for row in ids[: len(ids) // 2]:
+        exact, eight, two = (
+            conditioned(each, depth, row)
+            for each in (subject, twins.quantised(subject), twins.quantised(subject, bits=2))
+        )
+        sample.add(effect=abs(eight / exact - 1), control=abs(two / exact - 1))
+
+
+def conditioned(subject, depth, ids):
+    """The condition number of the last state's Jacobian after ``depth`` blocks."""
+    return condition(jacobian(subject, replace(SCALED, depth=depth).target(subject), ids))
+
+
+@finding(
+    "E17",
+    "a linearly falling step size ends lower than a constant one",
+    needs=TRAINED,
+    source="003, 'η decreasing linearly … empirically results in the fastest optimization'",
+    bound=Bound(mean, below=0.0),
+    control="the linear one against itself from another start",
+    control_bound=Bound(mean, at_least=-0.3, at_most=0.3),
+    costly=True,
+)
+@both_ways
+def test_a_falling_step_size_beats_a_constant_one(subject, way, draws, sample):
+    cases = cases_of(subject, draws)
+    linear, constant, cosine = (
+        invert(subject, replace(way, schedule=each), cases)
+        for each in ("linear", "constant", "cosine")
+    )
+    again = invert(subject, replace(way, seed=1), cases, linear.rates[0])
+    sample.add(effect=(linear.final / constant.final).log())
+    sample.add(control=(again.final / linear.final).log())
+    sample.add(against_a_cosine=(linear.final / cosine.final).log())
+    inversions.curves(sample, linear=linear, constant=constant, cosine=cosine)
+
+
+@finding(
+    "E19",
+    "with the head undone as much is recovered as without it: the head costs no information",
+    needs=[*TRAINED, "lm-head"],
+    source="003, controlled; INVERSION, linear algebra",
+    bound=Bound(mean, at_least=-0.05, at_most=0.05),
+    control="a head of half the rank",
+    costly=True,
+)
+@both_ways
+def test_the_head_is_conditioning_and_not_information(subject, way, draws, sample):
+    cases, head = cases_of(subject, draws), replace(way, through="head", undone=True)
+    head.target(subject).check(subject)
+    bare, undone = invert(subject, way, cases), invert(subject, head, cases)
+    through = invert(subject, replace(head, undone=False), cases)
+    halved = invert(subject, way, cases, bare.rates[0], seen_through=half(subject))
+    decoder = "nearest"
+    sample.add(effect=undone.recovery(decoder) - bare.recovery(decoder))
+    sample.add(control=halved.recovery(decoder) - bare.recovery(decoder))
+    inversions.record(sample, without_head=bare, head_undone=undone, through_head=through)
+    sample.details["condition of the head"] = inverse(subject).condition
+
+
+def half(subject):
+    """The projection onto half of the head's right-singular vectors: [hidden, hidden]."""
+    weight = subject.model.get_output_embeddings().weight.detach().double()
+    vectors = torch.linalg.eigh(weight.T @ weight).eigenvectors[:, weight.shape[1] // 2 :]
+    return vectors @ vectors.T
+
+
+@finding(
+    "E20",
+    "with every position at row 0, as the document's code has it, less is recovered",
+    needs=[*TRAINED, "learned-positions", "position-ids", "mask-4d", "causal"],
+    source="003, `range(len(tokens))`",
+    bound=Bound(mean, below=0.0),
+    control="without the slip, from another start",
+    control_bound=Bound(mean, at_least=-0.1, at_most=0.1),
+    costly=True,
+)
+@both_ways
+def test_every_position_at_row_0_recovers_less(subject, way, draws, sample):
+    cases = cases_of(subject, draws)
+    plain, slip = invert(subject, way, cases), invert(subject, replace(way, slip=True), cases)
+    again = invert(subject, replace(way, seed=1), cases, plain.rates[0])
+    sample.add(effect=slip.recovery() - plain.recovery())
+    sample.add(control=again.recovery() - plain.recovery())
+    sample.add(more_repeats=inversions.repeats(slip) - inversions.repeats(plain))
+    inversions.record(sample, plain=plain, slip=slip)

@@ -1,0 +1,62 @@
+"""The information is there: exact search recovers what descent does not (E22)."""
+
+from __future__ import annotations
+
+import pytest
+
+from fixtures import inversions, texts
+from harness.findings import Bound, finding
+from harness.inversion import Target
+from harness.inversion.search import exact
+from harness.statistics import mean
+
+DRAWS = 64
+
+
+@finding(
+    "E22",
+    "exact search recovers the tokens at every depth",
+    needs=["causal", "blocks", "inputs-embeds"],
+    source="language models are injective (arXiv 2510.15511)",
+    bound=Bound(mean, at_least=0.99),
+    control="the target of another prompt",
+    draws=DRAWS,
+    block=DRAWS,
+)
+@pytest.mark.parametrize("source", [texts.TEXT, texts.RANDOM])
+@pytest.mark.parametrize("depth", ["one block", "half of the blocks", "all blocks"])
+def test_exact_search_recovers_the_tokens(subject, source, depth, draws, sample):
+    search(subject, source, depth, draws, sample)
+
+
+@finding(
+    "E22",
+    "exact search recovers the tokens of an untrained twin at every depth",
+    needs=["trained", "causal", "blocks", "inputs-embeds"],
+    source="language models are injective (arXiv 2510.15511)",
+    bound=Bound(mean, at_least=0.99),
+    control="the target of another prompt",
+    draws=DRAWS,
+    block=DRAWS,
+)
+@pytest.mark.parametrize("depth", ["one block", "half of the blocks", "all blocks"])
+def test_exact_search_recovers_the_tokens_of_an_untrained_twin(subject, depth, draws, sample):
+    source = texts.RANDOM if subject.tokenizer is None else texts.TEXT
+    search(inversions.untrained(subject)[0], source, depth, draws, sample)
+
+
+def search(subject, source, depth, draws, sample):
+    """Search for the prompts of ``draws``, and for others than their target is of."""
+    blocks = {"one block": 1, "half of the blocks": (subject.layers + 1) // 2}
+    target = Target(blocks.get(depth, subject.layers))
+    tried, margins = [], []
+    for prompt in texts.prompts(subject, source, draws, (5, 12)):
+        found = exact(subject, target, target.of(subject, prompt.ids).detach())
+        right = (found.ids == prompt.ids) & found.verified
+        others = found.ids.roll(1, 0) == prompt.ids
+        sample.add(effect=right.double().mean(1), control=others.double().mean(1))
+        tried.append(found.tried.flatten().double().cpu())
+        margins.append(found.distances.flatten().cpu())
+    share = [float(each.mean()) / subject.vocabulary for each in tried]
+    sample.details["share of the vocabulary tried"] = max(share)
+    sample.details["largest distance of an accepted state"] = max(float(m.max()) for m in margins)

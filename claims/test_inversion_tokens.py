@@ -1,0 +1,180 @@
+"""What wrong tokens look like that inversion finds: near, rare, repeated (document 003)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from claims.test_inversion import DECIDING, DOCUMENTED, NEEDS, SCALED, both_ways, cases_of
+from fixtures import inversions
+from fixtures.inversions import invert, repeats
+from harness.findings import Bound, finding
+from harness.inversion.target import embedded
+from harness.statistics import mean, rank_correlation
+
+TRAINED = ["trained", *NEEDS]
+
+LADDER = ("small", "medium", "large")
+
+deep_and_shallow = pytest.mark.parametrize(
+    "way",
+    [
+        pytest.param(DOCUMENTED, id="as documented, one block"),
+        pytest.param(replace(DOCUMENTED, depth=-1, through="head"), id="as documented, with head"),
+        pytest.param(replace(SCALED, depth=-1, through="head"), id="controlled, with head"),
+    ],
+)
+
+
+@finding(
+    "E12",
+    "the likeliest five tokens are near the true one for an expanding net, less for others",
+    needs=[*TRAINED, "full-rank-embedding"],
+    source="003, 'Approximate Token Mapping'",
+    bound=Bound(mean, above=0.0),
+    control="the same lists against another prompt's tokens",
+    control_bound=Bound(mean, at_least=-0.1, at_most=0.1),
+    costly=True,
+)
+@pytest.mark.parametrize(
+    ("nearer", "farther"),
+    [
+        pytest.param("expanding", "contracting", id="expanding and contracting net"),
+        pytest.param("contracting", "", id="contracting net and trained block"),
+    ],
+)
+@both_ways
+def test_the_likeliest_five_are_near_the_true_token(subject, way, nearer, farther, draws, sample):
+    cases = cases_of(subject, draws)
+    one, other = (
+        invert(subject, replace(way, net=net, steps=60 if net else way.steps), cases)
+        for net in (nearer, farther)
+    )
+    near, far = inversions.likeliest(one, FIVE), inversions.likeliest(other, FIVE)
+    meant = neighbours(subject, cases.ids)
+    sample.add(effect=overlap(near, meant) - overlap(far, meant))
+    sample.add(control=overlap(near, meant.roll(1, 0)) - overlap(far, meant.roll(1, 0)))
+    sample.add(overlap_of_the_first=overlap(near, meant), of_the_second=overlap(far, meant))
+    inversions.record(sample, first=one, second=other)
+
+
+FIVE = 5
+"""Tokens in a list, as the document prints them."""
+
+
+def neighbours(subject, ids):
+    """The `FIVE` tokens of nearest direction to each of ``ids`` [rows, n], itself among them."""
+    table = torch.nn.functional.normalize(embedded(subject).float(), dim=1)
+    return (table[ids.to(table.device)] @ table.T).topk(FIVE, dim=-1).indices.cpu()
+
+
+def overlap(lists, meant):
+    """The share of each list [rows, n, k] that is in the other one, over tokens: [rows]."""
+    return (lists[..., :, None] == meant[..., None, :]).any(-1).double().mean((1, 2))
+
+
+@finding(
+    "E13",
+    "wrong tokens of a trained model are rarer in text than those of an untrained one",
+    needs=[*TRAINED, "tokenizer", "lm-head"],
+    source="003, 'much less likely to exist in a real sentence'",
+    bound=Bound(mean, below=0.0),
+    control="the prompts' own tokens against tokens drawn evenly",
+    costly=True,
+)
+@deep_and_shallow
+def test_wrong_tokens_of_a_trained_model_are_rarer(subject, way, draws, sample):
+    way.target(subject).check(subject)
+    cases = cases_of(subject, draws)
+    trained, fresh = (invert(s, way, cases) for s in (subject, inversions.untrained(subject)))
+    rare, common = (wrong_tokens_frequency(trials) for trials in (trained, fresh))
+    both = rare.isfinite() & common.isfinite()
+    sample.details["prompts of which both have wrong tokens"] = int(both.sum())
+    evenly = draws.integers(0, subject.vocabulary, "evenly")
+    sample.add(effect=(rare - common)[both])
+    sample.add(control=frequency(cases.ids.cpu()).mean(1) - frequency(evenly))
+    inversions.record(sample, trained=trained, untrained=fresh)
+
+
+def frequency(ids):
+    """Log-frequency of tokens up to a constant, float64, like ``ids``.
+
+    A vocabulary made by merging is in the order of frequency, and words fall off as the inverse
+    of their rank (Zipf): -log(rank).
+    """
+    return -(ids.double() + 1).log()
+
+
+def wrong_tokens_frequency(trials):
+    """The mean log-frequency of the wrong tokens of each row; NaN where none is: [rows]."""
+    found = trials.decoded()
+    wrong = found != trials.ids
+    return (frequency(found) * wrong).sum(1) / wrong.sum(1)
+
+
+@finding(
+    "E14",
+    "gibberish repeats",
+    needs=[*TRAINED, "lm-head"],
+    source="003, 'Representation Repetitions'",
+    bound=Bound(mean, above=0.0),
+    control="what is found of untrained models",
+    costly=True,
+)
+@deep_and_shallow
+def test_gibberish_repeats(subject, way, draws, sample):
+    way.target(subject).check(subject)
+    cases = cases_of(subject, draws)
+    trained, fresh = (invert(s, way, cases) for s in (subject, inversions.untrained(subject)))
+    prompts = inversions.repeated(cases.ids, gram=1)
+    sample.add(effect=repeats(trained) - prompts, control=repeats(fresh) - prompts)
+    inversions.record(sample, trained=trained, untrained=fresh)
+
+
+@finding(
+    "E15",
+    "bigger models need fewer steps to meet (4)",
+    needs=["embedded-reference"],
+    source="003, 'perhaps easier than it was for the gpt2-base model'",
+    bound=Bound(rank_correlation, below=0.0),
+    control="the smallest model whatever the size that is named",
+    control_bound=Bound(rank_correlation, at_least=-0.6, at_most=0.6),
+    draws=DECIDING,
+    costly=True,
+)
+@both_ways
+def test_bigger_models_need_fewer_steps(subject, way, draws, sample):
+    climbed(
+        subject, draws, sample, replace(way, measure="close"), lambda found: found.steps_to_close
+    )
+
+
+@finding(
+    "E15",
+    "what is found of bigger models repeats less",
+    needs=["embedded-reference"],
+    source="003, 'there is now much less repetition'",
+    bound=Bound(rank_correlation, below=0.0),
+    control="the smallest model whatever the size that is named",
+    control_bound=Bound(rank_correlation, at_least=-0.6, at_most=0.6),
+    draws=DECIDING,
+    costly=True,
+)
+@both_ways
+def test_what_is_found_of_bigger_models_repeats_less(subject, way, draws, sample):
+    climbed(subject, draws, sample, way, repeats)
+
+
+def climbed(subject, draws, sample, way, of):
+    """Add (size, ``of`` the trials) of every draw; each draw has one size of the ladder."""
+    models = [inversions.sister(subject, size) for size in LADDER]
+    cases = cases_of(models[0], draws)
+    found = [of(invert(model, way, cases)).double() for model in models]
+    sizes = torch.arange(len(found[0])) % len(models)
+    mine = torch.stack(found).gather(0, sizes[None])[0]
+    sample.add(effect=torch.stack([sizes.double(), mine], dim=1))
+    sample.add(control=torch.stack([sizes.double(), found[0]], dim=1))
+    for size, values in zip(LADDER, found, strict=True):
+        sample.add(**{f"reference:{size}": values})

@@ -1,0 +1,75 @@
+"""`python -m harness COMMAND`: what Assay does outside of pytest.
+
+Here the rooms are put together, as conftest.py does for pytest.  A command works on any subject
+and is handed a function that loads one; which models come with Assay, `fixtures` alone knows.  So
+this file, and no other in `harness`, imports `fixtures`, and only once a command asks for a model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from harness.commands import BAD_INPUT, INTERRUPTED, READER_GONE
+from harness.commands.arguments import Parser
+from harness.errors import BadInput
+
+if TYPE_CHECKING:  # torch takes seconds to import, and `--help` is to take none
+    from harness.runs import Options
+    from harness.subject import Subject
+
+COMMANDS = {
+    "invert": "recover a prompt from a model's output, and show how",
+}
+"""Every module of `harness.commands` that is a command, with what it does."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command that ``arguments`` begin with, and return the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        name = _parser().parse_args(given[:1]).command
+        if name not in COMMANDS:
+            raise BadInput(f"{name!r}: no such command; there are {', '.join(COMMANDS)}")
+        return importlib.import_module(f"harness.commands.{name}").main(given[1:], load)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or it is told at exit
+        return READER_GONE
+    except (BadInput, OSError) as error:
+        print("error:", " ".join(str(error).split()), file=sys.stderr)
+        return BAD_INPUT
+
+
+def _parser() -> argparse.ArgumentParser:
+    listed = "\n".join(f"  {name:<10} {what}" for name, what in COMMANDS.items())
+    parser = Parser(
+        prog="python -m harness",
+        usage="%(prog)s [-h] COMMAND ...",
+        description="What Assay does outside of pytest.",
+        epilog=f"commands:\n{listed}\n\n`python -m harness COMMAND --help` says more.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("command", metavar="COMMAND", help="one of those below")
+    return parser
+
+
+def load(spec: str, asked: Options) -> Subject:
+    """The subject that ``spec`` names, as a run of claims would load it; raises `BadInput`."""
+    try:
+        from fixtures import subjects
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "fixtures":
+            raise
+        raise BadInput("Assay's models are not here; run this in a clone of Assay") from error
+    return subjects.load(spec, asked)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

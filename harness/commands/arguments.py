@@ -1,0 +1,73 @@
+"""Arguments of commands: refused in one line, whatever is wrong with them."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from harness.errors import BadInput
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises `BadInput` where argparse would print its usage, and knows no abbreviations."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, **settings)
+
+    def read(self, arguments: Sequence[str], texts: str) -> argparse.Namespace:
+        """Options and ``texts`` in any order; after ``--`` there are texts only."""
+        given = list(arguments)
+        cut = given.index("--") if "--" in given else len(given)
+        asked = self.parse_intermixed_args(given[:cut])
+        getattr(asked, texts).extend(given[cut + 1 :])
+        return asked
+
+    def error(self, message: str) -> NoReturn:
+        """Refuse the arguments."""
+        raise BadInput(message.removeprefix("argument "))
+
+
+def whole(least: int, most: int | None = None) -> Callable[[str], int]:
+    """A whole number from ``least`` on, and up to ``most``."""
+
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdecimal()) or (number := _int(text)) < least:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} on")
+        if most is not None and number > most:
+            raise argparse.ArgumentTypeError(f"{text} is too large; the largest is {most}")
+        return number
+
+    return read
+
+
+def _int(digits: str) -> int:
+    """The number of ``digits``; Python itself refuses thousands of them."""
+    return int(digits[:100])
+
+
+def positive(text: str) -> float:
+    """A number above 0, and not infinite."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return number
+
+
+def word(text: str) -> str:
+    """Any text that is not blank."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is empty; say which")
+    return text
+
+
+def ids(text: str) -> list[int]:
+    """Token ids: whole numbers with commas between them."""
+    numbers = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdecimal() for part in numbers):
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of token ids such as 5,17,3")
+    return [_int(part) for part in numbers]

@@ -1,0 +1,158 @@
+"""The rows of a table that score highest at a point: fast, and as float64 would have them.
+
+All rows are scored in the table's own precision (float32 at least).  A bound says how far rounding
+can have moved a score, in whatever order a product is added up; where rows are too close for it,
+the few that lead are scored again in float64, and all of them where even those do not hold the
+answer for sure.  Of rows that are the same the first comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+ROWS_AT_ONCE = 8192
+"""Rows of a table that are widened at a time: a copy of all of them would not fit into a cache."""
+
+SCORES_AT_ONCE = 2**24
+"""Scores that are held at a time."""
+
+AGAIN_AT_ONCE = 16
+"""Points for which all rows are scored in float64 at a time."""
+
+FEW = 64
+"""Points for which a product is taken the other way round."""
+
+SPARE = 8
+"""Rows that are looked at again beside those asked for."""
+
+NARROWED = {"highest": 0.0, "high": 2.0**-10, "medium": 2.0**-7}
+"""How far a product moves float32 numbers first, by `torch.get_float32_matmul_precision`."""
+
+
+def working(table: Tensor) -> torch.dtype:
+    """The dtype that products with ``table`` are taken in: float32, or its own if wider."""
+    return torch.float64 if table.dtype == torch.float64 else torch.float32
+
+
+def in_chunks(table: Tensor, dtype: torch.dtype) -> Iterator[tuple[slice, Tensor]]:
+    """``table`` [V, d] in ``dtype``, some rows at a time, each with where it stands."""
+    for first in range(0, len(table), ROWS_AT_ONCE):
+        rows = slice(first, first + ROWS_AT_ONCE)
+        yield rows, table[rows].to(dtype)
+
+
+def some_at_once(table: Tensor, points: Tensor) -> Sequence[Tensor]:
+    """``points`` [m, d] in groups whose scores with ``table`` [V, d] are held together."""
+    return points.split(max(16, SCORES_AT_ONCE // len(table)))
+
+
+def narrowing(table: Tensor) -> float:
+    """The relative error of a product in `working` because its factors were narrowed first."""
+    if working(table) == torch.float64:
+        return 0.0
+    return 3 * NARROWED[torch.get_float32_matmul_precision()]
+
+
+def rounding(table: Tensor) -> float:
+    """γ: a row's product w·p in `working` is off by at most γ ‖w‖ ‖p‖."""
+    return (table.shape[1] + 4) * torch.finfo(working(table)).eps / 2 + narrowing(table)
+
+
+def clear(scores: Tensor, k: int, room: Tensor) -> tuple[Tensor, Tensor]:
+    """The best ``k`` rows by ``scores`` [m, V]: [m, k]; and whether each leads the next by more
+    than ``room`` [m], so that they are the best whatever moved the scores by half of that: [m].
+    """
+    values, ids = scores.topk(min(scores.shape[1], k + 1))
+    leads = (values[:, :-1] - values[:, 1:]).double()
+    return ids[:, :k], (leads > room[:, None]).all(1) & values.isfinite().all(1)
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """Scores rows w of ``table`` [V, d] at points p: w·p, or w·p − ½‖w‖² for the ``nearest``."""
+
+    table: Tensor
+    nearest: bool = False
+
+    @cached_property
+    def lengths(self) -> Tensor:
+        """‖w‖ of every row: [V]."""
+        chunks = in_chunks(self.table, working(self.table))
+        return torch.cat([torch.linalg.vector_norm(rows, dim=1) for _, rows in chunks])
+
+    @cached_property
+    def longest(self) -> float:
+        """The largest ‖w‖."""
+        return float(self.lengths.max())
+
+    def scores(self, points: Tensor) -> Tensor:
+        """Of all rows at ``points`` [m, d]: [m, V], rounded."""
+        left = points.to(working(self.table)).contiguous()
+        right = left.T.contiguous()
+        out = left.new_empty(len(points), len(self.table))
+        for rows, chunk in in_chunks(self.table, left.dtype):
+            # A few points are read faster as columns.
+            out[:, rows] = (chunk @ right).T if len(points) <= FEW else left @ chunk.T
+        return out.sub_(0.5 * self.lengths.square()) if self.nearest else out
+
+    def moved(self, points: Tensor, longest: float | None = None) -> Tensor:
+        """By how much rounding can have moved any of `scores`: [m]."""
+        longest = self.longest if longest is None else longest
+        sizes = torch.linalg.vector_norm(points, dim=1)
+        return rounding(self.table) * longest * (sizes + 2 * longest * self.nearest)
+
+    def top(self, points: Tensor, k: int) -> Tensor:
+        """The ``k`` rows that score highest at points [m, d] (float64), best first: ids [m, k].
+
+        A point that is not finite is given the first rows.
+        """
+        scores = self.scores(points)
+        found, settled = clear(scores, k, 2 * self.moved(points))
+        if not bool(settled.all()):
+            found[~settled] = self._settled(points[~settled], k, scores[~settled])
+        return found
+
+    def _settled(self, points: Tensor, k: int, scores: Tensor) -> Tensor:
+        """The same, of points where rounding may have changed the order of ``scores`` [m, V]."""
+        values, ids = scores.topk(min(len(self.table), k + SPARE))
+        found = self._in_float64(points, ids, k)
+        missing = (values[:, k - 1] - values[:, -1]).double() <= 2 * self.moved(points)
+        if ids.shape[1] == len(self.table):
+            missing = torch.zeros_like(missing)
+        for some in (missing | ~values.isfinite().all(1)).nonzero()[:, 0].split(AGAIN_AT_ONCE):
+            found[some] = self._of_all(points[some], k)
+        return found
+
+    def _in_float64(self, points: Tensor, ids: Tensor, k: int) -> Tensor:
+        """The best ``k`` of the rows ``ids`` [m, c] at points [m, d], scored in float64: [m, k].
+
+        Equal rows are scored equally and stand in the order of their ids.
+        """
+        ids = ids.sort(1).values
+        rows = self.table[ids].double()
+        scores = (rows * points[:, None]).sum(-1)
+        if self.nearest:
+            scores -= 0.5 * rows.square().sum(-1)
+        order = scores.argsort(dim=1, descending=True, stable=True)
+        return ids.gather(1, order)[:, :k]
+
+    def _of_all(self, points: Tensor, k: int) -> Tensor:
+        """The best ``k`` of all rows at points [m, d], scored in float64: [m, k]."""
+        parts = []
+        for _, rows in in_chunks(self.table, torch.float64):
+            less = 0.5 * rows.square().sum(1) if self.nearest else 0
+            parts.append(points @ rows.T - less)
+        scores = torch.cat(parts, dim=1)
+        gamma = (self.table.shape[1] + 4) * torch.finfo(torch.float64).eps
+        room = 2 * gamma * self.longest * (torch.linalg.vector_norm(points, dim=1) + self.longest)
+        as_good = scores >= (scores.topk(k).values[:, -1] - room)[:, None]
+        found = torch.arange(k, device=points.device).repeat(len(points), 1)
+        for i in points.isfinite().all(1).nonzero()[:, 0].tolist():
+            leading = as_good[i].nonzero()[:, 0]
+            found[i] = self._in_float64(points[i : i + 1], leading[None], k)[0]
+        return found

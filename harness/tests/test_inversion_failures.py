@@ -1,0 +1,151 @@
+"""Rows of a descent that diverge, find no memory, or make no sense."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from harness.errors import BadInput
+from harness.inversion import descent, start
+from harness.inversion.descent import Rule, descend
+from harness.inversion.target import Target
+from harness.tests.toys import prompt, toy
+
+ROWS = 5
+RULE = Rule(20, schedule="constant", every=5)
+
+
+def task(rows: int = ROWS) -> tuple:
+    """What `descend` takes, in float64: every row starts off and falls by a rate of its own."""
+    subject, target = toy("gpt2", "float64"), Target(1)
+    generator = torch.Generator().manual_seed(1)
+    normal = torch.randn(rows, 5, 32, generator=generator, dtype=torch.float64)
+    wanted, begin = target.of(subject, prompt(subject, 5, rows)), start.scaled(subject, normal)
+    unit = start.unit(subject, target, wanted, begin, RULE)
+    rates = 0.2 * unit * torch.linspace(0.5, 1, rows, dtype=torch.float64)
+    return subject, target, wanted, begin, rates
+
+
+def some(given: tuple, rows: list[int]) -> tuple:
+    """The task of these ``rows`` alone."""
+    return (*given[:2], *(each[rows] for each in given[2:]))
+
+
+def same(one: Tensor, other: Tensor) -> bool:
+    return torch.allclose(one, other, rtol=1e-9, atol=1e-9, equal_nan=True)
+
+
+# Diverged.
+
+
+@pytest.mark.parametrize(
+    ("optimiser", "every"),
+    [("descent", 1), ("descent", 10), ("adam", 3)],
+)
+def test_a_row_that_diverges_goes_on_more_slowly_and_its_mates_as_before(optimiser, every):
+    given = task()
+    rule = Rule(50, optimiser, every=every)
+    rates = given[4].clone() if optimiser == "descent" else torch.full((ROWS,), 0.05).double()
+    calm = descend(*given[:4], rates, rule)
+    rates[1] *= 1e3
+    made = descend(*given[:4], rates, rule)
+    assert not calm.lowered.any()
+    assert not calm.said
+    assert made.lowered.nonzero()[:, 0].tolist() == [1]
+    assert made.said == [f"1 of {ROWS} rows diverged; their step sizes were lowered"]
+    assert bool(made.losses[1].isfinite().all())
+    assert bool((made.losses[1] <= descent.DIVERGED * made.losses[1, 0]).all())
+    mates = [0, 2, 3, 4]
+    assert same(made.embeddings[mates], calm.embeddings[mates])
+    subject, target, wanted, _, _ = given
+    left = (target.of(subject, embeddings=made.embeddings) - wanted).abs().sum((1, 2))
+    assert same(made.losses[:, -1], left)
+    assert bool((made.final < made.losses[:, 0]).all())
+
+
+def test_a_row_that_cannot_begin_is_said_to_diverge_and_harms_no_other():
+    given = task()
+    given[3][2] = math.nan
+    made = descend(*given, RULE)
+    mates = [0, 1, 3, 4]
+    assert same(made.embeddings[mates], descend(*some(given, mates), RULE).embeddings)
+    assert made.lowered.nonzero()[:, 0].tolist() == [2]
+    assert made.final.isnan().tolist() == [False, False, True, False, False]
+
+
+@pytest.mark.parametrize("distance", ["l1", "l2"])
+def test_a_start_at_the_answer_is_no_divergence(distance):
+    subject, target, _, begin, rates = task()
+    wanted = target.of(subject, embeddings=begin)
+    made = descend(subject, target, wanted, begin, rates, Rule(5, distance=distance))
+    assert made.losses[:, 0].max() < 1e-12
+    assert not made.lowered.any()
+    assert torch.equal(made.embeddings, begin)
+
+
+# Memory.
+
+
+def test_out_of_memory_halves_the_rows_says_so_and_changes_nothing(monkeypatch):
+    given = task()
+    whole, went, loss = descend(*given, RULE), [], descent._Batch._loss
+
+    def narrow(batch, x):
+        went.append(len(x))
+        if len(x) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return loss(batch, x)
+
+    monkeypatch.setattr(descent._Batch, "_loss", narrow)
+    made = descend(*given, RULE)
+    assert made.said == ["too little memory: 2 rows at a time"]
+    assert sorted(set(went)) == [1, 2, 5]
+    assert same(made.embeddings, whole.embeddings)
+    assert same(made.losses, whole.losses)
+    assert not whole.said
+
+
+def test_fewer_rows_fit_the_longer_and_deeper_they_are(monkeypatch):
+    monkeypatch.setattr(descent.memory, "free", lambda device: 2**32)
+    subject = toy("gpt2")
+    few = descent.rows_that_fit(subject, Target(1), 8)
+    assert few > 4 * descent.rows_that_fit(subject, Target(1), 32)
+    assert few > descent.rows_that_fit(subject, Target(2), 8)
+    assert few > descent.rows_that_fit(subject, Target(1, "head"), 8) > 0
+
+
+# Bad input.
+
+
+def altered(**changes: Tensor) -> tuple:
+    """A good task but for ``changes``."""
+    subject, target, *rest = task()
+    named = dict(zip(("wanted", "begin", "rates"), rest, strict=True)) | changes
+    return subject, target, *named.values()
+
+
+BAD = {
+    "holds numbers that are not finite": {"wanted": torch.full((ROWS, 5, 32), math.nan)},
+    "block 1 has 32 features and not 31": {"wanted": torch.zeros(ROWS, 5, 31)},
+    r"\[rows, n, features\] are needed and not \[5, 32\]": {"wanted": torch.zeros(5, 32)},
+    r"are needed and not \[5, 0, 32\]": {"wanted": torch.zeros(ROWS, 0, 32)},
+    r"are needed and not \[0, 5, 32\]": {"wanted": torch.zeros(0, 5, 32)},
+    "65 positions and a context of 64": {"wanted": torch.zeros(ROWS, 65, 32)},
+    r"start: its shape is \[5, 4, 32\]": {"begin": torch.zeros(ROWS, 4, 32)},
+    r"start: its shape is \[5, 5, 31\]": {"begin": torch.zeros(ROWS, 5, 31)},
+    r"rates: 5 rows, and the shape is \[1\]": {"rates": torch.ones(1)},
+}
+
+
+@pytest.mark.parametrize(("words", "change"), BAD.items())
+def test_what_cannot_be_descended_on_is_one_clear_line(words, change):
+    with pytest.raises(BadInput, match=words) as raised:
+        descend(*altered(**change))
+    assert "\n" not in str(raised.value)
+
+
+def test_what_is_as_it_should_be_is_accepted():
+    assert descend(*altered(), Rule(1)).embeddings.shape == (ROWS, 5, 32)

@@ -1,0 +1,173 @@
+"""Rows of a descent that end early, are watched, diverge, or find no memory or no sense."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from harness.inversion import descent, start
+from harness.inversion.descent import Descent, Rule, descend
+from harness.inversion.target import Target
+from harness.tests.toys import prompt, toy
+
+ROWS = 5
+RULE = Rule(20, schedule="constant", every=5)
+
+
+def task(rows: int = ROWS) -> tuple:
+    """What `descend` takes, in float64: every row starts off and falls by a rate of its own."""
+    subject, target = toy("gpt2", "float64"), Target(1)
+    generator = torch.Generator().manual_seed(1)
+    normal = torch.randn(rows, 5, 32, generator=generator, dtype=torch.float64)
+    wanted, begin = target.of(subject, prompt(subject, 5, rows)), start.scaled(subject, normal)
+    unit = start.unit(subject, target, wanted, begin, RULE)
+    rates = 0.2 * unit * torch.linspace(0.5, 1, rows, dtype=torch.float64)
+    return subject, target, wanted, begin, rates
+
+
+def some(given: tuple, rows: list[int]) -> tuple:
+    """The task of these ``rows`` alone."""
+    return (*given[:2], *(each[rows] for each in given[2:]))
+
+
+def same(one: Tensor, other: Tensor) -> bool:
+    return torch.allclose(one, other, rtol=1e-9, atol=1e-9, equal_nan=True)
+
+
+def thresholds_for(whole: Descent, steps: list[int]) -> Tensor:
+    """Thresholds that rows first fall below at ``steps``; those beyond the end never do."""
+    least = whole.losses.cummin(1).values
+    made = [
+        least[row, step - 1] * 0.9999999 if step <= RULE.steps else 0.0
+        for row, step in enumerate(steps)
+    ]
+    return torch.tensor(made, dtype=torch.float64)
+
+
+# Close.
+
+
+@pytest.mark.parametrize("until_close", [False, True])
+def test_a_row_is_close_at_the_first_step_below_its_threshold(until_close):
+    given = task()
+    whole = descend(*given, RULE)
+    thresholds = thresholds_for(whole, [1, 4, 8, 15, 99])
+    made = descend(*given, RULE, thresholds=thresholds, until_close=until_close)
+    for losses, threshold, close in zip(whole.losses, thresholds, made.close, strict=True):
+        below = (losses < threshold).nonzero()[:, 0].tolist()
+        assert float(close) == (below[0] if below else math.inf)
+    assert made.close.isfinite().tolist() == [True] * 4 + [False]
+    assert len(set(made.close.tolist())) == ROWS
+
+
+def test_at_the_threshold_is_not_below_it():
+    given = task(1)
+    first = descend(*given, RULE).losses[:, 0]
+    assert descend(*given, RULE, thresholds=first).close.tolist() != [0]
+    assert descend(*given, RULE, thresholds=first * 1.0001).close.tolist() == [0]
+
+
+def test_without_a_threshold_nothing_is_close():
+    assert descend(*task(), RULE).close.tolist() == [math.inf] * ROWS
+
+
+@pytest.mark.parametrize("steps", [[3, 99, 99, 99, 99], [2, 3, 12, 13, 18]])
+def test_a_row_ends_at_the_next_look_whoever_goes_on_beside_it(steps):
+    """The first row ends among too many others for it to be worth while to drop it."""
+    given = task()
+    whole = descend(*given, RULE, watch=range(0, 21, 5))
+    thresholds = thresholds_for(whole, steps)
+    made = descend(*given, RULE, thresholds=thresholds, until_close=True)
+    for row in range(ROWS):
+        alone = descend(*some(given, [row]), RULE, thresholds=thresholds[[row]], until_close=True)
+        assert same(made.embeddings[[row]], alone.embeddings)
+        assert same(made.losses[[row]], alone.losses)
+        assert same(made.close[[row]], alone.close)
+        close = made.close[row].clamp_max(19).int().item()
+        look = 5 * (close // 5 + 1)
+        assert same(made.embeddings[row], whole.watched[look][row])
+        assert same(made.losses[row, :look], whole.losses[row, :look])
+        assert bool(made.losses[row, look + (look == 20) :].isnan().all())
+        assert made.final[row] == made.losses[row, look - (look < 20)]
+
+
+def test_rows_that_ended_go_through_the_model_no_more(monkeypatch):
+    given, went = task(), []
+    thresholds = thresholds_for(descend(*given, RULE), [2, 3, 4, 12, 99])
+    advance = descent._Batch._advance
+
+    def counted(batch):
+        went.append(len(batch.x))
+        advance(batch)
+
+    monkeypatch.setattr(descent._Batch, "_advance", counted)
+    descend(*given, RULE, thresholds=thresholds, until_close=True)
+    assert went == [5] * 5 + [2] * 10 + [1] * 5
+    went.clear()
+    descend(*given, RULE, thresholds=thresholds)
+    assert went == [5] * 20
+
+
+# Watched.
+
+
+def test_what_is_watched_after_a_step_is_where_so_many_steps_end():
+    given = task()
+    made = descend(*given, RULE, watch=[0, 3, 5, 12, 20])
+    assert list(made.watched) == [0, 3, 5, 12, 20]
+    assert torch.equal(made.watched[0], given[3])
+    assert torch.equal(made.watched[20], made.embeddings)
+    for step in (3, 5, 12):
+        shorter = descend(*given, Rule(step, schedule="constant")).embeddings
+        assert same(made.watched[step], shorter)
+        assert not any(same(made.watched[k], shorter) for k in made.watched if k != step)
+
+
+def test_watching_changes_nothing():
+    given = task()
+    made, watched = (descend(*given, RULE, watch=watch) for watch in ((), range(21)))
+    assert same(made.embeddings, watched.embeddings)
+    assert same(made.losses, watched.losses)
+    assert len(watched.watched) == 21
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 5])
+def test_a_row_that_has_ended_is_watched_where_it_ended(monkeypatch, at_once):
+    given = task()
+    thresholds = thresholds_for(descend(*given, RULE), [2, 3, 99, 3, 4])
+    monkeypatch.setattr(descent, "rows_that_fit", lambda *_: at_once)
+    made = descend(*given, RULE, thresholds=thresholds, until_close=True, watch=[3, 20])
+    assert list(made.watched) == [3, 20]
+    assert same(made.watched[20], made.embeddings)
+    assert not same(made.watched[3], made.embeddings)
+
+
+def test_who_is_told_hears_what_is_watched():
+    given, told = task(), {}
+
+    def tell(rows, step, embeddings, losses):
+        assert rows == slice(0, ROWS)
+        told[step] = embeddings.clone(), losses
+
+    made = descend(*given, RULE, watch=[0, 3, 20], tell=tell)
+    assert list(told) == [0, 3, 20]
+    for step, (embeddings, losses) in told.items():
+        assert torch.equal(embeddings, made.watched[step])
+        assert same(losses, made.losses[:, step])
+
+
+def test_who_is_told_hears_no_loss_of_a_row_that_has_ended():
+    given, told = task(), {}
+    thresholds = thresholds_for(descend(*given, RULE), [3, 99, 99, 99, 99])
+    descend(
+        *given,
+        RULE,
+        thresholds=thresholds,
+        until_close=True,
+        watch=[5, 10],
+        tell=lambda rows, step, embeddings, losses: told.update({step: losses.isnan().tolist()}),
+    )
+    assert told == {5: [False] * 5, 10: [True] + [False] * 4}
