@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fixtures import frozen_head, inversions
+from fixtures import frozen_head
 from harness.findings import Bound, finding
 from harness.statistics import share
 
@@ -23,14 +23,11 @@ SEEDS = 8
     costly=True,
 )
 @pytest.mark.parametrize("start", ["a trained model's head", "a fresh head"])
-def test_a_frozen_head_helps_training(subject, start, draws, sample):
-    small = inversions.sister(subject, "small")
-    head = small.embedding_table.detach() if start == "a trained model's head" else None
-    nothing = torch.zeros_like(small.embedding_table)
-    arms = {"frozen": (head, True), "trained": (head, False), "zero": (nothing, True)}
+def test_a_frozen_head_helps_training(start, draws, sample):
+    head = frozen_head.sensible_head() if start == "a trained model's head" else None
+    nothing = torch.zeros_like(frozen_head.sensible_head())
     for seed in draws:
-        after = frozen_head.losses(small, arms, 1000 + seed)
-        sample.add(effect=after["frozen"] < after["trained"])
-        sample.add(control=after["zero"] < after["trained"])
-        sample.add(frozen=after["frozen"], trained=after["trained"])
-        sample.add(frozen_less_trained=after["frozen"] - after["trained"])
+        frozen, trained = (frozen_head.loss(seed, head, frozen=each) for each in (True, False))
+        zero = frozen_head.loss(seed, nothing, frozen=True, steps=1)
+        sample.add(effect=frozen < trained, control=zero < trained)
+        sample.add(frozen=frozen, trained=trained, frozen_less_trained=frozen - trained)

@@ -25,11 +25,11 @@ FEW, MOST = 60, 200
 LOOKED_AT = (0, 20, 40, 45, 50, 60)
 """Steps of which document 003 shows the tokens, and the start."""
 
-GRID = (0.1, 0.3, 1.0, 3.0)
+GRID = (0.3, 1.0, 3.0, 10.0)
 """Step sizes that are tried, in units of `start.unit`."""
 
-TUNED_ON, PER_NET = 2, 24
-"""Prompts that the step size is chosen with; draws that share a net."""
+TUNED_ON, PER_NET = 2, 48
+"""Prompts that the step size is chosen with; draws that share a net, in a batch that fills it."""
 
 DRAWS = 48
 """Fewer cannot clear 0.9 at the first look, and each costs a second."""
@@ -133,25 +133,26 @@ def inverted(subject, kind, way, draws):
     Draws are inverted once for all claims, and both ways in one batch.
     """
     draws = draws.of("E1, E2")
-    rate, tuned = tuning(subject, kind, draws.seed)
+    tuned = tuning(subject, kind, draws.seed)
     known = kept(subject).setdefault((draws.seed, kind), {})
     missing = draws.only(lambda i: i not in known)
     for group in sorted({i // PER_NET for i in missing}):
         mine = missing.only(lambda i, group=group: i // PER_NET == group)
-        rows = searched(subject, kind, rate, mine, mine.generator(group, kind))
+        rows = searched(subject, kind, mine, mine.generator(group, kind))
         known |= dict(zip(mine, rows, strict=True))
     columns = zip(*(known[i][way] for i in draws), strict=True)
-    return Found(*map(torch.stack, columns), rate, tuned)
+    return Found(*map(torch.stack, columns), *tuned[way])
 
 
-def searched(subject, kind, rate, draws, generator):
+def searched(subject, kind, draws, generator):
     """By draw and way: prompt, tokens by step, what is found, and what the other decoder finds.
 
     Each descent has `FEW` steps; where its tokens are not all right, another one has `MOST`.
     """
     ids, net, first = drawn(subject, kind, draws, generator)
-    ids = ids.repeat(len(WAYS), 1)
-    made = descended(subject, net, ids, first, rate, FEW)
+    ids, tuned = ids.repeat(len(WAYS), 1), tuning(subject, kind, draws.seed)
+    rates = torch.tensor([tuned[way][0] for way in WAYS]).repeat_interleave(len(draws))
+    made = descended(subject, net, ids, first, rates, FEW)
 
     def decoded(embeddings, others=False):
         parts = zip(WAYS, embeddings.chunk(len(WAYS)), strict=True)
@@ -160,16 +161,16 @@ def searched(subject, kind, rate, draws, generator):
     seen = torch.stack([decoded(made.watched[step]) for step in LOOKED_AT], 1)
     last, missed = made.embeddings, (seen[:, -1] != ids).any(1)
     if bool(missed.any()):
-        again = descended(subject, net, ids[missed], first[missed], rate, MOST)
+        again = descended(subject, net, ids[missed], first[missed], rates[missed.cpu()], MOST)
         last = last.index_put((missed,), again.embeddings)
     rows = list(zip(ids, seen, decoded(last), decoded(last, others=True), strict=True))
     return [dict(zip(WAYS, rows[i :: len(draws)], strict=True)) for i in range(len(draws))]
 
 
 def tuning(subject, kind, seed):
-    """The step size for a ``kind`` of nets, and the recovery by step size.
+    """The step size of each way for a ``kind`` of nets, and the recovery by step size.
 
-    It recovers the most of other prompts, both ways together; of several it has the least loss.
+    It recovers the most of other prompts; of several it has the least loss.
     """
     known = kept(subject)
     if ("tuned", seed, kind) not in known:
@@ -180,15 +181,24 @@ def tuning(subject, kind, seed):
         rates = unit * torch.tensor(GRID)
         every = rates.repeat_interleave(len(first))
         made = descended(subject, net, ids, first.repeat(len(GRID), 1, 1), every, FEW)
-        ends = made.embeddings.unflatten(0, (len(GRID), len(WAYS), -1)).unbind(1)
-        found = [decode(subject, e, w.decoder) for e, w in zip(ends, WAYS, strict=True)]
-        right = torch.stack(found, 1).flatten(0, 2) == ids
-        shares = right.double().view(len(GRID), -1).mean(1).tolist()
-        losses = made.final.view(len(GRID), -1).mean(1).tolist()
-        best = max(range(len(GRID)), key=lambda i: (shares[i], -losses[i]))
-        by_size = {str(size): each for size, each in zip(GRID, shares, strict=True)}
-        known["tuned", seed, kind] = float(rates[best]), by_size
+        shape = len(GRID), len(WAYS), TUNED_ON
+        ends, losses = made.embeddings.unflatten(0, shape), made.final.view(shape)
+        known["tuned", seed, kind] = {
+            way: best(subject, way, rates, ends[:, i], losses[:, i], ids[:TUNED_ON])
+            for i, way in enumerate(WAYS)
+        }
     return known["tuned", seed, kind]
+
+
+def best(subject, way, rates, ends, losses, ids):
+    """The one of the ``rates`` [grid] to choose, and the recovery of each by size in the grid.
+
+    ``ends`` [grid, prompts, n, d] were found for ``ids`` [prompts, n] with ``losses``.
+    """
+    shares = (decode(subject, ends, way.decoder) == ids).double().mean((1, 2)).tolist()
+    loss = losses.mean(1).tolist()
+    chosen = max(range(len(GRID)), key=lambda i: (shares[i], -loss[i]))
+    return float(rates[chosen]), {str(s): each for s, each in zip(GRID, shares, strict=True)}
 
 
 def drawn(subject, kind, draws, generator):
@@ -201,10 +211,9 @@ def drawn(subject, kind, draws, generator):
 
 
 def descended(subject, net, ids, first, rates, steps):
-    """Descend from ``first`` to the output of ``ids``; one step size, or one for each row."""
-    rates = torch.as_tensor(rates, device=first.device).expand(len(ids))
-    rule = Rule(steps=steps)
-    return descend(subject, net, net.of(subject, ids), first, rates, rule, watch=LOOKED_AT)
+    """Descend from ``first`` to the output of ``ids``, each row with its step size."""
+    wanted, rates = net.of(subject, ids), rates.to(first.device)
+    return descend(subject, net, wanted, first, rates, Rule(steps=steps), watch=LOOKED_AT)
 
 
 @memo

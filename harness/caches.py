@@ -58,6 +58,19 @@ def make(subject: Subject, kind: str, batch: int, length: int) -> Any:
     raise ValueError(f"no cache of kind {kind!r}")
 
 
+def growing(subject: Subject) -> Any:
+    """A fresh cache that grows with what it is given: keys and values, or a recurrent state.
+
+    Raises `Missing` where the model takes none.
+    """
+    if subject.cache_argument is None:
+        raise Missing("the model's forward takes no cache")
+    own = transformers.DynamicCache(config=subject.config)
+    if not subject.is_encoder_decoder:
+        return own
+    return transformers.EncoderDecoderCache(own, transformers.DynamicCache())
+
+
 def _for_encoder_decoder(subject: Subject, kind: str, length: int) -> Any:
     """Self-attention of ``kind`` beside a dynamic cache for what the encoder gave."""
     if kind not in ("dynamic", "static"):

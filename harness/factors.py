@@ -27,8 +27,8 @@ EPSILON = torch.finfo(torch.float64).eps
 COLUMNS_AT_ONCE = 128
 """Columns of a strip of the upper triangle: narrower ones are slow, wider ones wasteful."""
 
-DOUBT_UP_TO = 0.1
-"""The relative error up to which a rough matrix is of use."""
+DOUBT_UP_TO = 0.5
+"""The relative error up to which norms by a rough matrix are right within a factor of 2."""
 
 
 def gram(table: Tensor, dtype: torch.dtype) -> Tensor:

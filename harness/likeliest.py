@@ -15,7 +15,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-ROWS_AT_ONCE = 8192
+ROWS_AT_ONCE = 2048
 """Rows of a table that are widened at a time: a copy of all of them would not fit into a cache."""
 
 SCORES_AT_ONCE = 2**24

@@ -105,7 +105,7 @@ def invert(
     except BadInput as error:
         said.append(f"{error}; the logits themselves are compared")
     if method == "descent":
-        first = _first(subject, wanted, begin, seed)
+        first = _first(subject, target, wanted, begin, seed)
         how = rule or Rule()
         found = _by_descent(subject, target, wanted, first, decoder, how, rate, watch, at_step)
     else:
@@ -172,14 +172,14 @@ def _by_descent(
     )
 
 
-def _first(subject: Subject, wanted: Tensor, begin: str, seed: int) -> Tensor:
+def _first(subject: Subject, target: Target, wanted: Tensor, begin: str, seed: int) -> Tensor:
     """Where a descent to ``wanted`` [rows, n, features] begins: [rows, n, d].
 
     Drawn by name: numbers of the bare seed may be those that a model was made of.
     """
     rows, n, _ = wanted.shape
     normal = Draws(seed, "inversion", range(rows)).normal(n, subject.hidden, purpose="start")
-    return STARTS[begin](subject, normal)
+    return STARTS[begin](subject, normal, target.slip)
 
 
 def decode(subject: Subject, embeddings: Tensor, decoder: str = "nearest") -> Tensor:

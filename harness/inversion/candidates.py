@@ -1,8 +1,9 @@
 """What state every candidate for the next token would have after prompts that are known so far.
 
 Candidates of one prompt go through together, each as a branch that sees the cached prompt and
-itself (a 4-D mask), at one position.  Models that do not take such a mask, or give something else
-under it, are run anew for every candidate.
+itself (a 4-D mask), at one position.  Where a model does not take such a mask, or gives something
+else under it, every candidate has a copy of the cache to itself; where that goes wrong too, the
+model is run anew for each.
 """
 
 from __future__ import annotations
@@ -34,16 +35,30 @@ def accepted(subject: Subject) -> float:
 
 
 class Prefixes:
-    """Prompts [rows, i] that are known so far, on which candidates are tried."""
+    """Prompts [rows, i] that are known so far, on which candidates are tried.
 
-    def __init__(self, subject: Subject, target: Target, rows: int) -> None:
+    ``cache`` and ``copied`` are found out where no cache is given.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        target: Target,
+        rows: int,
+        cache: Any = None,
+        copied: bool = False,
+    ) -> None:
         self.subject, self.target = subject, target
         self.ids = torch.empty(rows, 0, dtype=torch.long, device=subject.device)
-        self.cache: Any = None
-        window = subject.window
-        self._reach = window if window is not None else float("inf")
-        if branches(subject) and not target.slip:
-            self.cache = caches.make(subject, "dynamic", rows, 0)
+        if cache is None and not target.slip:
+            if branches(subject):
+                cache = caches.make(subject, "dynamic", rows, 0)
+            elif target.depth and copies(subject):  # a cache that no block fills has no length
+                cache, copied = caches.growing(subject), True
+        self.cache: Any = cache
+        self.copied = copied
+        # Branches would be shown what is out of the window, and not every cache slides.
+        self._reach = subject.window or float("inf")
 
     def __len__(self) -> int:
         """How many tokens are known."""
@@ -51,7 +66,9 @@ class Prefixes:
 
     def append(self, ids: Tensor) -> None:
         """The next token of every prompt: [rows]."""
-        if self.cache is not None:
+        if self.copied and self.cache is not None:
+            self.target.of(self.subject, ids[:, None], cache=self.cache)
+        elif self.cache is not None:
             self._run(ids[:, None], self.cache)
         self.ids = torch.cat([self.ids, ids[:, None]], dim=1)
 
@@ -87,6 +104,11 @@ class Prefixes:
             for first in range(0, candidates.shape[1], width):
                 yield first, self._one_by_one(candidates[:, first : first + width], known)
             return
+        if self.copied:
+            width = max(1, AT_ONCE // max(1, len(rows)))
+            for first in range(0, candidates.shape[1], width):
+                yield first, self._on_copies(candidates[:, first : first + width], rows)
+            return
         past = copy.deepcopy(self.cache)
         if len(self) and len(rows) < len(self.ids):
             past.batch_select_indices(rows)
@@ -104,6 +126,15 @@ class Prefixes:
         at = torch.full((count,), place, device=ids.device)
         return self.target.of(self.subject, ids, positions=at, mask=mask, cache=cache)
 
+    def _on_copies(self, candidates: Tensor, rows: Tensor) -> Tensor:
+        """Every candidate on a copy of its prompt's cache: [k, C, features]."""
+        k, count = candidates.shape
+        cache = copy.deepcopy(self.cache)
+        if len(self):
+            cache.reorder_cache(rows.repeat_interleave(count))
+        last = self.target.of(self.subject, candidates.reshape(-1, 1), cache=cache)[:, -1]
+        return last.reshape(k, count, -1)
+
     def _one_by_one(self, candidates: Tensor, known: Tensor) -> Tensor:
         """Every candidate after its whole prompt: [k, C, features]."""
         k, count = candidates.shape
@@ -119,15 +150,31 @@ def branches(subject: Subject) -> bool:
     needed = ("kv-cache", "mask-4d", "position-ids", "blocks")
     if any(name not in able for name in needed) or subject.is_encoder_decoder:
         return False
-    if (subject.window or 4) < 4 or (subject.context or 4) < 4:
+    return (subject.window or 4) >= 4 and _right(subject, caches.make(subject, "dynamic", 1, 0))
+
+
+@memo
+def copies(subject: Subject) -> bool:
+    """Whether each candidate may have a copy of the cache to itself: tried likewise."""
+    able = capabilities.of(subject)
+    if "cache" not in able or "blocks" not in able:
+        return False
+    try:
+        cache = caches.growing(subject)
+    except (Missing, TypeError, ValueError, AttributeError):
+        return False
+    return _right(subject, cache, copied=True)
+
+
+def _right(subject: Subject, cache: Any, copied: bool = False) -> bool:
+    """Whether candidates on this kind of ``cache`` have the states of whole prompts."""
+    if (subject.context or 4) < 4:
         return False
     ids = subject.content(torch.arange(3, device=subject.device)[None] * 5 + 3)
     others = subject.content(torch.arange(4, device=subject.device)[None] * 11 + 1)
     target = Target(subject.layers)
-    prefixes = Prefixes.__new__(Prefixes)
+    prefixes = Prefixes(subject, target, 1, cache, copied)
     try:
-        prefixes.subject, prefixes.target, prefixes._reach = subject, target, float("inf")
-        prefixes.ids, prefixes.cache = ids[:, :0], caches.make(subject, "dynamic", 1, 0)
         for token in ids.T:
             prefixes.append(token)
         side_by_side = torch.cat([states for _, states in prefixes.states(others)], dim=1)

@@ -29,8 +29,8 @@ def documented(subject: Subject, normal: Tensor, slip: bool = False) -> Tensor:
     return noise - places_added(subject, normal.shape[1], slip).to(noise)
 
 
-def scaled(subject: Subject, normal: Tensor) -> Tensor:
-    """Mean 0 and the scale of the subject's own embedding: [rows, n, d]."""
+def scaled(subject: Subject, normal: Tensor, slip: bool = False) -> Tensor:
+    """Mean 0 and the scale of the subject's own embedding, wherever it stands: [rows, n, d]."""
     return spread(subject) * normal.to(subject.device)
 
 

@@ -38,7 +38,7 @@ def gallery(groups: Mapping[str, Sequence[Result]], most: int = MOST_BYTES) -> G
             for plot in row.plots:
                 figure = None if told.left_out else _figure(row, plot, f"f{number}")
                 number += 1
-                amount = len(str(figure["svg"] or figure.get("rows")).encode()) if figure else 0
+                amount = len(str(figure["svg"] or figure["rows"]).encode()) if figure else 0
                 if figure is None or told.bytes + amount > most:
                     told.left_out += 1
                     continue
@@ -69,6 +69,7 @@ def _figure(row: Result, plot: Plot, salt: str) -> dict[str, Any]:
             for entry in drawing.legend
         ],
         "notes": [exhibits.short(note) for note in drawing.notes[:MOST_NOTES]],
+        "rows": [],
         **_caption(row),
     }  # fmt: skip
 
@@ -79,6 +80,9 @@ def _table(row: Result, plot: Plot) -> dict[str, Any]:
         "of": id(row),
         "title": exhibits.short(plot.title) or "untitled",
         "svg": "",
+        "label": "",
+        "legend": [],
+        "notes": [],
         "columns": [exhibits.short(str(column)) for column in plot.columns],
         "rows": [[exhibits.short(str(cell)) for cell in cells] for cells in plot.rows[:MOST_ROWS]],
         **_caption(row),

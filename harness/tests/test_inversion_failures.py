@@ -66,6 +66,53 @@ def test_a_row_that_diverges_goes_on_more_slowly_and_its_mates_as_before(optimis
     assert bool((made.final < made.losses[:, 0]).all())
 
 
+def explode(monkeypatch: pytest.MonkeyPatch, row: int, step: int) -> None:
+    """At ``step`` the loss of ``row``, and what it says about the way down, is a million times."""
+    loss = descent._Batch._loss
+
+    def with_one_more(batch: descent._Batch, x: Tensor) -> Tensor:
+        here = (batch.rows == row) & (batch.step == step)
+        return loss(batch, x) * torch.where(here, 1e6, 1.0)
+
+    monkeypatch.setattr(descent._Batch, "_loss", with_one_more)
+
+
+@pytest.mark.parametrize(("every", "begin", "fine"), [(5, 5, 5), (1, 7, 6)])
+def test_a_row_that_diverges_later_goes_back_to_where_it_last_was_fine(
+    monkeypatch, every, begin, fine
+):
+    """Seen at the look after step 7; where every step is looked at, that is too late for it."""
+    given, rule, look = task(), Rule(20, schedule="constant", every=every), begin + every
+    calm = descend(*given, rule, watch=[5, 6])
+    explode(monkeypatch, 1, 7)
+    made = descend(*given, rule, watch=[look])
+    assert made.lowered.tolist() == [0, 1, 0, 0, 0]
+    assert same(made.watched[look][1], calm.watched[fine][1])
+    assert same(made.losses[1, begin : look + 1], calm.losses[1, fine].expand(every + 1))
+    assert same(made.losses[1, :begin], calm.losses[1, :begin])
+    assert bool(made.final[1] < made.losses[1, look])
+
+
+def test_a_row_that_has_ended_does_not_diverge(monkeypatch):
+    given = task()
+    thresholds = torch.where(torch.arange(ROWS) == 1, descend(*given, RULE).losses[:, 0] * 2, 0)
+    explode(monkeypatch, 1, 12)
+    made = descend(*given, RULE, thresholds=thresholds, until_close=True)
+    assert not made.lowered.any()
+    assert not made.said
+    assert descend(*given, RULE).lowered.tolist() == [0, 1, 0, 0, 0]
+
+
+def test_a_row_goes_back_to_its_own_state_where_others_were_dropped_meanwhile(monkeypatch):
+    given, dropped = task(), torch.tensor([True, False, True, True, False])
+    thresholds = torch.where(dropped, descend(*given, RULE).losses[:, 0] * 2, 0)
+    explode(monkeypatch, 1, 5)
+    made = descend(*given, RULE, thresholds=thresholds, until_close=True, watch=[5, 10])
+    assert made.lowered.tolist() == [0, 1, 0, 0, 0]
+    assert torch.equal(made.watched[10][1], given[3][1])
+    assert not torch.equal(made.watched[5][1], given[3][1])
+
+
 def test_a_row_that_cannot_begin_is_said_to_diverge_and_harms_no_other():
     given = task()
     given[3][2] = math.nan

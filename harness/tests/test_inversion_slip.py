@@ -11,7 +11,7 @@ from torch import Tensor
 
 from harness import positions
 from harness.errors import BadInput
-from harness.inversion import start
+from harness.inversion import invert, start
 from harness.inversion.descent import Rule
 from harness.inversion.target import Target, embedded, places_added
 from harness.subject import Subject
@@ -115,6 +115,18 @@ def test_the_documented_start_is_the_noise_that_the_first_block_is_given():
         noise = Target(0, slip=slip).of(subject, embeddings=given)
         assert torch.allclose(noise, 0.5 + 0.05 * normal, atol=1e-6)
         assert not torch.allclose(Target(0, slip=not slip).of(subject, embeddings=given), noise)
+
+
+@pytest.mark.parametrize("slip", [False, True])
+def test_an_inversion_begins_where_it_is_told_to(slip):
+    subject, target = toy("gpt2"), Target(0, slip=slip)
+    wanted = target.of(subject, prompt(subject))
+    for begin, mean, size in (("documented", 0.5, 0.05), ("scaled", 0, start.spread(subject))):
+        made = invert(subject, target, wanted, "descent", rate=0.0, rule=Rule(1), begin=begin)
+        given = made.embeddings
+        noise = given if begin == "scaled" else target.of(subject, embeddings=given)
+        assert torch.allclose(noise.mean((0, 2)), torch.tensor(mean).float(), atol=size / 2)
+        assert float(noise.std()) == pytest.approx(size, rel=0.1)
 
 
 @pytest.mark.parametrize("distance_", ["l1", "l2"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 import re
 import subprocess
@@ -15,6 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from harness.arrays import Plot
+from harness.findings import Sample
 from harness.report import intervals, pictures, words
 from harness.report.glyphs import Glyphs
 from harness.report.html import render
@@ -335,3 +338,18 @@ def test_nobody_waits_for_matplotlib_without_a_picture() -> None:
     script = "import sys, harness.report; print('matplotlib' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
     assert told.stdout.strip() == b"False"
+
+
+# Tables of text.
+
+
+def test_a_table_of_text_is_shown_row_by_row_and_nothing_in_it_is_markup():
+    drawn = Sample()
+    drawn.table("Decoded", ["steps", "text"], [["20", "<b>the</b>"], ["the input", "the sky"]])
+    (kept,) = drawn.plots.values()
+    again = Plot.from_json(json.loads(json.dumps(kept.as_json())))
+    assert (again.kind, again.columns, again.rows) == ("table", kept.columns, kept.rows)
+    text = page(found(plots=(again,)))
+    assert "<dd>the sky</dd>" in text
+    assert "&lt;b&gt;the&lt;/b&gt;" in text
+    assert "<b>the</b>" not in text

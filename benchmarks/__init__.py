@@ -1,0 +1,1 @@
+"""How fast inversion is, beside what it is measured against: `pytest benchmarks`."""

@@ -1,0 +1,68 @@
+"""Figures with their goals, and the table that a run of benchmarks ends with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich import box
+from rich.table import Table
+
+from benchmarks.compare import interval
+from harness.arrays import Array
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What was measured: ``reached`` on the median of the rounds, from ``low`` to ``high``.
+
+    ``goal`` is to be reached from below, or with ``at_most`` not to be passed.
+    """
+
+    benchmark: str
+    what: str
+    reached: float
+    low: float
+    high: float
+    goal: float
+    at_most: bool = False
+
+    @classmethod
+    def of(
+        cls, benchmark: str, what: str, sample: Array, goal: float, at_most: bool = False
+    ) -> Figure:
+        """The figure of some rounds."""
+        return cls(benchmark, what, *interval(sample), goal, at_most)
+
+    @property
+    def met(self) -> bool:
+        """Whether the goal is reached."""
+        return self.reached <= self.goal if self.at_most else self.reached >= self.goal
+
+    @property
+    def wanted(self) -> str:
+        """The goal in words."""
+        return f"{'≤' if self.at_most else '≥'} {number(self.goal)}"
+
+    def __str__(self) -> str:
+        sign = "at most " if self.at_most else ""
+        return f"{self.what}: goal {sign}{number(self.goal)}, reached {number(self.reached)}"
+
+
+def number(value: float) -> str:
+    """Three digits of it."""
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def table(figures: Sequence[Figure], machine: str) -> Table:
+    """One row for each figure; missed goals say so."""
+    made = Table(box=box.SIMPLE_HEAD, title=machine, title_justify="left", pad_edge=False)
+    for name in ("benchmark", "figure"):
+        made.add_column(name)
+    for name in ("goal", "reached", "over rounds", ""):
+        made.add_column(name, justify="right", no_wrap=True)
+    for each in figures:
+        rounds = "" if each.low == each.high else f"{number(each.low)} to {number(each.high)}"
+        said = "[green]✓ met[/]" if each.met else "[red]✗ missed[/]"
+        made.add_row(each.benchmark, each.what, each.wanted, number(each.reached), rounds, said)
+    return made

@@ -1,0 +1,46 @@
+"""What a figure was measured on."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+import harness
+from harness import runs
+
+
+def describe(device: torch.device) -> dict[str, object]:
+    """Threads, the processor's or card's name, and versions."""
+    return {
+        "device": str(device),
+        "card": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
+        "processor": processor(),
+        "threads": torch.get_num_threads(),
+        "assay": harness.__version__,
+        **runs.versions(),
+    }
+
+
+def processor() -> str:
+    """The processor's name, as well as the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def clock(device: torch.device) -> Callable[[], float]:
+    """Seconds; on a card once it has done what it was given."""
+
+    def now() -> float:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return time.perf_counter()
+
+    return now

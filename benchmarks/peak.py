@@ -1,0 +1,50 @@
+"""The memory that a descent takes at most, in a process of its own: python -m benchmarks.peak."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import sys
+
+import torch
+
+from benchmarks import prompts
+from fixtures import subjects
+from harness.inversion import start
+from harness.inversion.descent import Rule, descend
+from harness.inversion.target import Target
+from harness.runs import Options
+
+
+def resident() -> int:
+    """Bytes of this process that were in memory at most."""
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
+
+
+def main() -> None:
+    """Descend and print, as JSON, the peak before and after, and the losses."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.peak", description=__doc__)
+    parser.add_argument("model", nargs="?", default="reference")
+    parser.add_argument("--rows", type=int, default=64)
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--threads", type=int, default=1)
+    asked = parser.parse_args()
+    torch.set_num_threads(asked.threads)
+    subject = subjects.load(asked.model, Options())
+    before = resident()
+    ids = prompts.fixed(subject, asked.rows)
+    target, rule = Target(subject.layers), Rule(steps=asked.steps)
+    wanted = target.of(subject, ids)
+    generator = torch.Generator().manual_seed(0)
+    normal = torch.randn(*ids.shape, subject.hidden, generator=generator)
+    first = start.scaled(subject, normal)
+    size = 0.3 * start.unit(subject, target, wanted, first, rule)
+    made = descend(subject, target, wanted, first, torch.full((len(ids),), size), rule)
+    losses = [float(made.losses[:, 0].mean()), float(made.final.mean())]
+    print(json.dumps({"before": before, "peak": resident(), "losses": losses}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""The prompts that are inverted: nine in ten of held-out text, the rest of random tokens."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fixtures import texts
+from harness import capabilities
+from harness.draws import Draws
+from harness.subject import Subject
+
+TOKENS = 20
+"""Of every prompt."""
+
+
+def fixed(subject: Subject, rows: int) -> Tensor:
+    """The same prompts in every run: ids [rows, 20]."""
+    draws = Draws(0, "benchmarks", range(rows))
+    plain = draws.only(lambda i: i % 10 == 9 or "tokenizer" not in capabilities.of(subject))
+    ids = torch.empty(rows, TOKENS, dtype=torch.long, device=subject.device)
+    for some, drawn in (
+        (plain, texts.random),
+        (draws.only(lambda i: i not in plain.numbers), texts.text),
+    ):
+        if len(some):
+            ids[list(some)] = drawn(subject, some, TOKENS)
+    return ids

@@ -1,0 +1,61 @@
+"""Batched descent against the document's loop, and against what the machine can do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks import machine, operations, prompts
+from benchmarks.compare import Rounds, timed
+from harness.inversion import decode, loop, start
+from harness.inversion.descent import Rule, descend
+from harness.inversion.target import Target
+
+MODELS = ["reference"]
+STEPS, ROUNDS = 40, 5
+ALONE = 2
+"""Prompts that the loop is given in a round: it takes them one by one."""
+
+
+@pytest.mark.parametrize("rows", [16, 64])
+@pytest.mark.parametrize("depth", ["1 block", "all blocks"])
+def test_descent(benchmark, report, model, ceiling, rows, depth):
+    target = Target(1 if depth == "1 block" else model.layers)
+    ids, rule = prompts.fixed(model, rows), Rule(steps=STEPS)
+    wanted = target.of(model, ids)
+    normal = torch.randn(*ids.shape, model.hidden, generator=torch.Generator().manual_seed(0))
+    first = start.scaled(model, normal)
+    rate = 0.3 * start.unit(model, target, wanted, first, rule)
+    rates = torch.full((rows,), rate, device=model.device)
+
+    def ours():
+        return descend(model, target, wanted, first, rates, rule).embeddings
+
+    def documented():
+        pairs = zip(wanted[:ALONE], first, strict=False)
+        return torch.stack([loop.descend(model, target, w, x, rate, STEPS)[0] for w, x in pairs])
+
+    found, slow = decode(model, ours()), decode(model, documented())
+    right, slowly_right = ((each == ids[: len(each)]) for each in (found, slow))
+    assert found[:ALONE].equal(slow), "the loop and the batch find other tokens"
+    assert right.double().mean() >= 0.95, "most tokens should be found in so many steps"
+
+    clock = machine.clock(model.device)
+    rounds = Rounds(ours, {"loop": timed(documented, clock), "product": ceiling}, clock)
+    rounds.run(benchmark, ROUNDS)
+    name = f"descent, {rows} prompts, {depth}"
+    steps = rows * ids.shape[1] * STEPS
+    flops = operations.of_token_step(model, target, ids.shape[1])
+    rate_of_flops = steps * flops / np.array(rounds.seconds)
+    report.figure(name, "× the loop", rounds.times("loop", rows / ALONE), 5)
+    utilisation = rate_of_flops / np.array(rounds.others["product"])
+    report.figure(name, "of the best product", utilisation, 0.6)
+    report.also(
+        token_steps_per_second=float(steps / np.median(rounds.seconds)),
+        flops_per_token_step=flops,
+        best_product=ceiling.best,
+        utilisation_of_the_run_s_best=float(np.median(rate_of_flops) / ceiling.best),
+        right=float(right.double().mean()),
+        right_by_the_loop=float(slowly_right.double().mean()),
+    )

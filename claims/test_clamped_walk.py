@@ -1,0 +1,160 @@
+"""Walks that move some of the input and let the rest make up for it (document 003)."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fixtures import texts
+from fixtures.clamped_walks import (
+    LOOKED_AT,
+    MANY,
+    TOKENS,
+    curves,
+    note,
+    unlike,
+    walked,
+)
+from harness import measures
+from harness.findings import Bound, finding
+from harness.inversion import decode
+from harness.statistics import mean, median
+
+DRAWS = 32
+"""Prompts at the first look: a walk of each costs dozens of passes."""
+
+ABOUT_1 = Bound(median, at_least=0.8, at_most=1.25)
+
+NEEDS = ["inputs-embeds", "blocks"]
+
+
+@finding(
+    "F6",
+    "the clamped walk moves the input ten times as far as the output",
+    needs=NEEDS,
+    source="003, clamped walk",
+    bound=Bound(median, at_least=10.0),
+    control="no descent step",
+    draws=DRAWS,
+)
+def test_the_clamped_walk_keeps_the_output(subject, draws, sample):
+    walk, still = (walked(subject, draws, descents=count) for count in (1, 0))
+    sample.add(effect=walk.r, control=still.r, over_that_of_a_random_step=walk.over_random)
+    curves(sample, {"one step of descent": walk, "none": still})
+
+
+@finding(
+    "F6",
+    "more steps of descent for each clamp keep the output better",
+    needs=NEEDS,
+    source="003, clamped walk: 'from one to fifty'",
+    bound=Bound(median, above=1.0),
+    control="no descent step",
+    draws=DRAWS // 2,
+)
+def test_more_steps_of_descent_keep_the_output_better(subject, draws, sample):
+    many, one, none = (walked(subject, draws, descents=count) for count in (MANY, 1, 0))
+    sample.add(effect=many.r / one.r, control=none.r / one.r, r=many.r)
+    curves(sample, {f"{MANY} steps of descent": many, "one": one, "none": none})
+
+
+@finding(
+    "F7",
+    "the clamped walk keeps the output better than a random step of the same size",
+    needs=NEEDS,
+    source="003, clamped walk, controlled for what any step keeps",
+    bound=Bound(median, above=1.0),
+    control="another random step of the same size: about 1",
+    control_bound=ABOUT_1,
+    draws=DRAWS,
+)
+def test_the_clamped_walk_keeps_more_than_a_random_step(subject, draws, sample):
+    walk = walked(subject, draws, best="over random")
+    sample.add(effect=walk.over_random, control=walk.random_again / walk.random, r=walk.r)
+    sample.add(without_descent=walked(subject, draws, "over random", descents=0).over_random)
+    note(sample, {"model": walk})
+
+
+@finding(
+    "F8",
+    "the clamped walk keeps the output of a fully connected net less well",
+    needs=NEEDS,
+    source="003, clamped walk: r of at most 3",
+    bound=Bound(median, below=1.0),
+    control="the model again, on the next prompt: about 1",
+    control_bound=ABOUT_1,
+    draws=DRAWS,
+)
+def test_the_clamped_walk_keeps_a_net_s_output_less_well(subject, draws, sample):
+    walk, net = (walked(subject, draws, of=of) for of in ("model", "net"))
+    sample.add(effect=net.r / walk.r, control=walk.r.roll(1) / walk.r)
+    sample.add(r_of_the_net=net.r, r=walk.r, r_of_the_net_at_most_3=net.r <= 3)
+    curves(sample, {"model": walk, "net": net})
+
+
+@finding(
+    "F8",
+    "over a random step, the clamped walk gains less on a fully connected net",
+    needs=NEEDS,
+    source="003, clamped walk, controlled for what any step keeps",
+    bound=Bound(median, below=1.0),
+    control="the model again, on the next prompt: about 1",
+    control_bound=ABOUT_1,
+    draws=DRAWS,
+)
+def test_the_clamped_walk_gains_less_on_a_net(subject, draws, sample):
+    walk, net = (walked(subject, draws, "over random", of) for of in ("model", "net"))
+    gain = walk.over_random
+    sample.add(effect=net.over_random / gain, control=gain.roll(1) / gain)
+    sample.add(gain=gain, gain_on_the_net=net.over_random)
+    note(sample, {"model": walk, "net": net})
+
+
+decoders = pytest.mark.parametrize(
+    "decoder",
+    [
+        pytest.param("pseudo-inverse", id="as documented"),
+        pytest.param("nearest", id="controlled"),
+    ],
+)
+
+
+@finding(
+    "F9",
+    "a clamped walk ends in other tokens",
+    needs=NEEDS,
+    source="003, clamped walk",
+    bound=Bound(mean, at_least=0.5),
+    control="where the walk starts",
+    draws=DRAWS,
+)
+@decoders
+def test_a_clamped_walk_ends_in_other_tokens(subject, decoder, draws, sample):
+    walk = walked(subject, draws, best="far")
+    every = {0: walk.start, **walk.ends}
+    changed = {step: unlike(subject, x, walk.ids, decoder) for step, x in every.items()}
+    sample.add(effect=changed[LOOKED_AT[-1]], control=changed[0])
+    sample.add(**{f"changed_after_{step}": each for step, each in changed.items()})
+    sample.add(r=walk.r, over_that_of_a_random_step=walk.over_random)
+    note(sample, {"model": walk})
+
+
+@finding(
+    "F9",
+    "a clamped walk ends in tokens that repeat",
+    needs=NEEDS,
+    source="003, clamped walk and 'representation repetitions'",
+    bound=Bound(mean, at_least=0.1),
+    control="tokens drawn at random in the place of the new ones",
+    draws=DRAWS,
+)
+@decoders
+def test_a_clamped_walk_ends_in_tokens_that_repeat(subject, decoder, draws, sample):
+    walk = walked(subject, draws, best="far")
+    ids, now = walk.ids, decode(subject, walk.end, decoder)
+    drawn = torch.where(now == ids, ids, texts.random(subject, draws, TOKENS))
+    before, after, control = (measures.repeated(each, gram=1) for each in (ids, now, drawn))
+    sample.add(effect=after - before, control=control - before, repeated=after)
+    random = decode(subject, walk.displaced, decoder)
+    sample.add(repeated_after_a_random_step=measures.repeated(random, gram=1))
+    sample.details["an example"] = [subject.tokens(each[0].tolist()) for each in (ids, now)]

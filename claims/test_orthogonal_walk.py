@@ -1,0 +1,159 @@
+"""Walks orthogonal to the input gradient, which are to leave the output as it was (003)."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fixtures.clamped_walks import TOKENS, embedded_prompts, kept, sources
+from harness import gradients, nets, walks
+from harness.findings import Bound, finding
+from harness.inversion.target import Target
+from harness.statistics import mean, median, share
+
+DRAWS = 32
+"""Nets or prompts at the first look: a walk of each costs dozens of passes."""
+
+WIDTHS = (10, 50, 200, 768)
+"""Of the embeddings that the document's three-layer nets read."""
+
+EMBEDDED = 0.14
+"""The standard deviation of GPT-2's embeddings."""
+
+STEPS = 4
+"""Of an orthogonal walk: d_o / d_i comes out the same after 1 and after 36."""
+
+BELOW_1 = Bound(share, at_least=0.8)
+"""Of d_o / d_i: what 'typically' is taken for."""
+
+
+@finding(
+    "F3",
+    "the orthogonal walk keeps the output of narrow nets",
+    needs=["embedded-reference"],
+    source="003, orthogonal walk: 10 or 50 neurons",
+    bound=BELOW_1,
+    control="nets of width 768",
+    draws=DRAWS,
+)
+@pytest.mark.parametrize("width", WIDTHS[:2])
+def test_the_orthogonal_walk_keeps_the_output_of_narrow_nets(subject, width, draws, sample):
+    narrow, wide = (on_nets(subject, draws, each) for each in (width, WIDTHS[-1]))
+    sample.add(effect=narrow["l1"] < 1, control=wide["l1"] < 1, ratio=narrow["l1"])
+
+
+@finding(
+    "F3",
+    "the wider the net, the more seldom the orthogonal walk keeps its output",
+    needs=["embedded-reference"],
+    source="003, orthogonal walk: 'or 200 or more'; d_o / d_i = 2 at 768",
+    bound=Bound(mean, below=0.0),
+    control="other nets of the first width in the place of the last",
+    draws=DRAWS,
+)
+def test_the_orthogonal_walk_loses_the_output_of_wide_nets(subject, draws, sample):
+    ratios = {width: on_nets(subject, draws, width)["l1"] for width in WIDTHS}
+    below = {width: (ratio < 1).double() for width, ratio in ratios.items()}
+    again = (on_nets(subject, draws, WIDTHS[0], purpose="again")["l1"] < 1).double()
+    sample.add(
+        effect=below[WIDTHS[-1]] - below[WIDTHS[0]],
+        control=again - below[WIDTHS[0]],
+        **{f"ratio_at_{width}": ratio for width, ratio in ratios.items()},
+    )
+    ratio_by_width(sample, "L1, the last right-singular vector")
+
+
+@finding(
+    "F4",
+    "in another norm or along another vector, the orthogonal walk keeps the output of wide nets",
+    needs=["embedded-reference"],
+    source="003, orthogonal walk, controlled for the norm and for the nearly one-hot vector",
+    bound=BELOW_1,
+    control="as documented: L1, and the last right-singular vector",
+    draws=DRAWS,
+)
+@pytest.mark.parametrize(
+    ("norm", "along"),
+    [
+        pytest.param("l2", "last", id="in L2"),
+        pytest.param("l1", "random", id="along a random vector"),
+        pytest.param("l2", "random", id="both"),
+    ],
+)
+def test_another_norm_or_vector_keeps_the_output_of_wide_nets(subject, norm, along, draws, sample):
+    narrow, wide = (on_nets(subject, draws, width, along) for width in (WIDTHS[0], WIDTHS[-1]))
+    documented = [on_nets(subject, draws, width)["l1"] for width in (WIDTHS[0], WIDTHS[-1])]
+    sample.add(
+        effect=wide[norm] < 1,
+        control=documented[1] < 1,
+        ratio=wide[norm],
+        times_that_of_width_10=wide[norm] / narrow[norm],
+        times_that_of_width_10_as_documented=documented[1] / documented[0],
+    )
+
+
+@finding(
+    "F5",
+    "the orthogonal walk loses a model's output even in float64",
+    needs=["inputs-embeds", "blocks"],
+    source="003, orthogonal walk: typically d_o / d_i > 20",
+    bound=Bound(median, above=1.0),
+    control="nets of width 10",
+    draws=DRAWS,
+)
+@pytest.mark.parametrize(
+    ("norm", "along"),
+    [
+        pytest.param("l1", "last", id="as documented"),
+        pytest.param("l2", "random", id="controlled"),
+    ],
+)
+def test_the_orthogonal_walk_loses_a_model_s_output(subject, norm, along, draws, sample):
+    gradients.require(subject, "model")
+    twin = subject.oracle
+    output = walks.through(twin, Target(twin.layers))
+    start = embedded_prompts(subject, draws)[1].double()
+    end = walks.orthogonal(output, start, STEPS, along=along, sources=sources(draws, "walk"))
+    ratio = walks.change(output, start, end, norm)
+    random = walks.displaced(start, end, sources(draws, "random"))
+    sample.add(
+        effect=ratio,
+        control=on_nets(subject, draws, WIDTHS[0], along)[norm],
+        above_20=ratio > 20,
+        over_that_of_a_random_step=ratio / walks.change(output, start, random, norm),
+    )
+
+
+def on_nets(subject, draws, width, along="last", purpose=""):
+    """d_o / d_i by norm of walks on as many nets as there are draws.
+
+    Each net is made once for all claims, and walked both ways.
+    """
+    known = kept(subject).setdefault((draws.seed, width, purpose), {})
+    draws = draws.of("orthogonal walks")
+    for i in draws:
+        if i not in known:
+            generator = draws.generator(i, f"{width} {purpose}")
+            net = nets.per_token(width, generator, torch.empty(0, device=subject.device))
+            start = EMBEDDED * torch.randn(1, TOKENS, width, generator=generator)
+            known[i] = on_net(net, start.to(subject.device), [generator])
+    return {norm: torch.cat([known[i][along, norm] for i in draws]) for norm in ("l1", "l2")}
+
+
+def on_net(net, start, source):
+    """d_o / d_i of both walks, in both norms."""
+    ends = {
+        along: walks.orthogonal(net, start, STEPS, along=along, sources=source)
+        for along in walks.DIRECTIONS
+    }
+    return {
+        (along, norm): walks.change(net, start, end, norm)
+        for along, end in ends.items()
+        for norm in ("l1", "l2")
+    }
+
+
+def ratio_by_width(sample, title):
+    """Keep the picture of d_o / d_i at every width."""
+    drawn = {str(width): sample.defined(f"ratio_at_{width}") for width in WIDTHS}
+    sample.plot(f"d_o / d_i by width: {title}", "distributions", drawn, y="d_o / d_i", log=True)
