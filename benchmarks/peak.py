@@ -6,6 +6,7 @@ import argparse
 import json
 import resource
 import sys
+from pathlib import Path
 
 import torch
 
@@ -18,9 +19,17 @@ from harness.runs import Options
 
 
 def resident() -> int:
-    """Bytes of this process that were in memory at most."""
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else most * 1024
+    """Bytes of this process that were in memory at most.
+
+    Linux has the figure of the process itself in a file; what `getrusage` tells there includes
+    the process that it was started from.
+    """
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+    except (OSError, StopIteration):
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most if sys.platform == "darwin" else most * 1024
 
 
 def main() -> None:

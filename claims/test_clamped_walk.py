@@ -25,7 +25,7 @@ DRAWS = 32
 
 ABOUT_1 = Bound(median, at_least=0.8, at_most=1.25)
 
-NEEDS = ["inputs-embeds", "blocks"]
+NEEDS = ["usual-weights", "inputs-embeds", "blocks"]
 
 
 @finding(

@@ -95,7 +95,7 @@ def test_another_norm_or_vector_keeps_the_output_of_wide_nets(subject, norm, alo
 @finding(
     "F5",
     "the orthogonal walk loses a model's output even in float64",
-    needs=["inputs-embeds", "blocks"],
+    needs=["usual-weights", "inputs-embeds", "blocks"],
     source="003, orthogonal walk: typically d_o / d_i > 20",
     bound=Bound(median, above=1.0),
     control="nets of width 10",

@@ -42,7 +42,8 @@ def _lookup(subject: Subject) -> tuple[nn.Embedding, int] | None:
     It is the embedding module, other than the tokens', in which rows are looked up that climb by
     one along the prompt.
     """
-    n = min(PROBE, getattr(subject.config, "max_position_embeddings", PROBE) or PROBE)
+    most = getattr(subject.config, "max_position_embeddings", None) or PROBE
+    n = min(PROBE, most) if most > 0 else PROBE  # -1 stands for no limit in some
     ids = subject.content(torch.arange(n, device=subject.device)[None] * 7)
     words = subject.model.get_input_embeddings()
     tables = {

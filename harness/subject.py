@@ -104,7 +104,8 @@ class Subject:
         table = positions.position_table(self)
         if table is not None:
             return table.num_embeddings - positions.position_offset(self)
-        return getattr(self.config, "max_position_embeddings", None)
+        most = getattr(self.config, "max_position_embeddings", None)
+        return most if most is None or most > 0 else None  # -1 stands for no limit in some
 
     @property
     def window(self) -> int | None:
@@ -333,7 +334,7 @@ class Subject:
             nonlocal calls
             calls += 1
             if calls == depth:
-                leave(result[0] if isinstance(result, tuple) else result)
+                leave(result[0] if isinstance(result, tuple | list) else result)
 
         if depth == 0:
             hooks = [self.blocks[0].register_forward_pre_hook(before, with_kwargs=True)]

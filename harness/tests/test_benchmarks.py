@@ -6,6 +6,7 @@ import io
 from collections.abc import Callable
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from rich.console import Console
@@ -14,6 +15,7 @@ from benchmarks import operations, prompts
 from benchmarks.compare import Rounds, interval, timed
 from benchmarks.figures import Figure, table
 from benchmarks.operations import Ceiling
+from benchmarks.peak import resident
 from harness import flops
 from harness.inversion.target import Target
 from harness.tests.sessions import ROOT, Project
@@ -143,3 +145,9 @@ def test_benchmarks_refuse_to_share_the_machine(project: Project):
 def test_benchmarks_say_what_they_need(project: Project):
     run = project.run("benchmarks", "-p", "no:benchmark", folder=ROOT)
     assert run.refused("pip install", "benchmarks")
+
+
+def test_the_peak_is_at_least_what_is_resident_now():
+    now = psutil.Process().memory_info().rss
+    assert now < resident() * 1.01
+    assert resident() < psutil.virtual_memory().total

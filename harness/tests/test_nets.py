@@ -12,7 +12,7 @@ from harness.capabilities import Missing
 from harness.errors import BadInput
 from harness.inversion.descent import Rule, check_target, descend
 from harness.inversion.target import embedded
-from harness.tests.toys import prompt, toy, verdict
+from harness.tests.toys import as_trained, prompt, toy, verdict
 from harness.verdicts import Verdict
 
 N, D = 3, 8
@@ -163,7 +163,7 @@ def test_an_expanding_net_is_inverted_in_both_ways_and_a_narrowing_one_in_none()
     for way in claims.WAYS:
         result = verdict(
             claims.test_an_expanding_net_is_inverted_exactly,
-            toy("llama"),
+            as_trained("llama"),
             arguments={"way": way},
         )
         assert (result.verdict, result.observed) == (Verdict.UPHELD, 1.0)

@@ -11,7 +11,7 @@ from harness import nets, walks
 from harness.draws import Draws
 from harness.errors import BadInput
 from harness.inversion.target import Target, embedded
-from harness.tests.toys import fresh, prompt, toy, verdict
+from harness.tests.toys import as_trained, fresh, prompt, toy, verdict
 from harness.verdicts import Verdict
 
 ROWS, N, D = 3, 4, 9
@@ -247,7 +247,7 @@ def test_a_subject_s_blocks_are_an_output():
 @pytest.mark.parametrize("spec", ["llama", "bert"])
 def test_a_walk_ends_in_other_tokens_and_starts_in_the_prompt_s(spec):
     claim = test_clamped_walk.test_a_clamped_walk_ends_in_other_tokens
-    result = verdict(claim, toy(spec), arguments={"decoder": "nearest"})
+    result = verdict(claim, as_trained(spec), arguments={"decoder": "nearest"})
     assert result.verdict is Verdict.UPHELD
     assert result.details["control value"] == 0
     changed = result.details["recorded"]

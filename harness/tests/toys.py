@@ -41,6 +41,13 @@ def fresh(spec: str) -> Subject:
     return Subject(shared.name, copy.deepcopy(shared.model), shared.tokenizer, shared.digest)
 
 
+def as_trained(spec: str) -> Subject:
+    """A copy of `toy` under a name that does not tell that it was made from a seed."""
+    subject = fresh(spec)
+    subject.name = f"somebody's {spec}"
+    return subject
+
+
 def changed(spec: str, change: Callable[[Tensor], Tensor], block: int = 0) -> Subject:
     """A copy of `toy`, the output [batch, n, hidden] of one block going through ``change``."""
 
