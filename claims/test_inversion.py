@@ -16,6 +16,9 @@ from harness import measures
 from harness.findings import Bound, finding
 from harness.statistics import mean, rank_correlation, share
 
+pytestmark = pytest.mark.xdist_group("inversion")
+"""In one process: its claims share what was computed once."""
+
 NEEDS = ["usual-weights", "inputs-embeds", "blocks"]
 
 DOCUMENTED, SCALED = Way(), Way(begin="scaled")

@@ -14,6 +14,9 @@ from harness.findings import Bound, finding
 from harness.inversion.target import embedded
 from harness.statistics import mean, rank_correlation
 
+pytestmark = pytest.mark.xdist_group("inversion")
+"""In one process: its claims share what was computed once."""
+
 TRAINED = ["trained", *NEEDS]
 
 LADDER = ("small", "medium", "large")

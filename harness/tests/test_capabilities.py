@@ -80,6 +80,12 @@ def test_the_reference_s_twins_have_a_tokenizer_and_are_untrained():
     found = of(toy("untrained:small"))
     assert "tokenizer" in found
     assert "trained" not in found
+    assert "usual-weights" in found
+
+
+def test_tiny_models_have_weights_as_nobody_begins_with():
+    assert "unit gain" in str(of(toy("gpt2")).why_missing("usual-weights"))
+    assert "usual-weights" in of(toy("reference:small"))
 
 
 def test_a_name_that_is_no_capability_is_an_error():

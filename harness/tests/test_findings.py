@@ -206,6 +206,24 @@ def test_looks_double():
     assert Plan(Bound(mean, above=0.0), None, None, 64).looks(256) == [128, 256]
 
 
+def test_a_costly_finding_is_drawn_and_looked_at_once():
+    calls = []
+
+    def body(draws, sample):
+        calls.append(len(draws))
+        sample.add(effect=np.zeros(len(draws)), control=np.full(len(draws), WRONG))
+
+    result = settled(body, most=8192, seconds=0.0, costly=True)
+    assert calls == [result.examples] == [Profile.prompts]
+
+
+def test_other_profiles_draw_as_many_times_more_of_a_costly_finding():
+    plan = Plan(ABOVE, None, 40, 64, costly=True)
+    usual, more = (Profile("any", 1, 1.0, 1.0, prompts=n) for n in (24, 72))
+    assert (plan.once(usual), plan.once(more)) == (40, 120)
+    assert Plan(ABOVE, None, None, 64, costly=True).once(more) == 72
+
+
 def test_what_is_decided_early_is_drawn_no_further():
     assert settled(shifted(), most=8192).examples == 64
 
