@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from claims.test_inversion import DECIDING, DOCUMENTED, NEEDS, SCALED, both_ways, cases_of
+from claims.test_inversion import ABOUT_0, DECIDING, DOCUMENTED, NEEDS, SCALED, both_ways, cases_of
 from fixtures import inversions
 from fixtures.inversions import invert
 from harness import twins
@@ -309,7 +309,7 @@ def an_eighth(subject):
     source="003, `range(len(tokens))`",
     bound=Bound(mean, below=0.0),
     control="without the slip, from another start",
-    control_bound=Bound(mean, at_least=-0.1, at_most=0.1),
+    control_bound=ABOUT_0,
     costly=True,
 )
 @both_ways

@@ -52,14 +52,14 @@ def search(subject, source, depth, draws, sample):
     """Search for the prompts of ``draws``, and for others than their target is of."""
     blocks = {"one block": 1, "half of the blocks": (subject.layers + 1) // 2}
     target = Target(blocks.get(depth, subject.layers))
-    tried, margins = [], []
+    tried, distances = [], []
     for prompt in texts.prompts(subject, source, draws, (5, 12)):
         found = exact(subject, target, target.of(subject, prompt.ids).detach())
         right = (found.ids == prompt.ids) & found.verified
         others = found.ids.roll(1, 0) == prompt.ids
         sample.add(effect=right.double().mean(1), control=others.double().mean(1))
         tried.append(found.tried.flatten().double().cpu())
-        margins.append(found.distances.flatten().cpu())
+        distances.append(found.distances.flatten().cpu())
     share = [float(each.mean()) / subject.vocabulary for each in tried]
     sample.details["share of the vocabulary tried"] = max(share)
-    sample.details["largest distance of an accepted state"] = max(float(m.max()) for m in margins)
+    sample.details["largest distance of a state"] = max(float(each.max()) for each in distances)

@@ -42,7 +42,8 @@ def status(report: pytest.TestReport, verbose: bool) -> tuple[str, str, Any] | N
     if verdict == Verdict.REFUTED and settled.judgement.ok:
         verdict = EXPECTED
     word = (verdict.upper(), {COLOURS[verdict]: True}) if verbose else ""
-    return verdict, "", word
+    unforeseen = settled.judgement.fails and verdict != Verdict.REFUTED
+    return f"{verdict} against expectation" if unforeseen else verdict, "", word
 
 
 class Display:

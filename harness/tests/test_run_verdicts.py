@@ -81,6 +81,7 @@ def test_expectations_hold_both_ways(project: Project) -> None:
     project.claims(HOLDS, law(2))
     run = project.run()
     assert run.exit == 1
+    assert "1 upheld, 1 upheld against expectation in" in run.output
     assert "X2 (law 2) on tiny:gpt2 is upheld, but" in run.output
     assert "expects refuted, which no longer matches" in run.output
 
