@@ -20,8 +20,12 @@ from harness.verdicts import Verdict
 EXPECTED = "refuted as expected"
 """How a refuted claim is counted whose expectation says so."""
 
+UNFORESEEN = "upheld against expectation"
+"""How an upheld claim is counted of which an expectation says otherwise."""
+
 COLOURS = {
     Verdict.UPHELD: "green",
+    UNFORESEEN: "red",
     Verdict.REFUTED: "red",
     EXPECTED: "green",
     Verdict.INCONCLUSIVE: "yellow",
@@ -42,8 +46,9 @@ def status(report: pytest.TestReport, verbose: bool) -> tuple[str, str, Any] | N
     if verdict == Verdict.REFUTED and settled.judgement.ok:
         verdict = EXPECTED
     word = (verdict.upper(), {COLOURS[verdict]: True}) if verbose else ""
-    unforeseen = settled.judgement.fails and verdict != Verdict.REFUTED
-    return f"{verdict} against expectation" if unforeseen else verdict, "", word
+    if verdict == Verdict.UPHELD and settled.judgement.fails:
+        verdict = UNFORESEEN
+    return verdict, "", word
 
 
 class Display:

@@ -205,7 +205,7 @@ class Project:
     def files(self) -> set[str]:
         """All files of the project but caches, by their paths in it."""
         paths = (path.relative_to(self.folder) for path in self.folder.rglob("*"))
-        hidden = ("__pycache__", ".pytest_cache", ".hypothesis")
+        hidden = ("__pycache__", ".pytest_cache", ".hypothesis", ".benchmarks")
         found = {str(path) for path in paths if not any(part in hidden for part in path.parts)}
         return found - {"output"}
 
