@@ -10,6 +10,7 @@ import torch
 from claims.test_inversion import ABOUT_0, DECIDING, DOCUMENTED, NEEDS, SCALED, both_ways, cases_of
 from fixtures import inversions
 from fixtures.inversions import invert
+from fixtures.trials import curves, record, repeats, shown_text
 from harness import twins
 from harness.capabilities import Missing
 from harness.findings import Bound, finding
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.xdist_group("conditions of inversion")
 
 TRAINED = ["trained", *NEEDS]
 
-LONG = 600
+LONG = 400
 """Steps within which (4) is waited for where a factor of 100 is claimed."""
 
 
@@ -55,9 +56,9 @@ def test_the_head_is_a_gradient_bottleneck(subject, way, shared, draws, sample):
     sample.add(effect=times_as_many(through, bare))
     sample.add(control=again.steps_to_close / bare.steps_to_close)
     sample.add(steps_with_head=through.steps_to_close, steps_without=bare.steps_to_close)
-    inversions.record(sample, with_head=through, without=bare)
-    inversions.curves(sample, with_head=through, without=bare)
-    models = inversions.untrained(subject)
+    record(sample, with_head=through, without=bare)
+    curves(sample, with_head=through, without=bare)
+    models = inversions.untrained(subject, len(draws))
     fresh = [invert(models, each, cases).steps_to_close for each in (head, way)]
     sample.add(ratio_of_untrained_models=fresh[0] / fresh[1])
 
@@ -97,7 +98,7 @@ def test_precision_is_not_the_reason(subject, way, draws, sample):
     slow = invert(subject, way, cases, single.rates[0] / 100)
     sample.add(effect=double.steps_to_close / single.steps_to_close)
     sample.add(control=slow.steps_to_close / single.steps_to_close)
-    inversions.record(sample, float32=single, float64=double)
+    record(sample, float32=single, float64=double)
 
 
 @finding(
@@ -116,7 +117,7 @@ def test_the_distance_is_not_the_reason(subject, way, draws, sample):
     decoder = "nearest"  # whatever the way: a decoder that finds nothing would agree with itself
     sample.add(effect=l2.recovery(decoder) - l1.recovery(decoder))
     sample.add(control=l1.recovery(decoder, step=1) - l1.recovery(decoder))
-    inversions.record(sample, L1=l1, L2=l2)
+    record(sample, L1=l1, L2=l2)
 
 
 warm_starts = pytest.mark.parametrize(
@@ -144,7 +145,7 @@ def test_a_warm_start_meets_the_inequality(subject, way, draws, sample):
     warm = invert(subject, way, cases)
     cold = invert(subject, replace(DOCUMENTED, steps=1), cases, warm.rates[0])
     sample.add(effect=warm.close, control=cold.close)
-    inversions.record(sample, warm=warm)
+    record(sample, warm=warm)
 
 
 @finding(
@@ -161,8 +162,8 @@ def test_a_warm_start_ends_in_gibberish(subject, way, draws, sample):
     warm = invert(subject, way, cases_of(subject, draws))
     answer = inversions.decoded_answer(subject, warm.ids)
     sample.add(effect=warm.recovery(), control=(answer == warm.ids).double().mean(1))
-    inversions.record(sample, warm=warm)
-    inversions.shown_text(sample, subject, warm, "From a warm start, decoded")
+    record(sample, warm=warm)
+    shown_text(sample, subject, warm, "From a warm start, decoded")
 
 
 @finding(
@@ -181,7 +182,7 @@ def test_without_the_head_the_inequality_is_met(subject, way, draws, sample):
     found = invert(subject, way, cases)
     one = invert(subject, replace(way, steps=1), cases, found.rates[0])
     sample.add(effect=found.close, control=one.close)
-    inversions.record(sample, trained=found)
+    record(sample, trained=found)
 
 
 @finding(
@@ -196,9 +197,11 @@ def test_without_the_head_the_inequality_is_met(subject, way, draws, sample):
 @both_ways
 def test_without_the_head_the_tokens_are_still_wrong(subject, way, draws, sample):
     cases = cases_of(subject, draws)
-    found, fresh = (invert(side, way, cases) for side in (subject, inversions.untrained(subject)))
+    found, fresh = (
+        invert(side, way, cases) for side in (subject, inversions.untrained(subject, len(draws)))
+    )
     sample.add(effect=found.recovery(), control=fresh.recovery())
-    inversions.record(sample, trained=found, untrained=fresh)
+    record(sample, trained=found, untrained=fresh)
 
 
 @finding(
@@ -269,7 +272,7 @@ def test_a_falling_step_size_beats_a_constant_one(subject, way, draws, sample):
     sample.add(effect=(linear.final / constant.final).log())
     sample.add(control=(again.final / linear.final).log())
     sample.add(against_a_cosine=(linear.final / cosine.final).log())
-    inversions.curves(sample, linear=linear, constant=constant, cosine=cosine)
+    curves(sample, linear=linear, constant=constant, cosine=cosine)
 
 
 @finding(
@@ -291,7 +294,7 @@ def test_the_head_is_conditioning_and_not_information(subject, way, draws, sampl
     decoder = "nearest"
     sample.add(effect=undone.recovery(decoder) - bare.recovery(decoder))
     sample.add(control=cut.recovery(decoder) - bare.recovery(decoder))
-    inversions.record(sample, without_head=bare, head_undone=undone, through_head=through)
+    record(sample, without_head=bare, head_undone=undone, through_head=through)
     sample.details["condition of the head"] = inverse(subject).condition
 
 
@@ -319,5 +322,5 @@ def test_every_position_at_row_0_recovers_less(subject, way, draws, sample):
     again = invert(subject, replace(way, seed=1), cases, plain.rates[0])
     sample.add(effect=slip.recovery() - plain.recovery())
     sample.add(control=again.recovery() - plain.recovery())
-    sample.add(more_repeats=inversions.repeats(slip) - inversions.repeats(plain))
-    inversions.record(sample, plain=plain, slip=slip)
+    sample.add(more_repeats=repeats(slip) - repeats(plain))
+    record(sample, plain=plain, slip=slip)

@@ -45,7 +45,7 @@ def test_exact_search_recovers_the_tokens(subject, source, depth, draws, sample)
 @pytest.mark.parametrize("depth", ["one block", "half of the blocks", "all blocks"])
 def test_exact_search_recovers_the_tokens_of_an_untrained_twin(subject, depth, draws, sample):
     source = texts.RANDOM if subject.tokenizer is None else texts.TEXT
-    search(inversions.untrained(subject)[0], source, depth, draws, sample)
+    search(inversions.untrained(subject, len(draws))[0], source, depth, draws, sample)
 
 
 def search(subject, source, depth, draws, sample):

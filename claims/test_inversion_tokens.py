@@ -9,9 +9,11 @@ import torch
 
 from claims.test_inversion import DECIDING, DOCUMENTED, NEEDS, SCALED, both_ways, cases_of
 from fixtures import inversions
-from fixtures.inversions import invert, repeats
+from fixtures.inversions import invert
+from fixtures.trials import likeliest, record, repeats
 from harness.findings import Bound, finding
 from harness.inversion.target import embedded
+from harness.measures import repeated
 from harness.statistics import mean, rank_correlation
 
 pytestmark = pytest.mark.xdist_group("inversion")
@@ -55,12 +57,12 @@ def test_the_likeliest_five_are_near_the_true_token(subject, way, nearer, farthe
         invert(subject, replace(way, net=net, steps=NET_STEPS if net else way.steps), cases)
         for net in (nearer, farther)
     )
-    near, far = inversions.likeliest(one, FIVE), inversions.likeliest(other, FIVE)
+    near, far = likeliest(one, FIVE), likeliest(other, FIVE)
     meant = neighbours(subject, cases.ids)
     sample.add(effect=overlap(near, meant) - overlap(far, meant))
     sample.add(control=overlap(near, meant.roll(1, 0)) - overlap(far, meant.roll(1, 0)))
     sample.add(overlap_of_the_first=overlap(near, meant), of_the_second=overlap(far, meant))
-    inversions.record(sample, first=one, second=other)
+    record(sample, first=one, second=other)
 
 
 NET_STEPS = 40
@@ -94,14 +96,16 @@ def overlap(lists, meant):
 def test_wrong_tokens_of_a_trained_model_are_rarer(subject, way, draws, sample):
     way.target(subject).check(subject)
     cases = cases_of(subject, draws)
-    trained, fresh = (invert(s, way, cases) for s in (subject, inversions.untrained(subject)))
+    trained, fresh = (
+        invert(s, way, cases) for s in (subject, inversions.untrained(subject, len(draws)))
+    )
     rare, common = (wrong_tokens_frequency(trials) for trials in (trained, fresh))
     both = rare.isfinite() & common.isfinite()
     sample.details["prompts of which both have wrong tokens"] = int(both.sum())
     evenly = draws.integers(0, subject.vocabulary, "evenly")
     sample.add(effect=(rare - common)[both])
     sample.add(control=frequency(cases.ids.cpu()).mean(1) - frequency(evenly))
-    inversions.record(sample, trained=trained, untrained=fresh)
+    record(sample, trained=trained, untrained=fresh)
 
 
 def frequency(ids):
@@ -133,10 +137,12 @@ def wrong_tokens_frequency(trials):
 def test_gibberish_repeats(subject, way, draws, sample):
     way.target(subject).check(subject)
     cases = cases_of(subject, draws)
-    trained, fresh = (invert(s, way, cases) for s in (subject, inversions.untrained(subject)))
-    prompts = inversions.repeated(cases.ids, gram=1)
+    trained, fresh = (
+        invert(s, way, cases) for s in (subject, inversions.untrained(subject, len(draws)))
+    )
+    prompts = repeated(cases.ids, gram=1)
     sample.add(effect=repeats(trained) - prompts, control=repeats(fresh) - prompts)
-    inversions.record(sample, trained=trained, untrained=fresh)
+    record(sample, trained=trained, untrained=fresh)
 
 
 @finding(

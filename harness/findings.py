@@ -202,9 +202,9 @@ def finding(
     must lie wholly beyond ``bound``, or wholly within ``control_bound`` where that is given.
     ``draws`` are the fewest to look at where the profile's are too few to decide at this bound;
     ``block`` of them are asked for in one call.  Of a ``costly`` finding the profile's
-    `Profile.prompts` are asked for in one call and looked at once; ``draws`` are those of the
-    first profile then, and others ask for as many times more.  Further parameters of the
-    function are pytest's.
+    `Profile.prompts` are asked for in one call and looked at once; ``draws`` are then those of
+    the first profile: where they are fewer than its own, as each costs more, others ask for as
+    many times more.  Further parameters of the function are pytest's.
     """
     claim = Claim(id, says, Kind.FINDING, source, tuple(needs), control)
     plan = Plan(bound, control_bound, draws, block, costly)
@@ -229,7 +229,8 @@ class Plan:
     def once(self, profile: Profile) -> int:
         """The number of draws of a costly finding."""
         usual = Profile.prompts
-        return profile.prompts * (self.fewest or usual) // usual
+        fewest = self.fewest or usual
+        return max(profile.prompts * min(fewest, usual) // usual, fewest)
 
     def looks(self, most: int) -> list[int]:
         """The numbers of draws at which the interval is looked at, each twice the one before.

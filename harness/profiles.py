@@ -19,7 +19,7 @@ class Profile:
     shrink: float
     draws: int = 256
     finding_seconds: float = 8.0
-    prompts: int = 24
+    prompts: int = 16
 
 
 PROFILES = {

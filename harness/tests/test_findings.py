@@ -220,7 +220,9 @@ def test_a_costly_finding_is_drawn_and_looked_at_once():
 def test_other_profiles_draw_as_many_times_more_of_a_costly_finding():
     plan = Plan(ABOVE, None, 40, 64, costly=True)
     usual, more = (Profile("any", 1, 1.0, 1.0, prompts=n) for n in (24, 72))
-    assert (plan.once(usual), plan.once(more)) == (40, 120)
+    assert (plan.once(usual), plan.once(more)) == (40, 72)
+    rare = Plan(ABOVE, None, Profile.prompts // 4, 64, costly=True)
+    assert [rare.once(Profile("any", 1, 1.0, 1.0, prompts=n)) for n in (16, 72)] == [4, 18]
     assert Plan(ABOVE, None, None, 64, costly=True).once(more) == 72
 
 

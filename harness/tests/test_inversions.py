@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from fixtures import inversions, texts
-from fixtures.inversions import Cases, Way, invert
+from fixtures.inversions import Cases, invert
+from fixtures.trials import curves, shown_text, told
+from fixtures.ways import LENGTH, Way, begun, shifted
 from harness import inversion
 from harness.draws import Draws
 from harness.findings import Sample
@@ -32,7 +34,7 @@ def cases(subject):
 def test_every_claim_is_given_the_same_prompts(subject, cases):
     other = Cases.of(subject, texts.TEXT, Draws(0, "another claim", range(6)))
     assert torch.equal(cases.ids, other.ids)
-    assert cases.ids.shape == (6, inversions.LENGTH)
+    assert cases.ids.shape == (6, LENGTH)
     seeded = Cases.of(subject, texts.TEXT, Draws(1, "some claim", range(6)))
     assert not torch.equal(cases.ids, seeded.ids)
 
@@ -50,9 +52,10 @@ def test_some_rows_keep_their_starts_and_results(subject, cases):
 
 
 def test_rows_go_round_the_models_of_a_side(subject, cases):
-    models = inversions.untrained(subject)
+    models = inversions.untrained(subject, 3 * inversions.A_SEED)
     assert len(models) == len(inversions.SEEDS)
     assert len({id(model) for model in models}) == 3
+    assert inversions.untrained(subject, inversions.A_SEED) == models[:1]
     trials = invert(models, SHORT, cases, 0.3)
     assert torch.equal(trials.ids, cases.ids)
     for i, model in enumerate(models):
@@ -63,7 +66,7 @@ def test_rows_go_round_the_models_of_a_side(subject, cases):
 
 def test_an_untrained_subject_is_its_own_untrained_side():
     subject = toy("untrained:small:0")
-    assert inversions.untrained(subject) == [subject]
+    assert inversions.untrained(subject, 72) == [subject]
 
 
 def test_the_documented_way_is_the_documents_own_loop(cases):
@@ -72,7 +75,7 @@ def test_the_documented_way_is_the_documents_own_loop(cases):
     trials = invert(subject, way, cases.some([0, 1]), 0.1)
     target = way.target(subject)
     wanted = target.of(subject, cases.ids[:2])
-    first = inversions.begun(subject, way, cases.ids[:2], cases.some([0, 1]).draws)
+    first = begun(subject, way, cases.ids[:2], cases.some([0, 1]).draws)
     size = 0.1 * inversions.unit_of(subject, way, cases)
     first = first.double()
     slow, _ = loop.descend(subject, target, wanted[1], first[1], size, 20)
@@ -85,18 +88,18 @@ def test_the_documented_way_is_the_documents_own_loop(cases):
     ("begin", "mean", "std"), [("documented", 0.5, 0.05), ("scaled", 0.0, None)]
 )
 def test_noise_begins_at_its_mean_and_scale(subject, cases, begin, mean, std):
-    noise = inversions.begun(subject, Way(begin=begin), cases.ids, cases.draws)
+    noise = begun(subject, Way(begin=begin), cases.ids, cases.draws)
     if begin == "documented":
-        noise = noise + start.places_added(subject, inversions.LENGTH)
+        noise = noise + start.places_added(subject, LENGTH)
     assert float(noise.mean()) == pytest.approx(mean, abs=0.01)
     assert float(noise.std()) == pytest.approx(std or start.spread(subject), rel=0.03)
 
 
 def test_a_warm_start_is_all_but_the_answer(subject, cases):
-    warm = inversions.begun(subject, Way(begin="warm"), cases.ids, cases.draws)
+    warm = begun(subject, Way(begin="warm"), cases.ids, cases.draws)
     answer = embedded(subject)[cases.ids]
     assert float((warm - answer).abs().max()) < 0.01
-    mixed = inversions.begun(subject, Way(begin="mixed"), cases.ids, cases.draws)
+    mixed = begun(subject, Way(begin="mixed"), cases.ids, cases.draws)
     assert float((mixed - answer).mean()) == pytest.approx(0.5, abs=0.01)
 
 
@@ -130,7 +133,7 @@ def test_results_are_kept(subject, cases, monkeypatch):
 def test_closeness_is_the_loss_against_the_shifted_inputs(subject, cases):
     trials = invert(subject, replace(SHORT, steps=60), cases, 0.3)
     target = SHORT.target(subject)
-    bound = inversions.shifted(subject, SHORT, target, cases.ids, cases.draws)
+    bound = shifted(subject, SHORT, target, cases.ids, cases.draws)
     met = (trials.losses < bound[:, None]).any(1)
     assert torch.equal(trials.close, met)
     assert bool(met.any())
@@ -146,9 +149,9 @@ def test_recovery_is_counted_by_token(subject, cases):
 
 def test_text_and_curves_are_kept_as_pictures(subject, cases):
     sample, trials = Sample(), invert(subject, SHORT, cases, 0.3)
-    inversions.curves(sample, one_side=trials)
-    inversions.shown_text(sample, subject, trials, "Decoded")
+    curves(sample, one_side=trials)
+    shown_text(sample, subject, trials, "Decoded")
     assert set(sample.plots) == {"Loss over steps", "Recovery over steps", "Decoded"}
     table = sample.plots["Decoded"]
-    assert table.rows[-1] == ["the input", inversions.told(subject, cases.ids[0])]
+    assert table.rows[-1] == ["the input", told(subject, cases.ids[0])]
     assert [row[0] for row in table.rows[:-1]] == ["1", "10", "20"]
