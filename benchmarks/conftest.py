@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -10,15 +12,18 @@ import pytest
 import torch
 from rich.console import Console
 
-from benchmarks import machine
+from benchmarks import limits, machine, vitals
 from benchmarks.figures import Figure, table
-from benchmarks.operations import Ceiling
+from benchmarks.limits import Ceiling
+from benchmarks.rounds import Rounds
+from benchmarks.stopwatch import Stopwatch
 from fixtures.subjects import LOADER
 from harness import loading, options
 from harness.arrays import Array
 from harness.subject import Subject
 
 FIGURES = pytest.StashKey[list[Figure]]()
+DOUBTS = pytest.StashKey[list[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -36,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError("benchmarks: other processes would be timed too; leave out -n")
     if not config.pluginmanager.hasplugin("benchmark"):
         raise pytest.UsageError("benchmarks: pip install -e '.[benchmarks]' -c constraints.txt")
-    config.stash[FIGURES] = []
+    config.stash[FIGURES], config.stash[DOUBTS] = [], []
     torch.set_num_threads(config.option.threads)
 
 
@@ -60,25 +65,57 @@ def device(pytestconfig: pytest.Config) -> torch.device:
 
 
 @pytest.fixture(scope="session")
-def ceiling(pytestconfig: pytest.Config, device: torch.device) -> Ceiling:
-    """The best matrix product of this run."""
-    dtype = loading.parse_dtype(options.loading_options(pytestconfig).dtype)
-    return Ceiling(dtype, device, machine.clock(device))
+def stopwatch(device: torch.device) -> Stopwatch:
+    """What times: it waits for the device."""
+    return Stopwatch.of(device)
+
+
+@pytest.fixture(scope="session")
+def ceilings(device: torch.device, stopwatch: Stopwatch) -> Callable[[str], Ceiling]:
+    """The best matrix product of this run, by arithmetic."""
+    return functools.cache(lambda arithmetic: Ceiling(arithmetic, device, stopwatch))
+
+
+@pytest.fixture
+def ceiling(pytestconfig: pytest.Config, ceilings: Callable[[str], Ceiling]) -> Ceiling:
+    """The same in the dtype of the run."""
+    return ceilings(options.loading_options(pytestconfig).dtype)
+
+
+@pytest.fixture(scope="session")
+def bandwidth(device: torch.device, stopwatch: Stopwatch) -> float:
+    """Bytes a second that the machine copies."""
+    return limits.bandwidth(device, stopwatch)
 
 
 class Report:
     """Figures go into the table; they and whatever else there is to say, into the JSON."""
 
-    def __init__(self, benchmark: Any, figures: list[Figure]) -> None:
-        self.info, self.figures = benchmark.extra_info, figures
+    def __init__(self, benchmark: Any, figures: list[Figure], doubts: list[str]) -> None:
+        self.info, self.figures, self.doubts = benchmark.extra_info, figures, doubts
+        self.name = benchmark.name
 
     def figure(
-        self, name: str, what: str, sample: Array, goal: float, at_most: bool = False
+        self,
+        name: str,
+        what: str,
+        sample: Array,
+        goal: float | None = None,
+        at_most: bool = False,
     ) -> None:
-        """Keep a figure of some rounds."""
+        """Keep a figure of some rounds, with its goal if it has one."""
         made = Figure.of(name, what, sample, goal, at_most)
         self.figures.append(made)
         self.info[what] = asdict(made) | {"met": made.met, "said": str(made)}
+
+    def doubt(self, rounds: Rounds) -> None:
+        """Keep why the times of ``rounds`` should not be believed, and what the device said."""
+        found = rounds.doubts()
+        self.info["doubts"] = found
+        self.info["vitals"] = [asdict(each) for each in rounds.vitals]
+        self.info["beside"] = rounds.others
+        self.info["joules"] = rounds.joules
+        self.doubts += [f"{self.name}: {why}" for why in found]
 
     def also(self, **more: object) -> None:
         """Keep what has no goal."""
@@ -89,7 +126,36 @@ class Report:
 def report(benchmark: Any, pytestconfig: pytest.Config, device: torch.device) -> Report:
     """Where a benchmark's figures go."""
     benchmark.extra_info.update(machine.describe(device))
-    return Report(benchmark, pytestconfig.stash[FIGURES])
+    stash = pytestconfig.stash
+    return Report(benchmark, stash[FIGURES], stash[DOUBTS])
+
+
+Race = Callable[..., Rounds]
+"""``race(ours, count, others, product=None)``: see `race`."""
+
+
+@pytest.fixture
+def race(benchmark: Any, report: Report, stopwatch: Stopwatch, device: torch.device) -> Race:
+    """Time ``ours`` for a ``count`` of rounds, each after the ``others`` were timed beside it.
+
+    ``product`` is measured in each round too, and bounds what the machine could have done then.
+    """
+
+    def run(
+        ours: Callable[[], object],
+        count: int,
+        others: Mapping[str, Callable[[], object]] | None = None,
+        product: Ceiling | None = None,
+    ) -> Rounds:
+        beside = {name: stopwatch.timed(call) for name, call in (others or {}).items()}
+        if product is not None:
+            beside["product"] = product
+        rounds = Rounds(ours, beside, stopwatch, vitals.monitor(device))
+        rounds.run(benchmark, count)
+        report.doubt(rounds)
+        return rounds
+
+    return run
 
 
 def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
@@ -101,3 +167,5 @@ def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
         terminalreporter.section("goals")
         console = Console(file=terminalreporter._tw._file, width=terminalreporter._tw.fullwidth)
         console.print(table(figures, said))
+        for doubt in config.stash[DOUBTS]:
+            terminalreporter.write_line(f"doubt: {doubt}", yellow=True)

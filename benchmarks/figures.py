@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich import box
 from rich.table import Table
 
-from benchmarks.compare import interval
+from benchmarks.rounds import interval
 from harness.arrays import Array
 
 
@@ -16,7 +16,7 @@ from harness.arrays import Array
 class Figure:
     """What was measured: ``reached`` on the median of the rounds, from ``low`` to ``high``.
 
-    ``goal`` is to be reached from below, or with ``at_most`` not to be passed.
+    ``goal`` is to be reached from below, or with ``at_most`` not to be passed; some have none.
     """
 
     benchmark: str
@@ -24,29 +24,43 @@ class Figure:
     reached: float
     low: float
     high: float
-    goal: float
+    goal: float | None = None
     at_most: bool = False
 
     @classmethod
     def of(
-        cls, benchmark: str, what: str, sample: Array, goal: float, at_most: bool = False
+        cls,
+        benchmark: str,
+        what: str,
+        sample: Array,
+        goal: float | None = None,
+        at_most: bool = False,
     ) -> Figure:
         """The figure of some rounds."""
         return cls(benchmark, what, *interval(sample), goal, at_most)
 
     @property
-    def met(self) -> bool:
-        """Whether the goal is reached."""
+    def met(self) -> bool | None:
+        """Whether the goal is reached; None where there is none."""
+        if self.goal is None:
+            return None
         return self.reached <= self.goal if self.at_most else self.reached >= self.goal
 
     @property
     def wanted(self) -> str:
         """The goal in words."""
+        if self.goal is None:
+            return ""
         return f"{'≤' if self.at_most else '≥'} {number(self.goal)}"
 
     def __str__(self) -> str:
+        if self.goal is None:
+            return f"{self.what}: {number(self.reached)}"
         sign = "at most " if self.at_most else ""
         return f"{self.what}: goal {sign}{number(self.goal)}, reached {number(self.reached)}"
+
+
+MARKS = {True: "[green]✓ met[/]", False: "[red]✗ missed[/]", None: ""}
 
 
 def number(value: float) -> str:
@@ -63,6 +77,6 @@ def table(figures: Sequence[Figure], machine: str) -> Table:
         made.add_column(name, justify="right", no_wrap=True)
     for each in figures:
         rounds = "" if each.low == each.high else f"{number(each.low)} to {number(each.high)}"
-        said = "[green]✓ met[/]" if each.met else "[red]✗ missed[/]"
+        said = MARKS[each.met]
         made.add_row(each.benchmark, each.what, each.wanted, number(each.reached), rounds, said)
     return made

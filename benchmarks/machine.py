@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import platform
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -33,14 +31,3 @@ def processor() -> str:
         lines = []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
-
-
-def clock(device: torch.device) -> Callable[[], float]:
-    """Seconds; on a card once it has done what it was given."""
-
-    def now() -> float:
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        return time.perf_counter()
-
-    return now

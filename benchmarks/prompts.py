@@ -11,18 +11,18 @@ from harness.draws import Draws
 from harness.subject import Subject
 
 TOKENS = 20
-"""Of every prompt."""
+"""Of every prompt, unless told otherwise."""
 
 
-def fixed(subject: Subject, rows: int) -> Tensor:
-    """The same prompts in every run: ids [rows, 20]."""
+def fixed(subject: Subject, rows: int, tokens: int = TOKENS) -> Tensor:
+    """The same prompts in every run: ids [rows, tokens]."""
     draws = Draws(0, "benchmarks", range(rows))
     plain = draws.only(lambda i: i % 10 == 9 or "tokenizer" not in capabilities.of(subject))
-    ids = torch.empty(rows, TOKENS, dtype=torch.long, device=subject.device)
+    ids = torch.empty(rows, tokens, dtype=torch.long, device=subject.device)
     for some, drawn in (
         (plain, texts.random),
         (draws.only(lambda i: i not in plain.numbers), texts.text),
     ):
         if len(some):
-            ids[list(some)] = drawn(subject, some, TOKENS)
+            ids[list(some)] = drawn(subject, some, tokens)
     return ids

@@ -7,8 +7,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from benchmarks import machine
-from benchmarks.compare import Rounds, timed
 from harness.decoding import PseudoInverse
 
 V, D, TOKENS = 50257, 768, 20
@@ -25,7 +23,7 @@ def table(condition: float, generator: torch.Generator) -> Tensor:
 
 
 @pytest.mark.parametrize("condition", [1, 50])
-def test_decoding(benchmark, report, device, condition):
+def test_decoding(race, report, device, condition):
     generator = torch.Generator().manual_seed(0)
     w = table(condition, generator)
     ids = torch.randint(V, (TOKENS,), generator=generator)
@@ -41,11 +39,8 @@ def test_decoding(benchmark, report, device, condition):
     assert ours().equal(theirs())
     assert ours().equal(ids)
 
-    clock = machine.clock(device)
     factored = PseudoInverse.of(w)
-    again = timed(lambda: factored.decode(e), clock)
-    rounds = Rounds(ours, {"pinv": timed(theirs, clock), "again": again}, clock)
-    rounds.run(benchmark, ROUNDS)
+    rounds = race(ours, ROUNDS, {"pinv": theirs, "again": lambda: factored.decode(e)})
     name = f"decoding, condition {factored.condition:.2g}"
     report.figure(name, "× torch.linalg.pinv", rounds.times("pinv"), 20)
     report.also(

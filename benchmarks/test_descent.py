@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import machine, operations, prompts
-from benchmarks.compare import Rounds, timed
+from benchmarks import operations, prompts
 from harness.inversion import decode, loop, start
 from harness.inversion.descent import Rule, descend
 from harness.inversion.target import Target
@@ -20,7 +19,7 @@ ALONE = 2
 
 @pytest.mark.parametrize("rows", [16, 64])
 @pytest.mark.parametrize("depth", ["1 block", "all blocks"])
-def test_descent(benchmark, report, model, ceiling, rows, depth):
+def test_descent(race, report, model, ceiling, rows, depth):
     target = Target(1 if depth == "1 block" else model.layers)
     ids, rule = prompts.fixed(model, rows), Rule(steps=STEPS)
     wanted = target.of(model, ids)
@@ -41,9 +40,7 @@ def test_descent(benchmark, report, model, ceiling, rows, depth):
     assert found[:ALONE].equal(slow), "the loop and the batch find other tokens"
     assert right.double().mean() >= 0.95, "most tokens should be found in so many steps"
 
-    clock = machine.clock(model.device)
-    rounds = Rounds(ours, {"loop": timed(documented, clock), "product": ceiling}, clock)
-    rounds.run(benchmark, ROUNDS)
+    rounds = race(ours, ROUNDS, {"loop": documented}, ceiling)
     name = f"descent, {rows} prompts, {depth}"
     steps = rows * ids.shape[1] * STEPS
     flops = operations.of_token_step(model, target, ids.shape[1])

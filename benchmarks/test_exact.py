@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks import machine, prompts
-from benchmarks.compare import Rounds, timed
+from benchmarks import prompts
 from harness.inversion import search
 from harness.inversion.target import Target
 from harness.subject import Subject
@@ -19,12 +18,12 @@ which cost least."""
 
 
 @pytest.mark.parametrize("rows", [1, 16])
-def test_exact(benchmark, report, model, rows):
+def test_exact(race, report, stopwatch, model, rows):
     model = Subject(model.name, model.model, model.tokenizer, model.digest)  # knows no ranking yet
     target, ids = Target(model.layers), prompts.fixed(model, rows)
-    wanted, clock = target.of(model, ids), machine.clock(model.device)
+    wanted = target.of(model, ids)
     places = PLACES[rows]
-    set_up = timed(lambda: search.ranking(model, target), clock)()
+    set_up = stopwatch.lap(lambda: search.ranking(model, target)).seconds
 
     def ours():
         return search.exact(model, target, wanted)
@@ -37,8 +36,7 @@ def test_exact(benchmark, report, model, rows):
     assert found.verified.all()
     assert slow.ids.equal(ids[:, :places])
 
-    rounds = Rounds(ours, {"exhaustive": timed(exhaustive, clock)}, clock)
-    rounds.run(benchmark, ROUNDS)
+    rounds = race(ours, ROUNDS, {"exhaustive": exhaustive})
     name = f"exact, {rows} prompt{'s' * (rows > 1)}, {model.name}"
     times = rounds.times("exhaustive", ids.shape[1] / places)
     report.figure(name, "× exhaustive", times, 20)

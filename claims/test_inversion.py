@@ -191,22 +191,25 @@ def same_next_token(models, one, other):
     return same
 
 
-ADAM = replace(SCALED, optimiser="adam")
+STYLES = {
+    "as documented": DOCUMENTED,
+    "scale-matched": SCALED,
+    "Adam": replace(SCALED, optimiser="adam"),
+}
+PLACES = {
+    "one block": {"depth": 1},
+    "all blocks": {"depth": -1},
+    "all blocks and the head": {"depth": -1, "through": "head"},
+}
 
 
-def three_rows(**depths):
-    """E6's rows at some depths: the document's, scale-matched, and with Adam through all blocks.
-
-    Adam's costs most, and at the other depths it comes to what the scale-matched one does.
-    """
-    ways = {"as documented": DOCUMENTED, "scale-matched": SCALED, "Adam": ADAM}
+def rows(*named):
+    """Rows of E6, each named by a place and a style."""
     return pytest.mark.parametrize(
         "way",
         [
-            pytest.param(replace(way, **place), id=f"{where.replace('_', ' ')}-{name}")
-            for where, place in depths.items()
-            for name, way in ways.items()
-            if way is not ADAM or where == "all_blocks"
+            pytest.param(replace(STYLES[style], **PLACES[place]), id=f"{place}-{style}")
+            for place, style in named
         ],
     )
 
@@ -216,8 +219,6 @@ OTHER_SEEDS = (3, 4, 5)
 
 THREE = 3 * inversions.A_SEED
 """Rows for which there are three untrained models."""
-
-ONE, ALL, HEAD = {"depth": 1}, {"depth": -1}, {"depth": -1, "through": "head"}
 
 
 @finding(
@@ -230,7 +231,13 @@ ONE, ALL, HEAD = {"depth": 1}, {"depth": -1}, {"depth": -1, "through": "head"}
     control_bound=ABOUT_0,
     costly=True,
 )
-@three_rows(one_block=ONE, all_blocks=ALL, all_blocks_and_the_head=HEAD)
+@rows(
+    ("one block", "as documented"),
+    ("one block", "scale-matched"),
+    ("one block", "Adam"),
+    ("all blocks and the head", "as documented"),
+    ("all blocks and the head", "scale-matched"),
+)
 def test_trained_models_invert_worse_than_untrained(subject, way, draws, sample):
     cases = cases_of(subject, draws)
     way.target(subject).check(subject)
@@ -257,7 +264,13 @@ def test_trained_models_invert_worse_than_untrained(subject, way, draws, sample)
     control_bound=ABOUT_0,
     costly=True,
 )
-@three_rows(one_block=ONE, all_blocks=ALL)
+@rows(
+    ("one block", "as documented"),
+    ("one block", "scale-matched"),
+    ("all blocks", "as documented"),
+    ("all blocks", "scale-matched"),
+    ("all blocks", "Adam"),
+)
 def test_three_trained_seeds_invert_worse_than_untrained_ones(subject, way, draws, sample):
     sizes = ("small", "small-1", "small-2")
     trained = [inversions.sister(subject, size) for size in sizes]

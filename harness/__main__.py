@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # torch takes seconds to import, and `--help` is to take none
     from harness.subject import Subject
 
 COMMANDS = {
+    "compare": "hold two runs of the benchmarks against each other",
     "invert": "recover a prompt from a model's output, and show how",
 }
 """Every module of `harness.commands` that is a command, with what it does."""

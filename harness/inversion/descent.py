@@ -9,7 +9,8 @@ go on at half their step size.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -19,6 +20,7 @@ from torch import Tensor
 
 from harness import memory
 from harness.errors import BadInput
+from harness.inversion import running
 from harness.inversion.target import Output
 from harness.subject import Subject
 
@@ -136,6 +138,7 @@ def descend(
     until_close: bool = False,
     watch: Sequence[int] = (),
     tell: Tell | None = None,
+    runner: str = "",
 ) -> Descent:
     """Descend from ``start`` [R, n, d] to inputs whose output is ``wanted`` [R, n, features].
 
@@ -143,8 +146,9 @@ def descend(
     step sizes.  A row is close once its loss is below its one of ``thresholds`` [R], and ends
     there with ``until_close``.  ``watch`` names steps after which embeddings are kept, and
     ``tell`` is told of them at once (anew where memory ran out and a part is done again).
+    ``runner`` is how steps are run (`harness.inversion.running.RUNNERS`).
     """
-    rule = rule or Rule()
+    rule, runner = rule or Rule(), running.chosen(runner, subject.device)
     check_target(subject, target, wanted)
     if tuple(start.shape) != (*wanted.shape[:2], subject.hidden):
         raise BadInput(
@@ -159,7 +163,8 @@ def descend(
     def run(rows: slice) -> None:
         batch = _Batch(subject, target, rule, wanted[rows], start[rows], rates[rows])
         told = None if tell is None else partial(tell, rows)
-        done.append(batch.run(thresholds[rows], until_close, watch, told))
+        with batch.run_by(runner):
+            done.append(batch.run(thresholds[rows], until_close, watch, told))
 
     said: list[str] = []
     memory.in_batches(run, len(start), rows_that_fit(subject, target, start.shape[1]), said)
@@ -229,6 +234,20 @@ class _Batch:
         self.first: Tensor | None = None
         self.safe: list[Tensor] = []
         self.level = self.losses[:1]
+        self.plain: Callable[[Tensor], Tensor] = lambda x: target.of(subject, embeddings=x)
+        self.output = self.plain
+        self.recorded = False
+
+    @contextmanager
+    def run_by(self, runner: str) -> Iterator[None]:
+        """Within it steps are run by one of `running.RUNNERS`."""
+        self.recorded = runner == "graph"
+        if runner != "compiled":
+            yield
+            return
+        with running.compiled(self.subject, self.target, self.x.shape[1]) as self.output:
+            yield
+        self.output = self.plain
 
     def run(
         self,
@@ -309,30 +328,28 @@ class _Batch:
         self.level = self.level[:, rows]
         self.first = None if self.first is None else self.first[:, rows]
 
-    def _loss(self, x: Tensor) -> Tensor:
-        output = self.target.of(self.subject, embeddings=x.to(self.subject.dtype))
+    def _loss(self, x: Tensor, output_of: Callable[[Tensor], Tensor]) -> Tensor:
+        output = output_of(x.to(self.subject.dtype))
         return DISTANCES[self.rule.distance](output.to(self.wanted) - self.wanted)
 
     def _measure(self, step: int) -> None:
         with torch.no_grad():
-            self.losses[step] = self._loss(self.x)
+            self.losses[step] = self._loss(self.x, self.plain)
 
     def _losses_now(self, total: int) -> Tensor:
         """The loss of every row of ``total`` as it stands; NaN for those that have ended."""
         losses = torch.full((total,), math.nan, dtype=self.x.dtype, device=self.x.device)
         with torch.no_grad():
-            losses[self.rows] = self._loss(self.x)
+            losses[self.rows] = self._loss(self.x, self.plain)
         return losses
 
     def _stepper(self) -> Callable[[], None]:
-        """One step; on a CUDA device recorded once and replayed from then on."""
-        if self.x.device.type != "cuda":
-            return self._advance
-        return _recorded(self)
+        """One step, recorded anew for the rows that are left if that is how they are run."""
+        return _recorded(self) if self.recorded else self._advance
 
     def _advance(self) -> None:
         x = self.x.detach().requires_grad_()
-        loss = self._loss(x)
+        loss = self._loss(x, self.output)
         (gradient,) = torch.autograd.grad(loss.sum(), x)
         with torch.no_grad():
             self.losses.index_copy_(0, self.step, loss.detach()[None])

@@ -11,12 +11,15 @@ import pytest
 import torch
 from rich.console import Console
 
-from benchmarks import operations, prompts
-from benchmarks.compare import Rounds, interval, timed
+from benchmarks import limits, operations, prompts
 from benchmarks.figures import Figure, table
-from benchmarks.operations import Ceiling
+from benchmarks.limits import Ceiling
 from benchmarks.peak import resident
+from benchmarks.rounds import Rounds, interval
+from benchmarks.stopwatch import Stopwatch
+from benchmarks.vitals import Vitals
 from harness import flops
+from harness.errors import BadInput
 from harness.inversion.target import Target
 from harness.tests.sessions import ROOT, Project
 from harness.tests.toys import toy
@@ -50,12 +53,65 @@ class Pedantic:
             target()
 
 
-def raced(ours: tuple[float, ...], other: tuple[float, ...]) -> Rounds:
+def raced(ours: tuple[float, ...], other: tuple[float, ...] = (), **settings) -> Rounds:
     """Rounds that took so many seconds."""
     clock = Clock()
-    rounds = Rounds(clock.taking(*ours), {"other": timed(clock.taking(*other), clock)}, clock)
+    stopwatch = settings.pop("stopwatch", None) or Stopwatch(now=clock)
+    beside = {"other": stopwatch.timed(clock.taking(*other))} if other else {}
+    rounds = Rounds(clock.taking(*ours), beside, stopwatch, **settings)
     rounds.run(Pedantic(), len(ours))
     return rounds
+
+
+def card(work: float, waits: bool) -> tuple[Stopwatch, Callable[[], None]]:
+    """A card given ``work`` seconds by each call, and a stopwatch that ``waits`` for it or not."""
+    host, done = Clock(), Clock()
+
+    def call() -> None:
+        host.now += 0.01
+        done.now = max(host.now, done.now) + work
+
+    def wait() -> None:
+        host.now = max(host.now, done.now)
+
+    def mark() -> Callable[[], float]:
+        begun = max(host.now, done.now)
+        return lambda: done.now - begun
+
+    return Stopwatch(host, wait if waits else lambda: None, mark), call
+
+
+def test_a_missing_synchronise_is_seen():
+    for waits in (True, False):
+        stopwatch, call = card(2.0, waits)
+        rounds = Rounds(call, {}, stopwatch)
+        rounds.run(Pedantic(), 3)
+        early = [why for why in rounds.doubts() if why.startswith("missing synchronise: 3 of 3")]
+        assert bool(early) is not waits
+
+
+def test_a_throttled_run_is_seen():
+    """By what the driver says, and by the clock alone."""
+    steady = [Vitals(clock=1980.0, fastest=1980.0, celsius=60.0)] * 3
+    hot = [*steady[:2], Vitals(clock=1900.0, throttled=("hardware thermal slowdown",))]
+    slower = [*steady[:2], Vitals(clock=1200.0)]
+    for record, said in ((steady, []), (hot, ["thermal"]), (slower, ["1980 to 1200 MHz"])):
+        doubts = raced((1.0, 1.0, 1.0), monitor=iter(record).__next__).doubts()
+        assert len(doubts) == len(said)
+        assert all(words in doubt for words, doubt in zip(said, doubts, strict=True))
+
+
+def test_a_machine_whose_own_speed_drifts_is_seen():
+    for speeds, doubted in (((100.0, 104.0, 98.0), False), ((100.0, 60.0, 98.0), True)):
+        rounds = raced((1.0, 1.0, 1.0))
+        rounds.others["product"] = list(speeds)
+        assert bool(rounds.doubts()) is doubted
+
+
+def test_energy_is_what_the_counter_moved_by():
+    record = [Vitals(joules=joules) for joules in (100.0, 130.0, 161.0)]
+    assert raced((1.0,) * 3, monitor=iter(record).__next__).joules == pytest.approx(30.5)
+    assert raced((1.0,) * 3).joules is None
 
 
 @pytest.mark.parametrize("spec", ["gpt2", "llama", "reference:small"])
@@ -108,7 +164,7 @@ def test_a_missed_goal_is_said():
 
 
 def test_the_ceiling_is_the_best_that_was_ever_measured(monkeypatch):
-    monkeypatch.setitem(operations.SIZES, "cpu", (8, 16))
+    monkeypatch.setitem(limits.SIZES, "cpu", (8, 16))
     clock = Clock()
     real = torch.mm
 
@@ -118,10 +174,30 @@ def test_the_ceiling_is_the_best_that_was_ever_measured(monkeypatch):
         return real(one, other)
 
     monkeypatch.setattr(torch, "mm", product)
-    ceiling = Ceiling(torch.float32, torch.device("cpu"), clock)
+    ceiling = Ceiling("float32", torch.device("cpu"), Stopwatch(now=clock))
     assert (ceiling.size, ceiling.best) == (16, 2 * 16**3 / 2)
     clock.now = 100
     assert ceiling() == 2 * 16**3 / 3 < ceiling.best
+
+
+@pytest.mark.parametrize(("arithmetic", "why"), [("tf32", "CUDA"), ("int3", "there are float32")])
+def test_an_arithmetic_that_a_machine_lacks_is_refused(arithmetic, why):
+    with pytest.raises(BadInput, match=why):
+        limits.check(arithmetic, torch.device("cpu"))
+
+
+def test_the_precision_of_products_is_put_back():
+    usual = torch.get_float32_matmul_precision()
+    with limits.computing_in("tf32") as dtype:
+        assert (dtype, torch.get_float32_matmul_precision()) == (torch.float32, "high")
+    assert torch.get_float32_matmul_precision() == usual
+
+
+def test_a_copy_counts_what_is_read_and_what_is_written(monkeypatch):
+    monkeypatch.setitem(limits.COPIED, "cpu", 1000)
+    ticks = iter(range(100))
+    ticking = Stopwatch(now=lambda: float(next(ticks)))
+    assert limits.bandwidth(torch.device("cpu"), ticking) == 2000
 
 
 def test_prompts_are_the_same_each_time_and_mostly_text():

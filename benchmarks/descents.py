@@ -1,0 +1,141 @@
+"""A descent made ready to be timed, for one choice of everything that its speed hangs on."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from benchmarks import limits, operations, prompts
+from harness import memory
+from harness.inversion import start
+from harness.inversion.descent import Descent, Rule, descend, rows_that_fit
+from harness.inversion.target import Target
+from harness.subject import Subject
+
+ROW_STEPS = 320
+"""Rows times steps of one timed call; never fewer than `LEAST_STEPS` steps."""
+
+LEAST_STEPS = 5
+
+RATE = 0.1
+"""In units of `start.unit`: half precision descends at it too."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is timed.
+
+    ``rows`` prompts of so many ``tokens``; ``depth`` in blocks (0: all of them); ``through`` as in
+    `Target`; an ``arithmetic`` of `limits`; a ``runner`` of `harness.inversion.running` (empty:
+    the usual one of the device).
+    """
+
+    rows: int = 16
+    tokens: int = prompts.TOKENS
+    depth: int = 0
+    through: str = "block"
+    arithmetic: str = "float32"
+    runner: str = ""
+
+    @property
+    def steps(self) -> int:
+        """Steps of one call."""
+        return max(LEAST_STEPS, ROW_STEPS // self.rows)
+
+    def target(self, subject: Subject) -> Target:
+        """What is descended to."""
+        return Target(self.depth or subject.layers, self.through)
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A descent that can be called, and what one call does."""
+
+    case: Case
+    call: Callable[[], Descent]
+    token_steps: int
+    flops: int
+
+    def seconds_per_prompt(self, seconds: float) -> float:
+        """Of one step, for one prompt."""
+        return seconds / self.case.rows / self.case.steps
+
+
+@contextmanager
+def ready(model: Subject, case: Case) -> Iterator[Ready]:
+    """The descent of a case; within it products are taken in the case's arithmetic.
+
+    Raises `BadInput` where the machine has no such arithmetic or the model no such output.
+    """
+    limits.check(case.arithmetic, model.device)
+    with limits.computing_in(case.arithmetic) as dtype:
+        subject = model if model.dtype == dtype else cast(model, dtype)
+        target, rule = case.target(subject), Rule(steps=case.steps)
+        target.check(subject)
+        ids = prompts.fixed(subject, case.rows, case.tokens)
+        wanted = target.of(subject, ids).detach()
+        first = begun(subject, ids)
+        rate = RATE * start.unit(subject, target, wanted[:2], first[:2], rule)
+        rates = torch.full((case.rows,), rate, device=subject.device)
+
+        def call() -> Descent:
+            return descend(subject, target, wanted, first, rates, rule, runner=case.runner)
+
+        token_steps = case.rows * case.tokens * case.steps
+        per_token = operations.of_token_step(subject, target, case.tokens)
+        yield Ready(case, call, token_steps, token_steps * per_token)
+
+
+def begun(subject: Subject, ids: Tensor) -> Tensor:
+    """Where descents begin: the same in every run and every arithmetic [rows, n, d]."""
+    generator = torch.Generator().manual_seed(0)
+    normal = torch.randn(*ids.shape, subject.hidden, generator=generator)
+    return start.scaled(subject, normal.to(subject.device))
+
+
+def cast(model: Subject, dtype: torch.dtype) -> Subject:
+    """A copy of the model in ``dtype``."""
+    twin = copy.deepcopy(model.model).to(dtype)
+    return Subject(f"{model.name} in {str(dtype).removeprefix('torch.')}", twin, model.tokenizer)
+
+
+def fits(model: Subject, case: Case) -> int:
+    """The rows that one pass has room for, by what is free now."""
+    return rows_that_fit(model, case.target(model), case.tokens)
+
+
+def largest(run: Callable[[int], object], most: int) -> int:
+    """The most rows up to ``most`` that ``run`` has memory for; 0 if not even one.
+
+    Doubled until one lacks memory or ``most`` is passed, then halved in between to within a
+    quarter: it is found without a crash.
+    """
+    good, bad = 0, most + 1
+    rows = 1
+    while rows < bad:
+        if _works(run, rows):
+            good, rows = rows, rows * 2
+        else:
+            bad = rows
+    while bad - good > max(1, good // 4):
+        middle = (good + bad) // 2
+        if _works(run, middle):
+            good = middle
+        else:
+            bad = middle
+    return good
+
+
+def _works(run: Callable[[int], object], rows: int) -> bool:
+    try:
+        run(rows)
+    except (RuntimeError, MemoryError) as error:
+        if not memory.lacking(error):
+            raise
+        return False
+    return True

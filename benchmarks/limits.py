@@ -1,0 +1,85 @@
+"""What the machine can do at most, measured in the same run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from benchmarks.stopwatch import Stopwatch
+from harness.errors import BadInput
+
+SIZES = {"cpu": (1024, 2048, 3072), "cuda": (4096, 8192, 16384)}
+"""Of the square matrices whose products are timed, by the kind of device."""
+
+COPIED = {"cpu": 2**28, "cuda": 2**31}
+"""Bytes that are copied to time that: more than any cache holds."""
+
+TRIES = 3
+"""Of which the fastest counts."""
+
+ARITHMETICS = {
+    "float32": (torch.float32, "highest"),
+    "tf32": (torch.float32, "high"),
+    "bfloat16": (torch.bfloat16, "highest"),
+    "float16": (torch.float16, "highest"),
+    "float64": (torch.float64, "highest"),
+}
+"""What products are computed in: a dtype, and how float32 is multiplied
+(`torch.set_float32_matmul_precision`)."""
+
+
+def check(arithmetic: str, device: torch.device) -> None:
+    """Raise `BadInput` where ``device`` has no such arithmetic."""
+    if arithmetic not in ARITHMETICS:
+        raise BadInput(f"arithmetic {arithmetic!r}: there are {', '.join(ARITHMETICS)}")
+    if arithmetic == "tf32" and device.type != "cuda":
+        raise BadInput(f"tf32: is an arithmetic of CUDA cards, and this is {device}")
+
+
+@contextmanager
+def computing_in(arithmetic: str) -> Iterator[torch.dtype]:
+    """Within it float32 is multiplied as ``arithmetic`` says; gives its dtype."""
+    dtype, precision = ARITHMETICS[arithmetic]
+    usual = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        yield dtype
+    finally:
+        torch.set_float32_matmul_precision(usual)
+
+
+class Ceiling:
+    """The best square matrix product in an arithmetic on a device, in FLOP/s."""
+
+    def __init__(self, arithmetic: str, device: torch.device, stopwatch: Stopwatch) -> None:
+        check(arithmetic, device)
+        self.arithmetic, self.device, self.stopwatch = arithmetic, device, stopwatch
+        self.best = 0.0
+        rates = {size: self._rate(size) for size in SIZES.get(device.type, SIZES["cpu"])}
+        self.size = max(rates, key=lambda size: rates[size])
+
+    def __call__(self) -> float:
+        """Measure again, at the best size: FLOP/s."""
+        return self._rate(self.size)
+
+    def _rate(self, size: int) -> float:
+        with computing_in(self.arithmetic) as dtype:
+            one, other = (
+                torch.rand(size, size, device=self.device).to(dtype) - 0.5 for _ in range(2)
+            )
+            torch.mm(one, other)
+            laps = [self.stopwatch.lap(lambda: torch.mm(one, other)) for _ in range(TRIES)]
+        rate = 2 * size**3 / min(lap.seconds for lap in laps)
+        self.best = max(self.best, rate)
+        return rate
+
+
+def bandwidth(device: torch.device, stopwatch: Stopwatch) -> float:
+    """Bytes a second of the fastest copy, read and written counted."""
+    size = COPIED.get(device.type, COPIED["cpu"])
+    source = torch.ones(size, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    laps = [stopwatch.lap(lambda: target.copy_(source)) for _ in range(TRIES + 1)]
+    return 2 * size / min(lap.seconds for lap in laps[1:])

@@ -1,0 +1,87 @@
+"""Descent with one thing at a time changed: depth, head, batch, arithmetic, runner."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+import numpy as np
+import psutil
+import pytest
+import torch
+
+from benchmarks.descents import Case, fits, ready
+from harness.errors import BadInput
+
+MODELS = ["reference"]
+ROUNDS = 5
+USUAL = Case()
+
+CASES = {
+    "all blocks, 16 prompts": USUAL,
+    "one block": replace(USUAL, depth=1),
+    "half of the blocks": replace(USUAL, depth=-1),
+    "with head": replace(USUAL, through="head"),
+    "1 prompt": replace(USUAL, rows=1),
+    "4 prompts": replace(USUAL, rows=4),
+    "64 prompts": replace(USUAL, rows=64),
+    "256 prompts": replace(USUAL, rows=256),
+    "1024 prompts": replace(USUAL, rows=1024),
+    "tf32": replace(USUAL, arithmetic="tf32"),
+    "bfloat16": replace(USUAL, arithmetic="bfloat16"),
+    "eager": replace(USUAL, runner="eager"),
+    "compiled": replace(USUAL, runner="compiled"),
+    "compiled, 64 prompts": replace(USUAL, rows=64, runner="compiled"),
+    "CUDA graph": replace(USUAL, runner="graph"),
+}
+
+SLOWEST = {"cpu": 256}
+"""Rows that are still worth their time, by the kind of device: utilisation stands still before."""
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_descent_factor(race, report, model, ceilings, bandwidth, stopwatch, name):
+    case = CASES[name]
+    if case.depth < 0:
+        case = replace(case, depth=max(1, model.layers // 2))
+    unfit(model, case)
+    try:
+        with ready(model, case) as descent:
+            set_up = stopwatch.lap(descent.call).seconds
+            made = descent.call()
+            assert (made.final < made.losses[:, 0]).all(), "something was not descended"
+            peaked = peak(model)
+            rounds = race(descent.call, ROUNDS, product=ceilings(case.arithmetic))
+    except BadInput as why:
+        pytest.skip(str(why))
+    rates = descent.flops / np.array(rounds.seconds)
+    title = f"descent, {model.name}, {name}"
+    report.figure(title, "token-steps / s", descent.token_steps / np.array(rounds.seconds))
+    report.figure(title, "of the best product", rates / np.array(rounds.others["product"]))
+    report.also(
+        case=asdict(case) | {"depth": case.target(model).depth, "steps": case.steps},
+        model=model.name,
+        flops=descent.flops,
+        token_steps=descent.token_steps,
+        token_steps_per_second=float(descent.token_steps / np.median(rounds.seconds)),
+        utilisation=float(np.median(rates / np.array(rounds.others["product"]))),
+        best_product=ceilings(case.arithmetic).best,
+        bandwidth=bandwidth,
+        set_up_seconds=set_up - float(np.median(rounds.seconds)),
+        peak_bytes=peaked,
+    )
+
+
+def unfit(model, case):
+    """Skip a case that the machine has no room or time for, by name."""
+    room, slowest = fits(model, case), SLOWEST.get(model.device.type)
+    if case.rows > room:
+        pytest.skip(f"too little memory: {room} prompts fit, and not {case.rows}")
+    if slowest is not None and case.rows > slowest:
+        pytest.skip(f"{case.rows} prompts take too long on a {model.device.type}")
+
+
+def peak(model):
+    """Bytes that were taken at most: on a card by tensors, otherwise by the process now."""
+    if model.device.type == "cuda":
+        return torch.cuda.max_memory_allocated(model.device)
+    return psutil.Process().memory_info().rss

@@ -1,0 +1,34 @@
+"""How many laws the suite itself settles in a second."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).parents[1]
+MODELS = ["reference", "tiny:llama"]
+FILES = ("cache", "causality", "execution", "positions", "embedding")
+
+
+def test_laws_per_second(benchmark, report, model, tmp_path, pytestconfig):
+    told = tmp_path / "claims.json"
+    command = [sys.executable, "-m", "pytest", "-q", f"--json={told}", f"--model={model.name}"]
+    command += [f"--device={pytestconfig.option.device}", f"--evidence={tmp_path / 'evidence'}"]
+    command += [f"claims/test_{name}.py" for name in FILES]
+
+    def run():
+        told.unlink(missing_ok=True)
+        subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
+        claims = json.loads(told.read_text())["claims"]
+        return [each for each in claims if each["kind"] == "law" and each["seconds"] > 0]
+
+    laws = benchmark.pedantic(run, rounds=1, iterations=1)
+    applied = [law for law in laws if law["verdict"] != "not applicable"]
+    assert applied, "no law was looked at"
+    rate = len(applied) / sum(law["seconds"] for law in laws)
+    report.figure(f"the suite, {model.name}", "laws / s", np.array([rate]))
+    report.also(laws=len(applied), verdicts=[law["verdict"] for law in applied])

@@ -1,0 +1,80 @@
+"""How time grows: the exponents of batch, length, depth and vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from benchmarks import prompts
+from benchmarks.descents import Case, fits, ready
+from harness.inversion import search
+from harness.inversion.target import Target
+from harness.subject import Subject
+
+MODELS = ["reference"]
+ROUNDS = 3
+BATCHES, LENGTHS, VOCABULARIES = (1, 4, 16, 64), (5, 10, 20, 40, 80, 160), (1024, 4096, 16384)
+
+
+@pytest.mark.parametrize("axis", ["batch", "length", "depth"])
+def test_descent_scaling(benchmark, report, model, stopwatch, axis):
+    cases = {
+        "batch": [replace(Case(), rows=rows) for rows in BATCHES],
+        "length": [Case(rows=4, tokens=n) for n in LENGTHS if n <= (model.context or n)],
+        "depth": [Case(depth=depth) for depth in range(1, model.layers + 1)],
+    }[axis]
+    points = {}
+    for case in cases:
+        if case.rows > fits(model, case):
+            continue
+        with ready(model, case) as descent:
+            descent.call()
+            laps = [stopwatch.lap(descent.call).seconds for _ in range(ROUNDS)]
+        size = {"batch": case.rows, "length": case.tokens, "depth": case.depth}[axis]
+        points[size] = [descent.seconds_per_prompt(seconds) for seconds in laps]
+    with ready(model, cases[0]) as descent:
+        benchmark.pedantic(descent.call, rounds=ROUNDS)
+    keep(report, f"descent, {model.name}", axis, points)
+
+
+@pytest.mark.parametrize("method", ["exact", "exhaustive"])
+def test_search_over_vocabulary(benchmark, report, device, stopwatch, method):
+    points = {}
+    for size in VOCABULARIES:
+        call = searching(method, size, device)
+        call()
+        points[size] = [stopwatch.lap(call).seconds for _ in range(ROUNDS)]
+    benchmark.pedantic(call, rounds=1)
+    keep(report, method, "vocabulary", points)
+
+
+def searching(method: str, vocabulary: int, device) -> Callable[[], search.Found]:
+    """Search for one prompt in a small untrained model of a ``vocabulary``."""
+    config = GPT2Config(vocab_size=vocabulary, n_embd=64, n_layer=2, n_head=4, n_positions=64)
+    model = Subject(f"untrained, {vocabulary}", GPT2LMHeadModel(config).eval().to(device), None)
+    model.model.requires_grad_(False)
+    target, ids = Target(2), prompts.fixed(model, 1, 8)
+    wanted, find = target.of(model, ids), getattr(search, method)
+    assert find(model, target, wanted).ids.equal(ids)
+    return lambda: find(model, target, wanted)
+
+
+def keep(report, what: str, axis: str, points: Mapping[int, list[float]]) -> None:
+    """The exponent that time per prompt grows with, and the points it is fitted to."""
+    exponent, low, high = fitted(points)
+    report.also(axis=axis, exponent=exponent, interval=[low, high], points=points)
+    report.figure(f"{what}, over {axis}", "exponent", np.array([low, exponent, high]))
+
+
+def fitted(points: Mapping[int, list[float]]) -> tuple[float, float, float]:
+    """The slope of log time over log size with its 95 % interval (least squares)."""
+    pairs = [(size, seconds) for size, each in points.items() for seconds in each]
+    x, y = np.log(np.array(pairs)).T
+    line = stats.linregress(x, y)
+    wide = stats.t.ppf(0.975, len(x) - 2) * line.stderr
+    return float(line.slope), float(line.slope - wide), float(line.slope + wide)

@@ -1,0 +1,97 @@
+"""What a device says of itself while it is timed: clock, temperature, power, throttling.
+
+An Nvidia card by nvidia-ml-py where that is installed; a processor by psutil, which can tell its
+clock and how much else the machine has to do.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+import torch
+
+THROTTLES = {
+    0x04: "power cap",
+    0x08: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "hardware power brake",
+}
+"""Why a card lowers its clock, by the driver's bits; being idle and set clocks are not here."""
+
+
+@dataclass(frozen=True)
+class Vitals:
+    """At one moment: ``clock`` and the ``fastest`` one in MHz, ``celsius``, ``watts``, ``joules``
+    since the driver began to count, why the clock is held down, and the machine's ``load`` (other
+    processes that want a processor).  None: not known.
+    """
+
+    clock: float | None = None
+    fastest: float | None = None
+    celsius: float | None = None
+    watts: float | None = None
+    joules: float | None = None
+    throttled: tuple[str, ...] = ()
+    load: float | None = None
+
+
+Monitor = Callable[[], Vitals]
+
+
+def monitor(device: torch.device) -> Monitor:
+    """What tells the vitals of ``device``."""
+    if device.type == "cuda":
+        with suppress(ImportError):
+            return _card(device)
+        return Vitals
+    return _processor
+
+
+def _processor() -> Vitals:
+    """Of the processor; what a virtual machine does not tell is left out."""
+    clock: Any = None
+    with suppress(Exception):  # psutil reads files that not every system has
+        clock = psutil.cpu_freq()
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+    if clock is None:
+        return Vitals(load=load)
+    return Vitals(clock=clock.current, fastest=clock.max or None, load=load)
+
+
+def _card(device: torch.device) -> Monitor:
+    """Of a card; raises ImportError where the driver's library is not to be had."""
+    import pynvml  # optional: only a machine with a card has a use for it
+
+    try:
+        pynvml.nvmlInit()
+        uuid = str(torch.cuda.get_device_properties(device).uuid)
+        handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid.removeprefix('GPU-')}")
+    except (pynvml.NVMLError, AttributeError) as error:
+        raise ImportError(f"no vitals of {device}: {error}") from error
+
+    def ask(name: str, *arguments: Any) -> Any:
+        with suppress(pynvml.NVMLError):
+            return getattr(pynvml, name)(handle, *arguments)
+        return None
+
+    def scaled(value: float | None, by: float) -> float | None:
+        return None if value is None else value / by
+
+    def now() -> Vitals:
+        bits = ask("nvmlDeviceGetCurrentClocksThrottleReasons") or 0
+        return Vitals(
+            clock=ask("nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_SM),
+            fastest=ask("nvmlDeviceGetMaxClockInfo", pynvml.NVML_CLOCK_SM),
+            celsius=ask("nvmlDeviceGetTemperature", pynvml.NVML_TEMPERATURE_GPU),
+            watts=scaled(ask("nvmlDeviceGetPowerUsage"), 1e3),
+            joules=scaled(ask("nvmlDeviceGetTotalEnergyConsumption"), 1e3),
+            throttled=tuple(why for bit, why in THROTTLES.items() if bits & bit),
+        )
+
+    return now

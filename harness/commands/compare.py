@@ -1,0 +1,93 @@
+"""`python -m harness compare`: two runs of the benchmarks, and which differences are real."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from harness.commands.arguments import Parser, positive
+from harness.commands.models import Load
+from harness.timings import Comparison, Timings, compare
+
+SHARE = 0.1
+
+
+def main(arguments: Sequence[str], load: Load) -> int:
+    """Compare two files; 1 if a benchmark got slower by more than the share, otherwise 0."""
+    asked = _parser().parse_args(arguments)
+    before, after = Timings.read(asked.before), Timings.read(asked.after)
+    found = compare(before, after, asked.other_machine)
+    worse = [each for each in found.differences if each.worse(asked.share)]
+    if asked.json:
+        sys.stdout.write(json.dumps(document(found, asked.share), indent=2) + "\n")
+    else:
+        show(Console(), found, asked.share)
+    return 1 if worse else 0
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="python -m harness compare",
+        description="Compare two files that `pytest benchmarks --benchmark-json FILE` wrote.  "
+        "The exit code is 1 if a benchmark is really slower by more than a share, otherwise 0.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("before", type=Path, help="a file of results")
+    parser.add_argument("after", type=Path, help="another one, held against it")
+    add = parser.add_argument
+    add("--share", type=positive, default=SHARE, help="by how much a regression is slower")
+    add("--other-machine", action="store_true", help="compare what two machines did")
+    add("--json", action="store_true", help="print JSON")
+    return parser
+
+
+def document(found: Comparison, share: float) -> dict[str, object]:
+    """The comparison as plain JSON."""
+    return {
+        "differences": [
+            {**vars(each), "real": each.real, "regression": each.worse(share)}
+            for each in found.differences
+        ],
+        "share": share,
+        "gone": found.gone,
+        "new": found.new,
+        "too few rounds": found.undecided,
+        "changed": {name: list(values) for name, values in found.changed.items()},
+    }
+
+
+def show(console: Console, found: Comparison, share: float) -> None:
+    """The comparison as a table, and whatever else there is to say."""
+    for name, (one, other) in found.changed.items():
+        console.print(f"{name}: {one} → {other}", highlight=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("benchmark", overflow="fold")
+    for name in ("time, after / before", "interval", ""):
+        table.add_column(name, justify="right", no_wrap=True)
+    for each in sorted(found.differences, key=lambda each: -each.ratio):
+        said = "same, as far as can be told"
+        if each.real:
+            said = "[green]faster[/]" if each.ratio < 1 else "slower, within the share"
+        if each.worse(share):
+            said = "[red]regression[/]"
+        sign = "" if each.paired else " ¹"
+        table.add_row(
+            each.name, f"{each.ratio:.3f}{sign}", f"{each.low:.3f} to {each.high:.3f}", said
+        )
+    console.print(table)
+    if not all(each.paired for each in found.differences):
+        console.print("¹ seconds as they are: the machine's own speed is not taken out")
+    for what, names in (
+        ("gone", found.gone),
+        ("new", found.new),
+        ("too few rounds to judge", found.undecided),
+    ):
+        for name in names:
+            console.print(f"{what}: {name}", highlight=False)

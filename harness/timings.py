@@ -1,0 +1,190 @@
+"""Timings of two runs of the benchmarks, held against each other: which differences are real.
+
+A run is pytest-benchmark's own JSON; what Assay adds is in every benchmark's ``extra_info``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from harness.arrays import Array
+from harness.errors import BadInput
+
+CONFIDENCE = 0.95
+"""Of all intervals of a comparison together."""
+
+FEWEST = 3
+"""Rounds that a difference can be judged by."""
+
+HARDWARE = ("device", "card", "processor", "threads")
+"""What makes another machine, of what a benchmark says it ran on."""
+
+VERSIONS = ("assay", "python", "torch", "transformers", "driver")
+"""What else may have changed between two runs."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One benchmark's rounds: ``seconds`` [rounds], and what was measured beside them."""
+
+    name: str
+    seconds: Array
+    about: Mapping[str, Any]
+
+    @property
+    def work(self) -> Array:
+        """``seconds`` times what the machine could do in that very round: [rounds].
+
+        In operations where the best product was measured beside each round, else in seconds: a
+        machine that is slow for a while is slow at both.
+        """
+        product = np.asarray(self.about.get("beside", {}).get("product", ()), dtype=float)
+        return self.seconds * product if self.paired else self.seconds
+
+    @property
+    def paired(self) -> bool:
+        """Whether the machine's own speed was measured in every round."""
+        product = self.about.get("beside", {}).get("product", ())
+        return len(product) == len(self.seconds) and bool(product)
+
+
+@dataclass(frozen=True)
+class Timings:
+    """A run of benchmarks: the file it was read from, and its benchmarks by name."""
+
+    path: Path
+    benchmarks: Mapping[str, Timing]
+
+    @classmethod
+    def read(cls, path: Path) -> Timings:
+        """Read pytest-benchmark's JSON; raises `BadInput`."""
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise BadInput(f"{path}: {error.strerror or error}") from error
+        except ValueError as error:
+            raise BadInput(f"{path}: is not JSON ({error})") from error
+        if not isinstance(document, dict) or not isinstance(document.get("benchmarks"), list):
+            raise BadInput(f"{path}: is no result of benchmarks (write one by --benchmark-json)")
+        try:
+            found = [_timing(each) for each in document["benchmarks"]]
+        except (KeyError, TypeError, ValueError) as error:
+            raise BadInput(f"{path}: a benchmark in it cannot be read ({error!r})") from error
+        if not found:
+            raise BadInput(f"{path}: holds no benchmark")
+        return cls(path, {each.name: each for each in found})
+
+    def told(self, names: Sequence[str]) -> dict[str, str]:
+        """What all benchmarks say under these names, where they say anything."""
+        found = {}
+        for name in names:
+            values = {
+                str(each.about[name])
+                for each in self.benchmarks.values()
+                if each.about.get(name) is not None
+            }
+            if values:
+                found[name] = ", ".join(sorted(values))
+        return found
+
+
+def _timing(told: Mapping[str, Any]) -> Timing:
+    seconds = np.asarray(told["stats"]["data"], dtype=float)
+    if seconds.ndim != 1 or not len(seconds) or not bool((seconds > 0).all()):
+        raise ValueError(f"{told['fullname']}: rounds are not seconds above 0")
+    return Timing(str(told["fullname"]), seconds, dict(told.get("extra_info", {})))
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How many times as long a benchmark takes in the second run.
+
+    ``ratio`` with an interval from ``low`` to ``high``, widened for how many benchmarks there are
+    (Bonferroni).  ``paired`` says that each round was held against the machine's own speed in it.
+    """
+
+    name: str
+    ratio: float
+    low: float
+    high: float
+    paired: bool
+
+    @property
+    def real(self) -> bool:
+        """Whether the interval leaves out 1."""
+        return not self.low <= 1 <= self.high
+
+    def worse(self, share: float) -> bool:
+        """Whether it is really slower, by more than this ``share`` as far as can be told."""
+        return self.real and self.ratio > 1 + share
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two runs: differences by benchmark, and those that only one of them has."""
+
+    differences: tuple[Difference, ...]
+    gone: tuple[str, ...]
+    new: tuple[str, ...]
+    changed: Mapping[str, tuple[str, str]]
+    undecided: tuple[str, ...]
+
+
+def compare(before: Timings, after: Timings, other_machine: bool = False) -> Comparison:
+    """Hold ``after`` against ``before``; raises `BadInput` where that makes no sense.
+
+    Runs of two machines are compared only if that is asked for (``other_machine``).
+    """
+    changed = _changed(before, after, (*HARDWARE, *VERSIONS))
+    moved = {name: values for name, values in changed.items() if name in HARDWARE}
+    if moved and not other_machine:
+        words = "; ".join(f"{name}: {one} and {other}" for name, (one, other) in moved.items())
+        raise BadInput(f"two machines ({words}); compare them with --other-machine")
+    common = [name for name in before.benchmarks if name in after.benchmarks]
+    if not common:
+        raise BadInput(f"{before.path} and {after.path} have no benchmark in common")
+    pairs = [(before.benchmarks[name], after.benchmarks[name]) for name in common]
+    judged = [pair for pair in pairs if min(len(each.seconds) for each in pair) >= FEWEST]
+    confidence = 1 - (1 - CONFIDENCE) / max(1, len(judged))
+    return Comparison(
+        tuple(difference(*pair, confidence, seconds=bool(moved)) for pair in judged),
+        tuple(name for name in before.benchmarks if name not in after.benchmarks),
+        tuple(name for name in after.benchmarks if name not in before.benchmarks),
+        changed,
+        tuple(pair[0].name for pair in pairs if pair not in judged),
+    )
+
+
+def difference(
+    before: Timing, after: Timing, confidence: float = CONFIDENCE, seconds: bool = False
+) -> Difference:
+    """The ratio of geometric means, with Welch's interval for the difference of logarithms.
+
+    Of ``seconds`` alone, or of rounds that are each held against the machine's own speed.
+    """
+    paired = before.paired and after.paired and not seconds
+    one, other = ((each.work if paired else each.seconds) for each in (before, after))
+    logs = np.log(one), np.log(other)
+    apart = float(logs[1].mean() - logs[0].mean())
+    if all(bool(np.ptp(each) == 0) for each in logs):
+        return Difference(before.name, math.exp(apart), *[math.exp(apart)] * 2, paired)
+    found = stats.ttest_ind(logs[1], logs[0], equal_var=False).confidence_interval(confidence)
+    low, high = math.exp(found.low), math.exp(found.high)
+    return Difference(before.name, math.exp(apart), low, high, paired)
+
+
+def _changed(before: Timings, after: Timings, names: Sequence[str]) -> dict[str, tuple[str, str]]:
+    one, other = before.told(names), after.told(names)
+    return {
+        name: (one.get(name, "not said"), other.get(name, "not said"))
+        for name in names
+        if one.get(name) != other.get(name)
+    }
