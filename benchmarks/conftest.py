@@ -45,6 +45,12 @@ def pytest_configure(config: pytest.Config) -> None:
     torch.set_num_threads(config.option.threads)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_benchmark_update_machine_info(machine_info: dict[str, Any]) -> None:
+    """A machine's name in its network is nobody's business; what it is made of stays."""
+    machine_info.pop("node", None)
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """``model``: the models asked for, or the MODELS of the benchmark's file."""
     if "model" in metafunc.fixturenames:

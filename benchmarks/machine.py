@@ -8,14 +8,16 @@ from pathlib import Path
 import torch
 
 import harness
+from benchmarks import vitals
 from harness import runs
 
 
 def describe(device: torch.device) -> dict[str, object]:
-    """Threads, the processor's or card's name, and versions."""
+    """Threads, the processor's or card's name, its driver, and versions."""
     return {
         "device": str(device),
         "card": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
+        "driver": vitals.driver() if device.type == "cuda" else None,
         "processor": processor(),
         "threads": torch.get_num_threads(),
         "assay": harness.__version__,

@@ -53,6 +53,17 @@ def monitor(device: torch.device) -> Monitor:
     return _processor
 
 
+def driver() -> str | None:
+    """The version of the card's driver, where nvidia-ml-py can tell it."""
+    try:
+        import pynvml  # optional: only a machine with a card has a use for it
+
+        pynvml.nvmlInit()
+        return str(pynvml.nvmlSystemGetDriverVersion())
+    except Exception:  # no library, or no driver: neither is needed to time anything
+        return None
+
+
 def _processor() -> Vitals:
     """Of the processor; what a virtual machine does not tell is left out."""
     clock: Any = None
@@ -76,7 +87,7 @@ def _card(device: torch.device) -> Monitor:
         raise ImportError(f"no vitals of {device}: {error}") from error
 
     def ask(name: str, *arguments: Any) -> Any:
-        with suppress(pynvml.NVMLError):
+        with suppress(pynvml.NVMLError, AttributeError):  # an older driver, an older library
             return getattr(pynvml, name)(handle, *arguments)
         return None
 
@@ -84,7 +95,9 @@ def _card(device: torch.device) -> Monitor:
         return None if value is None else value / by
 
     def now() -> Vitals:
-        bits = ask("nvmlDeviceGetCurrentClocksThrottleReasons") or 0
+        bits = ask("nvmlDeviceGetCurrentClocksEventReasons")
+        if bits is None:  # its name before
+            bits = ask("nvmlDeviceGetCurrentClocksThrottleReasons") or 0
         return Vitals(
             clock=ask("nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_SM),
             fastest=ask("nvmlDeviceGetMaxClockInfo", pynvml.NVML_CLOCK_SM),

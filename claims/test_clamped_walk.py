@@ -20,9 +20,6 @@ from harness.findings import Bound, finding
 from harness.inversion import decode
 from harness.statistics import mean, median
 
-pytestmark = pytest.mark.xdist_group("walks")
-"""In one process: its claims share what was computed once."""
-
 DRAWS = 32
 """Prompts at the first look: a walk of each costs dozens of passes."""
 

@@ -9,9 +9,6 @@ from fixtures import frozen_head
 from harness.findings import Bound, finding
 from harness.statistics import share
 
-pytestmark = pytest.mark.xdist_group("frozen head")
-"""In one process: its claims share what was computed once."""
-
 SEEDS = 6
 
 

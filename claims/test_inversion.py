@@ -18,18 +18,12 @@ from harness import measures
 from harness.findings import Bound, finding
 from harness.statistics import mean, rank_correlation, share
 
-pytestmark = pytest.mark.xdist_group("inversion")
-"""In one process: its claims share what was computed once."""
-
 NEEDS = ["usual-weights", "inputs-embeds", "blocks"]
 
 DOCUMENTED, SCALED = Way(), Way(begin="scaled")
 
 DECIDING = 40
 """Draws that can decide a share of 0.9: with 36 that are all true the interval begins there."""
-
-BY_DEPTH = 24
-"""Draws of which each has one depth: six at each of four."""
 
 ABOUT_0 = Bound(mean, at_least=-0.1, at_most=0.1)
 """Of a difference in recovery between what is alike but for a seed."""
@@ -114,7 +108,7 @@ def test_depth_makes_inversion_harder(subject, way, draws, sample):
     bound=Bound(rank_correlation, below=0.0),
     control="one block whatever the depth that is named",
     control_bound=Bound(rank_correlation, at_least=-0.6, at_most=0.6),
-    draws=BY_DEPTH,
+    draws=DECIDING,
     costly=True,
 )
 def test_the_deeper_the_less_is_recovered(subject, draws, sample):
@@ -189,97 +183,3 @@ def same_next_token(models, one, other):
         p, q = (measures.next_token(model, ids[rows].to(model.device)) for ids in (one, other))
         same[rows] = measures.same_top(p, q).cpu()
     return same
-
-
-STYLES = {
-    "as documented": DOCUMENTED,
-    "scale-matched": SCALED,
-    "Adam": replace(SCALED, optimiser="adam"),
-}
-PLACES = {
-    "one block": {"depth": 1},
-    "all blocks": {"depth": -1},
-    "all blocks and the head": {"depth": -1, "through": "head"},
-}
-
-
-def rows(*named):
-    """Rows of E6, each named by a place and a style."""
-    return pytest.mark.parametrize(
-        "way",
-        [
-            pytest.param(replace(STYLES[style], **PLACES[place]), id=f"{place}-{style}")
-            for place, style in named
-        ],
-    )
-
-
-OTHER_SEEDS = (3, 4, 5)
-"""Of the untrained models that the untrained ones are held against."""
-
-THREE = 3 * inversions.A_SEED
-"""Rows for which there are three untrained models."""
-
-
-@finding(
-    "E6",
-    "trained models invert worse than untrained ones",
-    needs=["trained", *NEEDS],
-    source="003, 'Language models become less trainable as they are trained'",
-    bound=Bound(mean, below=0.0),
-    control="untrained models against other untrained ones",
-    control_bound=ABOUT_0,
-    costly=True,
-)
-@rows(
-    ("one block", "as documented"),
-    ("one block", "scale-matched"),
-    ("one block", "Adam"),
-    ("all blocks and the head", "as documented"),
-    ("all blocks and the head", "scale-matched"),
-)
-def test_trained_models_invert_worse_than_untrained(subject, way, draws, sample):
-    cases = cases_of(subject, draws)
-    way.target(subject).check(subject)
-    trained = invert(subject, way, cases)
-    fresh = invert(inversions.untrained(subject, len(draws)), way, cases)
-    others = inversions.untrained(subject, len(draws), OTHER_SEEDS)
-    half = range(0, len(cases.ids), 2)
-    again = invert(others, way, cases.some(half), fresh.rates[0])
-    sample.add(effect=trained.recovery() - fresh.recovery())
-    sample.add(control=again.recovery() - fresh.recovery()[half])
-    record(sample, trained=trained, untrained=fresh)
-    curves(sample, trained=trained, untrained=fresh)
-    shown_text(sample, subject, trained, "The trained model, decoded")
-    shown_text(sample, subject, fresh, "The untrained models, decoded")
-
-
-@finding(
-    "E6",
-    "of the smallest reference, three trained seeds invert worse than three untrained ones",
-    needs=["embedded-reference"],
-    source="003, 'Language models become less trainable as they are trained'",
-    bound=Bound(mean, below=0.0),
-    control="untrained models against other untrained ones",
-    control_bound=ABOUT_0,
-    costly=True,
-)
-@rows(
-    ("one block", "as documented"),
-    ("one block", "scale-matched"),
-    ("all blocks", "as documented"),
-    ("all blocks", "scale-matched"),
-    ("all blocks", "Adam"),
-)
-def test_three_trained_seeds_invert_worse_than_untrained_ones(subject, way, draws, sample):
-    sizes = ("small", "small-1", "small-2")
-    trained = [inversions.sister(subject, size) for size in sizes]
-    cases = cases_of(trained[0], draws)
-    found = invert(trained, way, cases)
-    fresh = invert(inversions.untrained(trained[0], THREE), way, cases)
-    again = invert(
-        inversions.untrained(trained[0], THREE, OTHER_SEEDS), way, cases, fresh.rates[0]
-    )
-    sample.add(effect=found.recovery() - fresh.recovery())
-    sample.add(control=again.recovery() - fresh.recovery())
-    record(sample, trained=found, untrained=fresh)

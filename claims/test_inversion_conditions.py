@@ -18,9 +18,6 @@ from harness.inversion.head import inverse
 from harness.inversion.jacobian import condition, jacobian
 from harness.statistics import mean, median, rank_correlation, share
 
-pytestmark = pytest.mark.xdist_group("conditions of inversion")
-"""In one process: its claims share what was computed once."""
-
 TRAINED = ["trained", *NEEDS]
 
 LONG = 400

@@ -10,9 +10,6 @@ from harness.inversion import Target
 from harness.inversion.search import exact
 from harness.statistics import mean
 
-pytestmark = pytest.mark.xdist_group("exact search")
-"""In one process: its claims share what was computed once."""
-
 DRAWS = 64
 
 

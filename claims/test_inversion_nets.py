@@ -16,9 +16,6 @@ from harness.inversion.descent import Rule, descend
 from harness.memo import memo
 from harness.statistics import share
 
-pytestmark = pytest.mark.xdist_group("nets")
-"""In one process: its claims share what was computed once."""
-
 TOKENS = 5
 """'This is a prompt sentence.', without its full stop: what the document's `FCNet` reads."""
 

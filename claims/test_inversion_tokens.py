@@ -7,30 +7,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from claims.test_inversion import DECIDING, DOCUMENTED, NEEDS, SCALED, both_ways, cases_of
+from claims.test_inversion import DECIDING, NEEDS, both_ways, cases_of
 from fixtures import inversions
 from fixtures.inversions import invert
 from fixtures.trials import likeliest, record, repeats
 from harness.findings import Bound, finding
 from harness.inversion.target import embedded
-from harness.measures import repeated
 from harness.statistics import mean, rank_correlation
-
-pytestmark = pytest.mark.xdist_group("inversion")
-"""In one process: its claims share what was computed once."""
 
 TRAINED = ["trained", *NEEDS]
 
 LADDER = ("small", "medium", "large")
-
-deep_and_shallow = pytest.mark.parametrize(
-    "way",
-    [
-        pytest.param(DOCUMENTED, id="as documented, one block"),
-        pytest.param(replace(DOCUMENTED, depth=-1, through="head"), id="as documented, with head"),
-        pytest.param(replace(SCALED, depth=-1, through="head"), id="controlled, with head"),
-    ],
-)
 
 
 @finding(
@@ -81,68 +68,6 @@ def neighbours(subject, ids):
 def overlap(lists, meant):
     """The share of each list [rows, n, k] that is in the other one, over tokens: [rows]."""
     return (lists[..., :, None] == meant[..., None, :]).any(-1).double().mean((1, 2))
-
-
-@finding(
-    "E13",
-    "wrong tokens of a trained model are rarer in text than those of an untrained one",
-    needs=[*TRAINED, "tokenizer", "lm-head"],
-    source="003, 'much less likely to exist in a real sentence'",
-    bound=Bound(mean, below=0.0),
-    control="the prompts' own tokens against tokens drawn evenly",
-    costly=True,
-)
-@deep_and_shallow
-def test_wrong_tokens_of_a_trained_model_are_rarer(subject, way, draws, sample):
-    way.target(subject).check(subject)
-    cases = cases_of(subject, draws)
-    trained, fresh = (
-        invert(s, way, cases) for s in (subject, inversions.untrained(subject, len(draws)))
-    )
-    rare, common = (wrong_tokens_frequency(trials) for trials in (trained, fresh))
-    both = rare.isfinite() & common.isfinite()
-    sample.details["prompts of which both have wrong tokens"] = int(both.sum())
-    evenly = draws.integers(0, subject.vocabulary, "evenly")
-    sample.add(effect=(rare - common)[both])
-    sample.add(control=frequency(cases.ids.cpu()).mean(1) - frequency(evenly))
-    record(sample, trained=trained, untrained=fresh)
-
-
-def frequency(ids):
-    """Log-frequency of tokens up to a constant, float64, like ``ids``.
-
-    A vocabulary made by merging is in the order of frequency, and words fall off as the inverse
-    of their rank (Zipf): -log(rank).
-    """
-    return -(ids.double() + 1).log()
-
-
-def wrong_tokens_frequency(trials):
-    """The mean log-frequency of the wrong tokens of each row; NaN where none is: [rows]."""
-    found = trials.decoded()
-    wrong = found != trials.ids
-    return (frequency(found) * wrong).sum(1) / wrong.sum(1)
-
-
-@finding(
-    "E14",
-    "gibberish repeats",
-    needs=[*TRAINED, "lm-head"],
-    source="003, 'Representation Repetitions'",
-    bound=Bound(mean, above=0.0),
-    control="what is found of untrained models",
-    costly=True,
-)
-@deep_and_shallow
-def test_gibberish_repeats(subject, way, draws, sample):
-    way.target(subject).check(subject)
-    cases = cases_of(subject, draws)
-    trained, fresh = (
-        invert(s, way, cases) for s in (subject, inversions.untrained(subject, len(draws)))
-    )
-    prompts = repeated(cases.ids, gram=1)
-    sample.add(effect=repeats(trained) - prompts, control=repeats(fresh) - prompts)
-    record(sample, trained=trained, untrained=fresh)
 
 
 @finding(

@@ -11,9 +11,6 @@ from harness.findings import Bound, finding
 from harness.inversion.target import Target
 from harness.statistics import mean, median, share
 
-pytestmark = pytest.mark.xdist_group("walks")
-"""In one process: its claims share what was computed once."""
-
 DRAWS = 32
 """Nets or prompts at the first look: a walk of each costs dozens of passes."""
 

@@ -13,9 +13,6 @@ from harness.findings import Bound, finding
 from harness.statistics import mean, share
 from harness.trigram import Variant
 
-pytestmark = pytest.mark.xdist_group("toys")
-"""In one process: its claims share what was computed once."""
-
 DRAWS = 128
 """Seeds trained at once: an interval of their share can clear 0.05, 0.9 and 0.95."""
 

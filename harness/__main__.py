@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # torch takes seconds to import, and `--help` is to take none
     from harness.subject import Subject
 
 COMMANDS = {
+    "card": "show what a machine reached in the benchmarks",
     "compare": "hold two runs of the benchmarks against each other",
     "invert": "recover a prompt from a model's output, and show how",
 }

@@ -58,10 +58,11 @@ class Timing:
 
 @dataclass(frozen=True)
 class Timings:
-    """A run of benchmarks: the file it was read from, and its benchmarks by name."""
+    """A run of benchmarks: the file it was read from, its benchmarks by name, and the commit."""
 
     path: Path
     benchmarks: Mapping[str, Timing]
+    commit: str = ""
 
     @classmethod
     def read(cls, path: Path) -> Timings:
@@ -80,7 +81,9 @@ class Timings:
             raise BadInput(f"{path}: a benchmark in it cannot be read ({error!r})") from error
         if not found:
             raise BadInput(f"{path}: holds no benchmark")
-        return cls(path, {each.name: each for each in found})
+        made_by = document.get("commit_info") or {}
+        commit = str(made_by.get("id") or "")[:12] + " and changes" * bool(made_by.get("dirty"))
+        return cls(path, {each.name: each for each in found}, commit)
 
     def told(self, names: Sequence[str]) -> dict[str, str]:
         """What all benchmarks say under these names, where they say anything."""

@@ -1,0 +1,33 @@
+"""`python -m harness card`: what a machine reached in the benchmarks, to paste and to look at."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness import cards
+from harness.commands.arguments import Parser
+from harness.commands.models import Load
+from harness.timings import Timings
+
+
+def main(arguments: Sequence[str], load: Load) -> int:
+    """Print the table of every file as Markdown, and draw the plots where a folder is named."""
+    asked = _parser().parse_args(arguments)
+    runs = [Timings.read(path) for path in asked.files]
+    sys.stdout.write("\n".join(cards.markdown(run) for run in runs))
+    if asked.plots is not None:
+        for path in cards.plots(runs, asked.plots):
+            print(path, file=sys.stderr)
+    return 0
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="python -m harness card",
+        description="Print what `pytest benchmarks --benchmark-json FILE` measured, as Markdown.",
+    )
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="a file of results")
+    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw plots into a folder")
+    return parser

@@ -1,0 +1,75 @@
+"""Runners of a descent: whichever runs a step, it comes to the same."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+import torch
+
+from harness.errors import BadInput
+from harness.inversion import running, start
+from harness.inversion.descent import Rule, descend
+from harness.inversion.target import Target
+from harness.tests.toys import toy
+
+
+@pytest.fixture
+def traced(monkeypatch):
+    """What `torch.compile` is given is traced whole and run as it is: no C++ compiler is needed."""
+    monkeypatch.setattr(
+        torch, "compile", functools.partial(torch.compile, backend="aot_eager", fullgraph=True)
+    )
+    yield
+    torch._dynamo.reset()
+
+
+def descended(subject, target, runner, **settings):
+    ids = subject.content(torch.arange(10).reshape(2, 5))
+    normal = torch.randn(2, 5, subject.hidden, generator=torch.Generator().manual_seed(0))
+    first, rates = start.scaled(subject, normal), torch.full((2,), 1e-3)
+    wanted = target.of(subject, ids).detach()
+    return descend(subject, target, wanted, first, rates, Rule(steps=4), runner=runner, **settings)
+
+
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize("spec", ["gpt2", "llama", "mamba"])
+@pytest.mark.parametrize(
+    ("depth", "through"),
+    [(0, "block"), (1, "block"), (2, "block"), (1, "head"), (2, "norm"), (2, "logits")],
+)
+def test_a_compiled_step_comes_to_the_same(spec, depth, through):
+    subject, target = toy(spec), Target(depth, through)
+    one, other = (descended(subject, target, runner) for runner in ("eager", "compiled"))
+    assert torch.allclose(one.losses, other.losses, rtol=1e-4)
+    assert torch.allclose(one.embeddings, other.embeddings, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.usefixtures("traced")
+def test_a_compiled_step_has_the_slip():
+    slipped = [
+        descended(toy("gpt2"), Target(2, slip=True), each) for each in ("eager", "compiled")
+    ]
+    assert torch.allclose(*(each.losses for each in slipped), rtol=1e-4)
+    plain = descended(toy("gpt2"), Target(2), "eager")
+    assert not torch.allclose(plain.losses, slipped[0].losses, rtol=1e-2)
+
+
+@pytest.mark.usefixtures("traced")
+def test_the_model_is_left_as_it_was():
+    subject = toy("gpt2")
+    descended(subject, Target(1), "compiled")
+    assert not any(len(block._forward_hooks) for block in subject.blocks)
+
+
+@pytest.mark.parametrize(
+    ("runner", "why"), [("graph", "needs CUDA"), ("fast", "there are eager, compiled, graph")]
+)
+def test_a_runner_that_is_not_to_be_had_is_refused(runner, why):
+    with pytest.raises(BadInput, match=why):
+        descended(toy("gpt2"), Target(1), runner)
+
+
+def test_the_usual_runner_needs_no_set_up():
+    assert running.chosen("", torch.device("cpu")) == "eager"
+    assert running.chosen("", torch.device("cuda")) == "graph"
