@@ -20,9 +20,6 @@ from harness.statistics import mean, median, rank_correlation, share
 
 TRAINED = ["trained", *NEEDS]
 
-LONG = 400
-"""Steps within which (4) is waited for where a factor of 100 is claimed."""
-
 
 @finding(
     "E7",
@@ -44,8 +41,7 @@ LONG = 400
     ],
 )
 def test_the_head_is_a_gradient_bottleneck(subject, way, shared, draws, sample):
-    cases, way = cases_of(subject, draws), replace(way, steps=LONG)
-    head = replace(way, through="head")
+    cases, head = cases_of(subject, draws), replace(way, through="head")
     head.target(subject).check(subject)
     bare = invert(subject, way, cases)
     through = invert(subject, head, cases, size_of(subject, way, head, cases) if shared else None)
@@ -231,6 +227,7 @@ def test_later_blocks_are_worse_conditioned(subject, draws, sample):
     source="003, 'quantization is not in this case responsible'",
     bound=Bound(median, below=0.25),
     control="2-bit weights",
+    draws=8,
     costly=True,
 )
 def test_eight_bits_do_not_change_the_condition(subject, draws, sample):
