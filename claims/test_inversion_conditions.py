@@ -20,6 +20,9 @@ from harness.statistics import mean, median, rank_correlation, share
 
 TRAINED = ["trained", *NEEDS]
 
+CLOSE, LATE = replace(DOCUMENTED, measure="close"), 400
+"""Step sizes by how soon (4) is met; and steps that both sides are given to meet it in."""
+
 
 @finding(
     "E7",
@@ -33,11 +36,9 @@ TRAINED = ["trained", *NEEDS]
 @pytest.mark.parametrize(
     ("way", "shared"),
     [
-        pytest.param(
-            replace(DOCUMENTED, measure="close"), True, id="as documented, one step size"
-        ),
-        pytest.param(replace(DOCUMENTED, measure="close"), False, id="each its best step size"),
-        pytest.param(replace(SCALED, measure="close"), False, id="controlled"),
+        pytest.param(CLOSE, True, id="as documented, one step size"),
+        pytest.param(replace(CLOSE, steps=LATE), False, id="each its best step size"),
+        pytest.param(replace(CLOSE, begin="scaled", steps=LATE), False, id="controlled"),
     ],
 )
 def test_the_head_is_a_gradient_bottleneck(subject, way, shared, draws, sample):

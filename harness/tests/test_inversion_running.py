@@ -33,16 +33,23 @@ def descended(subject, target, runner, **settings):
 
 
 @pytest.mark.usefixtures("traced")
-@pytest.mark.parametrize("spec", ["gpt2", "llama", "mamba"])
 @pytest.mark.parametrize(
-    ("depth", "through"),
-    [(0, "block"), (1, "block"), (2, "block"), (1, "head"), (2, "norm"), (2, "logits")],
+    ("spec", "depth", "through"),
+    [
+        ("gpt2", 0, "block"),
+        ("gpt2", 2, "block"),
+        ("gpt2", 1, "head"),
+        ("gpt2", 2, "norm"),
+        ("gpt2", 2, "logits"),
+        ("llama", 1, "block"),
+        ("mamba", 1, "block"),
+    ],
 )
 def test_a_compiled_step_comes_to_the_same(spec, depth, through):
     subject, target = toy(spec), Target(depth, through)
     one, other = (descended(subject, target, runner) for runner in ("eager", "compiled"))
-    assert torch.allclose(one.losses, other.losses, rtol=1e-4)
-    assert torch.allclose(one.embeddings, other.embeddings, rtol=1e-3, atol=1e-5)
+    assert torch.allclose(one.losses, other.losses, rtol=1e-3)
+    assert torch.allclose(one.embeddings, other.embeddings, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.usefixtures("traced")
