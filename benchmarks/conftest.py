@@ -17,6 +17,7 @@ from benchmarks.figures import Figure, table
 from benchmarks.limits import Ceiling
 from benchmarks.rounds import Rounds
 from benchmarks.stopwatch import Stopwatch
+from fixtures.geometries import TooLarge
 from fixtures.subjects import LOADER
 from harness import loading, options
 from harness.arrays import Array
@@ -60,8 +61,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def model(request: pytest.FixtureRequest) -> Subject:
-    """A model, loaded once."""
-    return request.config.stash[LOADER].load(request.param)
+    """A model, loaded once; one that is too large for the machine is left out by name."""
+    try:
+        return request.config.stash[LOADER].load(request.param)
+    except TooLarge as why:
+        pytest.skip(str(why))
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks import prompts
+from benchmarks import operations, prompts
 from harness.inversion import search
 from harness.inversion.target import Target
 from harness.subject import Subject
@@ -14,7 +14,10 @@ MODELS = ["reference", "untrained:large:0"]
 ROUNDS = 3
 PLACES = {1: 20, 16: 4}
 """For so many prompts, tokens that the whole vocabulary is tried for in a round: the first ones,
-which cost least."""
+which cost least.  At least one, and no more than `AFFORDED` operations go into them."""
+
+AFFORDED = {"cpu": 2e12, "cuda": 2e15}
+"""Operations of a round of trying everything, by the kind of device."""
 
 
 @pytest.mark.parametrize("rows", [1, 16])
@@ -22,7 +25,8 @@ def test_exact(race, report, stopwatch, model, rows):
     model = Subject(model.name, model.model, model.tokenizer, model.digest)  # knows no ranking yet
     target, ids = Target(model.layers), prompts.fixed(model, rows)
     wanted = target.of(model, ids)
-    places = PLACES[rows]
+    each = 2 * operations.weights(model, target) * model.vocabulary * rows
+    places = max(1, min(PLACES[rows], int(AFFORDED.get(model.device.type, 2e12) / each)))
     set_up = stopwatch.lap(lambda: search.ranking(model, target)).seconds
 
     def ours():

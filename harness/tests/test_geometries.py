@@ -46,9 +46,10 @@ def test_weights_hang_on_the_seed_alone():
 
 def test_one_that_does_not_fit_is_refused_with_what_it_needs(monkeypatch):
     monkeypatch.setattr(memory, "free", lambda device: 2**30)
-    with pytest.raises(BadInput, match=r"needs 15\.0 GiB .* in bfloat16, and 1\.0 GiB are free"):
-        subjects.check("geometry:rotary-8b", Options(dtype="bfloat16"))
-    subjects.check(f"geometry:{SMALL}", Options())
+    why = r"needs 15\.0 GiB .* in bfloat16, and 1\.0 GiB are free on cpu"
+    with pytest.raises(geometries.TooLarge, match=why):
+        subjects.load("geometry:rotary-8b", Options(dtype="bfloat16"))
+    geometries.refuse_too_large(SMALL, CPU, torch.float32)
 
 
 @pytest.mark.parametrize(
