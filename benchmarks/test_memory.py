@@ -9,6 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+
+from benchmarks.descents import Case, fits, largest, ready
 
 ROOT = Path(__file__).parents[1]
 MODELS = ["reference"]
@@ -33,3 +36,20 @@ def test_memory(benchmark, report, pytestconfig, model):
     peak = np.array([found["peak"] / 2**30])
     report.figure(name, "GiB resident", peak, 2, at_most=True)
     report.also(before_the_descent=found["before"], peak=found["peak"])
+
+
+def test_largest_batch(benchmark, report, model):
+    """The most prompts of one pass: tried, and found without a crash."""
+    if model.device.type == "cpu":
+        pytest.skip("a processor's memory is everyone's: what fits is estimated and not tried")
+    estimate = fits(model, Case())
+
+    def tried(rows):
+        torch.cuda.empty_cache()
+        with ready(model, Case(rows=rows)) as descent:
+            descent.call()
+
+    found = benchmark.pedantic(lambda: largest(tried, 64 * estimate), rounds=1, iterations=1)
+    assert found >= 1
+    report.figure(f"largest batch, {model.name}", "prompts", np.array([float(found)]))
+    report.also(estimate=estimate, peak=torch.cuda.max_memory_allocated(model.device))

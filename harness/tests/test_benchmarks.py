@@ -12,11 +12,13 @@ import torch
 from rich.console import Console
 
 from benchmarks import limits, operations, prompts
+from benchmarks.descents import Case, largest, ready
 from benchmarks.figures import Figure, table
 from benchmarks.limits import Ceiling
 from benchmarks.peak import resident
 from benchmarks.rounds import Rounds, interval
 from benchmarks.stopwatch import Stopwatch
+from benchmarks.test_scaling import fitted
 from benchmarks.vitals import Vitals
 from harness import flops
 from harness.errors import BadInput
@@ -198,6 +200,49 @@ def test_a_copy_counts_what_is_read_and_what_is_written(monkeypatch):
     ticks = iter(range(100))
     ticking = Stopwatch(now=lambda: float(next(ticks)))
     assert limits.bandwidth(torch.device("cpu"), ticking) == 2000
+
+
+def test_the_exponent_of_a_power_is_found_with_its_interval():
+    noise = iter(np.exp(np.random.default_rng(0).normal(0, 0.02, 100)))
+    points = {n: [0.3 * n**1.5 * next(noise) for _ in range(3)] for n in (10, 20, 40, 80)}
+    exponent, low, high = fitted(points)
+    assert exponent == pytest.approx(1.5, abs=0.05)
+    assert low < exponent < high
+    assert high - low < 0.2
+    assert not low < 1 < high
+
+
+@pytest.mark.parametrize("room", [0, 1, 5, 37, 1000])
+def test_the_largest_batch_is_found_without_a_crash(room):
+    tried = []
+
+    def run(rows):
+        tried.append(rows)
+        if rows > room:
+            raise torch.OutOfMemoryError
+
+    found = largest(run, 600)
+    assert found <= room
+    assert found >= min(room, 600) * 0.75
+    assert len(tried) < 25
+
+
+def test_another_error_is_no_lack_of_memory():
+    with pytest.raises(RuntimeError, match="shapes"):
+        largest(lambda rows: torch.ones(2, 3) @ torch.ones(2, 3), 8)
+
+
+@pytest.mark.parametrize("arithmetic", ["float32", "bfloat16"])
+def test_a_descent_made_ready_is_the_engine_s(arithmetic):
+    """It descends, in the dtype that it is said to, and counts what it does."""
+    subject, case = toy("reference:small"), Case(rows=2, tokens=6, arithmetic=arithmetic)
+    with ready(subject, case) as descent:
+        made = descent.call()
+    assert (made.final < made.losses[:, 0]).all()
+    assert descent.token_steps == 2 * 6 * case.steps
+    each = operations.of_token_step(subject, Target(2), 6)
+    assert descent.flops == descent.token_steps * each
+    assert subject.dtype == torch.float32
 
 
 def test_prompts_are_the_same_each_time_and_mostly_text():
