@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -60,12 +60,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="session")
-def model(request: pytest.FixtureRequest) -> Subject:
+def model(request: pytest.FixtureRequest) -> Iterator[Subject]:
     """A model, loaded once; one that is too large for the machine is left out by name."""
+    loader = request.config.stash[LOADER]
     try:
-        return request.config.stash[LOADER].load(request.param)
+        yield loader.load(request.param)
     except TooLarge as why:
         pytest.skip(str(why))
+    loader.forget(request.param)
 
 
 @pytest.fixture(scope="session")
@@ -123,6 +125,7 @@ class Report:
         found = rounds.doubts()
         self.info["doubts"] = found
         self.info["vitals"] = [asdict(each) for each in rounds.vitals]
+        self.info["laps"] = rounds.seconds
         self.info["beside"] = rounds.others
         self.info["joules"] = rounds.joules
         self.doubts += [f"{self.name}: {why}" for why in found]
@@ -135,7 +138,9 @@ class Report:
 @pytest.fixture
 def report(benchmark: Any, pytestconfig: pytest.Config, device: torch.device) -> Report:
     """Where a benchmark's figures go."""
+    asked = options.loading_options(pytestconfig)
     benchmark.extra_info.update(machine.describe(device))
+    benchmark.extra_info.update(dtype=asked.dtype, attention=asked.attention)
     stash = pytestconfig.stash
     return Report(benchmark, stash[FIGURES], stash[DOUBTS])
 

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from benchmarks import limits, operations, prompts
-from harness import memory
-from harness.inversion import start
-from harness.inversion.descent import Descent, Rule, descend, rows_that_fit
+from benchmarks.stopwatch import Stopwatch
+from harness import loading, memory
+from harness.inversion import running, start
+from harness.inversion.descent import Batch, Rule, rows_that_fit
 from harness.inversion.target import Target
 from harness.subject import Subject
 
@@ -31,21 +32,25 @@ class Case:
     """What is timed.
 
     ``rows`` prompts of so many ``tokens``; ``depth`` in blocks (0: all of them); ``through`` as in
-    `Target`; an ``arithmetic`` of `limits`; a ``runner`` of `harness.inversion.running` (empty:
-    the usual one of the device).
+    `Target`; an ``arithmetic`` of `limits` (empty: the model's own dtype); a ``runner`` of
+    `harness.inversion.running` (empty: the usual one of the device).
     """
 
     rows: int = 16
     tokens: int = prompts.TOKENS
     depth: int = 0
     through: str = "block"
-    arithmetic: str = "float32"
+    arithmetic: str = ""
     runner: str = ""
 
     @property
     def steps(self) -> int:
         """Steps of one call."""
         return max(LEAST_STEPS, ROW_STEPS // self.rows)
+
+    def computed_in(self, subject: Subject) -> str:
+        """The arithmetic by name."""
+        return self.arithmetic or str(subject.dtype).removeprefix("torch.")
 
     def target(self, subject: Subject) -> Target:
         """What is descended to."""
@@ -54,12 +59,23 @@ class Case:
 
 @dataclass(frozen=True)
 class Ready:
-    """A descent that can be called, and what one call does."""
+    """A descent that can be called, and what one call does: all its steps from the start.
+
+    What has to be set up, compiled or recorded, was so before, which took ``set_up`` seconds.
+    """
 
     case: Case
-    call: Callable[[], Descent]
+    call: Callable[[], None]
+    batch: Batch
     token_steps: int
     flops: int
+    set_up: float
+
+    @property
+    def descended(self) -> bool:
+        """Whether the last loss of every row is below its first."""
+        losses = self.batch.losses[: self.case.steps]
+        return bool((losses[-1] < losses[0]).all())
 
     def seconds_per_prompt(self, seconds: float) -> float:
         """Of one step, for one prompt."""
@@ -67,13 +83,14 @@ class Ready:
 
 
 @contextmanager
-def ready(model: Subject, case: Case) -> Iterator[Ready]:
+def ready(model: Subject, case: Case, stopwatch: Stopwatch | None = None) -> Iterator[Ready]:
     """The descent of a case; within it products are taken in the case's arithmetic.
 
     Raises `BadInput` where the machine has no such arithmetic or the model no such output.
     """
-    limits.check(case.arithmetic, model.device)
-    with limits.computing_in(case.arithmetic) as dtype:
+    limits.check(case.computed_in(model), model.device)
+    runner = running.chosen(case.runner, model.device)
+    with limits.computing_in(case.computed_in(model)) as dtype:
         subject = model if model.dtype == dtype else cast(model, dtype)
         target, rule = case.target(subject), Rule(steps=case.steps)
         target.check(subject)
@@ -83,12 +100,19 @@ def ready(model: Subject, case: Case) -> Iterator[Ready]:
         rate = RATE * start.unit(subject, target, wanted[:2], first[:2], rule)
         rates = torch.full((case.rows,), rate, device=subject.device)
 
-        def call() -> Descent:
-            return descend(subject, target, wanted, first, rates, rule, runner=case.runner)
-
+        batch = Batch(subject, target, rule, wanted, first, rates)
         token_steps = case.rows * case.tokens * case.steps
         per_token = operations.of_token_step(subject, target, case.tokens)
-        yield Ready(case, call, token_steps, token_steps * per_token)
+        with batch.run_by(runner):
+            advance = batch.stepper()
+            set_up = (stopwatch or Stopwatch()).lap(advance).seconds
+
+            def call() -> None:
+                batch.rewind()
+                for _ in range(case.steps):
+                    advance()
+
+            yield Ready(case, call, batch, token_steps, token_steps * per_token, set_up)
 
 
 def begun(subject: Subject, ids: Tensor) -> Tensor:
@@ -99,9 +123,10 @@ def begun(subject: Subject, ids: Tensor) -> Tensor:
 
 
 def cast(model: Subject, dtype: torch.dtype) -> Subject:
-    """A copy of the model in ``dtype``."""
-    twin = copy.deepcopy(model.model).to(dtype)
-    return Subject(f"{model.name} in {str(dtype).removeprefix('torch.')}", twin, model.tokenizer)
+    """A copy of the model in ``dtype``, cast as one that is loaded in it."""
+    name = f"{model.name} in {str(dtype).removeprefix('torch.')}"
+    twin = copy.deepcopy(model.model)
+    return Subject.of(loading.adopt(name, twin, model.tokenizer, dtype=dtype, device=model.device))
 
 
 def fits(model: Subject, case: Case) -> int:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import torch
 
 from benchmarks.stopwatch import Stopwatch
+from harness import memory
 from harness.errors import BadInput
 
 SIZES = {"cpu": (1024, 2048, 3072), "cuda": (4096, 8192, 16384)}
@@ -57,7 +58,9 @@ class Ceiling:
         check(arithmetic, device)
         self.arithmetic, self.device, self.stopwatch = arithmetic, device, stopwatch
         self.best = 0.0
-        rates = {size: self._rate(size) for size in SIZES.get(device.type, SIZES["cpu"])}
+        room = memory.free(device) / 2 / 3 / ARITHMETICS[arithmetic][0].itemsize
+        sizes = [size for size in SIZES.get(device.type, SIZES["cpu"]) if size**2 <= room]
+        rates = {size: self._rate(size) for size in sizes or [512]}
         self.size = max(rates, key=lambda size: rates[size])
 
     def __call__(self) -> float:
@@ -78,7 +81,7 @@ class Ceiling:
 
 def bandwidth(device: torch.device, stopwatch: Stopwatch) -> float:
     """Bytes a second of the fastest copy, read and written counted."""
-    size = COPIED.get(device.type, COPIED["cpu"])
+    size = min(COPIED.get(device.type, COPIED["cpu"]), memory.free(device) // 4)
     source = torch.ones(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     laps = [stopwatch.lap(lambda: target.copy_(source)) for _ in range(TRIES + 1)]

@@ -31,7 +31,7 @@ class Rounds:
     """Rounds in each of which ``ours`` is timed, after others were measured ``beside`` it.
 
     ``laps`` [rounds] are ours; ``others``, by name, what was measured beside them [rounds];
-    ``vitals`` [rounds] those of the device right after.
+    ``vitals`` [rounds] those of the device right after ours, and ``used`` the joules it took.
     """
 
     ours: Callable[[], object]
@@ -41,6 +41,7 @@ class Rounds:
     laps: list[Lap] = field(default_factory=list)
     others: dict[str, list[float]] = field(default_factory=dict)
     vitals: list[Vitals] = field(default_factory=list)
+    used: list[float] = field(default_factory=list)
 
     def run(self, benchmark: Any, rounds: int, warm_up: int = 0) -> None:
         """Through pytest-benchmark, which times ours as well and keeps what it finds."""
@@ -54,8 +55,11 @@ class Rounds:
             self.others.setdefault(name, []).append(measure())
 
     def _ours(self) -> None:
+        before = self.monitor().joules
         self.laps.append(self.stopwatch.lap(self.ours))
-        self.vitals.append(self.monitor())
+        self.vitals.append(after := self.monitor())
+        if before is not None and after.joules is not None:
+            self.used.append(after.joules - before)
 
     @property
     def seconds(self) -> list[float]:
@@ -71,11 +75,8 @@ class Rounds:
 
     @property
     def joules(self) -> float | None:
-        """What the device used in the median round, others included; None if it does not say."""
-        counts = [each.joules for each in self.vitals]
-        if len(counts) < 2 or any(each is None for each in counts):
-            return None
-        return float(np.median(np.diff(np.array(counts, dtype=float))))
+        """What the device used in the median round of ours; None if it does not say."""
+        return float(np.median(self.used)) if self.used else None
 
     def doubts(self) -> list[str]:
         """Why these times should not be believed, each in one line."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
-Elapsed = Callable[[], float]
-"""Seconds on the device's own clock since a mark was set, up to when this is called."""
+Ended = Callable[[], Callable[[], float]]
+"""Sets a second mark, and gives what reads the seconds between the two on the device's clock."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,13 @@ class Stopwatch:
 
     now: Callable[[], float] = time.perf_counter
     wait: Callable[[], object] = lambda: None
-    mark: Callable[[], Elapsed] | None = None
+    mark: Callable[[], Ended] | None = None
 
     @classmethod
     def of(cls, device: torch.device) -> Stopwatch:
         """For CUDA by events around the call and a synchronise after it."""
+        if device.type == "mps":
+            return cls(wait=torch.mps.synchronize)
         if device.type != "cuda":
             return cls()
         return cls(wait=lambda: torch.cuda.synchronize(device), mark=lambda: _cuda_event(device))
@@ -38,29 +40,37 @@ class Stopwatch:
     def lap(self, call: Callable[[], object]) -> Lap:
         """Time a call from a device at rest to a device at rest."""
         self.wait()
-        elapsed = self.mark() if self.mark is not None else None
+        ended = self.mark() if self.mark is not None else None
         begun = self.now()
         call()
+        read = ended() if ended is not None else None
         self.wait()
         seconds = self.now() - begun
-        return Lap(seconds, elapsed() if elapsed is not None else None)
+        return Lap(seconds, read() if read is not None else None)
 
     def timed(self, call: Callable[[], object]) -> Callable[[], float]:
         """``call``, told as the seconds that it takes."""
         return lambda: self.lap(call).seconds
 
 
-def _cuda_event(device: torch.device) -> Elapsed:
-    """An event in the stream of ``device``, and the seconds from it to another one set then."""
-    with torch.cuda.device(device):
-        begun = torch.cuda.Event(enable_timing=True)
-        begun.record()
+def _cuda_event(device: torch.device) -> Ended:
+    """An event in the stream of ``device``; another one is set once the work was handed over."""
 
-    def elapsed() -> float:
+    def event() -> torch.cuda.Event:
         with torch.cuda.device(device):
-            ended = torch.cuda.Event(enable_timing=True)
-            ended.record()
-            ended.synchronize()
-        return begun.elapsed_time(ended) / 1e3
+            made = torch.cuda.Event(enable_timing=True)
+            made.record()
+        return made
 
-    return elapsed
+    begun = event()
+
+    def ended() -> Callable[[], float]:
+        end = event()
+
+        def seconds() -> float:
+            end.synchronize()
+            return begun.elapsed_time(end) / 1e3
+
+        return seconds
+
+    return ended

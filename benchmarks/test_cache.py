@@ -29,7 +29,8 @@ def test_cached_step(race, report, model, length):
     def recomputed():
         return model(ids, states=False).rows["logits"][:, -1:]
 
-    assert torch.allclose(cached(), recomputed(), rtol=1e-3, atol=1e-3)
+    off = 1e-3 if model.dtype == torch.float32 else 0.1
+    assert torch.allclose(cached(), recomputed(), rtol=off, atol=off)
     rounds = race(cached, ROUNDS, {"recomputed": recomputed})
     counted = flops.of_cached_step(model, ids), flops.of_pass(model, ids)
     name = f"a step at {length} tokens, {model.name}"

@@ -15,12 +15,12 @@ ROUNDS = 5
 NOISE = 0.1
 """Added to the rows that are decoded, over the table's own standard deviation."""
 
-ROOM = 4
+ROOM = 6
 """Tables that have to fit: the one that is decoded, and what pinv makes of it."""
 
 GIB = 2**30
 
-PATIENCE = {"cpu": 1e11}
+PATIENCE = {"cpu": 1e11, "cuda": 1e12}
 """V d² up to which `torch.linalg.pinv` is waited for, by the kind of device."""
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 
 import numpy as np
-import psutil
 import pytest
 import torch
 
@@ -45,12 +44,14 @@ def test_descent_factor(race, report, model, ceilings, bandwidth, stopwatch, nam
         case = replace(case, depth=max(1, model.layers // 2))
     unfit(model, case)
     try:
-        with ready(model, case) as descent:
-            set_up = stopwatch.lap(descent.call).seconds
-            made = descent.call()
-            assert (made.final < made.losses[:, 0]).all(), "something was not descended"
-            peaked = peak(model)
-            rounds = race(descent.call, ROUNDS, product=ceilings(case.arithmetic))
+        ceiling = ceilings(case.computed_in(model))
+        if on_card := model.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(model.device)
+        with ready(model, case, stopwatch) as descent:
+            descent.call()
+            assert descent.descended, "something was not descended"
+            peak = torch.cuda.max_memory_allocated(model.device) if on_card else None
+            rounds = race(descent.call, ROUNDS, product=ceiling)
     except BadInput as why:
         pytest.skip(str(why))
     rates = descent.flops / np.array(rounds.seconds)
@@ -58,16 +59,22 @@ def test_descent_factor(race, report, model, ceilings, bandwidth, stopwatch, nam
     report.figure(title, "token-steps / s", descent.token_steps / np.array(rounds.seconds))
     report.figure(title, "of the best product", rates / np.array(rounds.others["product"]))
     report.also(
-        case=asdict(case) | {"depth": case.target(model).depth, "steps": case.steps},
+        case=asdict(case)
+        | {
+            "depth": case.target(model).depth,
+            "steps": case.steps,
+            "arithmetic": case.computed_in(model),
+        },
         model=model.name,
         flops=descent.flops,
         token_steps=descent.token_steps,
         token_steps_per_second=float(descent.token_steps / np.median(rounds.seconds)),
         utilisation=float(np.median(rates / np.array(rounds.others["product"]))),
-        best_product=ceilings(case.arithmetic).best,
+        best_product=ceiling.best,
+        product_size=ceiling.size,
         bandwidth=bandwidth,
-        set_up_seconds=set_up - float(np.median(rounds.seconds)),
-        peak_bytes=peaked,
+        set_up_seconds=descent.set_up,
+        peak_bytes=peak,
     )
 
 
@@ -78,10 +85,3 @@ def unfit(model, case):
         pytest.skip(f"too little memory: {room} prompts fit, and not {case.rows}")
     if slowest is not None and case.rows > slowest:
         pytest.skip(f"{case.rows} prompts take too long on a {model.device.type}")
-
-
-def peak(model):
-    """Bytes that were taken at most: on a card by tensors, otherwise by the process now."""
-    if model.device.type == "cuda":
-        return torch.cuda.max_memory_allocated(model.device)
-    return psutil.Process().memory_info().rss

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,11 +19,16 @@ def test_laws_per_second(benchmark, report, model, tmp_path, pytestconfig):
     told = tmp_path / "claims.json"
     command = [sys.executable, "-m", "pytest", "-q", f"--json={told}", f"--model={model.name}"]
     command += [f"--device={pytestconfig.option.device}", f"--evidence={tmp_path / 'evidence'}"]
+    command += [f"--dtype={pytestconfig.option.dtype}"]
     command += [f"claims/test_{name}.py" for name in FILES]
+    threads = {"OMP_NUM_THREADS": str(pytestconfig.option.threads)}
 
     def run():
         told.unlink(missing_ok=True)
-        subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
+        done = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, env=os.environ | threads
+        )
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr
         claims = json.loads(told.read_text())["claims"]
         return [each for each in claims if each["kind"] == "law" and each["seconds"] > 0]
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -34,6 +35,7 @@ def test_descent_scaling(benchmark, report, model, stopwatch, axis):
             continue
         with ready(model, case) as descent:
             descent.call()
+            assert descent.descended
             laps = [stopwatch.lap(descent.call).seconds for _ in range(ROUNDS)]
         size = {"batch": case.rows, "length": case.tokens, "depth": case.depth}[axis]
         points[size] = [descent.seconds_per_prompt(seconds) for seconds in laps]
@@ -56,6 +58,7 @@ def test_search_over_vocabulary(benchmark, report, device, stopwatch, method):
 def searching(method: str, vocabulary: int, device) -> Callable[[], search.Found]:
     """Search for one prompt in a small untrained model of a ``vocabulary``."""
     config = GPT2Config(vocab_size=vocabulary, n_embd=64, n_layer=2, n_head=4, n_positions=64)
+    torch.manual_seed(0)
     model = Subject(f"untrained, {vocabulary}", GPT2LMHeadModel(config).eval().to(device), None)
     model.model.requires_grad_(False)
     target, ids = Target(2), prompts.fixed(model, 1, 8)
@@ -72,9 +75,11 @@ def keep(report, what: str, axis: str, points: Mapping[int, list[float]]) -> Non
 
 
 def fitted(points: Mapping[int, list[float]]) -> tuple[float, float, float]:
-    """The slope of log time over log size with its 95 % interval (least squares)."""
-    pairs = [(size, seconds) for size, each in points.items() for seconds in each]
-    x, y = np.log(np.array(pairs)).T
+    """The slope of log time over log size with its 95 % interval (least squares).
+
+    Each size is one point, its median: rounds of one size share what makes it no pure power.
+    """
+    x, y = np.log([(size, np.median(seconds)) for size, seconds in points.items()]).T
     line = stats.linregress(x, y)
     wide = stats.t.ppf(0.975, len(x) - 2) * line.stderr
     return float(line.slope), float(line.slope - wide), float(line.slope + wide)

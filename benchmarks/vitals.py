@@ -28,8 +28,8 @@ THROTTLES = {
 @dataclass(frozen=True)
 class Vitals:
     """At one moment: ``clock`` and the ``fastest`` one in MHz, ``celsius``, ``watts``, ``joules``
-    since the driver began to count, why the clock is held down, and the machine's ``load`` (other
-    processes that want a processor).  None: not known.
+    since the driver began to count, why the clock is held down, and the machine's ``load``: how
+    many processes want a processor, this one among them.  None: not known.
     """
 
     clock: float | None = None

@@ -14,7 +14,8 @@ SHARE = 0.25
 def free(device: torch.device) -> int:
     """Bytes that are free where ``device`` computes."""
     if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
+        held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + held
     return psutil.virtual_memory().available
 
 

@@ -24,8 +24,8 @@ CONFIDENCE = 0.95
 FEWEST = 3
 """Rounds that a difference can be judged by."""
 
-HARDWARE = ("device", "card", "processor", "threads")
-"""What makes another machine, of what a benchmark says it ran on."""
+HARDWARE = ("device", "card", "processor", "threads", "dtype", "attention")
+"""What makes other conditions, of what a benchmark says it ran under."""
 
 VERSIONS = ("assay", "python", "torch", "transformers", "driver")
 """What else may have changed between two runs."""
@@ -100,10 +100,11 @@ class Timings:
 
 
 def _timing(told: Mapping[str, Any]) -> Timing:
-    seconds = np.asarray(told["stats"]["data"], dtype=float)
+    about = dict(told.get("extra_info", {}))
+    seconds = np.asarray(about.get("laps") or told["stats"]["data"], dtype=float)
     if seconds.ndim != 1 or not len(seconds) or not bool((seconds > 0).all()):
         raise ValueError(f"{told['fullname']}: rounds are not seconds above 0")
-    return Timing(str(told["fullname"]), seconds, dict(told.get("extra_info", {})))
+    return Timing(str(told["fullname"]), seconds, about)
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,7 @@ class Comparison:
     new: tuple[str, ...]
     changed: Mapping[str, tuple[str, str]]
     undecided: tuple[str, ...]
+    doubts: tuple[str, ...] = ()
 
 
 def compare(before: Timings, after: Timings, other_machine: bool = False) -> Comparison:
@@ -150,7 +152,7 @@ def compare(before: Timings, after: Timings, other_machine: bool = False) -> Com
     moved = {name: values for name, values in changed.items() if name in HARDWARE}
     if moved and not other_machine:
         words = "; ".join(f"{name}: {one} and {other}" for name, (one, other) in moved.items())
-        raise BadInput(f"two machines ({words}); compare them with --other-machine")
+        raise BadInput(f"other conditions ({words}); compare them with --other-machine")
     common = [name for name in before.benchmarks if name in after.benchmarks]
     if not common:
         raise BadInput(f"{before.path} and {after.path} have no benchmark in common")
@@ -158,11 +160,20 @@ def compare(before: Timings, after: Timings, other_machine: bool = False) -> Com
     judged = [pair for pair in pairs if min(len(each.seconds) for each in pair) >= FEWEST]
     confidence = 1 - (1 - CONFIDENCE) / max(1, len(judged))
     return Comparison(
-        tuple(difference(*pair, confidence, seconds=bool(moved)) for pair in judged),
+        tuple(
+            difference(*pair, confidence, seconds="torch" in changed or bool(moved))
+            for pair in judged
+        ),
         tuple(name for name in before.benchmarks if name not in after.benchmarks),
         tuple(name for name in after.benchmarks if name not in before.benchmarks),
         changed,
         tuple(pair[0].name for pair in pairs if pair not in judged),
+        tuple(
+            f"{each.name}, in {run.path}: {doubt}"
+            for run in (before, after)
+            for each in run.benchmarks.values()
+            for doubt in each.about.get("doubts", ())
+        ),
     )
 
 
@@ -171,9 +182,12 @@ def difference(
 ) -> Difference:
     """The ratio of geometric means, with Welch's interval for the difference of logarithms.
 
-    Of ``seconds`` alone, or of rounds that are each held against the machine's own speed.
+    Of ``seconds`` alone, or of rounds that are each held against the machine's own speed, which
+    another torch or another product would not measure alike.  Rounds are taken as independent:
+    what differs from one process to the next is not in the interval, so repeat what matters.
     """
-    paired = before.paired and after.paired and not seconds
+    product = [each.about.get("product_size") for each in (before, after)]
+    paired = before.paired and after.paired and product[0] == product[1] and not seconds
     one, other = ((each.work if paired else each.seconds) for each in (before, after))
     logs = np.log(one), np.log(other)
     apart = float(logs[1].mean() - logs[0].mean())

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from harness.commands.arguments import Parser, positive
@@ -79,15 +80,19 @@ def show(console: Console, found: Comparison, share: float) -> None:
             said = "[red]regression[/]"
         sign = "" if each.paired else " ¹"
         table.add_row(
-            each.name, f"{each.ratio:.3f}{sign}", f"{each.low:.3f} to {each.high:.3f}", said
+            escape(each.name),
+            f"{each.ratio:.3f}{sign}",
+            f"{each.low:.3f} to {each.high:.3f}",
+            said,
         )
     console.print(table)
     if not all(each.paired for each in found.differences):
         console.print("¹ seconds as they are: the machine's own speed is not taken out")
     for what, names in (
+        ("doubtful", found.doubts),
         ("gone", found.gone),
         ("new", found.new),
         ("too few rounds to judge", found.undecided),
     ):
         for name in names:
-            console.print(f"{what}: {name}", highlight=False)
+            console.print(f"{what}: {escape(name)}", highlight=False)

@@ -20,7 +20,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--model",
         default="reference",
         type=word,
-        help="a folder, a hub id, reference[:SIZE], untrained:SIZE:SEED or tiny:MODEL_TYPE "
+        help="a folder, a hub id, reference[:SIZE], untrained:SIZE:SEED, tiny:MODEL_TYPE or "
+        "geometry:NAME "
         "(default: reference)",
     )
     add("--revision", type=word, help="the revision of a hub id")

@@ -161,7 +161,7 @@ def descend(
     done: list[Descent] = []
 
     def run(rows: slice) -> None:
-        batch = _Batch(subject, target, rule, wanted[rows], start[rows], rates[rows])
+        batch = Batch(subject, target, rule, wanted[rows], start[rows], rates[rows])
         told = None if tell is None else partial(tell, rows)
         with batch.run_by(runner):
             done.append(batch.run(thresholds[rows], until_close, watch, told))
@@ -203,7 +203,7 @@ def rows_that_fit(subject: Subject, target: Output, n: int) -> int:
     return memory.rows_that_fit(subject.device, numbers * size)
 
 
-class _Batch:
+class Batch:
     """Rows that go through the model together; buffers stay where they are while they do."""
 
     def __init__(
@@ -218,6 +218,7 @@ class _Batch:
         self.subject, self.target, self.rule = subject, target, rule
         wide = torch.float64 if subject.dtype == torch.float64 else torch.float32
         self.x = start.detach().to(subject.device, wide).clone()
+        self.begun = start.detach()
         self.wanted = wanted.detach().to(self.x)
         self.rates = rates.to(self.x).clone()
         done = torch.arange(rule.steps, device=self.x.device, dtype=wide) / rule.steps
@@ -268,7 +269,7 @@ class _Batch:
         watched = {0: self.x.clone()} if 0 in watch else {}
         if watched and tell is not None:
             tell(0, watched[0], self._losses_now(total))
-        advance = self._stepper()
+        advance = self.stepper()
         for begin, end in pairwise(stops):
             kept = [t.clone() for t in (self.x, *self.moments)]
             for _ in range(begin, end):
@@ -297,7 +298,7 @@ class _Batch:
                     break
                 if bool(done.sum() * 2 >= len(done)):
                     self._keep(~done)
-                    advance = self._stepper()
+                    advance = self.stepper()
         watched |= {step: ends.clone() for step in watch if end < step <= steps}
         hit = losses < thresholds
         never = torch.full((total,), math.inf, dtype=self.x.dtype, device=self.x.device)
@@ -318,6 +319,13 @@ class _Batch:
         ]
         self.level = torch.where(fine[:1], seen[:1], self.level)
         return ~(fine.all(0) & self.x.isfinite().all((1, 2)))
+
+    def rewind(self) -> None:
+        """Begin again, in the same buffers."""
+        self.x.copy_(self.begun)
+        self.step.zero_()
+        for moment in self.moments:
+            moment.zero_()
 
     def _keep(self, rows: Tensor) -> None:
         """Go on with these ``rows`` (bool) alone."""
@@ -343,7 +351,7 @@ class _Batch:
             losses[self.rows] = self._loss(self.x, self.plain)
         return losses
 
-    def _stepper(self) -> Callable[[], None]:
+    def stepper(self) -> Callable[[], None]:
         """One step, recorded anew for the rows that are left if that is how they are run."""
         return _recorded(self) if self.recorded else self._advance
 
@@ -369,18 +377,25 @@ class _Batch:
         return mean / (1 - slow**count) / unbiased
 
 
-def _recorded(batch: _Batch) -> Callable[[], None]:
+def _recorded(batch: Batch) -> Callable[[], None]:
     """The step as a CUDA graph, with the buffers put back after the steps that warm it up."""
-    kept = [t.clone() for t in (batch.x, *batch.moments, batch.step, batch.losses)]
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
+    buffers = (batch.x, *batch.moments, batch.step, batch.losses)
+    kept = [t.clone() for t in buffers]
+
+    def put_back() -> None:
+        for now, before in zip(buffers, kept, strict=True):
+            now.copy_(before)
+
+    with torch.cuda.device(batch.x.device):
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                batch._advance()
+                put_back()  # each time: past the last step there are no losses to write to
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
             batch._advance()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        batch._advance()
-    for now, before in zip((batch.x, *batch.moments, batch.step, batch.losses), kept, strict=True):
-        now.copy_(before)
+        put_back()
     return graph.replay

@@ -38,6 +38,8 @@ def compiled(subject: Subject, target: Output, n: int) -> Iterator[Callable[[Ten
     What lies past the target is traced too and thrown away: `Target.of` leaves the forward pass
     by an exception, which cannot be compiled.
     """
+    if subject.is_encoder_decoder:
+        raise BadInput(f"runner compiled: {subject.name} has an encoder; its decoder runs eagerly")
     if not isinstance(target, Target):
         yield torch.compile(lambda x: target.of(subject, embeddings=x), dynamic=False)
         return
@@ -55,8 +57,10 @@ def compiled(subject: Subject, target: Output, n: int) -> Iterator[Callable[[Ten
         taken.clear()
         whole = subject.model(inputs_embeds=x, return_dict=True, **given)
         if target.through == "logits":
+            taken.clear()
             return whole["logits"]
         state = taken[max(0, target.depth - 1) if target.through != "norm" else 0]
+        taken.clear()  # or all of them are outputs of the graph, and their blocks run
         return head(state) if target.through == "head" and head is not None else state
 
     hooks: list[Any] = []

@@ -68,13 +68,13 @@ def test_a_row_that_diverges_goes_on_more_slowly_and_its_mates_as_before(optimis
 
 def explode(monkeypatch: pytest.MonkeyPatch, row: int, step: int) -> None:
     """At ``step`` the loss of ``row``, and what it says about the way down, is a million times."""
-    loss = descent._Batch._loss
+    loss = descent.Batch._loss
 
-    def with_one_more(batch: descent._Batch, x: Tensor) -> Tensor:
+    def with_one_more(batch: descent.Batch, x: Tensor) -> Tensor:
         here = (batch.rows == row) & (batch.step == step)
         return loss(batch, x) * torch.where(here, 1e6, 1.0)
 
-    monkeypatch.setattr(descent._Batch, "_loss", with_one_more)
+    monkeypatch.setattr(descent.Batch, "_loss", with_one_more)
 
 
 @pytest.mark.parametrize(("every", "begin", "fine"), [(5, 5, 5), (1, 7, 6)])
@@ -138,7 +138,7 @@ def test_a_start_at_the_answer_is_no_divergence(distance):
 
 def test_out_of_memory_halves_the_rows_says_so_and_changes_nothing(monkeypatch):
     given = task()
-    whole, went, loss = descend(*given, RULE), [], descent._Batch._loss
+    whole, went, loss = descend(*given, RULE), [], descent.Batch._loss
 
     def narrow(batch, x):
         went.append(len(x))
@@ -146,7 +146,7 @@ def test_out_of_memory_halves_the_rows_says_so_and_changes_nothing(monkeypatch):
             raise torch.OutOfMemoryError("CUDA out of memory")
         return loss(batch, x)
 
-    monkeypatch.setattr(descent._Batch, "_loss", narrow)
+    monkeypatch.setattr(descent.Batch, "_loss", narrow)
     made = descend(*given, RULE)
     assert made.said == ["too little memory: 2 rows at a time"]
     assert sorted(set(went)) == [1, 2, 5]

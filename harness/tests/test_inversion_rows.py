@@ -101,13 +101,13 @@ def test_a_row_ends_at_the_next_look_whoever_goes_on_beside_it(optimiser, steps)
 def test_rows_that_ended_go_through_the_model_no_more(monkeypatch):
     given, went = task(), []
     thresholds = thresholds_for(descend(*given, RULE), [1, 2, 3, 12, 99])
-    advance = descent._Batch._advance
+    advance = descent.Batch._advance
 
     def counted(batch):
         went.append(len(batch.x))
         advance(batch)
 
-    monkeypatch.setattr(descent._Batch, "_advance", counted)
+    monkeypatch.setattr(descent.Batch, "_advance", counted)
     descend(*given, RULE, thresholds=thresholds, until_close=True)
     assert went == [5] * 5 + [2] * 10 + [1] * 5
     went.clear()

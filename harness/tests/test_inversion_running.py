@@ -17,10 +17,17 @@ from harness.tests.toys import toy
 @pytest.fixture
 def traced(monkeypatch):
     """What `torch.compile` is given is traced whole, and run without a C++ compiler."""
+    graphs = []
+
+    def count(graph, inputs):
+        (outputs,) = (node.args[0] for node in graph.graph.nodes if node.op == "output")
+        graphs.append(outputs)
+        return graph.forward
+
     monkeypatch.setattr(
-        torch, "compile", functools.partial(torch.compile, backend="aot_eager", fullgraph=True)
+        torch, "compile", functools.partial(torch.compile, backend=count, fullgraph=True)
     )
-    yield
+    yield graphs
     torch._dynamo.reset()
 
 
@@ -32,7 +39,6 @@ def descended(subject, target, runner, **settings):
     return descend(subject, target, wanted, first, rates, Rule(steps=4), runner=runner, **settings)
 
 
-@pytest.mark.usefixtures("traced")
 @pytest.mark.parametrize(
     ("spec", "depth", "through"),
     [
@@ -45,11 +51,12 @@ def descended(subject, target, runner, **settings):
         ("mamba", 1, "block"),
     ],
 )
-def test_a_compiled_step_comes_to_the_same(spec, depth, through):
+def test_a_compiled_step_comes_to_the_same(traced, spec, depth, through):
     subject, target = toy(spec), Target(depth, through)
     one, other = (descended(subject, target, runner) for runner in ("eager", "compiled"))
     assert torch.allclose(one.losses, other.losses, rtol=1e-3)
     assert torch.allclose(one.embeddings, other.embeddings, rtol=1e-3, atol=1e-4)
+    assert [len(outputs) for outputs in traced] == [1], "one graph, which gives the target alone"
 
 
 @pytest.mark.usefixtures("traced")
@@ -77,6 +84,6 @@ def test_a_runner_that_is_not_to_be_had_is_refused(runner, why):
         descended(toy("gpt2"), Target(1), runner)
 
 
-def test_the_usual_runner_needs_no_set_up():
+def test_the_usual_runner_is_that_of_the_device():
     assert running.chosen("", torch.device("cpu")) == "eager"
     assert running.chosen("", torch.device("cuda")) == "graph"

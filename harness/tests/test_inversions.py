@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from claims.test_inversion_conditions import times_as_many
 from fixtures import inversions, texts
 from fixtures.inversions import Cases, invert
 from fixtures.trials import curves, shown_text, told
@@ -155,3 +157,22 @@ def test_text_and_curves_are_kept_as_pictures(subject, cases):
     table = sample.plots["Decoded"]
     assert table.rows[-1] == ["the input", told(subject, cases.ids[0])]
     assert [row[0] for row in table.rows[:-1]] == ["1", "10", "20"]
+
+
+def steps_of(*steps, budget=400.0):
+    """Trials that met (4) after so many steps; None did not within the budget."""
+    found = torch.tensor([budget if each is None else each for each in steps])
+    return SimpleNamespace(
+        steps_to_close=found, close=torch.tensor([each is not None for each in steps])
+    )
+
+
+def test_ratios_that_are_cut_off_are_unknown_unless_they_are_few():
+    bare = steps_of(*[20.0] * 20)
+    few, many = steps_of(*[40.0] * 19, None), steps_of(*[40.0] * 15, *[None] * 5)
+    assert times_as_many(few, bare).tolist() == [2.0] * 19 + [1000.0]
+    ratios = times_as_many(many, bare)
+    assert ratios[:15].tolist() == [2.0] * 15
+    assert ratios[15:].isnan().all()
+    late = times_as_many(steps_of(None, budget=4000.0), steps_of(20.0))
+    assert late.tolist() == [200.0]  # whenever it would have been met, over a hundred times

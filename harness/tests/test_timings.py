@@ -66,6 +66,7 @@ def test_a_slower_benchmark_fails(write, capsys):
     after = write("b.json", entry("slower", steady(1.3, 2)), entry("same", steady(2.0, 3)))
     slower, same = compared(before, after).differences
     assert slower.worse(0.1)
+    assert not slower.worse(0.4)
     assert 1.2 < slower.low < 1.3 < slower.high < 1.4
     assert not same.real
     assert main(["compare", str(before), str(after)]) == 1
@@ -87,6 +88,36 @@ def test_a_machine_that_is_slow_for_a_while_is_no_regression(write):
     (raw,) = compared(before, seconds).differences
     assert not raw.paired
     assert raw.ratio > 1.3
+
+
+def test_names_are_shown_with_their_parameters_and_doubts_with_their_file(write, capsys):
+    before = write("a.json", entry("test_descent[1 block-16]", steady(1.0)))
+    after = write(
+        "b.json", entry("test_descent[1 block-16]", steady(1.0, 1), doubts=["throttled"])
+    )
+    main(["compare", str(before), str(after)])
+    shown = "".join(capsys.readouterr().out.split())
+    assert "test_descent[1block-16]" in shown
+    assert "doubtful:test_descent[1block-16],in" in shown
+    assert "b.json:throttled" in shown
+
+
+def test_laps_are_compared_where_there_are_any(write):
+    """What a framework does around them is none of it."""
+    before = write("a.json", entry("b", steady(1.0), laps=list(steady(0.1))))
+    after = write("b.json", entry("b", steady(1.0), laps=list(steady(0.2, 1))))
+    (found,) = compared(before, after).differences
+    assert found.ratio == pytest.approx(2, rel=0.1)
+
+
+def test_products_of_two_sizes_or_two_torches_are_not_held_against_each_other(write):
+    def run(name, **about):
+        return write(name, entry("b", steady(1.0), beside={"product": [1e9] * 8}, **about))
+
+    plain = run("a.json", product_size=1024)
+    for other in (run("b.json", product_size=2048), run("c.json", torch="2.14.0")):
+        assert not compared(plain, other).differences[0].paired
+    assert compared(plain, run("d.json", product_size=1024)).differences[0].paired
 
 
 def test_new_and_gone_benchmarks_are_told(write, capsys):
@@ -114,7 +145,7 @@ def test_two_machines_are_compared_only_when_asked(write, capsys):
     one = write("a.json", entry("b", steady(1.0)))
     two = write("b.json", entry("b", steady(0.1), processor="another", torch="2.14.0"))
     assert main(["compare", str(one), str(two)]) == 4
-    assert "two machines (processor: a processor and another)" in capsys.readouterr().err
+    assert "other conditions (processor: a processor and another)" in capsys.readouterr().err
     assert main(["compare", str(one), str(two), "--other-machine", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["changed"]["torch"] == ["2.13.0", "2.14.0"]
