@@ -93,10 +93,11 @@ def _line(axes: Axes, run: Timings, x: str, y: str) -> bool:
     for about in cases:
         key = (about.get("model"), *(str(about["case"].get(name)) for name in others))
         groups.setdefault(key, {})[about["case"][x]] = about[y]
-    longest = max(groups.values(), key=len, default={})
+    key, longest = max(groups.items(), key=lambda each: len(each[1]), default=((), {}))
     if len(longest) < 2:
         return False
     points = np.array(sorted(longest.items()), dtype=float)
     told = run.told(("card", "processor"))
-    axes.plot(*points.T, marker="o", label=told.get("card") or told.get("processor", ""))
+    machine = told.get("card") or told.get("processor", "")
+    axes.plot(*points.T, marker="o", label=f"{key[0]} on {machine}")
     return True

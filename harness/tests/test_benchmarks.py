@@ -18,6 +18,7 @@ from benchmarks.limits import Ceiling
 from benchmarks.peak import resident
 from benchmarks.rounds import Rounds, interval
 from benchmarks.stopwatch import Stopwatch
+from benchmarks.test_recovery import first_exact, rates_of
 from benchmarks.test_scaling import fitted
 from benchmarks.vitals import Vitals
 from harness import flops
@@ -211,6 +212,16 @@ def test_the_exponent_of_a_power_is_found_with_its_interval():
     assert low < exponent < high
     assert high - low < 0.2
     assert not low < 1 < high
+
+
+def test_the_first_exact_step_is_found_or_there_is_none():
+    late, never = torch.tensor([[0, 1], [1, 1], [1, 1]]), torch.tensor([[0, 0], [0, 1], [1, 0]])
+    right = {step: torch.stack([late[i], never[i]]).bool() for i, step in enumerate((1, 10, 100))}
+    assert first_exact(right).tolist() == [10, np.inf]
+    told = rates_of(right[100])
+    assert told["tokens"][0] == 0.75
+    assert told["exact"][0] == 0.5
+    assert 0 < told["exact"][1] < 0.5 < told["exact"][2] < 1
 
 
 @pytest.mark.parametrize("room", [0, 1, 5, 37, 1000])
