@@ -48,8 +48,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_benchmark_update_machine_info(machine_info: dict[str, Any]) -> None:
-    """A machine's name in its network is nobody's business; what it is made of stays."""
-    machine_info.pop("node", None)
+    """A machine's name and system are nobody's business; what it is made of stays."""
+    for name in ("node", "release"):
+        machine_info.pop(name, None)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -71,7 +71,7 @@ def keep(report, what: str, axis: str, points: Mapping[int, list[float]]) -> Non
     """The exponent that time per prompt grows with, and the points it is fitted to."""
     exponent, low, high = fitted(points)
     report.also(axis=axis, exponent=exponent, interval=[low, high], points=points)
-    report.figure(f"{what}, over {axis}", "exponent", np.array([low, exponent, high]))
+    report.figure(f"{what}, over {axis}", "exponent of time", np.array([low, exponent, high]))
 
 
 def fitted(points: Mapping[int, list[float]]) -> tuple[float, float, float]:
