@@ -336,19 +336,21 @@ class Batch:
         self.level = self.level[:, rows]
         self.first = None if self.first is None else self.first[:, rows]
 
-    def _loss(self, x: Tensor, output_of: Callable[[Tensor], Tensor]) -> Tensor:
+    def _loss(self, x: Tensor) -> Tensor:
+        # Without gradients a compiled output would be compiled once more.
+        output_of = self.output if torch.is_grad_enabled() else self.plain
         output = output_of(x.to(self.subject.dtype))
         return DISTANCES[self.rule.distance](output.to(self.wanted) - self.wanted)
 
     def _measure(self, step: int) -> None:
         with torch.no_grad():
-            self.losses[step] = self._loss(self.x, self.plain)
+            self.losses[step] = self._loss(self.x)
 
     def _losses_now(self, total: int) -> Tensor:
         """The loss of every row of ``total`` as it stands; NaN for those that have ended."""
         losses = torch.full((total,), math.nan, dtype=self.x.dtype, device=self.x.device)
         with torch.no_grad():
-            losses[self.rows] = self._loss(self.x, self.plain)
+            losses[self.rows] = self._loss(self.x)
         return losses
 
     def stepper(self) -> Callable[[], None]:
@@ -357,7 +359,7 @@ class Batch:
 
     def _advance(self) -> None:
         x = self.x.detach().requires_grad_()
-        loss = self._loss(x, self.output)
+        loss = self._loss(x)
         (gradient,) = torch.autograd.grad(loss.sum(), x)
         with torch.no_grad():
             self.losses.index_copy_(0, self.step, loss.detach()[None])
