@@ -10,6 +10,7 @@ from rich.table import Table
 
 from benchmarks.rounds import interval
 from harness.arrays import Array
+from harness.cards import number
 
 
 @dataclass(frozen=True)
@@ -61,11 +62,6 @@ class Figure:
 
 
 MARKS = {True: "[green]✓ met[/]", False: "[red]✗ missed[/]", None: ""}
-
-
-def number(value: float) -> str:
-    """Three digits of it."""
-    return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
 def table(figures: Sequence[Figure], machine: str) -> Table:

@@ -36,6 +36,7 @@ def test_recovery(benchmark, report, model, stopwatch, depth):
 
     lap = benchmark.pedantic(stopwatch.lap, args=(run,), rounds=1, iterations=1)
     made, each = found[0], lap.seconds / STEPS
+    assert (made.final < made.losses[:, 0]).all(), "something was not descended"
     right = {step: (decode(model, made.watched[step]) == ids).cpu() for step in WATCHED}
     name = f"recovery, {model.name}, {rows} prompts, {depth}"
     for step in FIXED_STEPS:

@@ -60,6 +60,7 @@ def document(found: Comparison, share: float) -> dict[str, object]:
         "gone": found.gone,
         "new": found.new,
         "too few rounds": found.undecided,
+        "doubts": found.doubts,
         "changed": {name: list(values) for name, values in found.changed.items()},
     }
 
