@@ -28,10 +28,12 @@ DRIFT = 0.2
 
 @dataclass
 class Rounds:
-    """Rounds in each of which ``ours`` is timed, after others were measured ``beside`` it.
+    """Rounds in each of which ``ours`` is timed, and others are measured ``beside`` it.
 
-    ``laps`` [rounds] are ours; ``others``, by name, what was measured beside them [rounds];
-    ``vitals`` [rounds] those of the device right after ours, and ``used`` the joules it took.
+    In the first round ours comes last, in the second first, and so on by turns: what warms up or
+    wears off in the course of a round favours neither.  ``laps`` [rounds] are ours; ``others``, by
+    name, what was measured beside them [rounds]; ``vitals`` [rounds] those of the device right
+    after ours, and ``used`` the joules it took.
     """
 
     ours: Callable[[], object]
@@ -48,7 +50,18 @@ class Rounds:
         for _ in range(warm_up):
             self.ours()
         self.stopwatch.wait()
-        benchmark.pedantic(self._ours, setup=self._beside, rounds=rounds, iterations=1)
+        benchmark.pedantic(self._ours, setup=self._between, rounds=rounds, iterations=1)
+        self._end_round()
+
+    def _between(self) -> None:
+        """Before ours is timed: the rest of the last round, and what comes first in this one."""
+        self._end_round()
+        if len(self.laps) % 2 == 0:
+            self._beside()
+
+    def _end_round(self) -> None:
+        if len(self.laps) and len(self.laps) % 2 == 0:
+            self._beside()
 
     def _beside(self) -> None:
         for name, measure in self.beside.items():

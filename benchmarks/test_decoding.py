@@ -11,7 +11,7 @@ from harness import memory
 from harness.decoding import PseudoInverse
 
 TOKENS = 20
-ROUNDS = 5
+ROUNDS, FEW_ROUNDS = 5, 3
 NOISE = 0.1
 """Added to the rows that are decoded, over the table's own standard deviation."""
 
@@ -60,7 +60,7 @@ def test_decoding(race, report, device, v, d, condition):
     if waited_for:
         assert theirs().equal(ids)
         others["pinv"] = theirs
-    rounds = race(ours, ROUNDS if waited_for else 1, others)
+    rounds = race(ours, ROUNDS if waited_for else FEW_ROUNDS, others)
     name = f"decoding, {v} × {d}, condition {factored.condition:.2g}"
     if waited_for:
         report.figure(name, "× torch.linalg.pinv", rounds.times("pinv"), 20)

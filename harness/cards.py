@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from harness.timings import HARDWARE, VERSIONS, Timing, Timings
+from harness.timings import FIGURE, HARDWARE, VERSIONS, Timing, Timings
 
 HEAD = "| benchmark | figure | reached | over rounds | goal |\n|---|---|---:|---:|---|"
 
@@ -36,7 +36,7 @@ def markdown(run: Timings) -> str:
 def figures(benchmark: Timing) -> Iterator[dict[str, Any]]:
     """The figures that a benchmark kept beside its seconds."""
     for value in benchmark.about.values():
-        if isinstance(value, dict) and {"benchmark", "what", "reached", "goal"} <= set(value):
+        if isinstance(value, dict) and set(value) >= FIGURE:
             yield value
 
 

@@ -27,6 +27,9 @@ FEWEST = 3
 HARDWARE = ("device", "card", "processor", "threads", "dtype", "attention")
 """What makes other conditions, of what a benchmark says it ran under."""
 
+FIGURE = frozenset({"benchmark", "what", "reached", "low", "high", "goal"})
+"""What a figure has, by which it is known among what a benchmark kept."""
+
 VERSIONS = ("assay", "python", "torch", "transformers", "driver")
 """What else may have changed between two runs."""
 
@@ -50,10 +53,30 @@ class Timing:
         return self.seconds * product if self.paired else self.seconds
 
     @property
+    def figures(self) -> list[Figure]:
+        """What it kept beside its seconds."""
+        kept = [each for each in self.about.values() if isinstance(each, Mapping)]
+        return [_figure(self.name, each) for each in kept if set(each) >= FIGURE]
+
+    @property
     def paired(self) -> bool:
         """Whether the machine's own speed was measured in every round."""
         product = self.about.get("beside", {}).get("product", ())
         return len(product) == len(self.seconds) and bool(product)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What a benchmark kept beside its seconds: ``reached``, from ``low`` to ``high``.
+
+    ``more_is_better`` is None where nobody has set a goal for it.
+    """
+
+    name: str
+    reached: float
+    low: float
+    high: float
+    more_is_better: bool | None
 
 
 @dataclass(frozen=True)
@@ -99,6 +122,12 @@ class Timings:
         return found
 
 
+def _figure(benchmark: str, told: Mapping[str, Any]) -> Figure:
+    better = None if told["goal"] is None else not told.get("at_most")
+    numbers = (float(told[name]) for name in ("reached", "low", "high"))
+    return Figure(f"{benchmark}: {told['what']}", *numbers, better)
+
+
 def _timing(told: Mapping[str, Any]) -> Timing:
     about = dict(told.get("extra_info", {}))
     seconds = np.asarray(about.get("laps") or told["stats"]["data"], dtype=float)
@@ -132,8 +161,29 @@ class Difference:
 
 
 @dataclass(frozen=True)
+class Moved:
+    """A figure that is another in the second run, of a benchmark that time does not judge."""
+
+    before: Figure
+    after: Figure
+
+    @property
+    def name(self) -> str:
+        """What moved."""
+        return self.after.name
+
+    def worse(self, share: float) -> bool:
+        """Whether it has a goal, and is further from it by more than this ``share``."""
+        if self.after.more_is_better is None:
+            return False
+        low, high = sorted((self.before.reached, self.after.reached))
+        down = self.after.reached == low
+        return down == self.after.more_is_better and high > low * (1 + share)
+
+
+@dataclass(frozen=True)
 class Comparison:
-    """Two runs: differences by benchmark, and those that only one of them has."""
+    """Two runs: differences by benchmark, figures that moved, and what only one of them has."""
 
     differences: tuple[Difference, ...]
     gone: tuple[str, ...]
@@ -141,6 +191,11 @@ class Comparison:
     changed: Mapping[str, tuple[str, str]]
     undecided: tuple[str, ...]
     doubts: tuple[str, ...] = ()
+    moved: tuple[Moved, ...] = ()
+
+    def regressions(self, share: float) -> list[Difference | Moved]:
+        """What got worse by more than ``share``: in time, or in what is not time."""
+        return [each for each in (*self.differences, *self.moved) if each.worse(share)]
 
 
 def compare(before: Timings, after: Timings, other_machine: bool = False) -> Comparison:
@@ -174,7 +229,19 @@ def compare(before: Timings, after: Timings, other_machine: bool = False) -> Com
             for each in run.benchmarks.values()
             for doubt in each.about.get("doubts", ())
         ),
+        tuple(figure for pair in pairs if pair not in judged for figure in _moved(*pair)),
     )
+
+
+def _moved(before: Timing, after: Timing) -> list[Moved]:
+    """Figures of both whose intervals have nothing in common."""
+    old = {figure.name: figure for figure in before.figures}
+    both = [Moved(old[new.name], new) for new in after.figures if new.name in old]
+    return [each for each in both if _apart(each.before, each.after)]
+
+
+def _apart(one: Figure, other: Figure) -> bool:
+    return one.high < other.low or other.high < one.low
 
 
 def difference(

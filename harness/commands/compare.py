@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from harness.cards import number
 from harness.commands.arguments import Parser, positive
 from harness.commands.models import Load
 from harness.timings import Comparison, Timings, compare
@@ -25,12 +26,11 @@ def main(arguments: Sequence[str], load: Load) -> int:
     asked = _parser().parse_args(arguments)
     before, after = Timings.read(asked.before), Timings.read(asked.after)
     found = compare(before, after, asked.other_machine)
-    worse = [each for each in found.differences if each.worse(asked.share)]
     if asked.json:
         sys.stdout.write(json.dumps(document(found, asked.share), indent=2) + "\n")
     else:
         show(Console(), found, asked.share)
-    return 1 if worse else 0
+    return 1 if found.regressions(asked.share) else 0
 
 
 def _parser() -> Parser:
@@ -55,6 +55,15 @@ def document(found: Comparison, share: float) -> dict[str, object]:
         "differences": [
             {**vars(each), "real": each.real, "regression": each.worse(share)}
             for each in found.differences
+        ],
+        "figures": [
+            {
+                "name": each.name,
+                "before": vars(each.before),
+                "after": vars(each.after),
+                "regression": each.worse(share),
+            }
+            for each in found.moved
         ],
         "share": share,
         "gone": found.gone,
@@ -89,6 +98,10 @@ def show(console: Console, found: Comparison, share: float) -> None:
     console.print(table)
     if not all(each.paired for each in found.differences):
         console.print("¹ seconds as they are: the machine's own speed is not taken out")
+    for figure in found.moved:
+        said = " [red]regression[/]" if figure.worse(share) else ""
+        one, other = (number(each.reached) for each in (figure.before, figure.after))
+        console.print(f"moved: {escape(figure.name)}: {one} → {other}{said}", highlight=False)
     for what, names in (
         ("doubtful", found.doubts),
         ("gone", found.gone),

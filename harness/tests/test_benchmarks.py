@@ -84,6 +84,21 @@ def card(work: float, waits: bool) -> tuple[Stopwatch, Callable[[], None]]:
     return Stopwatch(host, wait if waits else lambda: None, mark), call
 
 
+def test_ours_comes_last_and_first_by_turns():
+    for rounds in (1, 2, 3, 4):
+        order: list[str] = []
+
+        def other(order: list[str] = order) -> float:
+            order.append("other")
+            return 1.0
+
+        raced = Rounds(lambda order=order: order.append("ours"), {"other": other}, Stopwatch())
+        raced.run(Pedantic(), rounds)
+        turns = [*["other", "ours"], *["ours", "other"]] * 2
+        assert order == turns[: 2 * rounds]
+        assert len(raced.others["other"]) == len(raced.laps) == rounds
+
+
 def test_a_missing_synchronise_is_seen():
     for waits in (True, False):
         stopwatch, call = card(2.0, waits)

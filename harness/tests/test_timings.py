@@ -102,6 +102,40 @@ def test_names_are_shown_with_their_parameters_and_doubts_with_their_file(write,
     assert "b.json:throttled" in shown
 
 
+def kept(what, reached, goal=None, at_most=False, interval=None):
+    low, high = interval or (reached, reached)
+    numbers = {"reached": reached, "low": low, "high": high}
+    return {what: {"benchmark": "b", "what": what, "goal": goal, "at_most": at_most, **numbers}}
+
+
+def test_what_is_measured_once_is_compared_by_its_figures(write, capsys):
+    """Memory is to stay low and recovery high; each is a regression in its own direction."""
+    memory = [kept("GiB", x, goal=2, at_most=True) for x in (0.5, 0.52, 0.9)]
+    rate = [kept("exact", x, goal=0.8, interval=(x - 0.05, x + 0.05)) for x in (0.9, 0.88, 0.6)]
+    runs = [
+        write(f"{i}.json", entry("m", [1.0], **memory[i]), entry("r", [1.0], **rate[i]))
+        for i in range(3)
+    ]
+    assert main(["compare", str(runs[0]), str(runs[1])]) == 0
+    assert "moved: m: GiB: 0.5 → 0.52" in " ".join(capsys.readouterr().out.split())
+    assert main(["compare", str(runs[2]), str(runs[0])]) == 0
+    capsys.readouterr()
+    assert main(["compare", str(runs[0]), str(runs[2])]) == 1
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "moved: m: GiB: 0.5 → 0.9 regression" in shown
+    assert "moved: r: exact: 0.9 → 0.6 regression" in shown
+    assert main(["compare", str(runs[0]), str(runs[2]), "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert [each["regression"] for each in document["figures"]] == [True, True]
+
+
+def test_a_figure_without_a_goal_is_shown_and_judges_nothing(write, capsys):
+    one = write("a.json", entry("m", [1.0], **kept("exponent", 0.5)))
+    two = write("b.json", entry("m", [1.0], **kept("exponent", 0.9)))
+    assert main(["compare", str(one), str(two)]) == 0
+    assert "moved: m: exponent: 0.5 → 0.9" in capsys.readouterr().out
+
+
 def test_laps_are_compared_where_there_are_any(write):
     """What a framework does around them is none of it."""
     before = write("a.json", entry("b", steady(1.0), laps=list(steady(0.1))))
