@@ -23,8 +23,10 @@ if TYPE_CHECKING:  # torch takes seconds to import, and `--help` is to take none
     from harness.subject import Subject
 
 COMMANDS = {
+    "atlas": "write a page of which laws hold on which model types, version by version",
     "card": "show what a machine reached in the benchmarks",
     "compare": "hold two runs of the benchmarks against each other",
+    "defects": "check, list and run the scripts that show defects",
     "invert": "recover a prompt from a model's output, and show how",
 }
 """Every module of `harness.commands` that is a command, with what it does."""

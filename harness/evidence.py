@@ -68,6 +68,9 @@ _REPEATED = ["name", "kind", "subject", "verdict", "observed", "bound", "margin"
 _REPEATED += ["examples", "seconds"]
 """The entries of a result that have a column of their own under the same name."""
 
+EXTRACTED = ("reason", "counterexample", "interval", "details")
+"""What `Evidence.every` gives of a result's JSON."""
+
 _FULL = "the disk is full; free some space, then go on with --resume"
 _READ_ONLY = "cannot be written; check the permissions or give another --evidence PATH"
 _REASONS = {
@@ -211,6 +214,25 @@ class Evidence:
     def results(self, run_id: str) -> list[Result]:
         """The claims recorded in this run, in the order in which they were first recorded."""
         return [result for _, result in self._rows(run_id)]
+
+    def every(self) -> Iterator[dict[str, Any]]:
+        """What is recorded of each claim, of whatever run, without its draws and pictures.
+
+        Keys: ``run``, ``claim``, ``name``, ``kind``, ``subject``, ``digest``, ``dtype``,
+        ``device``, ``verdict``, ``observed``, ``bound``, ``margin``, ``examples``, ``recorded``
+        as the columns have them, and ``told``: JSON of [reason, counterexample, interval,
+        details].  In the order in which they were first recorded.
+        """
+        columns = "run claim name kind subject digest dtype device verdict observed bound margin"
+        names = [*columns.split(), "examples", "recorded"]
+        parts = ", ".join(f"'$.{key}'" for key in EXTRACTED)
+        with _clear(self.path):
+            rows = self._db.execute(
+                f"SELECT {', '.join(names)}, json_extract(result, {parts}) FROM claims "
+                "ORDER BY rowid"
+            )
+            for row in rows:
+                yield dict(zip([*names, "told"], row, strict=True))
 
     def recorded(self, run_id: str) -> dict[tuple[str, str, str], Result]:
         """The same by (claim's name, subject's name, subject's digest): what a resume may skip."""

@@ -1,0 +1,215 @@
+"""From evidence files to one cell for each model, claim, version and setting: the latest.
+
+Models that could not be made leave no claims.  Whoever runs a sweep may say so in the evidence
+all the same, by a run whose record has ``refused``, why by the subject's name::
+
+    run = describe_run(Options(), "quick", 0) | {"refused": {"tiny:new_type": "why"}}
+    evidence.begin(run)
+    evidence.finish(run["id"], 4)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from packaging.version import InvalidVersion, Version
+
+from harness import expectations
+from harness.errors import BadInput
+from harness.evidence import Evidence
+from harness.expectations import Expectations
+from harness.report import words
+from harness.verdicts import Kind, Result, Verdict
+
+TINY = "tiny:"
+"""How the names of tiny models of a model type begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """The latest result of a claim on a subject, in one version and setting."""
+
+    result: Result
+    version: str
+    setting: str
+    digest: str
+    run: int
+    judgement: str | None
+
+
+@dataclass
+class Collected:
+    """All that the atlas is made of.
+
+    ``cells`` by (setting, subject, claim's name, version); ``refused`` says by (subject, version)
+    why a model could not be made; ``runs`` are the records that cells point to; ``superseded``
+    counts results that a later one of the same key has replaced; ``unfinished`` counts runs that
+    never came to their end.
+    """
+
+    cells: dict[tuple[str, str, str, str], Cell] = field(default_factory=dict)
+    refused: dict[tuple[str, str], str] = field(default_factory=dict)
+    runs: list[dict[str, Any]] = field(default_factory=list)
+    superseded: int = 0
+    unfinished: int = 0
+    judged: bool = False
+
+    @property
+    def versions(self) -> list[str]:
+        """Versions of transformers, the oldest first."""
+        found = {key[3] for key in self.cells} | {version for _, version in self.refused}
+        return sorted(found, key=_age)
+
+    @property
+    def settings(self) -> list[str]:
+        """Precision, device and the like; the one with the most results first."""
+        counts: dict[str, int] = {}
+        for setting, *_ in self.cells:
+            counts[setting] = counts.get(setting, 0) + 1
+        return sorted(counts, key=lambda each: (-counts[each], each))
+
+    @property
+    def subjects(self) -> list[str]:
+        """Model types by name, then other models, smaller ones first."""
+        found = {key[1] for key in self.cells} | {subject for subject, _ in self.refused}
+        return sorted(
+            found, key=lambda s: (not s.startswith(TINY), s.startswith(TINY) or self.size(s), s)
+        )
+
+    @property
+    def claims(self) -> list[Result]:
+        """One result of every claim, as the catalogue orders them."""
+        some: dict[str, Result] = {}
+        for cell in self.cells.values():
+            some.setdefault(cell.result.name, cell.result)
+        return sorted(some.values(), key=words.catalogue_order)
+
+    def size(self, subject: str) -> int:
+        """The number of a subject's parameters; 0 where no run says it."""
+        for run in self.runs:
+            facts = (run.get("subjects") or {}).get(subject) or {}
+            if isinstance(count := facts.get("parameters"), int):
+                return count
+        return 0
+
+
+def collect(paths: Iterable[Path], expected: Path | None = None) -> Collected:
+    """Read evidence files, and hold every result against the expectations in a folder, if given.
+
+    Raises `BadInput` for a path that is no evidence file, and where there is no result at all.
+    """
+    found = Collected(judged=expected is not None)
+    latest: dict[tuple[str, str, str, str], tuple[str, int, dict[str, Any]]] = {}
+    paths = list(paths)
+    for path in paths:
+        if not path.exists():
+            raise BadInput(f"evidence {path}: there is no such file")
+        if path.is_file() and not path.stat().st_size:
+            raise BadInput(f"evidence {path}: is empty")
+        with Evidence.open(path) as evidence:
+            _read(evidence, found, latest)
+    if not latest:
+        named = ", ".join(map(str, paths))
+        raise BadInput(f"evidence {named}: holds no result; run claims with --evidence first")
+    if expected is not None and not expected.is_dir():
+        raise BadInput(f"expectations {expected}: is no folder")
+    judges = _Judges(expectations.load(expected)) if expected is not None else None
+    for key, (_, run, row) in latest.items():
+        result = _result(row)
+        judgement = judges.told(result, row["dtype"]) if judges else None
+        setting, _, _, version = key
+        found.cells[key] = Cell(result, version, setting, row["digest"], run, judgement)
+    made = {(subject, version) for _, subject, _, version in found.cells}
+    found.refused = {key: why for key, why in found.refused.items() if key not in made}
+    return found
+
+
+def _read(
+    evidence: Evidence,
+    found: Collected,
+    latest: dict[tuple[str, str, str, str], tuple[str, int, dict[str, Any]]],
+) -> None:
+    """Add what a file holds; of two results with one key the one recorded later counts."""
+    places = {}
+    for run in evidence.runs():
+        places[run["id"]] = len(found.runs)
+        found.runs.append(run)
+        found.unfinished += run["finished"] is None
+        for subject, why in (run.get("refused") or {}).items():
+            found.refused[subject, version_of(run)] = str(why)
+    for row in evidence.every():
+        run = found.runs[places[row["run"]]]
+        key = setting_of(run), row["subject"], row["name"], version_of(run)
+        other = latest.get(key)
+        found.superseded += other is not None
+        if other is None or row["recorded"] >= other[0]:
+            latest[key] = row["recorded"], places[row["run"]], row
+
+
+def version_of(run: Mapping[str, Any]) -> str:
+    """The version of transformers of a run."""
+    return str((run.get("versions") or {}).get("transformers") or "unknown")
+
+
+def setting_of(run: Mapping[str, Any]) -> str:
+    """What else two results must share to be of the same thing: ``float32, cpu``."""
+    told = [run.get("dtype"), run.get("device"), run.get("attention")]
+    return ", ".join(str(part) for part in told if part)
+
+
+def _result(row: dict[str, Any]) -> Result:
+    reason, counterexample, interval, details = json.loads(row["told"])
+    return Result(
+        row["claim"],
+        row["name"],
+        Kind(row["kind"]),
+        row["subject"],
+        Verdict(row["verdict"]),
+        observed=row["observed"],
+        bound=row["bound"],
+        margin=row["margin"],
+        interval=tuple(interval) if interval else None,
+        examples=row["examples"],
+        reason=reason or "",
+        counterexample=counterexample,
+        details=details or {},
+    )
+
+
+class _Judges:
+    """Expectations by subject: most of them are about others, and there are many results."""
+
+    def __init__(self, every: Mapping[str, Expectations]) -> None:
+        self.every = every
+        self._of: dict[str, dict[str, Expectations]] = {}
+        self._told: dict[tuple[str, str, str, Verdict, str], str] = {}
+
+    def told(self, result: Result, dtype: str) -> str:
+        """Whether the result is as expected, and why, in a sentence."""
+        key = result.subject, result.id, result.name, result.verdict, dtype
+        if key not in self._told:
+            if result.subject not in self._of:
+                mine = {m: each for m, each in self.every.items() if each.fits(result.subject)}
+                self._of[result.subject] = mine
+            self._told[key] = self._judge(self._of[result.subject], result, dtype)
+        return self._told[key]
+
+    @staticmethod
+    def _judge(every: Mapping[str, Expectations], result: Result, dtype: str) -> str:
+        bare = Result(result.id, result.name, result.kind, result.subject, result.verdict)
+        judged = expectations.held_against(every, bare, dtype)
+        if judged.ok:
+            return f"as expected: {judged.reason}" if judged.reason else "as expected"
+        what = f"{bare.id} ({bare.name}) on {bare.subject} is {bare.verdict}"
+        return f"{judged.status}{judged.message.removeprefix(what)}"
+
+
+def _age(version: str) -> tuple[Any, ...]:
+    try:
+        return 1, Version(version), version
+    except InvalidVersion:
+        return 0, Version("0"), version

@@ -1,0 +1,26 @@
+// Light, dark, or as the system has it; kept where the browser lets a page keep anything.
+"use strict";
+(() => {
+  const root = document.documentElement;
+  const button = document.querySelector(".theme");
+  const modes = ["auto", "light", "dark"];
+  const put = (mode) => {
+    if (mode === "auto") delete root.dataset.theme;
+    else root.dataset.theme = mode;
+    button.textContent = `theme: ${mode}`;
+  };
+  let mode = "auto";
+  try {
+    mode = localStorage.getItem("assay-theme") ?? "auto";
+  } catch {}
+  if (!modes.includes(mode)) mode = "auto";
+  button.addEventListener("click", () => {
+    mode = modes[(modes.indexOf(mode) + 1) % modes.length];
+    put(mode);
+    try {
+      localStorage.setItem("assay-theme", mode);
+    } catch {}
+  });
+  button.hidden = false;
+  put(mode);
+})();
