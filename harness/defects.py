@@ -88,7 +88,7 @@ class Defect:
 
 
 def read(folder: Path) -> list[Defect]:
-    """Every defect of a folder, by name; raises `BadInput`, naming the script and what it lacks."""
+    """Every defect of a folder, by name; `BadInput` names the script and what it lacks."""
     if not folder.is_dir():
         raise BadInput(f"defects {folder}: is no folder")
     return [_read(path) for path in sorted(folder.glob("*.py"))]
@@ -178,8 +178,8 @@ def index(found: list[Defect]) -> str:
         "",
         "<!-- Written by: python -m harness defects -->",
         "",
-        "Each script shows one defect of transformers without Assay: `python docs/defects/NAME.py`",
-        "exits with 1 where the defect shows itself and with 0 where it does not;",
+        "Each script shows one defect of transformers without Assay: it exits with 1 where the",
+        "defect shows itself and with 0 where it does not.",
         "`python -m harness defects --run` runs them all.",
         "",
         "| script | defect | claims | types | seen in | upstream |",

@@ -558,9 +558,19 @@
     const laws = data.laws.findIndex((law) => law[3] === "law");
     start.law = Math.max(0, laws);
     if (laws < 0) start.kind = "all";
+    for (let i = 0; i < data.verdicts.length && laws >= 0; i++) {
+      // What is looked for first is what is broken: the first such cell of the newest version.
+      if (data.verdicts[i] !== "r" || i % counts.versions !== start.version) continue;
+      const t = Math.floor(i / counts.versions) % counts.subjects;
+      const l = Math.floor(i / counts.versions / counts.subjects) % counts.laws;
+      if (i >= place(1, 0, 0, 0) || data.laws[l][3] !== "law") continue;
+      [start.type, start.law] = [t, l];
+      break;
+    }
     at = { ...start };
     read();
     setUp();
+    $(".filters").open = matchMedia("(min-width: 70.01rem)").matches || Boolean(filtered() || at.models || at.laws);
     $("#map .tool").hidden = false;
     const named = location.hash.includes("=");
     const section = location.hash && !named ? location.hash : "";

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ class Collected:
     ``cells`` by (setting, subject, claim's name, version); ``refused`` says by (subject, version)
     why a model could not be made; ``runs`` are the records that cells point to; ``superseded``
     counts results that a later one of the same key has replaced; ``unfinished`` counts runs that
-    never came to their end.
+    never came to their end.  Its properties are asked for once all is there, and then kept.
     """
 
     cells: dict[tuple[str, str, str, str], Cell] = field(default_factory=dict)
@@ -58,13 +59,13 @@ class Collected:
     unfinished: int = 0
     judged: bool = False
 
-    @property
+    @cached_property
     def versions(self) -> list[str]:
         """Versions of transformers, the oldest first."""
         found = {key[3] for key in self.cells} | {version for _, version in self.refused}
         return sorted(found, key=_age)
 
-    @property
+    @cached_property
     def settings(self) -> list[str]:
         """Precision, device and the like; the one with the most results first."""
         counts: dict[str, int] = {}
@@ -72,7 +73,7 @@ class Collected:
             counts[setting] = counts.get(setting, 0) + 1
         return sorted(counts, key=lambda each: (-counts[each], each))
 
-    @property
+    @cached_property
     def subjects(self) -> list[str]:
         """Model types by name, then other models, smaller ones first."""
         found = {key[1] for key in self.cells} | {subject for subject, _ in self.refused}
@@ -80,7 +81,7 @@ class Collected:
             found, key=lambda s: (not s.startswith(TINY), s.startswith(TINY) or self.size(s), s)
         )
 
-    @property
+    @cached_property
     def claims(self) -> list[Result]:
         """One result of every claim, as the catalogue orders them."""
         some: dict[str, Result] = {}
@@ -136,18 +137,18 @@ def _read(
     """Add what a file holds; of two results with one key the one recorded later counts."""
     places = {}
     for run in evidence.runs():
-        places[run["id"]] = len(found.runs)
+        places[run["id"]] = len(found.runs), setting_of(run), version_of(run)
         found.runs.append(run)
         found.unfinished += run["finished"] is None
         for subject, why in (run.get("refused") or {}).items():
             found.refused[subject, version_of(run)] = str(why)
     for row in evidence.every():
-        run = found.runs[places[row["run"]]]
-        key = setting_of(run), row["subject"], row["name"], version_of(run)
+        run, setting, version = places[row["run"]]
+        key = setting, row["subject"], row["name"], version
         other = latest.get(key)
         found.superseded += other is not None
         if other is None or row["recorded"] >= other[0]:
-            latest[key] = row["recorded"], places[row["run"]], row
+            latest[key] = row["recorded"], run, row
 
 
 def version_of(run: Mapping[str, Any]) -> str:

@@ -120,7 +120,7 @@ def packed(data: dict[str, Any]) -> str:
     """``data`` as gzip in base64."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     # Lone surrogates were made visible; the same input gives the same bytes.
-    return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode("ascii")
+    return base64.b64encode(gzip.compress(text.encode(), 7, mtime=0)).decode("ascii")
 
 
 def shown(text: str, most: int = MOST_REASON) -> str:
@@ -152,17 +152,15 @@ def _counterexample(result: Result, room: int) -> list[Any]:
     """[observed, allowed, where, replay, [[label, text], …]]."""
     told = result.counterexample or {}
     inputs = (words.inputs(told) + words.unknown(told))[:MOST_INPUTS]
+    drawn = [
+        (shown(label, 80), texts.visible(texts.clipped(t, room), "\n")) for label, t in inputs
+    ]
     return [
         texts.visible(texts.size(told.get("observed", result.observed))),
         texts.visible(texts.size(told.get("allowed", result.bound))),
         shown(texts.plain(told.get("where") or "")),
         shown(texts.plain(told.get("replay") or ""), 2000) if room else "",
-        [
-            [shown(label, 80), texts.visible(texts.clipped(text, room), "\n")]
-            for label, text in inputs
-        ]
-        if room
-        else [],
+        drawn if room else [],
     ]
 
 

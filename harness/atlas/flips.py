@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from itertools import pairwise
 
 from harness.atlas.collect import Collected
 from harness.verdicts import Verdict
@@ -39,7 +40,7 @@ def flips(found: Collected) -> list[Flip]:
         if len(set(verdicts.values())) < 2:
             continue
         seen = [version for version in versions if version in verdicts]
-        for before, after in zip(seen, seen[1:], strict=False):
+        for before, after in pairwise(seen):
             if verdicts[before] is not verdicts[after]:
                 told.append(Flip(setting, subject, name, before, after, verdicts[after]))
     return told
