@@ -353,6 +353,12 @@
     const r = ways.findIndex((way) => way.includes(cell));
     step(r, ways[r].indexOf(cell));
     open(true);
+    unhint();
+    // On a narrow screen the panel lies over the lower part of it.
+    const over = $("#panel").getBoundingClientRect(), own = cell.getBoundingClientRect();
+    if (getComputedStyle($("#panel")).position === "fixed" && own.bottom > over.top) {
+      scrollBy(0, own.bottom - over.top + 16);
+    }
   });
   const open = (yes) => $("#panel").classList.toggle("open", yes);
   $("#panel").addEventListener("keydown", (event) => {

@@ -206,7 +206,9 @@ class _Judges:
         if judged.ok:
             return f"as expected: {judged.reason}" if judged.reason else "as expected"
         what = f"{bare.id} ({bare.name}) on {bare.subject} is {bare.verdict}"
-        return f"{judged.status}{judged.message.removeprefix(what)}"
+        why = judged.message.removeprefix(what).lstrip(", ")
+        why = why.removeprefix("and ").removeprefix("but ")
+        return f"{judged.status}: {why}" if why else judged.status
 
 
 def _age(version: str) -> tuple[Any, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from itertools import compress
 from typing import Any
 
 from harness.atlas.collect import TINY, Cell, Collected
@@ -30,6 +31,7 @@ def ladder(found: Collected) -> list[dict[str, Any]]:
         sentence, _, variant = cell.result.name.partition(" [")
         groups[cell.result.id, sentence][variant.removesuffix("]")].append(cell)
     order = {subject: i for i, subject in enumerate(found.subjects)}
+    several = len(found.versions) > 1, len(found.settings) > 1
     told = []
     for (claim, sentence), variants in groups.items():
         place, log = _axis([cell for cells in variants.values() for cell in cells])
@@ -42,7 +44,7 @@ def ladder(found: Collected) -> list[dict[str, Any]]:
                     {
                         "name": shown(variant),
                         "rows": [
-                            _row(cell, place)
+                            _row(cell, place, several)
                             for cell in sorted(cells, key=lambda c: order[c.result.subject])
                         ],
                     }
@@ -72,7 +74,9 @@ def _latest(found: Collected) -> list[Cell]:
     return sorted(best.values(), key=lambda cell: words.catalogue_order(cell.result))
 
 
-def _row(cell: Cell, place: Callable[[float], float]) -> dict[str, Any]:
+def _row(
+    cell: Cell, place: Callable[[float], float], several: tuple[bool, bool]
+) -> dict[str, Any]:
     result = cell.result
     value, interval = intervals.estimate(result.observed, result.interval)
     span = intervals.ends(result.interval)
@@ -80,8 +84,7 @@ def _row(cell: Cell, place: Callable[[float], float]) -> dict[str, Any]:
     control = intervals.control(result)
     return {
         "subject": texts.visible(result.subject),
-        "version": texts.visible(cell.version),
-        "setting": texts.visible(cell.setting),
+        "where": texts.visible(", ".join(compress((cell.version, cell.setting), several))),
         "verdict": str(result.verdict),
         "class": exhibits.CLASSES[result.verdict],
         "symbol": words.SYMBOLS[result.verdict],

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.tests import browsers
+from harness.tests.browsers import Browser
 from harness.tests.sessions import Project
 
 
@@ -16,3 +18,13 @@ def project(tmp_path: Path) -> Iterator[Project]:
     made = Project(tmp_path / "project")
     yield made
     made.close()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """One headless Chromium for all the tests of a module, with an empty profile."""
+    if (program := browsers.program()) is None:
+        pytest.skip("missing capability: chromium")
+    browser = Browser(program, tmp_path_factory.mktemp("profile"))
+    yield browser
+    browser.close()
