@@ -91,7 +91,7 @@
       version: indexOf(data.versions, asked.get("version"), start.version),
       models: asked.get("models") ?? "",
       laws: asked.get("laws") ?? "",
-      verdict: asked.get("verdict") in VERDICTS ? asked.get("verdict") : "",
+      verdict: Object.hasOwn(VERDICTS, asked.get("verdict") ?? "") ? asked.get("verdict") : "",
       kind: ["law", "finding", "all"].includes(asked.get("kind")) ? asked.get("kind") : start.kind,
       flips: asked.get("flips") === "1",
       odd: asked.get("unexpected") === "1",
