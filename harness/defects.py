@@ -16,9 +16,10 @@ indented lines::
     Upstream: not reported
     \"\"\"
 
-The first line is the title.  ``Claims`` are numbers of claims; ``Types`` are model types (as in
-``tiny:mamba``) or patterns such as ``gemma*``; versions are those of transformers.  A script has
-fewer than 40 lines of code, blank lines and comments aside.  It exits with 1 where the defect
+The first line is the title.  ``Claims`` are numbers of claims, or, where a claim has variants and
+only some are meant, ``C2 [static]``; ``Types`` are model types (as in ``tiny:mamba``) or patterns
+such as ``gemma*``; versions are those of transformers.  A script has fewer than 40 lines of code,
+blank lines and comments aside.  It exits with 1 where the defect
 shows itself and with 0 where it does not.  One that ends by an exception has shown nothing.
 """
 
@@ -44,7 +45,7 @@ PATIENCE = 300.0
 """Seconds that a script may take."""
 
 _KEY = re.compile(rf"({'|'.join(KEYS)}):(?:\s+(.*))?")
-_CLAIM = re.compile(r"[A-Z][0-9]+")
+_CLAIM = re.compile(r"([A-Z][0-9]+)(?:\s*\[([^\]]*)\])?")
 _VERSION = re.compile(r"\d+(?:\.\w+)+")
 _SLUG = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
@@ -64,8 +65,8 @@ class Defect:
         return self.path.stem
 
     @property
-    def claims(self) -> list[str]:
-        """The numbers of the claims that it breaks."""
+    def claims(self) -> list[tuple[str, str]]:
+        """The claims that it breaks: their numbers, and the variant that is meant or nothing."""
         return _CLAIM.findall(self.told["Claims"])
 
     @property
@@ -82,9 +83,12 @@ class Defect:
         """Whether it says to show itself on this model type."""
         return any(fnmatchcase(model_type, each) for each in self.types)
 
-    def about(self, claim: str, model_type: str) -> bool:
-        """Whether it says to break this claim on this model type."""
-        return claim in self.claims and self.fits(model_type)
+    def breaks(self, claim: str, name: str) -> bool:
+        """Whether it says to break the claim of this number and name."""
+        return any(
+            claim == number and (not variant or name.endswith(f" [{variant}]"))
+            for number, variant in self.claims
+        )
 
 
 def read(folder: Path) -> list[Defect]:

@@ -202,6 +202,7 @@
     mark();
     controls();
     if (rows.length && columns.length) {
+      keepInSight(ways[focus[0]][focus[1]], false);
       if (!rows.includes(mine[plane.rows]) || !columns.includes(mine[plane.columns])) {
         take(plane.cell(rows[focus[0] - 1], columns[focus[1] - 1]));
       }
@@ -316,7 +317,7 @@
       controls();
     }
   };
-  const keepInSight = (element) => {
+  const keepInSight = (element, andPage = true) => {
     const box = $(".plane");
     const cell = element.getBoundingClientRect(), frame = box.getBoundingClientRect();
     const top = grid.tHead.getBoundingClientRect().height;
@@ -328,7 +329,7 @@
       else if (cell.bottom > frame.bottom) box.scrollTop += cell.bottom - frame.bottom + 12;
     }
     const now = element.getBoundingClientRect();
-    if (now.top < 0 || now.bottom > innerHeight) element.scrollIntoView({ block: "nearest" });
+    if (andPage && (now.top < 0 || now.bottom > innerHeight)) element.scrollIntoView({ block: "nearest" });
   };
   grid.addEventListener("keydown", (event) => {
     const [r, c] = focus;
@@ -404,7 +405,7 @@
       for (const [slug, name, , , versions] of known) {
         const here = versions.includes(data.versions[v]);
         parts.push(make("p", {}, make("a", { href: `defects/${slug}.html` }, name),
-          here ? "" : make("small", {}, " (looked at in other versions only)")));
+          here ? "" : make("small", {}, " (seen in other versions; here it was not looked for)")));
       }
     }
     if (n >= 0) {

@@ -137,18 +137,18 @@ def _read(
     """Add what a file holds; of two results with one key the one recorded later counts."""
     places = {}
     for run in evidence.runs():
-        places[run["id"]] = len(found.runs), setting_of(run), version_of(run)
+        places[run["id"]] = (len(found.runs), setting_of(run), version_of(run))
         found.runs.append(run)
         found.unfinished += run["finished"] is None
         for subject, why in (run.get("refused") or {}).items():
             found.refused[subject, version_of(run)] = str(why)
     for row in evidence.every():
-        run, setting, version = places[row["run"]]
+        place, setting, version = places[row["run"]]
         key = setting, row["subject"], row["name"], version
         other = latest.get(key)
         found.superseded += other is not None
         if other is None or row["recorded"] >= other[0]:
-            latest[key] = row["recorded"], run, row
+            latest[key] = row["recorded"], place, row
 
 
 def version_of(run: Mapping[str, Any]) -> str:

@@ -108,7 +108,7 @@ def explanations(found: Collected, defects: Sequence[Defect]) -> list[list[Any]]
         [
             each.slug,
             shown(each.title),
-            [i for i, claim in enumerate(claims) if claim.id in each.claims],
+            [i for i, claim in enumerate(claims) if each.breaks(claim.id, claim.name)],
             [i for i, subject in enumerate(subjects) if each.fits(model_type(subject))],
             each.versions,
         ]

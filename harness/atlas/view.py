@@ -159,12 +159,14 @@ def _turn(turn: Turn, found: Collected) -> dict[str, Any]:
 
 
 def _explained(defect: Defect, laws: list[Cell]) -> list[Cell]:
-    """The broken laws that a defect says to be behind."""
+    """The broken laws that a defect says to be behind, in the versions where it was seen."""
     return [
         cell
         for cell in laws
         if cell.result.verdict is Verdict.REFUTED
-        and defect.about(cell.result.id, model_type(cell.result.subject))
+        and cell.version in defect.versions
+        and defect.breaks(cell.result.id, cell.result.name)
+        and defect.fits(model_type(cell.result.subject))
     ]
 
 
@@ -179,7 +181,7 @@ def _defect(defect: Defect, cells: list[Cell], found: Collected) -> dict[str, An
         "told": [(name, texts.visible(defect.told[name])) for name in KEYS],
         "file": defect.path.name,
         "source": texts.visible(defect.source, "\n\t"),
-        "claims": defect.claims,
+        "claims": texts.visible(defect.told["Claims"]),
         "types": [texts.visible(each) for each in defect.types],
         "versions": defect.versions,
         "cells": _spaced(len(cells)),
@@ -202,7 +204,8 @@ def _defect(defect: Defect, cells: list[Cell], found: Collected) -> dict[str, An
                     for c in _newest(mine, age)
                 ],
                 "versions": [
-                    texts.visible(v) for v in sorted({c.version for c in mine}, key=age.get)
+                    texts.visible(v)
+                    for v in sorted({c.version for c in mine}, key=age.__getitem__)
                 ],
             }
             for (claim, name), mine in sorted(

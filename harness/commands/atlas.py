@@ -5,10 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.commands.arguments import Parser
-from harness.commands.models import Load
 from harness.report import texts
+
+if TYPE_CHECKING:  # it imports torch, which is of no use here
+    from harness.commands.models import Load
 
 DEFECTS, EXPECTATIONS = Path("docs/defects"), Path("claims/expectations")
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness import defects
 from harness.commands.arguments import Parser
-from harness.commands.models import Load
 from harness.report import texts
 from harness.schema import replace_file
+
+if TYPE_CHECKING:  # it imports torch, which is of no use here
+    from harness.commands.models import Load
 
 FOLDER = Path("docs/defects")
 

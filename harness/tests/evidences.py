@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 import sqlite3
@@ -103,7 +104,7 @@ def _row(run: dict[str, Any], result: Result, recorded: str) -> dict[str, Any]:
     return {key: row[key] for key in (*same, "seconds")} | {
         "run": run["id"],
         "claim": result.id,
-        "digest": f"{hash((result.subject, run['dtype'])) & 0xFFFFFFFFFFFF:012x}" + "0" * 52,
+        "digest": hashlib.sha256(result.subject.encode()).hexdigest(),
         "dtype": run["dtype"],
         "device": run["device"],
         "recorded": recorded,
