@@ -232,6 +232,20 @@ def test_a_link_shows_the_same_again(page):
     assert page.columns == list(VERSIONS)
 
 
+def test_settings_stand_apart_and_are_linked(browser, tmp_path):
+    file = tmp_path / "e.sqlite"
+    write(file, run_of(NEW, "tiny:gpt2"), [law("tiny:gpt2"), law("tiny:gpt2", "C9", "embedding")])
+    write(file, run_of(NEW, "tiny:gpt2", dtype="bfloat16"), [broken("tiny:gpt2")])
+    build([file], tmp_path / "out")
+    page = Page(browser, tmp_path / "out").open("#setting=bfloat16, cpu")
+    assert page.shown[2].startswith("✗ refuted")
+    assert page("document.querySelector('#setting').checkVisibility()")
+    page.choose("#setting", "0")
+    assert page.shown[2].startswith("✓ upheld")
+    assert "setting=float32%2C+cpu" in page("location.hash")
+    assert "not held against expectations" in page.text("#panel")
+
+
 def test_the_keyboard_walks_through_the_map(page):
     page.open("#type=tiny:gpt2&law=C1 a prefix's states do not change")
     reached = []
