@@ -280,6 +280,7 @@
         const cell = make("td", { role: "gridcell", tabindex: "-1", class: classes }, sign);
         cell.setAttribute("aria-label", describe(l, t, v));
         cell.cube = [l, t, v];
+        cell.place = [ways.length, n + 1];
         row.append(cell);
         way.push(cell);
       });
@@ -351,8 +352,7 @@
   grid.addEventListener("click", (event) => {
     const cell = event.target.closest("td");
     if (!cell?.cube) return;
-    const r = ways.findIndex((way) => way.includes(cell));
-    step(r, ways[r].indexOf(cell));
+    step(...cell.place);
     open(true);
     unhint();
     // On a narrow screen the panel lies over the lower part of it.
@@ -360,6 +360,10 @@
     if (getComputedStyle($("#panel")).position === "fixed" && own.bottom > over.top) {
       scrollBy(0, own.bottom - over.top + 16);
     }
+  });
+  // Whoever gets to a cell by other ways than these keys is there all the same.
+  grid.addEventListener("focusin", ({ target }) => {
+    if (target.cube && ways[focus[0]]?.[focus[1]] !== target) step(...target.place, false);
   });
   const open = (yes) => $("#panel").classList.toggle("open", yes);
   $("#panel").addEventListener("keydown", (event) => {

@@ -281,6 +281,14 @@ def test_the_keyboard_walks_through_the_map(page):
     assert "view=type" in page("location.hash")
 
 
+def test_a_cell_that_is_focused_by_other_ways_is_told_as_well(page):
+    page.open()
+    page("document.querySelector('#grid tbody tr:last-child td:last-child').focus()")
+    assert page.shown[:2] == ("t5", f"C2 {STATIC}")
+    page.browser.press("ArrowLeft")
+    assert page.shown[:2] == ("t5", "C2 cached decoding equals recomputation [sliding]")
+
+
 def test_only_one_cell_is_a_stop_of_the_tab_key(page):
     page.open()
     for key in ("", "ArrowRight", "ArrowUp", "ArrowUp"):
@@ -373,7 +381,7 @@ def test_on_paper_the_map_is_light_and_whole(page):
     page.open(width=1100, scheme="dark")
     dark = [{"name": "prefers-color-scheme", "value": "dark"}]
     page.browser.ask("Emulation.setEmulatedMedia", media="print", features=dark)
-    assert page("getComputedStyle(document.body).backgroundColor") == "rgb(250, 249, 246)"
+    assert page("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert not page("document.querySelector('.controls').checkVisibility()")
     assert page("document.querySelector('#grid').checkVisibility()")
     assert overflow(page.browser) <= 0
