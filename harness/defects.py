@@ -29,6 +29,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -79,9 +80,9 @@ class Defect:
         """The versions of transformers in which it was seen."""
         return _VERSION.findall(self.told["Seen in"])
 
-    def fits(self, model_type: str) -> bool:
-        """Whether it says to show itself on this model type."""
-        return any(fnmatchcase(model_type, each) for each in self.types)
+    def fits(self, model_types: Iterable[str]) -> bool:
+        """Whether it says to show itself on one of these model types."""
+        return any(fnmatchcase(name, each) for name in model_types for each in self.types)
 
     def breaks(self, claim: str, name: str) -> bool:
         """Whether it says to break the claim of this number and name."""

@@ -48,16 +48,20 @@ class Collected:
 
     ``cells`` by (setting, subject, claim's name, version); ``refused`` says by (subject, version)
     why a model could not be made; ``runs`` are the records that cells point to; ``superseded``
-    counts results that a later one of the same key has replaced; ``unfinished`` counts runs that
-    never came to their end.  Its properties are asked for once all is there, and then kept.
+    counts results that one of another run has replaced as it is later; ``judged`` says whether
+    results were held against expectations.  What is derived is kept once it is asked for.
     """
 
     cells: dict[tuple[str, str, str, str], Cell] = field(default_factory=dict)
     refused: dict[tuple[str, str], str] = field(default_factory=dict)
     runs: list[dict[str, Any]] = field(default_factory=list)
     superseded: int = 0
-    unfinished: int = 0
     judged: bool = False
+
+    @property
+    def unfinished(self) -> int:
+        """How many runs never came to their end."""
+        return sum(run["finished"] is None for run in self.runs)
 
     @cached_property
     def versions(self) -> list[str]:
@@ -89,13 +93,26 @@ class Collected:
             some.setdefault(cell.result.name, cell.result)
         return sorted(some.values(), key=words.catalogue_order)
 
+    @cached_property
+    def facts(self) -> dict[str, dict[str, Any]]:
+        """What is known of a subject by its name, from the latest run that says it."""
+        told: dict[str, dict[str, Any]] = {}
+        for run in self.runs:
+            told |= {s: f for s, f in (run.get("subjects") or {}).items() if isinstance(f, dict)}
+        return told
+
     def size(self, subject: str) -> int:
         """The number of a subject's parameters; 0 where no run says it."""
-        for run in self.runs:
-            facts = (run.get("subjects") or {}).get(subject) or {}
-            if isinstance(count := facts.get("parameters"), int):
-                return count
-        return 0
+        count = self.facts.get(subject, {}).get("parameters")
+        return count if isinstance(count, int) else 0
+
+    def types(self, subject: str) -> set[str]:
+        """The model types that a subject goes by: its configuration's, and what its name says.
+
+        A tiny model's name has its type among its parts: ``tiny:mamba``, ``tiny:causal:bert:1``.
+        """
+        parts = subject.split(":")[1:] if subject.startswith(TINY) else []
+        return {*parts, str(self.facts.get(subject, {}).get("model_type") or subject)}
 
 
 def collect(paths: Iterable[Path], expected: Path | None = None) -> Collected:
@@ -135,18 +152,23 @@ def _read(
     latest: dict[tuple[str, str, str, str], tuple[str, int, dict[str, Any]]],
 ) -> None:
     """Add what a file holds; of two results with one key the one recorded later counts."""
+    known = {run["id"]: i for i, run in enumerate(found.runs)}
     places = {}
     for run in evidence.runs():
-        places[run["id"]] = (len(found.runs), setting_of(run), version_of(run))
-        found.runs.append(run)
-        found.unfinished += run["finished"] is None
+        # A run may be in two files, whole in one and cut short in the other.
+        place = known.setdefault(run["id"], len(found.runs))
+        if place == len(found.runs):
+            found.runs.append(run)
+        elif run["finished"] is not None:
+            found.runs[place] = run
+        places[run["id"]] = (place, setting_of(run), version_of(run))
         for subject, why in (run.get("refused") or {}).items():
             found.refused[subject, version_of(run)] = str(why)
     for row in evidence.every():
         place, setting, version = places[row["run"]]
         key = setting, row["subject"], row["name"], version
         other = latest.get(key)
-        found.superseded += other is not None
+        found.superseded += other is not None and other[1] != place
         if other is None or row["recorded"] >= other[0]:
             latest[key] = row["recorded"], place, row
 

@@ -84,7 +84,7 @@ def encoded(found: Collected, flips: Sequence[Flip], room: int) -> dict[str, Any
                         claimed = intervals.claimed(cell.result)
                         spans[at] = [strings.place(told), strings.place(shown(claimed))]
     return {
-        "subjects": [[_label(s), s, *_shape(found, s)] for s in map(texts.visible, subjects)],
+        "subjects": [[_label(s), texts.visible(s), *_shape(found, s)] for s in subjects],
         "laws": [[texts.visible(c.id), *_parts(c), str(c.kind)] for c in claims],
         "versions": [*map(texts.visible, versions)],
         "settings": [*map(texts.visible, settings)],
@@ -109,7 +109,7 @@ def explanations(found: Collected, defects: Sequence[Defect]) -> list[list[Any]]
             each.slug,
             shown(each.title),
             [i for i, claim in enumerate(claims) if each.breaks(claim.id, claim.name)],
-            [i for i, subject in enumerate(subjects) if each.fits(model_type(subject))],
+            [i for i, subject in enumerate(subjects) if each.fits(found.types(subject))],
             each.versions,
         ]
         for each in defects
@@ -126,11 +126,6 @@ def packed(data: dict[str, Any]) -> str:
 def shown(text: str, most: int = MOST_REASON) -> str:
     """``text`` as the page shows it."""
     return texts.visible(texts.clipped(text, most))
-
-
-def model_type(subject: str) -> str:
-    """``mamba`` of ``tiny:mamba`` and of ``tiny:mamba:1``; other names as they are."""
-    return subject.removeprefix(TINY).partition(":")[0] if subject.startswith(TINY) else subject
 
 
 def _add(columns: dict[str, list[Any]], cell: Cell, strings: Table, digests: Table) -> None:
@@ -165,16 +160,12 @@ def _counterexample(result: Result, room: int) -> list[Any]:
 
 
 def _label(subject: str) -> str:
-    return subject.removeprefix(TINY)
+    return texts.visible(subject.removeprefix(TINY))
 
 
 def _shape(found: Collected, subject: str) -> list[str]:
-    """What the model is, in a few words, from the latest run that says it."""
-    for run in reversed(found.runs):
-        facts = (run.get("subjects") or {}).get(subject)
-        if isinstance(facts, dict):
-            return [texts.visible(words.shape(facts))]
-    return [""]
+    """What the model is, in a few words."""
+    return [texts.visible(words.shape(found.facts.get(subject, {})))]
 
 
 def _parts(claim: Result) -> list[str]:

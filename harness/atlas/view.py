@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from harness.atlas.collect import TINY, Cell, Collected
-from harness.atlas.encode import model_type, shown
+from harness.atlas.encode import shown
 from harness.atlas.flips import Flip, Turn, turns
 from harness.atlas.ladder import ladder
 from harness.defects import KEYS, Defect
@@ -25,7 +25,7 @@ def page(found: Collected, flips: list[Flip], defects: Sequence[Defect]) -> dict
     """Everything that the page's template needs beside the packed data."""
     laws = [cell for cell in found.cells.values() if cell.result.kind is Kind.LAW]
     counts = Counter(cell.result.verdict for cell in laws)
-    explained = {each.slug: _explained(each, laws) for each in defects}
+    explained = {each.slug: _explained(each, laws, found) for each in defects}
     refuted = {id(cell) for cell in laws if cell.result.verdict is Verdict.REFUTED}
     known = {id(cell) for cells in explained.values() for cell in cells}
     return {
@@ -158,7 +158,7 @@ def _turn(turn: Turn, found: Collected) -> dict[str, Any]:
     }
 
 
-def _explained(defect: Defect, laws: list[Cell]) -> list[Cell]:
+def _explained(defect: Defect, laws: list[Cell], found: Collected) -> list[Cell]:
     """The broken laws that a defect says to be behind, in the versions where it was seen."""
     return [
         cell
@@ -166,7 +166,7 @@ def _explained(defect: Defect, laws: list[Cell]) -> list[Cell]:
         if cell.result.verdict is Verdict.REFUTED
         and cell.version in defect.versions
         and defect.breaks(cell.result.id, cell.result.name)
-        and defect.fits(model_type(cell.result.subject))
+        and defect.fits(found.types(cell.result.subject))
     ]
 
 

@@ -91,6 +91,25 @@ def test_a_run_that_did_not_finish_is_counted_and_so_are_its_results(file):
     assert (found.unfinished, len(found.cells)) == (1, 1)
 
 
+def test_a_run_in_two_files_is_one(tmp_path, file):
+    run, whole = run_of(NEW, GPT2), tmp_path / "whole.sqlite"
+    write(file, run, [law(GPT2)], finished=False)
+    write(whole, run, [law(GPT2), broken(MAMBA)])
+    for paths in ([file, whole], [whole, file]):
+        found = collect(paths)
+        assert (found.superseded, found.unfinished, len(found.runs)) == (0, 0, 1)
+        assert len(found.cells) == 2
+
+
+def test_a_model_goes_by_its_configurations_type_and_by_its_names(file):
+    run = run_of(NEW, "tiny:causal:gemma3_text:1", "reference")
+    write(file, run, [law(name) for name in run["subjects"]])
+    found = collect([file])
+    assert found.types("reference") == {"llama"}
+    assert found.types("tiny:causal:gemma3_text:1") == {"causal", "gemma3_text", "1", "llama"}
+    assert found.types("unknown") == {"unknown"}
+
+
 def test_a_model_that_could_not_be_made_is_told_unless_it_was_after_all(file):
     write(file, run_of(OLD, refused={GPT2: "no such type", MAMBA: "needs a kernel"}), [])
     write(file, run_of(OLD, GPT2), [law(GPT2)])

@@ -47,8 +47,8 @@ def test_a_docstring_says_what_there_is_to_know(folder):
     assert found.types == ["mamba", "gemma*"]
     assert found.versions == ["4.57.1", "5.0.0rc1"]
     assert found.told["Cause"] == "what `cache_position` says is read too early."
-    assert found.fits("gemma3_text")
-    assert not found.fits("mamba2")
+    assert found.fits({"causal", "gemma3_text"})
+    assert not found.fits({"causal", "mamba2"})
     assert found.breaks("C5", "left padding")
     assert found.breaks("C2", "decoding [static]")
     assert not found.breaks("C2", "decoding [dynamic]")
