@@ -24,8 +24,10 @@ if TYPE_CHECKING:  # torch takes seconds to import, and `--help` is to take none
 
 COMMANDS = {
     "card": "show what a machine reached in the benchmarks",
-    "compare": "hold two runs of the benchmarks against each other",
+    "compare": "hold two runs of claims, or of the benchmarks, against each other",
     "invert": "recover a prompt from a model's output, and show how",
+    "merge": "put the evidence of several files into one",
+    "runs": "list the runs of an evidence file",
 }
 """Every module of `harness.commands` that is a command, with what it does."""
 
