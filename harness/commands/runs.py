@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rich import box
@@ -33,12 +33,18 @@ def main(arguments: Sequence[str], load: Load) -> int:
         ended = "unfinished" if run["finished"] is None else str(run["exit"])
         versions = (f"{name} {run['versions'].get(name)}" for name in ("torch", "transformers"))
         settings = (run["profile"], f"seed {run['seed']}", run["dtype"], run["device"])
-        about = visible(", ".join(map(str, (*run["subjects"], *settings, *versions))))
+        about = visible(", ".join(map(str, (*_some(run["subjects"]), *settings, *versions))))
         started, count = run["started"][:16].replace("T", " "), counts.get(run["id"], 0)
         cells = (str(number), run["id"][:SHOWN], started, str(count), ended, about)
         table.add_row(*map(escape, cells))
     Console().print(table)
     return 0
+
+
+def _some(names: Iterable[str], most: int = 3) -> list[str]:
+    """The first few, and how many more there are."""
+    first, more = [*names][:most], len([*names][most:])
+    return [*first, f"{more} more models"] if more else first
 
 
 def _parser() -> Parser:
