@@ -46,15 +46,24 @@ class Side:
 
 
 def holds_claims(name: str) -> bool:
-    """Whether ``name`` is a run of claims; what else it may be is for others to find out."""
+    """Whether ``name`` is a run of claims, else it is one of benchmarks; raises `BadInput`."""
     path, which = _split(name)
+    if not path.is_file():
+        raise BadInput(f"{path}: {'not a file' if path.exists() else 'no such file'}")
     if which is not None or _is_sqlite(path):
         return True
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(told, dict) and "claims" in told
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise BadInput(f"{path}: is not JSON, and no evidence either ({error})") from error
+    if not isinstance(told, dict) or not ("claims" in told or "benchmarks" in told):
+        raise BadInput(
+            f"{path}: is no result of benchmarks (write one by --benchmark-json), nor of claims "
+            "(write one by --json)"
+        )
+    return "claims" in told
 
 
 def read(name: str) -> Side:
@@ -84,11 +93,12 @@ def _split(name: str) -> tuple[Path, str | None]:
 
 
 def _is_sqlite(path: Path) -> bool:
+    """By its beginning; an empty file is evidence of nothing yet."""
     try:
         with path.open("rb") as file:
             return file.read(len(SQLITE)) in (SQLITE, b"")
-    except OSError:
-        return False
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror or error}") from error
 
 
 def _key(row: Mapping[str, Any]) -> Key:
