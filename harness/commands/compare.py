@@ -8,14 +8,17 @@ import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from harness.commands.arguments import Parser, positive
-from harness.commands.models import Load
 from harness.comparison import sides
 from harness.comparison.judging import LEAST, Flip, compare
 from harness.errors import BadInput
+
+if TYPE_CHECKING:  # torch takes seconds to import, and is not needed here
+    from harness.commands.models import Load
 
 SHARE = 0.1
 

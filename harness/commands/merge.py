@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.commands.arguments import Parser
-from harness.commands.models import Load
 from harness.evidence import Evidence
 from harness.report.texts import counted
+
+if TYPE_CHECKING:  # torch takes seconds to import, and is not needed here
+    from harness.commands.models import Load
 
 
 def main(arguments: Sequence[str], load: Load) -> int:

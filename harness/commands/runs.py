@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
@@ -11,9 +12,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from harness.commands.arguments import Parser
-from harness.commands.models import Load
 from harness.evidence import Evidence
 from harness.report.texts import visible
+
+if TYPE_CHECKING:  # torch takes seconds to import, and is not needed here
+    from harness.commands.models import Load
 
 SHOWN = 8
 """Digits of an id that are shown; as many name a run among millions."""

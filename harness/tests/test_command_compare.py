@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -20,7 +22,7 @@ from harness.errors import BadInput
 from harness.evidence import Evidence
 from harness.tests.compared import MODEL, a_finding, a_law, kept, on
 from harness.tests.sessions import Project, law
-from harness.tests.test_evidence import MISFITS, a_run
+from harness.tests.test_evidence import MISFITS, ROOT, a_run
 from harness.verdicts import Verdict
 
 LAWS = [a_law(number) for number in range(6)]
@@ -393,3 +395,10 @@ def test_a_law_that_broke_between_two_runs_is_found(project: Project, capsys):
     (drift,) = found["drifts"]
     assert drift["id"] == "X1"
     assert drift["shift"]["shift"] == pytest.approx(0.523, abs=1e-3)  # log10(1 / 0.3)
+
+
+def test_comparing_does_not_wait_for_torch(one, other):
+    code = "import sys; from harness.__main__ import main; main(sys.argv[1:]); "
+    code += "sys.exit(3 * ('torch' in sys.modules))"
+    command = [sys.executable, "-c", code, "compare", one, other]
+    assert subprocess.run(command, cwd=ROOT, capture_output=True, timeout=60).returncode == 0
