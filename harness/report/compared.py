@@ -18,7 +18,7 @@ from harness.comparison.sides import Key, Side
 from harness.report import words
 from harness.report.exhibits import CLASSES
 from harness.report.texts import counted, moment, number, shortened, visible
-from harness.verdicts import Kind, Verdict
+from harness.verdicts import Verdict
 
 MOST_ROWS = 25
 """Of one table in a terminal; the JSON has them all."""
@@ -28,8 +28,6 @@ MOST_ROWS_OF_PAGE = 1000
 MOST_NAME = 60
 
 STYLES = {Flip.REGRESSION: "bold red", Flip.LOST: "yellow", Flip.GAINED: "green", Flip.OTHER: ""}
-
-UNITS = {Kind.LAW: "decades", Kind.FINDING: "in its own unit"}
 
 
 def headline(found: Comparison, least: float) -> str:
@@ -231,6 +229,4 @@ def _row(each: Compared) -> dict[str, Any]:
         "replay": visible(str(seen.get("replay") or "")),
         "shift": signed(each.shift.shift) if each.shift else "–",
         "interval": f"{signed(low)} to {signed(high)}" if each.interval else "",
-        "unit": UNITS[Kind.LAW if each.law else Kind.FINDING],
-        "draws": each.shift.draws if each.shift else 0,
     }
