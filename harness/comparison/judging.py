@@ -32,8 +32,8 @@ ERROR = 0.05
 LEAST = 0.1
 """Of a drift that is worth telling: decades of a law, spreads of one draw of a finding."""
 
-SETTINGS = ("suite", "profile", "seed", "device", "dtype", "attention", "threads", "platform")
-"""What a run says of itself beside versions."""
+OWN = ("id", "started", "finished", "exit", "subjects", "versions")
+"""What a run says of itself that is no setting."""
 
 
 class Flip(StrEnum):
@@ -215,20 +215,20 @@ def _shift(before: Side, after: Side, key: Key, paired: bool) -> Shift | None:
     one, other = before.rows[key], after.rows[key]
     law = other["kind"] == Kind.LAW
     name = "margin" if law else "effect"
-    packed = [(row.get("sample") or {}).get(name) for row in (one, other)]
-    if None in packed or one["kind"] != other["kind"]:
+    first, second = ((row.get("sample") or {}).get(name) for row in (one, other))
+    if first is None or second is None or one["kind"] != other["kind"]:
         return None
-    if packed[0] == packed[1]:
-        return Shift(0.0, 1.0, lambda error: (0.0, 0.0), packed[0]["shape"][0], paired)
-    samples = [unpack(each) for each in packed]
-    if samples[0].ndim != samples[1].ndim:
+    if first == second:
+        return Shift(0.0, 1.0, lambda error: (0.0, 0.0), first["shape"][0], paired)
+    old, new = unpack(first), unpack(second)
+    if old.ndim != new.ndim:
         return None
     if law:
-        return shifts.of_margins(*samples, paired)
-    statistics = [statistic_of(row) for row in (one, other)]
-    if statistics[0] is None or statistics[0] is not statistics[1]:
+        return shifts.of_margins(old, new, paired)
+    statistic = statistic_of(other)
+    if statistic is None or statistic is not statistic_of(one):
         return None
-    return shifts.between(statistics[0], *samples, paired)
+    return shifts.between(statistic, old, new, paired)
 
 
 def statistic_of(row: Mapping[str, Any]) -> Statistic | None:
@@ -264,7 +264,8 @@ def _changed(before: Side, after: Side) -> dict[str, tuple[Any, Any]]:
     told = []
     for each in (before, after):
         versions = each.run.get("versions") or {}
-        told.append({**{name: each.run.get(name) for name in SETTINGS}, **versions})
+        settings = {name: value for name, value in each.run.items() if name not in OWN}
+        told.append({**settings, **versions})
     names = list(dict.fromkeys([*told[0], *told[1]]))
     pairs = {name: (told[0].get(name), told[1].get(name)) for name in names}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}

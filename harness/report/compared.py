@@ -52,8 +52,8 @@ def notes(found: Comparison, least: float) -> list[str]:
     if not found.paired:
         told.append("the runs drew other inputs: nothing is paired, and smaller drifts are missed")
     if found.other_weights:
-        names = _listed(found.other_weights)
-        told.append(f"other weights or configuration under the same name: {names}")
+        which = _listed(found.other_weights)
+        told.append(f"other weights or configuration under the same name: {which}")
     if restated := [each.key[0] for each in found.claims if each.restated]:
         told.append(f"claimed in other words or with another bound: {_listed(restated)}")
     small = len(found.drifts(0.0)) - len(found.drifts(least))
@@ -84,7 +84,7 @@ def _listed(names: Iterable[str], most: int = 8) -> str:
 
 def changes(found: Comparison) -> list[tuple[str, str, str]]:
     """What differs of the environment: name, before, after."""
-    return [(name, *map(_said, pair)) for name, pair in found.changed.items()]
+    return [(name, _said(one), _said(other)) for name, (one, other) in found.changed.items()]
 
 
 def _said(value: Any) -> str:

@@ -7,11 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fixtures.prompts import prompts
 from harness.comparison.judging import Flip, compare, statistic_of
 from harness.errors import BadInput
 from harness.findings import Bound
+from harness.laws import law
 from harness.statistics import EVERY
 from harness.tests.compared import MODEL, a_finding, a_law, on, random, side
+from harness.tests.toys import budget, seeing_ahead, toy, verdict
 from harness.verdicts import Verdict
 
 LAWS = [a_law(number) for number in range(40)]
@@ -192,6 +195,7 @@ def test_what_is_not_the_same_around_the_runs_is_told():
         "dtype": ("float32", "bfloat16"),
         "torch": ("2.13.0", "2.14.0"),
     }
+    assert compare(side(LAWS), side(LAWS, plant="a fault")).changed == {"plant": (None, "a fault")}
 
 
 def test_models_are_known_by_name_and_other_weights_are_told():
@@ -232,3 +236,35 @@ def test_examples_that_were_not_compared_do_not_count():
     one, other = (a_law(1, sample={"margin": each}) for each in (margins, without - 0.5))
     (found,) = compare(side([one]), side([other])).claims
     assert (found.shift.draws, found.real) == (6, True)
+
+
+# A model that is broken on purpose.
+
+
+def test_a_fault_in_the_second_model_is_found_and_nothing_else():
+    def causal(subject, draw, check):
+        prompt = draw(prompts(subject, shortest=2), "prompt")
+        expected = check.reference(lambda s: s.rows(prompt.ids[:, :1]))
+        whole = subject.rows(prompt.ids)
+        check.same(expected, whole.at(slice(0, 1)))
+        check.rejects(expected, whole.at(slice(1, 2)))
+
+    def repeatable(subject, draw, check):
+        prompt = draw(prompts(subject), "prompt")
+        expected = check.reference(lambda s: s.rows(prompt.ids))
+        again = subject.rows(prompt.ids)
+        check.same(expected, again)
+        check.rejects(expected, again.map(lambda rows: 2 * rows))
+
+    def run(subject):
+        told = []
+        for i, body in enumerate((causal, repeatable)):
+            test = law(f"X{i}", body.__name__, source="here", control="other rows")(body)
+            told.append(verdict(test, subject, budget(6), seed=0, derandomize=False))
+        return side(on(MODEL, told))
+
+    sound, again, broken = run(toy("llama")), run(toy("llama")), run(seeing_ahead())
+    clean = compare(sound, again)
+    assert [each.flip for each in clean.claims] == [None, None]
+    assert [each.shift.shift for each in clean.claims] == [0, 0]
+    assert [each.key[1] for each in compare(sound, broken).flips(Flip.REGRESSION)] == ["causal"]
