@@ -79,9 +79,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Where files go to worker processes, go by models too."""
     if config.getvalue("dist") != "loadfile":
         return None
-    from harness.scheduling import ByModel  # xdist is there if this hook is called
+    from harness.scheduling import BySubject  # xdist is there if this hook is called
 
-    return ByModel(config, log, options.models(config))
+    return BySubject(config, log, options.models(config))
 
 
 @pytest.hookimpl(tryfirst=True)

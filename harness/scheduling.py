@@ -20,7 +20,7 @@ BETWEEN = "\n"
 """Stands between file and model in the name of a unit; in neither of them."""
 
 
-class ByModel(LoadFileScheduling):
+class BySubject(LoadFileScheduling):
     """xdist's schedule by files, with a model to every unit."""
 
     def __init__(self, config: pytest.Config, log: Any, models: Sequence[str]) -> None:

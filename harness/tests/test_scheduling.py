@@ -15,7 +15,7 @@ pytest.importorskip("xdist")
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
-from harness.scheduling import ByModel
+from harness.scheduling import BySubject
 
 
 class Worker:
@@ -96,8 +96,8 @@ FILES = 6
 MANY = [f"tiny:{number}" for number in range(9)]
 
 
-def by_model(workers: int, models: list[str]) -> ByModel:
-    return ByModel(config(workers), Producer("test", enabled=False), models)
+def by_model(workers: int, models: list[str]) -> BySubject:
+    return BySubject(config(workers), Producer("test", enabled=False), models)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 8])
