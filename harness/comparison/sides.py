@@ -12,6 +12,7 @@ from typing import Any
 from harness import schema
 from harness.errors import BadInput
 from harness.evidence import Evidence
+from harness.verdicts import Kind, Verdict
 
 Key = tuple[str, str, str]
 """A claim's number, its name, and the subject's name."""
@@ -136,8 +137,8 @@ def _report(name: str, path: Path) -> Side:
             )
         rows = {_key(row): row for row in told["claims"]}
         for row in rows.values():
-            row["verdict"], row["kind"], row["margin"], row["observed"]
-        return Side(name, {**told["run"], "subjects": told["run"]["subjects"]}, rows)
+            Verdict(row["verdict"]), Kind(row["kind"]), row["margin"], row["observed"]
+        return Side(name, {**told["run"], "subjects": {**told["run"]["subjects"]}}, rows)
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror or error}") from error
     except (KeyError, TypeError, ValueError) as error:

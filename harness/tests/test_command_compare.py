@@ -268,6 +268,12 @@ def test_a_report_is_a_run_without_samples(one, other, tmp_path, capsys):
     [
         ('{"claims": 5}', "is no report of a run"),
         ('{"schema": 1, "claims": [{}], "run": {"subjects": {}}}', "is no report of a run"),
+        ('{"schema": 1, "claims": [], "run": {"subjects": 3}}', "is no report of a run"),
+        (
+            '{"schema": 1, "run": {"subjects": {}}, "claims": [{"id": "C1", "name": "c", '
+            '"subject": "s", "kind": "law", "verdict": "maybe", "margin": 1, "observed": 1}]}',
+            "is no report of a run",
+        ),
         ('{"schema": 99, "claims": [], "run": {}}', "has schema 99, this version knows 1"),
         ('{"claims": ', "is not JSON"),
         ("[]", "is no result of benchmarks"),
