@@ -25,9 +25,11 @@ if TYPE_CHECKING:  # torch takes seconds to import, and `--help` is to take none
 COMMANDS = {
     "atlas": "write a page of which laws hold on which model types, version by version",
     "card": "show what a machine reached in the benchmarks",
-    "compare": "hold two runs of the benchmarks against each other",
+    "compare": "hold two runs of claims, or of the benchmarks, against each other",
     "defects": "check, list and run the scripts that show defects",
     "invert": "recover a prompt from a model's output, and show how",
+    "merge": "put the evidence of several files into one",
+    "runs": "list the runs of an evidence file",
 }
 """Every module of `harness.commands` that is a command, with what it does."""
 

@@ -59,6 +59,8 @@ class Check:
     controls: int = 0
     control_margin: float = -margin(0.0, 1.0)
     details: dict[str, Any] = field(default_factory=dict)
+    margins: list[float] = field(default_factory=list)
+    _room: float = math.inf
     _worst: float = margin(0.0, 1.0)
 
     @property
@@ -92,8 +94,17 @@ class Check:
     def remember(self, observed: float, allowed: float) -> None:
         """Keep the two numbers if none before left less room."""
         room = margin(observed, allowed)
+        self._room = min(self._room, room)
         if room < self._worst or self.compared == 1:
             self._worst, self.observed, self.allowed = room, observed, allowed
+
+    def begin(self) -> None:
+        """An example begins: what was compared in one before counts there."""
+        self._room = math.inf
+
+    def end(self) -> None:
+        """An example kept the law: its own least margin is kept, NaN if nothing was compared."""
+        self.margins.append(self._room if math.isfinite(self._room) else math.nan)
 
     @property
     def wants_control(self) -> bool:

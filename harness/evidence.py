@@ -12,13 +12,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import sqlite3
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
+from harness import merging
 from harness.errors import BadInput
 from harness.verdicts import Result
 
@@ -136,6 +139,36 @@ class Evidence:
                 raise
             return evidence
 
+    @classmethod
+    def read(cls, path: str | Path, timeout: float = TIMEOUT) -> Self:
+        """Open a file that is only looked at: nothing is made or changed there.
+
+        A file of an older schema, or one whose last writer was killed in a write, is mended in a
+        copy in memory.
+        """
+        path = Path(path).absolute()
+        with _clear(path):
+            if not path.is_file():
+                raise BadInput(
+                    f"evidence {path}: {'not a file' if path.exists() else 'no such file'}"
+                )
+            evidence = cls(path, _connect(path, timeout))
+            try:
+                try:
+                    old = evidence._schema() < len(MIGRATIONS)
+                except sqlite3.OperationalError as error:
+                    if getattr(error, "sqlite_errorcode", 0) != sqlite3.SQLITE_READONLY_ROLLBACK:
+                        raise
+                    evidence._db = _rolled_back(path, evidence._db)
+                    old = evidence._schema() < len(MIGRATIONS)
+                if old:
+                    evidence._db = _in_memory(evidence._db)
+                    evidence._migrate()
+            except BaseException:
+                evidence.close()
+                raise
+            return evidence
+
     def close(self) -> None:
         """Let go of the file; what was recorded is already on the disk."""
         self._db.close()
@@ -200,6 +233,23 @@ class Evidence:
                 "UPDATE runs SET finished = ?, exit = ? WHERE id = ?", (_now(), exit, run_id)
             )
 
+    def merge(self, *others: Evidence) -> tuple[int, int]:
+        """Copy every run and claim of ``others`` that is not here, all or nothing.
+
+        Of a claim in two copies of one run the one recorded later is kept, and none about weights
+        that a later copy has replaced (see `begin`).  Merging the same again changes nothing.
+        Returns how many runs and claims there are more than before.
+        """
+        with self._transaction() as db:
+            before = merging.size(db)
+            for other in others:
+                # A file has all of its own already, and may not be read while it is written.
+                if not (other.path.exists() and other.path.samefile(self.path)):
+                    with _clear(other.path):
+                        merging.merge(db, other._db)
+            after = merging.size(db)
+        return after[0] - before[0], after[1] - before[1]
+
     def runs(self) -> list[dict[str, Any]]:
         """Every run as it was given to `begin`, with its finish and exit code; oldest first."""
         with _clear(self.path):
@@ -211,9 +261,14 @@ class Evidence:
             for run, started, finished, exit in rows
         ]
 
+    def counts(self) -> dict[str, int]:
+        """How many claims are recorded of each run that has any, by the run's id."""
+        with _clear(self.path):
+            return dict(self._db.execute("SELECT run, count(*) FROM claims GROUP BY run"))
+
     def results(self, run_id: str) -> list[Result]:
         """The claims recorded in this run, in the order in which they were first recorded."""
-        return [result for _, result in self._rows(run_id)]
+        return [Result.from_json(row) for _, row in self.rows(run_id)]
 
     def every(self) -> Iterator[dict[str, Any]]:
         """What is recorded of each claim, of whatever run, without its draws and pictures.
@@ -236,9 +291,17 @@ class Evidence:
 
     def recorded(self, run_id: str) -> dict[tuple[str, str, str], Result]:
         """The same by (claim's name, subject's name, subject's digest): what a resume may skip."""
-        return {
-            (result.name, result.subject, digest): result for digest, result in self._rows(run_id)
-        }
+        found = [(digest, Result.from_json(row)) for digest, row in self.rows(run_id)]
+        return {(result.name, result.subject, digest): result for digest, result in found}
+
+    def rows(self, run_id: str) -> list[tuple[str, dict[str, Any]]]:
+        """The same as (subject's digest, `Result.as_json`): samples and pictures still packed."""
+        with _clear(self.path):
+            self._run(run_id)
+            rows = self._db.execute(
+                "SELECT digest, result FROM claims WHERE run = ? ORDER BY rowid", (run_id,)
+            ).fetchall()
+        return [(digest, json.loads(result)) for digest, result in rows]
 
     def unfinished(self, key: str) -> str | None:
         """The latest run with this `resume_key` that has no finish, if there is one.
@@ -252,14 +315,6 @@ class Evidence:
                 (key,),
             ).fetchone()
         return None if row is None else row[0]
-
-    def _rows(self, run_id: str) -> list[tuple[str, Result]]:
-        with _clear(self.path):
-            self._run(run_id)
-            rows = self._db.execute(
-                "SELECT digest, result FROM claims WHERE run = ? ORDER BY rowid", (run_id,)
-            ).fetchall()
-        return [(digest, Result.from_json(json.loads(result))) for digest, result in rows]
 
     def _run(self, run_id: str) -> dict[str, Any]:
         row = self._db.execute("SELECT run FROM runs WHERE id = ?", (run_id,)).fetchone()
@@ -314,6 +369,31 @@ class Evidence:
                 f"{len(MIGRATIONS)}; upgrade Assay or give another --evidence PATH"
             )
         return version
+
+
+def _connect(path: Path, timeout: float) -> sqlite3.Connection:
+    """A connection that cannot write."""
+    return sqlite3.connect(
+        f"{path.as_uri()}?mode=ro", uri=True, timeout=timeout, isolation_level=None
+    )
+
+
+def _in_memory(db: sqlite3.Connection) -> sqlite3.Connection:
+    """A copy of ``db``, which is closed."""
+    copy = sqlite3.connect(":memory:", isolation_level=None)
+    with closing(db):
+        db.backup(copy)
+    return copy
+
+
+def _rolled_back(path: Path, db: sqlite3.Connection) -> sqlite3.Connection:
+    """The file without the write that its journal tells of, which only a writer can undo."""
+    db.close()
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder, path.name)
+        for name in (path.name, f"{path.name}-journal"):
+            shutil.copyfile(path.with_name(name), copy.with_name(name))
+        return _in_memory(sqlite3.connect(copy, isolation_level=None))
 
 
 @contextmanager

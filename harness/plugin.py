@@ -74,6 +74,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             config.stash[REFUSED] = why
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Where files go to worker processes, go by models too."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from harness.scheduling import BySubject  # xdist is there if this hook is called
+
+    return BySubject(config, log, options.models(config))
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """What a worker found at collection it can only say when a test runs."""

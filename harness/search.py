@@ -64,8 +64,10 @@ class Examples:
         def example(data: st.DataObject) -> None:
             __tracebackhide__ = True
             shown: dict[str, str] = {}
+            self.check.begin()
             try:
                 self.body(draw=self._drawer(data, shown), check=self.check, **arguments)
+                self.check.end()
                 self.tried += 1
             except PASSED_ON:
                 raise

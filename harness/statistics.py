@@ -182,3 +182,8 @@ highest = Statistic(
     lambda sample, confidence: (float(np.max(sample)), float(np.max(sample))),
 )
 """Of all draws, for a control that none of them may pass: no interval."""
+
+
+EVERY = {each.name: each for each in (share, median, mean, ratio_of_means, rank_correlation)}
+EVERY |= {each.name: each for each in (exact, highest)}
+"""All of them by name; no name begins with another and a space."""

@@ -59,6 +59,7 @@ class Result:
     and ``margin`` how far the interval clears the bound in units of its half-width.  ``sample``
     keeps every series of draws by name, [draws] or [draws, columns], in the order of the draws:
     the same seed draws the same inputs, so runs can be paired.  ``plots`` are its pictures.
+    The ``sample`` of a law that was not broken is the least ``margin`` of each example [examples].
     """
 
     id: str

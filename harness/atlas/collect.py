@@ -128,7 +128,7 @@ def collect(paths: Iterable[Path], expected: Path | None = None) -> Collected:
             raise BadInput(f"evidence {path}: there is no such file")
         if path.is_file() and not path.stat().st_size:
             raise BadInput(f"evidence {path}: is empty")
-        with Evidence.open(path) as evidence:
+        with Evidence.read(path) as evidence:
             _read(evidence, found, latest)
     if not latest:
         named = ", ".join(map(str, paths))

@@ -1,112 +1,127 @@
-"""`python -m harness compare`: two runs of the benchmarks, and which differences are real."""
+"""`python -m harness compare`: two runs, of claims or of the benchmarks, and what is different."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rich import box
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from harness.cards import number
 from harness.commands.arguments import Parser, positive
-from harness.commands.models import Load
-from harness.timings import Comparison, Timings, compare
+from harness.comparison import sides
+from harness.comparison.judging import LEAST, Flip, compare
+from harness.errors import BadInput
+
+if TYPE_CHECKING:  # torch takes seconds to import, and is not needed here
+    from harness.commands.models import Load
 
 SHARE = 0.1
 
+KINDS = {
+    True: ("a run of claims", ("share", "other_machine")),
+    False: ("a run of benchmarks", ("any_seed", "any_profile", "least", "html")),
+}
+"""What is compared, by whether it has claims, with the options that are for the other kind."""
+
 
 def main(arguments: Sequence[str], load: Load) -> int:
-    """Compare two files; 1 if a benchmark got slower by more than the share, otherwise 0."""
+    """Compare two runs; 1 if something regressed, otherwise 0."""
     asked = _parser().parse_args(arguments)
-    before, after = Timings.read(asked.before), Timings.read(asked.after)
-    found = compare(before, after, asked.other_machine)
+    claims = [sides.holds_claims(name) for name in (asked.before, asked.after)]
+    if claims[0] != claims[1]:
+        words = [KINDS[kind][0] for kind in claims]
+        told = (f"{name} is {kind}" for name, kind in zip(_names(asked), words, strict=True))
+        raise BadInput(f"{', '.join(told)}; compare two of one kind")
+    what, unfit = KINDS[claims[0]]
+    for option in unfit:
+        if getattr(asked, option) is not None:
+            raise BadInput(f"--{option.replace('_', '-')}: is not for {what}")
+    return _claims(asked) if claims[0] else _timings(asked)
+
+
+def _names(asked: argparse.Namespace) -> tuple[str, str]:
+    return asked.before, asked.after
+
+
+def _claims(asked: argparse.Namespace) -> int:
+    """1 if a claim that was as expected is refuted now."""
+    from harness.comparison.document import document
+    from harness.report import compared
+    from harness.schema import replace_file
+
+    least = LEAST if asked.least is None else asked.least
+    before, after = map(sides.read, _names(asked))
+    found = compare(before, after, bool(asked.any_seed), bool(asked.any_profile))
+    if asked.html is not None:
+        replace_file(asked.html, compared.page(found, least))
     if asked.json:
-        sys.stdout.write(json.dumps(document(found, asked.share), indent=2) + "\n")
+        sys.stdout.write(json.dumps(document(found, least), indent=2, allow_nan=False) + "\n")
     else:
-        show(Console(), found, asked.share)
-    return 1 if found.regressions(asked.share) else 0
+        compared.show(Console(), found, least)
+    return 1 if found.flips(Flip.REGRESSION) else 0
+
+
+def _timings(asked: argparse.Namespace) -> int:
+    """1 if a benchmark got slower by more than the share."""
+    from harness import timings
+    from harness.commands.timings import document, show
+
+    share = SHARE if asked.share is None else asked.share
+    before, after = (timings.Timings.read(Path(name)) for name in _names(asked))
+    found = timings.compare(before, after, bool(asked.other_machine))
+    if asked.json:
+        sys.stdout.write(json.dumps(document(found, share), indent=2) + "\n")
+    else:
+        show(Console(), found, share)
+    return 1 if found.regressions(share) else 0
 
 
 def _parser() -> Parser:
     parser = Parser(
         prog="python -m harness compare",
-        description="Compare two files that `pytest benchmarks --benchmark-json FILE` wrote.  "
-        "The exit code is 1 if a benchmark is really slower by more than a share, otherwise 0.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        description="Compare two runs: of claims, in files that `pytest --evidence FILE` or "
+        "`--json FILE` wrote, or of benchmarks, in files that `pytest benchmarks "
+        "--benchmark-json FILE` wrote.  The exit code is 1 if something regressed: a claim that "
+        "was upheld or did not apply is refuted now, or a benchmark is really slower by more than "
+        "a share.",
     )
-    parser.add_argument("before", type=Path, help="a file of results")
-    parser.add_argument("after", type=Path, help="another one, held against it")
-    add = parser.add_argument
-    add("--share", type=positive, default=SHARE, help="by how much a regression is slower")
-    add("--other-machine", action="store_true", help="compare what two machines did")
-    add("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "before", help="a file; of evidence its latest finished run, or FILE@NUMBER or FILE@ID"
+    )
+    parser.add_argument("after", help="another one, held against it")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    add = parser.add_argument_group("runs of claims").add_argument
+    add("--html", metavar="FILE", type=Path, help="write one self-contained page too")
+    add(
+        "--least",
+        type=_from_zero,
+        help="how far a number must have moved to be told: decades of a law's margin, spreads of "
+        f"one draw of a finding (default: {LEAST})",
+    )
+    add("--any-seed", action="store_true", default=None, help="compare runs of two seeds")
+    add("--any-profile", action="store_true", default=None, help="compare runs of two profiles")
+    add = parser.add_argument_group("runs of benchmarks").add_argument
+    add("--share", type=positive, help=f"by how much a regression is slower (default: {SHARE})")
+    add(
+        *("--other-machine",),
+        action="store_true",
+        default=None,
+        help="compare what two machines did",
+    )
     return parser
 
 
-def document(found: Comparison, share: float) -> dict[str, object]:
-    """The comparison as plain JSON."""
-    return {
-        "differences": [
-            {**vars(each), "real": each.real, "regression": each.worse(share)}
-            for each in found.differences
-        ],
-        "figures": [
-            {
-                "name": each.name,
-                "before": vars(each.before),
-                "after": vars(each.after),
-                "regression": each.worse(share),
-            }
-            for each in found.moved
-        ],
-        "share": share,
-        "gone": found.gone,
-        "new": found.new,
-        "too few rounds": found.undecided,
-        "doubts": found.doubts,
-        "changed": {name: list(values) for name, values in found.changed.items()},
-    }
-
-
-def show(console: Console, found: Comparison, share: float) -> None:
-    """The comparison as a table, and whatever else there is to say."""
-    for name, (one, other) in found.changed.items():
-        console.print(f"{name}: {one} → {other}", highlight=False)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("benchmark", overflow="fold")
-    for name in ("time, after / before", "interval", ""):
-        table.add_column(name, justify="right", no_wrap=True)
-    for each in sorted(found.differences, key=lambda each: -each.ratio):
-        said = "same, as far as can be told"
-        if each.real:
-            said = "[green]faster[/]" if each.ratio < 1 else "slower, within the share"
-        if each.worse(share):
-            said = "[red]regression[/]"
-        sign = "" if each.paired else " ¹"
-        table.add_row(
-            escape(each.name),
-            f"{each.ratio:.3f}{sign}",
-            f"{each.low:.3f} to {each.high:.3f}",
-            said,
-        )
-    console.print(table)
-    if not all(each.paired for each in found.differences):
-        console.print("¹ seconds as they are: the machine's own speed is not taken out")
-    for figure in found.moved:
-        said = " [red]regression[/]" if figure.worse(share) else ""
-        one, other = (number(each.reached) for each in (figure.before, figure.after))
-        console.print(f"moved: {escape(figure.name)}: {one} → {other}{said}", highlight=False)
-    for what, names in (
-        ("doubtful", found.doubts),
-        ("gone", found.gone),
-        ("new", found.new),
-        ("too few rounds to judge", found.undecided),
-    ):
-        for name in names:
-            console.print(f"{what}: {escape(name)}", highlight=False)
+def _from_zero(text: str) -> float:
+    """A number from 0 on, and not infinite."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 on")
+    return number

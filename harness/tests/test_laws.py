@@ -65,6 +65,31 @@ def test_a_model_that_sees_one_token_ahead_is_refuted_by_two_tokens_in_one_row()
     assert result.counterexample["blob"]
 
 
+def test_the_least_margin_of_every_example_is_kept_and_that_of_all_is_among_them():
+    first, again, other = (
+        verdict(declare(causality), toy("llama"), budget(10), seed=seed, derandomize=False)
+        for seed in (0, 0, 1)
+    )
+    margins = first.sample["margin"]
+    assert margins.shape == (10,)
+    assert min(margins) == first.margin
+    assert again.sample["margin"].tolist() == margins.tolist()  # so that runs can be paired
+    assert other.sample["margin"].tolist() != margins.tolist()
+    assert verdict(declare(causality), seeing_ahead()).sample == {}
+
+
+def test_examples_in_which_nothing_was_compared_keep_their_place():
+    def every_other(draw, check):
+        draw(st.integers(), "number")
+        if check.controls % 2:
+            check.judge(0.01, 1.0)
+            check.judge(0.1, 1.0)
+        check.judge_control(2.0, 1.0)
+
+    margins = verdict(declare(every_other), toy("gpt2"), budget(4)).sample["margin"].tolist()
+    assert margins == pytest.approx([float("nan"), 1.0] * 2, nan_ok=True)
+
+
 def test_a_control_that_rejects_nothing_leaves_a_law_undecided():
     def toothless(draw, check):
         check.judge(0.0, 1.0)

@@ -74,6 +74,45 @@ def caught(project: Project, claim: dict) -> None:
     assert numbers(project.json("again.json")["claims"][0]["counterexample"]) == numbers(found)
 
 
+WHO_LOADS = """
+import os
+import fixtures.subjects
+
+plain = fixtures.subjects.load
+
+def load(spec, asked):
+    with open("loads", "a") as file:
+        file.write(f"{os.environ.get('PYTEST_XDIST_WORKER')} {spec}\\n")
+    return plain(spec, asked)
+
+fixtures.subjects.load = load
+"""
+"""Added to a conftest: notes which processes load which models."""
+
+
+def test_eight_processes_record_every_claim_once_and_load_a_model_once(project: Project) -> None:
+    models, files = ["tiny:gpt2", "tiny:llama"], 8
+    for file in range(files):
+        project.claims(law(2 * file), law(2 * file + 1), file=f"test_{file}")
+    (project.folder / "conftest.py").open("a").write(WHO_WRITES + WHO_LOADS)
+    more = [f"--model={model}" for model in models]
+    assert project.run("-n", "8", "--dist=loadfile", "--json=out.json", *more).exit == 0
+    expected = sorted((f"law {n}", model) for n in range(2 * files) for model in models)
+    told = sorted((claim["name"], claim["subject"]) for claim in project.json()["claims"])
+    assert told == expected
+    assert Counter(project.ran) == {str(n): len(models) for n in range(2 * files)}
+    with Evidence.read(project.folder / "evidence.sqlite") as evidence:
+        (run,) = evidence.runs()
+        kept = sorted((result.name, result.subject) for result in evidence.results(run["id"]))
+    assert kept == expected
+    writers = (project.folder / "writers").read_text().splitlines()
+    assert len(writers) == len(expected)
+    assert set(writers) == {writers[0]}
+    loads = Counter((project.folder / "loads").read_text().splitlines())
+    assert set(loads.values()) == {1}
+    assert len(loads) <= 8  # by files alone all would load both
+
+
 def test_what_a_worker_finds_wrong_is_one_line_too(project: Project) -> None:
     project.claims(law(1), law(2, body='raise BadInput("this model: will not do")'), law(3))
     run = project.run("-n", "1", "--json=out.json")
@@ -97,14 +136,34 @@ def test_a_worker_that_dies_takes_one_claim_with_it(project: Project) -> None:
     assert len(project.verdicts()) == 3
 
 
-@pytest.mark.parametrize(("asked", "given"), [("cuda", "cuda:1"), ("cuda:2", "cuda:2")])
-def test_workers_are_dealt_the_cards_in_turn(
-    monkeypatch: pytest.MonkeyPatch, asked: str, given: str
-) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+def given_to(monkeypatch: pytest.MonkeyPatch, asked: str, worker: str, cards: int) -> str:
+    """The device that a worker loads models on, in a machine with so many cards."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cards > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: cards)
     usual = {"dtype": "float32", "attention": None, "revision": None, "trust_remote_code": False}
     option = SimpleNamespace(device=asked, **usual)
-    config = SimpleNamespace(option=option, stash=pytest.Stash(), workerinput={"workerid": "gw5"})
+    config = SimpleNamespace(option=option, stash=pytest.Stash())
+    if worker:
+        config.workerinput = {"workerid": worker}
     subjects.pytest_configure(config)  # type: ignore[arg-type]
-    assert config.stash[subjects.LOADER].options.device == given
+    return config.stash[subjects.LOADER].options.device
+
+
+@pytest.mark.parametrize("cards", [1, 2, 3, 8])
+@pytest.mark.parametrize("workers", [1, 2, 8])
+def test_workers_are_dealt_the_cards_in_turn(
+    monkeypatch: pytest.MonkeyPatch, cards: int, workers: int
+) -> None:
+    given = Counter(given_to(monkeypatch, "cuda", f"gw{n}", cards) for n in range(workers))
+    assert set(given) == {f"cuda:{n}" for n in range(min(cards, workers))}
+    assert max(given.values()) - min(given.values()) <= 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "worker", "cards"),
+    [("cuda:2", "gw5", 4), ("cpu", "gw5", 4), ("cuda", "", 4), ("cuda", "gw5", 0)],
+)
+def test_a_device_that_was_named_or_is_the_only_one_is_kept(
+    monkeypatch: pytest.MonkeyPatch, asked: str, worker: str, cards: int
+) -> None:
+    assert given_to(monkeypatch, asked, worker, cards) == asked

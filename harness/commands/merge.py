@@ -1,0 +1,39 @@
+"""`python -m harness merge`: the evidence of several files in one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.commands.arguments import Parser
+from harness.evidence import Evidence
+from harness.report.texts import counted
+
+if TYPE_CHECKING:  # torch takes seconds to import, and is not needed here
+    from harness.commands.models import Load
+
+
+def main(arguments: Sequence[str], load: Load) -> int:
+    """Merge files into one, which is made if need be; all of them, or none if one is bad."""
+    asked = _parser().parse_args(arguments)
+    with ExitStack() as opened:
+        others = [opened.enter_context(Evidence.read(path)) for path in asked.files]
+        out = opened.enter_context(Evidence.open(asked.out))
+        new = out.merge(*others)
+        runs, claims = len(out.runs()), sum(out.counts().values())
+    told = f"{counted(runs, 'run')}, {counted(claims, 'claim')}"
+    print(f"{asked.out}: {told} ({counted(new[0], 'run')} and {counted(new[1], 'claim')} new)")
+    return 0
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="python -m harness merge",
+        description="Copy the runs of evidence files (`pytest --evidence FILE`) into one file.  "
+        "Every run and claim is there once, however often it is merged.",
+    )
+    parser.add_argument("out", type=Path, metavar="OUT", help="made if it is not there")
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="only read")
+    return parser

@@ -1,0 +1,271 @@
+"""Two runs held against each other: flips of verdicts, drifts of numbers, and what else differs.
+
+A flip needs no statistics: the verdicts already have them.  Of the drifts there are as many tests
+as pairs, so their p-values are adjusted after Benjamini and Hochberg: of the drifts that are
+told, one in twenty is expected to be none.  (Holm's method would keep the chance of even one
+wrong drift at that, and miss most small ones among thousands; a drift fails nothing, it is a
+reason to look.)  The intervals are those of Benjamini and Yekutieli that belong to it: at
+1 - 0.05 r / m for r real drifts among m, so that a drift is real where its interval leaves out 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from harness.arrays import unpack
+from harness.comparison import shifts
+from harness.comparison.shifts import Shift
+from harness.comparison.sides import Key, Side
+from harness.errors import BadInput
+from harness.statistics import EVERY, Pair, Statistic
+from harness.verdicts import Kind, Verdict
+
+ERROR = 0.05
+"""The share of drifts that are none, among those that are told."""
+
+LEAST = 0.1
+"""Of a drift that is worth telling: decades of a law, spreads of one draw of a finding."""
+
+OWN = ("id", "started", "finished", "exit", "subjects", "versions")
+"""What a run says of itself that is no setting."""
+
+
+class Flip(StrEnum):
+    """What another verdict means."""
+
+    REGRESSION = "regression"
+    LOST = "lost"
+    GAINED = "gained"
+    OTHER = "other"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One claim on one subject in both runs, as `Result.as_json`.
+
+    ``shift`` is None where neither run kept a sample, or the samples are no longer of the same
+    thing; ``adjusted`` is its p-value among all, ``interval`` its corrected interval.
+    """
+
+    key: Key
+    before: Mapping[str, Any]
+    after: Mapping[str, Any]
+    shift: Shift | None = None
+    adjusted: float = 1.0
+    interval: Pair | None = None
+
+    @property
+    def law(self) -> bool:
+        """Whether it is one; else it is a finding."""
+        return bool(self.after["kind"] == Kind.LAW)
+
+    @property
+    def real(self) -> bool:
+        """Whether the number moved, as far as can be told among so many."""
+        return self.shift is not None and self.shift.shift != 0 and self.adjusted <= ERROR
+
+    def drifted(self, least: float) -> bool:
+        """Whether it really moved, and by no less than ``least`` as far as can be told."""
+        return self.real and self.shift is not None and self.shift.size >= least
+
+    @property
+    def unjudged(self) -> bool:
+        """Whether its number is another, and nothing says how surely."""
+        return self.shift is None and self.flip is None and self.moved != 0
+
+    @property
+    def moved(self) -> float:
+        """By how much the number that the runs tell is larger: a law's margin, what was seen."""
+        name = "margin" if self.law else "observed"
+        one, other = self.before.get(name), self.after.get(name)
+        return 0.0 if one is None or other is None else other - one
+
+    @property
+    def flip(self) -> Flip | None:
+        """What became of the verdict; None if it is the same.
+
+        A claim that was upheld or did not apply, both of which are as expected of any model, and
+        is refuted now has regressed; one that was upheld and says nothing now is lost.
+        """
+        before, after = Verdict(self.before["verdict"]), Verdict(self.after["verdict"])
+        if before is after:
+            return None
+        if after is Verdict.REFUTED:
+            fine = before in (Verdict.UPHELD, Verdict.NOT_APPLICABLE)
+            return Flip.REGRESSION if fine else Flip.OTHER
+        if before is Verdict.UPHELD:
+            return Flip.LOST
+        return Flip.GAINED if after is Verdict.UPHELD else Flip.OTHER
+
+    @property
+    def restated(self) -> tuple[str, str] | None:
+        """What is claimed in either run, where that is not the same."""
+        one, other = (
+            row.get("details", {}).get("claimed", "") for row in (self.before, self.after)
+        )
+        return None if one == other else (one, other)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two runs: every claim that both have, and what only one of them has.
+
+    ``paired`` says whether both drew the same inputs; ``judged`` are the shifts that there were,
+    and ``confidence`` that of their intervals.
+    """
+
+    before: Side
+    after: Side
+    claims: tuple[Compared, ...]
+    paired: bool
+    judged: int
+    confidence: float
+    changed: Mapping[str, tuple[Any, Any]]
+
+    def flips(self, kind: Flip) -> list[Compared]:
+        """The claims whose verdict is another in this way."""
+        return [each for each in self.claims if each.flip is kind]
+
+    def drifts(self, least: float) -> list[Compared]:
+        """What really moved by no less than ``least`` under the same verdict, farthest first."""
+        found = [each for each in self.claims if each.flip is None and each.drifted(least)]
+        return sorted(found, key=lambda each: -each.shift.size if each.shift else 0.0)
+
+    @property
+    def gone(self) -> list[Key]:
+        """Claims on models of both runs that only the first has."""
+        return _missing(self.before, self.after)
+
+    @property
+    def new(self) -> list[Key]:
+        """Claims on models of both runs that only the second has."""
+        return _missing(self.after, self.before)
+
+    @property
+    def gone_subjects(self) -> list[str]:
+        """Models that only the first run has results on."""
+        return [name for name in self.before.subjects if name not in self.after.subjects]
+
+    @property
+    def new_subjects(self) -> list[str]:
+        """Models that only the second run has results on."""
+        return [name for name in self.after.subjects if name not in self.before.subjects]
+
+    @property
+    def other_weights(self) -> list[str]:
+        """Models of both runs whose configuration or weights are others."""
+        both = [name for name in self.after.subjects if name in self.before.subjects]
+        return [name for name in both if self.before.digest(name) != self.after.digest(name)]
+
+
+def _missing(one: Side, other: Side) -> list[Key]:
+    subjects = set(other.subjects)
+    return [key for key in one.rows if key not in other.rows and key[2] in subjects]
+
+
+def compare(
+    before: Side, after: Side, any_seed: bool = False, any_profile: bool = False
+) -> Comparison:
+    """Hold ``after`` against ``before``; raises `BadInput` where that makes no sense.
+
+    Runs of two seeds or profiles are compared only if that is asked for.
+    """
+    common = [key for key in before.rows if key in after.rows]
+    if not common:
+        raise BadInput(_apart(before, after))
+    for name, flag, allowed in (
+        ("seed", "--any-seed", any_seed),
+        ("profile", "--any-profile", any_profile),
+    ):
+        one, other = before.run.get(name), after.run.get(name)
+        if one != other and not allowed:
+            raise BadInput(f"the runs have {name} {one} and {other}; compare them with {flag}")
+    paired = before.run.get("seed") == after.run.get("seed")
+    claims = [
+        Compared(key, before.rows[key], after.rows[key], _shift(before, after, key, paired))
+        for key in common
+    ]
+    judged, confidence = _judged(claims)
+    return Comparison(
+        before, after, tuple(judged), paired, _tests(claims), confidence, _changed(before, after)
+    )
+
+
+def _apart(before: Side, after: Side) -> str:
+    """Why two runs have nothing in common."""
+    if set(before.subjects) & set(after.subjects):
+        return f"{before.name} and {after.name} have no claim on the same model in common"
+    told = (f"{each.name} has {_some(each.subjects)}" for each in (before, after))
+    return f"the runs have no model in common: {', '.join(told)}"
+
+
+def _some(names: Sequence[str], most: int = 3) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return " and ".join(names[:most]) + more if not more else ", ".join(names[:most]) + more
+
+
+def _shift(before: Side, after: Side, key: Key, paired: bool) -> Shift | None:
+    """How far the claim's number moved; None where nothing was kept that could tell."""
+    one, other = before.rows[key], after.rows[key]
+    law = other["kind"] == Kind.LAW
+    name = "margin" if law else "effect"
+    first, second = ((row.get("sample") or {}).get(name) for row in (one, other))
+    if first is None or second is None or one["kind"] != other["kind"]:
+        return None
+    if first == second:
+        return Shift(0.0, 1.0, lambda error: (0.0, 0.0), first["shape"][0], paired)
+    old, new = unpack(first), unpack(second)
+    if old.ndim != new.ndim:
+        return None
+    if law:
+        return shifts.of_margins(old, new, paired)
+    statistic = statistic_of(other)
+    if statistic is None or statistic is not statistic_of(one):
+        return None
+    return shifts.between(statistic, old, new, paired)
+
+
+def statistic_of(row: Mapping[str, Any]) -> Statistic | None:
+    """The statistic that a finding is about, from what it says is claimed: ``share ≥ 0.9``."""
+    claimed = str(row.get("details", {}).get("claimed", ""))
+    return next((each for name, each in EVERY.items() if claimed.startswith(f"{name} ")), None)
+
+
+def _tests(claims: Sequence[Compared]) -> int:
+    return sum(each.shift is not None for each in claims)
+
+
+def _judged(claims: Sequence[Compared]) -> tuple[list[Compared], float]:
+    """The claims with adjusted p-values and intervals, and the intervals' confidence."""
+    values = [each.shift.p for each in claims if each.shift is not None]
+    if not values:
+        return list(claims), 1 - ERROR
+    adjusted = iter(stats.false_discovery_control(np.array(values), method="bh"))
+    told = [
+        each if each.shift is None else replace(each, adjusted=float(next(adjusted)))
+        for each in claims
+    ]
+    error = ERROR * max(1, sum(each.adjusted <= ERROR for each in told)) / len(values)
+    judged = [
+        each if each.shift is None else replace(each, interval=each.shift.interval(error))
+        for each in told
+    ]
+    return judged, 1 - error
+
+
+def _changed(before: Side, after: Side) -> dict[str, tuple[Any, Any]]:
+    """What the runs say of their environment, where that is not the same."""
+    told = []
+    for each in (before, after):
+        versions = each.run.get("versions") or {}
+        settings = {name: value for name, value in each.run.items() if name not in OWN}
+        told.append({**settings, **versions})
+    names = list(dict.fromkeys([*told[0], *told[1]]))
+    pairs = {name: (told[0].get(name), told[1].get(name)) for name in names}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}

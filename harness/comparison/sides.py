@@ -1,0 +1,145 @@
+"""A run to be compared: named by the user, read from evidence or from a JSON report."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness import schema
+from harness.errors import BadInput
+from harness.evidence import Evidence
+from harness.verdicts import Kind, Verdict
+
+Key = tuple[str, str, str]
+"""A claim's number, its name, and the subject's name."""
+
+SQLITE = b"SQLite format 3\0"
+"""What an evidence file begins with, if it has anything in it."""
+
+NUMBER = re.compile(r"-?[0-9]{1,5}")
+"""What is read as the number of a run; a longer one is an id."""
+
+LEAST_PREFIX = 4
+"""Digits of an id that may name a run."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One run: how it was named, what is known of it, and its results as `Result.as_json`."""
+
+    name: str
+    run: Mapping[str, Any]
+    rows: Mapping[Key, Mapping[str, Any]]
+
+    @property
+    def subjects(self) -> list[str]:
+        """The models that it has results on."""
+        return list(dict.fromkeys(subject for *_, subject in self.rows))
+
+    def digest(self, subject: str) -> str:
+        """Of a subject's configuration and weights."""
+        told = self.run["subjects"].get(subject) or {}
+        return str(told.get("digest", ""))
+
+
+def holds_claims(name: str) -> bool:
+    """Whether ``name`` is a run of claims, else it is one of benchmarks; raises `BadInput`."""
+    path, which = _split(name)
+    if not path.is_file():
+        raise BadInput(f"{path}: {'not a file' if path.exists() else 'no such file'}")
+    if which is not None or _is_sqlite(path):
+        return True
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise BadInput(f"{path}: is not JSON, and no evidence either ({error})") from error
+    if not isinstance(told, dict) or not ("claims" in told or "benchmarks" in told):
+        raise BadInput(
+            f"{path}: is no result of benchmarks (write one by --benchmark-json), nor of claims "
+            "(write one by --json)"
+        )
+    return "claims" in told
+
+
+def read(name: str) -> Side:
+    """The run that ``name`` means; raises `BadInput`.
+
+    ``FILE``        the latest run of an evidence file that came to its end, or a JSON report
+    ``FILE@3``      its third run, from the oldest; ``FILE@-1`` is the last
+    ``FILE@1f0c``   the run whose id begins so
+    """
+    path, which = _split(name)
+    if which is None and not _is_sqlite(path):
+        side = _report(name, path)
+    else:
+        with Evidence.read(path) as evidence:
+            run = _chosen(path, evidence.runs(), which)
+            rows = {_key(row): row for _, row in evidence.rows(run["id"])}
+        side = Side(name, run, rows)
+    if not side.rows:
+        raise BadInput(f"{name}: the run has no results")
+    return side
+
+
+def _split(name: str) -> tuple[Path, str | None]:
+    """File and run; a file whose own name has an @ is a file."""
+    file, at, which = name.rpartition("@")
+    return (Path(file), which) if at and not Path(name).exists() else (Path(name), None)
+
+
+def _is_sqlite(path: Path) -> bool:
+    """By its beginning; an empty file is evidence of nothing yet."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(SQLITE)) in (SQLITE, b"")
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror or error}") from error
+
+
+def _key(row: Mapping[str, Any]) -> Key:
+    return row["id"], row["name"], row["subject"]
+
+
+def _chosen(path: Path, runs: list[dict[str, Any]], which: str | None) -> dict[str, Any]:
+    if not runs:
+        raise BadInput(f"{path}: holds no run")
+    listed = f"`python -m harness runs {path}` lists them"
+    if which is None:
+        ended = [run for run in runs if run["finished"] is not None]
+        if not ended:
+            raise BadInput(f"{path}: none of its runs came to its end; name one as {path}@N")
+        return max(ended, key=lambda run: run["finished"])
+    if NUMBER.fullmatch(which):
+        number = int(which)
+        if not 1 <= abs(number) <= len(runs):
+            raise BadInput(f"{path}@{which}: there are {len(runs)} runs; {listed}")
+        return runs[number - 1 if number > 0 else number]
+    found = [run for run in runs if len(which) >= LEAST_PREFIX and run["id"].startswith(which)]
+    if len(found) != 1:
+        told = f"{len(found)} runs have" if found else "no run has"
+        raise BadInput(f"{path}@{which}: {told} an id that begins so; {listed}")
+    return found[0]
+
+
+def _report(name: str, path: Path) -> Side:
+    """The run in what `--json` wrote."""
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+        if told["schema"] != schema.VERSION:
+            raise BadInput(
+                f"{path}: has schema {told['schema']}, this version knows {schema.VERSION}"
+            )
+        rows = {_key(row): row for row in told["claims"]}
+        for row in rows.values():
+            Verdict(row["verdict"]), Kind(row["kind"]), row["margin"], row["observed"]
+        return Side(name, {**told["run"], "subjects": {**told["run"]["subjects"]}}, rows)
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror or error}") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadInput(f"{path}: is no report of a run (write one by --json)") from error

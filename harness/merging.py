@@ -1,0 +1,71 @@
+"""What one evidence file holds, put into another: every run and claim once."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from typing import Any
+
+Row = dict[str, Any]
+
+
+def size(db: sqlite3.Connection) -> tuple[int, int]:
+    """How many runs and claims there are."""
+    found: tuple[int, int] = db.execute(
+        "SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM claims)"
+    ).fetchone()
+    return found
+
+
+def merge(db: sqlite3.Connection, other: sqlite3.Connection) -> None:
+    """Put all runs of ``other`` into ``db``, in a transaction of the caller's."""
+    for run in _table(other, "SELECT * FROM runs ORDER BY rowid"):
+        claims = _table(other, "SELECT * FROM claims WHERE run = ? ORDER BY rowid", run["id"])
+        if mine := _table(db, "SELECT * FROM runs WHERE id = ?", run["id"]):
+            run = _of_both(mine[0], _latest(db, run["id"]), run, _latest(other, run["id"]))
+        _insert(db, "runs", [run], "(id)", "true")
+        _insert(
+            db, "claims", claims, "(run, claim, subject, name)", "excluded.recorded > recorded"
+        )
+        for name, subject in json.loads(run["run"])["subjects"].items():
+            db.execute(
+                "DELETE FROM claims WHERE run = ? AND subject = ? AND digest <> ?",
+                (run["id"], name, subject["digest"]),
+            )
+
+
+def _of_both(mine: Row, my_latest: str, other: Row, other_latest: str) -> Row:
+    """A run of which there are two copies: as the one that went on for longer tells it."""
+    old, new = mine, other
+    if (mine["finished"] or "", my_latest) > (other["finished"] or "", other_latest):
+        old, new = other, mine
+    told, before = json.loads(new["run"]), json.loads(old["run"])
+    told["subjects"] = {**before["subjects"], **told["subjects"]}
+    return {**new, "run": json.dumps(told, allow_nan=False)}
+
+
+def _latest(db: sqlite3.Connection, run: str) -> str:
+    """When the last claim of a run was recorded."""
+    query = "SELECT coalesce(max(recorded), '') FROM claims WHERE run = ?"
+    latest: str = db.execute(query, (run,)).fetchone()[0]
+    return latest
+
+
+def _table(db: sqlite3.Connection, query: str, *values: object) -> list[Row]:
+    found = db.execute(query, values)
+    names = [column[0] for column in found.description]
+    return [dict(zip(names, row, strict=True)) for row in found]
+
+
+def _insert(db: sqlite3.Connection, table: str, rows: list[Row], key: str, newer: str) -> None:
+    """Insert ``rows``; what is there under the same ``key`` is replaced if they are ``newer``."""
+    if not rows:
+        return
+    names = list(rows[0])
+    places = ", ".join(f":{name}" for name in names)
+    updates = ", ".join(f"{name} = excluded.{name}" for name in names)
+    db.executemany(
+        f"INSERT INTO {table} ({', '.join(names)}) VALUES ({places}) "
+        f"ON CONFLICT {key} DO UPDATE SET {updates} WHERE {newer}",
+        rows,
+    )

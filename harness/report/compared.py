@@ -1,0 +1,232 @@
+"""A comparison of two runs, shown: in a terminal, and as one self-contained page of HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from harness.comparison.judging import Compared, Comparison, Flip
+from harness.comparison.sides import Key, Side
+from harness.report import words
+from harness.report.exhibits import CLASSES
+from harness.report.texts import counted, moment, number, shortened, visible
+from harness.verdicts import Verdict
+
+MOST_ROWS = 25
+"""Of one table in a terminal; the JSON has them all."""
+
+MOST_ROWS_OF_PAGE = 1000
+
+MOST_NAME = 60
+
+STYLES = {Flip.REGRESSION: "bold red", Flip.LOST: "yellow", Flip.GAINED: "green", Flip.OTHER: ""}
+
+
+def headline(found: Comparison, least: float) -> str:
+    """The comparison in a sentence."""
+    regressions, lost = len(found.flips(Flip.REGRESSION)), len(found.flips(Flip.LOST))
+    gained = len(found.flips(Flip.GAINED))
+    drifts = len(found.drifts(least))
+    told = [counted(regressions, "regression") if regressions else "no regression"]
+    told += [f"{lost} lost"] * bool(lost) + [f"{gained} gained"] * bool(gained)
+    other = len(found.flips(Flip.OTHER))
+    told += [counted(other, "other flip")] * bool(other)
+    told += [counted(drifts, "drift") if drifts else "no drift"]
+    return f"{', '.join(told)} in {counted(len(found.claims), 'claim')}"
+
+
+def notes(found: Comparison, least: float) -> list[str]:
+    """What else there is to say, a line each."""
+    told = []
+    for side in (found.before, found.after):
+        if side.run.get("finished") is None:
+            told.append(f"{side.name} did not come to its end")
+    if not found.paired:
+        told.append("the runs drew other inputs: nothing is paired, and smaller drifts are missed")
+    if found.other_weights:
+        which = _listed(found.other_weights)
+        told.append(f"other weights or configuration under the same name: {which}")
+    if restated := [each.key[0] for each in found.claims if each.restated]:
+        told.append(f"claimed in other words or with another bound: {_listed(restated)}")
+    small = len(found.drifts(0.0)) - len(found.drifts(least))
+    if small:
+        told.append(f"{small} more really moved, but by less than {number(least)} (--least)")
+    if unjudged := [each.key[0] for each in found.claims if each.unjudged]:
+        what = f"{counted(len(unjudged), 'number')} moved and cannot be judged"
+        told.append(f"{what}, as no sample was kept: {_listed(unjudged)}")
+    for what, names in (("gone", found.gone_subjects), ("new", found.new_subjects)):
+        if names:
+            told.append(f"{what}: {counted(len(names), 'model')}: {_listed(names)}")
+    for what, keys in (("gone", found.gone), ("new", found.new)):
+        if keys:
+            told.append(f"{what}: {counted(len(keys), 'claim')}: {_listed(map(_of, keys))}")
+    return [visible(line) for line in told]
+
+
+def _of(key: Key) -> str:
+    claim, name, subject = key
+    return f"{claim} ({shortened(name, MOST_NAME)}) on {subject}"
+
+
+def _listed(names: Iterable[str], most: int = 8) -> str:
+    every = list(dict.fromkeys(names))
+    more = f" and {len(every) - most} more" if len(every) > most else ""
+    return ", ".join(every[:most]) + more
+
+
+def changes(found: Comparison) -> list[tuple[str, str, str]]:
+    """What differs of the environment: name, before, after."""
+    return [(name, _said(one), _said(other)) for name, (one, other) in found.changed.items()]
+
+
+def _said(value: Any) -> str:
+    return "not said" if value is None else visible(str(value))
+
+
+def show(console: Console, found: Comparison, least: float) -> None:
+    """Print the comparison: what changed around it, flips, drifts, and the rest in lines."""
+    for side, sign in ((found.before, "before"), (found.after, "after")):
+        console.print(Text(f"{sign:<7} {_about(side)}"))
+    for name, one, other in changes(found):
+        console.print(Text(f"{name}: {one} → {other}"))
+    flips = [each for kind in Flip for each in found.flips(kind)]
+    if flips:
+        _print(console, _table(("", "flip"), ("before", "after")), flips, _flip_cells)
+    drifts = found.drifts(least)
+    if drifts:
+        columns = ("before", "after", "moved by", "interval")
+        _print(console, _table(("",), columns), drifts, _drift_cells)
+    if not (flips or drifts):
+        console.print()
+    for line in notes(found, least):
+        console.print(Text(line))
+    bad = bool(found.flips(Flip.REGRESSION))
+    console.print(Text(headline(found, least), style="bold red" if bad else "bold"))
+
+
+def _about(side: Side) -> str:
+    run = side.run
+    told = f"{side.name}: {str(run.get('id'))[:8]}, {moment(run.get('started'))}"
+    settings = (run.get("profile"), f"seed {run.get('seed')}", run.get("dtype"))
+    return visible(", ".join([told, *map(str, settings)]))
+
+
+def _table(first: Sequence[str], numbers: Sequence[str]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("claim", no_wrap=True)
+    table.add_column("", overflow="fold", ratio=1)
+    for name in first[1:]:
+        table.add_column(name, no_wrap=True)
+    for name in numbers:
+        table.add_column(name, justify="right")
+    return table
+
+
+def _print(console: Console, table: Table, claims: Sequence[Compared], cells: Any) -> None:
+    for each in claims[:MOST_ROWS]:
+        style = STYLES[each.flip] if each.flip else ""
+        table.add_row(*(Text(cell) for cell in cells(each)), style=style)
+    console.print(table)
+    if len(claims) > MOST_ROWS:
+        console.print(Text(f"and {len(claims) - MOST_ROWS} more (--json has them)"))
+
+
+def _named(each: Compared) -> tuple[str, str]:
+    claim, name, subject = map(visible, each.key)
+    return claim, f"{shortened(name, MOST_NAME)}\non {subject}"
+
+
+def _flip_cells(each: Compared) -> tuple[str, ...]:
+    return (*_named(each), str(each.flip), *(_verdict(each, row) for row in _rows(each)))
+
+
+def _drift_cells(each: Compared) -> tuple[str, ...]:
+    low, high = each.interval or (None, None)
+    shift = each.shift.shift if each.shift else None
+    seen = (_number(each, row) for row in _rows(each))
+    return (*_named(each), *seen, signed(shift), f"{signed(low)} to {signed(high)}")
+
+
+def _rows(each: Compared) -> tuple[Any, Any]:
+    return each.before, each.after
+
+
+def _verdict(each: Compared, row: Any) -> str:
+    return f"{row['verdict']}\n{_number(each, row)}"
+
+
+def _number(each: Compared, row: Any) -> str:
+    """A law's least margin, or what a finding saw."""
+    if each.law:
+        margin = row.get("margin")
+        return "–" if margin is None else f"{margin:+.2f} dec"
+    return number(row.get("observed"))
+
+
+def signed(value: float | None) -> str:
+    """``+0.12``, ``-3e-5``, ``0``."""
+    told = number(value)
+    return f"+{told}" if value is not None and value > 0 else told
+
+
+def page(found: Comparison, least: float) -> str:
+    """The comparison as HTML: self-contained, offline, no script; all that is told is escaped."""
+    here = Path(__file__).parent
+    environment = Environment(
+        loader=FileSystemLoader(here),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    tables = [
+        (kind, [_row(each) for each in found.flips(kind)][:MOST_ROWS_OF_PAGE]) for kind in Flip
+    ]
+    drifts = found.drifts(least)
+    return environment.get_template("compared.html.jinja").render(
+        style=Markup((here / "page.css").read_text(encoding="utf-8")),
+        headline=visible(headline(found, least)),
+        sides=[_about(side) for side in (found.before, found.after)],
+        changes=changes(found),
+        flips=[(kind.value, rows) for kind, rows in tables if rows],
+        drifts=[_row(each) for each in drifts[:MOST_ROWS_OF_PAGE]],
+        notes=notes(found, least),
+        judged=found.judged,
+        confidence=f"{100 * found.confidence:.4g}",
+        symbols={str(verdict): words.SYMBOLS[verdict] for verdict in Verdict},
+        left_out=max(0, len(drifts) - MOST_ROWS_OF_PAGE),
+    )
+
+
+def _row(each: Compared) -> dict[str, Any]:
+    """A claim for the page: text, and the classes of its verdicts."""
+    claim, name, subject = map(visible, each.key)
+    low, high = each.interval or (None, None)
+    reason = str(each.after.get("reason") or "")
+    seen = each.after.get("counterexample") or {}
+    return {
+        "id": claim,
+        "name": name,
+        "subject": subject,
+        "class": CLASSES[Verdict(each.after["verdict"])],
+        "sides": [
+            {
+                "verdict": row["verdict"],
+                "class": CLASSES[Verdict(row["verdict"])],
+                "number": _number(each, row),
+            }
+            for row in _rows(each)
+        ],
+        "reason": visible(reason),
+        "replay": visible(str(seen.get("replay") or "")),
+        "shift": signed(each.shift.shift) if each.shift else "–",
+        "interval": f"{signed(low)} to {signed(high)}" if each.interval else "",
+    }
