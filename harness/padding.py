@@ -31,13 +31,20 @@ class Ragged:
         return rows.map(lambda tensor: tensor[row : row + 1, place])
 
 
-def ragged(subject: Subject, ids: Tensor, lengths: list[int]) -> Ragged:
+def ragged(
+    subject: Subject,
+    ids: Tensor,
+    lengths: list[int],
+    left: bool | None = None,
+    explicit: bool = True,
+) -> Ragged:
     """The last ``lengths[i]`` tokens of each row of ``ids`` [batch, n], padded to n.
 
-    On the left, as for generation, with explicit positions where the model takes them; encoders
-    are padded on the right, as they were trained.
+    On the ``left``, as for generation, with ``explicit`` positions where the model takes them;
+    encoders are padded on the right, as they were trained.
     """
-    left = "causal" in capabilities.of(subject)
+    if left is None:
+        left = "causal" in capabilities.of(subject)
     n = ids.shape[1]
     padding = getattr(subject.config, "pad_token_id", None) or 0
     places = torch.arange(n, device=ids.device)
@@ -46,8 +53,8 @@ def ragged(subject: Subject, ids: Tensor, lengths: list[int]) -> Ragged:
     moved = [row.roll(size) for row, size in zip(ids, lengths, strict=True)]
     shifted = ids if left else torch.stack(moved)
     padded = torch.where(content, shifted, padding)
-    explicit = None
-    if left and "position-ids" in capabilities.of(subject):
+    where = None
+    if left and explicit and "position-ids" in capabilities.of(subject):
         start = positions.first_position(subject)
-        explicit = (content.long().cumsum(1) - 1).clamp_min(0) + start
-    return Ragged(padded, content.long(), explicit, lengths, left)
+        where = (content.long().cumsum(1) - 1).clamp_min(0) + start
+    return Ragged(padded, content.long(), where, lengths, left)
