@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import strategies as st
 
 from fixtures.prompts import chunkings, lengths, prompts
 from harness import caches, encoders, padding
@@ -71,14 +72,16 @@ def test_what_stands_before_the_padding_does_not_see_it(subject, draw, check):
 @pytest.mark.parametrize("first", ["prefill", "chunks"])
 @pytest.mark.parametrize("kind", ["default", "static"])
 def test_a_padded_batch_is_decoded_as_each_prompt_alone(subject, kind, first, draw, check):
-    caches.make(subject, kind, 1, 1)
+    padding.require_mask_of_past(subject, kind)
     prompt = draw(prompts(subject, shortest=2, longest=48, rows=3, at_edges=True), "prompt")
-    batch = padding.ragged(subject, prompt.ids, draw(lengths(prompt), "lengths"))
+    kept = draw(lengths(prompt), "lengths")
     if first == "chunks":
         chunks = draw(chunkings(prompt, subject=subject), "chunks")
     else:
-        rest = min(3, prompt.length - 1)
+        rest = draw(st.integers(1, min(4, prompt.length - 1)), "tokens after the prefill")
         chunks = [prompt.length - rest] + [1] * rest
+        kept = [max(size, rest + 1) for size in kept]  # no prompt is empty
+    batch = padding.ragged(subject, prompt.ids, kept)
     rows = caches.decode(
         subject, batch.ids, chunks, kind, mask=batch.mask, positions=batch.positions
     )

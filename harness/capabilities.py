@@ -33,6 +33,13 @@ class Missing(Exception):
     """A subject lacks a capability; the message says why."""
 
 
+REFUSALS = (
+    *(TypeError, ValueError, RuntimeError, NotImplementedError),
+    *(LookupError, AttributeError, AssertionError),
+)
+"""What the library raises where a model is given what it does not take."""
+
+
 class Capabilities:
     """The capabilities of one subject, found when first asked for and then kept."""
 
@@ -99,18 +106,18 @@ def _changes(one: Tensor, other: Tensor) -> bool:
     return bool(distance(one, other).max() > VISIBLE)
 
 
+def agree(one: Rows, other: Rows) -> bool:
+    """Whether two passes gave rows of one shape without an effect that a probe would see."""
+    names = [name for name in one.tensors if name != "router gap"]
+    pairs = [(one[name], other[name]) for name in names]
+    return all(a.shape == b.shape and not _changes(a, b) for a, b in pairs)
+
+
 def _attempt(subject: Subject, what: str, **arguments: Any) -> Rows:
     """Run the subject; any refusal of the model's is a missing capability, in its own words."""
     try:
         return subject.rows(**arguments)
-    except (
-        TypeError,
-        ValueError,
-        RuntimeError,
-        NotImplementedError,
-        IndexError,
-        AttributeError,
-    ) as e:
+    except REFUSALS as e:
         first = (str(e).splitlines() or [type(e).__name__])[0]
         raise Missing(f"the model does not take {what}: {first}") from e
 

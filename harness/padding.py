@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from harness import capabilities, positions
+from harness import caches, capabilities, positions
+from harness.capabilities import Missing
+from harness.memo import memo
 from harness.rows import Rows
 from harness.subject import Subject
 
@@ -58,3 +62,33 @@ def ragged(
         start = positions.first_position(subject)
         where = (content.long().cumsum(1) - 1).clamp_min(0) + start
     return Ragged(padded, content.long(), where, lengths, left)
+
+
+def require_mask_of_past(subject: Subject, kind: str) -> None:
+    """Raise `Missing` unless a mask of past and present is taken beside a cache of ``kind``.
+
+    Some models want it cut to the present or widened to the cache, which is left to the caller.
+    A mask of ones tells: it must not change a thing.
+    """
+    why = _masks_of_past(subject)(kind)
+    if why is not None:
+        raise Missing(why)
+
+
+@memo
+def _masks_of_past(subject: Subject) -> Callable[[str], str | None]:
+    return functools.cache(lambda kind: _why_no_mask_of_past(subject, kind))
+
+
+def _why_no_mask_of_past(subject: Subject, kind: str) -> str | None:
+    ids = subject.content(torch.arange(8, device=subject.device).reshape(2, 4) * 7 + 3)
+    spare = 4  # room that the mask says nothing of
+    without = caches.decode(subject, ids, [1, 1, 1, 1], kind, spare=spare)
+    no = f"no mask of past and present is taken beside a {kind} cache"
+    try:
+        ones = torch.ones_like(ids)
+        given = caches.decode(subject, ids, [1, 1, 1, 1], kind, spare=spare, mask=ones)
+        same = capabilities.agree(given, without)
+    except capabilities.REFUSALS as error:
+        return f"{no}: {(str(error).splitlines() or [''])[0]}"
+    return None if same else f"{no}: one that hides nothing changes the output"
