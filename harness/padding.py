@@ -11,6 +11,7 @@ from torch import Tensor
 
 from harness import caches, capabilities, positions
 from harness.capabilities import Missing
+from harness.check import Check
 from harness.memo import memo
 from harness.rows import Rows
 from harness.subject import Subject
@@ -62,6 +63,20 @@ def ragged(
         start = positions.first_position(subject)
         where = (content.long().cumsum(1) - 1).clamp_min(0) + start
     return Ragged(padded, content.long(), where, lengths, left)
+
+
+def each_alone(check: Check, ids: Tensor, batch: Ragged, rows: Rows, states: bool = True) -> None:
+    """Hold the ``rows`` of a padded batch, cut from ``ids`` [batch, n], against each prompt alone.
+
+    The control is a neighbour's row in place of one's own.
+    """
+    __tracebackhide__ = True
+    for row, size in enumerate(batch.lengths):
+        alone = ids[row : row + 1, -size:]
+        expected = check.reference(lambda s, alone=alone: s.rows(alone, states=states))
+        check.same(expected, batch.of(rows, row))
+        if len(ids) > 1:
+            check.rejects(expected, batch.of(rows.map(lambda t: t.roll(1, 0)), row))
 
 
 def require_mask_of_past(subject: Subject, kind: str) -> None:

@@ -53,7 +53,7 @@ class Subject:
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase | None = None
     digest: str = ""
-    _encoded: dict[int, Any] = field(default_factory=dict, repr=False)
+    _encoded: dict[tuple[int, str], Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, loaded: Loaded) -> Subject:
@@ -289,11 +289,12 @@ class Subject:
 
     def _encoder_outputs(self, batch: int) -> Any:
         """The encoder's states for a fixed prompt, repeated for every row of the batch."""
-        if batch not in self._encoded:
+        key = batch, self.attention
+        if key not in self._encoded:
             ids = torch.arange(ENCODER_PROMPT, device=self.device) * 5 % self.vocabulary
             with torch.no_grad():
-                self._encoded[batch] = self.model.get_encoder()(ids.expand(batch, -1))
-        return copy.copy(self._encoded[batch])
+                self._encoded[key] = self.model.get_encoder()(ids.expand(batch, -1))
+        return copy.copy(self._encoded[key])
 
     # -- its blocks ---------------------------------------------------------------------------
 
