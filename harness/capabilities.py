@@ -16,6 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from harness import masks
+from harness.errors import Missing as Missing
 from harness.memo import memo
 from harness.positions import first_position, position_table
 from harness.rows import Rows
@@ -29,8 +30,16 @@ PROBE = 6
 """Tokens in a probe's prompt (fewer where the context is shorter)."""
 
 
-class Missing(Exception):
-    """A subject lacks a capability; the message says why."""
+REFUSALS = (
+    *(TypeError, ValueError, RuntimeError, NotImplementedError),
+    *(LookupError, AttributeError, AssertionError),
+)
+"""What the library raises where a model is given what it does not take."""
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what ``error`` says, or its kind where it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 class Capabilities:
@@ -103,16 +112,8 @@ def _attempt(subject: Subject, what: str, **arguments: Any) -> Rows:
     """Run the subject; any refusal of the model's is a missing capability, in its own words."""
     try:
         return subject.rows(**arguments)
-    except (
-        TypeError,
-        ValueError,
-        RuntimeError,
-        NotImplementedError,
-        IndexError,
-        AttributeError,
-    ) as e:
-        first = (str(e).splitlines() or [type(e).__name__])[0]
-        raise Missing(f"the model does not take {what}: {first}") from e
+    except REFUSALS as error:
+        raise Missing(f"the model does not take {what}: {first_line(error)}") from error
 
 
 def _first_output(rows: Rows) -> Tensor:
@@ -146,7 +147,7 @@ def _lm_head(subject: Subject) -> None:
 @capability("tied-head")
 def _tied_head(subject: Subject) -> None:
     head = subject.model.get_output_embeddings()
-    if head is None or head.weight is not subject.embedding_table:
+    if getattr(head, "weight", None) is not subject.embedding_table:
         raise Missing("the output embedding is not the input embedding")
 
 
@@ -190,9 +191,11 @@ def _full_rank(subject: Subject) -> None:
 
 @capability("inputs-embeds")
 def _inputs_embeds(subject: Subject) -> None:
-    ids = _prompt(subject)
-    embeddings = subject.model.get_input_embeddings()(ids).detach()
-    _attempt(subject, "embeddings in place of ids", embeddings=embeddings)
+    _ = subject.embedding_table
+    embeddings = subject.model.get_input_embeddings()(_prompt(subject))
+    if not torch.is_tensor(embeddings):
+        raise Missing(f"the table of embeddings gives a {type(embeddings).__name__}, no tensor")
+    _attempt(subject, "embeddings in place of ids", embeddings=embeddings.detach())
 
 
 @capability("position-ids")

@@ -21,6 +21,12 @@ from harness.errors import BadInput
 from harness.recording import Recorder
 from harness.settling import DONE, SETTLED, Assay, claim_of, name_of
 
+MARKS = {
+    "law": "follows from the architecture and must hold for every input (put on by @law)",
+    "finding": "is about particular weights and settled by draws (put on by @finding)",
+}
+"""The marks that claims bear: ``-m law`` runs laws only."""
+
 REFUSED = pytest.StashKey[str]()
 """What a worker has found wrong at collection."""
 
@@ -34,6 +40,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Refuse bad options at once; start recording in the process that owns the terminal."""
     with options.usage_errors():
         options.check(config)
+    for kind, what in MARKS.items():
+        config.addinivalue_line("markers", f"{kind}: {what}")
     # The libraries' million objects stay: they need not be looked through at every collection.
     gc.freeze()
     if hasattr(config, "workerinput"):
