@@ -56,8 +56,8 @@ Runner = Callable[[Callable[..., None], Subject, dict[str, Any], Session], Resul
 def as_test(claim: Claim, body: Callable[..., None], ours: set[str], run: Runner) -> Callable:
     """The test function that pytest collects for ``body``.
 
-    It bears the mark ``law`` or ``finding``.  Parameters named in ``ours`` are given by ``run``; the others are pytest's (fixtures,
-    parametrisation).
+    It bears the mark ``law`` or ``finding``.  Parameters named in ``ours`` are given by ``run``;
+    the others are pytest's (fixtures, parametrisation).
     """
     signature = inspect.signature(body)
     others = [p for n, p in signature.parameters.items() if n not in ours | {"subject"}]
