@@ -10,6 +10,7 @@ import torch
 import transformers
 from torch import Tensor
 
+from harness import capabilities
 from harness.capabilities import Missing
 from harness.rows import Rows
 from harness.subject import Subject
@@ -38,6 +39,7 @@ def make(subject: Subject, kind: str, batch: int, length: int) -> Any:
         if kind == IDEAL:
             return RoundedCache()
         if kind == "dynamic":
+            _require_keys_only(subject)
             return transformers.DynamicCache()
         if kind == "sliding":
             if not _slides(subject):
@@ -81,6 +83,12 @@ def _for_encoder_decoder(subject: Subject, kind: str, length: int) -> Any:
     _require_static(subject)
     own = transformers.StaticCache(config=subject.config, max_cache_len=length)
     return encoder_decoder(own, transformers.DynamicCache())
+
+
+def _require_keys_only(subject: Subject) -> None:
+    """A dynamic cache that is told no configuration has room for keys and values only."""
+    if "recurrence" in capabilities.of(subject):
+        raise Missing("some layer keeps a recurrent state, and this cache has no room for it")
 
 
 def _require_static(subject: Subject) -> None:
@@ -174,6 +182,14 @@ def grown(
     if not pairs:
         hypothesis.reject()
     return [old for old, _ in pairs], [new for _, new in pairs]
+
+
+def carries_state(cache: Any) -> bool:
+    """Whether some layer keeps a state of a recurrence or a convolution, alone or beside keys."""
+    layers = getattr(getattr(cache, "self_attention_cache", cache), "layers", None)
+    if layers is None:
+        return not entries(cache)
+    return any(hasattr(layer, "recurrent_states") for layer in layers) or not entries(cache)
 
 
 def entries(cache: Any) -> list[tuple[Tensor, Tensor]]:

@@ -270,6 +270,24 @@ def _recurrent(subject: Subject) -> None:
         raise Missing("the cache holds keys and values")
 
 
+@capability("recurrence")
+def _recurrence(subject: Subject) -> None:
+    """Carries a state along in some layer, by a recurrence or a convolution."""
+    from harness import caches
+
+    if "cache" not in of(subject):
+        raise Missing(str(of(subject).why_missing("cache")))
+    if not caches.carries_state(subject(_prompt(subject), keep=True, states=False).cache):
+        raise Missing("the cache holds keys and values and nothing else")
+
+
+@capability("attention-only")
+def _attention_only(subject: Subject) -> None:
+    """Nothing but attention, and so the mask, decides what of the past is read."""
+    if "recurrence" in of(subject):
+        raise Missing("some layer carries a state, which no mask takes apart")
+
+
 @capability("generation")
 def _generation(subject: Subject) -> None:
     if not subject.model.can_generate():
@@ -312,7 +330,7 @@ def _relative(subject: Subject) -> None:
 @capability("order-blind")
 def _order_blind(subject: Subject) -> None:
     """Can be run so that nothing but the mask tells places apart."""
-    if "recurrent-state" in of(subject):
+    if "recurrence" in of(subject):
         raise Missing("a recurrence reads its input in order")
     if "position-ids" not in of(subject):
         raise Missing(f"positions cannot be taken out: {of(subject).why_missing('position-ids')}")

@@ -114,8 +114,8 @@ class Subject:
 
     @property
     def layers(self) -> int:
-        """Blocks of the decoder, or of the encoder where there is none."""
-        return self.config.num_hidden_layers
+        """Blocks of the decoder, or of the encoder where there is none; 0 if it does not say."""
+        return getattr(self.config, "num_hidden_layers", 0)
 
     @cached_property
     def context(self) -> int | None:
@@ -157,7 +157,7 @@ class Subject:
     @property
     def cache_argument(self) -> str | None:
         """The name under which the model takes its cache."""
-        names = ("past_key_values", "cache_params")
+        names = ("past_key_values", "cache_params", "state")
         return next((name for name in names if self.accepts(name)), None)
 
     def content(self, numbers: Tensor) -> Tensor:
@@ -264,8 +264,8 @@ class Subject:
             tensors["output"] = output["last_hidden_state"]
         by_position = {name: t for name, t in tensors.items() if t.ndim == 3 and t.shape[1] == n}
         if tensors and not by_position:
-            shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-            raise Missing(f"the model gives no row for each of {n} tokens: {shapes}")
+            shape = [*tensors.values()][-1].shape
+            raise Missing(f"the model gives no row for each of {n} tokens, but {[*shape]}")
         return Rows(by_position)
 
     @cached_property
