@@ -10,7 +10,6 @@ import torch
 import transformers
 from torch import Tensor
 
-from harness import capabilities
 from harness.capabilities import Missing
 from harness.rows import Rows
 from harness.subject import Subject
@@ -87,8 +86,11 @@ def _for_encoder_decoder(subject: Subject, kind: str, length: int) -> Any:
 
 def _require_keys_only(subject: Subject) -> None:
     """A dynamic cache that is told no configuration has room for keys and values only."""
-    if "recurrence" in capabilities.of(subject):
-        raise Missing("some layer keeps a recurrent state, and this cache has no room for it")
+    told = transformers.DynamicCache(config=subject.config)
+    kinds = {type(layer).__name__ for layer in getattr(told, "layers", ())}
+    if others := kinds - {"DynamicLayer", "DynamicSlidingWindowLayer"}:
+        asked = ", ".join(sorted(others))
+        raise Missing(f"the configuration asks for {asked}, which this cache is not told of")
 
 
 def _require_static(subject: Subject) -> None:
