@@ -105,5 +105,5 @@ def _why_no_mask_of_past(subject: Subject, kind: str) -> str | None:
         given = caches.decode(subject, ids, [1, 1, 1, 1], kind, spare=spare, mask=ones)
         same = capabilities.agree(given, without)
     except capabilities.REFUSALS as error:
-        return f"{no}: {(str(error).splitlines() or [''])[0]}"
+        return f"{no}: {capabilities.first_line(error)}"
     return None if same else f"{no}: one that hides nothing changes the output"
