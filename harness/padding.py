@@ -34,10 +34,10 @@ class Ragged:
 def ragged(subject: Subject, ids: Tensor, lengths: list[int]) -> Ragged:
     """The last ``lengths[i]`` tokens of each row of ``ids`` [batch, n], padded to n.
 
-    On the left, as for generation, with explicit positions where the model takes them; encoders
-    are padded on the right, as they were trained.
+    On the left, as for generation, with explicit positions where the model takes them; on the
+    right where it has no ``left-padding``; encoders are padded there too, as they were trained.
     """
-    left = "causal" in capabilities.of(subject)
+    left = "causal" in capabilities.of(subject) and "left-padding" in capabilities.of(subject)
     n = ids.shape[1]
     padding = getattr(subject.config, "pad_token_id", None) or 0
     places = torch.arange(n, device=ids.device)
