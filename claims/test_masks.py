@@ -54,7 +54,7 @@ def test_the_causal_mask_given_beside_a_cache_is_the_model_s_own(subject, draw, 
 @law(
     "C5",
     "a 4-D mask hides padding as a 2-D one does",
-    needs=["causal", "attention-only", "mask-4d", "ragged-batches"],
+    needs=["causal", "attention-only", "mask-4d", "left-padding"],
     source="beyond 004",
     control="a neighbour's row in place of one's own",
 )
