@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -29,10 +30,32 @@ ENCODER_PROMPT = 7
 """Tokens that an encoder–decoder's encoder is given while its decoder is examined."""
 
 
+_PLACEHOLDER = re.compile(
+    r"(image|video|audio|vision|speech|bo[iav]|eo[iav])\w*_token(_id|_index)"
+)
+
+
+def _placeholders(fields: Any) -> Iterator[Any]:
+    """The ids that stand for media or mark them off, of a configuration and its parts."""
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            yield from _placeholders(value)
+        elif _PLACEHOLDER.fullmatch(str(name)):
+            yield value
+
+
 def _fields(config: Any, *names: str) -> list[int]:
     """The fields of ``config`` with these names that are whole numbers above 0."""
     values = [getattr(config, name, None) for name in names]
     return [value for value in values if isinstance(value, int) and value > 0]
+
+
+def _by_position(states: Tensor, batch: int, n: int, what: str) -> Tensor:
+    """``states``, if they are [batch, n, features]; some models add rows, streams or axes."""
+    if not torch.is_tensor(states) or states.ndim != 3 or states.shape[:2] != (batch, n):
+        shape = [*states.shape] if torch.is_tensor(states) else type(states).__name__
+        raise Missing(f"{what} gives {shape}, and not a row for each of {batch} × {n} tokens")
+    return states
 
 
 class _Reached(Exception):
@@ -117,6 +140,12 @@ class Subject:
         """Blocks of the decoder, or of the encoder where there is none; 0 if it does not say."""
         return getattr(self.config, "num_hidden_layers", 0)
 
+    @property
+    def heads(self) -> int:
+        """Heads of attention in a layer, at most; 1 where the configuration does not say."""
+        found = [_fields(layer, "num_attention_heads") for layer in self._layer_configs]
+        return max((number for numbers in found for number in numbers), default=1)
+
     @cached_property
     def context(self) -> int | None:
         """The longest prompt that the positions allow, or None where there is no limit."""
@@ -162,15 +191,28 @@ class Subject:
         return next((name for name in names if self.accepts(name)), None)
 
     def content(self, numbers: Tensor) -> Tensor:
-        """Whole numbers folded into the vocabulary, past the padding token: content for a prompt.
+        """Whole numbers folded into the vocabulary, past ids that are no text: content.
 
-        Some models leave out of their positions whatever has the padding's id.
+        Some models leave whatever has the padding's id out of their positions, and put an image
+        or a sound in the place of others.
         """
         ids = numbers % self.vocabulary
+        return self._next_text[ids] if self._no_text else ids
+
+    @cached_property
+    def _no_text(self) -> frozenset[int]:
+        """Ids of the padding, and of what the configuration names as places for other media."""
         padding = getattr(self.config, "pad_token_id", None)
-        if padding is None:
-            return ids
-        return torch.where(ids == padding, (ids + 1) % self.vocabulary, ids)
+        found = set(_placeholders(self.model.config.to_dict())) | {padding}
+        return frozenset(i for i in found if isinstance(i, int) and 0 <= i < self.vocabulary)
+
+    @cached_property
+    def _next_text(self) -> Tensor:
+        """For each id, itself or the next that is text: [vocabulary]."""
+        text = [i for i in range(self.vocabulary) if i not in self._no_text] or [0]
+        ids = torch.arange(self.vocabulary)
+        places = torch.searchsorted(torch.tensor(text), ids) % len(text)
+        return torch.tensor(text)[places].to(self.device)
 
     # -- running it ---------------------------------------------------------------------------
 
@@ -347,15 +389,34 @@ class Subject:
         lists = [m for m in body.modules() if isinstance(m, nn.ModuleList) and len(m)]
         exact = [m for m in lists if len(m) == self.layers]
         shared = [m for m in lists if len(m) == getattr(self.config, "num_hidden_groups", -1)]
-        for found in (*exact, *shared):
+        run = self._run_by_a_pass(exact) if len(exact) > 1 else exact
+        for found in (*run, *exact, *shared):
             return found
         raise LookupError(f"{self.name}: no list of {self.layers} blocks in {type(body).__name__}")
+
+    def _run_by_a_pass(self, lists: list[nn.ModuleList]) -> list[nn.ModuleList]:
+        """Those of ``lists`` that a prompt goes through: not the blocks of an image's encoder."""
+        ran: list[nn.Module] = []
+        hooks = [
+            module.register_forward_pre_hook(lambda module, _: ran.append(module))
+            for each in lists
+            for module in each
+        ]
+        try:
+            self(self.content(torch.arange(2, device=self.device)[None]), states=False)
+        except (RuntimeError, ValueError, TypeError):
+            return []
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return [each for each in lists if any(module in ran for module in each)]
 
     def block_output(self, depth: int, ids: Tensor | None = None, **arguments: Any) -> Tensor:
         """O_k: the output of block ``depth`` [batch, n, hidden], before any final norm.
 
         Runs the model's own forward and leaves it after block ``depth``: the later ones do not
-        run.  Depth 0 is the first block's input.
+        run.  Depth 0 is the first block's input.  Raises LookupError where the block is never run
+        as such, and `Missing` where it gives something else than a row for each token.
         """
         if not 0 <= depth <= self.layers:
             raise ValueError(f"{self.name} has {self.layers} blocks, not {depth}")
@@ -383,7 +444,8 @@ class Subject:
         try:
             self(ids, states=False, **arguments)
         except _Reached:
-            return taken[0]
+            given = ids if ids is not None else arguments["embeddings"]
+            return _by_position(taken[0], *given.shape[:2], f"block {depth}")
         finally:
             for hook in hooks:
                 hook.remove()
@@ -411,6 +473,20 @@ class Subject:
         finally:
             hook.remove()
         raise LookupError(f"{self.name}: its output embedding was never run")
+
+    def attentions(self, ids: Tensor) -> list[Tensor]:
+        """Weights of self-attention, [batch, heads, n, n] a layer, written out (eager).
+
+        Empty where the model gives none.  Raises what the model raises.
+        """
+        decoder = "decoder_" if self.is_encoder_decoder else ""
+        more = {"encoder_outputs": self._encoder_outputs(len(ids))} if decoder else {}
+        with self.attending_by("eager"), torch.no_grad():
+            output = self.model(
+                **{f"{decoder}input_ids": ids}, **more, output_attentions=True, return_dict=True
+            )
+        given = output.get(f"{decoder}attentions") or ()
+        return [layer for layer in given if torch.is_tensor(layer) and layer.ndim == 4]
 
     # -- its twins ----------------------------------------------------------------------------
 
