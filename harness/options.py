@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -172,22 +171,6 @@ def expectations_folder(config: pytest.Config) -> Path:
     if (named := config.option.expectations) is not None:
         return named
     return config.rootpath / "claims" / "expectations"
-
-
-def asked_paths(config: pytest.Config) -> list[Path]:
-    """The paths that were asked for (those of ``testpaths`` if none were), as absolute ones."""
-    start = config.invocation_params.dir
-    return [Path(os.path.normpath(start / each)) for each in config.args]
-
-
-def selection(config: pytest.Config) -> dict[str, Any]:
-    """Which claims were asked for: pytest's ``-k`` and ``-m``, and paths from the root on."""
-    root = config.rootpath
-    return {
-        "keyword": config.option.keyword,
-        "marker": config.option.markexpr,
-        "claims": [Path(os.path.relpath(path, root)).as_posix() for path in asked_paths(config)],
-    }
 
 
 def replay_command(nodeid: str, config: pytest.Config, subject: str, blob: str) -> str:
