@@ -33,6 +33,7 @@ TAKE_VALUES = frozenset(
         "--model",
         "--revision",
         "--device",
+        "--device-map",
         "--dtype",
         "--attention",
         "--profile",

@@ -11,12 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from harness import loading
+from harness import loading, placement
 from harness.errors import BadInput
 from harness.profiles import PROFILES
 from harness.runs import Options
 
-TEXTS = ("models", "revision", "device", "dtype", "attention", "profile", "seed", "replay")
+TEXTS = (
+    *("models", "revision", "device", "device_map", "dtype", "attention", "profile", "seed"),
+    "replay",
+)
 PATHS = ("evidence", "json", "report", "expectations")
 """The options that are given words, and those that are given paths."""
 
@@ -43,6 +46,11 @@ def add(parser: pytest.Parser) -> None:
     )
     add("--revision", help="the revision of a hub id")
     add("--device", default="cpu", help="where to run: cpu, cuda, cuda:1, mps (default: cpu)")
+    add(
+        "--device-map",
+        metavar="MAP",
+        help="spread a large model: auto, balanced, balanced_low_0, sequential or a JSON file",
+    )
     add("--dtype", default="float32", help="float32, bfloat16, float16 or float64")
     add("--attention", help="attention implementation: eager, sdpa, flex_attention, …")
     add(
@@ -93,7 +101,7 @@ def check(config: pytest.Config) -> None:
         values = getattr(option, name)
         for value in values if isinstance(values, list) else [values]:
             if value is not None and not value.strip():
-                option_name = "model" if name == "models" else name
+                option_name = "model" if name == "models" else name.replace("_", "-")
                 raise BadInput(f"--{option_name} {value!r}: is empty; say which")
     if option.profile not in PROFILES:
         known = ", ".join(PROFILES)
@@ -114,6 +122,8 @@ def check(config: pytest.Config) -> None:
         if option.replay is not None and getattr(option, flag):
             name = flag.replace("_", "-")
             raise BadInput(f"--replay runs one example, which is no run for --{name}")
+    if option.device_map is not None:
+        placement.read(option.device_map)
     loading.check_pair(loading.parse_device(option.device), loading.parse_dtype(option.dtype))
 
 
@@ -158,6 +168,7 @@ def loading_options(config: pytest.Config) -> Options:
         attention=config.option.attention,
         revision=config.option.revision,
         trust_remote_code=config.option.trust_remote_code,
+        device_map=config.option.device_map,
     )
 
 
@@ -179,9 +190,9 @@ def replay_command(nodeid: str, config: pytest.Config, subject: str, blob: str) 
     file = os.path.relpath(config.rootpath / file, config.invocation_params.dir)
     asked, usual = loading_options(config), Options()
     parts = ["pytest", f"{file}{separator}{test}", f"--model={subject}"]
-    for name in ("device", "dtype", "attention", "revision"):
+    for name in ("device", "device_map", "dtype", "attention", "revision"):
         if (value := getattr(asked, name)) != getattr(usual, name):
-            parts.append(f"--{name}={value}")
+            parts.append(f"--{name.replace('_', '-')}={value}")
     if asked.trust_remote_code:
         parts.append("--trust-remote-code")
     return shlex.join([*parts, f"--replay={blob}"])
