@@ -104,6 +104,7 @@ def test_workers_are_dealt_the_cards_in_turn(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     usual = {"dtype": "float32", "attention": None, "revision": None, "trust_remote_code": False}
+    usual |= {"device_map": None}
     option = SimpleNamespace(device=asked, **usual)
     config = SimpleNamespace(option=option, stash=pytest.Stash(), workerinput={"workerid": "gw5"})
     subjects.pytest_configure(config)  # type: ignore[arg-type]
