@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from harness import loading
 from harness.commands import sweep as command
 from harness.errors import BadInput
 from harness.sweeps import cluster, environments, plan
+from harness.sweeps.board import Board
+from harness.sweeps.cell import FAILED, HELD, Outcome
 from harness.sweeps.ledger import same
 from harness.sweeps.plan import Resources, read
 
@@ -169,3 +173,21 @@ def test_a_run_is_a_cells_only_if_all_that_matters_is_the_same(tmp_path: Path) -
     assert [same({**run, **other}, cell, here) for other in others] == [False] * len(others)
     del run["selection"]
     assert not same(run, cell, here)
+
+
+def test_on_a_terminal_each_cell_has_a_line_that_changes(tmp_path: Path) -> None:
+    sweep = read(written(tmp_path, "models = ['good', '[bad]']"))
+    for height, live in ((25, True), (3, False)):
+        file = io.StringIO()
+        console = Console(file=file, force_terminal=True, width=100, height=height)
+        with Board(sweep.cells, console) as board:
+            assert ("queued" in file.getvalue()) is live
+            board.running(sweep.cells[0])
+            assert "running" in file.getvalue()
+            board.ended(sweep.cells[0], Outcome(HELD, verdicts={"upheld": 3}, seconds=2.0))
+            board.ended(sweep.cells[1], Outcome(FAILED, "no such [model]"))
+        told = file.getvalue()
+        assert "3 upheld, 2.0 s" in told
+        assert "no such [model]" in told
+        assert "[bad] · float32 · cpu" in told
+        assert ("[2/2]" in told) is not live
