@@ -27,6 +27,7 @@ WAITING = (
     "exec(\"while Path('wait').exists(): time.sleep(0.02)\")"
 )
 MODELS = ("gpt2", "llama", "opt")
+NODE = {"num_cpus": 1, "memory": 2 * 10**9, "object_store_memory": 80 * 2**20}
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +36,8 @@ def two_nodes() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    node = {"num_cpus": 1, "memory": 2 * 10**9, "object_store_memory": 80 * 2**20}
-    made = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
-    made.add_node(**node)
+    made = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
+    made.add_node(**NODE)
     try:
         yield made
     finally:
@@ -107,6 +107,28 @@ def test_nothing_is_lost_or_run_twice_when_a_worker_is_killed(
     assert again.returncode == 0, told
     assert told.count("known from before") == len(MODELS)
     assert project.ran == []
+
+
+def test_the_cell_of_a_node_that_is_lost_goes_on_elsewhere(
+    project: Project, two_nodes: Any
+) -> None:
+    third = two_nodes.add_node(**NODE)
+    project.claims(law(1), law(2), law(3, body=WAITING), law(4))
+    project.write("wait", "")
+    models = ", ".join(f'"tiny:{model}"' for model in MODELS)
+    project.write(
+        "sweep.toml", f'models = [{models}]\n[select]\nclaims = ["{project.folder}/claims"]\n'
+    )
+    process = sweep(project, two_nodes.address)
+    project.wait_until(lambda: all(pid_of(project, model) for model in MODELS))
+    runs = [psutil.Process(pid_of(project, model)) for model in MODELS]
+    two_nodes.remove_node(third, allow_graceful=False)
+    project.wait_until(lambda: sum(not run.is_running() for run in runs) == 1)
+    (project.folder / "wait").unlink()
+    told, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, told
+    assert "3 cells: 3 held, 0 broke, 0 failed" in told
+    assert sorted(project.ran) == sorted("1234" * len(MODELS) + "3")
 
 
 def test_a_cell_that_no_node_has_room_for_is_named_and_the_others_run(
