@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 import tempfile
 import warnings
@@ -255,14 +256,18 @@ def _quiet() -> Iterator[None]:
     bars = transformers_logging.is_progress_bar_enabled()
     hub_level = hub_utils.logging.get_verbosity()
     hub_bars = not hub_utils.are_progress_bars_disabled()
+    spreading = logging.getLogger("accelerate")
+    spreading_level = spreading.level
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        spreading.setLevel(logging.CRITICAL)
         transformers_logging.set_verbosity(transformers_logging.CRITICAL)
         transformers_logging.disable_progress_bar()  # the hub's as well
         hub_utils.logging.set_verbosity(transformers_logging.CRITICAL)
         try:
             yield
         finally:
+            spreading.setLevel(spreading_level)
             transformers_logging.set_verbosity(level)
             hub_utils.logging.set_verbosity(hub_level)
             if bars:

