@@ -90,7 +90,7 @@ class Check:
             raise Broken(observed, allowed, where)
 
     def remember(self, observed: float, allowed: float) -> None:
-        """Keep the two numbers if none before left less room."""
+        """Keep the two numbers if they leave less room than any before."""
         room = margin(observed, allowed)
         if room < self._worst or self.compared == 1:
             self._worst, self.observed, self.allowed = room, observed, allowed
