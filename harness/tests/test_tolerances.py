@@ -210,3 +210,10 @@ def test_mixtral_tells_how_clearly_its_experts_are_chosen():
     assert gap.shape == (2, 9, 1)
     assert bool((gap.diff(dim=1) <= 0).all())
     assert 0 <= float(gap.min()) < float(gap.max()) < 1
+
+
+def test_what_stands_behind_a_router_gap_is_compared():
+    rows = Rows({"router gap": torch.ones(1, 2, 1), "logits": torch.ones(1, 2, 4)})
+    damaged = planted(rows, "logits", 0.1, (0, 1))
+    assert list(farthest(damaged, rows)) == ["logits"]
+    assert is_broken(Check(toy("gpt2")), exactly(rows), damaged)
