@@ -178,6 +178,13 @@ def test_draws_whose_columns_have_no_ranks_have_no_correlation():
         assert rank_correlation.interval(still, 0.95) == NOWHERE
 
 
+def test_a_ratio_that_may_be_to_nothing_has_no_interval():
+    """Two draws of thirty have something below the line; an eighth of the resamples has not."""
+    sample = np.stack([positive(30), np.arange(30) < 2], axis=1)
+    assert math.isfinite(ratio_of_means(sample))
+    assert ratio_of_means.interval(sample, 0.95) == NOWHERE
+
+
 # Ranks.
 
 
