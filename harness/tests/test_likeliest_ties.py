@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from harness import likeliest
-from harness.likeliest import SPARE, Scorer, narrowing, rounding
+from harness.likeliest import SPARE, Scorer, clear, narrowing, rounding
 from harness.tests.test_likeliest import D, V, normal, slow
 
 FEW, MANY = 5, 3 * SPARE
@@ -93,7 +93,51 @@ def test_a_table_of_no_more_rows_than_are_looked_at_again_is_scored_once(scored_
     assert scored_throughout == []
 
 
+def test_points_that_are_clear_are_not_looked_at_again(monkeypatch):
+    looked_at, plain = [], Scorer._settled
+
+    def settled(self, points, k, scores):
+        looked_at.append(len(points))
+        return plain(self, points, k, scores)
+
+    monkeypatch.setattr(Scorer, "_settled", settled)
+    table, points = tied(0, FEW, nearest=True)
+    rows = table[FEW:].double()
+    assert Scorer(table, nearest=True).top(rows, 1)[:, 0].equal(torch.arange(FEW, V))
+    assert looked_at == []
+    Scorer(table, nearest=True).top(torch.cat([rows[:3], points]), 1)
+    assert looked_at == [len(points)]
+
+
+def test_of_all_rows_only_those_that_may_lead_are_ordered_one_by_one(monkeypatch):
+    ordered, plain = [], Scorer._in_float64
+
+    def in_float64(self, points, ids, k):
+        ordered.append(ids.shape[1])
+        return plain(self, points, ids, k)
+
+    table, points = tied(0, MANY, nearest=False)
+    monkeypatch.setattr(Scorer, "_in_float64", in_float64)
+    Scorer(table)._of_all(points, 2)
+    assert len(ordered) == len(points)
+    assert max(ordered) == 2
+
+
+@pytest.mark.parametrize("nearest", [False, True])
+def test_everything_is_made_where_the_table_is(nearest):
+    table, points = tied(0, MANY, nearest)
+    usual = Scorer(table, nearest).top(points, 2)
+    with torch.device("meta"):  # where what is made without a device would be, and be nothing
+        assert Scorer(table, nearest).top(points, 2).equal(usual)
+
+
 # Bounds.
+
+
+def test_a_lead_that_is_just_the_room_is_not_clear():
+    scores = torch.tensor([[3.0, 2.5, 0.0]])
+    assert not clear(scores, 1, torch.tensor([0.5]))[1]
+    assert clear(scores, 1, torch.tensor([0.25]))[1]
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
