@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness import factors
+from harness import decoding, factors
 from harness.decoding import (
     PseudoInverse,
     duplicates,
@@ -16,6 +16,7 @@ from harness.decoding import (
     recovery,
 )
 from harness.factors import Factored, Rough, gram
+from harness.likeliest import Scorer, clear
 
 ROWS, COLUMNS = 60, 12
 
@@ -138,16 +139,46 @@ def test_tokens_that_are_clear_cost_no_exact_factorisation():
     assert is_exact(fast)
 
 
-def test_tokens_that_are_not_clear_are_decided_by_the_exact_factorisation():
-    w = wide(5.0)
+def between(w: Tensor, shares: list[float]) -> Tensor:
+    """Points on the line from row 4 to row 3, so far past where their tokens are level: [m, d]."""
     logits = w[3:5].double() @ torch.linalg.pinv(w.double())
     leads = logits[:, 3] - logits[:, 4]
-    level = float(leads[1] / (leads[1] - leads[0]))
-    shares = level + torch.tensor([[1e-9], [-1e-9]], dtype=torch.float64)
-    points = shares * w[3] + (1 - shares) * w[4]
+    level = leads[1] / (leads[1] - leads[0])
+    past = level + torch.tensor(shares, dtype=torch.float64)[:, None]
+    return past * w[3] + (1 - past) * w[4]
+
+
+def test_tokens_that_are_not_clear_are_decided_by_the_exact_factorisation():
+    w = wide(5.0)
+    points = between(w, [1e-9, -1e-9])
     fast = PseudoInverse.of(w)
     assert fast.decode(points).tolist() == [3, 4]
     assert is_exact(fast)
+
+
+def test_tokens_are_clear_by_more_than_twice_all_that_a_score_may_be_off(monkeypatch):
+    """By the factorisation and by rounding, first as is expected and then as is measured."""
+    rooms: list[Tensor] = []
+
+    def watched(scores, k, room):
+        rooms.append(room)
+        return clear(scores, k, room)
+
+    monkeypatch.setattr(decoding, "clear", watched)
+    w = wide(30.0)
+    points = between(w, [0.3, -0.3, 1e-3, -1e-3, 1e-9])
+    fast, scorer = PseudoInverse.of(w), Scorer(w)
+    solved = fast.rough.solve(points)
+    scores = scorer.scores(solved)
+    order = scores.sort(1, descending=True).values
+    fast.top(points, 1)
+    expected = fast.rough.expected(points) + scorer.moved(solved, fast.rough.longest)
+    assert torch.allclose(rooms[0], 2 * expected, rtol=1e-9)
+    left = (order[:, 0] - order[:, 1]).double() <= 2 * expected
+    assert 0 < int(left.sum()) < len(points)
+    measured = fast.rough.measured(w, points[left], scores[left])
+    assert torch.allclose(rooms[1], 2 * (measured + scorer.moved(solved[left])), rtol=1e-9)
+    assert len(rooms) == 2
 
 
 @pytest.mark.parametrize("condition", [1e4, 1e6])
@@ -297,6 +328,8 @@ def test_every_method_keeps_leading_axes_and_what_stands_in_them(condition):
         fast.apply(weights.reshape(2, 3, -1)).flatten(0, 1), fast.apply(weights), rtol=1e-9
     )
     assert fast.top(points.reshape(2, 3, -1), 2).flatten(0, 1).equal(fast.top(points, 2))
+    for k in (1, 2, 4):
+        assert fast.top(points, k).equal(likely(w, points, k))
 
 
 # How the tokens themselves fare.
