@@ -287,14 +287,14 @@ def test_what_a_model_does_not_name_is_not_asked_of_it(passes):
 
 def test_a_continuation_is_one_pass_for_each_token_and_each_sees_the_past_only(passes):
     """Whatever a model would make of positions out of order: it is told."""
-    subject = toy("gpt2")
+    subject = toy("gpt2", "bfloat16")
     places = measures.moved(subject, Draws(0, "X1", range(2)).orders(9))
     passes.clear()
     measures.continued(subject, prompt(subject), places, 3)
     seen = [asked["mask"] for asked, _ in passes]
-    assert seen[0].equal(masks.causal(9, torch.float32))
+    assert seen[0].equal(masks.causal(9, torch.bfloat16))
     assert [tuple(mask.shape) for mask in seen[1:]] == [(1, 1, 1, 10), (1, 1, 1, 11)]
-    assert all(mask.dtype == torch.float32 and not mask.any() for mask in seen[1:])
+    assert all(mask.dtype == torch.bfloat16 and not mask.any() for mask in seen[1:])
     assert [list(rows.tensors) for _, rows in passes] == [["logits"]] * 3
 
 
