@@ -123,6 +123,25 @@ def test_of_all_rows_only_those_that_may_lead_are_ordered_one_by_one(monkeypatch
     assert max(ordered) == 2
 
 
+@pytest.mark.parametrize(("share", "rows"), [(0.98, 2), (1.02, 1)])
+def test_rows_nearer_than_rounding_tells_are_ordered_one_by_one(monkeypatch, share, rows):
+    """Each product in float64 may be off by γ ‖w‖ ‖p‖, and ‖w‖² with it, of either row."""
+    ordered, plain = [], Scorer._in_float64
+
+    def in_float64(self, points, ids, k):
+        ordered.append(ids.shape[1])
+        return plain(self, points, ids, k)
+
+    monkeypatch.setattr(Scorer, "_in_float64", in_float64)
+    table, points = torch.zeros(5, D).double(), torch.zeros(2, D).double()
+    longest, size = 2.0, 3.0
+    room = 2 * (D + 4) * torch.finfo(torch.float64).eps * longest * (size + longest)
+    table[0, 0], table[1, 0] = longest, longest - share * room / size
+    points[0, 0], points[1, 0] = size, 100 * size
+    assert Scorer(table)._of_all(points, 1).tolist() == [[0], [0]]
+    assert ordered[0] == rows
+
+
 @pytest.mark.parametrize("nearest", [False, True])
 def test_everything_is_made_where_the_table_is(nearest):
     table, points = tied(0, MANY, nearest)
