@@ -67,6 +67,11 @@ def test_a_row_on_which_the_oracle_is_not_finite_counts_for_nothing_and_spoils_n
     assert distance(observed, oracle).tolist() == [0.0, 0.0, 1.0]
 
 
+def test_a_row_on_which_the_oracle_is_not_finite_makes_no_other_look_small():
+    oracle = torch.tensor([[1e-9, 0.0], [math.nan, math.nan]], dtype=torch.float64)
+    assert distance(2 * oracle, oracle).tolist() == pytest.approx([1.0, 0.0])
+
+
 def test_a_row_of_zeros_is_measured_against_the_mean_row():
     oracle = torch.tensor([[0.0, 0.0], [3.0, 4.0]])
     noise, error = torch.tensor([1e-9, 0.0]), torch.tensor([1e-3, 0.0])
