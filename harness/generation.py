@@ -113,8 +113,16 @@ def scores(subject: Subject, ids: Tensor, mode: str, use_cache: bool) -> Generat
 
 
 def beam_score(subject: Subject, ids: Tensor, use_cache: bool) -> float:
-    """The log-probability per token of the best of `BEAMS` beams."""
-    output = _generate(
-        subject, ids, use_cache=use_cache, num_beams=BEAMS, do_sample=False, output_scores=True
-    )
+    """The log-probability per token of the best of `BEAMS` beams.
+
+    Raises `Missing` where the model refuses them.
+    """
+    try:
+        output = _generate(
+            subject, ids, use_cache=use_cache, num_beams=BEAMS, do_sample=False, output_scores=True
+        )
+    except ValueError as error:
+        if "cannot use beam search" in str(error):
+            raise Missing(f"beams: {str(error).splitlines()[0]}") from error
+        raise
     return float(output.sequences_scores[0])

@@ -484,13 +484,24 @@ class Subject:
 
     @cached_property
     def oracle(self) -> Subject:
-        """The same model in float64, parameter for parameter; itself where it already is."""
+        """The same model in float64, parameter for parameter; itself where it already is.
+
+        Raises `Missing` where it does not run so: then nothing tells what is right.
+        """
         if self.dtype == torch.float64:
             return self
         twin = copy.deepcopy(self.model).double()
         if hasattr(twin, "set_experts_implementation"):
             twin.set_experts_implementation("eager")  # the grouped kernels have no float64
-        return Subject(f"{self.name} in float64", twin, None)
+        oracle = Subject(f"{self.name} in float64", twin, None)
+        ids = self.content(torch.arange(2, device=self.device)[None])
+        self.rows(ids)  # what raises here is no matter of float64
+        try:
+            oracle.rows(ids)
+        except (RuntimeError, TypeError, ValueError) as error:
+            said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise Missing(f"the model does not run in float64: {said}") from error
+        return oracle
 
     @property
     def known_twins(self) -> list[nn.Module]:
