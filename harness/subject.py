@@ -157,8 +157,8 @@ class Subject:
 
     @property
     def window(self) -> int | None:
-        """The smallest sliding window of any layer, or None."""
-        names = ("sliding_window", "window_size")
+        """The smallest sliding window, or chunk, that any layer sees; or None."""
+        names = ("sliding_window", "window_size", "attention_chunk_size")
         sizes = [size for layer in self._layer_configs for size in _fields(layer, *names)]
         sizes += [2 * (size // 2) + 1 for size in _fields(self.config, "local_attention")]
         return min(sizes, default=None)
