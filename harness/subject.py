@@ -26,8 +26,10 @@ from harness.rows import Rows
 if TYPE_CHECKING:
     from harness.loading import Loaded
 
-ENCODER_PROMPT = 7
-"""Tokens that an encoder–decoder's encoder is given while its decoder is examined."""
+ENCODER_PROMPT = 19
+"""Tokens that an encoder–decoder's encoder is given while its decoder is examined: more than the
+window of a tiny one.
+"""
 
 
 _PLACEHOLDER = re.compile(
@@ -56,6 +58,10 @@ def _by_position(states: Tensor, batch: int, n: int, what: str) -> Tensor:
         shape = [*states.shape] if torch.is_tensor(states) else type(states).__name__
         raise Missing(f"{what} gives {shape}, and not a row for each of {batch} × {n} tokens")
     return states
+
+
+SHORT = 8
+"""Every model takes so many tokens, or its context's."""
 
 
 class _Reached(Exception):
@@ -154,6 +160,22 @@ class Subject:
             return table.num_embeddings - positions.position_offset(self)
         most = getattr(self.config, "max_position_embeddings", None)
         return most if most is None or most > 0 else None  # -1 stands for no limit in some
+
+    @cached_property
+    def shortest(self) -> int:
+        """The shortest prompt that an encoder takes: some pool their rows and need a few.
+
+        1 for every model that generates: one that refuses a prompt breaks its laws.
+        """
+        if self.model.can_generate():
+            return 1
+        for n in range(1, SHORT + 1):
+            try:
+                self.rows(self.content(torch.arange(n, device=self.device)[None]))
+            except (RuntimeError, ValueError, IndexError):
+                continue
+            return n
+        return 1
 
     @property
     def window(self) -> int | None:
@@ -395,7 +417,7 @@ class Subject:
             for module in each
         ]
         try:
-            self(self.content(torch.arange(2, device=self.device)[None]), states=False)
+            self(self.content(torch.arange(SHORT, device=self.device)[None]), states=False)
         except (RuntimeError, ValueError, TypeError):
             return []
         finally:
@@ -494,7 +516,7 @@ class Subject:
         if hasattr(twin, "set_experts_implementation"):
             twin.set_experts_implementation("eager")  # the grouped kernels have no float64
         oracle = Subject(f"{self.name} in float64", twin, None)
-        ids = self.content(torch.arange(2, device=self.device)[None])
+        ids = self.content(torch.arange(max(2, self.shortest), device=self.device)[None])
         self.rows(ids)  # what raises here is no matter of float64
         try:
             oracle.rows(ids)
