@@ -70,10 +70,14 @@ class _Reached(Exception):
 
 @dataclass(frozen=True)
 class Output:
-    """What one forward pass gave: ``rows`` and, if asked for, the cache."""
+    """What one forward pass gave: ``rows`` and, if asked for, the cache.
+
+    ``pooled`` names states with fewer rows than tokens, or more: they are not among the rows.
+    """
 
     rows: Rows
     cache: Any = None
+    pooled: tuple[str, ...] = ()
 
 
 @dataclass(eq=False)
@@ -158,8 +162,8 @@ class Subject:
         table = positions.position_table(self)
         if table is not None:
             return table.num_embeddings - positions.position_offset(self)
-        most = getattr(self.config, "max_position_embeddings", None)
-        return most if most is None or most > 0 else None  # -1 stands for no limit in some
+        # -1 stands for no limit in some.
+        return min(_fields(self.config, "max_position_embeddings", "max_seq_len"), default=None)
 
     @cached_property
     def shortest(self) -> int:
@@ -286,13 +290,13 @@ class Subject:
         gradients = torch.set_grad_enabled(wants_gradient)
         with gradients, self._compiling(), self._router_scores() as scores:
             output = self.model(**arguments)
-        rows = self._rows(output, given.shape[1])
+        rows, pooled = self._rows(output, given.shape[1])
         if scores:
             gap = self._router_gap(scores, batch)
             # A row depends on every row that it sees: all of them under a mask of the caller's.
             seen = gap.min(1, keepdim=True).values.expand_as(gap) if mask is not None else gap
             rows.tensors["router gap"] = seen.cummin(dim=1).values
-        return Output(rows, output.get(self.cache_argument or "", None))
+        return Output(rows, output.get(self.cache_argument or "", None), pooled)
 
     def _compiling(self) -> AbstractContextManager[Any]:
         """Keep flexible attention uncompiled on a CPU: compiling takes minutes for every shape."""
@@ -313,10 +317,10 @@ class Subject:
         """`__call__` for its rows alone."""
         return self(ids, **arguments).rows
 
-    def _rows(self, output: Any, n: int) -> Rows:
-        """The states and logits that have a row for each of ``n`` tokens.
+    def _rows(self, output: Any, n: int) -> tuple[Rows, tuple[str, ...]]:
+        """The states and logits that have a row for each of ``n`` tokens, and names of others.
 
-        Models that pool inside have states with fewer, which are left out.
+        Models that pool inside have states with fewer.
         """
         decoder = "decoder_" if self.is_encoder_decoder else ""
         tensors: dict[str, Tensor] = {}
@@ -330,7 +334,9 @@ class Subject:
         if tensors and not by_position:
             shape = [*tensors.values()][-1].shape
             raise Missing(f"the model gives no row for each of {n} tokens, but {[*shape]}")
-        return Rows(by_position)
+        return Rows(by_position), tuple(
+            name for name, tensor in tensors.items() if tensor.ndim == 3 and tensor.shape[1] != n
+        )
 
     @cached_property
     def routes(self) -> bool:
