@@ -290,7 +290,7 @@ class Subject:
         gradients = torch.set_grad_enabled(wants_gradient)
         with gradients, self._compiling(), self._router_scores() as scores:
             output = self.model(**arguments)
-        rows, pooled = self._rows(output, given.shape[1])
+        rows, pooled = self._rows(output, given.shape[1], more.get("logits_to_keep"))
         if scores:
             gap = self._router_gap(scores, batch)
             # A row depends on every row that it sees: all of them under a mask of the caller's.
@@ -317,10 +317,11 @@ class Subject:
         """`__call__` for its rows alone."""
         return self(ids, **arguments).rows
 
-    def _rows(self, output: Any, n: int) -> tuple[Rows, tuple[str, ...]]:
+    def _rows(self, output: Any, n: int, kept: int | None = None) -> tuple[Rows, tuple[str, ...]]:
         """The states and logits that have a row for each of ``n`` tokens, and names of others.
 
-        Models that pool inside have states with fewer.
+        Models that pool inside have states with fewer; of logits only the last ``kept`` may have
+        been asked for.
         """
         decoder = "decoder_" if self.is_encoder_decoder else ""
         tensors: dict[str, Tensor] = {}
@@ -330,12 +331,18 @@ class Subject:
             tensors["logits"] = output["logits"]
         elif "last_hidden_state" in output:
             tensors["output"] = output["last_hidden_state"]
-        by_position = {name: t for name, t in tensors.items() if t.ndim == 3 and t.shape[1] == n}
+        by_position = {
+            name: tensor
+            for name, tensor in tensors.items()
+            if tensor.ndim == 3 and (tensor.shape[1] == n or (kept and name == "logits"))
+        }
         if tensors and not by_position:
             shape = [*tensors.values()][-1].shape
             raise Missing(f"the model gives no row for each of {n} tokens, but {[*shape]}")
         return Rows(by_position), tuple(
-            name for name, tensor in tensors.items() if tensor.ndim == 3 and tensor.shape[1] != n
+            name
+            for name, tensor in tensors.items()
+            if tensor.ndim == 3 and name not in by_position
         )
 
     @cached_property
