@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fixtures.permutations import orders
 
 SOME = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
-HASTY = settings(database=None, deadline=None, max_examples=5000)
+HASTY = settings(database=None, deadline=None, max_examples=500)
 
 
 def drawn(n, last_fixed=False, examples=100):
