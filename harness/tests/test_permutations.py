@@ -60,6 +60,10 @@ def test_orders_of_many_places_move_nearly_all_or_two():
     assert find(orders(30), lambda order: True, settings=HASTY).tolist()[:3] == [1, 0, 2]
 
 
+def test_shuffles_are_more_than_a_few():
+    assert sum(moved(torch.tensor(order)) > 2 for order in drawn(9, examples=200)) > 40
+
+
 def test_the_same_seed_shuffles_alike():
     """A draw that is replayed is the same order: torch's own generator is left alone."""
     before = torch.random.get_rng_state()
