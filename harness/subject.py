@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -45,14 +45,16 @@ class Subject:
     """The model under test.
 
     ``name`` as asked for, ``model`` in evaluation mode with frozen parameters, ``digest`` of
-    configuration and weights.  Every call runs without gradients unless ``embeddings`` require
-    one.
+    configuration and weights; ``sow`` plants the subject's fault in another model of its code, if
+    there is one (`harness.faults`).  Every call runs without gradients unless ``embeddings``
+    require one.
     """
 
     name: str
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase | None = None
     digest: str = ""
+    sow: Callable[[PreTrainedModel], None] | None = field(default=None, repr=False)
     _encoded: dict[int, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -383,6 +385,12 @@ class Subject:
         if hasattr(twin, "set_experts_implementation"):
             twin.set_experts_implementation("eager")  # the grouped kernels have no float64
         return Subject(f"{self.name} in float64", twin, None)
+
+    def of_same_code(self, name: str, model: PreTrainedModel) -> Subject:
+        """A subject of another model that the same code runs, faults in it included."""
+        if self.sow is not None:
+            self.sow(model)
+        return Subject(name, model, self.tokenizer)
 
     @property
     def known_twins(self) -> list[nn.Module]:

@@ -26,7 +26,7 @@ def saved_and_loaded(subject: Subject) -> Subject:
         loaded = loading.load(
             folder, dtype=subject.dtype, device=subject.device, attention=subject.attention
         )
-    return Subject(f"{subject.name}, saved and loaded", loaded.model)
+    return subject.of_same_code(f"{subject.name}, saved and loaded", loaded.model)
 
 
 def untrained(subject: Subject, seed: int = 0) -> Subject:
@@ -54,7 +54,7 @@ def _fresh(subject: Subject, seed: int) -> Subject:
         except Exception as error:  # a class that needs more than a configuration
             raise Missing(f"no untrained twin: {error}") from error
     twin = twin.to(device=subject.device, dtype=subject.dtype).eval().requires_grad_(False)
-    return Subject(f"{subject.name}, untrained", twin, subject.tokenizer)
+    return subject.of_same_code(f"{subject.name}, untrained", twin)
 
 
 def quantised(subject: Subject, bits: int = 8) -> Subject:

@@ -1,0 +1,249 @@
+"""The kill matrix: planted faults against claims, on one model of every family.
+
+For each family the claims are first settled on the healthy model: what does not apply there, or is
+refuted there already (a live defect, as the expectations say), cannot tell a fault and is left
+out.  Then each fault that applies is planted, and the claims are settled again, those first that
+must catch it.  A fault is *killed* by every claim that is refuted with it and upheld without.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness import expectations, faults
+from harness.cases import Case
+from harness.claim import Session
+from harness.expectations import Expectations
+from harness.faults import Fault
+from harness.profiles import Profile
+from harness.subject import Subject
+from harness.verdicts import Kind, Result, Verdict
+
+BUDGET = Profile("kills", examples=8, seconds=0.8, shrink=0.0, draws=64, finding_seconds=1.0)
+"""For each claim: a fault is found in the first examples, or its claim is too weak."""
+
+SESSION = Session(BUDGET, derandomize=True)
+"""The same examples in every run."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A claim on a healthy model: its number, its words, and what it came to."""
+
+    id: str
+    name: str
+    verdict: str
+    why: str = ""
+    expected: bool = True
+
+
+@dataclass(frozen=True)
+class Row:
+    """One fault in one family: what it lacks there, or which claims killed it.
+
+    ``killers`` are (number, name) of claims, those first that had to; ``undecided`` those that
+    could no longer be decided or did not apply any more.
+    """
+
+    family: str
+    fault: str
+    lacks: str = ""
+    caught_by: tuple[str, ...] = ()
+    killers: tuple[tuple[str, str], ...] = ()
+    undecided: tuple[tuple[str, str], ...] = ()
+    tried: int = 0
+    seconds: float = 0.0
+
+    @property
+    def applies(self) -> bool:
+        """Whether the fault can be planted in this family."""
+        return not self.lacks
+
+    @property
+    def killed(self) -> bool:
+        """Whether a claim that must catch the fault did."""
+        return bool({id for id, _ in self.killers} & set(self.caught_by))
+
+    @property
+    def state(self) -> str:
+        """``killed``, ``killed by others``, ``survived`` or ``does not apply``."""
+        if not self.applies:
+            return "does not apply"
+        return "killed" if self.killed else "killed by others" if self.killers else "survived"
+
+
+@dataclass(frozen=True)
+class Family:
+    """One family's part of the matrix: the model, its healthy claims, and a row for each fault."""
+
+    name: str
+    model: str
+    healthy: tuple[Seen, ...]
+    rows: tuple[Row, ...]
+    seconds: float = 0.0
+
+    @property
+    def broken(self) -> list[Seen]:
+        """Claims that the healthy model should keep and does not."""
+        return [seen for seen in self.healthy if not seen.expected]
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """All families; ``whole`` unless some of the faults or families were left out."""
+
+    families: tuple[Family, ...]
+    whole: bool = True
+    seconds: float = 0.0
+    processes: int = 1
+
+    @property
+    def rows(self) -> list[Row]:
+        """Every row of every family."""
+        return [row for family in self.families for row in family.rows]
+
+    @property
+    def survivors(self) -> list[Row]:
+        """Faults that no claim which must catch them noticed."""
+        return [row for row in self.rows if row.applies and not row.killed]
+
+    @property
+    def kills(self) -> Counter[tuple[str, str]]:
+        """How many faults each claim killed, over all families."""
+        return Counter(killer for row in self.rows for killer in row.killers)
+
+    @property
+    def idle(self) -> list[tuple[str, str]]:
+        """Laws that were upheld somewhere and killed nothing; only a whole matrix can tell."""
+        if not self.whole:
+            return []
+        upheld = {
+            (seen.id, seen.name): None
+            for family in self.families
+            for seen in family.healthy
+            if seen.verdict == Verdict.UPHELD
+        }
+        return [law for law in upheld if not self.kills[law]]
+
+    @property
+    def unplanted(self) -> list[str]:
+        """Faults that apply to no family."""
+        applied = {row.fault for row in self.rows if row.applies}
+        return list(dict.fromkeys(r.fault for r in self.rows if r.fault not in applied))
+
+    @property
+    def holds(self) -> bool:
+        """Whether every fault was killed, every law kills, and healthy models keep every law."""
+        healthy = not any(family.broken for family in self.families)
+        return healthy and not self.survivors and not self.idle and not self.unplanted
+
+
+@dataclass
+class Trial:
+    """How one family is tried: ``expected`` as in runs of claims, ``all_claims`` or the named."""
+
+    cases: Sequence[Case]
+    expected: Mapping[str, Expectations] = field(default_factory=dict)
+    all_claims: bool = True
+    session: Session = SESSION
+    told: Callable[[str], None] = lambda _: None
+
+    def family(self, name: str, healthy: Subject, planned: Iterable[Fault]) -> Family:
+        """Settle the claims on the healthy subject, then with every fault."""
+        started = time.perf_counter()
+        planned = list(planned)
+        wanted = {id for fault in planned for id in fault.caught_by}
+        cases = [c for c in self.cases if c.claim.kind is Kind.LAW or c.claim.id in wanted]
+        self.told(f"{name}: healthy")
+        results = [(case, case.settle(healthy, self.session)) for case in cases]
+        seen = tuple(self._seen(result) for _, result in results)
+        usable = [case for case, result in results if result.verdict is Verdict.UPHELD]
+        rows = tuple(self._rows(name, healthy, planned, usable))
+        seconds = time.perf_counter() - started
+        return Family(name, healthy.name, seen, rows, seconds)
+
+    def _seen(self, result: Result) -> Seen:
+        judged = expectations.held_against(self.expected, result, "float32")
+        why = judged.reason or result.reason
+        return Seen(result.id, result.name, result.verdict.value, why, not judged.fails)
+
+    def _rows(
+        self, name: str, healthy: Subject, planned: Iterable[Fault], usable: Sequence[Case]
+    ) -> Iterator[Row]:
+        for fault in planned:
+            self.told(f"{name}: {fault.name}")
+            if lacks := fault.lacks(healthy):
+                yield Row(name, fault.name, lacks, fault.caught_by)
+                continue
+            yield self._row(name, healthy, fault, usable)
+
+    def _row(self, name: str, healthy: Subject, fault: Fault, usable: Sequence[Case]) -> Row:
+        started = time.perf_counter()
+        first = [case for case in usable if case.claim.id in fault.caught_by]
+        others = [case for case in usable if case not in first and case.claim.kind is Kind.LAW]
+        killers, undecided, tried = [], [], 0
+        for case in [*first, *(others if self.all_claims else [])]:
+            # Planted anew for each claim: one may be spoilt by what another left behind.
+            with faults.planted(fault, healthy) as subject:
+                result = settled(case, subject, self.session)
+            tried += 1
+            if result.verdict is Verdict.REFUTED:
+                killers.append((result.id, result.name))
+                if not self.all_claims:
+                    break
+            elif result.verdict is not Verdict.UPHELD:
+                undecided.append((result.id, result.name))
+        seconds = time.perf_counter() - started
+        return Row(
+            name,
+            fault.name,
+            "",
+            fault.caught_by,
+            tuple(killers),
+            tuple(undecided),
+            tried,
+            seconds,
+        )
+
+
+def settled(case: Case, subject: Subject, session: Session) -> Result:
+    """What a claim comes to on a damaged subject: an error outside of its examples refutes it."""
+    try:
+        return case.settle(subject, session)
+    except Exception as error:  # such as a copy that cannot be loaded
+        claim = case.claim
+        return Result(
+            *(claim.id, case.name, claim.kind, subject.name, Verdict.REFUTED),
+            reason=f"{type(error).__name__}: {error}",
+        )
+
+
+def document(matrix: Matrix) -> dict[str, Any]:
+    """The matrix as plain JSON."""
+    return {
+        "seconds": round(matrix.seconds, 1),
+        "processes": matrix.processes,
+        "whole": matrix.whole,
+        "holds": matrix.holds,
+        "families": [
+            {
+                "name": family.name,
+                "model": family.model,
+                "seconds": round(family.seconds, 1),
+                "healthy": [vars(seen) for seen in family.healthy],
+                "rows": [
+                    {**vars(row), "state": row.state, "seconds": round(row.seconds, 2)}
+                    for row in family.rows
+                ],
+            }
+            for family in matrix.families
+        ],
+        "survivors": [[row.family, row.fault] for row in matrix.survivors],
+        "laws that kill nothing": [list(law) for law in matrix.idle],
+        "faults that apply nowhere": matrix.unplanted,
+        "kills": [[id, name, count] for (id, name), count in sorted(matrix.kills.items())],
+    }
