@@ -5,29 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fixtures.prompts import lengths, prompts
-from harness import capabilities, padding, twins
+from fixtures.prompts import prompts
+from harness import capabilities, twins
 from harness.laws import law
-
-
-@law(
-    "C5",
-    "left padding and batch mates change nothing",
-    needs=["padding"],
-    source="beyond 004",
-    control="a neighbour's row in place of one's own",
-)
-def test_padding_and_batch_mates_change_nothing(subject, draw, check):
-    prompt = draw(prompts(subject, shortest=2), "prompt")
-    kept = draw(lengths(prompt), "lengths")
-    batch = padding.ragged(subject, prompt.ids, kept)
-    rows = subject.rows(batch.ids, mask=batch.mask, positions=batch.positions)
-    for row, size in enumerate(kept):
-        alone = prompt.ids[row : row + 1, -size:]
-        expected = check.reference(lambda s, alone=alone: s.rows(alone))
-        check.same(expected, batch.of(rows, row))
-        if prompt.rows > 1:
-            check.rejects(expected, batch.of(rows.map(lambda t: t.roll(1, 0)), row))
 
 
 @law(

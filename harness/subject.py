@@ -169,7 +169,8 @@ class Subject:
         ``mask`` 2-D [batch, n] of 0 and 1 (with a cache: over past and present) or additive 4-D
         (`harness.masks`); ``cache`` goes on from a past; ``keep`` returns the cache; ``states``
         asks for the hidden states (``state 0`` is the embedding, ``state L`` is after the final
-        norm in most models).
+        norm in most models).  ``more`` goes to the model as it is; an encoder-decoder is given a
+        fixed prompt's ``encoder_outputs`` unless they are in it.
         """
         decoder = "decoder_" if self.is_encoder_decoder else ""
         given = ids if ids is not None else embeddings
@@ -194,7 +195,7 @@ class Subject:
             arguments["use_cache"] = keep or cache is not None
             if cache is not None:
                 arguments[self.cache_argument] = cache
-        if self.is_encoder_decoder:
+        if self.is_encoder_decoder and "encoder_outputs" not in more:
             arguments["encoder_outputs"] = self._encoder_outputs(batch)
         wants_gradient = embeddings is not None and embeddings.requires_grad
         gradients = torch.set_grad_enabled(wants_gradient)
