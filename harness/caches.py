@@ -38,6 +38,7 @@ def make(subject: Subject, kind: str, batch: int, length: int) -> Any:
         if kind == IDEAL:
             return RoundedCache()
         if kind == "dynamic":
+            _require_keys_only(subject)
             return transformers.DynamicCache()
         if kind == "sliding":
             if not _slides(subject):
@@ -81,6 +82,15 @@ def _for_encoder_decoder(subject: Subject, kind: str, length: int) -> Any:
     _require_static(subject)
     own = transformers.StaticCache(config=subject.config, max_cache_len=length)
     return encoder_decoder(own, transformers.DynamicCache())
+
+
+def _require_keys_only(subject: Subject) -> None:
+    """A dynamic cache that is told no configuration has room for keys and values only."""
+    told = transformers.DynamicCache(config=subject.config)
+    kinds = {type(layer).__name__ for layer in getattr(told, "layers", ())}
+    if others := kinds - {"DynamicLayer", "DynamicSlidingWindowLayer"}:
+        asked = ", ".join(sorted(others))
+        raise Missing(f"the configuration asks for {asked}, which this cache is not told of")
 
 
 def _require_static(subject: Subject) -> None:
@@ -190,6 +200,14 @@ def grown(
     if not pairs:
         hypothesis.reject()
     return [old for old, _ in pairs], [new for _, new in pairs]
+
+
+def carries_state(cache: Any) -> bool:
+    """Whether some layer keeps a state of a recurrence or a convolution, alone or beside keys."""
+    layers = getattr(getattr(cache, "self_attention_cache", cache), "layers", None)
+    if layers is None:
+        return not entries(cache)
+    return any(hasattr(layer, "recurrent_states") for layer in layers) or not entries(cache)
 
 
 def entries(cache: Any) -> list[tuple[Tensor, Tensor]]:

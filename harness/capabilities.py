@@ -16,6 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from harness import masks
+from harness.errors import Missing as Missing
 from harness.memo import memo
 from harness.positions import counted_from_mask, first_position, position_table
 from harness.rows import Rows
@@ -29,15 +30,16 @@ PROBE = 6
 """Tokens in a probe's prompt (fewer where the context is shorter)."""
 
 
-class Missing(Exception):
-    """A subject lacks a capability; the message says why."""
-
-
 REFUSALS = (
     *(TypeError, ValueError, RuntimeError, NotImplementedError),
     *(LookupError, AttributeError, AssertionError),
 )
 """What the library raises where a model is given what it does not take."""
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what ``error`` says, or its kind where it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 class Capabilities:
@@ -59,6 +61,8 @@ class Capabilities:
                 self._found[name] = None
             except Missing as missing:
                 self._found[name] = str(missing)
+            except REFUSALS as error:  # of the library's, whatever the probe asked
+                self._found[name] = f"not found out: {type(error).__name__}: {first_line(error)}"
         return self._found[name]
 
     def __contains__(self, name: str) -> bool:
@@ -117,9 +121,8 @@ def _attempt(subject: Subject, what: str, **arguments: Any) -> Rows:
     """Run the subject; any refusal of the model's is a missing capability, in its own words."""
     try:
         return subject.rows(**arguments)
-    except REFUSALS as e:
-        first = (str(e).splitlines() or [type(e).__name__])[0]
-        raise Missing(f"the model does not take {what}: {first}") from e
+    except REFUSALS as error:
+        raise Missing(f"the model does not take {what}: {first_line(error)}") from error
 
 
 def _first_output(rows: Rows) -> Tensor:
@@ -153,7 +156,7 @@ def _lm_head(subject: Subject) -> None:
 @capability("tied-head")
 def _tied_head(subject: Subject) -> None:
     head = subject.model.get_output_embeddings()
-    if head is None or head.weight is not subject.embedding_table:
+    if getattr(head, "weight", None) is not subject.embedding_table:
         raise Missing("the output embedding is not the input embedding")
 
 
@@ -197,9 +200,11 @@ def _full_rank(subject: Subject) -> None:
 
 @capability("inputs-embeds")
 def _inputs_embeds(subject: Subject) -> None:
-    ids = _prompt(subject)
-    embeddings = subject.model.get_input_embeddings()(ids).detach()
-    _attempt(subject, "embeddings in place of ids", embeddings=embeddings)
+    _ = subject.embedding_table
+    embeddings = subject.model.get_input_embeddings()(_prompt(subject))
+    if not torch.is_tensor(embeddings):
+        raise Missing(f"the table of embeddings gives a {type(embeddings).__name__}, no tensor")
+    _attempt(subject, "embeddings in place of ids", embeddings=embeddings.detach())
 
 
 @capability("position-ids")
@@ -299,6 +304,24 @@ def _recurrent(subject: Subject) -> None:
         raise Missing("the cache holds keys and values")
 
 
+@capability("recurrence")
+def _recurrence(subject: Subject) -> None:
+    """Carries a state along in some layer, by a recurrence or a convolution."""
+    from harness import caches
+
+    if "cache" not in of(subject):
+        raise Missing(str(of(subject).why_missing("cache")))
+    if not caches.carries_state(subject(_prompt(subject), keep=True, states=False).cache):
+        raise Missing("the cache holds keys and values and nothing else")
+
+
+@capability("attention-only")
+def _attention_only(subject: Subject) -> None:
+    """Nothing but attention, and so the mask, decides what of the past is read."""
+    if "recurrence" in of(subject):
+        raise Missing("some layer carries a state, which no mask takes apart")
+
+
 @capability("generation")
 def _generation(subject: Subject) -> None:
     if not subject.model.can_generate():
@@ -341,7 +364,7 @@ def _relative(subject: Subject) -> None:
 @capability("order-blind")
 def _order_blind(subject: Subject) -> None:
     """Can be run so that nothing but the mask tells places apart."""
-    if "recurrent-state" in of(subject):
+    if "recurrence" in of(subject):
         raise Missing("a recurrence reads its input in order")
     if "position-ids" not in of(subject):
         raise Missing(f"positions cannot be taken out: {of(subject).why_missing('position-ids')}")

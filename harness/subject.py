@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from harness import positions
+from harness.errors import Missing
 from harness.rows import Rows
 
 if TYPE_CHECKING:
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
 
 ENCODER_PROMPT = 7
 """Tokens that an encoder–decoder's encoder is given while its decoder is examined."""
+
+
+def _fields(config: Any, *names: str) -> list[int]:
+    """The fields of ``config`` with these names that are whole numbers above 0."""
+    values = [getattr(config, name, None) for name in names]
+    return [value for value in values if isinstance(value, int) and value > 0]
 
 
 class _Reached(Exception):
@@ -71,34 +78,46 @@ class Subject:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of the embedding table."""
-        return self.embedding_table.dtype
+        """The dtype of the model's parameters."""
+        return self.model.dtype
 
     @property
     def device(self) -> torch.device:
-        """Where the embedding table lies."""
-        return self.embedding_table.device
+        """Where the model's parameters lie."""
+        return self.model.device
 
     @property
     def embedding_table(self) -> Tensor:
-        """W, the input embedding [vocabulary, hidden]."""
+        """W, the input embedding [vocabulary, hidden].
+
+        Raises `Missing` where the model says of no one table that it is that.
+        """
         table: Any = self.model.get_input_embeddings()
-        return table.weight
+        weight = getattr(table, "weight", None)
+        if not torch.is_tensor(weight) or weight.ndim != 2:
+            raise Missing(f"the model's input embedding is a {type(table).__name__}, no table")
+        return weight
 
     @property
     def vocabulary(self) -> int:
-        """Rows of W."""
-        return self.embedding_table.shape[0]
+        """Rows of W; where there is no such table, what the configuration says."""
+        try:
+            return self.embedding_table.shape[0]
+        except Missing:
+            return self.config.vocab_size
 
     @property
     def hidden(self) -> int:
-        """The embedding's width."""
-        return self.embedding_table.shape[1]
+        """The embedding's width; where there is no table, the width of the blocks."""
+        try:
+            return self.embedding_table.shape[1]
+        except Missing:
+            return self.config.hidden_size
 
     @property
     def layers(self) -> int:
-        """Blocks of the decoder, or of the encoder where there is none."""
-        return self.config.num_hidden_layers
+        """Blocks of the decoder, or of the encoder where there is none; 0 if it does not say."""
+        return getattr(self.config, "num_hidden_layers", 0)
 
     @cached_property
     def context(self) -> int | None:
@@ -112,12 +131,17 @@ class Subject:
     @property
     def window(self) -> int | None:
         """The smallest sliding window of any layer, or None."""
-        sizes = [getattr(self.config, n, None) for n in ("sliding_window", "window_size")]
-        sizes += [
-            2 * half + 1 for half in [getattr(self.config, "local_attention", 0) // 2] if half
-        ]
-        given = [size for size in sizes if isinstance(size, int) and size > 0]
-        return min(given, default=None)
+        names = ("sliding_window", "window_size")
+        sizes = [size for layer in self._layer_configs for size in _fields(layer, *names)]
+        sizes += [2 * (size // 2) + 1 for size in _fields(self.config, "local_attention")]
+        return min(sizes, default=None)
+
+    @property
+    def _layer_configs(self) -> list[Any]:
+        """The configuration of every layer, where layers have their own; else the one of all."""
+        if not getattr(self.config, "is_heterogeneous", False):
+            return [self.config]
+        return list(self.config.per_layer_config)
 
     @property
     def is_encoder_decoder(self) -> bool:
@@ -135,7 +159,7 @@ class Subject:
     @property
     def cache_argument(self) -> str | None:
         """The name under which the model takes its cache."""
-        names = ("past_key_values", "cache_params")
+        names = ("past_key_values", "cache_params", "state")
         return next((name for name in names if self.accepts(name)), None)
 
     def content(self, numbers: Tensor) -> Tensor:
@@ -201,7 +225,7 @@ class Subject:
         gradients = torch.set_grad_enabled(wants_gradient)
         with gradients, self._compiling(), self._router_scores() as scores:
             output = self.model(**arguments)
-        rows = self._rows(output)
+        rows = self._rows(output, given.shape[1])
         if scores:
             gap = self._router_gap(scores, batch)
             # A row depends on every row that it sees: all of them under a mask of the caller's.
@@ -228,7 +252,11 @@ class Subject:
         """`__call__` for its rows alone."""
         return self(ids, **arguments).rows
 
-    def _rows(self, output: Any) -> Rows:
+    def _rows(self, output: Any, n: int) -> Rows:
+        """The states and logits that have a row for each of ``n`` tokens.
+
+        Models that pool inside have states with fewer, which are left out.
+        """
         decoder = "decoder_" if self.is_encoder_decoder else ""
         tensors: dict[str, Tensor] = {}
         for k, state in enumerate(output.get(f"{decoder}hidden_states") or ()):
@@ -237,7 +265,11 @@ class Subject:
             tensors["logits"] = output["logits"]
         elif "last_hidden_state" in output:
             tensors["output"] = output["last_hidden_state"]
-        return Rows(tensors)
+        by_position = {name: t for name, t in tensors.items() if t.ndim == 3 and t.shape[1] == n}
+        if tensors and not by_position:
+            shape = [*tensors.values()][-1].shape
+            raise Missing(f"the model gives no row for each of {n} tokens, but {[*shape]}")
+        return Rows(by_position)
 
     @cached_property
     def routes(self) -> bool:
