@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,6 +23,7 @@ from harness.errors import Missing
 from harness.rows import Rows
 
 if TYPE_CHECKING:
+    from harness.faults import Planted
     from harness.loading import Loaded
 
 ENCODER_PROMPT = 7
@@ -52,8 +53,8 @@ class Subject:
     """The model under test.
 
     ``name`` as asked for, ``model`` in evaluation mode with frozen parameters, ``digest`` of
-    configuration and weights; ``sow`` plants the subject's fault in another model of its code, if
-    there is one (`harness.faults`).  Every call runs without gradients unless ``embeddings``
+    configuration and weights; ``planted`` is the fault in it, if there is one
+    (`harness.faults`).  Every call runs without gradients unless ``embeddings``
     require one.
     """
 
@@ -61,7 +62,7 @@ class Subject:
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase | None = None
     digest: str = ""
-    sow: Callable[[PreTrainedModel], None] | None = field(default=None, repr=False)
+    planted: Planted | None = field(default=None, repr=False)
     _encoded: dict[int, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -421,8 +422,8 @@ class Subject:
 
     def of_same_code(self, name: str, model: PreTrainedModel) -> Subject:
         """A subject of another model that the same code runs, faults in it included."""
-        if self.sow is not None:
-            self.sow(model)
+        if self.planted is not None:
+            self.planted.sow(model)
         return Subject(name, model, self.tokenizer)
 
     @property

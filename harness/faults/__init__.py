@@ -19,27 +19,32 @@ from harness.faults.bed import Bed
 from harness.faults.catalogue import FAULTS, Fault, named
 from harness.subject import Subject
 
-__all__ = ["FAULTS", "SIGN", "Fault", "Planted", "named", "planted", "split"]
+__all__ = ["FAULTS", "SIGN", "DoesNotApply", "Fault", "Planted", "named", "planted", "split"]
 
 SIGN = "+"
 """Stands between a subject's name and that of the fault planted in it."""
 
 
 def split(name: str) -> tuple[str, str | None]:
-    """A planted subject's name in two: what the model is called, and the fault, if there is one."""
+    """A subject's name in two: what the model is called, and the fault planted in it or None."""
     model, sign, fault = name.rpartition(SIGN)
     return (model, fault) if sign and fault in FAULTS else (name, None)
 
 
-class Planted:
-    """A subject with a fault in it, until `undo`; the healthy one must not be used meanwhile.
+class DoesNotApply(BadInput):
+    """A model lacks what a fault is about; the message says what."""
 
-    Raises `BadInput` if the fault does not apply to ``healthy``.
+
+class Planted:
+    """A fault in a model, until `undo`: ``subject`` is the damaged one.
+
+    The healthy one, whose model it is, must not be used meanwhile.  Raises `DoesNotApply`.
     """
 
     def __init__(self, fault: Fault, healthy: Subject) -> None:
         if lacking := fault.lacks(healthy):
-            raise BadInput(f"{healthy.name}{SIGN}{fault.name}: does not apply; {lacking}")
+            why = f"{healthy.name}: the fault {fault.name!r} does not apply; {lacking}"
+            raise DoesNotApply(why)
         self._beds: list[Bed] = []
         self.fault = fault
         try:
@@ -49,9 +54,10 @@ class Planted:
             raise
         name = f"{healthy.name}{SIGN}{fault.name}"
         digest = hashlib.sha256(f"{healthy.digest}{SIGN}{fault.name}".encode()).hexdigest()
-        self.subject = Subject(name, healthy.model, healthy.tokenizer, digest, sow=self._sow)
+        self.subject = Subject(name, healthy.model, healthy.tokenizer, digest, self)
 
-    def _sow(self, model: PreTrainedModel) -> None:
+    def sow(self, model: PreTrainedModel) -> None:
+        """Plant the fault in another model that the same code runs."""
         self._plant(Subject("", model), loaded=True)
 
     def _plant(self, subject: Subject, loaded: bool) -> None:
