@@ -23,11 +23,19 @@ from harness.profiles import Profile
 from harness.subject import Subject
 from harness.verdicts import Kind, Result, Verdict
 
-BUDGET = Profile("kills", examples=8, seconds=0.8, shrink=0.0, draws=64, finding_seconds=1.0)
-"""For each claim: a fault is found in the first examples, or its claim is too weak."""
+MUST = Profile("must kill", examples=8, seconds=1.0, shrink=0.0, draws=64, finding_seconds=1.0)
+"""For a claim that must catch a fault: it is found in the first examples, or the claim is weak."""
 
-SESSION = Session(BUDGET, derandomize=True)
-"""The same examples in every run."""
+MAY = Profile("may kill", examples=3, seconds=0.4, shrink=0.0)
+"""For any other law: whether it happens to notice as well."""
+
+HEALTHY = Profile("healthy", 8, 1.0, 0.0, draws=256, finding_seconds=1.0)
+"""For every claim on a healthy model."""
+
+
+def session(profile: Profile) -> Session:
+    """A session that draws the same examples in every run."""
+    return Session(profile, derandomize=True)
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,7 @@ class Seen:
 
     id: str
     name: str
+    kind: str
     verdict: str
     why: str = ""
     expected: bool = True
@@ -46,7 +55,7 @@ class Row:
     """One fault in one family: what it lacks there, or which claims killed it.
 
     ``killers`` are (number, name) of claims, those first that had to; ``undecided`` those that
-    could no longer be decided or did not apply any more.
+    had to and could no longer be decided, or did not apply any more.
     """
 
     family: str
@@ -125,9 +134,22 @@ class Matrix:
             (seen.id, seen.name): None
             for family in self.families
             for seen in family.healthy
-            if seen.verdict == Verdict.UPHELD
+            if seen.kind == Kind.LAW and seen.verdict == Verdict.UPHELD
         }
         return [law for law in upheld if not self.kills[law]]
+
+    @property
+    def loose(self) -> list[tuple[str, str]]:
+        """Findings that apply somewhere and whose control came out the other way nowhere.
+
+        A finding is upheld or refuted only where its control did (`harness.findings`).
+        """
+        if not self.whole:
+            return []
+        seen = [s for f in self.families for s in f.healthy if s.kind == Kind.FINDING]
+        applied = [s for s in seen if s.verdict != Verdict.NOT_APPLICABLE]
+        right = {(s.id, s.name) for s in applied if s.verdict != Verdict.INCONCLUSIVE}
+        return list(dict.fromkeys((s.id, s.name) for s in applied if (s.id, s.name) not in right))
 
     @property
     def unplanted(self) -> list[str]:
@@ -139,7 +161,8 @@ class Matrix:
     def holds(self) -> bool:
         """Whether every fault was killed, every law kills, and healthy models keep every law."""
         healthy = not any(family.broken for family in self.families)
-        return healthy and not self.survivors and not self.idle and not self.unplanted
+        others = (self.survivors, self.idle, self.loose, self.unplanted if self.whole else [])
+        return healthy and not any(others)
 
 
 @dataclass
@@ -149,17 +172,14 @@ class Trial:
     cases: Sequence[Case]
     expected: Mapping[str, Expectations] = field(default_factory=dict)
     all_claims: bool = True
-    session: Session = SESSION
     told: Callable[[str], None] = lambda _: None
 
     def family(self, name: str, healthy: Subject, planned: Iterable[Fault]) -> Family:
         """Settle the claims on the healthy subject, then with every fault."""
         started = time.perf_counter()
         planned = list(planned)
-        wanted = {id for fault in planned for id in fault.caught_by}
-        cases = [c for c in self.cases if c.claim.kind is Kind.LAW or c.claim.id in wanted]
         self.told(f"{name}: healthy")
-        results = [(case, case.settle(healthy, self.session)) for case in cases]
+        results = [(case, case.settle(healthy, session(HEALTHY))) for case in self.cases]
         seen = tuple(self._seen(result) for _, result in results)
         usable = [case for case, result in results if result.verdict is Verdict.UPHELD]
         rows = tuple(self._rows(name, healthy, planned, usable))
@@ -169,7 +189,10 @@ class Trial:
     def _seen(self, result: Result) -> Seen:
         judged = expectations.held_against(self.expected, result, "float32")
         why = judged.reason or result.reason
-        return Seen(result.id, result.name, result.verdict.value, why, not judged.fails)
+        return Seen(
+            *(result.id, result.name, result.kind.value, result.verdict.value, why),
+            expected=not judged.fails,
+        )
 
     def _rows(
         self, name: str, healthy: Subject, planned: Iterable[Fault], usable: Sequence[Case]
@@ -186,17 +209,20 @@ class Trial:
         first = [case for case in usable if case.claim.id in fault.caught_by]
         others = [case for case in usable if case not in first and case.claim.kind is Kind.LAW]
         killers, undecided, tried = [], [], 0
-        for case in [*first, *(others if self.all_claims else [])]:
-            # Planted anew for each claim: one may be spoilt by what another left behind.
-            with faults.planted(fault, healthy) as subject:
-                result = settled(case, subject, self.session)
-            tried += 1
-            if result.verdict is Verdict.REFUTED:
-                killers.append((result.id, result.name))
-                if not self.all_claims:
+        # One planting for all claims, as in a run of the suite on a damaged model.
+        with faults.planted(fault, healthy) as subject:
+            for case in [*first, *others]:
+                must = case in first
+                if not must and not self.all_claims:
                     break
-            elif result.verdict is not Verdict.UPHELD:
-                undecided.append((result.id, result.name))
+                result = settled(case, subject, session(MUST if must else MAY))
+                tried += 1
+                if result.verdict is Verdict.REFUTED:
+                    killers.append((result.id, result.name))
+                    if not self.all_claims:
+                        break
+                elif result.verdict is not Verdict.UPHELD and must:
+                    undecided.append((result.id, result.name))
         seconds = time.perf_counter() - started
         return Row(
             name,
@@ -244,6 +270,7 @@ def document(matrix: Matrix) -> dict[str, Any]:
         ],
         "survivors": [[row.family, row.fault] for row in matrix.survivors],
         "laws that kill nothing": [list(law) for law in matrix.idle],
+        "findings whose control comes out right nowhere": [list(one) for one in matrix.loose],
         "faults that apply nowhere": matrix.unplanted,
         "kills": [[id, name, count] for (id, name), count in sorted(matrix.kills.items())],
     }

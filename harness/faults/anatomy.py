@@ -117,9 +117,10 @@ def norms(subject: Subject) -> list[nn.Module]:
             weights = list(call.module.parameters())
             given = call.given[0] if call.given else None
             alike = isinstance(given, Tensor) and isinstance(call.output, Tensor)
-            if weights and all(w.ndim == 1 for w in weights) and alike:
-                if given.shape == call.output.shape and given.shape[-1] == subject.hidden:
-                    found.append(call.module)
+            if not alike or not weights or any(w.ndim != 1 for w in weights):
+                continue
+            if given.shape == call.output.shape and given.shape[-1] == subject.hidden:
+                found.append(call.module)
     if not found:
         raise Missing("no block has a norm of its own")
     return list(dict.fromkeys(found))

@@ -86,7 +86,7 @@ class Hook:
     def __init__(self, change: Callable[..., Any], seen: Pass, **held: Any) -> None:
         self.change, self.seen, self.held = change, seen, held
 
-    def __call__(self, module: nn.Module, *given: Any) -> Any:
+    def __call__(self, module: nn.Module, *given: Any) -> Any:  # noqa: D102
         return self.change(self.seen, module, *given, **self.held)
 
 

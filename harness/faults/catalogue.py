@@ -1,4 +1,4 @@
-"""The catalogue of faults: names, sentences, what they need, and the claims that must catch them."""
+"""The catalogue of faults: names, sentences, needs, and the claims that must catch them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from harness import caches, capabilities
+from harness import caches, capabilities, generation
 from harness.capabilities import Missing
 from harness.errors import BadInput
 from harness.faults import anatomy
-from harness.faults.bed import Bed, own_cache
+from harness.faults.bed import Bed, Pass, own_cache
 from harness.subject import Subject
+from harness.tolerances import distance
+
+NOTICED = 1e-4
+"""A relative change that is plainly more than rounding."""
 
 
 @dataclass(frozen=True)
@@ -180,3 +184,41 @@ def _own_attention_cache(subject: Subject) -> None:
 def _untied_head(subject: Subject) -> None:
     if "tied-head" in capabilities.of(subject):
         raise Missing("the output embedding is the input embedding")
+
+
+@part("scale of embeddings")
+def _scale_of_embeddings(subject: Subject) -> None:
+    """Embeddings a hundredth larger are other embeddings: no norm comes first."""
+    capabilities.require(subject, "inputs-embeds")
+    given = subject.model.get_input_embeddings()(_prompt(subject)).detach()
+    usual, larger = (subject.rows(embeddings=e, states=False) for e in (given, 1.01 * given))
+    apart = [
+        distance(larger[name], usual[name]).max()
+        for name in ("logits", "output")
+        if name in usual.tensors
+    ]
+    if not any(far > NOTICED for far in apart):
+        raise Missing("a norm takes the scale out of the embeddings again")
+
+
+@part("drafts")
+def _drafts(subject: Subject) -> None:
+    """Assisted decoding drafts tokens and takes back some that were refused."""
+    for need in ("generation", "cache", "lm-head"):
+        capabilities.require(subject, need)
+    taken: list[int] = []
+    bed = Bed(subject)
+    bed.named(_watch_crops, taken=taken)
+    try:
+        generation.scores(subject, _prompt(subject).repeat(1, 3), "assisted", use_cache=True)
+    finally:
+        bed.undo()
+    if not any(taken):
+        raise Missing("no draft was refused, so nothing is taken back")
+
+
+def _watch_crops(seen: Pass, model: object, named: dict, taken: list[int]) -> None:
+    cache = seen.cache
+    if cache is not None and "crop" not in vars(cache):
+        usual = cache.crop
+        cache.crop = lambda tokens: (taken.append(int(tokens)), usual(tokens))[1]

@@ -279,8 +279,8 @@ class _Backwards:
 @fault(
     "cache-crop-left-out",
     "drafted tokens that were refused stay in the cache",
-    caught_by=["C4"],
-    needs=["generation", "lm-head", *KV],
+    caught_by=["C4", "C2"],
+    needs=["drafts", *KV],
 )
 def _(bed: Bed) -> None:
     bed.named(_never_cropped)
@@ -383,8 +383,8 @@ def _carried_over(seen: Pass, module: nn.Module, state: Tensor) -> Tensor:
 
 @fault(
     "encoder-stale-for-a-second-prompt",
-    "with a cache, a second prompt of the same length is answered by the first one's encoding",
-    caught_by=["C4"],
+    "with a cache, a later prompt is answered by the first one's encoding, as far as that reaches",
+    caught_by=["C4", "C2"],
     needs=["encoder", "cache", "generation"],
 )
 def _(bed: Bed) -> None:
@@ -396,7 +396,10 @@ def _stale_encoding(seen: Pass, model: nn.Module, named: dict) -> None:
     if encoded is None or not named.get("use_cache"):
         return
     state = encoded[0]
-    named["encoder_outputs"] = (seen.kept.setdefault(("encoded", state.shape), state),)
+    first = seen.kept.setdefault("encoded", state[:1].clone())
+    both = min(state.shape[1], first.shape[1])
+    mixed = torch.cat([first[:, :both].expand(len(state), -1, -1), state[:, both:]], dim=1)
+    named["encoder_outputs"] = (mixed.to(state),)
 
 
 @fault(

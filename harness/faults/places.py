@@ -60,7 +60,7 @@ def _doubled(seen: Pass, model: Any, named: dict) -> None:
 @fault(
     "explicit-positions-off-by-one",
     "positions that are given count from one, those that are not from zero",
-    caught_by=["A7"],
+    caught_by=["A7", "C5"],
     needs=["position-ids", "learned-positions"],
 )
 def _(bed: Bed) -> None:

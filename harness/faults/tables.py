@@ -1,4 +1,4 @@
-"""Faults of tables: embeddings, heads, the path by embeddings, and what saving and loading lose."""
+"""Faults of tables: embeddings, heads, the path by embeddings, what saving and loading lose."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from harness.positions import position_table
     "embeddings-without-scale",
     "embeddings that are given are taken a hundredth too large",
     caught_by=["C9"],
-    needs=["inputs-embeds"],
+    needs=["inputs-embeds", "scale of embeddings"],
 )
 def _(bed: Bed) -> None:
     bed.named(_scaled)
