@@ -12,20 +12,10 @@ from harness.laws import law
 NEIGHBOUR = "a neighbour's row in place of one's own"
 
 
-def each_alone(check, prompt, batch, rows, states=True):
-    """Every row of a padded batch against its own prompt alone, and its neighbour's as control."""
-    for row, size in enumerate(batch.lengths):
-        alone = prompt.ids[row : row + 1, -size:]
-        expected = check.reference(lambda s, alone=alone: s.rows(alone, states=states))
-        check.same(expected, batch.of(rows, row))
-        if prompt.rows > 1:
-            check.rejects(expected, batch.of(rows.map(lambda t: t.roll(1, 0)), row))
-
-
 @law(
     "C5",
     "left padding and batch mates change nothing",
-    needs=["ragged-batches"],
+    needs=["padding"],
     source="beyond 004",
     control=NEIGHBOUR,
 )
@@ -33,7 +23,7 @@ def test_padding_and_batch_mates_change_nothing(subject, draw, check):
     prompt = draw(prompts(subject, shortest=2, at_edges=True), "prompt")
     batch = padding.ragged(subject, prompt.ids, draw(lengths(prompt), "lengths"))
     rows = subject.rows(batch.ids, mask=batch.mask, positions=batch.positions)
-    each_alone(check, prompt, batch, rows)
+    padding.each_alone(check, prompt.ids, batch, rows)
 
 
 @law(
@@ -46,7 +36,7 @@ def test_padding_and_batch_mates_change_nothing(subject, draw, check):
 def test_the_mask_alone_tells_of_left_padding(subject, draw, check):
     prompt = draw(prompts(subject, shortest=2, at_edges=True), "prompt")
     batch = padding.ragged(subject, prompt.ids, draw(lengths(prompt), "lengths"), explicit=False)
-    each_alone(check, prompt, batch, subject.rows(batch.ids, mask=batch.mask))
+    padding.each_alone(check, prompt.ids, batch, subject.rows(batch.ids, mask=batch.mask))
 
 
 @law(
@@ -59,13 +49,13 @@ def test_the_mask_alone_tells_of_left_padding(subject, draw, check):
 def test_what_stands_before_the_padding_does_not_see_it(subject, draw, check):
     prompt = draw(prompts(subject, shortest=2, at_edges=True), "prompt")
     batch = padding.ragged(subject, prompt.ids, draw(lengths(prompt), "lengths"), left=False)
-    each_alone(check, prompt, batch, subject.rows(batch.ids, mask=batch.mask))
+    padding.each_alone(check, prompt.ids, batch, subject.rows(batch.ids, mask=batch.mask))
 
 
 @law(
     "C5",
     "a left-padded batch is decoded with a cache as each prompt alone",
-    needs=["causal", "cache", "ragged-batches"],
+    needs=["causal", "cache", "left-padding"],
     source="beyond 004",
     control=NEIGHBOUR,
 )
@@ -85,7 +75,7 @@ def test_a_padded_batch_is_decoded_as_each_prompt_alone(subject, kind, first, dr
     rows = caches.decode(
         subject, batch.ids, chunks, kind, mask=batch.mask, positions=batch.positions
     )
-    each_alone(check, prompt, batch, rows, states=False)
+    padding.each_alone(check, prompt.ids, batch, rows, states=False)
 
 
 @law(

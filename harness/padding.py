@@ -11,6 +11,7 @@ from torch import Tensor
 
 from harness import caches, capabilities, positions
 from harness.capabilities import Missing
+from harness.check import Check
 from harness.memo import memo
 from harness.rows import Rows
 from harness.subject import Subject
@@ -44,11 +45,12 @@ def ragged(
 ) -> Ragged:
     """The last ``lengths[i]`` tokens of each row of ``ids`` [batch, n], padded to n.
 
-    On the ``left``, as for generation, with ``explicit`` positions where the model takes them;
-    encoders are padded on the right, as they were trained.
+    On the ``left``, as for generation, with ``explicit`` positions where the model takes them; on
+    the right where it has no ``left-padding``, as encoders are, which are trained so.
     """
     if left is None:
-        left = "causal" in capabilities.of(subject)
+        found = capabilities.of(subject)
+        left = "causal" in found and "left-padding" in found
     n = ids.shape[1]
     padding = getattr(subject.config, "pad_token_id", None) or 0
     places = torch.arange(n, device=ids.device)
@@ -62,6 +64,20 @@ def ragged(
         start = positions.first_position(subject)
         where = (content.long().cumsum(1) - 1).clamp_min(0) + start
     return Ragged(padded, content.long(), where, lengths, left)
+
+
+def each_alone(check: Check, ids: Tensor, batch: Ragged, rows: Rows, states: bool = True) -> None:
+    """Hold the ``rows`` of a padded batch, cut from ``ids`` [batch, n], against each prompt alone.
+
+    The control is a neighbour's row in place of one's own.
+    """
+    __tracebackhide__ = True
+    for row, size in enumerate(batch.lengths):
+        alone = ids[row : row + 1, -size:]
+        expected = check.reference(lambda s, alone=alone: s.rows(alone, states=states))
+        check.same(expected, batch.of(rows, row))
+        if len(ids) > 1:
+            check.rejects(expected, batch.of(rows.map(lambda t: t.roll(1, 0)), row))
 
 
 def require_mask_of_past(subject: Subject, kind: str) -> None:
@@ -90,5 +106,5 @@ def _why_no_mask_of_past(subject: Subject, kind: str) -> str | None:
         given = caches.decode(subject, ids, [1, 1, 1, 1], kind, spare=spare, mask=ones)
         same = capabilities.agree(given, without)
     except capabilities.REFUSALS as error:
-        return f"{no}: {(str(error).splitlines() or [''])[0]}"
+        return f"{no}: {capabilities.first_line(error)}"
     return None if same else f"{no}: one that hides nothing changes the output"

@@ -63,7 +63,7 @@ class Subject:
     tokenizer: PreTrainedTokenizerBase | None = None
     digest: str = ""
     planted: Planted | None = field(default=None, repr=False)
-    _encoded: dict[int, Any] = field(default_factory=dict, repr=False)
+    _encoded: dict[tuple[int, str], Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, loaded: Loaded) -> Subject:
@@ -324,11 +324,17 @@ class Subject:
 
     def _encoder_outputs(self, batch: int) -> Any:
         """The encoder's states for a fixed prompt, repeated for every row of the batch."""
-        if batch not in self._encoded:
+        key = batch, self.attention
+        if key not in self._encoded:
             ids = torch.arange(ENCODER_PROMPT, device=self.device) * 5 % self.vocabulary
-            with torch.no_grad():
-                self._encoded[batch] = self.model.get_encoder()(ids.expand(batch, -1))
-        return copy.copy(self._encoded[batch])
+            self._encoded[key] = self.encode(ids.expand(batch, -1))
+        return copy.copy(self._encoded[key])
+
+    def encode(self, ids: Tensor, mask: Tensor | None = None) -> Any:
+        """What the encoder makes of ``ids`` under ``mask`` (1 for content), [batch, n] both."""
+        masked = {} if mask is None else {"attention_mask": mask}
+        with torch.no_grad(), self._compiling():
+            return self.model.get_encoder()(ids, **masked)
 
     # -- its blocks ---------------------------------------------------------------------------
 
