@@ -36,6 +36,14 @@ def _fields(config: Any, *names: str) -> list[int]:
     return [value for value in values if isinstance(value, int) and value > 0]
 
 
+def _by_position(states: Tensor, batch: int, n: int, what: str) -> Tensor:
+    """``states``, if they are [batch, n, features]; some models add rows, streams or axes."""
+    if not torch.is_tensor(states) or states.ndim != 3 or states.shape[:2] != (batch, n):
+        shape = [*states.shape] if torch.is_tensor(states) else type(states).__name__
+        raise Missing(f"{what} gives {shape}, and not a row for each of {batch} × {n} tokens")
+    return states
+
+
 class _Reached(Exception):
     """Raised by a hook to leave the forward pass after block k; never leaves this module."""
 
@@ -119,6 +127,12 @@ class Subject:
     def layers(self) -> int:
         """Blocks of the decoder, or of the encoder where there is none; 0 if it does not say."""
         return getattr(self.config, "num_hidden_layers", 0)
+
+    @property
+    def heads(self) -> int:
+        """Heads of attention in a layer, at most; 1 where the configuration does not say."""
+        found = [_fields(layer, "num_attention_heads") for layer in self._layer_configs]
+        return max((number for numbers in found for number in numbers), default=1)
 
     @cached_property
     def context(self) -> int | None:
@@ -349,15 +363,34 @@ class Subject:
         lists = [m for m in body.modules() if isinstance(m, nn.ModuleList) and len(m)]
         exact = [m for m in lists if len(m) == self.layers]
         shared = [m for m in lists if len(m) == getattr(self.config, "num_hidden_groups", -1)]
-        for found in (*exact, *shared):
+        run = self._run_by_a_pass(exact) if len(exact) > 1 else exact
+        for found in (*run, *exact, *shared):
             return found
         raise LookupError(f"{self.name}: no list of {self.layers} blocks in {type(body).__name__}")
+
+    def _run_by_a_pass(self, lists: list[nn.ModuleList]) -> list[nn.ModuleList]:
+        """Those of ``lists`` that a prompt goes through: not the blocks of an image's encoder."""
+        ran: list[nn.Module] = []
+        hooks = [
+            module.register_forward_pre_hook(lambda module, _: ran.append(module))
+            for each in lists
+            for module in each
+        ]
+        try:
+            self(self.content(torch.arange(2, device=self.device)[None]), states=False)
+        except (RuntimeError, ValueError, TypeError):
+            return []
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return [each for each in lists if any(module in ran for module in each)]
 
     def block_output(self, depth: int, ids: Tensor | None = None, **arguments: Any) -> Tensor:
         """O_k: the output of block ``depth`` [batch, n, hidden], before any final norm.
 
         Runs the model's own forward and leaves it after block ``depth``: the later ones do not
-        run.  Depth 0 is the first block's input.
+        run.  Depth 0 is the first block's input.  Raises LookupError where the block is never run
+        as such, and `Missing` where it gives something else than a row for each token.
         """
         if not 0 <= depth <= self.layers:
             raise ValueError(f"{self.name} has {self.layers} blocks, not {depth}")
@@ -385,7 +418,8 @@ class Subject:
         try:
             self(ids, states=False, **arguments)
         except _Reached:
-            return taken[0]
+            given = ids if ids is not None else arguments["embeddings"]
+            return _by_position(taken[0], *given.shape[:2], f"block {depth}")
         finally:
             for hook in hooks:
                 hook.remove()
