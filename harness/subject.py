@@ -464,7 +464,7 @@ class Subject:
         """A subject of another model that the same code runs, faults in it included."""
         if self.planted is not None:
             self.planted.sow(model)
-        return Subject(name, model, self.tokenizer)
+        return Subject(name, model, self.tokenizer, planted=self.planted)
 
     @property
     def known_twins(self) -> list[nn.Module]:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from transformers import PreTrainedModel
 
 from harness.errors import BadInput
-from harness.faults import batches, numbers, pasts, places, sight, tables  # noqa: F401
+from harness.faults import batches, kernels, numbers, pasts, places, sight, tables  # noqa: F401
 from harness.faults.bed import Bed
 from harness.faults.catalogue import FAULTS, Fault, named
 from harness.subject import Subject

@@ -159,7 +159,7 @@ def _one_infinite(gradient: Tensor) -> Tensor:
 @fault(
     "ids-changed-in-place",
     "the model writes into the ids that it was given",
-    caught_by=["C10"],
+    caught_by=["C9"],
 )
 def _(bed: Bed) -> None:
     bed.named(_write_ids)
@@ -172,16 +172,17 @@ def _write_ids(seen: Pass, model: Any, named: dict) -> None:
 
 
 @fault(
-    "kernel-minds-order",
-    "torch's attention kernel weighs later keys more",
-    caught_by=["B1", "B3"],
+    "embeddings-changed-in-place",
+    "the model writes into the embeddings that it was given",
+    caught_by=["C9"],
+    needs=["inputs-embeds"],
 )
 def _(bed: Bed) -> None:
-    functional: Any = torch.nn.functional
-    usual = functional.scaled_dot_product_attention
+    bed.named(_write_embeddings)
 
-    def minding(query: Tensor, key: Tensor, value: Tensor, *more: Any, **named: Any) -> Tensor:
-        weights = torch.linspace(0.9, 1.1, value.shape[-2], device=value.device)[:, None]
-        return usual(query, key, value * weights.to(value), *more, **named)
 
-    bed.set(functional, "scaled_dot_product_attention", minding)
+def _write_embeddings(seen: Pass, model: nn.Module, named: dict) -> None:
+    for name in ("inputs_embeds", "decoder_inputs_embeds"):
+        given = named.get(name)
+        if isinstance(given, Tensor) and not given.requires_grad:
+            given[:, 0].mul_(1.01)

@@ -293,6 +293,33 @@ def _never_cropped(seen: Pass, model: nn.Module, named: dict) -> None:
 
 
 @fault(
+    "cache-shared-with-its-copy",
+    "a copy of a cache is the cache itself",
+    caught_by=["C2"],
+    needs=["cache"],
+)
+def _(bed: Bed) -> None:
+    bed.after_any(bed.model, _copied_as_itself)
+
+
+def _copied_as_itself(seen: Pass, model: nn.Module, output: Any) -> None:
+    for name in ("past_key_values", "cache_params"):
+        cache = output.get(name) if hasattr(output, "get") else None
+        if cache is not None:
+            cache.__deepcopy__ = _Itself(cache)
+
+
+class _Itself:
+    """In the place of how a cache is copied."""
+
+    def __init__(self, cache: Any) -> None:
+        self.cache = cache
+
+    def __call__(self, memo: dict) -> Any:
+        return self.cache
+
+
+@fault(
     "state-lost-in-chunks",
     "where several tokens come at once, a recurrence begins anew",
     caught_by=["C2"],
@@ -368,7 +395,7 @@ def _stale_convolution(seen: Pass, model: nn.Module, named: dict) -> None:
 @fault(
     "state-carried-over",
     "something of the last call's states gets into the next call",
-    caught_by=["C10"],
+    caught_by=["C6"],
     needs=["blocks"],
 )
 def _(bed: Bed) -> None:

@@ -76,6 +76,21 @@ def _one_more(seen: Pass, model: Any, named: dict) -> None:
 
 
 @fault(
+    "explicit-positions-off-by-one-when-cached",
+    "positions that are given beside a cache are taken for the ones before",
+    caught_by=["A7", "C5"],
+    needs=CACHED,
+)
+def _(bed: Bed) -> None:
+    bed.named(_one_less_when_cached)
+
+
+def _one_less_when_cached(seen: Pass, model: nn.Module, named: dict) -> None:
+    if seen.cached and seen.positions is not None:
+        named["position_ids"] = seen.positions - 1
+
+
+@fault(
     "explicit-positions-ignored-when-cached",
     "positions that are given with a cache are counted from the cache instead",
     caught_by=["C2", "C5"],

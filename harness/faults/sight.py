@@ -163,6 +163,47 @@ def _packed(seen: Pass, model: nn.Module, named: dict) -> None:
 
 
 @fault(
+    "given-mask-ignored-past-a-length",
+    f"of an explicit mask the places from {CROP} on see all before them, whatever it hides",
+    caught_by=["A5", "C6"],
+    needs=["causal", "mask-4d", "attention-only"],
+)
+def _(bed: Bed) -> None:
+    bed.named(_unmasked_past_a_length)
+
+
+def _unmasked_past_a_length(seen: Pass, model: nn.Module, named: dict) -> None:
+    name = _mask_name(named)
+    if name is not None:
+        mask = named[name].clone()
+        mask[..., CROP:, :] = 0.0
+        named[name] = mask
+
+
+def _mask_name(named: dict) -> str | None:
+    """Under which name an additive 4-D mask was given, if one was."""
+    names = ("attention_mask", "decoder_attention_mask")
+    given = [n for n in names if isinstance(named.get(n), Tensor) and named[n].ndim == 4]
+    return given[0] if given else None
+
+
+@fault(
+    "given-mask-shifted-when-cached",
+    "beside a cache, an explicit mask is read one key too early",
+    caught_by=["C6"],
+    needs=["causal", "mask-4d", "attention-only", "cache"],
+)
+def _(bed: Bed) -> None:
+    bed.named(_mask_shifted)
+
+
+def _mask_shifted(seen: Pass, model: nn.Module, named: dict) -> None:
+    name = _mask_name(named)
+    if name is not None and seen.cached:
+        named[name] = named[name].roll(1, -1)
+
+
+@fault(
     "window-off-by-one-when-cached",
     "with a past, the window of attention is one token shorter",
     caught_by=["C2"],

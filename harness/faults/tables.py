@@ -121,6 +121,18 @@ def _(bed: Bed) -> None:
 
 
 @fault(
+    "settings-lost-by-saving",
+    "how a model ends a text is forgotten by saving and loading",
+    caught_by=["C10"],
+    needs=["generation"],
+)
+def _(bed: Bed) -> None:
+    if bed.loaded:
+        bed.set(bed.model.generation_config, "eos_token_id", bed.subject.vocabulary - 1)
+        bed.set(bed.model.generation_config, "max_length", 7)
+
+
+@fault(
     "rows-alike",
     "two tokens have the same embedding",
     caught_by=["D1"],
