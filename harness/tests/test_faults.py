@@ -1,4 +1,4 @@
-"""Planted faults: in every copy of a model, gone without a trace, and told from the healthy one."""
+"""Planted faults: in every copy of a model, and gone without a trace."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_a_planted_model_is_loaded_by_its_name():
     ],
 )
 def test_what_cannot_be_planted_is_refused_in_one_line(spec, said):
-    with pytest.raises(BadInput, match="planted|apply") as refused:
+    with pytest.raises(BadInput, match=r"planted|apply") as refused:
         subjects.load(spec, Options())
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
