@@ -140,8 +140,9 @@ class Subject:
         table = positions.position_table(self)
         if table is not None:
             return table.num_embeddings - positions.position_offset(self)
-        most = getattr(self.config, "max_position_embeddings", None)
-        return most if most is None or most > 0 else None  # -1 stands for no limit in some
+        # -1 stands for no limit in some
+        sizes = _fields(self.config, "max_position_embeddings", "max_seq_len")
+        return min(sizes, default=None)
 
     @property
     def window(self) -> int | None:
