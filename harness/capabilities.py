@@ -371,6 +371,18 @@ def _attention_only(subject: Subject) -> None:
         raise Missing("what goes into the first block is made of several tokens")
 
 
+@capability("whole-attention")
+def _whole_attention(subject: Subject) -> None:
+    """Weights of attention sum to one over the prompt: nothing is attended to beside it."""
+    ids = _prompt(subject)
+    weights = subject.attentions(ids)
+    sums = [layer.double().sum(-1) for layer in weights if layer.shape[-1] == ids.shape[1]]
+    if len(sums) < len(weights):
+        raise Missing("more is attended to than the prompt")
+    if any(bool(((total - 1).abs() > VISIBLE).any()) for total in sums):
+        raise Missing("weights of attention do not sum to one: some goes to a sink")
+
+
 @capability("generation")
 def _generation(subject: Subject) -> None:
     if not subject.model.can_generate():

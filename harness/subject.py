@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -28,6 +29,20 @@ if TYPE_CHECKING:
 
 ENCODER_PROMPT = 7
 """Tokens that an encoder–decoder's encoder is given while its decoder is examined."""
+
+
+_PLACEHOLDER = re.compile(
+    r"(image|video|audio|vision|speech|bo[iav]|eo[iav])\w*_token(_id|_index)"
+)
+
+
+def _placeholders(fields: Any) -> Iterator[Any]:
+    """The ids that stand for media or mark them off, of a configuration and its parts."""
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            yield from _placeholders(value)
+        elif _PLACEHOLDER.fullmatch(str(name)):
+            yield value
 
 
 def _fields(config: Any, *names: str) -> list[int]:
@@ -179,15 +194,28 @@ class Subject:
         return next((name for name in names if self.accepts(name)), None)
 
     def content(self, numbers: Tensor) -> Tensor:
-        """Whole numbers folded into the vocabulary, past the padding token: content for a prompt.
+        """Whole numbers folded into the vocabulary, past ids that are no text: content.
 
-        Some models leave out of their positions whatever has the padding's id.
+        Some models leave whatever has the padding's id out of their positions, and put an image
+        or a sound in the place of others.
         """
         ids = numbers % self.vocabulary
+        return self._next_text[ids] if self._no_text else ids
+
+    @cached_property
+    def _no_text(self) -> frozenset[int]:
+        """Ids of the padding, and of what the configuration names as places for other media."""
         padding = getattr(self.config, "pad_token_id", None)
-        if padding is None:
-            return ids
-        return torch.where(ids == padding, (ids + 1) % self.vocabulary, ids)
+        found = set(_placeholders(self.model.config.to_dict())) | {padding}
+        return frozenset(i for i in found if isinstance(i, int) and 0 <= i < self.vocabulary)
+
+    @cached_property
+    def _next_text(self) -> Tensor:
+        """For each id, itself or the next that is text: [vocabulary]."""
+        text = [i for i in range(self.vocabulary) if i not in self._no_text] or [0]
+        ids = torch.arange(self.vocabulary)
+        places = torch.searchsorted(torch.tensor(text), ids) % len(text)
+        return torch.tensor(text)[places].to(self.device)
 
     # -- running it ---------------------------------------------------------------------------
 
@@ -448,6 +476,20 @@ class Subject:
         finally:
             hook.remove()
         raise LookupError(f"{self.name}: its output embedding was never run")
+
+    def attentions(self, ids: Tensor) -> list[Tensor]:
+        """Weights of self-attention, [batch, heads, n, n] a layer, written out (eager).
+
+        Empty where the model gives none.  Raises what the model raises.
+        """
+        decoder = "decoder_" if self.is_encoder_decoder else ""
+        more = {"encoder_outputs": self._encoder_outputs(len(ids))} if decoder else {}
+        with self.attending_by("eager"), torch.no_grad():
+            output = self.model(
+                **{f"{decoder}input_ids": ids}, **more, output_attentions=True, return_dict=True
+            )
+        given = output.get(f"{decoder}attentions") or ()
+        return [layer for layer in given if torch.is_tensor(layer) and layer.ndim == 4]
 
     # -- its twins ----------------------------------------------------------------------------
 
