@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from harness import expectations, faults
@@ -165,13 +166,24 @@ class Matrix:
         return healthy and not any(others)
 
 
+class Extent(StrEnum):
+    """How much of the matrix is filled in."""
+
+    NAMED = "named"
+    """Each fault with the claims that must catch it, until one does."""
+    LAWS = "laws"
+    """As well each law that has caught nothing by then with every fault, until it catches one."""
+    ALL = "all"
+    """Every law with every fault."""
+
+
 @dataclass
 class Trial:
-    """How one family is tried: ``expected`` as in runs of claims, ``all_claims`` or the named."""
+    """How one family is tried, with which claims and against what is expected of its model."""
 
     cases: Sequence[Case]
     expected: Mapping[str, Expectations] = field(default_factory=dict)
-    all_claims: bool = True
+    extent: Extent = Extent.LAWS
     told: Callable[[str], None] = lambda _: None
 
     def family(self, name: str, healthy: Subject, planned: Iterable[Fault]) -> Family:
@@ -179,14 +191,22 @@ class Trial:
         started = time.perf_counter()
         planned = list(planned)
         wanted = {id for fault in planned for id in fault.caught_by}
-        cases = [c for c in self.cases if self.all_claims or c.claim.id in wanted]
+        named = self.extent is Extent.NAMED
+        cases = [c for c in self.cases if not named or c.claim.id in wanted]
         self.told(f"{name}: healthy")
         results = [(case, case.settle(healthy, session(HEALTHY))) for case in cases]
         seen = tuple(self._seen(result) for _, result in results)
         usable = [case for case, result in results if result.verdict is Verdict.UPHELD]
-        rows = tuple(self._rows(name, healthy, planned, usable))
-        seconds = time.perf_counter() - started
-        return Family(name, healthy.name, seen, rows, seconds)
+        attempts = []
+        for fault in planned:
+            self.told(f"{name}: {fault.name}")
+            attempts.append(Attempt(fault, healthy))
+            attempts[-1].first(usable, stop=self.extent is not Extent.ALL)
+        if self.extent is not Extent.NAMED:
+            self.told(f"{name}: laws that have caught nothing yet")
+            self._rest(attempts, [c for c in usable if c.claim.kind is Kind.LAW])
+        rows = tuple(attempt.row(name) for attempt in attempts)
+        return Family(name, healthy.name, seen, rows, time.perf_counter() - started)
 
     def _seen(self, result: Result) -> Seen:
         judged = expectations.held_against(self.expected, result, "float32")
@@ -196,45 +216,78 @@ class Trial:
             expected=not judged.fails,
         )
 
-    def _rows(
-        self, name: str, healthy: Subject, planned: Iterable[Fault], usable: Sequence[Case]
-    ) -> Iterator[Row]:
-        for fault in planned:
-            self.told(f"{name}: {fault.name}")
-            if lacks := fault.lacks(healthy):
-                yield Row(name, fault.name, lacks, fault.caught_by)
+    def _rest(self, attempts: Sequence[Attempt], laws: Sequence[Case]) -> None:
+        """Every law with every fault; unless all are asked for, until it has caught one."""
+        killed = {killer for attempt in attempts for killer in attempt.killers}
+        applying = [attempt for attempt in attempts if not attempt.lacks]
+        if self.extent is Extent.ALL:
+            for attempt in applying:
+                attempt.others(laws)
+            return
+        for case in laws:
+            if (case.claim.id, case.name) in killed:
                 continue
-            yield self._row(name, healthy, fault, usable)
-
-    def _row(self, name: str, healthy: Subject, fault: Fault, usable: Sequence[Case]) -> Row:
-        started = time.perf_counter()
-        first = [case for case in usable if case.claim.id in fault.caught_by]
-        others = [case for case in usable if case not in first and case.claim.kind is Kind.LAW]
-        killers, undecided, tried = [], [], 0
-        # One planting for all claims, as in a run of the suite on a damaged model.
-        with faults.planted(fault, healthy) as subject:
-            for case in [*first, *others]:
-                must = case in first
-                if not must and not self.all_claims:
+            # Those that it must catch come first, with the others that are in the catalogue near.
+            for attempt in sorted(applying, key=lambda a: case.claim.id not in a.fault.caught_by):
+                if attempt.others([case]):
                     break
-                result = settled(case, subject, session(MUST if must else MAY))
-                tried += 1
+
+
+class Attempt:
+    """One fault in one healthy model, with what has come of it so far."""
+
+    def __init__(self, fault: Fault, healthy: Subject) -> None:
+        self.fault, self.healthy = fault, healthy
+        self.lacks = fault.lacks(healthy)
+        self.killers: list[tuple[str, str]] = []
+        self.undecided: list[tuple[str, str]] = []
+        self.tried: set[tuple[str, str]] = set()
+        self.seconds = 0.0
+
+    def first(self, usable: Sequence[Case], stop: bool) -> None:
+        """The claims that must catch the fault, until one does or, without ``stop``, all."""
+        if not self.lacks:
+            must = [case for case in usable if case.claim.id in self.fault.caught_by]
+            self._settle(must, MUST, stop)
+
+    def others(self, cases: Sequence[Case]) -> bool:
+        """Other claims: whether one of them has caught the fault."""
+        new = [case for case in cases if (case.claim.id, case.name) not in self.tried]
+        before = len(self.killers)
+        must = [case for case in new if case.claim.id in self.fault.caught_by]
+        self._settle(must, MUST, stop=False)
+        self._settle([case for case in new if case not in must], MAY, stop=False)
+        return len(self.killers) > before
+
+    def _settle(self, cases: Sequence[Case], profile: Profile, stop: bool) -> None:
+        if not cases:
+            return
+        started = time.perf_counter()
+        # One planting for all of them, as in a run of the suite on a damaged model.
+        with faults.planted(self.fault, self.healthy) as subject:
+            for case in cases:
+                result = settled(case, subject, session(profile))
+                which = (case.claim.id, case.name)
+                self.tried.add(which)
                 if result.verdict is Verdict.REFUTED:
-                    killers.append((result.id, result.name))
-                    if not self.all_claims:
+                    self.killers.append(which)
+                    if stop:
                         break
-                elif result.verdict is not Verdict.UPHELD and must:
-                    undecided.append((result.id, result.name))
-        seconds = time.perf_counter() - started
+                elif result.verdict is not Verdict.UPHELD and profile is MUST:
+                    self.undecided.append(which)
+        self.seconds += time.perf_counter() - started
+
+    def row(self, family: str) -> Row:
+        """What came of it, as a row of the matrix."""
         return Row(
-            name,
-            fault.name,
-            "",
-            fault.caught_by,
-            tuple(killers),
-            tuple(undecided),
-            tried,
-            seconds,
+            family,
+            self.fault.name,
+            self.lacks,
+            self.fault.caught_by,
+            tuple(self.killers),
+            tuple(self.undecided),
+            len(self.tried),
+            self.seconds,
         )
 
 

@@ -22,10 +22,13 @@ from harness import cases, expectations, faults, kills
 from harness.commands.arguments import Parser, whole
 from harness.commands.models import Load
 from harness.errors import BadInput
-from harness.kills import Family, Matrix, Trial
+from harness.kills import Extent, Family, Matrix, Trial
 from harness.report import kills as showing
 from harness.runs import Options
 from harness.schema import replace_file
+
+WIDTH = 132
+"""Columns of the table where no terminal says how many there are."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class Task:
     rooms: Callable[[], Rooms]
     family: str
     faults: tuple[str, ...]
-    all_claims: bool
+    extent: Extent
 
     def run(self, told: Callable[[str], None] = lambda _: None) -> Family:
         """The family's part of the matrix."""
@@ -53,7 +56,7 @@ class Task:
         rooms = self.rooms()
         healthy = rooms.load(rooms.families[self.family], Options())
         expected = expectations.load(rooms.expectations)
-        trial = Trial(cases.of(rooms.claims), expected, self.all_claims, told)
+        trial = Trial(cases.of(rooms.claims), expected, self.extent, told)
         return trial.family(self.family, healthy, [faults.named(name) for name in self.faults])
 
 
@@ -66,12 +69,13 @@ def main(arguments: Sequence[str], rooms: Callable[[], Rooms]) -> int:
     known = rooms().families
     names = list(dict.fromkeys(_family(name, known) for name in asked.family)) or [*known]
     planned = tuple(dict.fromkeys(faults.named(name).name for name in asked.fault))
-    tasks = [Task(rooms, name, planned or tuple(faults.FAULTS), not asked.named) for name in names]
+    every, extent = planned or tuple(faults.FAULTS), Extent(asked.extent)
+    tasks = [Task(rooms, name, every, extent) for name in names]
     started = time.perf_counter()
     found = {family.name: family for family in _run(tasks, asked.processes)}
     matrix = Matrix(
         tuple(found[name] for name in names),
-        whole=not planned and not asked.family and not asked.named,
+        whole=not planned and not asked.family and extent is not Extent.NAMED,
         seconds=time.perf_counter() - started,
         processes=asked.processes,
     )
@@ -79,7 +83,7 @@ def main(arguments: Sequence[str], rooms: Callable[[], Rooms]) -> int:
         replace_file(asked.json, json.dumps(kills.document(matrix), indent=1) + "\n")
     if asked.report is not None:
         replace_file(asked.report, showing.page(matrix))
-    showing.show(Console(), matrix)
+    showing.show(Console(width=None if sys.stdout.isatty() else WIDTH), matrix)
     return 0 if matrix.holds else 1
 
 
@@ -94,7 +98,14 @@ def _parser() -> Parser:
     add = parser.add_argument
     add("--fault", action="append", default=[], metavar="NAME", help="only this one (repeatable)")
     add("--family", action="append", default=[], metavar="NAME", help="only this (repeatable)")
-    add("--named", action="store_true", help="stop at the first claim that must catch a fault")
+    add(
+        "--extent",
+        choices=[*Extent],
+        default=Extent.LAWS,
+        help="named: each fault with the claims that must catch it, until one does; laws (the "
+        "default): as well each law that has caught nothing by then with every fault, until it "
+        "catches one; all: every law with every fault",
+    )
     add(
         "--processes", type=whole(1), default=1, metavar="N", help="families at a time (default 1)"
     )
@@ -131,10 +142,11 @@ def _run(tasks: Sequence[Task], processes: int) -> Iterator[Family]:
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(min(processes, len(tasks)), context) as pool:
             # Those last in the list take longest.
-            waiting = {pool.submit(task.run): task for task in reversed(tasks)}
+            waiting = [pool.submit(task.run) for task in reversed(tasks)]
             for done in as_completed(waiting):
-                progress.update(line, description=f"{waiting[done].family} is done")
-                yield done.result()
+                family = done.result()
+                progress.update(line, description=f"{family.name} is done")
+                yield family
 
 
 def _quiet() -> None:

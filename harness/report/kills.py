@@ -18,17 +18,16 @@ _HERE = Path(__file__).parent
 
 
 def cell(row: Row) -> str:
-    """The numbers of the claims that killed a fault, those first that must; or what became of it.
+    """Which of the claims that must catch a fault did, by number, and how many others.
 
-    ``C2 ×3`` are three claims of that number.
+    ``C2 +3``: one or more of the claims numbered C2, and three claims that need not have.
     """
     if not row.applies:
         return "–"
-    ids = [id for id, _ in row.killers]
-    told = [f"{id} ×{ids.count(id)}" if ids.count(id) > 1 else id for id in dict.fromkeys(ids)]
-    if row.killed:
-        return ", ".join(told)
-    return f"survived ({', '.join(told)})" if told else "survived"
+    must = dict.fromkeys(id for id, _ in row.killers if id in row.caught_by)
+    others = sum(id not in row.caught_by for id, _ in row.killers)
+    also = f"+{others}" if others else ""
+    return " ".join([", ".join(must) or "survived", also]).strip()
 
 
 def healthy(family: Family) -> str:
@@ -43,6 +42,13 @@ def healthy(family: Family) -> str:
     if broken:
         parts.append(f"BROKEN: {', '.join(dict.fromkeys(broken))}")
     return "; ".join(parts)
+
+
+def kept(family: Family) -> str:
+    """The same in little: laws upheld of those that apply."""
+    told = [seen.verdict for seen in family.healthy if seen.kind == "law"]
+    upheld = told.count(Verdict.UPHELD)
+    return f"{upheld} of {len(told) - told.count(Verdict.NOT_APPLICABLE)}"
 
 
 def summary(matrix: Matrix) -> str:
@@ -96,10 +102,10 @@ def lists(matrix: Matrix) -> list[tuple[str, list[str]]]:
 def show(console: Console, matrix: Matrix) -> None:
     """The matrix as a table, faults down and families across, and what there is to say of it."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("fault", overflow="fold")
+    table.add_column("fault", no_wrap=True)
     for family in matrix.families:
         table.add_column(escape(family.name), overflow="fold")
-    table.add_row("none", *(f"[dim]{escape(healthy(family))}[/]" for family in matrix.families))
+    table.add_row("none", *(f"[dim]{escape(kept(family))}[/]" for family in matrix.families))
     for rows in _by_fault(matrix):
         table.add_row(rows[0].fault, *map(_coloured, rows))
     console.print(table)

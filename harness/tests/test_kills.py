@@ -16,7 +16,7 @@ from harness import cases, faults, kills
 from harness.commands import kills as command
 from harness.commands.kills import Rooms, Task
 from harness.errors import BadInput
-from harness.kills import Family, Matrix, Row, Seen, Trial
+from harness.kills import Extent, Family, Matrix, Row, Seen, Trial
 from harness.laws import law
 from harness.report import kills as showing
 from harness.runs import Options
@@ -133,8 +133,8 @@ def rooms(healthy, tmp_path):
     return lambda: Rooms([toys()], tmp_path, families, lambda spec, asked: healthy(by_model[spec]))
 
 
-def matrix_of(rooms, *names, whole=True, all_claims=True):
-    tasks = [Task(rooms, family, names, all_claims) for family in rooms().families]
+def matrix_of(rooms, *names, whole=True, extent=Extent.LAWS):
+    tasks = [Task(rooms, family, names, extent) for family in rooms().families]
     return Matrix(tuple(task.run() for task in tasks), whole=whole)
 
 
@@ -152,8 +152,8 @@ def test_a_fault_that_its_claim_does_not_notice_survives(rooms):
     assert row.state == "killed by others"
     assert found.survivors == found.rows
     assert not found.holds
-    assert "survived (C1)" in showing.cell(row)
-    alone = matrix_of(rooms, "embeddings-without-scale", whole=False, all_claims=False)
+    assert showing.cell(row) == "survived +1"
+    alone = matrix_of(rooms, "embeddings-without-scale", whole=False, extent=Extent.NAMED)
     assert alone.rows[0].state == "survived"
 
 
