@@ -58,7 +58,7 @@ def _of_module(module: ModuleType) -> Iterator[Case]:
 
 def _parameters(test: Any) -> Iterator[tuple[list[str], dict[str, Any]]]:
     """Every combination of what ``pytest.mark.parametrize`` gives: its ids and arguments."""
-    ways = [_way(mark) for mark in reversed(test.pytestmark) if mark.name == "parametrize"]
+    ways = [_way(mark) for mark in test.pytestmark if mark.name == "parametrize"]
     for chosen in itertools.product(*ways):
         ids = [id for id, _ in chosen]
         yield ids, {name: value for _, given in chosen for name, value in given.items()}

@@ -99,6 +99,8 @@ def test_cases_are_named_as_in_a_run(every_case):
     names = [case.name for case in every_case]
     assert len(names) == len(set(names))
     assert "cached decoding equals recomputation [static]" in names
+    # Of several parameters pytest names the one nearest to the function first.
+    assert any(name.endswith("[default-chunks]") for name in names)
     given = {c.name: c.given for c in every_case}
     assert given["cached decoding equals recomputation [static]"] == {"kind": "static"}
 
