@@ -65,15 +65,14 @@ def row(fault: Fault) -> dict[str, object]:
 def show(console: Console, lacks: dict[str, str] | None) -> None:
     """The catalogue as a table, and how many faults there are."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("fault", no_wrap=True)
-    table.add_column("what is wrong", overflow="fold")
-    table.add_column("needs" if lacks is None else "lacks", overflow="fold")
-    table.add_column("caught by", overflow="fold")
+    table.add_column("fault", overflow="fold")
+    table.add_column("needs" if lacks is None else "lacks", overflow="fold", max_width=30)
+    table.add_column("caught by", overflow="fold", max_width=9)
     for fault in FAULTS.values():
-        third = ", ".join(fault.needs) if lacks is None else lacks[fault.name]
+        second = ", ".join(fault.needs) if lacks is None else lacks[fault.name]
         sign = "" if lacks is None else "[dim]– [/]" if lacks[fault.name] else "[green]✓ [/]"
-        cells = [escape(fault.says), escape(third), ", ".join(fault.caught_by)]
-        table.add_row(f"{sign}{fault.name}", *cells)
+        told = f"{sign}[bold]{fault.name}[/]\n{escape(fault.says)}"
+        table.add_row(told, escape(second), ", ".join(fault.caught_by))
     console.print(table)
     applying = "" if lacks is None else f"; {sum(not why for why in lacks.values())} apply"
     console.print(f"{len(FAULTS)} faults{applying}", highlight=False)

@@ -14,7 +14,16 @@ from contextlib import contextmanager
 from transformers import PreTrainedModel
 
 from harness.errors import BadInput
-from harness.faults import batches, kernels, numbers, pasts, places, sight, tables  # noqa: F401
+from harness.faults import (  # noqa: F401
+    batches,
+    kernels,
+    numbers,
+    pasts,
+    places,
+    sight,
+    states,
+    tables,
+)
 from harness.faults.bed import Bed
 from harness.faults.catalogue import FAULTS, Fault, named
 from harness.subject import Subject
