@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -37,6 +37,10 @@ HEALTHY = Profile("healthy", 8, 1.0, 0.0, draws=256, finding_seconds=1.0)
 def session(profile: Profile) -> Session:
     """A session that draws the same examples in every run."""
     return Session(profile, derandomize=True)
+
+
+Law = tuple[str, str]
+"""A claim by its number and its words."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,19 @@ class Family:
     rows: tuple[Row, ...]
     seconds: float = 0.0
 
+    def catching(self, caught: Mapping[Law, str]) -> Family:
+        """The same with further kills: the fault that each of these laws caught."""
+
+        def more(row: Row) -> Row:
+            new = tuple(law for law, fault in caught.items() if fault == row.fault)
+            return replace(row, killers=(*row.killers, *new)) if new else row
+
+        return replace(self, rows=tuple(map(more, self.rows)))
+
+    def keeps(self, law: Law) -> bool:
+        """Whether the healthy model keeps it."""
+        return any((s.id, s.name) == law and s.verdict == Verdict.UPHELD for s in self.healthy)
+
     @property
     def broken(self) -> list[Seen]:
         """Claims that the healthy model should keep and does not."""
@@ -127,10 +144,8 @@ class Matrix:
         return Counter(killer for row in self.rows for killer in row.killers)
 
     @property
-    def idle(self) -> list[tuple[str, str]]:
-        """Laws that were upheld somewhere and killed nothing; only a whole matrix can tell."""
-        if not self.whole:
-            return []
+    def uncaught(self) -> list[Law]:
+        """Laws that a healthy model keeps and that have caught nothing in any family."""
         upheld = {
             (seen.id, seen.name): None
             for family in self.families
@@ -138,6 +153,11 @@ class Matrix:
             if seen.kind == Kind.LAW and seen.verdict == Verdict.UPHELD
         }
         return [law for law in upheld if not self.kills[law]]
+
+    @property
+    def idle(self) -> list[Law]:
+        """Laws that kill nothing, where all faults and families were tried."""
+        return self.uncaught if self.whole else []
 
     @property
     def loose(self) -> list[tuple[str, str]]:
@@ -172,7 +192,7 @@ class Extent(StrEnum):
     NAMED = "named"
     """Each fault with the claims that must catch it, until one does."""
     LAWS = "laws"
-    """As well each law that has caught nothing by then with every fault, until it catches one."""
+    """As well each law that has caught nothing anywhere by then, until it catches a fault."""
     ALL = "all"
     """Every law with every fault."""
 
@@ -202,9 +222,11 @@ class Trial:
             self.told(f"{name}: {fault.name}")
             attempts.append(Attempt(fault, healthy))
             attempts[-1].first(usable, stop=self.extent is not Extent.ALL)
-        if self.extent is not Extent.NAMED:
-            self.told(f"{name}: laws that have caught nothing yet")
-            self._rest(attempts, [c for c in usable if c.claim.kind is Kind.LAW])
+        if self.extent is Extent.ALL:
+            laws = [case for case in usable if case.claim.kind is Kind.LAW]
+            for attempt in attempts:
+                self.told(f"{name}: {attempt.fault.name} and every law")
+                attempt.others(laws)
         rows = tuple(attempt.row(name) for attempt in attempts)
         return Family(name, healthy.name, seen, rows, time.perf_counter() - started)
 
@@ -216,21 +238,22 @@ class Trial:
             expected=not judged.fails,
         )
 
-    def _rest(self, attempts: Sequence[Attempt], laws: Sequence[Case]) -> None:
-        """Every law with every fault; unless all are asked for, until it has caught one."""
-        killed = {killer for attempt in attempts for killer in attempt.killers}
-        applying = [attempt for attempt in attempts if not attempt.lacks]
-        if self.extent is Extent.ALL:
-            for attempt in applying:
-                attempt.others(laws)
-            return
-        for case in laws:
-            if (case.claim.id, case.name) in killed:
+    def catches(
+        self, name: str, healthy: Subject, planned: Iterable[Fault], laws: Sequence[Law]
+    ) -> dict[Law, str]:
+        """For each of ``laws``, which the healthy model keeps, a fault that it catches, if any."""
+        applying = [a for a in (Attempt(fault, healthy) for fault in planned) if not a.lacks]
+        found = {}
+        for case in self.cases:
+            if (law := (case.claim.id, case.name)) not in laws:
                 continue
-            # Those that it must catch come first, with the others that are in the catalogue near.
+            self.told(f"{name}: {case.name}")
+            # First those that a claim of its number must catch.
             for attempt in sorted(applying, key=lambda a: case.claim.id not in a.fault.caught_by):
                 if attempt.others([case]):
+                    found[law] = attempt.fault.name
                     break
+        return found
 
 
 class Attempt:
@@ -251,7 +274,9 @@ class Attempt:
             self._settle(must, MUST, stop)
 
     def others(self, cases: Sequence[Case]) -> bool:
-        """Other claims: whether one of them has caught the fault."""
+        """Claims that have not been tried: whether one of them has caught the fault."""
+        if self.lacks:
+            return False
         new = [case for case in cases if (case.claim.id, case.name) not in self.tried]
         before = len(self.killers)
         must = [case for case in new if case.claim.id in self.fault.caught_by]
@@ -301,6 +326,21 @@ def settled(case: Case, subject: Subject, session: Session) -> Result:
             *(claim.id, case.name, claim.kind, subject.name, Verdict.REFUTED),
             reason=f"{type(error).__name__}: {error}",
         )
+
+
+def shared_out(
+    idle: Sequence[Law], families: Sequence[Family], tried: Mapping[Law, set[str]]
+) -> dict[str, list[Law]]:
+    """Laws that have caught nothing, by a family that keeps each and has not been tried with it.
+
+    No family is given many more than another, so that they can be tried side by side.
+    """
+    shares: dict[str, list[Law]] = {}
+    for law in idle:
+        able = [f.name for f in families if f.keeps(law) and f.name not in tried.get(law, ())]
+        if able:
+            shares.setdefault(min(able, key=lambda n: len(shares.get(n, ()))), []).append(law)
+    return shares
 
 
 def document(matrix: Matrix) -> dict[str, Any]:

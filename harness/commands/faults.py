@@ -65,8 +65,8 @@ def row(fault: Fault) -> dict[str, object]:
 def show(console: Console, lacks: dict[str, str] | None) -> None:
     """The catalogue as a table, and how many faults there are."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("fault", overflow="fold")
-    table.add_column("needs" if lacks is None else "lacks", overflow="fold", max_width=30)
+    table.add_column("fault", overflow="fold", min_width=max(map(len, FAULTS)) + 2)
+    table.add_column("needs" if lacks is None else "lacks", overflow="fold")
     table.add_column("caught by", overflow="fold", max_width=9)
     for fault in FAULTS.values():
         second = ", ".join(fault.needs) if lacks is None else lacks[fault.name]

@@ -137,7 +137,9 @@ def rooms(healthy, tmp_path):
 
 def matrix_of(rooms, *names, whole=True, extent=Extent.LAWS):
     tasks = [Task(rooms, family, names, extent) for family in rooms().families]
-    return Matrix(tuple(task.run() for task in tasks), whole=whole)
+    with command.Working(1) as working:
+        matrix = Matrix(tuple(working.families(tasks)), whole=whole)
+        return working.idle_laws(matrix, tasks) if extent is Extent.LAWS else matrix
 
 
 def test_a_fault_that_its_claim_notices_is_killed(rooms):
@@ -149,7 +151,7 @@ def test_a_fault_that_its_claim_notices_is_killed(rooms):
 
 
 def test_a_fault_that_its_claim_does_not_notice_survives(rooms):
-    found = matrix_of(rooms, "embeddings-without-scale", whole=False)
+    found = matrix_of(rooms, "embeddings-without-scale", whole=False, extent=Extent.ALL)
     row = found.rows[0]
     assert row.state == "killed by others"
     assert found.survivors == found.rows
@@ -163,6 +165,24 @@ def test_a_law_that_kills_nothing_is_named(rooms):
     found = matrix_of(rooms, "future-seen-by-one")
     assert found.idle == [("C9", "nothing is ever noticed")]
     assert not found.holds
+
+
+def test_a_law_that_need_not_catch_a_fault_is_tried_until_it_catches_one(rooms):
+    found = matrix_of(rooms, "embeddings-without-scale")
+    kills_of = [row.killers for row in found.rows]
+    assert kills_of == [(("C1", "what is planted is noticed"),), ()]  # once is enough
+    assert found.idle == [("C9", "nothing is ever noticed")]
+
+
+def test_idle_laws_are_shared_out_among_families_that_keep_them():
+    one, two, three = ("C1", "a claim"), ("C2", "b"), ("C3", "c")
+    both = Family("f", "m", (seen(*one), seen(*two), seen(*three)), ())
+    some = Family("g", "m", (seen(*one), seen(*two, verdict="refuted")), ())
+    shares = kills.shared_out([one, two, three], [both, some], {})
+    assert {law for laws in shares.values() for law in laws} == {one, two, three}
+    assert two not in shares.get("g", [])
+    again = kills.shared_out([one, two], [both, some], {one: {"f"}, two: {"f"}})
+    assert again == {"g": [one]}
 
 
 def test_the_healthy_model_is_a_row_of_its_own(rooms):
