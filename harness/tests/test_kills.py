@@ -45,7 +45,7 @@ SAMPLE = [
     ("encoder", "kernel-minds-order", "B3"),
     ("encoder", "nan-in-an-embedding", "D2"),
     ("encoder", "nan-in-an-embedding", "D4"),
-    ("encoder", "gradient-not-finite", "F2"),
+    ("encoder", "activation-spoils-gradients", "F2"),
     ("encoder-decoder", "encoder-stale-for-a-second-prompt", "C4"),
 ]
 """Family, fault, and the law that must catch it."""
