@@ -24,7 +24,7 @@ from harness.profiles import Profile
 from harness.subject import Subject
 from harness.verdicts import Kind, Result, Verdict
 
-MUST = Profile("must kill", examples=8, seconds=1.0, shrink=0.0, draws=64, finding_seconds=1.0)
+MUST = Profile("must kill", examples=24, seconds=1.5, shrink=0.0, draws=64, finding_seconds=1.0)
 """For a claim that must catch a fault: it is found in the first examples, or the claim is weak."""
 
 MAY = Profile("may kill", examples=3, seconds=0.4, shrink=0.0)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from harness import masks
+from harness import capabilities, masks
 from harness.faults import anatomy
 from harness.faults.bed import Bed, Pass
 from harness.faults.catalogue import fault
@@ -17,6 +17,9 @@ LEAK = 0.05
 
 CROP = 12
 """Places from which on a fault shows that needs some length."""
+
+SHORT = capabilities.PROBE
+"""The same, where prompts are no longer than a window: just past what capabilities look at."""
 
 
 def _next_leaks(seen: Pass, module: nn.Module, state: Tensor, first: int = 0) -> Tensor:
@@ -164,7 +167,7 @@ def _packed(seen: Pass, model: nn.Module, named: dict) -> None:
 
 @fault(
     "given-mask-ignored-past-a-length",
-    f"of an explicit mask the places from {CROP} on see all before them, whatever it hides",
+    f"of an explicit mask the places from {SHORT} on are ignored: they see everything",
     caught_by=["A5", "C6"],
     needs=["causal", "mask-4d", "attention-only"],
 )
@@ -176,7 +179,7 @@ def _unmasked_past_a_length(seen: Pass, model: nn.Module, named: dict) -> None:
     name = _mask_name(named)
     if name is not None:
         mask = named[name].clone()
-        mask[..., CROP:, :] = 0.0
+        mask[..., SHORT:, :] = 0.0
         named[name] = mask
 
 
