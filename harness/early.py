@@ -31,6 +31,7 @@ import pytest
 TAKE_VALUES = frozenset(
     {
         "--model",
+        "--plant",
         "--revision",
         "--device",
         "--device-map",

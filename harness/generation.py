@@ -141,10 +141,7 @@ class Beams:
 
 
 def beams(subject: Subject, ids: Tensor, use_cache: bool) -> Beams:
-    """`BEAMS` beams for each prompt of ``ids`` [batch, n].
-
-    Raises `Missing` where the model refuses them.
-    """
+    """`BEAMS` beams for each prompt of ``ids`` [batch, n]; `Missing` where they are refused."""
     try:
         output = _generate(
             subject,

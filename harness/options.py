@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from harness import loading, placement
+from harness import faults, loading, placement
 from harness.errors import BadInput
 from harness.profiles import PROFILES
 from harness.runs import Options
 
 TEXTS = (
-    *("models", "revision", "device", "device_map", "dtype", "attention", "profile", "seed"),
-    "replay",
+    *("models", "plant", "revision", "device", "device_map", "dtype", "attention", "profile"),
+    *("seed", "replay"),
 )
 PATHS = ("evidence", "json", "report", "expectations")
 """The options that are given words, and those that are given paths."""
@@ -43,6 +43,11 @@ def add(parser: pytest.Parser) -> None:
         help="a folder, a hub id, reference[:SIZE], untrained:SIZE:SEED, tiny:MODEL_TYPE, "
         "tiny:* or tiny:KIND:* for all that fit (KIND: causal, masked, seq2seq) or geometry:NAME; "
         "may be given several times (default: reference)",
+    )
+    add(
+        "--plant",
+        metavar="FAULT",
+        help="damage every model so, to see that the claims notice (python -m harness faults)",
     )
     add("--revision", help="the revision of a hub id")
     add("--device", default="cpu", help="where to run: cpu, cuda, cuda:1, mps (default: cpu)")
@@ -111,6 +116,10 @@ def check(config: pytest.Config) -> None:
     option.seed = int(option.seed)
     if option.seed > LARGEST_SEED:
         raise BadInput(f"--seed {option.seed}: is too large; the largest is 2**63 - 1")
+    if option.plant is not None:
+        faults.named(option.plant)
+        if option.record_expectations:
+            raise BadInput("--plant: nothing is to be expected of a damaged model")
     for name in PATHS:
         if (given := getattr(option, name)) is not None:
             setattr(option, name, _path(name, given))

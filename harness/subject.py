@@ -24,6 +24,7 @@ from harness.errors import Missing
 from harness.rows import Rows
 
 if TYPE_CHECKING:
+    from harness.faults import Planted
     from harness.loading import Loaded
 
 ENCODER_PROMPT = 19
@@ -85,14 +86,16 @@ class Subject:
     """The model under test.
 
     ``name`` as asked for, ``model`` in evaluation mode with frozen parameters, ``digest`` of
-    configuration and weights.  Every call runs without gradients unless ``embeddings`` require
-    one.
+    configuration and weights; ``planted`` is the fault in it, if there is one
+    (`harness.faults`).  Every call runs without gradients unless ``embeddings``
+    require one.
     """
 
     name: str
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase | None = None
     digest: str = ""
+    planted: Planted | None = field(default=None, repr=False)
     _encoded: dict[tuple[int, str], Any] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -544,6 +547,12 @@ class Subject:
             said = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise Missing(f"the model does not run in float64: {said}") from error
         return oracle
+
+    def of_same_code(self, name: str, model: PreTrainedModel) -> Subject:
+        """A subject of another model that the same code runs, faults in it included."""
+        if self.planted is not None:
+            self.planted.sow(model)
+        return Subject(name, model, self.tokenizer, planted=self.planted)
 
     @property
     def known_twins(self) -> list[nn.Module]:

@@ -41,7 +41,7 @@ def _round_trip(subject: Subject, dtype: torch.dtype) -> Subject:
                 folder, dtype=dtype, attn_implementation=subject.attention
             )
             model = model.to(subject.device).eval().requires_grad_(False)  # type: ignore[arg-type]
-    return Subject(f"{subject.name}, saved and loaded", model)
+    return subject.of_same_code(f"{subject.name}, saved and loaded", model)
 
 
 @memo
@@ -82,7 +82,7 @@ def _fresh(subject: Subject, seed: int) -> Subject:
         except Exception as error:  # a class that needs more than a configuration
             raise Missing(f"no untrained twin: {error}") from error
     twin = twin.to(device=subject.device, dtype=subject.dtype).eval().requires_grad_(False)
-    return Subject(f"{subject.name}, untrained", twin, subject.tokenizer)
+    return subject.of_same_code(f"{subject.name}, untrained", twin)
 
 
 def quantised(subject: Subject, bits: int = 8) -> Subject:
