@@ -116,8 +116,9 @@ def norms(subject: Subject) -> list[nn.Module]:
         for call in watched(subject).within(block):
             weights = list(call.module.parameters())
             given = call.given[0] if call.given else None
-            alike = isinstance(given, Tensor) and isinstance(call.output, Tensor)
-            if not alike or not weights or any(w.ndim != 1 for w in weights):
+            if not isinstance(given, Tensor) or not isinstance(call.output, Tensor):
+                continue
+            if not weights or any(w.ndim != 1 for w in weights):
                 continue
             if given.shape == call.output.shape and given.shape[-1] == subject.hidden:
                 found.append(call.module)
@@ -174,7 +175,7 @@ def _is_choice(part: Any) -> bool:
 
 def dropouts(subject: Subject) -> list[nn.Module]:
     """Modules that drop while training: torch's own, and attention with a rate for its weights."""
-    found = [m for m in subject.model.modules() if isinstance(m, nn.Dropout)]
+    found: list[nn.Module] = [m for m in subject.model.modules() if isinstance(m, nn.Dropout)]
     found += [m for m in subject.model.modules() if isinstance(_rate(m), float | int)]
     if not found:
         raise Missing("nothing in the model drops while training")

@@ -125,7 +125,7 @@ class Bed:
         hook = Hook(_changed, self.seen, inner=change, held=held)
         self._undo.append(module.register_forward_hook(hook, prepend=True).remove)
 
-    def named(self, change: Callable[[Pass, nn.Module, dict], Any], **held: Any) -> None:
+    def named(self, change: Callable[..., Any], **held: Any) -> None:
         """``change(pass, model, arguments)`` alters the whole model's arguments in place."""
         self.before(self.model, _named_changed, inner=change, held=held)
 

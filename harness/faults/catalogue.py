@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -221,4 +222,9 @@ def _watch_crops(seen: Pass, model: object, named: dict, taken: list[int]) -> No
     cache = seen.cache
     if cache is not None and "crop" not in vars(cache):
         usual = cache.crop
-        cache.crop = lambda tokens: (taken.append(int(tokens)), usual(tokens))[1]
+
+        def crop(tokens: int) -> Any:
+            taken.append(int(tokens))
+            return usual(tokens)
+
+        cache.crop = crop
