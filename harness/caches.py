@@ -134,23 +134,39 @@ def decode(
     chunks: Sequence[int],
     kind: str = "default",
     stale: bool = False,
+    *,
+    spare: int = 0,
+    cache: Any = None,
+    mask: Tensor | None = None,
+    positions: Tensor | None = None,
+    **more: Any,
 ) -> Rows:
     """Run ``ids`` [batch, n] chunk by chunk, each on the cache of those before it.
 
     ``chunks`` sums to n.  With ``stale`` the first chunk is filled with the prompt moved one
-    place to the right: a cache shifted by one, for controls.
+    place to the right: a cache shifted by one, for controls.  A static cache has room for n and
+    ``spare`` tokens; ``cache`` is used in place of a fresh one.  ``mask`` [batch, n] or
+    [batch or 1, 1, n, n] and ``positions`` [n] or [batch, n] are those of the whole prompt: each
+    chunk is given its part.  ``more`` goes to every forward pass.
     """
     batch, n = ids.shape
     if sum(chunks) != n:
         raise ValueError(f"chunks {list(chunks)} do not sum to {n}")
-    cache = make(subject, kind, batch, n)
+    cache = make(subject, kind, batch, n + spare) if cache is None else cache
     done, parts = 0, []
     for size in chunks:
-        piece = ids[:, done : done + size]
+        stop = done + size
+        piece = ids[:, done:stop]
         if stale and not done:
             piece = torch.cat([ids[:, -1:], ids[:, : size - 1]], dim=1)
-        output = subject(piece, cache=cache, keep=True, states=False)
-        cache, done = output.cache, done + size
+        seen = mask
+        if mask is not None:
+            seen = mask[:, :stop] if mask.ndim == 2 else mask[..., done:stop, :stop]
+        where = None if positions is None else positions[..., done:stop]
+        output = subject(
+            piece, cache=cache, keep=True, states=False, mask=seen, positions=where, **more
+        )
+        cache, done = output.cache, stop
         parts.append(output.rows)
     return Rows.along_positions(parts)
 

@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerBase
 from harness import masks
 from harness.errors import Missing as Missing
 from harness.memo import memo
-from harness.positions import first_position, position_table
+from harness.positions import counted_from_mask, first_position, position_table
 from harness.rows import Rows
 from harness.subject import Subject
 from harness.tolerances import distance
@@ -106,6 +106,13 @@ def _prompt(subject: Subject, batch: int = 1) -> Tensor:
 
 def _changes(one: Tensor, other: Tensor) -> bool:
     return bool(distance(one, other).max() > VISIBLE)
+
+
+def agree(one: Rows, other: Rows) -> bool:
+    """Whether two passes gave rows of one shape without an effect that a probe would see."""
+    names = [name for name in one.tensors if name != "router gap"]
+    pairs = [(one[name], other[name]) for name in names]
+    return all(a.shape == b.shape and not _changes(a, b) for a, b in pairs)
 
 
 def _attempt(subject: Subject, what: str, **arguments: Any) -> Rows:
@@ -241,6 +248,31 @@ def _padding(subject: Subject) -> None:
         raise Missing(f"the model's forward has no {name}")
     ids = _prompt(subject)
     _attempt(subject, "a padding mask", ids=ids, mask=torch.ones_like(ids))
+
+
+@capability("padding-by-mask")
+def _padding_by_mask(subject: Subject) -> None:
+    """A mask alone tells where content begins: no position has to be given beside it."""
+    if "padding" not in of(subject):
+        raise Missing(str(of(subject).why_missing("padding")))
+    if "learned-positions" in of(subject) and not counted_from_mask(subject):
+        raise Missing("rows of its position table are counted from the padding, not the content")
+
+
+@capability("ragged-batches")
+def _ragged_batches(subject: Subject) -> None:
+    """Where padding comes before the content, positions or the mask can tell where that begins."""
+    if "padding" not in of(subject):
+        raise Missing(str(of(subject).why_missing("padding")))
+    told = "position-ids" in of(subject) or "padding-by-mask" in of(subject)
+    if "causal" in of(subject) and not told:
+        raise Missing(f"{of(subject).why_missing('padding-by-mask')}, and none can be given")
+
+
+@capability("encoder")
+def _encoder(subject: Subject) -> None:
+    if not subject.is_encoder_decoder:
+        raise Missing("the model has no encoder beside its decoder")
 
 
 @capability("cache")

@@ -89,6 +89,25 @@ def first_position(subject: Subject) -> int:
     return offset if taken == [offset] else 0
 
 
+@memo
+def counted_from_mask(subject: Subject) -> bool:
+    """Whether rows of the table are counted from the mask's first 1, when no positions are given.
+
+    Watched, like the table: False without one.
+    """
+    found = _lookup(subject)
+    if found is None:
+        return False
+    ids = subject.content(torch.arange(PROBE, device=subject.device)[None] * 7)
+    mask = torch.ones_like(ids)
+    mask[:, : PROBE // 2] = 0
+    with _LookUps() as look_ups:
+        subject(ids, mask=mask, states=False)
+    place = found[0].weight.data_ptr()
+    first = [int(rows.flatten()[PROBE // 2]) for seen, rows in look_ups.seen if seen == place]
+    return found[1] in first
+
+
 def usual(subject: Subject, n: int) -> Tensor:
     """The ``position_ids`` that a prompt of ``n`` tokens has when none are given: [n]."""
     return torch.arange(n, device=subject.device) + first_position(subject)

@@ -60,7 +60,7 @@ class Subject:
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase | None = None
     digest: str = ""
-    _encoded: dict[int, Any] = field(default_factory=dict, repr=False)
+    _encoded: dict[tuple[int, str], Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, loaded: Loaded) -> Subject:
@@ -191,7 +191,8 @@ class Subject:
         ``mask`` 2-D [batch, n] of 0 and 1 (with a cache: over past and present) or additive 4-D
         (`harness.masks`); ``cache`` goes on from a past; ``keep`` returns the cache; ``states``
         asks for the hidden states (``state 0`` is the embedding, ``state L`` is after the final
-        norm in most models).
+        norm in most models).  ``more`` goes to the model as it is; an encoder-decoder is given a
+        fixed prompt's ``encoder_outputs`` unless they are in it.
         """
         decoder = "decoder_" if self.is_encoder_decoder else ""
         given = ids if ids is not None else embeddings
@@ -216,7 +217,7 @@ class Subject:
             arguments["use_cache"] = keep or cache is not None
             if cache is not None:
                 arguments[self.cache_argument] = cache
-        if self.is_encoder_decoder:
+        if self.is_encoder_decoder and "encoder_outputs" not in more:
             arguments["encoder_outputs"] = self._encoder_outputs(batch)
         wants_gradient = embeddings is not None and embeddings.requires_grad
         gradients = torch.set_grad_enabled(wants_gradient)
@@ -320,11 +321,12 @@ class Subject:
 
     def _encoder_outputs(self, batch: int) -> Any:
         """The encoder's states for a fixed prompt, repeated for every row of the batch."""
-        if batch not in self._encoded:
+        key = batch, self.attention
+        if key not in self._encoded:
             ids = torch.arange(ENCODER_PROMPT, device=self.device) * 5 % self.vocabulary
             with torch.no_grad():
-                self._encoded[batch] = self.model.get_encoder()(ids.expand(batch, -1))
-        return copy.copy(self._encoded[batch])
+                self._encoded[key] = self.model.get_encoder()(ids.expand(batch, -1))
+        return copy.copy(self._encoded[key])
 
     # -- its blocks ---------------------------------------------------------------------------
 
