@@ -61,6 +61,8 @@ class Capabilities:
                 self._found[name] = None
             except Missing as missing:
                 self._found[name] = str(missing)
+            except REFUSALS as error:  # of the library's, whatever the probe asked
+                self._found[name] = f"not found out: {type(error).__name__}: {first_line(error)}"
         return self._found[name]
 
     def __contains__(self, name: str) -> bool:
