@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from harness import positions
+from harness import compat, positions
 from harness.errors import Missing
 from harness.rows import Rows
 
@@ -432,11 +432,11 @@ class Subject:
     def attending_by(self, implementation: str) -> Iterator[Subject]:
         """The subject with another attention implementation, for the length of a block."""
         usual = self.attention
-        self.model.set_attn_implementation(implementation)
+        compat.set_attention(self.model, implementation)
         try:
             yield self
         finally:
-            self.model.set_attn_implementation(usual)
+            compat.set_attention(self.model, usual)
 
     def tokens(self, ids: list[int]) -> list[str]:
         """The ids as token strings; the numbers themselves where there is no tokenizer."""
