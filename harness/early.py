@@ -30,6 +30,7 @@ import pytest
 TAKE_VALUES = frozenset(
     {
         "--model",
+        "--claim",
         "--revision",
         "--device",
         "--dtype",

@@ -16,7 +16,17 @@ from harness.errors import BadInput
 from harness.profiles import PROFILES
 from harness.runs import Options
 
-TEXTS = ("models", "revision", "device", "dtype", "attention", "profile", "seed", "replay")
+TEXTS = (
+    "models",
+    "claims",
+    "revision",
+    "device",
+    "dtype",
+    "attention",
+    "profile",
+    "seed",
+    "replay",
+)
 PATHS = ("evidence", "json", "report")
 """The options that are given words, and those that are given paths."""
 
@@ -40,6 +50,20 @@ def add(parser: pytest.Parser) -> None:
         help="a folder, a hub id, reference[:SIZE], untrained:SIZE:SEED, tiny:MODEL_TYPE, "
         "tiny:* or tiny:KIND:* for all that fit (KIND: causal, masked, seq2seq) or geometry:NAME; "
         "may be given several times (default: reference)",
+    )
+    add(
+        "--absent-ok",
+        action="store_true",
+        help="claims on a model that this version of transformers cannot have do not apply, in "
+        "place of an error; so it is for patterns without",
+    )
+    add(
+        "--claim",
+        action="append",
+        dest="claims",
+        metavar="ID[:TEXT]",
+        help="only the claim with this number, such as C2, or those variants of it whose name "
+        "holds TEXT; may be given several times",
     )
     add("--revision", help="the revision of a hub id")
     add("--device", default="cpu", help="where to run: cpu, cuda, cuda:1, mps (default: cpu)")

@@ -22,7 +22,7 @@ STOPPED = (
 )
 """Exit codes of runs that did not come to their end."""
 
-NARROWING = ("keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf", "replay")
+NARROWING = ("claims", "keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf", "replay")
 """Options of pytest's and ours that leave claims out."""
 
 
