@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from harness import masks
+from harness import compat, masks
 from harness.errors import Missing as Missing
 from harness.memo import memo
 from harness.positions import counted_from_mask, first_position, position_table
@@ -135,7 +135,7 @@ def _first_output(rows: Rows) -> Tensor:
 
 @capability("causal")
 def _causal(subject: Subject) -> None:
-    if not subject.model.can_generate():
+    if not compat.can_generate(subject.model):
         raise Missing("the model does not generate: its attention runs both ways")
     if getattr(subject.config, "is_causal", True) is False:
         raise Missing("the configuration says is_causal = False")
@@ -283,6 +283,8 @@ def _cache(subject: Subject) -> None:
         raise Missing("the model's forward takes no cache")
     if "causal" not in of(subject):
         raise Missing("the model does not generate")
+    if subject(_prompt(subject), keep=True, states=False).cache is None:
+        raise Missing("the model's forward gives no cache unless it is handed one")
 
 
 @capability("kv-cache")
@@ -324,7 +326,7 @@ def _attention_only(subject: Subject) -> None:
 
 @capability("generation")
 def _generation(subject: Subject) -> None:
-    if not subject.model.can_generate():
+    if not compat.can_generate(subject.model):
         raise Missing("the model does not generate")
 
 

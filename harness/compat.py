@@ -7,11 +7,18 @@ difference is here and nowhere else, with the version that brought it.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 import transformers
+from torch import Tensor
 from transformers import PreTrainedModel
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
+from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES as MASKED
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES as SEQ2SEQ,
+)
 
 from harness.errors import Missing
 
@@ -35,6 +42,23 @@ def in_dtype(dtype: torch.dtype) -> dict[str, torch.dtype]:
 def _takes(made: type) -> frozenset[str]:
     """The names of what a class is made with."""
     return frozenset(inspect.signature(made.__init__).parameters)
+
+
+# -- what a model is --------------------------------------------------------------------------------
+
+
+def can_generate(model: PreTrainedModel) -> bool:
+    """Whether ``model`` says that it generates.
+
+    Before 4.50 a masked model says so, too, where its type can be made a decoder.
+    """
+    name = type(model).__name__
+    generating = {*_names(CAUSAL), *_names(SEQ2SEQ)}
+    return bool(model.can_generate()) and (name in generating or name not in _names(MASKED))
+
+
+def _names(mapping: Mapping[str, Any]) -> frozenset[str]:
+    return frozenset(mapping.values())
 
 
 # -- caches ---------------------------------------------------------------------------------------
@@ -93,6 +117,24 @@ def static_cache(model: PreTrainedModel, config: Any, batch: int, length: int) -
     taken = {name: value for name, value in early.items() if name in takes}
     return transformers.StaticCache(config=config, max_cache_len=length, **taken)
 
+
+def places(cache: Any, n: int, device: torch.device) -> Tensor:
+    """Where ``n`` tokens that go on from ``cache`` stand, [n].
+
+    Before 5.x a state space model does not count what it has read: it is told.
+    """
+    past = getattr(cache, SEEN, 0)
+    return torch.arange(past, past + n, device=device)
+
+
+def count(cache: Any, before: Any, n: int) -> None:
+    """Write on a ``cache`` that it has read ``n`` tokens more than ``before``, from which it is."""
+    if hasattr(cache, "__dict__"):
+        setattr(cache, SEEN, getattr(before, SEEN, 0) + n)
+
+
+SEEN = "assay_seen"
+"""On the cache itself, so that its copies have it, too."""
 
 # -- attention ------------------------------------------------------------------------------------
 

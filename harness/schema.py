@@ -121,7 +121,7 @@ RUN = _object(
         "finished": _of(["string", "null"], "When it ended; null: it did not.", **_TIME),
         "exit": _of(["integer", "null"], "Exit code; null: it did not end."),
         "suite": _of("string", "Version of Assay.", **_NAME),
-        "profile": _of("string", "Budgets.", enum=["quick", "standard", "thorough"]),
+        "profile": _of("string", "Budgets.", enum=["glance", "quick", "standard", "thorough"]),
         "seed": _of("integer", "The seed that all draws come from."),
         "device": _of("string", "cpu, or an accelerator with its card's name.", **_NAME),
         "dtype": _of("string", "Type of the weights under test, such as float32.", **_NAME),

@@ -217,6 +217,10 @@ class Subject:
             arguments["use_cache"] = keep or cache is not None
             if cache is not None:
                 arguments[self.cache_argument] = cache
+                if self._is_told_places:
+                    arguments["cache_position"] = compat.places(cache, given.shape[1], self.device)
+        elif self.accepts("use_cache"):
+            arguments["use_cache"] = False  # or it may keep a state of its own between passes
         if self.is_encoder_decoder and "encoder_outputs" not in more:
             arguments["encoder_outputs"] = self._encoder_outputs(batch)
         wants_gradient = embeddings is not None and embeddings.requires_grad
@@ -229,7 +233,15 @@ class Subject:
             # A row depends on every row that it sees: all of them under a mask of the caller's.
             seen = gap.min(1, keepdim=True).values.expand_as(gap) if mask is not None else gap
             rows.tensors["router gap"] = seen.cummin(dim=1).values
-        return Output(rows, output.get(self.cache_argument or "", None))
+        kept = output.get(self.cache_argument or "", None)
+        if self._is_told_places and kept is not None:
+            compat.count(kept, cache, given.shape[1])
+        return Output(rows, kept)
+
+    @cached_property
+    def _is_told_places(self) -> bool:
+        """Whether the model has to be told where new tokens stand when it goes on from a state."""
+        return self.cache_argument == "cache_params" and self.accepts("cache_position")
 
     def _compiling(self) -> AbstractContextManager[Any]:
         """Keep flexible attention uncompiled on a CPU: compiling takes minutes for every shape."""

@@ -1,0 +1,91 @@
+"""Runs of claims in another environment: pytest there, on this clone's claims."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.environments import Environment
+from harness.errors import BadInput
+from harness.verdicts import Result
+
+ROOT = Path(__file__).parents[1]
+
+UNWANTED = ("PYTHONPATH", "PYTHONHOME", "PYTEST_ADDOPTS", "CI")
+"""Variables that would bring other packages or options, or have every run draw the same."""
+
+SETTLED = (0, 1)
+"""Exit codes of runs that came to their end."""
+
+
+class Broke(Exception):
+    """A run elsewhere did not come to its end, and why, in one line."""
+
+
+def command(environment: Environment, arguments: Sequence[str]) -> list[str]:
+    """What runs claims in ``environment``; raises `BadInput` where there are none."""
+    if not (ROOT / "claims").is_dir():
+        raise BadInput("Assay's claims are not here; run this in a clone of Assay")
+    return [str(environment.python), "-m", "pytest", "-p", "no:cacheprovider", *arguments]
+
+
+def variables(**more: str) -> dict[str, str]:
+    """The variables of such a run."""
+    kept = {name: value for name, value in os.environ.items() if name not in UNWANTED}
+    return kept | more
+
+
+def results(
+    environment: Environment, arguments: Sequence[str], examples: Path, patience: float
+) -> list[Result]:
+    """What came of a run of claims with pytest's ``arguments``, given up after some seconds.
+
+    ``examples`` is a folder that keeps examples which broke a law, to be tried by later runs.
+    Raises `Broke`, and `BadInput` for a claim that is not there.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        written = Path(scratch, "run.json")
+        kept = ["--json", str(written), "--evidence", str(Path(scratch, "run.sqlite"))]
+        try:
+            done = subprocess.run(
+                command(environment, [*arguments, *kept]),
+                cwd=ROOT,
+                env=variables(HYPOTHESIS_STORAGE_DIRECTORY=str(examples)),
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=patience,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise Broke(f"did not end within {patience:g} s") from error
+        if done.returncode not in SETTLED or not written.is_file():
+            why = _complaint(done.returncode, done.stdout, done.stderr)
+            if why.startswith("--claim"):
+                raise BadInput(why)
+            raise Broke(why)
+        claims = json.loads(written.read_text())["claims"]
+    return [Result.from_json(row) for row in claims]
+
+
+def died(code: int) -> str:
+    """What an exit code says of a process that did not come to its end."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"
+
+
+def _complaint(code: int, *said: str) -> str:
+    lines = [line.strip() for text in said for line in text.splitlines() if line.strip()]
+    errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
+    # Where a plug-in or a claim cannot be imported, pytest marks the reason by an E.
+    errors = errors or [line[1:].strip() for line in lines if line.startswith("E  ")]
+    last = (errors or lines or [""])[-1]
+    return f"{last} ({died(code)})" if code < 0 or not last else last
