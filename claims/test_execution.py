@@ -35,7 +35,7 @@ def test_attention_implementations_agree(subject, implementation, draw, check):
 @law(
     "C8",
     "attention implementations agree under left padding and with a cache",
-    needs=["causal", "cache", "ragged-batches"],
+    needs=["causal", "cache", "left-padding"],
     source="beyond the documents",
     control="a neighbour's row in place of one's own",
     enough=8,

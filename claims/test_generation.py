@@ -73,7 +73,7 @@ def test_a_padded_batch_is_continued_as_each_prompt_alone(subject, mode, draw, c
         caches.make(subject, "static", 1, 1)
     left = not subject.is_encoder_decoder  # an encoder's prompts are padded on the right
     if left:
-        capabilities.require(subject, "ragged-batches")
+        capabilities.require(subject, "left-padding")
     prompt = draw(short_prompts(subject, shortest=2, rows=3, least_rows=2), "prompt")
     batch = padding.ragged(subject, prompt.ids, draw(lengths(prompt), "lengths"), left)
     how = mode if cached else "greedy"

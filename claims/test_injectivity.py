@@ -22,6 +22,7 @@ from harness.tolerances import TOLERANCES
 def test_a_token_and_its_repetitions_have_the_same_last_state(subject, draw, check):
     for one, why in {
         "learned-positions": "absolute positions tell repetitions apart",
+        "absolute-positions": "absolute positions tell repetitions apart",
         "recurrence": "a recurrence counts its tokens",
     }.items():
         if one in capabilities.of(subject):

@@ -13,7 +13,7 @@ LONGEST = 48
 @law(
     "C6",
     "the causal mask given explicitly is the model's own",
-    needs=["causal", "mask-4d"],
+    needs=["causal", "attention-only", "mask-4d"],
     source="004, answer 2; beyond",
     control="a mask that lets every position see the next one",
 )
@@ -29,7 +29,7 @@ def test_the_causal_mask_given_is_the_model_s_own(subject, draw, check):
 @law(
     "C6",
     "the causal mask given beside a cache is the model's own",
-    needs=["causal", "mask-4d", "cache"],
+    needs=["causal", "attention-only", "mask-4d", "cache"],
     source="004, answer 2; beyond",
     control="a mask that hides the first token from all that follow",
 )
@@ -54,7 +54,7 @@ def test_the_causal_mask_given_beside_a_cache_is_the_model_s_own(subject, draw, 
 @law(
     "C5",
     "a 4-D mask hides padding as a 2-D one does",
-    needs=["causal", "mask-4d", "ragged-batches"],
+    needs=["causal", "attention-only", "mask-4d", "left-padding"],
     source="beyond 004",
     control="a neighbour's row in place of one's own",
 )

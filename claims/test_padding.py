@@ -15,7 +15,7 @@ NEIGHBOUR = "a neighbour's row in place of one's own"
 @law(
     "C5",
     "left padding and batch mates change nothing",
-    needs=["ragged-batches"],
+    needs=["padding"],
     source="beyond 004",
     control=NEIGHBOUR,
 )
@@ -55,7 +55,7 @@ def test_what_stands_before_the_padding_does_not_see_it(subject, draw, check):
 @law(
     "C5",
     "a left-padded batch is decoded with a cache as each prompt alone",
-    needs=["causal", "cache", "ragged-batches"],
+    needs=["causal", "cache", "left-padding"],
     source="beyond 004",
     control=NEIGHBOUR,
 )

@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerBase
 from harness import compat, masks
 from harness.errors import Missing as Missing
 from harness.memo import memo
-from harness.positions import counted_from_mask, first_position, position_table
+from harness.positions import first_position, follow_padding, position_table
 from harness.rows import Rows
 from harness.subject import Subject
 from harness.tolerances import distance
@@ -252,23 +252,28 @@ def _padding(subject: Subject) -> None:
     _attempt(subject, "a padding mask", ids=ids, mask=torch.ones_like(ids))
 
 
+@capability("left-padding")
+def _left_padding(subject: Subject) -> None:
+    """Prompts can be moved to the right: positions are given, follow the mask, or are relative."""
+    if "padding" not in of(subject):
+        raise Missing(str(of(subject).why_missing("padding")))
+    if "position-ids" in of(subject):
+        return
+    if not follow_padding(subject):
+        raise Missing("positions are absolute, are not taken and are not counted from the mask")
+    if "learned-positions" not in of(subject) and "absolute-positions" in of(subject):
+        raise Missing("positions are absolute, are not taken and cannot be seen to be counted")
+
+
 @capability("padding-by-mask")
 def _padding_by_mask(subject: Subject) -> None:
     """A mask alone tells where content begins: no position has to be given beside it."""
     if "padding" not in of(subject):
         raise Missing(str(of(subject).why_missing("padding")))
-    if "learned-positions" in of(subject) and not counted_from_mask(subject):
+    if not follow_padding(subject):
         raise Missing("rows of its position table are counted from the padding, not the content")
-
-
-@capability("ragged-batches")
-def _ragged_batches(subject: Subject) -> None:
-    """Where padding comes before the content, positions or the mask can tell where that begins."""
-    if "padding" not in of(subject):
-        raise Missing(str(of(subject).why_missing("padding")))
-    told = "position-ids" in of(subject) or "padding-by-mask" in of(subject)
-    if "causal" in of(subject) and not told:
-        raise Missing(f"{of(subject).why_missing('padding-by-mask')}, and none can be given")
+    if "learned-positions" not in of(subject) and "absolute-positions" in of(subject):
+        raise Missing("positions are absolute and cannot be seen to be counted from the mask")
 
 
 @capability("encoder")
@@ -354,6 +359,20 @@ def _learned_positions(subject: Subject) -> None:
         raise Missing("no embedding is looked up by position")
 
 
+@capability("absolute-positions")
+def _absolute_positions(subject: Subject) -> None:
+    """What goes into the first block tells equal tokens apart by where they stand."""
+    ids = _prompt(subject)
+    if ids.shape[1] < 2:
+        raise Missing("a context of one token has one position")
+    try:
+        states = subject.block_output(0, ids[:, :1].expand_as(ids))
+    except LookupError as error:
+        raise Missing(str(error)) from error
+    if states.ndim != 3 or not _changes(states[:, 1:], states[:, :1].expand_as(states[:, 1:])):
+        raise Missing("equal tokens go into the first block alike, wherever they stand")
+
+
 @capability("relative-positions")
 def _relative(subject: Subject) -> None:
     """Positions that are given as numbers and act through their differences (rotary)."""
@@ -361,6 +380,8 @@ def _relative(subject: Subject) -> None:
         raise Missing(str(of(subject).why_missing("position-ids")))
     if "learned-positions" in of(subject):
         raise Missing("positions are absolute: a learned table is added to the embeddings")
+    if "absolute-positions" in of(subject):
+        raise Missing("positions are absolute: they are added to the embeddings")
 
 
 @capability("order-blind")

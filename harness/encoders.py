@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from harness.subject import ENCODER_PROMPT, Subject
@@ -17,8 +16,7 @@ def given(subject: Subject, ids: Tensor, mask: Tensor | None = None) -> dict[str
     states are computed here, once for all passes that are given them.
     """
     masked = {} if mask is None else {"attention_mask": mask}
-    with torch.no_grad():
-        return {"encoder_outputs": subject.model.get_encoder()(ids, **masked), **masked}
+    return {"encoder_outputs": subject.encode(ids, mask), **masked}
 
 
 def beside(subject: Subject, ids: Tensor) -> dict[str, Any]:

@@ -45,11 +45,12 @@ def ragged(
 ) -> Ragged:
     """The last ``lengths[i]`` tokens of each row of ``ids`` [batch, n], padded to n.
 
-    On the ``left``, as for generation, with ``explicit`` positions where the model takes them;
-    encoders are padded on the right, as they were trained.
+    On the ``left``, as for generation, with ``explicit`` positions where the model takes them; on
+    the right where it has no ``left-padding``, as encoders are, which are trained so.
     """
     if left is None:
-        left = "causal" in capabilities.of(subject)
+        found = capabilities.of(subject)
+        left = "causal" in found and "left-padding" in found
     n = ids.shape[1]
     padding = getattr(subject.config, "pad_token_id", None) or 0
     places = torch.arange(n, device=ids.device)
@@ -105,5 +106,5 @@ def _why_no_mask_of_past(subject: Subject, kind: str) -> str | None:
         given = caches.decode(subject, ids, [1, 1, 1, 1], kind, spare=spare, mask=ones)
         same = capabilities.agree(given, without)
     except capabilities.REFUSALS as error:
-        return f"{no}: {(str(error).splitlines() or [''])[0]}"
+        return f"{no}: {capabilities.first_line(error)}"
     return None if same else f"{no}: one that hides nothing changes the output"

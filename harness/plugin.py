@@ -21,7 +21,7 @@ from harness.display import Display
 from harness.errors import BadInput
 from harness.recording import Recorder
 from harness.settling import DONE, SETTLED, Assay, claim_of, name_of
-from harness.workers import ByModel
+from harness.workers import Dealer
 
 MARKS = {
     "law": "follows from the architecture and must hold for every input (put on by @law)",
@@ -52,7 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
     recorder = Recorder(config)
     config.pluginmanager.register(recorder, "assay-recorder")
     config.pluginmanager.register(Display(config, recorder), "assay-display")
-    config.pluginmanager.register(ByModel(), "assay-workers")
+    config.pluginmanager.register(Dealer(), "assay-workers")
     config.stash[DONE] = recorder.resumed
 
 

@@ -90,22 +90,22 @@ def first_position(subject: Subject) -> int:
 
 
 @memo
-def counted_from_mask(subject: Subject) -> bool:
-    """Whether rows of the table are counted from the mask's first 1, when no positions are given.
+def follow_padding(subject: Subject) -> bool:
+    """Whether a learned table's rows are counted from the first token that is no padding.
 
-    Watched, like the table: False without one.
+    True without a table.  Found by watching which rows are looked up, not by what comes of them.
     """
-    found = _lookup(subject)
-    if found is None:
-        return False
+    table, offset = position_table(subject), position_offset(subject)
+    if table is None:
+        return True
     ids = subject.content(torch.arange(PROBE, device=subject.device)[None] * 7)
     mask = torch.ones_like(ids)
-    mask[:, : PROBE // 2] = 0
+    mask[:, 0] = 0
     with _LookUps() as look_ups:
         subject(ids, mask=mask, states=False)
-    place = found[0].weight.data_ptr()
-    first = [int(rows.flatten()[PROBE // 2]) for seen, rows in look_ups.seen if seen == place]
-    return found[1] in first
+    place = table.weight.data_ptr()
+    taken = [numbers.flatten()[-PROBE + 1 :] for seen, numbers in look_ups.seen if seen == place]
+    return any(int(rows[0]) == offset for rows in taken if len(rows))
 
 
 def usual(subject: Subject, n: int) -> Tensor:

@@ -336,9 +336,14 @@ class Subject:
         key = batch, self.attention
         if key not in self._encoded:
             ids = torch.arange(ENCODER_PROMPT, device=self.device) * 5 % self.vocabulary
-            with torch.no_grad():
-                self._encoded[key] = self.model.get_encoder()(ids.expand(batch, -1))
+            self._encoded[key] = self.encode(ids.expand(batch, -1))
         return copy.copy(self._encoded[key])
+
+    def encode(self, ids: Tensor, mask: Tensor | None = None) -> Any:
+        """What the encoder makes of ``ids`` under ``mask`` (1 for content), [batch, n] both."""
+        masked = {} if mask is None else {"attention_mask": mask}
+        with torch.no_grad(), self._compiling():
+            return self.model.get_encoder()(ids, **masked)
 
     # -- its blocks ---------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ def subject_of(nodeid: str, subjects: Sequence[str]) -> str | None:
     return max(fitting, key=len, default=None)
 
 
-class ByModel:
+class Dealer:
     """A plug-in of the controlling process.
 
     Dealt one by one or by file, every model would be loaded by every worker, and again for every
