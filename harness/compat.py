@@ -7,18 +7,13 @@ difference is here and nowhere else, with the version that brought it.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 import transformers
 from torch import Tensor
 from transformers import PreTrainedModel
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
-from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES as MASKED
-from transformers.models.auto.modeling_auto import (
-    MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES as SEQ2SEQ,
-)
+from transformers.models.auto import modeling_auto
 
 from harness.errors import Missing
 
@@ -44,7 +39,7 @@ def _takes(made: type) -> frozenset[str]:
     return frozenset(inspect.signature(made.__init__).parameters)
 
 
-# -- what a model is --------------------------------------------------------------------------------
+# -- what a model is ------------------------------------------------------------------------------
 
 
 def can_generate(model: PreTrainedModel) -> bool:
@@ -53,12 +48,12 @@ def can_generate(model: PreTrainedModel) -> bool:
     Before 4.50 a masked model says so, too, where its type can be made a decoder.
     """
     name = type(model).__name__
-    generating = {*_names(CAUSAL), *_names(SEQ2SEQ)}
-    return bool(model.can_generate()) and (name in generating or name not in _names(MASKED))
-
-
-def _names(mapping: Mapping[str, Any]) -> frozenset[str]:
-    return frozenset(mapping.values())
+    masked = modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES.values()
+    generating = (
+        *modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values(),
+        *modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES.values(),
+    )
+    return bool(model.can_generate()) and (name in generating or name not in masked)
 
 
 # -- caches ---------------------------------------------------------------------------------------
@@ -128,7 +123,7 @@ def places(cache: Any, n: int, device: torch.device) -> Tensor:
 
 
 def count(cache: Any, before: Any, n: int) -> None:
-    """Write on a ``cache`` that it has read ``n`` tokens more than ``before``, from which it is."""
+    """Write on ``cache`` that it has read ``n`` tokens more than ``before`` had."""
     if hasattr(cache, "__dict__"):
         setattr(cache, SEEN, getattr(before, SEEN, 0) + n)
 
