@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # torch takes seconds to import, and `--help` is to take none
     from harness.subject import Subject
 
 COMMANDS = {
+    "bisect": "find the version of transformers in which a claim came out otherwise",
     "card": "show what a machine reached in the benchmarks",
     "compare": "hold two runs of the benchmarks against each other",
     "families": "build and run every type of language model, tiny",

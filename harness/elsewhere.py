@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from harness.environments import Environment
 from harness.errors import BadInput
-from harness.verdicts import Result
+from harness.verdicts import Result, Verdict
 
 ROOT = Path(__file__).parents[1]
 
@@ -45,17 +46,22 @@ def results(
 ) -> list[Result]:
     """What came of a run of claims with pytest's ``arguments``, given up after some seconds.
 
-    ``examples`` is a folder that keeps examples which broke a law, to be tried by later runs.
-    Raises `Broke`, and `BadInput` for a claim that is not there.
+    ``examples`` is a folder that gathers the examples which broke a law: every run tries them
+    first, so that two versions differ by what they do and not by what was drawn.  Raises `Broke`, and `BadInput` for a claim that is not there.
     """
     with tempfile.TemporaryDirectory() as scratch:
         written = Path(scratch, "run.json")
-        kept = ["--json", str(written), "--evidence", str(Path(scratch, "run.sqlite"))]
+        # In one piece, or pytest could take a path for a test's.
+        kept = [f"--json={written}", f"--evidence={Path(scratch, 'run.sqlite')}"]
+        # A copy: Hypothesis throws away what does not fail, which the next version may need.
+        known = Path(scratch, "examples")
+        if examples.is_dir():
+            shutil.copytree(examples, known)
         try:
             done = subprocess.run(
                 command(environment, [*arguments, *kept]),
                 cwd=ROOT,
-                env=variables(HYPOTHESIS_STORAGE_DIRECTORY=str(examples)),
+                env=variables(HYPOTHESIS_STORAGE_DIRECTORY=str(known)),
                 capture_output=True,
                 text=True,
                 errors="replace",
@@ -68,8 +74,10 @@ def results(
             if why.startswith("--claim"):
                 raise BadInput(why)
             raise Broke(why)
-        claims = json.loads(written.read_text())["claims"]
-    return [Result.from_json(row) for row in claims]
+        found = [Result.from_json(row) for row in json.loads(written.read_text())["claims"]]
+        if known.is_dir() and any(result.verdict is Verdict.REFUTED for result in found):
+            shutil.copytree(known, examples, dirs_exist_ok=True)
+    return found
 
 
 def died(code: int) -> str:
