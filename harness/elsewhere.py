@@ -47,7 +47,8 @@ def results(
     """What came of a run of claims with pytest's ``arguments``, given up after some seconds.
 
     ``examples`` is a folder that gathers the examples which broke a law: every run tries them
-    first, so that two versions differ by what they do and not by what was drawn.  Raises `Broke`, and `BadInput` for a claim that is not there.
+    first, so that two versions differ by what they do and not by what was drawn.  Raises
+    `Broke`, and `BadInput` for a claim that is not there.
     """
     with tempfile.TemporaryDirectory() as scratch:
         written = Path(scratch, "run.json")
