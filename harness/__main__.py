@@ -29,6 +29,7 @@ COMMANDS = {
     "compare": "hold two runs of the benchmarks against each other",
     "families": "build and run every type of language model, tiny",
     "invert": "recover a prompt from a model's output, and show how",
+    "versions": "run claims over versions of transformers",
 }
 """Every module of `harness.commands` that is a command, with what it does."""
 
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         name = _parser().parse_args(given[:1]).command
         if name not in COMMANDS:
             raise BadInput(f"{name!r}: no such command; there are {', '.join(COMMANDS)}")
-        handed = survey if name == "families" else load
+        handed = {"families": survey, "versions": expand}.get(name, load)
         return importlib.import_module(f"harness.commands.{name}").main(given[1:], handed)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -69,6 +70,18 @@ def _parser() -> argparse.ArgumentParser:
 def load(spec: str, asked: Options) -> Subject:
     """The subject that ``spec`` names, as a run of claims would load it; raises `BadInput`."""
     return _of_fixtures("subjects").load(spec, asked)
+
+
+def expand(specs: list[str]) -> list[str]:
+    """``specs`` with all that fits in place of patterns; each is looked at.  Raises `BadInput`."""
+    from harness.runs import Options
+
+    subjects = _of_fixtures("subjects")
+    found, fitting = subjects.expanded(specs)
+    for spec in found:
+        if spec not in fitting:
+            subjects.check(spec, Options())
+    return found
 
 
 def survey(types: Sequence[str], kind: str | None, limit: float) -> tuple[int, Iterator[Row]]:

@@ -20,6 +20,9 @@ ROOT = Path(__file__).parents[1]
 UNWANTED = ("PYTHONPATH", "PYTHONHOME", "PYTEST_ADDOPTS", "CI")
 """Variables that would bring other packages or options, or have every run draw the same."""
 
+GRACE = 20.0
+"""Seconds that an interrupted run has to end."""
+
 SETTLED = (0, 1)
 """Exit codes of runs that came to their end."""
 
@@ -79,6 +82,22 @@ def results(
         if known.is_dir() and any(result.verdict is Verdict.REFUTED for result in found):
             shutil.copytree(known, examples, dirs_exist_ok=True)
     return found
+
+
+def stream(command: Sequence[str]) -> int:
+    """Run ``command`` in the clone, with its output on this terminal; its exit code.
+
+    Ctrl-C reaches both processes: the other has some seconds to put its evidence in order.
+    """
+    with subprocess.Popen(command, cwd=ROOT, env=variables()) as process:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            try:
+                process.wait(GRACE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            raise
 
 
 def died(code: int) -> str:
