@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,7 @@ TEXTS = (
     "seed",
     "replay",
 )
-PATHS = ("evidence", "json", "report")
+PATHS = ("evidence", "json", "report", "expectations")
 """The options that are given words, and those that are given paths."""
 
 LARGEST_SEED = 2**63 - 1
@@ -89,7 +90,12 @@ def add(parser: pytest.Parser) -> None:
     add(
         "--record-expectations",
         action="store_true",
-        help="write this run's verdicts to claims/expectations as what is expected of the model",
+        help="write this run's verdicts down as what is expected of the model",
+    )
+    add(
+        "--expectations",
+        metavar="FOLDER",
+        help="the folder of expectations (default: claims/expectations, beside the claims)",
     )
 
 
@@ -112,7 +118,8 @@ def check(config: pytest.Config) -> None:
         values = getattr(option, name)
         for value in values if isinstance(values, list) else [values]:
             if value is not None and not value.strip():
-                raise BadInput(f"--{name.removesuffix('s')} {value!r}: is empty; say which")
+                option_name = name.removesuffix("s") if name in ("models", "claims") else name
+                raise BadInput(f"--{option_name} {value!r}: is empty; say which")
     if option.profile not in PROFILES:
         known = ", ".join(PROFILES)
         raise BadInput(f"--profile {option.profile!r}: is unknown; choose from {known}")
@@ -127,6 +134,7 @@ def check(config: pytest.Config) -> None:
     for name in ("json", "report"):
         if getattr(option, name) is not None:
             _check_writable(name, getattr(option, name))
+    _check_expectations(option.expectations, option.record_expectations)
     for flag in ("resume", "record_expectations"):
         if option.replay is not None and getattr(option, flag):
             name = flag.replace("_", "-")
@@ -155,6 +163,18 @@ def _check_writable(name: str, path: Path) -> None:
         raise BadInput(f"--{name} {path}: cannot be written ({error.strerror})") from error
 
 
+def _check_expectations(folder: Path | None, to_record: bool) -> None:
+    """Refuse a folder that is named and not there: a misspelt one would expect nothing."""
+    if folder is None or folder.is_dir():
+        return
+    if folder.exists() or folder.is_symlink():
+        raise BadInput(f"--expectations {folder}: is no folder")
+    if not to_record:
+        raise BadInput(
+            f"--expectations {folder}: there is no such folder; --record-expectations makes it"
+        )
+
+
 def loading_options(config: pytest.Config) -> Options:
     """The options that decide how subjects are loaded."""
     return Options(
@@ -172,8 +192,27 @@ def models(config: pytest.Config) -> list[str]:
 
 
 def expectations_folder(config: pytest.Config) -> Path:
-    """Where the claims' expectations stand: beside the claims."""
+    """Where the claims' expectations stand: beside the claims, unless a folder is named."""
+    if (named := config.option.expectations) is not None:
+        return named
     return config.rootpath / "claims" / "expectations"
+
+
+def asked_paths(config: pytest.Config) -> list[Path]:
+    """The paths that were asked for (those of ``testpaths`` if none were), as absolute ones."""
+    start = config.invocation_params.dir
+    return [Path(os.path.normpath(start / each)) for each in config.args]
+
+
+def selection(config: pytest.Config) -> dict[str, Any]:
+    """Which claims were asked for: ``--claim``, pytest's ``-k`` and ``-m``, paths from the root."""
+    root = config.rootpath
+    return {
+        "numbers": sorted(config.option.claims or []),
+        "keyword": config.option.keyword,
+        "marker": config.option.markexpr,
+        "claims": [Path(os.path.relpath(path, root)).as_posix() for path in asked_paths(config)],
+    }
 
 
 def replay_command(nodeid: str, config: pytest.Config, subject: str, blob: str) -> str:

@@ -34,6 +34,7 @@ class Recorder:
         self.run = runs.describe_run(
             options.loading_options(config), self.option.profile, self.option.seed
         )
+        self.run["selection"] = options.selection(config)
         self.total = 0
         self.results: list[Result] = []
         self.judgements: dict[tuple[str, str], str] = {}
@@ -192,5 +193,4 @@ class Recorder:
         if any(getattr(self.option, name, None) for name in NARROWING):
             return False
         root = self.config.rootpath
-        asked = {self.config.invocation_params.dir / argument for argument in self.config.args}
-        return bool(asked & {root, root / "claims"})
+        return bool({root, root / "claims"} & set(options.asked_paths(self.config)))

@@ -191,7 +191,7 @@ class Matrix:
 
     def runs(self, environment: Environment | None = None) -> list[dict[str, Any]]:
         """The evidence's runs like this one, oldest first; of all versions unless one is named."""
-        like = {"profile": self.asked.profile, "seed": int(self.asked.seed)}
+        like = {"profile": self.asked.profile, "seed": int(self.asked.seed), "suite": __version__}
         with Evidence.open(self.path) as opened:
             runs = opened.runs()
         packages = (PACKAGE, "torch")
