@@ -205,7 +205,7 @@ def asked_paths(config: pytest.Config) -> list[Path]:
 
 
 def selection(config: pytest.Config) -> dict[str, Any]:
-    """Which claims were asked for: ``--claim``, pytest's ``-k`` and ``-m``, paths from the root."""
+    """Which claims were asked for: ``--claim``, ``-k`` and ``-m``, and paths from the root on."""
     root = config.rootpath
     return {
         "numbers": sorted(config.option.claims or []),

@@ -15,11 +15,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from harness import elsewhere, environments, evidence
-from harness.commands.arguments import Parser, word
+from harness import __version__, elsewhere, environments, evidence
+from harness.commands.arguments import Parser, whole, word
 from harness.environments import CannotInstall, Environment
 from harness.errors import BadInput
 from harness.evidence import Evidence
+from harness.options import LARGEST_SEED
 from harness.profiles import PROFILES
 from harness.verdicts import Verdict
 
@@ -91,7 +92,8 @@ def _parser() -> Parser:
         prog="python -m harness versions",
         description="Run laws on tiny models over versions of transformers, one after the other, "
         "into one evidence file.  Every version is laid over what is installed here; torch stays. "
-        "Given again, the command goes on where it stopped.  What stands after -- goes to pytest.",
+        "Given again, the command goes on where it stopped.  What stands after -- goes to pytest; "
+        "what narrows the claims belongs before it.",
     )
     add = parser.add_argument
     add("versions", nargs="*", metavar="VERSION", help="such as 4.48 or 5.8.1 (default: eleven)")
@@ -105,7 +107,12 @@ def _parser() -> Parser:
     )
     add("--evidence", metavar="PATH", help="the evidence file (default: in the cache folder)")
     add("--profile", default="quick", help=f"how much to try: {', '.join(PROFILES)}")
-    add("--seed", default="0", help="of every draw (default: 0)")
+    add("--seed", type=whole(0, LARGEST_SEED), default=0, help="of every draw (default: 0)")
+    add("--claim", action="append", dest="claims", metavar="ID[:TEXT]", help="as for claims")
+    add("-k", dest="keyword", default="", metavar="EXPRESSION", help="pytest's own")
+    add("-m", dest="marker", default="law", help="pytest's own (default: law)")
+    for name in ("device", "dtype", "attention"):
+        add(f"--{name}", help="as for claims")
     add(
         "--environments",
         metavar="FOLDER",
@@ -183,15 +190,30 @@ class Matrix:
 
     def _pytest(self, specs: Sequence[str]) -> list[str]:
         """Pytest's arguments; values in one piece, so that none is taken for a test's path."""
-        marked = [] if any(each.startswith("-m") for each in self.more) else ["-m", "law"]
         models = [f"--model={os.path.abspath(s) if os.path.exists(s) else s}" for s in specs]
         settings = {"profile": self.asked.profile, "seed": self.asked.seed, "evidence": self.path}
-        given = [f"--{name}={value}" for name, value in settings.items()]
-        return [*marked, *models, *given, "--absent-ok", "--resume", *self.more]
+        for name in ("device", "dtype", "attention"):
+            settings[name] = getattr(self.asked, name)
+        given = [f"--{name}={value}" for name, value in settings.items() if value is not None]
+        claims = [f"--claim={each}" for each in self.asked.claims or []]
+        chosen = ["-m", self.asked.marker, "-k", self.asked.keyword]
+        return [*chosen, *claims, *models, *given, "--absent-ok", "--resume", *self.more]
 
     def runs(self, environment: Environment | None = None) -> list[dict[str, Any]]:
         """The evidence's runs like this one, oldest first; of all versions unless one is named."""
-        like = {"profile": self.asked.profile, "seed": int(self.asked.seed), "suite": __version__}
+        asked = self.asked
+        like = {
+            "suite": __version__,
+            "profile": asked.profile,
+            "seed": asked.seed,
+            "dtype": asked.dtype or "float32",
+            "attention": asked.attention,
+        }
+        selection = {
+            "numbers": sorted(asked.claims or []),
+            "keyword": asked.keyword,
+            "marker": asked.marker,
+        }
         with Evidence.open(self.path) as opened:
             runs = opened.runs()
         packages = (PACKAGE, "torch")
@@ -199,6 +221,8 @@ class Matrix:
             run
             for run in runs
             if all(run[name] == value for name, value in like.items())
+            and run["device"].split(" ")[0] == (asked.device or "cpu")
+            and all(run.get("selection", {}).get(k) == value for k, value in selection.items())
             and (
                 environment is None
                 or all(run["versions"][p] == environment.versions[p] for p in packages)
