@@ -71,6 +71,7 @@ class Recorder:
             with options.usage_errors():
                 expected_of_models(self.config)
             self._open()
+            self.run["per_subject"] = claims // len(options.models(self.config))
 
     def _open(self) -> None:
         """Open the evidence, once; a single example that is replayed is none."""

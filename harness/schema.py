@@ -136,6 +136,9 @@ RUN = _object(
         "platform": _of("string", "Operating system and processor."),
         "threads": _of("integer", "Threads of torch inside one operation.", minimum=1),
         "subjects": _map("The models under test by the name that the user gave.", SUBJECT),
+        "per_subject": _of(
+            "integer", "How many claims were asked for on each; older runs do not say.", **_COUNT
+        ),
         "selection": _object(
             "Which claims were asked for; older runs do not say.",
             {
@@ -147,7 +150,8 @@ RUN = _object(
         ),
     },
 )
-RUN["required"].remove("selection")
+for _later in ("selection", "per_subject"):
+    RUN["required"].remove(_later)
 
 CLAIM = _object(
     "One claim on one subject.",

@@ -45,7 +45,7 @@ def main(
     if asked.profile not in PROFILES:
         known = ", ".join(PROFILES)
         raise BadInput(f"--profile {asked.profile!r}: is unknown; choose from {known}")
-    console = Console(stderr=asked.json, highlight=False)
+    console = Console(stderr=asked.json, highlight=False, emoji=False)
     versions, good, bad = _between(asked.good, asked.bad, released)
     started = time.perf_counter()
     steps: list[Step] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,7 +66,7 @@ def main(
     specs = expand(asked.models or ["tiny:*"])
     path = Path(asked.evidence).absolute() if asked.evidence else evidence.default_path()
     Evidence.open(path).close()  # what cannot be written to is known before anything is installed
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     rows = []
     for version, requirement in wanted:
         matrix = Matrix(path, specs, asked, more, run or elsewhere.stream)
@@ -181,7 +182,7 @@ class Matrix:
             if code > 0 or len(row.notes) >= CRASHES:
                 row.why = f"its run did not come to its end ({elsewhere.died(code)})"
                 break
-            culprit = self.in_flight(left)
+            culprit = self.in_flight(environment, left)
             row.notes.append(f"{culprit}: the process died ({elsewhere.died(code)}); left out")
             left.remove(culprit)
             if not left:
@@ -236,22 +237,19 @@ class Matrix:
             for run in self.runs(environment)
         )
 
-    def in_flight(self, left: Sequence[str]) -> str:
+    def in_flight(self, environment: Environment, left: Sequence[str]) -> str:
         """The model that claims were run on when the process died.
 
-        Models are run in order: it is the last with a result, unless that has as many as another.
+        Models are run in order: it is the first that has not got all its results.
         """
-        runs = self.runs()
-        with Evidence.open(self.path) as opened:
-            results = opened.results(runs[-1]["id"]) if runs else []
-        number = {spec: sum(r.subject == spec for r in results) for spec in left}
-        seen = [spec for spec in left if number[spec]]
-        if not seen:
+        runs = self.runs(environment)
+        if not runs or runs[-1]["finished"]:
             return left[0]
-        last = seen[-1]
-        after = left[left.index(last) + 1 :]
-        complete = len(seen) > 1 and number[last] == max(number.values())
-        return after[0] if complete and after else last
+        with Evidence.open(self.path) as opened:
+            results = opened.results(runs[-1]["id"])
+        number = Counter(result.subject for result in results)
+        short = [spec for spec in left if number[spec] < runs[-1].get("per_subject", 1)]
+        return next(iter(short), left[-1])
 
     def counts(self, environment: Environment) -> dict[str, int]:
         """How many claims of the latest run came to what."""

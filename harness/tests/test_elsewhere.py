@@ -1,0 +1,83 @@
+"""Runs in other environments, with programs in the place of their Python."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness import elsewhere
+from harness.elsewhere import Broke
+from harness.environments import Environment
+from harness.errors import BadInput
+from harness.verdicts import Kind, Result, Verdict
+
+ROW = Result("C2", "a law", Kind.LAW, "tiny:gpt2", Verdict.REFUTED).as_json()
+
+
+def environment(folder: Path, script: str) -> Environment:
+    """An environment whose Python is a script for a shell."""
+    python = folder / "python"
+    python.write_text(f"#!/bin/sh\n{script}\n")
+    python.chmod(0o755)
+    return Environment(python, {})
+
+
+def writing(code: int, more: str = "") -> str:
+    """Writes a report to where --json says, and ends with an exit code."""
+    report = json.dumps({"claims": [ROW]})
+    return f"""
+for argument in "$@"; do case $argument in --json=*) path=${{argument#--json=}};; esac; done
+cat > "$path" <<'END'
+{report}
+END
+{more}
+exit {code}"""
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_results_of_a_run_come_back(tmp_path, code):
+    run = environment(tmp_path, writing(code))
+    (result,) = elsewhere.results(run, ["--claim=C2"], tmp_path / "examples", 60)
+    assert (result.id, result.verdict) == ("C2", Verdict.REFUTED)
+
+
+def test_examples_that_broke_a_law_are_kept_even_if_a_later_run_throws_them_away(tmp_path):
+    keep = 'mkdir -p "$HYPOTHESIS_STORAGE_DIRECTORY"; echo it > "$HYPOTHESIS_STORAGE_DIRECTORY/x"'
+    lose = 'cat "$HYPOTHESIS_STORAGE_DIRECTORY/x" && rm "$HYPOTHESIS_STORAGE_DIRECTORY/x"'
+    for more in (keep, lose, lose):
+        elsewhere.results(
+            environment(tmp_path, writing(1, f"{more} || exit 3")), [], tmp_path / "examples", 60
+        )
+    assert (tmp_path / "examples" / "x").read_text() == "it\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("echo some words; echo 'ERROR: tiny:x: is broken'; exit 4", "tiny:x: is broken"),
+        ("echo 'E   ImportError: no such name'; exit 4", "ImportError: no such name"),
+        ("echo begun; kill -9 $$", "killed by SIGKILL"),
+        ("exit 3", "exit code 3"),
+        ("sleep 60", "did not end within 0.3 s"),
+        ("exit 0", "exit code 0"),  # and no report
+    ],
+)
+def test_a_run_that_breaks_is_told_in_one_line(tmp_path, script, why):
+    with pytest.raises(Broke, match=why) as raised:
+        elsewhere.results(environment(tmp_path, script), [], tmp_path / "examples", 0.3)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_claim_that_is_not_there_is_bad_input(tmp_path):
+    script = "echo 'ERROR: --claim Z9: there is no such claim here'; exit 4"
+    with pytest.raises(BadInput, match="Z9"):
+        elsewhere.results(environment(tmp_path, script), [], tmp_path / "examples", 60)
+
+
+def test_another_environment_is_not_told_of_this_ones_packages(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", "/somewhere")
+    monkeypatch.setenv("CI", "1")
+    assert not {"PYTHONPATH", "CI"} & set(elsewhere.variables())
+    assert elsewhere.variables(MORE="x")["MORE"] == "x"
