@@ -27,6 +27,7 @@ def test_a_token_and_its_repetitions_have_the_same_last_state(subject, draw, che
     }.items():
         if one in capabilities.of(subject):
             raise Missing(why)
+    capabilities.require(subject, "whole-attention")
     ids = draw(prompts(subject, longest=1), "token").ids
     longest = min(64, subject.context or LONGEST)
     times = draw(st.integers(2, longest), "times")

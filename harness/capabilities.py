@@ -130,15 +130,32 @@ def _first_output(rows: Rows) -> Tensor:
     return [tensor for name, tensor in rows.tensors.items() if name != "router gap"][-1]
 
 
+def _embedded(subject: Subject, ids: Tensor) -> Tensor:
+    """What goes into the first block [batch, n, features]; `Missing` where it cannot be seen."""
+    try:
+        states = subject.block_output(0, ids)
+    except LookupError as error:
+        first = subject.rows(ids).tensors.get("state 0")
+        if first is None:
+            raise Missing(str(error)) from error
+        return first
+    return states
+
+
 # -- what it is -------------------------------------------------------------------------------
+
+
+BOTH_WAYS = {"is_causal": False, "causal": False, "attn_type": "bi"}
+"""Fields of configurations, and what they say where a model that generates attends both ways."""
 
 
 @capability("causal")
 def _causal(subject: Subject) -> None:
     if not compat.can_generate(subject.model):
         raise Missing("the model does not generate: its attention runs both ways")
-    if getattr(subject.config, "is_causal", True) is False:
-        raise Missing("the configuration says is_causal = False")
+    for field, value in BOTH_WAYS.items():
+        if getattr(subject.config, field, None) == value:
+            raise Missing(f"the configuration says {field} = {value!r}")
 
 
 @capability("bidirectional")
@@ -200,11 +217,31 @@ def _full_rank(subject: Subject) -> None:
 
 @capability("inputs-embeds")
 def _inputs_embeds(subject: Subject) -> None:
+    if (why := of(subject).why_missing("embedding-table")) is not None:
+        raise Missing(why)
+    embeddings = subject.model.get_input_embeddings()(_prompt(subject)).detach()
+    _attempt(subject, "embeddings in place of ids", embeddings=embeddings)
+
+
+@capability("embedding-table")
+def _embedding_table(subject: Subject) -> None:
+    """There is one table that tokens are looked up in."""
     _ = subject.embedding_table
-    embeddings = subject.model.get_input_embeddings()(_prompt(subject))
-    if not torch.is_tensor(embeddings):
-        raise Missing(f"the table of embeddings gives a {type(embeddings).__name__}, no tensor")
-    _attempt(subject, "embeddings in place of ids", embeddings=embeddings.detach())
+    table = subject.model.get_input_embeddings()
+    if not torch.is_tensor(rows := table(_prompt(subject))):
+        raise Missing(f"the table of embeddings gives a {type(rows).__name__}, no tensor")
+
+
+@capability("free-embeddings")
+def _free_embeddings(subject: Subject) -> None:
+    """Takes embeddings that are no token's, and passes gradients to them."""
+    if (why := of(subject).why_missing("inputs-embeds")) is not None:
+        raise Missing(why)
+    embeddings = subject.model.get_input_embeddings()(_prompt(subject)).detach()
+    free = (1.1 * embeddings).requires_grad_()
+    rows = _attempt(subject, "embeddings that are no token's", embeddings=free)
+    if not _first_output(rows).requires_grad:
+        raise Missing("no gradient comes back to the embeddings")
 
 
 @capability("position-ids")
@@ -250,6 +287,9 @@ def _padding(subject: Subject) -> None:
         raise Missing(f"the model's forward has no {name}")
     ids = _prompt(subject)
     _attempt(subject, "a padding mask", ids=ids, mask=torch.ones_like(ids))
+    # Causal ones take padding on the left out of what they carry along.
+    if "causal" not in of(subject) and (blended := _blends(subject)):
+        raise Missing(f"padding is mixed in: {blended}")
 
 
 @capability("left-padding")
@@ -322,11 +362,55 @@ def _recurrence(subject: Subject) -> None:
         raise Missing("the cache holds keys and values and nothing else")
 
 
+def _blends(subject: Subject) -> str:
+    """How a pass mixes neighbouring rows whatever any mask says; empty where it does not."""
+    wide = [m for m in subject.model.modules() if _width(getattr(m, "kernel_size", 1)) > 1]
+    ran: list[str] = []
+    hooks = [m.register_forward_hook(lambda m, *_: ran.append(type(m).__name__)) for m in wide]
+    try:
+        pooled = subject(_prompt(subject)).pooled
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if ran:
+        return f"a convolution reads the rows beside each ({ran[0]})"
+    return f"rows are pooled: {pooled[0]} has not one for each token" if pooled else ""
+
+
+def _width(kernel: Any) -> int:
+    """The widest side of a kernel."""
+    sizes = kernel if isinstance(kernel, tuple | list) else (kernel,)
+    return max((size for size in sizes if isinstance(size, int)), default=1)
+
+
 @capability("attention-only")
 def _attention_only(subject: Subject) -> None:
     """Nothing but attention, and so the mask, decides what of the past is read."""
     if "recurrence" in of(subject):
         raise Missing("some layer carries a state, which no mask takes apart")
+    if (stack := of(subject).why_missing("blocks")) is not None:
+        raise Missing(f"what else there is between tokens and output is not known: {stack}")
+    if blended := _blends(subject):
+        raise Missing(blended)
+    ids = _prompt(subject)
+    other = subject.content(ids + 1)
+    other[:, -1:] = ids[:, -1:]
+    if _changes(*(_embedded(subject, each)[:, -1:] for each in (ids, other))):
+        raise Missing("what goes into the first block is made of several tokens")
+    if not subject.attentions(ids):
+        raise Missing("the model gives no weights of attention: something else mixes its rows")
+
+
+@capability("whole-attention")
+def _whole_attention(subject: Subject) -> None:
+    """Weights of attention sum to one over the prompt: nothing is attended to beside it."""
+    ids = _prompt(subject)
+    weights = subject.attentions(ids)
+    sums = [layer.double().sum(-1) for layer in weights if layer.shape[-1] == ids.shape[1]]
+    if len(sums) < len(weights):
+        raise Missing("more is attended to than the prompt")
+    if any(bool(((total - 1).abs() > VISIBLE).any()) for total in sums):
+        raise Missing("weights of attention do not sum to one: some goes to a sink")
 
 
 @capability("generation")
@@ -337,8 +421,10 @@ def _generation(subject: Subject) -> None:
 
 @capability("blocks")
 def _blocks(subject: Subject) -> None:
+    if not subject.layers:
+        raise Missing("the configuration does not say how many blocks there are")
     try:
-        subject.block_output(1, _prompt(subject))
+        subject.block_output(subject.layers, _prompt(subject))
     except LookupError as error:
         raise Missing(str(error)) from error
 
@@ -365,11 +451,8 @@ def _absolute_positions(subject: Subject) -> None:
     ids = _prompt(subject)
     if ids.shape[1] < 2:
         raise Missing("a context of one token has one position")
-    try:
-        states = subject.block_output(0, ids[:, :1].expand_as(ids))
-    except LookupError as error:
-        raise Missing(str(error)) from error
-    if states.ndim != 3 or not _changes(states[:, 1:], states[:, :1].expand_as(states[:, 1:])):
+    states = _embedded(subject, ids[:, :1].expand_as(ids))
+    if not _changes(states[:, 1:], states[:, :1].expand_as(states[:, 1:])):
         raise Missing("equal tokens go into the first block alike, wherever they stand")
 
 
@@ -389,5 +472,7 @@ def _order_blind(subject: Subject) -> None:
     """Can be run so that nothing but the mask tells places apart."""
     if "recurrence" in of(subject):
         raise Missing("a recurrence reads its input in order")
+    if blended := _blends(subject):
+        raise Missing(blended)
     if "position-ids" not in of(subject):
         raise Missing(f"positions cannot be taken out: {of(subject).why_missing('position-ids')}")

@@ -393,11 +393,15 @@ def _tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerBase | None:
     return tokenizer
 
 
+class NoTable(BadInput):
+    """What was loaded looks its tokens up in no one table."""
+
+
 def _check_tokenizer(loaded: Loaded) -> None:
     """Refuse a tokenizer with ids that the model has no embedding for."""
     weight = getattr(loaded.model.get_input_embeddings(), "weight", None)
     if weight is None or weight.ndim != 2:
-        raise BadInput(f"{loaded.name}: has no table of token embeddings, so no language model")
+        raise NoTable(f"{loaded.name}: has no table of token embeddings, so no language model")
     if loaded.tokenizer is not None:
         token, highest = max(loaded.tokenizer.get_vocab().items(), key=lambda item: item[1])
         if highest >= len(weight):

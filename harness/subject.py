@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -25,8 +26,24 @@ from harness.rows import Rows
 if TYPE_CHECKING:
     from harness.loading import Loaded
 
-ENCODER_PROMPT = 7
-"""Tokens that an encoder–decoder's encoder is given while its decoder is examined."""
+ENCODER_PROMPT = 19
+"""Tokens that an encoder–decoder's encoder is given while its decoder is examined: more than the
+window of a tiny one.
+"""
+
+
+_PLACEHOLDER = re.compile(
+    r"(image|video|audio|vision|speech|bo[iav]|eo[iav])\w*_token(_id|_index)"
+)
+
+
+def _placeholders(fields: Any) -> Iterator[Any]:
+    """The ids that stand for media or mark them off, of a configuration and its parts."""
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            yield from _placeholders(value)
+        elif _PLACEHOLDER.fullmatch(str(name)):
+            yield value
 
 
 def _fields(config: Any, *names: str) -> list[int]:
@@ -35,16 +52,32 @@ def _fields(config: Any, *names: str) -> list[int]:
     return [value for value in values if isinstance(value, int) and value > 0]
 
 
+def _by_position(states: Tensor, batch: int, n: int, what: str) -> Tensor:
+    """``states``, if they are [batch, n, features]; some models add rows, streams or axes."""
+    if not torch.is_tensor(states) or states.ndim != 3 or states.shape[:2] != (batch, n):
+        shape = [*states.shape] if torch.is_tensor(states) else type(states).__name__
+        raise Missing(f"{what} gives {shape}, and not a row for each of {batch} × {n} tokens")
+    return states
+
+
+SHORT = 8
+"""Every model takes so many tokens, or its context's."""
+
+
 class _Reached(Exception):
     """Raised by a hook to leave the forward pass after block k; never leaves this module."""
 
 
 @dataclass(frozen=True)
 class Output:
-    """What one forward pass gave: ``rows`` and, if asked for, the cache."""
+    """What one forward pass gave: ``rows`` and, if asked for, the cache.
+
+    ``pooled`` names states with fewer rows than tokens, or more: they are not among the rows.
+    """
 
     rows: Rows
     cache: Any = None
+    pooled: tuple[str, ...] = ()
 
 
 @dataclass(eq=False)
@@ -117,19 +150,41 @@ class Subject:
         """Blocks of the decoder, or of the encoder where there is none; 0 if it does not say."""
         return getattr(self.config, "num_hidden_layers", 0)
 
+    @property
+    def heads(self) -> int:
+        """Heads of attention in a layer, at most; 1 where the configuration does not say."""
+        found = [_fields(layer, "num_attention_heads") for layer in self._layer_configs]
+        return max((number for numbers in found for number in numbers), default=1)
+
     @cached_property
     def context(self) -> int | None:
         """The longest prompt that the positions allow, or None where there is no limit."""
         table = positions.position_table(self)
         if table is not None:
             return table.num_embeddings - positions.position_offset(self)
-        most = getattr(self.config, "max_position_embeddings", None)
-        return most if most is None or most > 0 else None  # -1 stands for no limit in some
+        # -1 stands for no limit in some.
+        return min(_fields(self.config, "max_position_embeddings", "max_seq_len"), default=None)
+
+    @cached_property
+    def shortest(self) -> int:
+        """The shortest prompt that an encoder takes: some pool their rows and need a few.
+
+        1 for every model that generates: one that refuses a prompt breaks its laws.
+        """
+        if self.model.can_generate():
+            return 1
+        for n in range(1, SHORT + 1):
+            try:
+                self.rows(self.content(torch.arange(n, device=self.device)[None]))
+            except (RuntimeError, ValueError, IndexError):
+                continue
+            return n
+        return 1
 
     @property
     def window(self) -> int | None:
-        """The smallest sliding window of any layer, or None."""
-        names = ("sliding_window", "window_size")
+        """The smallest sliding window, or chunk, that any layer sees; or None."""
+        names = ("sliding_window", "window_size", "attention_chunk_size")
         sizes = [size for layer in self._layer_configs for size in _fields(layer, *names)]
         sizes += [2 * (size // 2) + 1 for size in _fields(self.config, "local_attention")]
         return min(sizes, default=None)
@@ -161,15 +216,28 @@ class Subject:
         return next((name for name in names if self.accepts(name)), None)
 
     def content(self, numbers: Tensor) -> Tensor:
-        """Whole numbers folded into the vocabulary, past the padding token: content for a prompt.
+        """Whole numbers folded into the vocabulary, past ids that are no text: content.
 
-        Some models leave out of their positions whatever has the padding's id.
+        Some models leave whatever has the padding's id out of their positions, and put an image
+        or a sound in the place of others.
         """
         ids = numbers % self.vocabulary
+        return self._next_text[ids] if self._no_text else ids
+
+    @cached_property
+    def _no_text(self) -> frozenset[int]:
+        """Ids of the padding, and of what the configuration names as places for other media."""
         padding = getattr(self.config, "pad_token_id", None)
-        if padding is None:
-            return ids
-        return torch.where(ids == padding, (ids + 1) % self.vocabulary, ids)
+        found = set(_placeholders(self.model.config.to_dict())) | {padding}
+        return frozenset(i for i in found if isinstance(i, int) and 0 <= i < self.vocabulary)
+
+    @cached_property
+    def _next_text(self) -> Tensor:
+        """For each id, itself or the next that is text: [vocabulary]."""
+        text = [i for i in range(self.vocabulary) if i not in self._no_text] or [0]
+        ids = torch.arange(self.vocabulary)
+        places = torch.searchsorted(torch.tensor(text), ids) % len(text)
+        return torch.tensor(text)[places].to(self.device)
 
     # -- running it ---------------------------------------------------------------------------
 
@@ -227,7 +295,7 @@ class Subject:
         gradients = torch.set_grad_enabled(wants_gradient)
         with gradients, self._compiling(), self._router_scores() as scores:
             output = self.model(**arguments)
-        rows = self._rows(output, given.shape[1])
+        rows, pooled = self._rows(output, given.shape[1], more.get("logits_to_keep"))
         if scores:
             gap = self._router_gap(scores, batch)
             # A row depends on every row that it sees: all of them under a mask of the caller's.
@@ -236,7 +304,7 @@ class Subject:
         kept = output.get(self.cache_argument or "", None)
         if self._is_told_places and kept is not None:
             compat.count(kept, cache, given.shape[1])
-        return Output(rows, kept)
+        return Output(rows, kept, pooled)
 
     @cached_property
     def _is_told_places(self) -> bool:
@@ -262,10 +330,11 @@ class Subject:
         """`__call__` for its rows alone."""
         return self(ids, **arguments).rows
 
-    def _rows(self, output: Any, n: int) -> Rows:
-        """The states and logits that have a row for each of ``n`` tokens.
+    def _rows(self, output: Any, n: int, kept: int | None = None) -> tuple[Rows, tuple[str, ...]]:
+        """The states and logits that have a row for each of ``n`` tokens, and names of others.
 
-        Models that pool inside have states with fewer, which are left out.
+        Models that pool inside have states with fewer; of logits only the last ``kept`` may have
+        been asked for.
         """
         decoder = "decoder_" if self.is_encoder_decoder else ""
         tensors: dict[str, Tensor] = {}
@@ -275,11 +344,19 @@ class Subject:
             tensors["logits"] = output["logits"]
         elif "last_hidden_state" in output:
             tensors["output"] = output["last_hidden_state"]
-        by_position = {name: t for name, t in tensors.items() if t.ndim == 3 and t.shape[1] == n}
+        by_position = {
+            name: tensor
+            for name, tensor in tensors.items()
+            if tensor.ndim == 3 and (tensor.shape[1] == n or (kept and name == "logits"))
+        }
         if tensors and not by_position:
             shape = [*tensors.values()][-1].shape
             raise Missing(f"the model gives no row for each of {n} tokens, but {[*shape]}")
-        return Rows(by_position)
+        return Rows(by_position), tuple(
+            name
+            for name, tensor in tensors.items()
+            if tensor.ndim == 3 and name not in by_position
+        )
 
     @cached_property
     def routes(self) -> bool:
@@ -358,15 +435,34 @@ class Subject:
         lists = [m for m in body.modules() if isinstance(m, nn.ModuleList) and len(m)]
         exact = [m for m in lists if len(m) == self.layers]
         shared = [m for m in lists if len(m) == getattr(self.config, "num_hidden_groups", -1)]
-        for found in (*exact, *shared):
+        run = self._run_by_a_pass(exact) if len(exact) > 1 else exact
+        for found in (*run, *exact, *shared):
             return found
         raise LookupError(f"{self.name}: no list of {self.layers} blocks in {type(body).__name__}")
+
+    def _run_by_a_pass(self, lists: list[nn.ModuleList]) -> list[nn.ModuleList]:
+        """Those of ``lists`` that a prompt goes through: not the blocks of an image's encoder."""
+        ran: list[nn.Module] = []
+        hooks = [
+            module.register_forward_pre_hook(lambda module, _: ran.append(module))
+            for each in lists
+            for module in each
+        ]
+        try:
+            self(self.content(torch.arange(SHORT, device=self.device)[None]), states=False)
+        except (RuntimeError, ValueError, TypeError):
+            return []
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return [each for each in lists if any(module in ran for module in each)]
 
     def block_output(self, depth: int, ids: Tensor | None = None, **arguments: Any) -> Tensor:
         """O_k: the output of block ``depth`` [batch, n, hidden], before any final norm.
 
         Runs the model's own forward and leaves it after block ``depth``: the later ones do not
-        run.  Depth 0 is the first block's input.
+        run.  Depth 0 is the first block's input.  Raises LookupError where the block is never run
+        as such, and `Missing` where it gives something else than a row for each token.
         """
         if not 0 <= depth <= self.layers:
             raise ValueError(f"{self.name} has {self.layers} blocks, not {depth}")
@@ -394,7 +490,8 @@ class Subject:
         try:
             self(ids, states=False, **arguments)
         except _Reached:
-            return taken[0]
+            given = ids if ids is not None else arguments["embeddings"]
+            return _by_position(taken[0], *given.shape[:2], f"block {depth}")
         finally:
             for hook in hooks:
                 hook.remove()
@@ -423,17 +520,42 @@ class Subject:
             hook.remove()
         raise LookupError(f"{self.name}: its output embedding was never run")
 
+    def attentions(self, ids: Tensor) -> list[Tensor]:
+        """Weights of self-attention, [batch, heads, n, n] a layer, written out (eager).
+
+        Empty where the model gives none.  Raises what the model raises.
+        """
+        decoder = "decoder_" if self.is_encoder_decoder else ""
+        more = {"encoder_outputs": self._encoder_outputs(len(ids))} if decoder else {}
+        with self.attending_by("eager"), torch.no_grad():
+            output = self.model(
+                **{f"{decoder}input_ids": ids}, **more, output_attentions=True, return_dict=True
+            )
+        given = output.get(f"{decoder}attentions") or ()
+        return [layer for layer in given if torch.is_tensor(layer) and layer.ndim == 4]
+
     # -- its twins ----------------------------------------------------------------------------
 
     @cached_property
     def oracle(self) -> Subject:
-        """The same model in float64, parameter for parameter; itself where it already is."""
+        """The same model in float64, parameter for parameter; itself where it already is.
+
+        Raises `Missing` where it does not run so: then nothing tells what is right.
+        """
         if self.dtype == torch.float64:
             return self
         twin = copy.deepcopy(self.model).double()
         if hasattr(twin, "set_experts_implementation"):
             twin.set_experts_implementation("eager")  # the grouped kernels have no float64
-        return Subject(f"{self.name} in float64", twin, None)
+        oracle = Subject(f"{self.name} in float64", twin, None)
+        ids = self.content(torch.arange(max(2, self.shortest), device=self.device)[None])
+        self.rows(ids)  # what raises here is no matter of float64
+        try:
+            oracle.rows(ids)
+        except (RuntimeError, TypeError, ValueError) as error:
+            said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise Missing(f"the model does not run in float64: {said}") from error
+        return oracle
 
     @property
     def known_twins(self) -> list[nn.Module]:
