@@ -77,6 +77,7 @@ def test_saving_and_loading_change_nothing(subject, draw, check):
     "saving and loading change nothing in bfloat16",
     source="beyond the documents",
     control="the loaded copy with the embedding of one token of the prompt moved by a hundredth",
+    enough=4,
 )
 def test_saving_and_loading_change_nothing_in_bfloat16(subject, draw, check):
     prompt = draw(prompts(subject, rows=2), "prompt")

@@ -171,7 +171,7 @@ class Subject:
 
         1 for every model that generates: one that refuses a prompt breaks its laws.
         """
-        if self.model.can_generate():
+        if compat.can_generate(self.model):
             return 1
         for n in range(1, SHORT + 1):
             try:
