@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
+import shlex
 import signal
 import subprocess
 import tempfile
@@ -45,27 +45,42 @@ def variables(**more: str) -> dict[str, str]:
 
 
 def results(
-    environment: Environment, arguments: Sequence[str], examples: Path, patience: float
+    environment: Environment, arguments: Sequence[str], broken: dict[str, str], patience: float
 ) -> list[Result]:
     """What came of a run of claims with pytest's ``arguments``, given up after some seconds.
 
-    ``examples`` is a folder that gathers the examples which broke a law: every run tries them
-    first, so that two versions differ by what they do and not by what was drawn.  Raises
-    `Broke`, and `BadInput` for a claim that is not there.
+    ``broken`` keeps one example of each test that was refuted, by the test's name and in the form
+    that ``--replay`` takes.  What holds on the examples drawn here is tried on that one as well,
+    so that two versions differ by what they do and not by what was drawn.  Raises `Broke`, and
+    `BadInput` for a claim that is not there.
     """
+    found = _once(environment, arguments, patience)
+    for place, result in enumerate(found):
+        if result.verdict is Verdict.REFUTED and (blob := _blob(result)):
+            broken.setdefault(result.name, blob)
+        elif result.verdict is Verdict.UPHELD and result.name in broken:
+            others = [each for each in arguments if not each.startswith("--claim=")]
+            one = f"--claim={result.id}:{result.name}"
+            try:
+                again = _once(
+                    environment, [*others, one, f"--replay={broken[result.name]}"], patience
+                )
+            except (Broke, BadInput):
+                continue  # it is no example here: other prompts are drawn for this version's model
+            found[place] = next((r for r in again if r.verdict is Verdict.REFUTED), result)
+    return found
+
+
+def _once(environment: Environment, arguments: Sequence[str], patience: float) -> list[Result]:
     with tempfile.TemporaryDirectory() as scratch:
         written = Path(scratch, "run.json")
         # In one piece, or pytest could take a path for a test's.
         kept = [f"--json={written}", f"--evidence={Path(scratch, 'run.sqlite')}"]
-        # A copy: Hypothesis throws away what does not fail, which the next version may need.
-        known = Path(scratch, "examples")
-        if examples.is_dir():
-            shutil.copytree(examples, known)
         try:
             done = subprocess.run(
                 command(environment, [*arguments, *kept]),
                 cwd=ROOT,
-                env=variables(HYPOTHESIS_STORAGE_DIRECTORY=str(known)),
+                env=variables(HYPOTHESIS_STORAGE_DIRECTORY=scratch),
                 capture_output=True,
                 text=True,
                 errors="replace",
@@ -78,10 +93,14 @@ def results(
             if why.startswith("--claim"):
                 raise BadInput(why)
             raise Broke(why)
-        found = [Result.from_json(row) for row in json.loads(written.read_text())["claims"]]
-        if known.is_dir() and any(result.verdict is Verdict.REFUTED for result in found):
-            shutil.copytree(known, examples, dirs_exist_ok=True)
-    return found
+        return [Result.from_json(row) for row in json.loads(written.read_text())["claims"]]
+
+
+def _blob(result: Result) -> str:
+    """The counterexample as ``--replay`` takes it; empty where there is none."""
+    command = shlex.split((result.counterexample or {}).get("replay") or "")
+    given = [each.removeprefix("--replay=") for each in command if each.startswith("--replay=")]
+    return given[0] if given else ""
 
 
 def stream(command: Sequence[str]) -> int:

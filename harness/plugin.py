@@ -102,12 +102,16 @@ def _keep_claims(config: pytest.Config, items: list[pytest.Item]) -> None:
                 raise pytest.UsageError(why)
             config.stash[REFUSED] = why
             return
-    kept = [
-        item
-        for item in items
-        if (claim := claim_of(item))
-        and any(is_asked(each, claim, name_of(item, claim)) for each in asked)
-    ]
+    # A test's whole name means that test alone, and not those whose names go on.
+    whole = {f"{claim.id}:{name}" for claim, name in named} & set(asked)
+    kept = []
+    for item in items:
+        if (claim := claim_of(item)) is None:
+            continue
+        name = name_of(item, claim)
+        parts = [each for each in asked if each not in whole]
+        if f"{claim.id}:{name}" in whole or any(is_asked(each, claim, name) for each in parts):
+            kept.append(item)
     config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
     items[:] = kept
 

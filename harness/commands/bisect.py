@@ -126,6 +126,7 @@ def _probe(
     asked: Any, folder: Path, console: Console, made: Made, results: Callable[..., Any]
 ) -> Callable[[str, int], Mapping[str, tuple[Verdict, str]]]:
     """What runs the claim in a version; the second time with another seed."""
+    broken: dict[str, str] = {}
 
     def probe(version: str, before: int) -> dict[str, tuple[Verdict, str]]:
         with console.status(f"{version}: installing"):
@@ -135,9 +136,7 @@ def _probe(
                 raise Untestable(f"cannot be installed: {error}") from error
         with console.status(f"{version}: {asked.claim} on {escape(asked.model)}"):
             try:
-                found = results(
-                    environment, _pytest(asked, before), folder / "examples", asked.limit
-                )
+                found = results(environment, _pytest(asked, before), broken, asked.limit)
             except Broke as error:
                 raise Untestable(str(error)) from error
         return {result.name: (result.verdict, _why(result)) for result in found}
