@@ -29,14 +29,14 @@ KEYS_AND_VALUES = frozenset({"DynamicLayer", "DynamicSlidingWindowLayer"})
 """Layers of a dynamic cache that hold keys and values, and no recurrent state."""
 
 
-def in_dtype(dtype: torch.dtype) -> dict[str, torch.dtype]:
+def in_dtype(dtype: torch.dtype) -> dict[str, Any]:
     """The argument of `from_pretrained` and `from_config` that asks for ``dtype``."""
     return {DTYPE_ARGUMENT: dtype}
 
 
 def _takes(made: type) -> frozenset[str]:
     """The names of what a class is made with."""
-    return frozenset(inspect.signature(made.__init__).parameters)
+    return frozenset(inspect.signature(made).parameters)
 
 
 # -- what a model is ------------------------------------------------------------------------------
@@ -99,7 +99,8 @@ def offloaded_cache(config: Any) -> Any:
     """A cache that is kept off the device: an argument since 4.56, a class of its own before."""
     if "offloading" in _takes(transformers.DynamicCache):
         return transformers.DynamicCache(config=config, offloading=True)
-    return transformers.OffloadedCache()
+    early: Any = transformers  # which is not the one that types are checked against
+    return early.OffloadedCache()
 
 
 def static_cache(model: PreTrainedModel, config: Any, batch: int, length: int) -> Any:
@@ -107,7 +108,7 @@ def static_cache(model: PreTrainedModel, config: Any, batch: int, length: int) -
 
     Before 4.56 it is made for its batch, device and dtype at once, later when it is first filled.
     """
-    early = {"max_batch_size": batch, "device": model.device, "dtype": model.dtype}
+    early: dict[str, Any] = {"max_batch_size": batch, "device": model.device, "dtype": model.dtype}
     takes = _takes(transformers.StaticCache)
     taken = {name: value for name, value in early.items() if name in takes}
     return transformers.StaticCache(config=config, max_cache_len=length, **taken)

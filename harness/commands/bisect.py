@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -54,6 +55,8 @@ def main(
         steps.append(step)
         console.print(line(step), soft_wrap=True)
 
+    # Ended from outside, it still removes what it made.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     with tempfile.TemporaryDirectory(prefix="assay-bisect-") as folder:
         probe = _probe(asked, Path(folder), console, made, results)
         answer = bisect(versions, good, bad, probe, tell)
