@@ -491,7 +491,7 @@ class Subject:
             self(ids, states=False, **arguments)
         except _Reached:
             given = ids if ids is not None else arguments["embeddings"]
-            return _by_position(taken[0], *given.shape[:2], f"block {depth}")
+            return _by_position(taken[0], given.shape[0], given.shape[1], f"block {depth}")
         finally:
             for hook in hooks:
                 hook.remove()
