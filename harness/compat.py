@@ -7,7 +7,7 @@ difference is here and nowhere else, with the version that brought it.
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
@@ -17,10 +17,10 @@ from transformers.models.auto import modeling_auto
 
 from harness.errors import Missing
 
-if hasattr(transformers, "PreTrainedConfig"):  # since 5.0, which keeps the other name as well
-    PreTrainedConfig = transformers.PreTrainedConfig
-else:
-    PreTrainedConfig = transformers.PretrainedConfig
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+else:  # the name since 5.0, which keeps the other as well
+    PreTrainedConfig = getattr(transformers, "PreTrainedConfig", transformers.PretrainedConfig)
 
 DTYPE_ARGUMENT = "dtype" if hasattr(PreTrainedConfig(), "dtype") else "torch_dtype"
 """What `from_pretrained` and `from_config` call the dtype of a model: ``dtype`` since 4.56."""
