@@ -7,7 +7,7 @@ import torch
 import transformers
 
 from fixtures import families
-from harness import caches, compat
+from harness import cache_operations, caches, compat
 from harness.errors import Missing
 from harness.subject import Subject
 
@@ -89,3 +89,14 @@ def test_what_a_state_has_read_is_counted_and_copied_with_it():
     compat.count(second, first, 2)
     assert compat.places(second, 3, torch.device("cpu")).tolist() == [7, 8, 9]
     assert compat.places(None, 2, torch.device("cpu")).tolist() == [0, 1]
+
+
+def test_a_cache_that_refuses_to_take_drafts_back_lacks_that(llama, monkeypatch):
+    def refuse(self, length):
+        raise ValueError("Cannot `crop` after it has seen more tokens than its window")
+
+    subject, ids = Subject("llama", llama), torch.arange(8)[None]
+    cache_operations.taken_back(subject, ids[:, :4], ids[:, 4:], early=False)
+    monkeypatch.setattr(compat.transformers.DynamicCache, "crop", refuse)
+    with pytest.raises(Missing, match="refuses to take drafts back: Cannot `crop`"):
+        cache_operations.taken_back(subject, ids[:, :4], ids[:, 4:], early=False)
