@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # torch takes seconds to import, and `--help` is to take none
 
 COMMANDS = {
     "atlas": "write a page of which laws hold on which model types, version by version",
+    "bisect": "find the version of transformers in which a claim came out otherwise",
     "card": "show what a machine reached in the benchmarks",
     "compare": "hold two runs of claims, or of the benchmarks, against each other",
     "defects": "check, list and run the scripts that show defects",
@@ -38,6 +39,7 @@ COMMANDS = {
     "merge": "put the evidence of several files into one",
     "runs": "list the runs of an evidence file",
     "sweep": "run claims on models × versions × dtypes × devices",
+    "versions": "run claims over versions of transformers",
 }
 """Every module of `harness.commands` that is a command, with what it does."""
 
@@ -52,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command = importlib.import_module(f"harness.commands.{name}")
         # Other processes look `rooms` up in this module by its own name, not as ``__main__``.
         findable = importlib.import_module("harness.__main__").rooms
-        handed = {"families": survey, "kills": findable}.get(name, load)
+        handed = {"families": survey, "kills": findable, "versions": expand}.get(name, load)
         return command.main(given[1:], handed)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -81,6 +83,18 @@ def _parser() -> argparse.ArgumentParser:
 def load(spec: str, asked: Options) -> Subject:
     """The subject that ``spec`` names, as a run of claims would load it; raises `BadInput`."""
     return _of_fixtures("subjects").load(spec, asked)
+
+
+def expand(specs: list[str]) -> list[str]:
+    """``specs`` with all that fits in place of patterns; each is looked at.  Raises `BadInput`."""
+    from harness.runs import Options
+
+    subjects = _of_fixtures("subjects")
+    found, fitting = subjects.expanded(specs)
+    for spec in found:
+        if spec not in fitting:
+            subjects.check(spec, Options())
+    return found
 
 
 def survey(types: Sequence[str], kind: str | None, limit: float) -> tuple[int, Iterator[Row]]:

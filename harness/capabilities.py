@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from harness import masks, placement
+from harness import compat, masks, placement
 from harness.errors import Missing as Missing
 from harness.memo import memo
 from harness.positions import first_position, follow_padding, position_table
@@ -151,7 +151,7 @@ BOTH_WAYS = {"is_causal": False, "causal": False, "attn_type": "bi"}
 
 @capability("causal")
 def _causal(subject: Subject) -> None:
-    if not subject.model.can_generate():
+    if not compat.can_generate(subject.model):
         raise Missing("the model does not generate: its attention runs both ways")
     for field, value in BOTH_WAYS.items():
         if getattr(subject.config, field, None) == value:
@@ -335,6 +335,8 @@ def _cache(subject: Subject) -> None:
         raise Missing("the model's forward takes no cache")
     if "causal" not in of(subject):
         raise Missing("the model does not generate")
+    if subject(_prompt(subject), keep=True, states=False).cache is None:
+        raise Missing("the model's forward gives no cache unless it is handed one")
 
 
 @capability("kv-cache")
@@ -420,7 +422,7 @@ def _whole_attention(subject: Subject) -> None:
 
 @capability("generation")
 def _generation(subject: Subject) -> None:
-    if not subject.model.can_generate():
+    if not compat.can_generate(subject.model):
         raise Missing("the model does not generate")
 
 

@@ -32,6 +32,7 @@ TAKE_VALUES = frozenset(
     {
         "--model",
         "--plant",
+        "--claim",
         "--revision",
         "--device",
         "--device-map",

@@ -141,16 +141,14 @@ class Beams:
 
 
 def beams(subject: Subject, ids: Tensor, use_cache: bool) -> Beams:
-    """`BEAMS` beams for each prompt of ``ids`` [batch, n]; `Missing` where they are refused."""
+    """`BEAMS` beams for each prompt of ``ids`` [batch, n].
+
+    Raises `Missing` where the model refuses them.
+    """
+    many: dict[str, Any] = {"num_beams": BEAMS, "num_return_sequences": BEAMS}
     try:
         output = _generate(
-            subject,
-            ids,
-            use_cache=use_cache,
-            num_beams=BEAMS,
-            num_return_sequences=BEAMS,
-            do_sample=False,
-            output_scores=True,
+            subject, ids, use_cache=use_cache, do_sample=False, output_scores=True, **many
         )
     except ValueError as error:
         if "cannot use beam search" in str(error):

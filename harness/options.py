@@ -17,8 +17,8 @@ from harness.profiles import PROFILES
 from harness.runs import Options
 
 TEXTS = (
-    *("models", "plant", "revision", "device", "device_map", "dtype", "attention", "profile"),
-    *("seed", "replay"),
+    *("models", "claims", "plant", "revision", "device", "device_map", "dtype", "attention"),
+    *("profile", "seed", "replay"),
 )
 PATHS = ("evidence", "json", "report", "expectations")
 """The options that are given words, and those that are given paths."""
@@ -48,6 +48,20 @@ def add(parser: pytest.Parser) -> None:
         "--plant",
         metavar="FAULT",
         help="damage every model so, to see that the claims notice (python -m harness faults)",
+    )
+    add(
+        "--absent-ok",
+        action="store_true",
+        help="claims on a model that this version of transformers cannot have do not apply, in "
+        "place of an error; so it is for patterns without",
+    )
+    add(
+        "--claim",
+        action="append",
+        dest="claims",
+        metavar="ID[:TEXT]",
+        help="only the claim with this number, such as C2, or those variants of it whose name "
+        "holds TEXT; may be given several times",
     )
     add("--revision", help="the revision of a hub id")
     add("--device", default="cpu", help="where to run: cpu, cuda, cuda:1, mps (default: cpu)")
@@ -106,7 +120,8 @@ def check(config: pytest.Config) -> None:
         values = getattr(option, name)
         for value in values if isinstance(values, list) else [values]:
             if value is not None and not value.strip():
-                option_name = "model" if name == "models" else name.replace("_", "-")
+                singular = name.removesuffix("s") if name in ("models", "claims") else name
+                option_name = singular.replace("_", "-")
                 raise BadInput(f"--{option_name} {value!r}: is empty; say which")
     if option.profile not in PROFILES:
         known = ", ".join(PROFILES)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from harness import positions
+from harness import compat, positions
 from harness.errors import Missing
 from harness.rows import Rows
 
@@ -174,7 +174,7 @@ class Subject:
 
         1 for every model that generates: one that refuses a prompt breaks its laws.
         """
-        if self.model.can_generate():
+        if compat.can_generate(self.model):
             return 1
         for n in range(1, SHORT + 1):
             try:
@@ -288,6 +288,10 @@ class Subject:
             arguments["use_cache"] = keep or cache is not None
             if cache is not None:
                 arguments[self.cache_argument] = cache
+                if self._is_told_places:
+                    arguments["cache_position"] = compat.places(cache, given.shape[1], self.device)
+        elif self.accepts("use_cache"):
+            arguments["use_cache"] = False  # or it may keep a state of its own between passes
         if self.is_encoder_decoder and "encoder_outputs" not in more:
             arguments["encoder_outputs"] = self._encoder_outputs(batch)
         wants_gradient = embeddings is not None and embeddings.requires_grad
@@ -300,7 +304,15 @@ class Subject:
             # A row depends on every row that it sees: all of them under a mask of the caller's.
             seen = gap.min(1, keepdim=True).values.expand_as(gap) if mask is not None else gap
             rows.tensors["router gap"] = seen.cummin(dim=1).values
-        return Output(rows, output.get(self.cache_argument or "", None), pooled)
+        kept = output.get(self.cache_argument or "", None)
+        if self._is_told_places and kept is not None:
+            compat.count(kept, cache, given.shape[1])
+        return Output(rows, kept, pooled)
+
+    @cached_property
+    def _is_told_places(self) -> bool:
+        """Whether the model has to be told where new tokens stand when it goes on from a state."""
+        return self.cache_argument == "cache_params" and self.accepts("cache_position")
 
     def _compiling(self) -> AbstractContextManager[Any]:
         """Keep flexible attention uncompiled on a CPU: compiling takes minutes for every shape."""
@@ -568,11 +580,11 @@ class Subject:
     def attending_by(self, implementation: str) -> Iterator[Subject]:
         """The subject with another attention implementation, for the length of a block."""
         usual = self.attention
-        self.model.set_attn_implementation(implementation)
+        compat.set_attention(self.model, implementation)
         try:
             yield self
         finally:
-            self.model.set_attn_implementation(usual)
+            compat.set_attention(self.model, usual)
 
     def tokens(self, ids: list[int]) -> list[str]:
         """The ids as token strings; the numbers themselves where there is no tokenizer."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from harness import loading
+from harness import compat, loading
 from harness.capabilities import Missing, require
 from harness.errors import BadInput
 from harness.memo import memo
@@ -38,7 +38,7 @@ def _round_trip(subject: Subject, dtype: torch.dtype) -> Subject:
             ).model
         except BadInput:  # the part of a larger model: its own class knows it, no other way does
             model = type(subject.model).from_pretrained(
-                folder, dtype=dtype, attn_implementation=subject.attention
+                folder, attn_implementation=subject.attention, **compat.in_dtype(dtype)
             )
             model = model.to(subject.device).eval().requires_grad_(False)  # type: ignore[arg-type]
     return subject.of_same_code(f"{subject.name}, saved and loaded", model)
