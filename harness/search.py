@@ -32,6 +32,10 @@ class _Spent(BaseException):
     """The budget in seconds is over; leaves Hypothesis as an interrupt would."""
 
 
+class _SmallEnough(BaseException):
+    """The seconds for making a failure smaller are over; leaves Hypothesis likewise."""
+
+
 class Examples:
     """Hypothesis's search over one law's inputs, within a budget of examples and seconds."""
 
@@ -48,8 +52,9 @@ class Examples:
         self.session, self.started = session, math.inf
         self.most = min(session.profile.examples, claim.enough or session.profile.examples)
         self.tried = 0
-        self.failed: set[str] = set()
         self.failing_since: float | None = None
+        self.smallest: Broken | None = None
+        self.known: set[str] = set()
         self.last: dict[str, str] = {}
         self.blob: str | None = None
 
@@ -73,19 +78,22 @@ class Examples:
                 raise
             except Unsettled:
                 hypothesis.reject()
-            except Broken:
-                self._remember(shown)
+            except Broken as failure:
+                self._failed(failure, shown, data)
                 raise
             except Exception as error:
                 # A model that refuses an input it should take breaks the law as well.
-                self._remember(shown)
                 self.check.details["traceback"] = traceback.format_exc()
                 first = (str(error).splitlines() or [""])[0]
-                raise Broken(math.inf, 0.0, f"{type(error).__name__}: {first}") from error
+                raised = Broken(math.inf, 0.0, f"{type(error).__name__}: {first}")
+                self._failed(raised, shown, data)
+                raise raised from error
             # The first example pays for what is done once: libraries, twins, probes.
             self.started = min(self.started, time.perf_counter())
             if self._spent():
                 raise _Spent
+            if self._small_enough():
+                raise _SmallEnough
 
         # Hypothesis keys its database, and its draws in CI, by the function's name.
         variant = "_".join([self.subject.name, *map(str, self.given.values())])
@@ -113,11 +121,14 @@ class Examples:
             test()
         except (_Spent, hypothesis.errors.Unsatisfiable):
             return
+        except _SmallEnough:
+            assert self.smallest is not None
+            raise self.smallest from None
         except Broken as broken:
-            self.blob = _blob(broken)
+            self.blob = _blob(broken) or self.blob
             raise
         except hypothesis.errors.Flaky as flaky:
-            self.blob = _blob(flaky)
+            self.blob = _blob(flaky) or self.blob
             where = "an example that broke the law once and then did not: not deterministic"
             raise Broken(self.check.observed, self.check.allowed, where) from flaky
 
@@ -125,8 +136,6 @@ class Examples:
         def draw(strategy: st.SearchStrategy, label: str) -> Any:
             value = data.draw(strategy, label=label)
             shown[label] = value.show(self.subject) if hasattr(value, "show") else repr(value)
-            if self._shrunk_enough(shown):
-                hypothesis.reject()
             return value
 
         return draw
@@ -137,25 +146,27 @@ class Examples:
         A control that has not been rejected yet gets `STRETCH` times as long.
         """
         seconds = self.session.profile.seconds * (1 if self.check.rejected else STRETCH)
-        return time.perf_counter() - self.started > seconds and not self.failed
+        return time.perf_counter() - self.started > seconds and self.smallest is None
 
-    def _shrunk_enough(self, shown: dict[str, str]) -> bool:
-        """Whether shrinking is over: then only what has failed already is tried again.
-
-        Examples known to fail stay failures, so that Hypothesis's last replay is not flaky.
-        """
+    def _small_enough(self) -> bool:
+        """Whether the seconds for making a failure smaller are over."""
         if self.failing_since is None:
             return False
-        if time.perf_counter() - self.failing_since < self.session.profile.shrink:
-            return False
-        prefix = repr(list(shown.items()))[:-1]
-        return not any(known.startswith(prefix) for known in self.failed)
+        return time.perf_counter() - self.failing_since > self.session.profile.shrink > 0
 
-    def _remember(self, shown: dict[str, str]) -> None:
+    def _failed(self, failure: Broken, shown: dict[str, str], data: st.DataObject) -> None:
+        """Keep a failure: after the first one, Hypothesis tries smaller examples only.
+
+        Where the seconds are over it leaves Hypothesis, which has to see an example that it knows
+        end as it did before: or it would call the law flaky.
+        """
         self.tried += 1
         self.failing_since = self.failing_since or time.perf_counter()
-        self.failed.add(repr(list(shown.items())))
-        self.last = shown
+        known, blob = repr(shown) in self.known, _encoded(data)
+        self.known.add(repr(shown))
+        self.last, self.smallest, self.blob = shown, failure, blob
+        if not known and self._small_enough():
+            raise _SmallEnough
 
     def counterexample(self, broken: Broken) -> dict[str, Any]:
         """The smallest failure: its inputs as text, the numbers, and how to see it again."""
@@ -172,6 +183,20 @@ def _phases(session: Session) -> list[Phase]:
     """A failure is not made smaller where no seconds are given for it."""
     phases = [Phase.explicit, Phase.reuse, Phase.generate]
     return [*phases, Phase.shrink] if session.profile.shrink > 0 else phases
+
+
+def _encoded(data: st.DataObject) -> str | None:
+    """The blob of an example, from what Hypothesis drew for it.
+
+    There is no public way to it but a note on the error that Hypothesis ends with, and a search
+    that runs out of time ends without one.
+    """
+    try:
+        from hypothesis.core import encode_failure
+
+        return encode_failure(data.conjecture_data.choices).decode()
+    except (ImportError, AttributeError):  # another version of Hypothesis
+        return None
 
 
 def _blob(error: BaseException) -> str | None:

@@ -19,7 +19,7 @@ def chosen(config: pytest.Config) -> dict[str, Any]:
     """Which claims were asked for: ``--claim``, ``-k`` and ``-m``, and paths from the root on."""
     root = config.rootpath
     return {
-        "numbers": sorted(config.option.claims or []),
+        "numbers": sorted(getattr(config.option, "claims", None) or []),
         "keyword": config.option.keyword,
         "marker": config.option.markexpr,
         "claims": [Path(os.path.relpath(path, root)).as_posix() for path in paths(config)],

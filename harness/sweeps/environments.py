@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from harness import environments
 from harness.errors import BadInput
+from harness.evidence import default_path
 from harness.sweeps.plan import HERE
 
 ASK = """
@@ -39,17 +41,31 @@ class Environment:
 
 
 def interpreter(version: str) -> Path:
-    """The Python of a version: this one (``here``) or a path; raises `BadInput` for others."""
+    """The Python of a version: this one (``here``), a path, or one that is made.
+
+    ``transformers==5.8.1``, and other requirements with a ``==``, stand for this Python with that
+    release laid over it, made once.  Raises `BadInput`.
+    """
     if version == HERE:
         return Path(sys.executable)
+    if "==" in version:
+        try:
+            return environments.made(kept() / version, [version]).python
+        except environments.CannotInstall as why:
+            raise BadInput(f"{version}: cannot be installed: {why}") from why
     path = Path(version)
     if "/" not in version:
-        raise BadInput(f"{version!r}: no such environment; give the path of its Python")
+        raise BadInput(f"{version!r}: no such environment; give transformers==X or a path")
     if path.is_dir():
         path = path / "bin" / "python"
     if not os.access(path, os.X_OK):
         raise BadInput(f"{version}: there is no Python there")
     return path
+
+
+def kept() -> Path:
+    """Where environments that were made are kept, beside the evidence of the user."""
+    return default_path().parent / "environments"
 
 
 @cache

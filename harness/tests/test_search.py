@@ -55,6 +55,22 @@ def test_shrinking_ends_when_its_seconds_are_spent():
     assert hasty.counterexample["blob"]
 
 
+def test_a_failure_whose_shrinking_is_cut_short_is_kept_and_can_be_seen_again():
+    """Whatever Hypothesis was about: passing, failing, or going back to what it knows."""
+    for shrink in (0.01, 0.05, 0.1):
+
+        def slow(draw, check):
+            time.sleep(0.005)
+            numbers(draw, check, limit=10)
+
+        hasty = verdict(declare(slow), toy("gpt2"), budget(shrink=shrink))
+        assert hasty.verdict is Verdict.REFUTED
+        assert "not deterministic" not in hasty.reason
+        found = hasty.counterexample
+        again = verdict(declare(slow), toy("gpt2"), budget(), replay=found["blob"])
+        assert again.counterexample["inputs"] == found["inputs"]
+
+
 def test_enough_caps_the_examples_of_a_profile():
     passing = declare(lambda draw, check: numbers(draw, check, limit=10_000), enough=3)
     assert verdict(passing, toy("gpt2"), budget(50)).examples == 3
