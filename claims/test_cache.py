@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 from hypothesis import strategies as st
 
-from fixtures.prompts import chunkings, cuts, prompts
-from harness import caches, flops
+from fixtures.prompts import chunk_sizes, chunkings, cuts, equal_chunks, prompts
+from harness import caches, encoders, flops
 from harness.check import Reference
 from harness.laws import law
 from harness.tolerances import QUANTISED, bit_equal
@@ -26,9 +28,9 @@ LONGEST = 96
 @pytest.mark.parametrize("kind", caches.KINDS)
 def test_cached_decoding_equals_recomputation(subject, kind, draw, check):
     caches.make(subject, kind, 1, 1)  # a cache that is not offered is not drawn for
-    prompt = draw(prompts(subject, shortest=2, longest=LONGEST, rows=3), "prompt")
+    prompt = draw(prompts(subject, 2, LONGEST, rows=3, at_edges=True), "prompt")
     # Scales of 8 bits are found from what a cache is first given: one token tells them least.
-    chunks = draw(chunkings(prompt, first_alone=kind == "quantised"), "chunks")
+    chunks = draw(chunkings(prompt, first_alone=kind == "quantised", subject=subject), "chunks")
     tolerance = None
     expected = check.reference(lambda s: s.rows(prompt.ids, states=False))
     if kind == "quantised":
@@ -43,6 +45,44 @@ def test_cached_decoding_equals_recomputation(subject, kind, draw, check):
 
 
 @law(
+    "C2",
+    "cached decoding equals recomputation, whatever the size of the chunks",
+    needs=["causal", "cache"],
+    source="004, answers 1 and 2",
+    control="a cache shifted by one: filled with the prompt moved one place to the right",
+    enough=4,
+)
+def test_chunks_of_any_size_give_the_same(subject, draw, check):
+    prompt = draw(prompts(subject, 2, LONGEST, rows=2, at_edges=True), "prompt")
+    expected = check.reference(lambda s: s.rows(prompt.ids, states=False))
+    for size in chunk_sizes(subject, prompt):
+        chunks = draw(st.just(equal_chunks(prompt, size)), "chunks")
+        check.same(expected, caches.decode(subject, prompt.ids, chunks))
+        stale = functools.partial(caches.decode, subject, prompt.ids, chunks, stale=True)
+        check.rejects(expected, stale)
+
+
+@law(
+    "C2",
+    "a cache of fixed size equals recomputation, however much room it has",
+    needs=["causal", "cache"],
+    source="004, answers 1 and 2",
+    control="a cache shifted by one: filled with the prompt moved one place to the right",
+)
+@pytest.mark.parametrize("spare", [1, LONGEST])
+def test_the_room_of_a_static_cache_changes_nothing(subject, spare, draw, check):
+    caches.make(subject, "static", 1, 1)
+    prompt = draw(prompts(subject, 2, LONGEST, rows=2, at_edges=True), "prompt")
+    chunks = draw(chunkings(prompt, subject=subject), "chunks")
+    decode = functools.partial(caches.decode, subject, prompt.ids, chunks, "static", spare=spare)
+    expected = check.reference(lambda s: s.rows(prompt.ids, states=False))
+    check.same(expected, decode())
+    later = slice(chunks[0], None)
+    if len(chunks) > 1:
+        check.rejects(expected.at(later), lambda: decode(stale=True).at(later))
+
+
+@law(
     "C3",
     "cached keys and values are never rewritten",
     needs=["kv-cache"],
@@ -52,7 +92,7 @@ def test_cached_decoding_equals_recomputation(subject, kind, draw, check):
 @pytest.mark.parametrize("kind", ["default", "dynamic", "sliding", "static"])
 def test_cached_entries_are_never_rewritten(subject, kind, draw, check):
     caches.make(subject, kind, 1, 1)
-    prompt = draw(prompts(subject, shortest=2, longest=LONGEST, rows=3), "prompt")
+    prompt = draw(prompts(subject, 2, LONGEST, rows=3, at_edges=True), "prompt")
     cut = draw(cuts(prompt), "cut")
     before, after = caches.grown(subject, prompt.ids, cut, kind)
     check.judge(max(bit_equal(a, b) for a, b in zip(before, after, strict=True)), 0.0, "the past")
@@ -80,3 +120,22 @@ def test_a_cached_step_costs_a_straight_line_in_n(subject, draw, check):
     check.details["FLOPs of a recomputed step"] = dict(zip(lengths, recomputed, strict=True))
     check.judge(flops.bend(cached), 0.0, f"prompts of {lengths} tokens")
     check.judge_control(flops.bend(recomputed), 0.0)
+
+
+@law(
+    "C2",
+    "attention to the encoder through a cache is attention to the encoder",
+    needs=["encoder", "cache"],
+    source="004, answers 1 and 2",
+    control="a neighbour's prompt in the encoder",
+)
+def test_attention_to_the_encoder_is_cached(subject, draw, check):
+    prompt = draw(prompts(subject, shortest=2, longest=32, least_rows=2), "prompt")
+    chunks = draw(chunkings(prompt), "chunks")
+    expected = check.reference(
+        lambda s: s.rows(prompt.ids, states=False, **encoders.beside(s, prompt.ids))
+    )
+    beside = encoders.beside(subject, prompt.ids)
+    check.same(expected, caches.decode(subject, prompt.ids, chunks, **beside))
+    other = encoders.beside(subject, prompt.ids.roll(1, 0))
+    check.rejects(expected, lambda: caches.decode(subject, prompt.ids, chunks, **other))

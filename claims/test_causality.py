@@ -10,6 +10,7 @@ from harness import masks, measures
 from harness.findings import Bound, finding
 from harness.laws import law
 from harness.statistics import share
+from harness.tolerances import bit_equal
 
 PLAINLY = 100
 """Times the tolerance of laws: a state that differs by so much is another."""
@@ -63,8 +64,11 @@ def test_one_pass_scores_every_prefix(subject, draw, check):
 def test_embeddings_do_what_their_tokens_do(subject, draw, check):
     prompt = draw(prompts(subject), "prompt")
     embed = subject.model.get_input_embeddings()
+    given = embed(prompt.ids)
+    kept = given.clone()
     expected = check.reference(lambda s: s.rows(prompt.ids))
-    check.same(expected, subject.rows(embeddings=embed(prompt.ids)))
+    check.same(expected, subject.rows(embeddings=given))
+    check.judge(bit_equal(given, kept), 0.0, "the embeddings that were given, afterwards")
     check.rejects(expected, lambda: subject.rows(embeddings=embed(prompt.ids.flip(1))))
 
 

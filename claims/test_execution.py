@@ -5,29 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fixtures.prompts import lengths, prompts
-from harness import capabilities, padding, twins
+from fixtures.prompts import cuts, endings, lengths, other_ids, prompts
+from harness import caches, capabilities, inputs, padding, twins
 from harness.laws import law
-
-
-@law(
-    "C5",
-    "left padding and batch mates change nothing",
-    needs=["padding"],
-    source="beyond 004",
-    control="a neighbour's row in place of one's own",
-)
-def test_padding_and_batch_mates_change_nothing(subject, draw, check):
-    prompt = draw(prompts(subject, shortest=2), "prompt")
-    kept = draw(lengths(prompt), "lengths")
-    batch = padding.ragged(subject, prompt.ids, kept)
-    rows = subject.rows(batch.ids, mask=batch.mask, positions=batch.positions)
-    for row, size in enumerate(kept):
-        alone = prompt.ids[row : row + 1, -size:]
-        expected = check.reference(lambda s, alone=alone: s.rows(alone))
-        check.same(expected, batch.of(rows, row))
-        if prompt.rows > 1:
-            check.rejects(expected, batch.of(rows.map(lambda t: t.roll(1, 0)), row))
 
 
 @law(
@@ -53,6 +33,30 @@ def test_attention_implementations_agree(subject, implementation, draw, check):
 
 
 @law(
+    "C8",
+    "attention implementations agree under left padding and with a cache",
+    needs=["causal", "cache", "left-padding"],
+    source="beyond the documents",
+    control="a neighbour's row in place of one's own",
+    enough=8,
+)
+@pytest.mark.parametrize("implementation", ["eager", "sdpa", "flex_attention"])
+def test_attention_implementations_agree_on_padded_batches(subject, implementation, draw, check):
+    twins.require_attention(subject, implementation)
+    padding.require_mask_of_past(subject, "default")
+    prompt = draw(prompts(subject, 2, 32, rows=3, least_rows=2, at_edges=True), "prompt")
+    cut = draw(endings(prompt, most=2), "cut")
+    kept = [max(size, prompt.length - cut + 1) for size in draw(lengths(prompt), "lengths")]
+    batch = padding.ragged(subject, prompt.ids, kept)
+    chunks = [cut] + [1] * (prompt.length - cut)
+    with subject.attending_by(implementation):
+        rows = caches.decode(
+            subject, batch.ids, chunks, mask=batch.mask, positions=batch.positions
+        )
+    padding.each_alone(check, prompt.ids, batch, rows, states=False)
+
+
+@law(
     "C10",
     "saving and loading change nothing",
     source="beyond the documents",
@@ -66,3 +70,75 @@ def test_saving_and_loading_change_nothing(subject, draw, check):
     if check.wants_control:
         with twins.nudged(copy, int(prompt.ids[0, 0])):
             check.judge_control(twins.share_that_differs(ours, copy.rows(prompt.ids)), 0.0)
+
+
+@law(
+    "C10",
+    "saving and loading change nothing in bfloat16",
+    source="beyond the documents",
+    control="the loaded copy with the embedding of one token of the prompt moved by a hundredth",
+    enough=4,
+)
+def test_saving_and_loading_change_nothing_in_bfloat16(subject, draw, check):
+    prompt = draw(prompts(subject, rows=2), "prompt")
+    half = twins.in_bfloat16(subject)
+    copy = twins.saved_and_loaded(half)
+    ours, theirs = half.rows(prompt.ids), copy.rows(prompt.ids)
+    check.judge(twins.share_that_differs(ours, theirs), 0.0, "some element")
+    if check.wants_control:
+        with twins.nudged(copy, int(prompt.ids[0, 0])):
+            check.judge_control(twins.share_that_differs(ours, copy.rows(prompt.ids)), 0.0)
+
+
+@law(
+    "C10",
+    "saving and loading keep weights, buffers, ties and settings of generation",
+    source="beyond the documents",
+    control="the loaded copy with one embedding moved by a hundredth",
+    enough=1,
+)
+def test_saving_and_loading_keep_all_that_a_model_holds(subject, draw, check):
+    copy = twins.saved_and_loaded(subject)
+    for what, share in twins.differences(subject, copy).items():
+        check.judge(share, 0.0, what)
+    with twins.nudged(copy, 1):
+        check.judge_control(max(twins.differences(subject, copy).values()), 0.0)
+
+
+@law(
+    "C9",
+    "a forward pass changes nothing that it is given",
+    source="needed by 003; CLAIMS C9",
+    control="a model that turns round in place what it is to embed",
+)
+@pytest.mark.parametrize("path", ["ids", "embeddings"])
+def test_a_pass_changes_nothing_that_it_is_given(subject, path, draw, check):
+    if path == "embeddings":
+        capabilities.require(subject, "inputs-embeds")
+    prompt = draw(prompts(subject, shortest=2), "prompt")
+    given = {"ids": prompt.ids}
+    if path == "embeddings":
+        given = {"embeddings": subject.model.get_input_embeddings()(prompt.ids).detach()}
+    if "padding" in capabilities.of(subject):
+        given["mask"] = torch.ones_like(prompt.ids)
+    check.judge(inputs.share_changed(subject, **given), 0.0, "an input")
+    with inputs.meddled_with(subject):
+        check.judge_control(inputs.share_changed(subject, **given), 0.0)
+
+
+@law(
+    "C6",
+    "a pass does not depend on the passes before it",
+    source="004, answer 1; beyond",
+    control="the pass that came before in place of the later one",
+)
+def test_a_pass_does_not_depend_on_those_before_it(subject, draw, check):
+    prompt = draw(prompts(subject, shortest=2, at_edges=True), "prompt")
+    other = draw(other_ids(subject, prompt), "other ids")
+    cut = draw(cuts(prompt), "cut")
+    expected = check.reference(lambda s: s.rows(prompt.ids))
+    before = subject.rows(other)
+    if "cache" in capabilities.of(subject):
+        caches.decode(subject, other[:, : cut + 1], [cut, 1])
+    check.same(expected, subject.rows(prompt.ids))
+    check.rejects(expected, before)

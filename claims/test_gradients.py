@@ -13,7 +13,7 @@ from harness.laws import law
 @law(
     "F1",
     "the gradient of the sum is the sum of the gradients",
-    needs=["inputs-embeds", "blocks"],
+    needs=["free-embeddings", "blocks"],
     source="003, orthogonal walk: individual_gradient, summed_gradient, layer_gradient",
     control="one of the gradients left out",
     enough=10,
@@ -35,7 +35,7 @@ def test_the_gradient_of_the_sum_is_the_sum_of_gradients(subject, part, draw, ch
 @law(
     "F2",
     "right-singular vectors past the n-th are orthogonal to the input gradient",
-    needs=["inputs-embeds", "blocks"],
+    needs=["free-embeddings", "blocks"],
     source="003, orthogonal walk",
     control="the first right-singular vector",
     enough=10,

@@ -22,10 +22,12 @@ from harness.tolerances import TOLERANCES
 def test_a_token_and_its_repetitions_have_the_same_last_state(subject, draw, check):
     for one, why in {
         "learned-positions": "absolute positions tell repetitions apart",
-        "recurrent-state": "a recurrence counts its tokens",
+        "absolute-positions": "absolute positions tell repetitions apart",
+        "recurrence": "a recurrence counts its tokens",
     }.items():
         if one in capabilities.of(subject):
             raise Missing(why)
+    capabilities.require(subject, "whole-attention")
     ids = draw(prompts(subject, longest=1), "token").ids
     longest = min(64, subject.context or LONGEST)
     times = draw(st.integers(2, longest), "times")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+
+import pytest
 from hypothesis import strategies as st
 
 from fixtures.permutations import orders
-from fixtures.prompts import prompts
-from harness import capabilities, masks, positions
+from fixtures.prompts import chunkings, prompts
+from harness import caches, capabilities, masks, positions
 from harness.laws import law
 
 FAR = 512
@@ -16,7 +19,7 @@ FAR = 512
 @law(
     "A5",
     "tokens, positions and the causal mask permuted alike restore the output",
-    needs=["causal", "position-ids", "mask-4d"],
+    needs=["causal", "attention-only", "position-ids", "mask-4d"],
     source="000, question and solution",
     control="the mask left as it was",
 )
@@ -36,7 +39,7 @@ def test_the_mask_must_be_permuted_too(subject, draw, check):
 @law(
     "A6",
     "without a causal mask, permuting tokens and positions alike restores the output",
-    needs=["position-ids"],
+    needs=["attention-only", "position-ids"],
     source="000, solution, last paragraph; 001",
     control="a causal mask; the positions left as they were where no mask is taken",
 )
@@ -80,6 +83,40 @@ def test_moving_rows_of_the_table_is_moving_position_ids(subject, draw, check):
         check.same(expected, subject.rows(prompt.ids, mask=mask))
     check.rejects(expected, lambda: subject.rows(prompt.ids, positions=moved))
     check.rejects(expected, lambda: subject.rows(prompt.ids, mask=mask))
+
+
+@law(
+    "A7",
+    "positions given explicitly are those that are counted without them",
+    needs=["position-ids"],
+    source="000, question, its code; beyond",
+    control="the same positions in reverse",
+)
+@pytest.mark.parametrize("shape", ["batch", "one row"])
+def test_positions_given_are_positions_counted(subject, shape, draw, check):
+    prompt = draw(prompts(subject, shortest=2, at_edges=True), "prompt")
+    counted = positions.usual(subject, prompt.length)[None]
+    given = counted.repeat(prompt.rows, 1) if shape == "batch" else counted
+    expected = check.reference(lambda s: s.rows(prompt.ids))
+    check.same(expected, subject.rows(prompt.ids, position_ids=given))
+    check.rejects(expected, lambda: subject.rows(prompt.ids, position_ids=given.flip(1)))
+
+
+@law(
+    "A7",
+    "positions given beside a cache are those that are counted without them",
+    needs=["position-ids", "cache"],
+    source="000, question, its code; beyond",
+    control="the same positions in reverse",
+)
+def test_positions_given_beside_a_cache_are_positions_counted(subject, draw, check):
+    prompt = draw(prompts(subject, shortest=2, longest=48, at_edges=True), "prompt")
+    chunks = draw(chunkings(prompt, subject=subject), "chunks")
+    given = positions.usual(subject, prompt.length)
+    expected = check.reference(lambda s: s.rows(prompt.ids, states=False))
+    check.same(expected, caches.decode(subject, prompt.ids, chunks, positions=given))
+    mixed = functools.partial(caches.decode, subject, prompt.ids, chunks, positions=given.flip(0))
+    check.rejects(expected, mixed)
 
 
 @law(

@@ -11,14 +11,15 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from harness.commands import BAD_INPUT, INTERRUPTED, READER_GONE
 from harness.commands.arguments import Parser
 from harness.errors import BadInput
 
 if TYPE_CHECKING:  # torch takes seconds to import, and `--help` is to take none
+    from harness.commands.families import Row
     from harness.runs import Options
     from harness.subject import Subject
 
@@ -27,6 +28,7 @@ COMMANDS = {
     "card": "show what a machine reached in the benchmarks",
     "compare": "hold two runs of claims, or of the benchmarks, against each other",
     "defects": "check, list and run the scripts that show defects",
+    "families": "build and run every type of language model, tiny",
     "invert": "recover a prompt from a model's output, and show how",
     "merge": "put the evidence of several files into one",
     "runs": "list the runs of an evidence file",
@@ -41,7 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         name = _parser().parse_args(given[:1]).command
         if name not in COMMANDS:
             raise BadInput(f"{name!r}: no such command; there are {', '.join(COMMANDS)}")
-        return importlib.import_module(f"harness.commands.{name}").main(given[1:], load)
+        handed = survey if name == "families" else load
+        return importlib.import_module(f"harness.commands.{name}").main(given[1:], handed)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
@@ -68,13 +71,25 @@ def _parser() -> argparse.ArgumentParser:
 
 def load(spec: str, asked: Options) -> Subject:
     """The subject that ``spec`` names, as a run of claims would load it; raises `BadInput`."""
+    return _of_fixtures("subjects").load(spec, asked)
+
+
+def survey(types: Sequence[str], kind: str | None, limit: float) -> tuple[int, Iterator[Row]]:
+    """Every type that is asked for, built and run: how many there are, and what came of each."""
+    surveying = _of_fixtures("families.survey")
+    pairs = surveying.entries(types, kind)
+    return len(pairs), surveying.survey(pairs, limit)
+
+
+def _of_fixtures(name: str) -> Any:
+    """A module of `fixtures`; `BadInput` where there is none."""
     try:
-        from fixtures import subjects
+        import fixtures
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "fixtures":
+        if error.name != "fixtures":
             raise
         raise BadInput("Assay's models are not here; run this in a clone of Assay") from error
-    return subjects.load(spec, asked)
+    return importlib.import_module(f"{fixtures.__name__}.{name}")
 
 
 if __name__ == "__main__":

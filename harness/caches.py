@@ -38,6 +38,7 @@ def make(subject: Subject, kind: str, batch: int, length: int) -> Any:
         if kind == IDEAL:
             return RoundedCache()
         if kind == "dynamic":
+            _require_keys_only(subject)
             return transformers.DynamicCache()
         if kind == "sliding":
             if not _slides(subject):
@@ -83,6 +84,15 @@ def _for_encoder_decoder(subject: Subject, kind: str, length: int) -> Any:
     return encoder_decoder(own, transformers.DynamicCache())
 
 
+def _require_keys_only(subject: Subject) -> None:
+    """A dynamic cache that is told no configuration has room for keys and values only."""
+    told = transformers.DynamicCache(config=subject.config)
+    kinds = {type(layer).__name__ for layer in getattr(told, "layers", ())}
+    if others := kinds - {"DynamicLayer", "DynamicSlidingWindowLayer"}:
+        asked = ", ".join(sorted(others))
+        raise Missing(f"the configuration asks for {asked}, which this cache is not told of")
+
+
 def _require_static(subject: Subject) -> None:
     """Models say whether they take a cache of fixed size; only under a private name so far."""
     for name in ("_supports_static_cache", "_can_compile_fullgraph"):
@@ -124,23 +134,39 @@ def decode(
     chunks: Sequence[int],
     kind: str = "default",
     stale: bool = False,
+    *,
+    spare: int = 0,
+    cache: Any = None,
+    mask: Tensor | None = None,
+    positions: Tensor | None = None,
+    **more: Any,
 ) -> Rows:
     """Run ``ids`` [batch, n] chunk by chunk, each on the cache of those before it.
 
     ``chunks`` sums to n.  With ``stale`` the first chunk is filled with the prompt moved one
-    place to the right: a cache shifted by one, for controls.
+    place to the right: a cache shifted by one, for controls.  A static cache has room for n and
+    ``spare`` tokens; ``cache`` is used in place of a fresh one.  ``mask`` [batch, n] or
+    [batch or 1, 1, n, n] and ``positions`` [n] or [batch, n] are those of the whole prompt: each
+    chunk is given its part.  ``more`` goes to every forward pass.
     """
     batch, n = ids.shape
     if sum(chunks) != n:
         raise ValueError(f"chunks {list(chunks)} do not sum to {n}")
-    cache = make(subject, kind, batch, n)
+    cache = make(subject, kind, batch, n + spare) if cache is None else cache
     done, parts = 0, []
     for size in chunks:
-        piece = ids[:, done : done + size]
+        stop = done + size
+        piece = ids[:, done:stop]
         if stale and not done:
             piece = torch.cat([ids[:, -1:], ids[:, : size - 1]], dim=1)
-        output = subject(piece, cache=cache, keep=True, states=False)
-        cache, done = output.cache, done + size
+        seen = mask
+        if mask is not None:
+            seen = mask[:, :stop] if mask.ndim == 2 else mask[..., done:stop, :stop]
+        where = None if positions is None else positions[..., done:stop]
+        output = subject(
+            piece, cache=cache, keep=True, states=False, mask=seen, positions=where, **more
+        )
+        cache, done = output.cache, stop
         parts.append(output.rows)
     return Rows.along_positions(parts)
 
@@ -174,6 +200,14 @@ def grown(
     if not pairs:
         hypothesis.reject()
     return [old for old, _ in pairs], [new for _, new in pairs]
+
+
+def carries_state(cache: Any) -> bool:
+    """Whether some layer keeps a state of a recurrence or a convolution, alone or beside keys."""
+    layers = getattr(getattr(cache, "self_attention_cache", cache), "layers", None)
+    if layers is None:
+        return not entries(cache)
+    return any(hasattr(layer, "recurrent_states") for layer in layers) or not entries(cache)
 
 
 def entries(cache: Any) -> list[tuple[Tensor, Tensor]]:

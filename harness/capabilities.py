@@ -16,8 +16,9 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from harness import masks
+from harness.errors import Missing as Missing
 from harness.memo import memo
-from harness.positions import first_position, position_table
+from harness.positions import first_position, follow_padding, position_table
 from harness.rows import Rows
 from harness.subject import Subject
 from harness.tolerances import distance
@@ -29,8 +30,16 @@ PROBE = 6
 """Tokens in a probe's prompt (fewer where the context is shorter)."""
 
 
-class Missing(Exception):
-    """A subject lacks a capability; the message says why."""
+REFUSALS = (
+    *(TypeError, ValueError, RuntimeError, NotImplementedError),
+    *(LookupError, AttributeError, AssertionError),
+)
+"""What the library raises where a model is given what it does not take."""
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what ``error`` says, or its kind where it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 class Capabilities:
@@ -52,6 +61,8 @@ class Capabilities:
                 self._found[name] = None
             except Missing as missing:
                 self._found[name] = str(missing)
+            except REFUSALS as error:  # of the library's, whatever the probe asked
+                self._found[name] = f"not found out: {type(error).__name__}: {first_line(error)}"
         return self._found[name]
 
     def __contains__(self, name: str) -> bool:
@@ -99,20 +110,19 @@ def _changes(one: Tensor, other: Tensor) -> bool:
     return bool(distance(one, other).max() > VISIBLE)
 
 
+def agree(one: Rows, other: Rows) -> bool:
+    """Whether two passes gave rows of one shape without an effect that a probe would see."""
+    names = [name for name in one.tensors if name != "router gap"]
+    pairs = [(one[name], other[name]) for name in names]
+    return all(a.shape == b.shape and not _changes(a, b) for a, b in pairs)
+
+
 def _attempt(subject: Subject, what: str, **arguments: Any) -> Rows:
     """Run the subject; any refusal of the model's is a missing capability, in its own words."""
     try:
         return subject.rows(**arguments)
-    except (
-        TypeError,
-        ValueError,
-        RuntimeError,
-        NotImplementedError,
-        IndexError,
-        AttributeError,
-    ) as e:
-        first = (str(e).splitlines() or [type(e).__name__])[0]
-        raise Missing(f"the model does not take {what}: {first}") from e
+    except REFUSALS as error:
+        raise Missing(f"the model does not take {what}: {first_line(error)}") from error
 
 
 def _first_output(rows: Rows) -> Tensor:
@@ -120,15 +130,32 @@ def _first_output(rows: Rows) -> Tensor:
     return [tensor for name, tensor in rows.tensors.items() if name != "router gap"][-1]
 
 
+def _embedded(subject: Subject, ids: Tensor) -> Tensor:
+    """What goes into the first block [batch, n, features]; `Missing` where it cannot be seen."""
+    try:
+        states = subject.block_output(0, ids)
+    except LookupError as error:
+        first = subject.rows(ids).tensors.get("state 0")
+        if first is None:
+            raise Missing(str(error)) from error
+        return first
+    return states
+
+
 # -- what it is -------------------------------------------------------------------------------
+
+
+BOTH_WAYS = {"is_causal": False, "causal": False, "attn_type": "bi"}
+"""Fields of configurations, and what they say where a model that generates attends both ways."""
 
 
 @capability("causal")
 def _causal(subject: Subject) -> None:
     if not subject.model.can_generate():
         raise Missing("the model does not generate: its attention runs both ways")
-    if getattr(subject.config, "is_causal", True) is False:
-        raise Missing("the configuration says is_causal = False")
+    for field, value in BOTH_WAYS.items():
+        if getattr(subject.config, field, None) == value:
+            raise Missing(f"the configuration says {field} = {value!r}")
 
 
 @capability("bidirectional")
@@ -146,7 +173,7 @@ def _lm_head(subject: Subject) -> None:
 @capability("tied-head")
 def _tied_head(subject: Subject) -> None:
     head = subject.model.get_output_embeddings()
-    if head is None or head.weight is not subject.embedding_table:
+    if getattr(head, "weight", None) is not subject.embedding_table:
         raise Missing("the output embedding is not the input embedding")
 
 
@@ -190,9 +217,31 @@ def _full_rank(subject: Subject) -> None:
 
 @capability("inputs-embeds")
 def _inputs_embeds(subject: Subject) -> None:
-    ids = _prompt(subject)
-    embeddings = subject.model.get_input_embeddings()(ids).detach()
+    if (why := of(subject).why_missing("embedding-table")) is not None:
+        raise Missing(why)
+    embeddings = subject.model.get_input_embeddings()(_prompt(subject)).detach()
     _attempt(subject, "embeddings in place of ids", embeddings=embeddings)
+
+
+@capability("embedding-table")
+def _embedding_table(subject: Subject) -> None:
+    """There is one table that tokens are looked up in."""
+    _ = subject.embedding_table
+    table = subject.model.get_input_embeddings()
+    if not torch.is_tensor(rows := table(_prompt(subject))):
+        raise Missing(f"the table of embeddings gives a {type(rows).__name__}, no tensor")
+
+
+@capability("free-embeddings")
+def _free_embeddings(subject: Subject) -> None:
+    """Takes embeddings that are no token's, and passes gradients to them."""
+    if (why := of(subject).why_missing("inputs-embeds")) is not None:
+        raise Missing(why)
+    embeddings = subject.model.get_input_embeddings()(_prompt(subject)).detach()
+    free = (1.1 * embeddings).requires_grad_()
+    rows = _attempt(subject, "embeddings that are no token's", embeddings=free)
+    if not _first_output(rows).requires_grad:
+        raise Missing("no gradient comes back to the embeddings")
 
 
 @capability("position-ids")
@@ -240,6 +289,36 @@ def _padding(subject: Subject) -> None:
     _attempt(subject, "a padding mask", ids=ids, mask=torch.ones_like(ids))
 
 
+@capability("left-padding")
+def _left_padding(subject: Subject) -> None:
+    """Prompts can be moved to the right: positions are given, follow the mask, or are relative."""
+    if "padding" not in of(subject):
+        raise Missing(str(of(subject).why_missing("padding")))
+    if "position-ids" in of(subject):
+        return
+    if not follow_padding(subject):
+        raise Missing("positions are absolute, are not taken and are not counted from the mask")
+    if "learned-positions" not in of(subject) and "absolute-positions" in of(subject):
+        raise Missing("positions are absolute, are not taken and cannot be seen to be counted")
+
+
+@capability("padding-by-mask")
+def _padding_by_mask(subject: Subject) -> None:
+    """A mask alone tells where content begins: no position has to be given beside it."""
+    if "padding" not in of(subject):
+        raise Missing(str(of(subject).why_missing("padding")))
+    if not follow_padding(subject):
+        raise Missing("rows of its position table are counted from the padding, not the content")
+    if "learned-positions" not in of(subject) and "absolute-positions" in of(subject):
+        raise Missing("positions are absolute and cannot be seen to be counted from the mask")
+
+
+@capability("encoder")
+def _encoder(subject: Subject) -> None:
+    if not subject.is_encoder_decoder:
+        raise Missing("the model has no encoder beside its decoder")
+
+
 @capability("cache")
 def _cache(subject: Subject) -> None:
     if subject.cache_argument is None:
@@ -267,6 +346,43 @@ def _recurrent(subject: Subject) -> None:
         raise Missing("the cache holds keys and values")
 
 
+@capability("recurrence")
+def _recurrence(subject: Subject) -> None:
+    """Carries a state along in some layer, by a recurrence or a convolution."""
+    from harness import caches
+
+    if "cache" not in of(subject):
+        raise Missing(str(of(subject).why_missing("cache")))
+    if not caches.carries_state(subject(_prompt(subject), keep=True, states=False).cache):
+        raise Missing("the cache holds keys and values and nothing else")
+
+
+@capability("attention-only")
+def _attention_only(subject: Subject) -> None:
+    """Nothing but attention, and so the mask, decides what of the past is read."""
+    if "recurrence" in of(subject):
+        raise Missing("some layer carries a state, which no mask takes apart")
+    if (stack := of(subject).why_missing("blocks")) is not None:
+        raise Missing(f"what else there is between tokens and output is not known: {stack}")
+    ids = _prompt(subject)
+    other = subject.content(ids + 1)
+    other[:, -1:] = ids[:, -1:]
+    if _changes(*(_embedded(subject, each)[:, -1:] for each in (ids, other))):
+        raise Missing("what goes into the first block is made of several tokens")
+
+
+@capability("whole-attention")
+def _whole_attention(subject: Subject) -> None:
+    """Weights of attention sum to one over the prompt: nothing is attended to beside it."""
+    ids = _prompt(subject)
+    weights = subject.attentions(ids)
+    sums = [layer.double().sum(-1) for layer in weights if layer.shape[-1] == ids.shape[1]]
+    if len(sums) < len(weights):
+        raise Missing("more is attended to than the prompt")
+    if any(bool(((total - 1).abs() > VISIBLE).any()) for total in sums):
+        raise Missing("weights of attention do not sum to one: some goes to a sink")
+
+
 @capability("generation")
 def _generation(subject: Subject) -> None:
     if not subject.model.can_generate():
@@ -275,8 +391,10 @@ def _generation(subject: Subject) -> None:
 
 @capability("blocks")
 def _blocks(subject: Subject) -> None:
+    if not subject.layers:
+        raise Missing("the configuration does not say how many blocks there are")
     try:
-        subject.block_output(1, _prompt(subject))
+        subject.block_output(subject.layers, _prompt(subject))
     except LookupError as error:
         raise Missing(str(error)) from error
 
@@ -297,6 +415,17 @@ def _learned_positions(subject: Subject) -> None:
         raise Missing("no embedding is looked up by position")
 
 
+@capability("absolute-positions")
+def _absolute_positions(subject: Subject) -> None:
+    """What goes into the first block tells equal tokens apart by where they stand."""
+    ids = _prompt(subject)
+    if ids.shape[1] < 2:
+        raise Missing("a context of one token has one position")
+    states = _embedded(subject, ids[:, :1].expand_as(ids))
+    if not _changes(states[:, 1:], states[:, :1].expand_as(states[:, 1:])):
+        raise Missing("equal tokens go into the first block alike, wherever they stand")
+
+
 @capability("relative-positions")
 def _relative(subject: Subject) -> None:
     """Positions that are given as numbers and act through their differences (rotary)."""
@@ -304,12 +433,14 @@ def _relative(subject: Subject) -> None:
         raise Missing(str(of(subject).why_missing("position-ids")))
     if "learned-positions" in of(subject):
         raise Missing("positions are absolute: a learned table is added to the embeddings")
+    if "absolute-positions" in of(subject):
+        raise Missing("positions are absolute: they are added to the embeddings")
 
 
 @capability("order-blind")
 def _order_blind(subject: Subject) -> None:
     """Can be run so that nothing but the mask tells places apart."""
-    if "recurrent-state" in of(subject):
+    if "recurrence" in of(subject):
         raise Missing("a recurrence reads its input in order")
     if "position-ids" not in of(subject):
         raise Missing(f"positions cannot be taken out: {of(subject).why_missing('position-ids')}")

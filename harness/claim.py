@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+
 from harness import capabilities
 from harness.profiles import Profile
 from harness.subject import Subject
@@ -54,8 +56,8 @@ Runner = Callable[[Callable[..., None], Subject, dict[str, Any], Session], Resul
 def as_test(claim: Claim, body: Callable[..., None], ours: set[str], run: Runner) -> Callable:
     """The test function that pytest collects for ``body``.
 
-    Parameters named in ``ours`` are given by ``run``; the others are pytest's (fixtures,
-    parametrisation).
+    It bears the mark ``law`` or ``finding``.  Parameters named in ``ours`` are given by ``run``;
+    the others are pytest's (fixtures, parametrisation).
     """
     signature = inspect.signature(body)
     others = [p for n, p in signature.parameters.items() if n not in ours | {"subject"}]
@@ -76,6 +78,7 @@ def as_test(claim: Claim, body: Callable[..., None], ours: set[str], run: Runner
             asked[1],
         ]
     )
-    test.pytestmark = getattr(body, "pytestmark", [])  # type: ignore[attr-defined]
+    kind = getattr(pytest.mark, claim.kind.value).mark
+    test.pytestmark = [*getattr(body, "pytestmark", []), kind]  # type: ignore[attr-defined]
     test.claim = claim  # type: ignore[attr-defined]
     return test

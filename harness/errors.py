@@ -1,7 +1,14 @@
-"""The one kind of error that a user can mend: a clear line and exit code 4."""
+"""What can be wrong with what is given, and what a model may lack: two errors, both one line."""
 
 from __future__ import annotations
 
 
 class BadInput(Exception):
-    """Something given to Assay cannot be used; the message is one line that says what and why."""
+    """Something given to Assay cannot be used; the message is one line that says what and why.
+
+    Of errors the only kind that a user can mend; it ends a run or a command with exit code 4.
+    """
+
+
+class Missing(Exception):
+    """A subject lacks a capability; the message says why."""

@@ -27,13 +27,22 @@ def count(subject: Subject, call: Callable[[], object]) -> int:
 
 def of_pass(subject: Subject, ids: Tensor) -> int:
     """FLOPs of one pass over ``ids`` [batch, n]: a step that recomputes the past."""
+    _encode(subject, ids)
     return count(subject, lambda: subject(ids, states=False))
 
 
 def of_cached_step(subject: Subject, ids: Tensor) -> int:
     """FLOPs of the last token of ``ids`` [batch, n] on a cache of those before it."""
+    _encode(subject, ids)
     cache = subject(ids[:, :-1], keep=True, states=False).cache
     return count(subject, lambda: subject(ids[:, -1:], cache=cache, keep=True, states=False))
+
+
+def _encode(subject: Subject, ids: Tensor) -> None:
+    """Have the encoder's states at hand, where there is one: they are computed once for all."""
+    if subject.is_encoder_decoder:
+        with subject.attending_by("eager"):
+            subject(ids[:, :1], states=False)
 
 
 def bend(costs: Sequence[int]) -> float:

@@ -25,7 +25,10 @@ MODES: dict[str, dict[str, Any]] = {
     "sampling": {"do_sample": True, "top_k": 0, "temperature": 1.0},
     # Drafts are looked up in the prompt itself, so no second model is needed.
     "assisted": {"do_sample": False, "prompt_lookup_num_tokens": 3},
+    "static": {"do_sample": False, "cache_implementation": "static"},
 }
+CACHING = ("assisted", "static")
+"""Modes that always cache; without a cache they stand for the greedy decoding they must equal."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,11 @@ class Generated:
         steps = min(self.ids.shape[1], other.ids.shape[1])
         differ = (self.ids[:, :steps] != other.ids[:, :steps]).any(0).nonzero()
         return int(differ[0]) + 1 if len(differ) else steps
+
+    def of(self, row: int) -> Generated:
+        """One row of the batch, as a batch of its own."""
+        one = slice(row, row + 1)
+        return Generated(self.prompt[one], self.ids[one], self.rows.map(lambda t: t[one]))
 
     def reference(self, subject: Subject) -> Reference:
         """The same steps' logits in float64, in one pass over what was generated."""
@@ -62,7 +70,13 @@ def _start(subject: Subject) -> int:
     return subject.model.generation_config.decoder_start_token_id or 0
 
 
-def _generate(subject: Subject, ids: Tensor, tokens: int = NEW_TOKENS, **arguments: Any) -> Any:
+def _generate(
+    subject: Subject,
+    ids: Tensor,
+    tokens: int = NEW_TOKENS,
+    mask: Tensor | None = None,
+    **arguments: Any,
+) -> Any:
     if subject.is_encoder_decoder:
         arguments["decoder_start_token_id"] = _start(subject)
     with torch.random.fork_rng(devices=[subject.device] if subject.device.type == "cuda" else []):
@@ -70,7 +84,7 @@ def _generate(subject: Subject, ids: Tensor, tokens: int = NEW_TOKENS, **argumen
         model: Any = subject.model
         return model.generate(
             ids,
-            attention_mask=torch.ones_like(ids),
+            attention_mask=torch.ones_like(ids) if mask is None else mask,
             max_new_tokens=tokens,
             min_new_tokens=tokens,
             return_dict_in_generate=True,
@@ -93,16 +107,20 @@ def continued(subject: Subject, ids: Tensor, tokens: int, **how: Any) -> Tensor:
     return output.sequences[:, -tokens:]
 
 
-def scores(subject: Subject, ids: Tensor, mode: str, use_cache: bool) -> Generated:
-    """Continue ``ids`` [batch, n] by `NEW_TOKENS` tokens.
+def scores(
+    subject: Subject, ids: Tensor, mode: str, use_cache: bool, mask: Tensor | None = None
+) -> Generated:
+    """Continue ``ids`` [batch, n] by `NEW_TOKENS` tokens; ``mask`` [batch, n] hides padding.
 
-    Assisted decoding always caches; without a cache it stands for the greedy decoding that it
-    must equal.  Raises `Missing` where the model refuses the mode.
+    The modes in `CACHING` always cache; without a cache they stand for the greedy decoding that
+    they must equal.  Raises `Missing` where the model refuses the mode.
     """
-    if mode == "assisted" and not use_cache:
+    if mode in CACHING and not use_cache:
         mode = "greedy"
     try:
-        output = _generate(subject, ids, use_cache=use_cache, output_logits=True, **MODES[mode])
+        output = _generate(
+            subject, ids, mask=mask, use_cache=use_cache, output_logits=True, **MODES[mode]
+        )
     except ValueError as error:
         if "not supported" in str(error):
             raise Missing(f"{mode}: {str(error).splitlines()[0]}") from error
@@ -112,9 +130,28 @@ def scores(subject: Subject, ids: Tensor, mode: str, use_cache: bool) -> Generat
     return Generated(ids, new, Rows({"logits": logits}))
 
 
-def beam_score(subject: Subject, ids: Tensor, use_cache: bool) -> float:
-    """The log-probability per token of the best of `BEAMS` beams."""
+@dataclass(frozen=True)
+class Beams:
+    """The log-probability per token of the best beam of every prompt, ``scores`` [batch], and
+    whether a beam ``hops``: goes on from the place of another, so that a cache must be reordered.
+    """
+
+    scores: Tensor
+    hops: bool
+
+
+def beams(subject: Subject, ids: Tensor, use_cache: bool) -> Beams:
+    """`BEAMS` beams for each prompt of ``ids`` [batch, n]."""
     output = _generate(
-        subject, ids, use_cache=use_cache, num_beams=BEAMS, do_sample=False, output_scores=True
+        subject,
+        ids,
+        use_cache=use_cache,
+        num_beams=BEAMS,
+        num_return_sequences=BEAMS,
+        do_sample=False,
+        output_scores=True,
     )
-    return float(output.sequences_scores[0])
+    best = output.sequences_scores.reshape(len(ids), BEAMS).amax(1)
+    # The first token is chosen from beams that are still copies of one prompt.
+    places = output.beam_indices[:, 1:]
+    return Beams(best, bool((places.diff(dim=1) != 0).any()))

@@ -49,7 +49,9 @@ def _routing(subject: Subject, part: str, ids: Tensor) -> dict[str, Tensor]:
     """How clearly experts are chosen anywhere in a prompt: its gradient hangs on all of them."""
     if part == "mlp" or not subject.routes:
         return {}
-    gap = subject.rows(ids, states=False)["router gap"]
+    gap = subject.rows(ids, states=False).tensors.get("router gap")
+    if gap is None:  # the configuration has experts, and no layer uses them
+        return {}
     return {"router gap": gap.amin(1, keepdim=True).expand_as(gap)}
 
 

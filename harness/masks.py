@@ -1,7 +1,8 @@
 """Additive 4-D attention masks: causal, windowed, full, and conjugated by a permutation.
 
-All are [1, 1, n, n], 0 where a query (third axis) may see a key (last axis) and the dtype's
-lowest number elsewhere, as transformers takes them for ``attention_mask``.
+All are [1, 1, n, n] (`padded`: one for each row of a batch), 0 where a query (third axis) may
+see a key (last axis) and the dtype's lowest number elsewhere, as transformers takes them for
+``attention_mask``.
 """
 
 from __future__ import annotations
@@ -27,6 +28,13 @@ def causal(
     """Query i sees keys up to i + ``ahead``; a positive ``ahead`` is a leak from the future."""
     seen = torch.ones(n, n, dtype=torch.bool, device=device).tril(ahead)
     return additive(seen, dtype)
+
+
+def padded(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """The causal mask of a padded batch: ``mask`` [batch, n], 1 for content → [batch, 1, n, n]."""
+    n = mask.shape[1]
+    seen = torch.ones(n, n, dtype=torch.bool, device=mask.device).tril() & mask.bool()[:, None]
+    return torch.cat([additive(row, dtype) for row in seen])
 
 
 def conjugated(mask: Tensor, order: Tensor) -> Tensor:

@@ -20,8 +20,7 @@ def rows_that_fit(subject: Subject, n: int) -> int:
 
     Counted are states, attention scores and logits, all of them at once.
     """
-    heads = getattr(subject.config, "num_attention_heads", 1)
-    numbers = n * (12 * subject.hidden + 3 * subject.vocabulary + 3 * heads * n)
+    numbers = n * (12 * subject.hidden + 3 * subject.vocabulary + 3 * subject.heads * n)
     return memory.rows_that_fit(subject.device, numbers * subject.embedding_table.element_size())
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from harness import capabilities, positions
+from harness import caches, capabilities, positions
+from harness.capabilities import Missing
+from harness.check import Check
+from harness.memo import memo
 from harness.rows import Rows
 from harness.subject import Subject
 
@@ -31,13 +36,21 @@ class Ragged:
         return rows.map(lambda tensor: tensor[row : row + 1, place])
 
 
-def ragged(subject: Subject, ids: Tensor, lengths: list[int]) -> Ragged:
+def ragged(
+    subject: Subject,
+    ids: Tensor,
+    lengths: list[int],
+    left: bool | None = None,
+    explicit: bool = True,
+) -> Ragged:
     """The last ``lengths[i]`` tokens of each row of ``ids`` [batch, n], padded to n.
 
-    On the left, as for generation, with explicit positions where the model takes them; encoders
-    are padded on the right, as they were trained.
+    On the ``left``, as for generation, with ``explicit`` positions where the model takes them; on
+    the right where it has no ``left-padding``, as encoders are, which are trained so.
     """
-    left = "causal" in capabilities.of(subject)
+    if left is None:
+        found = capabilities.of(subject)
+        left = "causal" in found and "left-padding" in found
     n = ids.shape[1]
     padding = getattr(subject.config, "pad_token_id", None) or 0
     places = torch.arange(n, device=ids.device)
@@ -46,8 +59,52 @@ def ragged(subject: Subject, ids: Tensor, lengths: list[int]) -> Ragged:
     moved = [row.roll(size) for row, size in zip(ids, lengths, strict=True)]
     shifted = ids if left else torch.stack(moved)
     padded = torch.where(content, shifted, padding)
-    explicit = None
-    if left and "position-ids" in capabilities.of(subject):
+    where = None
+    if left and explicit and "position-ids" in capabilities.of(subject):
         start = positions.first_position(subject)
-        explicit = (content.long().cumsum(1) - 1).clamp_min(0) + start
-    return Ragged(padded, content.long(), explicit, lengths, left)
+        where = (content.long().cumsum(1) - 1).clamp_min(0) + start
+    return Ragged(padded, content.long(), where, lengths, left)
+
+
+def each_alone(check: Check, ids: Tensor, batch: Ragged, rows: Rows, states: bool = True) -> None:
+    """Hold the ``rows`` of a padded batch, cut from ``ids`` [batch, n], against each prompt alone.
+
+    The control is a neighbour's row in place of one's own.
+    """
+    __tracebackhide__ = True
+    for row, size in enumerate(batch.lengths):
+        alone = ids[row : row + 1, -size:]
+        expected = check.reference(lambda s, alone=alone: s.rows(alone, states=states))
+        check.same(expected, batch.of(rows, row))
+        if len(ids) > 1:
+            check.rejects(expected, batch.of(rows.map(lambda t: t.roll(1, 0)), row))
+
+
+def require_mask_of_past(subject: Subject, kind: str) -> None:
+    """Raise `Missing` unless a mask of past and present is taken beside a cache of ``kind``.
+
+    Some models want it cut to the present or widened to the cache, which is left to the caller.
+    A mask of ones tells: it must not change a thing.
+    """
+    why = _masks_of_past(subject)(kind)
+    if why is not None:
+        raise Missing(why)
+
+
+@memo
+def _masks_of_past(subject: Subject) -> Callable[[str], str | None]:
+    return functools.cache(lambda kind: _why_no_mask_of_past(subject, kind))
+
+
+def _why_no_mask_of_past(subject: Subject, kind: str) -> str | None:
+    ids = subject.content(torch.arange(8, device=subject.device).reshape(2, 4) * 7 + 3)
+    spare = 4  # room that the mask says nothing of
+    without = caches.decode(subject, ids, [1, 1, 1, 1], kind, spare=spare)
+    no = f"no mask of past and present is taken beside a {kind} cache"
+    try:
+        ones = torch.ones_like(ids)
+        given = caches.decode(subject, ids, [1, 1, 1, 1], kind, spare=spare, mask=ones)
+        same = capabilities.agree(given, without)
+    except capabilities.REFUSALS as error:
+        return f"{no}: {capabilities.first_line(error)}"
+    return None if same else f"{no}: one that hides nothing changes the output"

@@ -20,6 +20,13 @@ from harness.display import Display
 from harness.errors import BadInput
 from harness.recording import Recorder
 from harness.settling import DONE, SETTLED, Assay, claim_of, name_of
+from harness.workers import Dealer
+
+MARKS = {
+    "law": "follows from the architecture and must hold for every input (put on by @law)",
+    "finding": "is about particular weights and settled by draws (put on by @finding)",
+}
+"""The marks that claims bear: ``-m law`` runs laws only."""
 
 REFUSED = pytest.StashKey[str]()
 """What a worker has found wrong at collection."""
@@ -34,6 +41,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Refuse bad options at once; start recording in the process that owns the terminal."""
     with options.usage_errors():
         options.check(config)
+    for kind, what in MARKS.items():
+        config.addinivalue_line("markers", f"{kind}: {what}")
     # The libraries' million objects stay: they need not be looked through at every collection.
     gc.freeze()
     if hasattr(config, "workerinput"):
@@ -42,6 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
     recorder = Recorder(config)
     config.pluginmanager.register(recorder, "assay-recorder")
     config.pluginmanager.register(Display(config, recorder), "assay-display")
+    config.pluginmanager.register(Dealer(), "assay-workers")
     config.stash[DONE] = recorder.resumed
 
 

@@ -89,6 +89,25 @@ def first_position(subject: Subject) -> int:
     return offset if taken == [offset] else 0
 
 
+@memo
+def follow_padding(subject: Subject) -> bool:
+    """Whether a learned table's rows are counted from the first token that is no padding.
+
+    True without a table.  Found by watching which rows are looked up, not by what comes of them.
+    """
+    table, offset = position_table(subject), position_offset(subject)
+    if table is None:
+        return True
+    ids = subject.content(torch.arange(PROBE, device=subject.device)[None] * 7)
+    mask = torch.ones_like(ids)
+    mask[:, 0] = 0
+    with _LookUps() as look_ups:
+        subject(ids, mask=mask, states=False)
+    place = table.weight.data_ptr()
+    taken = [numbers.flatten()[-PROBE + 1 :] for seen, numbers in look_ups.seen if seen == place]
+    return any(int(rows[0]) == offset for rows in taken if len(rows))
+
+
 def usual(subject: Subject, n: int) -> Tensor:
     """The ``position_ids`` that a prompt of ``n`` tokens has when none are given: [n]."""
     return torch.arange(n, device=subject.device) + first_position(subject)

@@ -16,6 +16,7 @@ import hypothesis.errors
 import pytest
 
 from harness import expectations, options
+from harness.absent import Absent
 from harness.claim import Claim, Session
 from harness.errors import BadInput
 from harness.expectations import Expectations, Judgement
@@ -110,7 +111,9 @@ class Assay:
             derandomize=bool(os.environ.get("CI")),
         )
 
-    def settle(self, claim: Claim, subject: Subject, run: Callable[[Session], Result]) -> None:
+    def settle(
+        self, claim: Claim, subject: Subject | Absent, run: Callable[[Session], Result]
+    ) -> None:
         """Run the claim, attach its result to the report, and pass, fail or skip by it."""
         __tracebackhide__ = True
         name = name_of(self.node, claim)
@@ -127,7 +130,11 @@ class Assay:
         if judgement.fails:
             pytest.fail("\n".join([judgement.message, *_shown(result)]), pytrace=False)
 
-    def _run(self, claim: Claim, subject: Subject, run: Callable[[Session], Result]) -> Result:
+    def _run(
+        self, claim: Claim, subject: Subject | Absent, run: Callable[[Session], Result]
+    ) -> Result:
+        if isinstance(subject, Absent):
+            return subject.result(claim)
         if self.session.replay is None:
             return run(self.session)
         try:
@@ -154,7 +161,7 @@ class Assay:
             )
         return result
 
-    def _recorded(self, name: str, subject: Subject) -> Result | None:
+    def _recorded(self, name: str, subject: Subject | Absent) -> Result | None:
         """What an unfinished run like this one has recorded already; nothing unless resuming."""
         if DONE not in self.config.stash:
             told = self.config.workerinput.get(RESUMED, "[]")  # type: ignore[attr-defined]
@@ -167,10 +174,11 @@ class Assay:
         known = expected_of_models(self.config)
         return expectations.held_against(known, result, self.config.option.dtype)
 
-    def _description(self, subject: Subject) -> dict[str, Any]:
+    def _description(self, subject: Subject | Absent) -> dict[str, Any]:
         known = self.config.stash.setdefault(DESCRIBED, {})
         if subject.name not in known:
-            known[subject.name] = describe_subject(subject)
+            absent = isinstance(subject, Absent)
+            known[subject.name] = subject.description() if absent else describe_subject(subject)
         return known[subject.name]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from harness import positions
+from harness.errors import Missing
 from harness.rows import Rows
 
 if TYPE_CHECKING:
@@ -26,6 +28,34 @@ if TYPE_CHECKING:
 
 ENCODER_PROMPT = 7
 """Tokens that an encoder–decoder's encoder is given while its decoder is examined."""
+
+
+_PLACEHOLDER = re.compile(
+    r"(image|video|audio|vision|speech|bo[iav]|eo[iav])\w*_token(_id|_index)"
+)
+
+
+def _placeholders(fields: Any) -> Iterator[Any]:
+    """The ids that stand for media or mark them off, of a configuration and its parts."""
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            yield from _placeholders(value)
+        elif _PLACEHOLDER.fullmatch(str(name)):
+            yield value
+
+
+def _fields(config: Any, *names: str) -> list[int]:
+    """The fields of ``config`` with these names that are whole numbers above 0."""
+    values = [getattr(config, name, None) for name in names]
+    return [value for value in values if isinstance(value, int) and value > 0]
+
+
+def _by_position(states: Tensor, batch: int, n: int, what: str) -> Tensor:
+    """``states``, if they are [batch, n, features]; some models add rows, streams or axes."""
+    if not torch.is_tensor(states) or states.ndim != 3 or states.shape[:2] != (batch, n):
+        shape = [*states.shape] if torch.is_tensor(states) else type(states).__name__
+        raise Missing(f"{what} gives {shape}, and not a row for each of {batch} × {n} tokens")
+    return states
 
 
 class _Reached(Exception):
@@ -53,7 +83,7 @@ class Subject:
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase | None = None
     digest: str = ""
-    _encoded: dict[int, Any] = field(default_factory=dict, repr=False)
+    _encoded: dict[tuple[int, str], Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, loaded: Loaded) -> Subject:
@@ -69,34 +99,52 @@ class Subject:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of the embedding table."""
-        return self.embedding_table.dtype
+        """The dtype of the model's parameters."""
+        return self.model.dtype
 
     @property
     def device(self) -> torch.device:
-        """Where the embedding table lies."""
-        return self.embedding_table.device
+        """Where the model's parameters lie."""
+        return self.model.device
 
     @property
     def embedding_table(self) -> Tensor:
-        """W, the input embedding [vocabulary, hidden]."""
+        """W, the input embedding [vocabulary, hidden].
+
+        Raises `Missing` where the model says of no one table that it is that.
+        """
         table: Any = self.model.get_input_embeddings()
-        return table.weight
+        weight = getattr(table, "weight", None)
+        if not torch.is_tensor(weight) or weight.ndim != 2:
+            raise Missing(f"the model's input embedding is a {type(table).__name__}, no table")
+        return weight
 
     @property
     def vocabulary(self) -> int:
-        """Rows of W."""
-        return self.embedding_table.shape[0]
+        """Rows of W; where there is no such table, what the configuration says."""
+        try:
+            return self.embedding_table.shape[0]
+        except Missing:
+            return self.config.vocab_size
 
     @property
     def hidden(self) -> int:
-        """The embedding's width."""
-        return self.embedding_table.shape[1]
+        """The embedding's width; where there is no table, the width of the blocks."""
+        try:
+            return self.embedding_table.shape[1]
+        except Missing:
+            return self.config.hidden_size
 
     @property
     def layers(self) -> int:
-        """Blocks of the decoder, or of the encoder where there is none."""
-        return self.config.num_hidden_layers
+        """Blocks of the decoder, or of the encoder where there is none; 0 if it does not say."""
+        return getattr(self.config, "num_hidden_layers", 0)
+
+    @property
+    def heads(self) -> int:
+        """Heads of attention in a layer, at most; 1 where the configuration does not say."""
+        found = [_fields(layer, "num_attention_heads") for layer in self._layer_configs]
+        return max((number for numbers in found for number in numbers), default=1)
 
     @cached_property
     def context(self) -> int | None:
@@ -104,18 +152,24 @@ class Subject:
         table = positions.position_table(self)
         if table is not None:
             return table.num_embeddings - positions.position_offset(self)
-        most = getattr(self.config, "max_position_embeddings", None)
-        return most if most is None or most > 0 else None  # -1 stands for no limit in some
+        # -1 stands for no limit in some
+        sizes = _fields(self.config, "max_position_embeddings", "max_seq_len")
+        return min(sizes, default=None)
 
     @property
     def window(self) -> int | None:
         """The smallest sliding window of any layer, or None."""
-        sizes = [getattr(self.config, n, None) for n in ("sliding_window", "window_size")]
-        sizes += [
-            2 * half + 1 for half in [getattr(self.config, "local_attention", 0) // 2] if half
-        ]
-        given = [size for size in sizes if isinstance(size, int) and size > 0]
-        return min(given, default=None)
+        names = ("sliding_window", "window_size")
+        sizes = [size for layer in self._layer_configs for size in _fields(layer, *names)]
+        sizes += [2 * (size // 2) + 1 for size in _fields(self.config, "local_attention")]
+        return min(sizes, default=None)
+
+    @property
+    def _layer_configs(self) -> list[Any]:
+        """The configuration of every layer, where layers have their own; else the one of all."""
+        if not getattr(self.config, "is_heterogeneous", False):
+            return [self.config]
+        return list(self.config.per_layer_config)
 
     @property
     def is_encoder_decoder(self) -> bool:
@@ -133,19 +187,32 @@ class Subject:
     @property
     def cache_argument(self) -> str | None:
         """The name under which the model takes its cache."""
-        names = ("past_key_values", "cache_params")
+        names = ("past_key_values", "cache_params", "state")
         return next((name for name in names if self.accepts(name)), None)
 
     def content(self, numbers: Tensor) -> Tensor:
-        """Whole numbers folded into the vocabulary, past the padding token: content for a prompt.
+        """Whole numbers folded into the vocabulary, past ids that are no text: content.
 
-        Some models leave out of their positions whatever has the padding's id.
+        Some models leave whatever has the padding's id out of their positions, and put an image
+        or a sound in the place of others.
         """
         ids = numbers % self.vocabulary
+        return self._next_text[ids] if self._no_text else ids
+
+    @cached_property
+    def _no_text(self) -> frozenset[int]:
+        """Ids of the padding, and of what the configuration names as places for other media."""
         padding = getattr(self.config, "pad_token_id", None)
-        if padding is None:
-            return ids
-        return torch.where(ids == padding, (ids + 1) % self.vocabulary, ids)
+        found = set(_placeholders(self.model.config.to_dict())) | {padding}
+        return frozenset(i for i in found if isinstance(i, int) and 0 <= i < self.vocabulary)
+
+    @cached_property
+    def _next_text(self) -> Tensor:
+        """For each id, itself or the next that is text: [vocabulary]."""
+        text = [i for i in range(self.vocabulary) if i not in self._no_text] or [0]
+        ids = torch.arange(self.vocabulary)
+        places = torch.searchsorted(torch.tensor(text), ids) % len(text)
+        return torch.tensor(text)[places].to(self.device)
 
     # -- running it ---------------------------------------------------------------------------
 
@@ -167,7 +234,8 @@ class Subject:
         ``mask`` 2-D [batch, n] of 0 and 1 (with a cache: over past and present) or additive 4-D
         (`harness.masks`); ``cache`` goes on from a past; ``keep`` returns the cache; ``states``
         asks for the hidden states (``state 0`` is the embedding, ``state L`` is after the final
-        norm in most models).
+        norm in most models).  ``more`` goes to the model as it is; an encoder-decoder is given a
+        fixed prompt's ``encoder_outputs`` unless they are in it.
         """
         decoder = "decoder_" if self.is_encoder_decoder else ""
         given = ids if ids is not None else embeddings
@@ -192,13 +260,13 @@ class Subject:
             arguments["use_cache"] = keep or cache is not None
             if cache is not None:
                 arguments[self.cache_argument] = cache
-        if self.is_encoder_decoder:
+        if self.is_encoder_decoder and "encoder_outputs" not in more:
             arguments["encoder_outputs"] = self._encoder_outputs(batch)
         wants_gradient = embeddings is not None and embeddings.requires_grad
         gradients = torch.set_grad_enabled(wants_gradient)
         with gradients, self._compiling(), self._router_scores() as scores:
             output = self.model(**arguments)
-        rows = self._rows(output)
+        rows = self._rows(output, given.shape[1])
         if scores:
             gap = self._router_gap(scores, batch)
             # A row depends on every row that it sees: all of them under a mask of the caller's.
@@ -225,7 +293,11 @@ class Subject:
         """`__call__` for its rows alone."""
         return self(ids, **arguments).rows
 
-    def _rows(self, output: Any) -> Rows:
+    def _rows(self, output: Any, n: int) -> Rows:
+        """The states and logits that have a row for each of ``n`` tokens.
+
+        Models that pool inside have states with fewer, which are left out.
+        """
         decoder = "decoder_" if self.is_encoder_decoder else ""
         tensors: dict[str, Tensor] = {}
         for k, state in enumerate(output.get(f"{decoder}hidden_states") or ()):
@@ -234,7 +306,11 @@ class Subject:
             tensors["logits"] = output["logits"]
         elif "last_hidden_state" in output:
             tensors["output"] = output["last_hidden_state"]
-        return Rows(tensors)
+        by_position = {name: t for name, t in tensors.items() if t.ndim == 3 and t.shape[1] == n}
+        if tensors and not by_position:
+            shape = [*tensors.values()][-1].shape
+            raise Missing(f"the model gives no row for each of {n} tokens, but {[*shape]}")
+        return Rows(by_position)
 
     @cached_property
     def routes(self) -> bool:
@@ -288,11 +364,17 @@ class Subject:
 
     def _encoder_outputs(self, batch: int) -> Any:
         """The encoder's states for a fixed prompt, repeated for every row of the batch."""
-        if batch not in self._encoded:
+        key = batch, self.attention
+        if key not in self._encoded:
             ids = torch.arange(ENCODER_PROMPT, device=self.device) * 5 % self.vocabulary
-            with torch.no_grad():
-                self._encoded[batch] = self.model.get_encoder()(ids.expand(batch, -1))
-        return copy.copy(self._encoded[batch])
+            self._encoded[key] = self.encode(ids.expand(batch, -1))
+        return copy.copy(self._encoded[key])
+
+    def encode(self, ids: Tensor, mask: Tensor | None = None) -> Any:
+        """What the encoder makes of ``ids`` under ``mask`` (1 for content), [batch, n] both."""
+        masked = {} if mask is None else {"attention_mask": mask}
+        with torch.no_grad(), self._compiling():
+            return self.model.get_encoder()(ids, **masked)
 
     # -- its blocks ---------------------------------------------------------------------------
 
@@ -307,15 +389,34 @@ class Subject:
         lists = [m for m in body.modules() if isinstance(m, nn.ModuleList) and len(m)]
         exact = [m for m in lists if len(m) == self.layers]
         shared = [m for m in lists if len(m) == getattr(self.config, "num_hidden_groups", -1)]
-        for found in (*exact, *shared):
+        run = self._run_by_a_pass(exact) if len(exact) > 1 else exact
+        for found in (*run, *exact, *shared):
             return found
         raise LookupError(f"{self.name}: no list of {self.layers} blocks in {type(body).__name__}")
+
+    def _run_by_a_pass(self, lists: list[nn.ModuleList]) -> list[nn.ModuleList]:
+        """Those of ``lists`` that a prompt goes through: not the blocks of an image's encoder."""
+        ran: list[nn.Module] = []
+        hooks = [
+            module.register_forward_pre_hook(lambda module, _: ran.append(module))
+            for each in lists
+            for module in each
+        ]
+        try:
+            self(self.content(torch.arange(2, device=self.device)[None]), states=False)
+        except (RuntimeError, ValueError, TypeError):
+            return []
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return [each for each in lists if any(module in ran for module in each)]
 
     def block_output(self, depth: int, ids: Tensor | None = None, **arguments: Any) -> Tensor:
         """O_k: the output of block ``depth`` [batch, n, hidden], before any final norm.
 
         Runs the model's own forward and leaves it after block ``depth``: the later ones do not
-        run.  Depth 0 is the first block's input.
+        run.  Depth 0 is the first block's input.  Raises LookupError where the block is never run
+        as such, and `Missing` where it gives something else than a row for each token.
         """
         if not 0 <= depth <= self.layers:
             raise ValueError(f"{self.name} has {self.layers} blocks, not {depth}")
@@ -343,7 +444,8 @@ class Subject:
         try:
             self(ids, states=False, **arguments)
         except _Reached:
-            return taken[0]
+            given = ids if ids is not None else arguments["embeddings"]
+            return _by_position(taken[0], *given.shape[:2], f"block {depth}")
         finally:
             for hook in hooks:
                 hook.remove()
@@ -371,6 +473,20 @@ class Subject:
         finally:
             hook.remove()
         raise LookupError(f"{self.name}: its output embedding was never run")
+
+    def attentions(self, ids: Tensor) -> list[Tensor]:
+        """Weights of self-attention, [batch, heads, n, n] a layer, written out (eager).
+
+        Empty where the model gives none.  Raises what the model raises.
+        """
+        decoder = "decoder_" if self.is_encoder_decoder else ""
+        more = {"encoder_outputs": self._encoder_outputs(len(ids))} if decoder else {}
+        with self.attending_by("eager"), torch.no_grad():
+            output = self.model(
+                **{f"{decoder}input_ids": ids}, **more, output_attentions=True, return_dict=True
+            )
+        given = output.get(f"{decoder}attentions") or ()
+        return [layer for layer in given if torch.is_tensor(layer) and layer.ndim == 4]
 
     # -- its twins ----------------------------------------------------------------------------
 

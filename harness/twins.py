@@ -12,6 +12,7 @@ import torch
 
 from harness import loading
 from harness.capabilities import Missing
+from harness.errors import BadInput
 from harness.memo import memo
 from harness.rows import Rows
 from harness.subject import Subject
@@ -21,12 +22,33 @@ from harness.tolerances import bit_equal
 @memo
 def saved_and_loaded(subject: Subject) -> Subject:
     """The subject saved as safetensors and loaded again, once for each subject."""
+    return _round_trip(subject, subject.dtype)
+
+
+def _round_trip(subject: Subject, dtype: torch.dtype) -> Subject:
     with tempfile.TemporaryDirectory() as folder:
         subject.model.save_pretrained(folder)
-        loaded = loading.load(
-            folder, dtype=subject.dtype, device=subject.device, attention=subject.attention
-        )
-    return Subject(f"{subject.name}, saved and loaded", loaded.model)
+        try:
+            model = loading.load(
+                folder, dtype=dtype, device=subject.device, attention=subject.attention
+            ).model
+        except BadInput:  # the part of a larger model: its own class knows it, no other way does
+            model = type(subject.model).from_pretrained(
+                folder, dtype=dtype, attn_implementation=subject.attention
+            )
+            model = model.to(subject.device).eval().requires_grad_(False)  # type: ignore[arg-type]
+    return Subject(f"{subject.name}, saved and loaded", model)
+
+
+@memo
+def in_bfloat16(subject: Subject) -> Subject:
+    """The subject saved and then loaded in bfloat16; raises `Missing` if that is its own dtype.
+
+    Loaded rather than converted: a loader keeps what must stay precise, such as rotary angles.
+    """
+    if subject.dtype == torch.bfloat16:
+        raise Missing("bfloat16 is what the model is run in")
+    return _round_trip(subject, torch.bfloat16)
 
 
 def untrained(subject: Subject, seed: int = 0) -> Subject:
@@ -89,6 +111,45 @@ def _rounded(weights: torch.Tensor, bits: int) -> torch.Tensor:
 def share_that_differs(one: Rows, other: Rows) -> float:
     """The largest share, over tensors, of elements that are not the same bit for bit."""
     return max(bit_equal(tensor, other[name]) for name, tensor in one.tensors.items())
+
+
+def differences(one: Subject, other: Subject) -> dict[str, float]:
+    """What differs between two models, as shares from 0 to 1: the largest of any weight's and of
+    any buffer's elements, of groups of weights that are tied, of settings of generation.
+    """
+    return {
+        "weights": _share(
+            dict(one.model.named_parameters()), dict(other.model.named_parameters())
+        ),
+        "buffers": _share(dict(one.model.named_buffers()), dict(other.model.named_buffers())),
+        "ties": _unlike(_ties(one.model), _ties(other.model)),
+        "settings": _unlike(_settings(one.model), _settings(other.model)),
+    }
+
+
+def _share(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> float:
+    if ours.keys() != theirs.keys():
+        return 1.0
+    return max((bit_equal(tensor, theirs[name]) for name, tensor in ours.items()), default=0.0)
+
+
+def _unlike(ours: set[Any], theirs: set[Any]) -> float:
+    return len(ours ^ theirs) / max(1, len(ours | theirs))
+
+
+def _ties(model: torch.nn.Module) -> set[frozenset[str]]:
+    """Names of parameters that share their memory."""
+    groups: dict[int, set[str]] = {}
+    for name, weight in model.named_parameters(remove_duplicate=False):
+        groups.setdefault(weight.data_ptr(), set()).add(name)
+    return {frozenset(names) for names in groups.values() if len(names) > 1}
+
+
+def _settings(model: Any) -> set[tuple[str, str]]:
+    settings = getattr(model, "generation_config", None)
+    fields = {} if settings is None else settings.to_dict()
+    fields.pop("transformers_version", None)  # of the library that writes, not of the model
+    return {(name, repr(value)) for name, value in fields.items()}
 
 
 @contextmanager

@@ -97,6 +97,9 @@ def invert(
         raise BadInput(f"decoder {decoder!r}: there are {', '.join(DECODERS)}")
     if begin not in STARTS:
         raise BadInput(f"start {begin!r}: there are {', '.join(STARTS)}")
+    table = capabilities.of(subject).why_missing("embedding-table")
+    if table is not None:
+        raise BadInput(f"{method}: needs a table of embeddings ({table})")
     check_target(subject, target, wanted)
     said: list[str] = []
     given, outputs = target, wanted
@@ -153,8 +156,8 @@ def _by_descent(
     watch: Sequence[int],
     tell: TellStep | None,
 ) -> Inverted:
-    if (why := capabilities.of(subject).why_missing("inputs-embeds")) is not None:
-        raise BadInput(f"descent: needs a model that takes embeddings ({why})")
+    if (why := capabilities.of(subject).why_missing("free-embeddings")) is not None:
+        raise BadInput(f"descent: needs a model that takes any embeddings ({why})")
     size = rate * start.unit(subject, target, wanted, first, rule)
     rates = torch.full((len(first),), size, device=first.device)
     made = descend(subject, target, wanted, first, rates, rule, watch=watch, tell=tell)

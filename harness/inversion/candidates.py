@@ -150,7 +150,11 @@ def branches(subject: Subject) -> bool:
     needed = ("kv-cache", "mask-4d", "position-ids", "blocks")
     if any(name not in able for name in needed) or subject.is_encoder_decoder:
         return False
-    return (subject.window or 4) >= 4 and _right(subject, caches.make(subject, "dynamic", 1, 0))
+    try:
+        cache = caches.make(subject, "dynamic", 1, 0)
+    except Missing:  # the model's own cache keeps more than keys and values
+        return False
+    return (subject.window or 4) >= 4 and _right(subject, cache)
 
 
 @memo
@@ -171,7 +175,10 @@ def _right(subject: Subject, cache: Any, copied: bool = False) -> bool:
     if (subject.context or 4) < 4:
         return False
     ids = subject.content(torch.arange(3, device=subject.device)[None] * 5 + 3)
-    others = subject.content(torch.arange(4, device=subject.device)[None] * 11 + 1)
+    # Some have buffers as long as their table of positions: candidates beyond it must fit, too.
+    table = positions.position_table(subject)
+    count = 4 if table is None else min(subject.vocabulary, table.num_embeddings + 1)
+    others = subject.content(torch.arange(count, device=subject.device)[None] * 11 + 1)
     target = Target(subject.layers)
     prefixes = Prefixes(subject, target, 1, cache, copied)
     try:
@@ -180,6 +187,6 @@ def _right(subject: Subject, cache: Any, copied: bool = False) -> bool:
         side_by_side = torch.cat([states for _, states in prefixes.states(others)], dim=1)
     except (Missing, ValueError, RuntimeError, TypeError, AttributeError, IndexError):
         return False
-    alone = torch.cat([ids.expand(4, -1), others.T], dim=1)
+    alone = torch.cat([ids.expand(count, -1), others.T], dim=1)
     plain = target.of(subject, alone)[:, -1]
     return bool((distance(side_by_side, plain[None]) <= accepted(subject)).all())

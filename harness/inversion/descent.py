@@ -196,8 +196,7 @@ def check_target(subject: Subject, target: Output, wanted: Tensor) -> None:
 
 def rows_that_fit(subject: Subject, target: Output, n: int) -> int:
     """Rows of ``n`` tokens whose forward and backward passes fit into the memory that is free."""
-    heads = getattr(subject.config, "num_attention_heads", 1)
-    layer = KEPT * subject.config.hidden_size + 3 * heads * n
+    layer = KEPT * subject.config.hidden_size + 3 * subject.heads * n
     numbers = n * (target.depth * layer + 4 * target.features(subject) + 6 * subject.hidden)
     size = max(4, subject.embedding_table.element_size())
     return memory.rows_that_fit(subject.device, numbers * size)

@@ -57,6 +57,9 @@ class Target:
             raise BadInput(f"target {self.through!r}: there are {', '.join(THROUGH)}")
         if not 0 <= self.depth <= subject.layers:
             raise BadInput(f"depth {self.depth}: {subject.name} has {subject.layers} blocks")
+        stack = capabilities.of(subject).why_missing("blocks")
+        if stack is not None and self.through in ("block", "head"):
+            raise BadInput(f"target {self.through}: {subject.name} has no output of it ({stack})")
         if self.through in ("norm", "logits") and self.depth < subject.layers:
             raise BadInput(
                 f"target {self.through}: comes after all {subject.layers} blocks of "

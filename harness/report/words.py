@@ -159,7 +159,12 @@ def versions(run: dict[str, Any]) -> list[str]:
 
 
 def shape(facts: dict[str, Any]) -> str:
-    """A subject in one line: ``gpt2, 4 layers × 256, 4.2 M parameters, 4096 tokens``."""
+    """A subject in one line: ``gpt2, 4 layers × 256, 4.2 M parameters, 4096 tokens``.
+
+    One that is not there has nothing of this, but a reason.
+    """
+    if why := (facts.get("missing") or {}).get("model"):
+        return f"not here: {why}"
     words = [str(facts["model_type"])] if facts.get("model_type") else []
     if facts.get("layers") is not None and facts.get("hidden") is not None:
         words.append(f"{facts['layers']} layers × {facts['hidden']}")

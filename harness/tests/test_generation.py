@@ -76,5 +76,7 @@ def test_the_best_beam_scores_no_worse_than_greedy():
     ids = prompt(subject, batch=1)
     greedy = generation.scores(subject, ids, "greedy", use_cache=True)
     chosen = greedy.rows["logits"].log_softmax(-1).gather(-1, greedy.ids[..., None])
-    assert generation.beam_score(subject, ids, use_cache=True) >= float(chosen.mean()) - 1e-5
-    assert generation.beam_score(subject, ids, use_cache=True) < 0
+    assert (
+        float(generation.beams(subject, ids, use_cache=True).scores) >= float(chosen.mean()) - 1e-5
+    )
+    assert float(generation.beams(subject, ids, use_cache=True).scores) < 0

@@ -1,0 +1,103 @@
+"""Padding and batch mates change nothing (document 004 and beyond)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import strategies as st
+
+from fixtures.prompts import chunkings, lengths, prompts
+from harness import caches, encoders, padding
+from harness.laws import law
+
+NEIGHBOUR = "a neighbour's row in place of one's own"
+
+
+@law(
+    "C5",
+    "left padding and batch mates change nothing",
+    needs=["padding"],
+    source="beyond 004",
+    control=NEIGHBOUR,
+)
+def test_padding_and_batch_mates_change_nothing(subject, draw, check):
+    prompt = draw(prompts(subject, shortest=2, at_edges=True), "prompt")
+    batch = padding.ragged(subject, prompt.ids, draw(lengths(prompt), "lengths"))
+    rows = subject.rows(batch.ids, mask=batch.mask, positions=batch.positions)
+    padding.each_alone(check, prompt.ids, batch, rows)
+
+
+@law(
+    "C5",
+    "left padding changes nothing where the mask alone tells of it",
+    needs=["causal", "padding-by-mask", "position-ids"],
+    source="beyond 004",
+    control=NEIGHBOUR,
+)
+def test_the_mask_alone_tells_of_left_padding(subject, draw, check):
+    prompt = draw(prompts(subject, shortest=2, at_edges=True), "prompt")
+    batch = padding.ragged(subject, prompt.ids, draw(lengths(prompt), "lengths"), explicit=False)
+    padding.each_alone(check, prompt.ids, batch, subject.rows(batch.ids, mask=batch.mask))
+
+
+@law(
+    "C5",
+    "what stands before padding on the right does not see it",
+    needs=["causal", "padding"],
+    source="beyond 004",
+    control=NEIGHBOUR,
+)
+def test_what_stands_before_the_padding_does_not_see_it(subject, draw, check):
+    prompt = draw(prompts(subject, shortest=2, at_edges=True), "prompt")
+    batch = padding.ragged(subject, prompt.ids, draw(lengths(prompt), "lengths"), left=False)
+    padding.each_alone(check, prompt.ids, batch, subject.rows(batch.ids, mask=batch.mask))
+
+
+@law(
+    "C5",
+    "a left-padded batch is decoded with a cache as each prompt alone",
+    needs=["causal", "cache", "left-padding"],
+    source="beyond 004",
+    control=NEIGHBOUR,
+)
+@pytest.mark.parametrize("first", ["prefill", "chunks"])
+@pytest.mark.parametrize("kind", ["default", "static"])
+def test_a_padded_batch_is_decoded_as_each_prompt_alone(subject, kind, first, draw, check):
+    padding.require_mask_of_past(subject, kind)
+    prompt = draw(prompts(subject, shortest=2, longest=48, rows=3, at_edges=True), "prompt")
+    kept = draw(lengths(prompt), "lengths")
+    if first == "chunks":
+        chunks = draw(chunkings(prompt, subject=subject), "chunks")
+    else:
+        rest = draw(st.integers(1, min(4, prompt.length - 1)), "tokens after the prefill")
+        chunks = [prompt.length - rest] + [1] * rest
+        kept = [max(size, rest + 1) for size in kept]  # no prompt is empty
+    batch = padding.ragged(subject, prompt.ids, kept)
+    rows = caches.decode(
+        subject, batch.ids, chunks, kind, mask=batch.mask, positions=batch.positions
+    )
+    padding.each_alone(check, prompt.ids, batch, rows, states=False)
+
+
+@law(
+    "C5",
+    "padding of the encoder's prompt changes nothing in the decoder",
+    needs=["encoder", "padding"],
+    source="beyond 004",
+    control=NEIGHBOUR,
+)
+def test_padding_of_the_encoder_s_prompt_changes_nothing(subject, draw, check):
+    prompt = draw(prompts(subject, shortest=2, longest=32, rows=3), "encoder's prompt")
+    batch = padding.ragged(subject, prompt.ids, draw(lengths(prompt), "lengths"), left=False)
+    chunks = draw(chunkings(prompt), "chunks")
+    said = subject.content(prompt.ids.flip(1) + 1)
+    rows = caches.decode(subject, said, chunks, **encoders.given(subject, batch.ids, batch.mask))
+    for row, size in enumerate(batch.lengths):
+        own = batch.ids[row : row + 1, :size]
+        expected = check.reference(
+            lambda s, own=own, row=row: s.rows(
+                said[row : row + 1], states=False, **encoders.given(s, own)
+            )
+        )
+        check.same(expected, rows.map(lambda t, row=row: t[row : row + 1]))
+        if prompt.rows > 1:
+            check.rejects(expected, rows.map(lambda t, row=row: t.roll(1, 0)[row : row + 1]))
