@@ -1,3 +1,18 @@
+"""BigBird stays with full attention after one short prompt.
+
+Claims: none
+Types: big_bird, bigbird_pegasus
+Met by: whoever runs short and long inputs through one model: results depend on the order
+Seen in: transformers 5.23.0
+Expected: the same prompt gives the same logits, whatever was run in between
+Observed: off by 6.2 after a prompt of 4 tokens, by 0 before
+Cause: models/big_bird/modeling_big_bird.py, 1591, and
+    models/bigbird_pegasus/modeling_bigbird_pegasus.py, 1553:
+    `self.set_attention_type("original_full")` in forward, which nothing undoes. With
+    set_attention_type("block_sparse") afterwards the difference is gone (0).
+Upstream: issue #20031 (closed, not mended)
+"""
+
 import sys
 
 import torch

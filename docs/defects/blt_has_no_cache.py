@@ -1,3 +1,20 @@
+"""BLT cannot generate: its configuration has no num_hidden_layers.
+
+Claims: C2, C4
+Types: blt
+Met by: everyone who calls generate(), or a forward pass with its defaults
+Seen in: transformers 5.23.0
+Expected: generate(), with the configuration's own use_cache=True, gives tokens
+Observed: 'BltConfig' object has no attribute 'num_hidden_layers'
+Cause: `DynamicCache(config=BltConfig)` (models/blt/modeling_blt.py, 1184) asks the whole for a
+    number that only its parts have (integrations/heterogeneity/configuration_utils.py, 216). With
+    use_cache=False it generates. With config.num_hidden_layers set by hand the error is gone, and
+    cached generation then differs from uncached: another defect behind this one.
+Upstream: PR #47916 (closed, not merged) adds an alias; PR #42685 (merged in 2025) had made
+    use_cache=False the default, because cached generation differed; in 5.23.0 the default is True
+    again
+"""
+
 import sys
 
 import torch

@@ -1,3 +1,19 @@
+"""DBRX cannot be built or run with the default attention.
+
+Claims: none
+Types: dbrx
+Met by: whoever builds a DbrxConfig of their own; checkpoints that set both fields work
+Seen in: transformers 5.23.0
+Expected: a model of default attention can be built and run
+Observed: 'DbrxAttentionConfig' object has no attribute 'rope_theta'; with a rope_theta:
+    torch.clamp: At least one of 'min' or 'max' must not be None; with a clip_qkv too: works
+Cause: models/dbrx/modeling_dbrx.py, 184, reads `attn_config.rope_theta`, a field that
+    `DbrxAttentionConfig` has not and that nothing uses; the attention's forward passes `clip_qkv`,
+    None by default and documented as optional, to `clamp` as both bounds.
+Upstream: not found by searching for "DbrxAttentionConfig has no attribute rope_theta" and "dbrx
+    clip_qkv clamp None"
+"""
+
 import sys
 
 import torch

@@ -1,3 +1,20 @@
+"""ESM puts embeddings that it is given in place of its whole embedding layer.
+
+Claims: C9
+Types: esm
+Met by: whoever passes inputs_embeds: gradients with respect to the input, soft prompts, protein
+    design
+Seen in: transformers 5.23.0
+Expected: the embeddings of ids give the logits of the ids
+Observed: off by 6.1; turned round they give the same, turned round, to 3e-06
+Cause: models/esm/modeling_esm.py, 708–715: only ids go through `self.embeddings`, which adds
+    positions, scale of token_dropout and norm; `EsmEmbeddings.forward` takes inputs_embeds and is
+    not asked. With the embeddings passed through `model.esm.embeddings(inputs_embeds=…)` first the
+    difference is gone (0).
+Upstream: not found as such; issue #40166 (open) and PR #40181 (merged) are about a crash in the
+    path that is no longer taken
+"""
+
 import sys
 
 import torch

@@ -1,3 +1,21 @@
+"""Funnel cannot read prompts of 1 to 4 tokens.
+
+Claims: none
+Types: funnel
+Met by: whoever gives a prompt of a word or two
+Seen in: transformers 5.23.0
+Expected: logits for prompts of every length
+Observed: prompts of [1, 2, 3, 4] tokens raise RuntimeError, the first: index 4 is out of bounds
+    for dimension 0 with size 4
+Cause: with relative_shift attention (the default) the third block's positions reach beyond their
+    table of 4 n rows (models/funnel/modeling_funnel.py, 181), and for 3 or 4 tokens pooled
+    positions and pooled cls mask have different lengths (406). With attention_type="factorized"
+    the errors are gone.
+Upstream: a remark in PR #7029 (2020) says that it "pools twice, so it needs a sequence length of
+    4"; 4 fails too, and the documentation names no such limit; no issue found by searching for
+    "funnel short sequence separate_cls truncate_seq"
+"""
+
 import sys
 
 import torch

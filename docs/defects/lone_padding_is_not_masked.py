@@ -1,3 +1,21 @@
+"""A first chunk of one token does not hear that it is padding.
+
+Claims: C5
+Types: mamba2, bamba, falcon_h1, granitemoehybrid, jamba, kimi_linear, minimax, nemotron_h,
+    olmo_hybrid, qwen3_next, zamba2
+Met by: generate() with prefill_chunk_size=1 on left-padded batches; custom loops that read a
+    padded batch token by token
+Seen in: transformers 5.23.0
+Expected: a left-padded prompt has the logits that it has alone, in chunks of any size
+Observed: off by 2.7 if the first chunk has one token, by 7e-07 if two
+Cause: masking_utils.py, 1524: `create_recurrent_attention_mask` returns None whenever the chunk
+    has one token, taking it for a generated one; its docstring says itself that padding must be
+    zeroed. With these two lines left out the difference is gone (7e-7).
+Upstream: the same for chunks of several tokens was issue #47086, mended by PR #47087 (merged),
+    which keeps the exception; PR #46773 (open) is about batches of one row; the single token not
+    found by searching for "create_recurrent_attention_mask single token left padding"
+"""
+
 import sys
 
 import torch

@@ -1,3 +1,20 @@
+"""RoBERTa and its relatives generate with positions that they never see otherwise.
+
+Claims: C4
+Types: roberta, camembert, data2vec-text, xlm-roberta, xlm-roberta-xl, roberta-prelayernorm, xmod
+Met by: everyone who calls generate() on such a decoder
+Seen in: transformers 5.23.0
+Expected: generate() sees the logits that a forward pass gives (positions 2, 3, …)
+Observed: logits off by 2.5; from those of position_ids 0, 1, … by 8e-07
+Cause: generation/utils.py, 906: `_prepare_position_ids_for_generation` counts from 0 and passes
+    position_ids on; the models' own positions begin at padding_idx + 1
+    (models/roberta/modeling_roberta.py, 142), so rows 0 and 1 of the table, 1 being the padding's
+    own, are read instead. A forward pass with positions 0, 1, … gives what generate() sees.
+Upstream: the same mistake of `DataCollatorWithFlattening` was issue #47496, mended by PR #47525
+    (merged); generate() not found by searching for "_prepare_position_ids_for_generation roberta
+    padding_idx" (PR #35044, merged in 2024, made xlm-roberta-xl pass such positions)
+"""
+
 import sys
 
 import torch

@@ -1,3 +1,23 @@
+"""Zamba2 and NemotronH bound their time step in a chunk and not in a single step.
+
+Claims: C2, C4, C5
+Types: zamba2, nemotron_h
+Met by: everyone who calls generate(): a prompt is read with one rule and continued with another
+Seen in: transformers 5.23.0
+Expected: the same logits whether the last token comes alone or with others
+Observed: alone off by 0.1, two together by 5e-06
+Cause: the mixers set `time_step_limit = (time_step_min, inf)` (models/zamba2/modeling_zamba2.py,
+    669; models/nemotron_h/modeling_nemotron_h.py, 414); `mamba2_chunk_scan` clamps with it and
+    `mamba2_selective_state_update` (467) has no such argument. With a limit of (0, inf) set on the
+    mixers the difference is gone (6e-6). mamba2 and granitemoehybrid have the same two ways and
+    agree only because their `time_step_limit` is (0, inf) by default: set to (0.3, inf) they are
+    off too. How much is seen depends on how many time steps are below time_step_min (0.001 by
+    default, 0.05 here).
+Upstream: the difference between chunk and step not found; PR #48989 (open) takes nemotron_h's
+    limit from `config.time_step_limit`, (0, inf) by default, which would hide it there, and
+    reports that the floor alone changes the outputs of a published checkpoint (mean KL 0.034)
+"""
+
 import sys
 
 import torch
