@@ -32,6 +32,7 @@ COMMANDS = {
     "invert": "recover a prompt from a model's output, and show how",
     "merge": "put the evidence of several files into one",
     "runs": "list the runs of an evidence file",
+    "sweep": "run claims on models × versions × dtypes × devices",
 }
 """Every module of `harness.commands` that is a command, with what it does."""
 

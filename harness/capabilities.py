@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from harness import masks
+from harness import masks, placement
 from harness.errors import Missing as Missing
 from harness.memo import memo
 from harness.positions import first_position, follow_padding, position_table
@@ -175,6 +175,13 @@ def _tied_head(subject: Subject) -> None:
     head = subject.model.get_output_embeddings()
     if getattr(head, "weight", None) is not subject.embedding_table:
         raise Missing("the output embedding is not the input embedding")
+
+
+@capability("weights-in-memory")
+def _weights_in_memory(subject: Subject) -> None:
+    """For twins that read or redraw every weight; a pass does without."""
+    if away := placement.offloaded(subject.model):
+        raise Missing(f"{len(away)} parameters are offloaded by --device-map, such as {away[0]}")
 
 
 @capability("tokenizer")

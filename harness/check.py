@@ -92,7 +92,7 @@ class Check:
             raise Broken(observed, allowed, where)
 
     def remember(self, observed: float, allowed: float) -> None:
-        """Keep the two numbers if none before left less room."""
+        """Keep the two numbers if they leave less room than any before."""
         room = margin(observed, allowed)
         self._room = min(self._room, room)
         if room < self._worst or self.compared == 1:

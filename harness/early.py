@@ -12,8 +12,9 @@ runs pytest once more, in this process, before any conftest is loaded or output 
 cost a debugger, a coverage measurement or the interpreter's own options that the first one had.
 The first pytest ends by SystemExit with the second one's exit code.
 
-Outside of a clone of Assay nothing happens.  Not caught: a model's folder with a pytest
-configuration that pytest refuses before plug-ins are asked; there, write ``--model=FOLDER``.
+Where neither the folder nor an argument lies in a clone of Assay nothing happens.  Not caught: a
+model's folder with a pytest configuration that pytest refuses before plug-ins are asked; there,
+write ``--model=FOLDER``.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ TAKE_VALUES = frozenset(
         "--model",
         "--revision",
         "--device",
+        "--device-map",
         "--dtype",
         "--attention",
         "--profile",
@@ -40,6 +42,7 @@ TAKE_VALUES = frozenset(
         "--evidence",
         "--json",
         "--report",
+        "--expectations",
     }
 )
 """Assay's options that are followed by a value; `harness.options` would have to import torch."""
@@ -51,7 +54,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
     given = early_config.invocation_params
     # Options may come by the environment as well.
     added = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
-    if in_a_clone(given.dir) and (misleads(given.args) or misleads(added)):
+    if about_a_clone(given.dir, given.args) and (misleads(given.args) or misleads(added)):
         if added:
             os.environ["PYTEST_ADDOPTS"] = shlex.join(joined(added))
         # Found by way of the install, and perhaps another clone's: with the root known, pytest
@@ -66,6 +69,17 @@ def in_a_clone(folder: Path) -> bool:
     """Whether ``folder`` is a clone of Assay or lies in one."""
     above = (folder, *folder.parents)
     return any((f / "harness" / "early.py").is_file() and (f / "claims").is_dir() for f in above)
+
+
+def about_a_clone(folder: Path, args: Sequence[str]) -> bool:
+    """Whether the run is begun in a clone, or one of ``args`` is a path in one.
+
+    Claims are run on another project's model by ``pytest path/to/assay/claims --model FOLDER``.
+    """
+    values = {i + 1 for i in _apart(args)}
+    paths = [arg for i, arg in enumerate(args) if i not in values and not arg.startswith("-")]
+    asked = (Path(os.path.normpath(folder / path.partition("::")[0])) for path in paths)
+    return in_a_clone(folder) or any(in_a_clone(path) for path in asked if path.exists())
 
 
 def misleads(args: Sequence[str]) -> bool:

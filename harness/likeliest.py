@@ -124,7 +124,9 @@ class Scorer:
         missing = (values[:, k - 1] - values[:, -1]).double() <= 2 * self.moved(points)
         if ids.shape[1] == len(self.table):
             missing = torch.zeros_like(missing)
-        for some in (missing | ~values.isfinite().all(1)).nonzero()[:, 0].split(AGAIN_AT_ONCE):
+        again = (missing | ~values.isfinite().all(1)).nonzero()[:, 0]
+        for first in range(0, len(again), AGAIN_AT_ONCE):
+            some = again[first : first + AGAIN_AT_ONCE]
             found[some] = self._of_all(points[some], k)
         return found
 

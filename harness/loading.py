@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 import tempfile
 import warnings
@@ -29,6 +30,7 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
+from harness import placement as placing
 from harness.checkpoints import (
     Checkpoint,
     brief,
@@ -39,6 +41,7 @@ from harness.checkpoints import (
     refuse_short_context,
 )
 from harness.errors import BadInput
+from harness.placement import Placement
 
 __all__ = [
     "Checkpoint",
@@ -139,12 +142,14 @@ def load(
     device: torch.device,
     attention: str | None = None,
     trust_remote_code: bool = False,
+    placement: Placement | None = None,
 ) -> Loaded:
     """Load the model that ``spec`` names (see `inspect_checkpoint`) with its tokenizer.
 
     ``attention`` is an implementation that transformers has for the model (``eager``,
     ``sdpa``, …), None its default.  The digest is of the weights as stored: a cast that loses
-    digits loads the model twice, first exactly.  Raises `BadInput`.
+    digits loads the model twice, first exactly.  With a ``placement`` the model lies where that
+    says, in part on a disk.  Raises `BadInput`.
     """
     check_pair(device, dtype)
     _check_attention_name(spec, attention)
@@ -154,16 +159,20 @@ def load(
         )
         exactly = torch.promote_types(checkpoint.exact, dtype) == dtype
         first = dtype if exactly else checkpoint.exact
-        _check_memory(checkpoint, max(first, dtype, key=lambda kind: kind.itemsize), "cpu")
-        if device.type == "cuda":
-            _check_memory(checkpoint, dtype, device)
+        if placement is None:
+            _check_memory(checkpoint, max(first, dtype, key=lambda kind: kind.itemsize), "cpu")
+            if device.type == "cuda":
+                _check_memory(checkpoint, dtype, device)
+        placed = {} if placement is None else placement.arguments(device)
         tokenizer = _tokenizer(checkpoint)
-        model = _from_pretrained(checkpoint, first, attention)
+        model = _from_pretrained(checkpoint, first, attention, placed)
+        if placement is not None:
+            placing.check(spec, model, placement, device)
         _check_finite(spec, model)
         digest = digest_of(model)
         if not exactly:
             del model
-            model = _from_pretrained(checkpoint, dtype, attention)
+            model = _from_pretrained(checkpoint, dtype, attention, placed)
             _check_finite(spec, model, f" in {dtype}, whose range is too small for it")
         return _ready(Loaded(spec, model, tokenizer, digest), device)
 
@@ -213,7 +222,7 @@ def digest_of(model: PreTrainedModel) -> str:
         usual = {}
     said = {key: held for key, held in said.items() if key not in usual or held != usual[key]}
     digest.update(f"{type(model).__name__} {json.dumps(said, sort_keys=True)}".encode())
-    for name, tensor in sorted(model.state_dict().items()):
+    for name, tensor in placing.tensors(model, model.state_dict()):
         chunks = tensor.detach().flatten().split(CHUNK)
         kind = tensor.dtype
         if tensor.is_floating_point():
@@ -247,14 +256,18 @@ def _quiet() -> Iterator[None]:
     bars = transformers_logging.is_progress_bar_enabled()
     hub_level = hub_utils.logging.get_verbosity()
     hub_bars = not hub_utils.are_progress_bars_disabled()
+    spreading = logging.getLogger("accelerate")
+    spreading_level = spreading.level
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        spreading.setLevel(logging.CRITICAL)
         transformers_logging.set_verbosity(transformers_logging.CRITICAL)
         transformers_logging.disable_progress_bar()  # the hub's as well
         hub_utils.logging.set_verbosity(transformers_logging.CRITICAL)
         try:
             yield
         finally:
+            spreading.setLevel(spreading_level)
             transformers_logging.set_verbosity(level)
             hub_utils.logging.set_verbosity(hub_level)
             if bars:
@@ -263,10 +276,10 @@ def _quiet() -> Iterator[None]:
 
 
 def _from_pretrained(
-    checkpoint: Checkpoint, dtype: torch.dtype, attention: str | None
+    checkpoint: Checkpoint, dtype: torch.dtype, attention: str | None, placed: dict[str, Any]
 ) -> PreTrainedModel:
-    """The model on the CPU; the one place where transformers loads weights."""
-    options: dict[str, Any] = {DTYPE_ARGUMENT: dtype}
+    """The model on the CPU, or where it is placed; the one place where transformers loads."""
+    options: dict[str, Any] = {DTYPE_ARGUMENT: dtype, **placed}
     if attention is not None:
         options["attn_implementation"] = attention
     try:
@@ -338,7 +351,7 @@ def _check_memory(checkpoint: Checkpoint, dtype: torch.dtype, device: torch.devi
 
 def _check_finite(name: str, model: PreTrainedModel, where: str = "") -> None:
     """Refuse NaN and infinite weights by the name of the first tensor that has any."""
-    for key, tensor in model.named_parameters():
+    for key, tensor in placing.tensors(model, dict(model.named_parameters())):
         if tensor.numel() and not all(map(_is_finite, tensor.detach().aminmax())):
             count = int((~tensor.isfinite()).sum())
             raise BadInput(
@@ -418,7 +431,8 @@ def _ready(loaded: Loaded, device: torch.device) -> Loaded:
     _check_tokenizer(loaded)
     module: nn.Module = loaded.model
     try:
-        module.to(device)
+        if not placing.is_dispatched(module):
+            module.to(device)
     except (RuntimeError, TypeError, NotImplementedError) as error:
         raise BadInput(f"{loaded.name}: does not go to {device} ({brief(error)})") from error
     if loaded.model.dtype == torch.float64 and hasattr(loaded.model, "set_experts_implementation"):

@@ -117,7 +117,7 @@ def continued(subject: Subject, ids: Tensor, places: Tensor, steps: int) -> Tens
         chosen.append(token)
         if step == steps - 1:
             break
-        at = later[n + step].expand(len(ids), 1)
+        at = later[n + step : n + step + 1]
         seen = torch.zeros(1, 1, 1, n + step + 1, dtype=subject.dtype, device=subject.device)
         output = subject(
             token, positions=at, mask=seen, cache=output.cache, keep=True, states=False

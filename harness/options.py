@@ -11,13 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from harness import loading
+from harness import loading, placement
 from harness.errors import BadInput
 from harness.profiles import PROFILES
 from harness.runs import Options
 
-TEXTS = ("models", "revision", "device", "dtype", "attention", "profile", "seed", "replay")
-PATHS = ("evidence", "json", "report")
+TEXTS = (
+    *("models", "revision", "device", "device_map", "dtype", "attention", "profile", "seed"),
+    "replay",
+)
+PATHS = ("evidence", "json", "report", "expectations")
 """The options that are given words, and those that are given paths."""
 
 LARGEST_SEED = 2**63 - 1
@@ -43,6 +46,11 @@ def add(parser: pytest.Parser) -> None:
     )
     add("--revision", help="the revision of a hub id")
     add("--device", default="cpu", help="where to run: cpu, cuda, cuda:1, mps (default: cpu)")
+    add(
+        "--device-map",
+        metavar="MAP",
+        help="spread a large model: auto, balanced, balanced_low_0, sequential or a JSON file",
+    )
     add("--dtype", default="float32", help="float32, bfloat16, float16 or float64")
     add("--attention", help="attention implementation: eager, sdpa, flex_attention, …")
     add(
@@ -65,7 +73,12 @@ def add(parser: pytest.Parser) -> None:
     add(
         "--record-expectations",
         action="store_true",
-        help="write this run's verdicts to claims/expectations as what is expected of the model",
+        help="write this run's verdicts down as what is expected of the model",
+    )
+    add(
+        "--expectations",
+        metavar="FOLDER",
+        help="the folder of expectations (default: claims/expectations, beside the claims)",
     )
 
 
@@ -88,7 +101,8 @@ def check(config: pytest.Config) -> None:
         values = getattr(option, name)
         for value in values if isinstance(values, list) else [values]:
             if value is not None and not value.strip():
-                raise BadInput(f"--{name.removesuffix('s')} {value!r}: is empty; say which")
+                option_name = "model" if name == "models" else name.replace("_", "-")
+                raise BadInput(f"--{option_name} {value!r}: is empty; say which")
     if option.profile not in PROFILES:
         known = ", ".join(PROFILES)
         raise BadInput(f"--profile {option.profile!r}: is unknown; choose from {known}")
@@ -103,10 +117,13 @@ def check(config: pytest.Config) -> None:
     for name in ("json", "report"):
         if getattr(option, name) is not None:
             _check_writable(name, getattr(option, name))
+    _check_expectations(option.expectations, option.record_expectations)
     for flag in ("resume", "record_expectations"):
         if option.replay is not None and getattr(option, flag):
             name = flag.replace("_", "-")
             raise BadInput(f"--replay runs one example, which is no run for --{name}")
+    if option.device_map is not None:
+        placement.read(option.device_map)
     loading.check_pair(loading.parse_device(option.device), loading.parse_dtype(option.dtype))
 
 
@@ -131,6 +148,18 @@ def _check_writable(name: str, path: Path) -> None:
         raise BadInput(f"--{name} {path}: cannot be written ({error.strerror})") from error
 
 
+def _check_expectations(folder: Path | None, to_record: bool) -> None:
+    """Refuse a folder that is named and not there: a misspelt one would expect nothing."""
+    if folder is None or folder.is_dir():
+        return
+    if folder.exists() or folder.is_symlink():
+        raise BadInput(f"--expectations {folder}: is no folder")
+    if not to_record:
+        raise BadInput(
+            f"--expectations {folder}: there is no such folder; --record-expectations makes it"
+        )
+
+
 def loading_options(config: pytest.Config) -> Options:
     """The options that decide how subjects are loaded."""
     return Options(
@@ -139,6 +168,7 @@ def loading_options(config: pytest.Config) -> Options:
         attention=config.option.attention,
         revision=config.option.revision,
         trust_remote_code=config.option.trust_remote_code,
+        device_map=config.option.device_map,
     )
 
 
@@ -148,7 +178,9 @@ def models(config: pytest.Config) -> list[str]:
 
 
 def expectations_folder(config: pytest.Config) -> Path:
-    """Where the claims' expectations stand: beside the claims."""
+    """Where the claims' expectations stand: beside the claims, unless a folder is named."""
+    if (named := config.option.expectations) is not None:
+        return named
     return config.rootpath / "claims" / "expectations"
 
 
@@ -158,9 +190,9 @@ def replay_command(nodeid: str, config: pytest.Config, subject: str, blob: str) 
     file = os.path.relpath(config.rootpath / file, config.invocation_params.dir)
     asked, usual = loading_options(config), Options()
     parts = ["pytest", f"{file}{separator}{test}", f"--model={subject}"]
-    for name in ("device", "dtype", "attention", "revision"):
+    for name in ("device", "device_map", "dtype", "attention", "revision"):
         if (value := getattr(asked, name)) != getattr(usual, name):
-            parts.append(f"--{name}={value}")
+            parts.append(f"--{name.replace('_', '-')}={value}")
     if asked.trust_remote_code:
         parts.append("--trust-remote-code")
     return shlex.join([*parts, f"--replay={blob}"])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness import expectations, options, runs, schema
+from harness import expectations, options, runs, schema, selection
 from harness.errors import BadInput
 from harness.evidence import Evidence, resume_key
 from harness.report import html
@@ -34,6 +34,7 @@ class Recorder:
         self.run = runs.describe_run(
             options.loading_options(config), self.option.profile, self.option.seed
         )
+        self.run["selection"] = selection.chosen(config)
         self.total = 0
         self.results: list[Result] = []
         self.judgements: dict[tuple[str, str], str] = {}
@@ -192,5 +193,4 @@ class Recorder:
         if any(getattr(self.option, name, None) for name in NARROWING):
             return False
         root = self.config.rootpath
-        asked = {self.config.invocation_params.dir / argument for argument in self.config.args}
-        return bool(asked & {root, root / "claims"})
+        return bool({root, root / "claims"} & set(selection.paths(self.config)))

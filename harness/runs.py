@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 import harness
-from harness import capabilities
+from harness import capabilities, placement
 from harness.subject import Subject
 
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "scipy", "hypothesis")
@@ -28,6 +28,7 @@ class Options:
     attention: str | None = None
     revision: str | None = None
     trust_remote_code: bool = False
+    device_map: str | None = None
 
 
 def versions() -> dict[str, str]:
@@ -55,6 +56,8 @@ def now() -> str:
 
 def describe_run(options: Options, profile: str, seed: int | None) -> dict[str, Any]:
     """The evidence's record of a run that begins now; subjects are added as they are loaded."""
+    mapped = options.device_map
+    placed = "" if mapped is None else f", device map {placement.describe(mapped)}"
     return {
         "id": uuid.uuid4().hex,
         "started": now(),
@@ -63,7 +66,7 @@ def describe_run(options: Options, profile: str, seed: int | None) -> dict[str, 
         "suite": harness.__version__,
         "profile": profile,
         "seed": seed,
-        "device": device_name(options.device),
+        "device": device_name(options.device) + placed,
         "dtype": options.dtype,
         "attention": options.attention,
         "versions": versions(),

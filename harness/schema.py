@@ -136,8 +136,17 @@ RUN = _object(
         "platform": _of("string", "Operating system and processor."),
         "threads": _of("integer", "Threads of torch inside one operation.", minimum=1),
         "subjects": _map("The models under test by the name that the user gave.", SUBJECT),
+        "selection": _object(
+            "Which claims were asked for; older runs do not say.",
+            {
+                "keyword": _of("string", "What -k said; or empty."),
+                "marker": _of("string", "What -m said; or empty."),
+                "claims": _of("array", "Paths from the root on.", items=_of("string", "A path.")),
+            },
+        ),
     },
 )
+RUN["required"].remove("selection")
 
 CLAIM = _object(
     "One claim on one subject.",

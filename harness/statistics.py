@@ -10,6 +10,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from scipy import stats
@@ -58,40 +59,36 @@ def _of_share(sample: Array, confidence: float) -> Pair:
 
 def _of_median(sample: Array, confidence: float) -> Pair:
     # Between order statistics: exact for any distribution, and nothing is resampled.
-    found = stats.quantile_test(sample, q=0.0, p=0.5).confidence_interval(confidence)
+    found = stats.quantile_test(sample, p=0.5).confidence_interval(confidence)
     low = -math.inf if math.isnan(found.low) else float(found.low)
     return low, math.inf if math.isnan(found.high) else float(found.high)
 
 
-def _bootstrap(of: Callable[..., Array]) -> Callable[[Array, float], Pair]:
+def _bootstrap(of: Callable[..., Array], sample: Array, confidence: float) -> Pair:
     """Bias-corrected and accelerated bootstrap over draws; columns stay together (paired)."""
-
-    def interval(sample: Array, confidence: float) -> Pair:
-        if len(sample) < 2:
-            return NOWHERE
-        columns = tuple(sample.T) if sample.ndim == 2 else (sample,)
-        if all(np.ptp(column) == 0.0 for column in columns):
-            with np.errstate(divide="ignore", invalid="ignore"):
-                value = float(of(*columns, axis=-1))
-            return (value, value) if math.isfinite(value) else NOWHERE
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a degenerate resample, which NaN tells of
-            found = stats.bootstrap(
-                columns,
-                of,
-                n_resamples=RESAMPLES,
-                confidence_level=confidence,
-                method="BCa",
-                paired=True,
-                vectorized=True,
-                batch=max(1, AT_ONCE // len(sample)),
-                rng=np.random.default_rng(0),  # the interval is a function of the sample
-            ).confidence_interval
-        if not (math.isfinite(found.low) and math.isfinite(found.high)):
-            return NOWHERE
-        return float(found.low), float(found.high)
-
-    return interval
+    if len(sample) < 2:
+        return NOWHERE
+    columns = tuple(sample.T) if sample.ndim == 2 else (sample,)
+    if all(np.ptp(column) == 0.0 for column in columns):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            value = float(of(*columns, axis=-1))
+        return (value, value) if math.isfinite(value) else NOWHERE
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a degenerate resample, which NaN tells of
+        found = stats.bootstrap(
+            columns,
+            of,
+            n_resamples=RESAMPLES,
+            confidence_level=confidence,
+            method="BCa",
+            paired=True,
+            vectorized=True,
+            batch=max(1, AT_ONCE // len(sample)),
+            rng=np.random.default_rng(0),  # the interval is a function of the sample
+        ).confidence_interval
+    if not (math.isfinite(found.low) and math.isfinite(found.high)):
+        return NOWHERE
+    return float(found.low), float(found.high)
 
 
 def _mean(x: Array, axis: int = -1) -> Array:
@@ -135,7 +132,7 @@ def _cosine(x: Array, y: Array) -> Array:
 
 def _of_rank_correlation(sample: Array, confidence: float) -> Pair:
     codes = [np.unique(column, return_inverse=True)[1] for column in sample.T]
-    return _bootstrap(_rank_correlation_of_codes)(np.stack(codes, axis=1), confidence)
+    return _bootstrap(_rank_correlation_of_codes, np.stack(codes, axis=1), confidence)
 
 
 share = Statistic("share", lambda sample: np.count_nonzero(sample) / len(sample), _of_share)
@@ -145,14 +142,18 @@ median = Statistic("median", lambda sample: float(np.median(sample)), _of_median
 """With an interval between order statistics, which assumes nothing of the distribution."""
 
 mean = Statistic(
-    "mean", lambda sample: float(np.mean(sample)), _bootstrap(_mean), caution=0.5, fewest=128
+    "mean",
+    lambda sample: float(np.mean(sample)),
+    partial(_bootstrap, _mean),
+    caution=0.5,
+    fewest=128,
 )
 """Of [n], or of paired differences: BCa bootstrap."""
 
 ratio_of_means = Statistic(
     "ratio of means",
     lambda sample: float(_ratio(*sample.T)),
-    _bootstrap(_ratio),
+    partial(_bootstrap, _ratio),
     caution=0.1,
     fewest=128,
 )

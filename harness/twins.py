@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from harness import loading
-from harness.capabilities import Missing
+from harness.capabilities import Missing, require
 from harness.errors import BadInput
 from harness.memo import memo
 from harness.rows import Rows
@@ -21,11 +21,15 @@ from harness.tolerances import bit_equal
 
 @memo
 def saved_and_loaded(subject: Subject) -> Subject:
-    """The subject saved as safetensors and loaded again, once for each subject."""
+    """The subject saved as safetensors and loaded again, once for each subject.
+
+    Raises `Missing` where not all weights are in memory.
+    """
     return _round_trip(subject, subject.dtype)
 
 
 def _round_trip(subject: Subject, dtype: torch.dtype) -> Subject:
+    require(subject, "weights-in-memory")
     with tempfile.TemporaryDirectory() as folder:
         subject.model.save_pretrained(folder)
         try:
@@ -54,8 +58,10 @@ def in_bfloat16(subject: Subject) -> Subject:
 def untrained(subject: Subject, seed: int = 0) -> Subject:
     """A model of the same configuration with fresh weights from ``seed``; kept with the subject.
 
-    Raises `Missing` where it cannot be made from its configuration alone.
+    Raises `Missing` where it cannot be made from its configuration alone, or where the subject's
+    own weights are not all in memory: the twin's would have to be.
     """
+    require(subject, "weights-in-memory")
     kept = _untrained(subject)
     if seed not in kept:
         kept[seed] = _fresh(subject, seed)
@@ -84,7 +90,9 @@ def quantised(subject: Subject, bits: int = 8) -> Subject:
 
     Each row of a matrix has a scale of its own, its largest element over the largest number
     (absmax); products are computed in the subject's dtype, as by weight-only quantisation.
+    Raises `Missing` where not all weights are in memory.
     """
+    require(subject, "weights-in-memory")
     kept = _quantised(subject)
     if bits not in kept:
         model = copy.deepcopy(subject.model)

@@ -40,8 +40,6 @@ def margin(observed: float, bound: float) -> float:
         return -DECADES
     if observed <= 0.0:
         return DECADES
-    if bound <= 0.0:
-        return -DECADES
     ratio = bound / observed
     return max(-DECADES, min(DECADES, math.log10(ratio))) if ratio > 0.0 else -DECADES
 

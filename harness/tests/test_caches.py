@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import copy
+from types import SimpleNamespace
 
 import hypothesis.errors
 import pytest
 import torch
+import transformers
+from transformers import DynamicCache, EncoderDecoderCache, StaticCache
 
 from harness import caches
 from harness.capabilities import Missing
 from harness.check import Check
+from harness.subject import Subject
 from harness.tests.toys import is_broken, prompt, toy
 
 CHUNKS = ([1] * 10, [10], [4, 1, 1, 1, 1, 1, 1], [3, 1, 6])
@@ -150,3 +154,194 @@ def test_decoding_leaves_a_model_as_it_was():
     before = copy.deepcopy(subject.model.state_dict())
     caches.decode(subject, prompt(subject), [4, 5], "static")
     assert all(torch.equal(before[k], v) for k, v in subject.model.state_dict().items())
+
+
+# What is made, and what is asked of a model.
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    """The ids of every pass through a subject, and what else it is asked for."""
+    seen, plain = [], Subject.__call__
+
+    def call(subject, ids, **how):
+        seen.append((ids, {**how, "cache": type(how.get("cache"))}))
+        return plain(subject, ids, **how)
+
+    monkeypatch.setattr(Subject, "__call__", call)
+    return seen
+
+
+def test_a_stale_cache_is_of_the_prompt_moved_one_place_and_the_rest_is_as_it_was(passes):
+    subject = toy("gpt2")
+    ids = prompt(subject, 6)
+    caches.decode(subject, ids, [3, 1, 2], stale=True)
+    assert passes[0][0].equal(torch.cat([ids[:, -1:], ids[:, :2]], dim=1))
+    assert [given.tolist() for given, _ in passes[1:]] == [
+        ids[:, 3:4].tolist(),
+        ids[:, 4:].tolist(),
+    ]
+    assert all(how["states"] is False for _, how in passes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "made"),
+    [("default", type(None)), ("dynamic", DynamicCache), ("static", StaticCache)],
+)
+def test_the_past_is_kept_in_the_kind_of_cache_asked_for(passes, kind, made):
+    subject = toy("llama")
+    ids = prompt(subject, 6)
+    caches.grown(subject, ids, 4, kind)
+    assert [given.tolist() for given, _ in passes] == [ids[:, :4].tolist(), ids[:, 4:].tolist()]
+    assert passes[0][1]["cache"] is made
+    assert issubclass(passes[1][1]["cache"], DynamicCache if kind == "default" else made)
+    assert all(how["states"] is False for _, how in passes)
+
+
+def test_the_past_is_by_default_kept_as_the_model_would(passes):
+    caches.grown(toy("llama"), prompt(toy("llama"), 6), 4)
+    assert passes[0][1]["cache"] is type(None)
+
+
+@pytest.mark.filterwarnings("ignore:Using `reject` outside")
+def test_a_past_of_which_one_token_is_left_is_compared_and_of_which_none_is_is_not():
+    subject = toy("mistral")  # seven tokens of the past are kept
+    before, _ = caches.grown(subject, prompt(subject, 15), 9, "sliding")
+    assert {old.shape[-2] for old in before} == {1}
+    with pytest.raises(hypothesis.errors.UnsatisfiedAssumption):
+        caches.grown(subject, prompt(subject, 16), 9, "sliding")
+
+
+@pytest.mark.parametrize(("kind", "own"), [("dynamic", DynamicCache), ("static", StaticCache)])
+def test_an_encoder_decoder_s_cache_is_of_the_kind_beside_a_dynamic_one(kind, own):
+    made = caches.make(toy("t5"), kind, 1, 5)
+    assert type(made) is EncoderDecoderCache
+    assert type(made.self_attention_cache) is own
+    assert type(made.cross_attention_cache) is DynamicCache
+    if kind == "static":
+        assert made.self_attention_cache.layers[0].max_cache_len == 5
+
+
+@pytest.mark.parametrize("model_type", ["llama", "mamba", "mistral"])
+def test_a_growing_cache_knows_the_model_s_layers(model_type):
+    subject = toy(model_type)
+    made = caches.growing(subject)
+    assert type(made) is DynamicCache
+    assert len(made.layers) == subject.layers
+
+
+def test_a_growing_cache_of_an_encoder_decoder_is_two():
+    made = caches.growing(toy("t5"))
+    assert type(made) is EncoderDecoderCache
+    assert type(made.self_attention_cache) is type(made.cross_attention_cache) is DynamicCache
+    assert len(made.self_attention_cache.layers) == toy("t5").layers
+
+
+def test_what_takes_no_cache_has_no_growing_one():
+    with pytest.raises(Missing, match=r"^the model's forward takes no cache$"):
+        caches.growing(SimpleNamespace(cache_argument=None))
+
+
+def test_without_an_accelerator_nothing_is_offloaded_and_with_one_it_is(monkeypatch):
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
+    with pytest.raises(Missing, match=r"^offloading moves keys and values off an accelerator; no"):
+        caches.make(toy("llama"), "offloaded", 1, 4)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(transformers, "DynamicCache", lambda **how: how)
+    made = caches.make(toy("llama"), "offloaded", 1, 4)
+    assert made == {"config": toy("llama").config, "offloading": True}
+
+
+@pytest.mark.parametrize(
+    ("model_type", "kind", "said"),
+    [
+        ("mamba", "dynamic", "^the model takes no cache of keys and values$"),
+        ("llama", "sliding", "^no layer has a sliding window$"),
+    ],
+)
+def test_a_cache_that_makes_no_sense_says_so_in_one_line(model_type, kind, said):
+    with pytest.raises(Missing, match=said):
+        caches.make(toy(model_type), kind, 1, 4)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(TypeError(), "no reason given"), (ValueError("too long\nby far"), "too long")],
+)
+def test_a_cache_that_this_version_does_not_make_says_why_in_one_line(monkeypatch, error, said):
+    def refuse(**how):
+        raise error
+
+    monkeypatch.setattr(transformers, "StaticCache", refuse)
+    with pytest.raises(Missing, match=f"has no static cache here: {said}$"):
+        caches.make(toy("llama"), "static", 1, 4)
+
+
+@pytest.mark.parametrize("name", ["_supports_static_cache", "_can_compile_fullgraph"])
+def test_models_that_say_they_take_no_static_cache_are_believed(name):
+    subject = SimpleNamespace(model=SimpleNamespace(**{name: False}))
+    with pytest.raises(Missing, match=f"takes no static cache .{name} = False"):
+        caches._require_static(subject)
+    caches._require_static(SimpleNamespace(model=SimpleNamespace(**{name: True})))
+
+
+@pytest.mark.parametrize(
+    ("config", "slides"),
+    [
+        ({"layer_types": ["full_attention", "sliding_attention"]}, True),
+        ({"layer_types": ["full_attention"], "sliding_window": 8}, False),
+        ({"layer_types": None, "sliding_window": 8}, True),
+        ({"sliding_window": None}, False),
+        ({}, False),
+    ],
+)
+def test_what_a_configuration_says_of_layers_goes_before_its_window(config, slides):
+    assert caches._slides(SimpleNamespace(config=SimpleNamespace(**config))) is slides
+
+
+# Eight bits.
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_every_token_and_head_is_rounded_by_a_scale_of_its_own(dtype):
+    generator = torch.Generator().manual_seed(0)
+    sizes = 10.0 ** torch.arange(-9, 9).reshape(2, 3, 3, 1)
+    states = (sizes * torch.randn(2, 3, 3, 16, generator=generator)).to(dtype)
+    rounded = caches._rounded(states)
+    assert (rounded.dtype, rounded.shape) == (dtype, states.shape)
+    off = (rounded.double() - states.double()).abs().amax(-1) / states.double().abs().amax(-1)
+    assert (off > 0).all()
+    # Three bits behind the point, half of the last one off at most.
+    assert off.max() <= 2**-4
+    largest = states.abs().argmax(-1, keepdim=True)
+    kept = rounded.gather(-1, largest).double() / states.gather(-1, largest).double()
+    assert torch.allclose(kept, torch.ones_like(kept), rtol=2 * torch.finfo(dtype).eps)
+
+
+def test_nothing_is_rounded_to_nothing():
+    assert not caches._rounded(torch.zeros(1, 1, 2, 4)).any()
+
+
+def test_a_rounded_cache_hands_on_whatever_else_it_is_given(monkeypatch):
+    given = []
+    monkeypatch.setattr(
+        DynamicCache, "update", lambda self, *args, **how: given.append((args, how))
+    )
+    state = torch.ones(1, 1, 1, 4)
+    caches.RoundedCache().update(state, 2 * state, 3, "more", cache_position=5)
+    (keys, values, layer, more), how = given[0]
+    assert (keys.tolist(), values.tolist()) == (state.tolist(), (2 * state).tolist())
+    assert (layer, more, how) == (3, "more", {"cache_position": 5})
+
+
+# Entries.
+
+
+def test_entries_of_older_caches_are_found_and_layers_without_keys_are_left_out():
+    full, empty = torch.ones(1, 1, 2, 4), torch.zeros(0)
+    older = SimpleNamespace(key_cache=[full, empty], value_cache=[2 * full, empty])
+    assert [(k.sum(), v.sum()) for k, v in caches.entries(older)] == [(8, 16)]
+    with pytest.raises(ValueError, match="zip"):
+        caches.entries(SimpleNamespace(key_cache=[full], value_cache=[]))
+    layers = [SimpleNamespace(keys=full, values=None), SimpleNamespace(), SimpleNamespace(keys=[])]
+    assert caches.entries(SimpleNamespace(layers=layers)) == []

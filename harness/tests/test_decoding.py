@@ -6,9 +6,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness import factors
-from harness.decoding import PseudoInverse, has_twin, nearest, nearest_few
+from harness import decoding, factors
+from harness.decoding import (
+    PseudoInverse,
+    duplicates,
+    has_twin,
+    nearest,
+    nearest_few,
+    recovery,
+)
 from harness.factors import Factored, Rough, gram
+from harness.likeliest import Scorer, clear
 
 ROWS, COLUMNS = 60, 12
 
@@ -131,16 +139,46 @@ def test_tokens_that_are_clear_cost_no_exact_factorisation():
     assert is_exact(fast)
 
 
-def test_tokens_that_are_not_clear_are_decided_by_the_exact_factorisation():
-    w = wide(5.0)
+def between(w: Tensor, shares: list[float]) -> Tensor:
+    """Points on the line from row 4 to row 3, so far past where their tokens are level: [m, d]."""
     logits = w[3:5].double() @ torch.linalg.pinv(w.double())
     leads = logits[:, 3] - logits[:, 4]
-    level = float(leads[1] / (leads[1] - leads[0]))
-    shares = level + torch.tensor([[1e-9], [-1e-9]], dtype=torch.float64)
-    points = shares * w[3] + (1 - shares) * w[4]
+    level = leads[1] / (leads[1] - leads[0])
+    past = level + torch.tensor(shares, dtype=torch.float64)[:, None]
+    return past * w[3] + (1 - past) * w[4]
+
+
+def test_tokens_that_are_not_clear_are_decided_by_the_exact_factorisation():
+    w = wide(5.0)
+    points = between(w, [1e-9, -1e-9])
     fast = PseudoInverse.of(w)
     assert fast.decode(points).tolist() == [3, 4]
     assert is_exact(fast)
+
+
+def test_tokens_are_clear_by_more_than_twice_all_that_a_score_may_be_off(monkeypatch):
+    """By the factorisation and by rounding, first as is expected and then as is measured."""
+    rooms: list[Tensor] = []
+
+    def watched(scores, k, room):
+        rooms.append(room)
+        return clear(scores, k, room)
+
+    monkeypatch.setattr(decoding, "clear", watched)
+    w = wide(30.0)
+    points = between(w, [0.3, -0.3, 1e-3, -1e-3, 1e-9])
+    fast, scorer = PseudoInverse.of(w), Scorer(w)
+    solved = fast.rough.solve(points)
+    scores = scorer.scores(solved)
+    order = scores.sort(1, descending=True).values
+    fast.top(points, 1)
+    expected = fast.rough.expected(points) + scorer.moved(solved, fast.rough.longest)
+    assert torch.allclose(rooms[0], 2 * expected, rtol=1e-9)
+    left = (order[:, 0] - order[:, 1]).double() <= 2 * expected
+    assert 0 < int(left.sum()) < len(points)
+    measured = fast.rough.measured(w, points[left], scores[left])
+    assert torch.allclose(rooms[1], 2 * (measured + scorer.moved(solved[left])), rtol=1e-9)
+    assert len(rooms) == 2
 
 
 @pytest.mark.parametrize("condition", [1e4, 1e6])
@@ -267,3 +305,79 @@ def test_twins_are_rows_that_are_the_same_bit_for_bit():
     w[5] = w[2]
     w[6] = w[3] * (1 + 1e-15)
     assert has_twin(w)[[2, 3, 5, 6]].tolist() == [True, False, True, False]
+
+
+def test_duplicates_are_groups_of_ids_in_their_order():
+    w = table()
+    w[[5, 9]] = w[2].clone()
+    w[7] = w[1]
+    assert sorted(duplicates(w)) == [[1, 7], [2, 5, 9]]
+    assert duplicates(table()) == []
+    assert duplicates(w.bfloat16()[[1, 7]]) == [[0, 1]]
+
+
+@pytest.mark.parametrize("condition", [1e1, 1e6, None])
+def test_every_method_keeps_leading_axes_and_what_stands_in_them(condition):
+    w = deficient(0) if condition is None else of_condition(condition)
+    fast = PseudoInverse.of(w)
+    points, weights = table(7, 6, COLUMNS), table(8, 6, ROWS)
+    assert torch.allclose(
+        fast.logits(points.reshape(2, 3, -1)).flatten(0, 1), fast.logits(points), rtol=1e-9
+    )
+    assert torch.allclose(
+        fast.apply(weights.reshape(2, 3, -1)).flatten(0, 1), fast.apply(weights), rtol=1e-9
+    )
+    assert fast.top(points.reshape(2, 3, -1), 2).flatten(0, 1).equal(fast.top(points, 2))
+    for k in (1, 2, 4):
+        assert fast.top(points, k).equal(likely(w, points, k))
+
+
+# How the tokens themselves fare.
+
+
+@pytest.mark.parametrize("at_once", [7, 60, 2048])
+def test_recovery_is_read_off_the_projection_onto_the_table_s_range(at_once):
+    w = table()
+    w[1] = 2 * w[0]
+    found, projection = recovery(PseudoInverse.of(w), at_once), w @ torch.linalg.pinv(w)
+    own = projection.diagonal()
+    others = (projection - 1e3 * torch.eye(ROWS)).amax(1)
+    assert torch.allclose(found.leverages, own, rtol=1e-9)
+    assert torch.allclose(found.margins, own - others, rtol=1e-9, atol=1e-12)
+    assert found.recovered.equal(projection.argmax(1) == torch.arange(ROWS))
+    assert found.recovered[:3].tolist() == [False, True, True]
+    assert found.recovered.equal(found.margins > 0)
+
+
+def test_recovery_tells_how_the_table_was_factored():
+    w = of_condition(12.5)
+    assert recovery(PseudoInverse.of(w)).decoder == "cholesky, condition 12.5, rank 12"
+
+
+def test_of_two_rows_that_are_the_same_the_later_is_not_recovered():
+    w = table(0, 40, 40) + 4 * torch.eye(40)
+    w = torch.cat([w, w[2:3]])
+    found = recovery(PseudoInverse.of(w))
+    assert found.recovered.nonzero()[:, 0].tolist() == list(range(40))
+    assert found.margins[[2, 40]].abs().max() < 1e-12 < found.margins[:2].min()
+
+
+def test_everything_is_made_where_the_table_is():
+    w, points = wide(5.0), table(3, 40, 48)
+
+    def decoded():
+        fast, exact = PseudoInverse.of(w), PseudoInverse.of(w.double())
+        found = recovery(exact, 500)
+        return (
+            fast.top(points, 2),
+            fast.logits(points),
+            found.recovered,
+            found.margins,
+            nearest(w, points),
+            has_twin(w),
+            gram(w, torch.float32),
+        )
+
+    usual = decoded()
+    with torch.device("meta"):  # where what is made without a device would be, and be nothing
+        assert all(one.equal(other) for one, other in zip(decoded(), usual, strict=True))

@@ -173,6 +173,18 @@ def test_only_values_that_stand_apart_are_joined() -> None:
     assert early.joined(["--", "--model", "x"]) == ["--", "--model", "x"]
 
 
+def test_a_run_elsewhere_is_about_the_clone_whose_claims_it_names(
+    clone: Path, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "own" / "project"
+    elsewhere.mkdir(parents=True)
+    claims = os.path.relpath(clone / "claims", elsewhere)
+    assert early.about_a_clone(clone / "claims", [])
+    assert early.about_a_clone(elsewhere, ["--model", "m", f"{claims}/test_it.py::test_one"])
+    assert not early.about_a_clone(elsewhere, ["--model", claims])
+    assert not early.about_a_clone(elsewhere, ["no/such/claims", str(elsewhere)])
+
+
 def test_only_what_exists_misleads(tmp_path: Path) -> None:
     assert early.misleads(["--model", str(tmp_path)])
     assert not early.misleads(["--model", "tiny:llama"])

@@ -57,3 +57,9 @@ def test_only_the_identity_leaves_a_causal_mask_as_it_was(order):
     mask = masks.causal(len(order), torch.float32)
     same = torch.equal(masks.conjugated(mask, order), mask)
     assert same == torch.equal(order, torch.arange(len(order)))
+
+
+@pytest.mark.parametrize("make", [masks.full, masks.causal])
+def test_masks_are_made_on_the_device_asked_for(make):
+    assert make(3, torch.float32).device.type == "cpu"
+    assert make(3, torch.float32, "meta").device.type == "meta"

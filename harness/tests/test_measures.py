@@ -7,12 +7,27 @@ import math
 import pytest
 import torch
 
-from harness import generation, measures, memory, positions
+from harness import generation, masks, measures, memory, positions
 from harness.draws import Draws
+from harness.subject import Subject
 from harness.tests.toys import prompt, toy
 from harness.tolerances import TOLERANCES
 
 MODELS = ("gpt2", "opt", "llama")
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    """What every pass through a subject is asked for, and the rows that it gives."""
+    seen, plain = [], Subject.__call__
+
+    def call(subject, *given, **how):
+        output = plain(subject, *given, **how)
+        seen.append((how, output.rows))
+        return output
+
+    monkeypatch.setattr(Subject, "__call__", call)
+    return seen
 
 
 def log_probabilities(*rows):
@@ -54,6 +69,14 @@ def test_kl_is_never_negative_and_zero_of_the_same():
 def test_the_same_top_token_is_row_by_row():
     p, q = log_probabilities([0.6, 0.4], [0.6, 0.4]), log_probabilities([0.9, 0.1], [0.3, 0.7])
     assert measures.same_top(p, q).tolist() == [True, False]
+
+
+def test_the_same_top_token_is_compared_with_that_of_its_own_row():
+    p = log_probabilities([0.7, 0.2, 0.1], [0.1, 0.2, 0.7])
+    q = log_probabilities([0.5, 0.3, 0.2], [0.2, 0.3, 0.5])
+    assert measures.same_top(p, q).tolist() == [True, True]
+    assert measures.same_top(p, q.flip(0)).tolist() == [False, False]
+    assert measures.same_top(p, q[:, [1, 0, 2]]).tolist() == [False, True]
 
 
 def test_rows_are_apart_relative_to_the_other():
@@ -233,3 +256,73 @@ def test_repeated_grams_of_other_lengths():
     assert measures.repeated(row, gram=1).item() == pytest.approx(0.6)
     assert measures.repeated(row, gram=5).item() == 0
     assert math.isnan(measures.repeated(row, gram=6).item())
+
+
+def test_shares_of_repetitions_are_in_float64():
+    assert measures.repeated(torch.tensor([[1, 2, 1, 2, 1]])).dtype == torch.float64
+
+
+# What a pass is asked for.
+
+
+@pytest.mark.parametrize("model_type", MODELS)
+def test_nothing_but_the_last_logits_is_asked_of_a_model_that_can_give_them_alone(
+    passes, model_type
+):
+    subject = toy(model_type)
+    places = positions.usual(subject, 9).expand(2, -1)
+    measures.next_token(subject, prompt(subject), places=places)
+    (asked, rows) = passes[-1]
+    assert [(name, tensor.shape[1]) for name, tensor in rows.tensors.items()] == [("logits", 1)]
+    assert asked["mask"].equal(masks.causal(9, torch.float32))
+
+
+def test_what_a_model_does_not_name_is_not_asked_of_it(passes):
+    subject = toy("bert")
+    measures.next_token(subject, prompt(subject), causal=False)
+    (asked, rows) = passes[-1]
+    assert "logits_to_keep" not in asked
+    assert [(name, tensor.shape[1]) for name, tensor in rows.tensors.items()] == [("logits", 9)]
+
+
+def test_a_continuation_is_one_pass_for_each_token_and_each_sees_the_past_only(passes):
+    """Whatever a model would make of positions out of order: it is told."""
+    subject = toy("gpt2", "bfloat16")
+    places = measures.moved(subject, Draws(0, "X1", range(2)).orders(9))
+    passes.clear()
+    measures.continued(subject, prompt(subject), places, 3)
+    seen = [asked["mask"] for asked, _ in passes]
+    assert seen[0].equal(masks.causal(9, torch.bfloat16))
+    assert [tuple(mask.shape) for mask in seen[1:]] == [(1, 1, 1, 10), (1, 1, 1, 11)]
+    assert all(mask.dtype == torch.bfloat16 and not mask.any() for mask in seen[1:])
+    assert [list(rows.tensors) for _, rows in passes] == [["logits"]] * 3
+
+
+@pytest.mark.parametrize("model_type", ["gpt2", "opt"])
+def test_everything_is_made_where_the_subject_is(model_type):
+    subject = toy(model_type)
+    ids, orders = prompt(subject), Draws(0, "X1", range(2)).orders(9)
+
+    def measured():
+        places = measures.moved(subject, orders)
+        return (
+            measures.continued(subject, ids, places, 3),
+            measures.next_token(subject, ids, places=places),
+            measures.next_token(subject, ids, causal=False),
+        )
+
+    usual = measured()
+    with torch.device("meta"):  # where what is made without a device would be, and be nothing
+        assert all(one.equal(other) for one, other in zip(measured(), usual, strict=True))
+
+
+@pytest.mark.parametrize("heads", [None, 3])
+def test_rows_are_counted_by_their_states_logits_and_scores(monkeypatch, heads):
+    subject = toy("mamba" if heads is None else "llama", "bfloat16")
+    asked = []
+    monkeypatch.setattr(memory, "rows_that_fit", lambda *given: asked.append(given) or 7)
+    if heads:
+        monkeypatch.setattr(subject.config, "num_attention_heads", heads)
+    assert measures.rows_that_fit(subject, 5) == 7
+    numbers = 12 * subject.hidden + 3 * subject.vocabulary + 3 * (heads or 1) * 5
+    assert asked == [(subject.device, 2 * 5 * numbers)]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
-from harness import padding
+from harness import padding, positions
 from harness.check import Check
 from harness.rows import Rows
+from harness.subject import Subject
 from harness.tests.toys import is_broken, prompt, toy
 
 LENGTHS = [5, 2, 1]
@@ -68,3 +71,35 @@ def test_a_padded_prompt_gives_what_it_gives_alone_and_its_neighbour_does_not(mo
     alone = Check(subject).reference(lambda s: s.rows(ids[1:2, 3:]))
     assert not is_broken(Check(subject), alone, ragged.of(rows, 1))
     assert is_broken(Check(subject), alone, ragged.of(rows.map(lambda t: t.roll(1, 0)), 1))
+
+
+def test_positions_start_where_the_model_s_do(monkeypatch):
+    monkeypatch.setattr(positions, "first_position", lambda subject: 3)
+    assert batch("llama")[2].positions[1].tolist() == [3, 3, 3, 3, 4]
+
+
+@pytest.mark.parametrize("lengths", [[5, 2], [5, 2, 1, 1]])
+def test_there_is_one_length_for_each_row(lengths):
+    subject = toy("bert")
+    with pytest.raises((ValueError, RuntimeError)):
+        padding.ragged(subject, prompt(subject, 5, batch=3), lengths)
+
+
+@pytest.mark.parametrize("model_type", ["llama", "bert"])
+def test_everything_is_made_where_the_ids_are(model_type):
+    subject, ids, usual = batch(model_type)
+    with torch.device("meta"):  # where what is made without a device would be, and be nothing
+        made = padding.ragged(subject, ids, LENGTHS)
+    assert made.ids.equal(usual.ids)
+    assert made.mask.equal(usual.mask)
+
+
+def test_a_configuration_without_a_padding_token_is_padded_with_the_first(monkeypatch):
+    subject = toy("llama")
+    ids = prompt(subject, 5, batch=3)
+    bare = SimpleNamespace(
+        **{k: v for k, v in vars(subject.config).items() if "pad_token" not in k}
+    )
+    monkeypatch.setattr(Subject, "config", bare)
+    ragged = padding.ragged(subject, ids, LENGTHS)
+    assert (ragged.ids[ragged.mask == 0] == 0).all()

@@ -65,3 +65,13 @@ def test_rows_are_settled_only_where_the_gap_is_wide_enough():
 
 def test_a_model_without_experts_has_nothing_to_settle():
     assert numbered().settled(0.05) is None
+
+
+def test_a_gap_that_is_just_so_wide_is_not_wide_enough():
+    rows = Rows({"router gap": torch.tensor([[[0.25], [0.5]]])})
+    assert rows.settled(0.25).tolist() == [[False, True]]
+
+
+def test_a_single_part_is_the_whole():
+    assert equal(Rows.along_batch([numbered()]), numbered())
+    assert equal(Rows.along_positions([numbered()]), numbered())

@@ -67,6 +67,11 @@ def test_a_row_on_which_the_oracle_is_not_finite_counts_for_nothing_and_spoils_n
     assert distance(observed, oracle).tolist() == [0.0, 0.0, 1.0]
 
 
+def test_a_row_on_which_the_oracle_is_not_finite_makes_no_other_look_small():
+    oracle = torch.tensor([[1e-9, 0.0], [math.nan, math.nan]], dtype=torch.float64)
+    assert distance(2 * oracle, oracle).tolist() == pytest.approx([1.0, 0.0])
+
+
 def test_a_row_of_zeros_is_measured_against_the_mean_row():
     oracle = torch.tensor([[0.0, 0.0], [3.0, 4.0]])
     noise, error = torch.tensor([1e-9, 0.0]), torch.tensor([1e-3, 0.0])
@@ -210,3 +215,10 @@ def test_mixtral_tells_how_clearly_its_experts_are_chosen():
     assert gap.shape == (2, 9, 1)
     assert bool((gap.diff(dim=1) <= 0).all())
     assert 0 <= float(gap.min()) < float(gap.max()) < 1
+
+
+def test_what_stands_behind_a_router_gap_is_compared():
+    rows = Rows({"router gap": torch.ones(1, 2, 1), "logits": torch.ones(1, 2, 4)})
+    damaged = planted(rows, "logits", 0.1, (0, 1))
+    assert list(farthest(damaged, rows)) == ["logits"]
+    assert is_broken(Check(toy("gpt2")), exactly(rows), damaged)

@@ -1,0 +1,25 @@
+"""Which claims a run was asked for."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def paths(config: pytest.Config) -> list[Path]:
+    """The paths that were asked for (those of ``testpaths`` if none were), as absolute ones."""
+    start = config.invocation_params.dir
+    return [Path(os.path.normpath(start / each)) for each in config.args]
+
+
+def chosen(config: pytest.Config) -> dict[str, Any]:
+    """Which claims were asked for: pytest's ``-k`` and ``-m``, and paths from the root on."""
+    root = config.rootpath
+    return {
+        "keyword": config.option.keyword,
+        "marker": config.option.markexpr,
+        "claims": [Path(os.path.relpath(path, root)).as_posix() for path in paths(config)],
+    }

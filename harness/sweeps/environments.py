@@ -1,0 +1,74 @@
+"""From a version that a sweep names to the Python that has it.
+
+The one place that knows: a tool that builds environments has only to be asked here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from harness.errors import BadInput
+from harness.sweeps.plan import HERE
+
+ASK = """
+import importlib.metadata as m, json, platform
+found = {"python": platform.python_version()}
+for name in ("torch", "transformers", "pytest", "hypothesis"):
+    try: found[name] = m.version(name)
+    except m.PackageNotFoundError: pass
+print(json.dumps(found))
+"""
+"""Asks a Python what it has, without importing any of it."""
+
+PATIENCE = 60
+"""Seconds in which a Python has to answer."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A Python with all that claims need, and its versions by package."""
+
+    python: str
+    versions: dict[str, str]
+
+
+def interpreter(version: str) -> Path:
+    """The Python of a version: this one (``here``) or a path; raises `BadInput` for others."""
+    if version == HERE:
+        return Path(sys.executable)
+    path = Path(version)
+    if "/" not in version:
+        raise BadInput(f"{version!r}: no such environment; give the path of its Python")
+    if path.is_dir():
+        path = path / "bin" / "python"
+    if not os.access(path, os.X_OK):
+        raise BadInput(f"{version}: there is no Python there")
+    return path
+
+
+@cache
+def find(version: str) -> Environment:
+    """The environment of a version, which has what claims need; raises `BadInput`."""
+    python = str(interpreter(version))
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    try:
+        done = subprocess.run(
+            [python, "-c", ASK],
+            env=os.environ if version == HERE else clean,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+        versions = json.loads(done.stdout)
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        raise BadInput(f"{version}: is no Python that runs ({type(error).__name__})") from error
+    for package in ("torch", "transformers", "pytest", "hypothesis"):
+        if package not in versions:
+            raise BadInput(f"{version}: {python} has no {package}")
+    return Environment(python, versions)
