@@ -65,7 +65,7 @@ def model(request: pytest.FixtureRequest) -> Iterator[Subject]:
     """A model, loaded once; one that is too large for the machine is left out by name."""
     loader = request.config.stash[LOADER]
     try:
-        yield loader.load(request.param)
+        yield loader.load(request.param)  # type: ignore[misc]  # named singly: never absent
     except TooLarge as why:
         pytest.skip(str(why))
     loader.forget(request.param)

@@ -10,8 +10,10 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import pkgutil
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.commands import BAD_INPUT, INTERRUPTED, READER_GONE
@@ -20,19 +22,24 @@ from harness.errors import BadInput
 
 if TYPE_CHECKING:  # torch takes seconds to import, and `--help` is to take none
     from harness.commands.families import Row
+    from harness.commands.kills import Rooms
     from harness.runs import Options
     from harness.subject import Subject
 
 COMMANDS = {
     "atlas": "write a page of which laws hold on which model types, version by version",
+    "bisect": "find the version of transformers in which a claim came out otherwise",
     "card": "show what a machine reached in the benchmarks",
     "compare": "hold two runs of claims, or of the benchmarks, against each other",
     "defects": "check, list and run the scripts that show defects",
     "families": "build and run every type of language model, tiny",
+    "faults": "list the faults that can be planted in a model",
     "invert": "recover a prompt from a model's output, and show how",
+    "kills": "plant faults in models of every family, and see which claims notice",
     "merge": "put the evidence of several files into one",
     "runs": "list the runs of an evidence file",
     "sweep": "run claims on models × versions × dtypes × devices",
+    "versions": "run claims over versions of transformers",
 }
 """Every module of `harness.commands` that is a command, with what it does."""
 
@@ -44,8 +51,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         name = _parser().parse_args(given[:1]).command
         if name not in COMMANDS:
             raise BadInput(f"{name!r}: no such command; there are {', '.join(COMMANDS)}")
-        handed = survey if name == "families" else load
-        return importlib.import_module(f"harness.commands.{name}").main(given[1:], handed)
+        command = importlib.import_module(f"harness.commands.{name}")
+        # Other processes look `rooms` up in this module by its own name, not as ``__main__``.
+        findable = importlib.import_module("harness.__main__").rooms
+        handed = {"families": survey, "kills": findable, "versions": expand}.get(name, load)
+        return command.main(given[1:], handed)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
@@ -75,11 +85,35 @@ def load(spec: str, asked: Options) -> Subject:
     return _of_fixtures("subjects").load(spec, asked)
 
 
+def expand(specs: list[str]) -> list[str]:
+    """``specs`` with all that fits in place of patterns; each is looked at.  Raises `BadInput`."""
+    from harness.runs import Options
+
+    subjects = _of_fixtures("subjects")
+    found, fitting = subjects.expanded(specs)
+    for spec in found:
+        if spec not in fitting:
+            subjects.check(spec, Options())
+    return found
+
+
 def survey(types: Sequence[str], kind: str | None, limit: float) -> tuple[int, Iterator[Row]]:
     """Every type that is asked for, built and run: how many there are, and what came of each."""
     surveying = _of_fixtures("families.survey")
     pairs = surveying.entries(types, kind)
     return len(pairs), surveying.survey(pairs, limit)
+
+
+def rooms() -> Rooms:
+    """The claims, what is expected of models, and a model for each kind of family."""
+    from harness.commands.kills import Rooms
+
+    kinds = _of_fixtures("kinds").KINDS
+    import claims
+
+    names = sorted(module.name for module in pkgutil.iter_modules(claims.__path__))
+    modules = [importlib.import_module(f"{claims.__name__}.{name}") for name in names]
+    return Rooms(modules, Path(claims.__path__[0]) / "expectations", kinds, load)
 
 
 def _of_fixtures(name: str) -> Any:

@@ -10,6 +10,7 @@ import torch
 import transformers
 from torch import Tensor
 
+from harness import compat
 from harness.capabilities import Missing
 from harness.rows import Rows
 from harness.subject import Subject
@@ -31,8 +32,9 @@ def make(subject: Subject, kind: str, batch: int, length: int) -> Any:
         return None
     if subject.cache_argument != "past_key_values":
         raise Missing("the model takes no cache of keys and values")
+    compat.require_cache_objects(subject.model)
     if subject.is_encoder_decoder:
-        return _for_encoder_decoder(subject, kind, length)
+        return _for_encoder_decoder(subject, kind, batch, length)
     config = subject.config
     try:
         if kind == IDEAL:
@@ -43,14 +45,15 @@ def make(subject: Subject, kind: str, batch: int, length: int) -> Any:
         if kind == "sliding":
             if not _slides(subject):
                 raise Missing("no layer has a sliding window")
-            return transformers.DynamicCache(config=config)
+            compat.require_told_caches()
+            return compat.told_cache(config)
         if kind == "static":
             _require_static(subject)
-            return transformers.StaticCache(config=config, max_cache_len=length)
+            return compat.static_cache(subject.model, config, batch, length)
         if kind == "offloaded":
             if not torch.accelerator.is_available():
                 raise Missing("offloading moves keys and values off an accelerator; none is here")
-            return transformers.DynamicCache(config=config, offloading=True)
+            return compat.offloaded_cache(config)
         if kind == "quantised":
             return transformers.QuantizedCache(backend="fp8", config=config)
     except (TypeError, ValueError, AttributeError, ImportError) as error:
@@ -66,13 +69,15 @@ def growing(subject: Subject) -> Any:
     """
     if subject.cache_argument is None:
         raise Missing("the model's forward takes no cache")
-    own = transformers.DynamicCache(config=subject.config)
+    compat.require_cache_objects(subject.model)
+    own = compat.told_cache(subject.config)
+    compat.require_room_for_state(subject.model, own)
     if not subject.is_encoder_decoder:
         return own
     return transformers.EncoderDecoderCache(own, transformers.DynamicCache())
 
 
-def _for_encoder_decoder(subject: Subject, kind: str, length: int) -> Any:
+def _for_encoder_decoder(subject: Subject, kind: str, batch: int, length: int) -> Any:
     """Self-attention of ``kind`` beside a dynamic cache for what the encoder gave."""
     if kind not in ("dynamic", "static"):
         raise Missing(f"an encoder-decoder's cache is made of two; none is {kind}")
@@ -80,17 +85,18 @@ def _for_encoder_decoder(subject: Subject, kind: str, length: int) -> Any:
     if kind == "dynamic":
         return encoder_decoder(transformers.DynamicCache(), transformers.DynamicCache())
     _require_static(subject)
-    own = transformers.StaticCache(config=subject.config, max_cache_len=length)
+    own = compat.static_cache(subject.model, subject.config, batch, length)
     return encoder_decoder(own, transformers.DynamicCache())
 
 
 def _require_keys_only(subject: Subject) -> None:
     """A dynamic cache that is told no configuration has room for keys and values only."""
-    told = transformers.DynamicCache(config=subject.config)
+    told = compat.told_cache(subject.config)
     kinds = {type(layer).__name__ for layer in getattr(told, "layers", ())}
-    if others := kinds - {"DynamicLayer", "DynamicSlidingWindowLayer"}:
+    if others := kinds - compat.KEYS_AND_VALUES:
         asked = ", ".join(sorted(others))
         raise Missing(f"the configuration asks for {asked}, which this cache is not told of")
+    compat.require_room_for_state(subject.model, told)
 
 
 def _require_static(subject: Subject) -> None:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from harness import masks, placement
+from harness import compat, masks, placement
 from harness.errors import Missing as Missing
 from harness.memo import memo
 from harness.positions import first_position, follow_padding, position_table
@@ -151,7 +151,7 @@ BOTH_WAYS = {"is_causal": False, "causal": False, "attn_type": "bi"}
 
 @capability("causal")
 def _causal(subject: Subject) -> None:
-    if not subject.model.can_generate():
+    if not compat.can_generate(subject.model):
         raise Missing("the model does not generate: its attention runs both ways")
     for field, value in BOTH_WAYS.items():
         if getattr(subject.config, field, None) == value:
@@ -294,6 +294,9 @@ def _padding(subject: Subject) -> None:
         raise Missing(f"the model's forward has no {name}")
     ids = _prompt(subject)
     _attempt(subject, "a padding mask", ids=ids, mask=torch.ones_like(ids))
+    # Causal ones take padding on the left out of what they carry along.
+    if "causal" not in of(subject) and (blended := _blends(subject)):
+        raise Missing(f"padding is mixed in: {blended}")
 
 
 @capability("left-padding")
@@ -332,6 +335,8 @@ def _cache(subject: Subject) -> None:
         raise Missing("the model's forward takes no cache")
     if "causal" not in of(subject):
         raise Missing("the model does not generate")
+    if subject(_prompt(subject), keep=True, states=False).cache is None:
+        raise Missing("the model's forward gives no cache unless it is handed one")
 
 
 @capability("kv-cache")
@@ -364,6 +369,27 @@ def _recurrence(subject: Subject) -> None:
         raise Missing("the cache holds keys and values and nothing else")
 
 
+def _blends(subject: Subject) -> str:
+    """How a pass mixes neighbouring rows whatever any mask says; empty where it does not."""
+    wide = [m for m in subject.model.modules() if _width(getattr(m, "kernel_size", 1)) > 1]
+    ran: list[str] = []
+    hooks = [m.register_forward_hook(lambda m, *_: ran.append(type(m).__name__)) for m in wide]
+    try:
+        pooled = subject(_prompt(subject)).pooled
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if ran:
+        return f"a convolution reads the rows beside each ({ran[0]})"
+    return f"rows are pooled: {pooled[0]} has not one for each token" if pooled else ""
+
+
+def _width(kernel: Any) -> int:
+    """The widest side of a kernel."""
+    sizes = kernel if isinstance(kernel, tuple | list) else (kernel,)
+    return max((size for size in sizes if isinstance(size, int)), default=1)
+
+
 @capability("attention-only")
 def _attention_only(subject: Subject) -> None:
     """Nothing but attention, and so the mask, decides what of the past is read."""
@@ -371,11 +397,15 @@ def _attention_only(subject: Subject) -> None:
         raise Missing("some layer carries a state, which no mask takes apart")
     if (stack := of(subject).why_missing("blocks")) is not None:
         raise Missing(f"what else there is between tokens and output is not known: {stack}")
+    if blended := _blends(subject):
+        raise Missing(blended)
     ids = _prompt(subject)
     other = subject.content(ids + 1)
     other[:, -1:] = ids[:, -1:]
     if _changes(*(_embedded(subject, each)[:, -1:] for each in (ids, other))):
         raise Missing("what goes into the first block is made of several tokens")
+    if not subject.attentions(ids):
+        raise Missing("the model gives no weights of attention: something else mixes its rows")
 
 
 @capability("whole-attention")
@@ -392,7 +422,7 @@ def _whole_attention(subject: Subject) -> None:
 
 @capability("generation")
 def _generation(subject: Subject) -> None:
-    if not subject.model.can_generate():
+    if not compat.can_generate(subject.model):
         raise Missing("the model does not generate")
 
 
@@ -449,5 +479,7 @@ def _order_blind(subject: Subject) -> None:
     """Can be run so that nothing but the mask tells places apart."""
     if "recurrence" in of(subject):
         raise Missing("a recurrence reads its input in order")
+    if blended := _blends(subject):
+        raise Missing(blended)
     if "position-ids" not in of(subject):
         raise Missing(f"positions cannot be taken out: {of(subject).why_missing('position-ids')}")

@@ -28,7 +28,7 @@ from huggingface_hub.utils import validate_repo_id
 from safetensors import SafetensorError, safe_open
 from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig
 
-from harness.errors import BadInput
+from harness.errors import BadInput, NotHere
 
 SMALL = ("*.json", "*.txt", "*.model", "*.jinja", "*.tiktoken")
 """What is fetched of a hub repository beside its weights: configuration and tokenizer."""
@@ -269,7 +269,7 @@ def _configuration(
     if not isinstance(kind, str) or not kind:
         raise BadInput(f"{spec}: config.json names no model_type, so it is no transformers model")
     if kind not in CONFIG_MAPPING and not custom:
-        raise BadInput(
+        raise NotHere(
             f"{spec}: the model type {kind!r} is unknown to transformers "
             f"{transformers.__version__}; another version may know it"
         )

@@ -31,6 +31,8 @@ import pytest
 TAKE_VALUES = frozenset(
     {
         "--model",
+        "--plant",
+        "--claim",
         "--revision",
         "--device",
         "--device-map",

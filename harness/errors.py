@@ -10,5 +10,9 @@ class BadInput(Exception):
     """
 
 
+class NotHere(BadInput):
+    """What is asked for lacks something here: a package, or a version that knows it."""
+
+
 class Missing(Exception):
     """A subject lacks a capability; the message says why."""

@@ -32,6 +32,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from harness import faults
 from harness.errors import BadInput
 from harness.schema import replace_file
 from harness.verdicts import Kind, Result, Verdict
@@ -114,7 +115,12 @@ class Judgement:
 
 
 def held_against(every: Mapping[str, Expectations], result: Result, dtype: str) -> Judgement:
-    """A result of a run in ``dtype`` against its model's own entry, else that of a pattern."""
+    """A result of a run in ``dtype`` against its model's own entry, else that of a pattern.
+
+    Nothing is expected of a model with a planted fault.
+    """
+    if faults.split(result.subject)[1] is not None:
+        return judge(result, None)
     fitting = [each for each in every.values() if each.fits(result.subject)]
     fitting.sort(key=lambda each: (each.is_pattern, each.model))
     entries = (each.entry(result, dtype) for each in fitting)

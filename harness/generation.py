@@ -141,16 +141,19 @@ class Beams:
 
 
 def beams(subject: Subject, ids: Tensor, use_cache: bool) -> Beams:
-    """`BEAMS` beams for each prompt of ``ids`` [batch, n]."""
-    output = _generate(
-        subject,
-        ids,
-        use_cache=use_cache,
-        num_beams=BEAMS,
-        num_return_sequences=BEAMS,
-        do_sample=False,
-        output_scores=True,
-    )
+    """`BEAMS` beams for each prompt of ``ids`` [batch, n].
+
+    Raises `Missing` where the model refuses them.
+    """
+    many: dict[str, Any] = {"num_beams": BEAMS, "num_return_sequences": BEAMS}
+    try:
+        output = _generate(
+            subject, ids, use_cache=use_cache, do_sample=False, output_scores=True, **many
+        )
+    except ValueError as error:
+        if "cannot use beam search" in str(error):
+            raise Missing(f"beams: {str(error).splitlines()[0]}") from error
+        raise
     best = output.sequences_scores.reshape(len(ids), BEAMS).amax(1)
     # The first token is chosen from beams that are still copies of one prompt.
     places = output.beam_indices[:, 1:]

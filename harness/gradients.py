@@ -83,7 +83,9 @@ def vanishing(subject: Subject) -> frozenset[str]:
     found = set()
     for part in PARTS:
         halves = of_pieces(twin, part, ids, 2)
-        if total(halves)["gradient"].norm() <= VANISHED * halves[0]["gradient"].norm():
+        whole, half = (rows["gradient"].norm() for rows in (total(halves), halves[0]))
+        # One that is not finite has not vanished: it is for the laws to see.
+        if whole <= VANISHED * half < torch.inf:
             found.add(part)
     return frozenset(found)
 

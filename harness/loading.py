@@ -19,8 +19,6 @@ from typing import Any
 import huggingface_hub.utils as hub_utils
 import psutil
 import torch
-import transformers
-from packaging.version import Version
 from torch import Tensor, nn
 from transformers import (
     AutoTokenizer,
@@ -30,6 +28,7 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
+from harness import compat
 from harness import placement as placing
 from harness.checkpoints import (
     Checkpoint,
@@ -40,7 +39,7 @@ from harness.checkpoints import (
     refuse_remote_code,
     refuse_short_context,
 )
-from harness.errors import BadInput
+from harness.errors import BadInput, Missing
 from harness.placement import Placement
 
 __all__ = [
@@ -61,9 +60,6 @@ DTYPES = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
-
-DTYPE_ARGUMENT = "dtype" if Version(transformers.__version__) >= Version("4.56") else "torch_dtype"
-"""What `from_pretrained` of this version calls the dtype to load in."""
 
 VOCABULARIES = ("tokenizer.json", "vocab.*", "*.model", "*.tiktoken", "*.vocab", "tekken.json")
 
@@ -201,7 +197,7 @@ def adopt(
         if dtype != model.dtype:
             with tempfile.TemporaryDirectory() as folder:
                 model.save_pretrained(folder)
-                model = type(model).from_pretrained(folder, dtype=dtype).eval()
+                model = type(model).from_pretrained(folder, **compat.in_dtype(dtype)).eval()
         _set_attention(name, model, attention)
         _check_finite(name, model, f" in {dtype}, whose range is too small for it")
         return _ready(Loaded(name, model, tokenizer, digest), device)
@@ -279,7 +275,7 @@ def _from_pretrained(
     checkpoint: Checkpoint, dtype: torch.dtype, attention: str | None, placed: dict[str, Any]
 ) -> PreTrainedModel:
     """The model on the CPU, or where it is placed; the one place where transformers loads."""
-    options: dict[str, Any] = {DTYPE_ARGUMENT: dtype, **placed}
+    options: dict[str, Any] = compat.in_dtype(dtype) | placed
     if attention is not None:
         options["attn_implementation"] = attention
     try:
@@ -373,11 +369,9 @@ def _set_attention(name: str, model: PreTrainedModel, attention: str | None) -> 
     """Have a model that is already made use ``attention``, where this version can do that."""
     if attention is None or model.config._attn_implementation == attention:
         return
-    if not hasattr(model, "set_attn_implementation"):  # before transformers 4.54 or so
-        raise _no_such_attention(name, attention, RuntimeError("the model is already made"))
     try:
-        model.set_attn_implementation(attention)
-    except (ValueError, ImportError) as error:
+        compat.set_attention(model, attention)
+    except (ValueError, ImportError, Missing) as error:
         raise _no_such_attention(name, attention, error) from error
     if model.config._attn_implementation != attention:
         raise _no_such_attention(name, attention, RuntimeError("it has only its own"))
@@ -412,11 +406,15 @@ def _tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerBase | None:
     return tokenizer
 
 
+class NoTable(BadInput):
+    """What was loaded looks its tokens up in no one table."""
+
+
 def _check_tokenizer(loaded: Loaded) -> None:
     """Refuse a tokenizer with ids that the model has no embedding for."""
     weight = getattr(loaded.model.get_input_embeddings(), "weight", None)
     if weight is None or weight.ndim != 2:
-        raise BadInput(f"{loaded.name}: has no table of token embeddings, so no language model")
+        raise NoTable(f"{loaded.name}: has no table of token embeddings, so no language model")
     if loaded.tokenizer is not None:
         token, highest = max(loaded.tokenizer.get_vocab().items(), key=lambda item: item[1])
         if highest >= len(weight):

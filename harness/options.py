@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from harness import loading, placement
+from harness import faults, loading, placement
 from harness.errors import BadInput
 from harness.profiles import PROFILES
 from harness.runs import Options
 
 TEXTS = (
-    *("models", "revision", "device", "device_map", "dtype", "attention", "profile", "seed"),
-    "replay",
+    *("models", "claims", "plant", "revision", "device", "device_map", "dtype", "attention"),
+    *("profile", "seed", "replay"),
 )
 PATHS = ("evidence", "json", "report", "expectations")
 """The options that are given words, and those that are given paths."""
@@ -43,6 +43,25 @@ def add(parser: pytest.Parser) -> None:
         help="a folder, a hub id, reference[:SIZE], untrained:SIZE:SEED, tiny:MODEL_TYPE, "
         "tiny:* or tiny:KIND:* for all that fit (KIND: causal, masked, seq2seq) or geometry:NAME; "
         "may be given several times (default: reference)",
+    )
+    add(
+        "--plant",
+        metavar="FAULT",
+        help="damage every model so, to see that the claims notice (python -m harness faults)",
+    )
+    add(
+        "--absent-ok",
+        action="store_true",
+        help="claims on a model that this version of transformers cannot have do not apply, in "
+        "place of an error; so it is for patterns without",
+    )
+    add(
+        "--claim",
+        action="append",
+        dest="claims",
+        metavar="ID[:TEXT]",
+        help="only the claim with this number, such as C2, or those variants of it whose name "
+        "holds TEXT; may be given several times",
     )
     add("--revision", help="the revision of a hub id")
     add("--device", default="cpu", help="where to run: cpu, cuda, cuda:1, mps (default: cpu)")
@@ -101,7 +120,8 @@ def check(config: pytest.Config) -> None:
         values = getattr(option, name)
         for value in values if isinstance(values, list) else [values]:
             if value is not None and not value.strip():
-                option_name = "model" if name == "models" else name.replace("_", "-")
+                singular = name.removesuffix("s") if name in ("models", "claims") else name
+                option_name = singular.replace("_", "-")
                 raise BadInput(f"--{option_name} {value!r}: is empty; say which")
     if option.profile not in PROFILES:
         known = ", ".join(PROFILES)
@@ -111,6 +131,10 @@ def check(config: pytest.Config) -> None:
     option.seed = int(option.seed)
     if option.seed > LARGEST_SEED:
         raise BadInput(f"--seed {option.seed}: is too large; the largest is 2**63 - 1")
+    if option.plant is not None:
+        faults.named(option.plant)
+        if option.record_expectations:
+            raise BadInput("--plant: nothing is to be expected of a damaged model")
     for name in PATHS:
         if (given := getattr(option, name)) is not None:
             setattr(option, name, _path(name, given))

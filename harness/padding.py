@@ -74,7 +74,7 @@ def each_alone(check: Check, ids: Tensor, batch: Ragged, rows: Rows, states: boo
     __tracebackhide__ = True
     for row, size in enumerate(batch.lengths):
         alone = ids[row : row + 1, -size:]
-        expected = check.reference(lambda s, alone=alone: s.rows(alone, states=states))
+        expected = check.reference(functools.partial(Subject.rows, ids=alone, states=states))
         check.same(expected, batch.of(rows, row))
         if len(ids) > 1:
             check.rejects(expected, batch.of(rows.map(lambda t: t.roll(1, 0)), row))

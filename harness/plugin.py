@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from harness import display, options
+from harness.claim import Claim
 from harness.display import Display
 from harness.errors import BadInput
 from harness.recording import Recorder
@@ -68,7 +69,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Refuse two tests with one name: neither evidence nor expectations could tell them apart."""
+    """Keep the claims asked for, and refuse two tests with one name: evidence and expectations
+    could not tell them apart.
+    """
+    _keep_claims(config, items)
     seen: dict[tuple[str, str], pytest.Item] = {}
     for item in items:
         if (claim := claim_of(item)) is None:
@@ -92,6 +96,40 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from harness.scheduling import BySubject  # xdist is there if this hook is called
 
     return BySubject(config, log, options.models(config))
+
+
+def _keep_claims(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what no ``--claim`` names."""
+    asked: list[str] = config.option.claims or []
+    if not asked or not items:
+        return
+    named = [(claim, name_of(item, claim)) for item in items if (claim := claim_of(item))]
+    for each in asked:
+        if not any(is_asked(each, claim, name) for claim, name in named):
+            numbers = sorted({claim.id for claim, _ in named}, key=lambda n: (n[0], int(n[1:])))
+            why = f"--claim {each}: there is no such claim here; there are {', '.join(numbers)}"
+            if not hasattr(config, "workerinput"):
+                raise pytest.UsageError(why)
+            config.stash[REFUSED] = why
+            return
+    # A test's whole name means that test alone, and not those whose names go on.
+    whole = {f"{claim.id}:{name}" for claim, name in named} & set(asked)
+    kept = []
+    for item in items:
+        if (claim := claim_of(item)) is None:
+            continue
+        name = name_of(item, claim)
+        parts = [each for each in asked if each not in whole]
+        if f"{claim.id}:{name}" in whole or any(is_asked(each, claim, name) for each in parts):
+            kept.append(item)
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+    items[:] = kept
+
+
+def is_asked(asked: str, claim: Claim, name: str) -> bool:
+    """Whether ``asked``, ``ID`` or ``ID:TEXT``, means the claim's test with this ``name``."""
+    number, _, text = asked.partition(":")
+    return claim.id == number and text in name
 
 
 @pytest.hookimpl(tryfirst=True)

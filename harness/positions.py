@@ -44,6 +44,7 @@ def _lookup(subject: Subject) -> tuple[nn.Embedding, int] | None:
     """
     most = getattr(subject.config, "max_position_embeddings", None) or PROBE
     n = min(PROBE, most) if most > 0 else PROBE  # -1 stands for no limit in some
+    n = max(n, subject.shortest)
     ids = subject.content(torch.arange(n, device=subject.device)[None] * 7)
     words = subject.model.get_input_embeddings()
     tables = {

@@ -25,6 +25,7 @@ class Profile:
 PROFILES = {
     profile.name: profile
     for profile in (
+        Profile("glance", examples=4, seconds=0.4, shrink=1.0),
         Profile("quick", examples=12, seconds=2.0, shrink=2.0),
         Profile(
             "standard",

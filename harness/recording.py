@@ -22,7 +22,7 @@ STOPPED = (
 )
 """Exit codes of runs that did not come to their end."""
 
-NARROWING = ("keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf", "replay")
+NARROWING = ("claims", "keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf", "replay")
 """Options of pytest's and ours that leave claims out."""
 
 
@@ -71,6 +71,7 @@ class Recorder:
             with options.usage_errors():
                 expected_of_models(self.config)
             self._open()
+            self.run["per_subject"] = claims // len(options.models(self.config))
 
     def _open(self) -> None:
         """Open the evidence, once; a single example that is replayed is none."""

@@ -121,7 +121,7 @@ RUN = _object(
         "finished": _of(["string", "null"], "When it ended; null: it did not.", **_TIME),
         "exit": _of(["integer", "null"], "Exit code; null: it did not end."),
         "suite": _of("string", "Version of Assay.", **_NAME),
-        "profile": _of("string", "Budgets.", enum=["quick", "standard", "thorough"]),
+        "profile": _of("string", "Budgets.", enum=["glance", "quick", "standard", "thorough"]),
         "seed": _of("integer", "The seed that all draws come from."),
         "device": _of("string", "cpu, or an accelerator with its card's name.", **_NAME),
         "dtype": _of("string", "Type of the weights under test, such as float32.", **_NAME),
@@ -136,9 +136,13 @@ RUN = _object(
         "platform": _of("string", "Operating system and processor."),
         "threads": _of("integer", "Threads of torch inside one operation.", minimum=1),
         "subjects": _map("The models under test by the name that the user gave.", SUBJECT),
+        "per_subject": _of(
+            "integer", "How many claims were asked for on each; older runs do not say.", **_COUNT
+        ),
         "selection": _object(
             "Which claims were asked for; older runs do not say.",
             {
+                "numbers": _of("array", "What --claim said.", items=_of("string", "ID[:TEXT].")),
                 "keyword": _of("string", "What -k said; or empty."),
                 "marker": _of("string", "What -m said; or empty."),
                 "claims": _of("array", "Paths from the root on.", items=_of("string", "A path.")),
@@ -146,7 +150,8 @@ RUN = _object(
         ),
     },
 )
-RUN["required"].remove("selection")
+for _later in ("selection", "per_subject"):
+    RUN["required"].remove(_later)
 
 CLAIM = _object(
     "One claim on one subject.",

@@ -102,7 +102,7 @@ class Examples:
             suppress_health_check=list(HealthCheck),
             print_blob=True,
             report_multiple_bugs=False,
-            phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
+            phases=_phases(session),
         )(given(st.data())(example))
         if session.seed is not None:
             test = hypothesis.seed(session.seed)(test)
@@ -166,6 +166,12 @@ class Examples:
             "where": broken.where,
             "blob": self.blob,
         }
+
+
+def _phases(session: Session) -> list[Phase]:
+    """A failure is not made smaller where no seconds are given for it."""
+    phases = [Phase.explicit, Phase.reuse, Phase.generate]
+    return [*phases, Phase.shrink] if session.profile.shrink > 0 else phases
 
 
 def _blob(error: BaseException) -> str | None:

@@ -16,9 +16,10 @@ def paths(config: pytest.Config) -> list[Path]:
 
 
 def chosen(config: pytest.Config) -> dict[str, Any]:
-    """Which claims were asked for: pytest's ``-k`` and ``-m``, and paths from the root on."""
+    """Which claims were asked for: ``--claim``, ``-k`` and ``-m``, and paths from the root on."""
     root = config.rootpath
     return {
+        "numbers": sorted(config.option.claims or []),
         "keyword": config.option.keyword,
         "marker": config.option.markexpr,
         "claims": [Path(os.path.relpath(path, root)).as_posix() for path in paths(config)],

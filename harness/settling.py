@@ -177,8 +177,10 @@ class Assay:
     def _description(self, subject: Subject | Absent) -> dict[str, Any]:
         known = self.config.stash.setdefault(DESCRIBED, {})
         if subject.name not in known:
-            absent = isinstance(subject, Absent)
-            known[subject.name] = subject.description() if absent else describe_subject(subject)
+            if isinstance(subject, Absent):
+                known[subject.name] = subject.description()
+            else:
+                known[subject.name] = describe_subject(subject)
         return known[subject.name]
 
 

@@ -19,15 +19,18 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from harness import positions
+from harness import compat, positions
 from harness.errors import Missing
 from harness.rows import Rows
 
 if TYPE_CHECKING:
+    from harness.faults import Planted
     from harness.loading import Loaded
 
-ENCODER_PROMPT = 7
-"""Tokens that an encoder–decoder's encoder is given while its decoder is examined."""
+ENCODER_PROMPT = 19
+"""Tokens that an encoder–decoder's encoder is given while its decoder is examined: more than the
+window of a tiny one.
+"""
 
 
 _PLACEHOLDER = re.compile(
@@ -58,16 +61,24 @@ def _by_position(states: Tensor, batch: int, n: int, what: str) -> Tensor:
     return states
 
 
+SHORT = 8
+"""Every model takes so many tokens, or its context's."""
+
+
 class _Reached(Exception):
     """Raised by a hook to leave the forward pass after block k; never leaves this module."""
 
 
 @dataclass(frozen=True)
 class Output:
-    """What one forward pass gave: ``rows`` and, if asked for, the cache."""
+    """What one forward pass gave: ``rows`` and, if asked for, the cache.
+
+    ``pooled`` names states with fewer rows than tokens, or more: they are not among the rows.
+    """
 
     rows: Rows
     cache: Any = None
+    pooled: tuple[str, ...] = ()
 
 
 @dataclass(eq=False)
@@ -75,14 +86,16 @@ class Subject:
     """The model under test.
 
     ``name`` as asked for, ``model`` in evaluation mode with frozen parameters, ``digest`` of
-    configuration and weights.  Every call runs without gradients unless ``embeddings`` require
-    one.
+    configuration and weights; ``planted`` is the fault in it, if there is one
+    (`harness.faults`).  Every call runs without gradients unless ``embeddings``
+    require one.
     """
 
     name: str
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase | None = None
     digest: str = ""
+    planted: Planted | None = field(default=None, repr=False)
     _encoded: dict[tuple[int, str], Any] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -152,14 +165,29 @@ class Subject:
         table = positions.position_table(self)
         if table is not None:
             return table.num_embeddings - positions.position_offset(self)
-        # -1 stands for no limit in some
-        sizes = _fields(self.config, "max_position_embeddings", "max_seq_len")
-        return min(sizes, default=None)
+        # -1 stands for no limit in some.
+        return min(_fields(self.config, "max_position_embeddings", "max_seq_len"), default=None)
+
+    @cached_property
+    def shortest(self) -> int:
+        """The shortest prompt that an encoder takes: some pool their rows and need a few.
+
+        1 for every model that generates: one that refuses a prompt breaks its laws.
+        """
+        if compat.can_generate(self.model):
+            return 1
+        for n in range(1, SHORT + 1):
+            try:
+                self.rows(self.content(torch.arange(n, device=self.device)[None]))
+            except (RuntimeError, ValueError, IndexError):
+                continue
+            return n
+        return 1
 
     @property
     def window(self) -> int | None:
-        """The smallest sliding window of any layer, or None."""
-        names = ("sliding_window", "window_size")
+        """The smallest sliding window, or chunk, that any layer sees; or None."""
+        names = ("sliding_window", "window_size", "attention_chunk_size")
         sizes = [size for layer in self._layer_configs for size in _fields(layer, *names)]
         sizes += [2 * (size // 2) + 1 for size in _fields(self.config, "local_attention")]
         return min(sizes, default=None)
@@ -260,19 +288,31 @@ class Subject:
             arguments["use_cache"] = keep or cache is not None
             if cache is not None:
                 arguments[self.cache_argument] = cache
+                if self._is_told_places:
+                    arguments["cache_position"] = compat.places(cache, given.shape[1], self.device)
+        elif self.accepts("use_cache"):
+            arguments["use_cache"] = False  # or it may keep a state of its own between passes
         if self.is_encoder_decoder and "encoder_outputs" not in more:
             arguments["encoder_outputs"] = self._encoder_outputs(batch)
         wants_gradient = embeddings is not None and embeddings.requires_grad
         gradients = torch.set_grad_enabled(wants_gradient)
         with gradients, self._compiling(), self._router_scores() as scores:
             output = self.model(**arguments)
-        rows = self._rows(output, given.shape[1])
+        rows, pooled = self._rows(output, given.shape[1], more.get("logits_to_keep"))
         if scores:
             gap = self._router_gap(scores, batch)
             # A row depends on every row that it sees: all of them under a mask of the caller's.
             seen = gap.min(1, keepdim=True).values.expand_as(gap) if mask is not None else gap
             rows.tensors["router gap"] = seen.cummin(dim=1).values
-        return Output(rows, output.get(self.cache_argument or "", None))
+        kept = output.get(self.cache_argument or "", None)
+        if self._is_told_places and kept is not None:
+            compat.count(kept, cache, given.shape[1])
+        return Output(rows, kept, pooled)
+
+    @cached_property
+    def _is_told_places(self) -> bool:
+        """Whether the model has to be told where new tokens stand when it goes on from a state."""
+        return self.cache_argument == "cache_params" and self.accepts("cache_position")
 
     def _compiling(self) -> AbstractContextManager[Any]:
         """Keep flexible attention uncompiled on a CPU: compiling takes minutes for every shape."""
@@ -293,10 +333,11 @@ class Subject:
         """`__call__` for its rows alone."""
         return self(ids, **arguments).rows
 
-    def _rows(self, output: Any, n: int) -> Rows:
-        """The states and logits that have a row for each of ``n`` tokens.
+    def _rows(self, output: Any, n: int, kept: int | None = None) -> tuple[Rows, tuple[str, ...]]:
+        """The states and logits that have a row for each of ``n`` tokens, and names of others.
 
-        Models that pool inside have states with fewer, which are left out.
+        Models that pool inside have states with fewer; of logits only the last ``kept`` may have
+        been asked for.
         """
         decoder = "decoder_" if self.is_encoder_decoder else ""
         tensors: dict[str, Tensor] = {}
@@ -306,11 +347,19 @@ class Subject:
             tensors["logits"] = output["logits"]
         elif "last_hidden_state" in output:
             tensors["output"] = output["last_hidden_state"]
-        by_position = {name: t for name, t in tensors.items() if t.ndim == 3 and t.shape[1] == n}
+        by_position = {
+            name: tensor
+            for name, tensor in tensors.items()
+            if tensor.ndim == 3 and (tensor.shape[1] == n or (kept and name == "logits"))
+        }
         if tensors and not by_position:
             shape = [*tensors.values()][-1].shape
             raise Missing(f"the model gives no row for each of {n} tokens, but {[*shape]}")
-        return Rows(by_position)
+        return Rows(by_position), tuple(
+            name
+            for name, tensor in tensors.items()
+            if tensor.ndim == 3 and name not in by_position
+        )
 
     @cached_property
     def routes(self) -> bool:
@@ -403,7 +452,7 @@ class Subject:
             for module in each
         ]
         try:
-            self(self.content(torch.arange(2, device=self.device)[None]), states=False)
+            self(self.content(torch.arange(SHORT, device=self.device)[None]), states=False)
         except (RuntimeError, ValueError, TypeError):
             return []
         finally:
@@ -445,7 +494,7 @@ class Subject:
             self(ids, states=False, **arguments)
         except _Reached:
             given = ids if ids is not None else arguments["embeddings"]
-            return _by_position(taken[0], *given.shape[:2], f"block {depth}")
+            return _by_position(taken[0], given.shape[0], given.shape[1], f"block {depth}")
         finally:
             for hook in hooks:
                 hook.remove()
@@ -492,13 +541,30 @@ class Subject:
 
     @cached_property
     def oracle(self) -> Subject:
-        """The same model in float64, parameter for parameter; itself where it already is."""
+        """The same model in float64, parameter for parameter; itself where it already is.
+
+        Raises `Missing` where it does not run so: then nothing tells what is right.
+        """
         if self.dtype == torch.float64:
             return self
         twin = copy.deepcopy(self.model).double()
         if hasattr(twin, "set_experts_implementation"):
             twin.set_experts_implementation("eager")  # the grouped kernels have no float64
-        return Subject(f"{self.name} in float64", twin, None)
+        oracle = Subject(f"{self.name} in float64", twin, None)
+        ids = self.content(torch.arange(max(2, self.shortest), device=self.device)[None])
+        self.rows(ids)  # what raises here is no matter of float64
+        try:
+            oracle.rows(ids)
+        except (RuntimeError, TypeError, ValueError) as error:
+            said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise Missing(f"the model does not run in float64: {said}") from error
+        return oracle
+
+    def of_same_code(self, name: str, model: PreTrainedModel) -> Subject:
+        """A subject of another model that the same code runs, faults in it included."""
+        if self.planted is not None:
+            self.planted.sow(model)
+        return Subject(name, model, self.tokenizer, planted=self.planted)
 
     @property
     def known_twins(self) -> list[nn.Module]:
@@ -514,11 +580,11 @@ class Subject:
     def attending_by(self, implementation: str) -> Iterator[Subject]:
         """The subject with another attention implementation, for the length of a block."""
         usual = self.attention
-        self.model.set_attn_implementation(implementation)
+        compat.set_attention(self.model, implementation)
         try:
             yield self
         finally:
-            self.model.set_attn_implementation(usual)
+            compat.set_attention(self.model, usual)
 
     def tokens(self, ids: list[int]) -> list[str]:
         """The ids as token strings; the numbers themselves where there is no tokenizer."""

@@ -124,8 +124,8 @@ class Timings:
 
 def _figure(benchmark: str, told: Mapping[str, Any]) -> Figure:
     better = None if told["goal"] is None else not told.get("at_most")
-    numbers = (float(told[name]) for name in ("reached", "low", "high"))
-    return Figure(f"{benchmark}: {told['what']}", *numbers, better)
+    reached, low, high = (float(told[name]) for name in ("reached", "low", "high"))
+    return Figure(f"{benchmark}: {told['what']}", reached, low, high, better)
 
 
 def _timing(told: Mapping[str, Any]) -> Timing:
@@ -195,7 +195,8 @@ class Comparison:
 
     def regressions(self, share: float) -> list[Difference | Moved]:
         """What got worse by more than ``share``: in time, or in what is not time."""
-        return [each for each in (*self.differences, *self.moved) if each.worse(share)]
+        both: list[Difference | Moved] = [*self.differences, *self.moved]
+        return [each for each in both if each.worse(share)]
 
 
 def compare(before: Timings, after: Timings, other_machine: bool = False) -> Comparison:
@@ -259,7 +260,8 @@ def difference(
     logs = np.log(one), np.log(other)
     apart = float(logs[1].mean() - logs[0].mean())
     if all(bool(np.ptp(each) == 0) for each in logs):
-        return Difference(before.name, math.exp(apart), *[math.exp(apart)] * 2, paired)
+        ratio = math.exp(apart)
+        return Difference(before.name, ratio, ratio, ratio, paired)
     found = stats.ttest_ind(logs[1], logs[0], equal_var=False).confidence_interval(confidence)
     low, high = math.exp(found.low), math.exp(found.high)
     return Difference(before.name, math.exp(apart), low, high, paired)

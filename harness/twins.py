@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from harness import loading
+from harness import compat, loading
 from harness.capabilities import Missing, require
 from harness.errors import BadInput
 from harness.memo import memo
@@ -38,10 +38,10 @@ def _round_trip(subject: Subject, dtype: torch.dtype) -> Subject:
             ).model
         except BadInput:  # the part of a larger model: its own class knows it, no other way does
             model = type(subject.model).from_pretrained(
-                folder, dtype=dtype, attn_implementation=subject.attention
+                folder, attn_implementation=subject.attention, **compat.in_dtype(dtype)
             )
             model = model.to(subject.device).eval().requires_grad_(False)  # type: ignore[arg-type]
-    return Subject(f"{subject.name}, saved and loaded", model)
+    return subject.of_same_code(f"{subject.name}, saved and loaded", model)
 
 
 @memo
@@ -82,7 +82,7 @@ def _fresh(subject: Subject, seed: int) -> Subject:
         except Exception as error:  # a class that needs more than a configuration
             raise Missing(f"no untrained twin: {error}") from error
     twin = twin.to(device=subject.device, dtype=subject.dtype).eval().requires_grad_(False)
-    return Subject(f"{subject.name}, untrained", twin, subject.tokenizer)
+    return subject.of_same_code(f"{subject.name}, untrained", twin)
 
 
 def quantised(subject: Subject, bits: int = 8) -> Subject:

@@ -235,7 +235,7 @@ class Batch:
         self.safe: list[Tensor] = []
         self.level = self.losses[:1]
         self.plain: Callable[[Tensor], Tensor] = lambda x: target.of(subject, embeddings=x)
-        self.output = self.plain
+        self.output: Callable[[Tensor], Tensor] = self.plain
         self.recorded = False
 
     @contextmanager

@@ -21,7 +21,7 @@ ABOVE = {
 }
 """Imports go one way: what each room must not import."""
 
-PUT_TOGETHER = {"harness/__main__.py": {"fixtures"}}
+PUT_TOGETHER = {"harness/__main__.py": {"fixtures", "claims"}}
 """Where the rooms are put together, as in conftest.py, and what only these files may import."""
 
 LAWS = {

@@ -1,0 +1,90 @@
+"""Planted faults: known defects, put into a healthy model to see that the claims notice.
+
+``planted(fault, subject)`` gives the subject with the fault for the length of a block.  The fault
+is in the subject's copies too (its float64 twin, what was saved and loaded), as a bug in a
+model's code would be.  The catalogue is in the other modules, by what goes wrong.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from transformers import PreTrainedModel
+
+from harness.errors import BadInput
+from harness.faults import (  # noqa: F401
+    batches,
+    kernels,
+    numbers,
+    pasts,
+    places,
+    sight,
+    states,
+    tables,
+)
+from harness.faults.bed import Bed
+from harness.faults.catalogue import FAULTS, Fault, named
+from harness.subject import Subject
+
+__all__ = ["FAULTS", "SIGN", "DoesNotApply", "Fault", "Planted", "named", "planted", "split"]
+
+SIGN = "+"
+"""Stands between a subject's name and that of the fault planted in it."""
+
+
+def split(name: str) -> tuple[str, str | None]:
+    """A subject's name in two: what the model is called, and the fault planted in it or None."""
+    model, sign, fault = name.rpartition(SIGN)
+    return (model, fault) if sign and fault in FAULTS else (name, None)
+
+
+class DoesNotApply(BadInput):
+    """A model lacks what a fault is about; the message says what."""
+
+
+class Planted:
+    """A fault in a model, until `undo`: ``subject`` is the damaged one.
+
+    The healthy one, whose model it is, must not be used meanwhile.  Raises `DoesNotApply`.
+    """
+
+    def __init__(self, fault: Fault, healthy: Subject) -> None:
+        if lacking := fault.lacks(healthy):
+            why = f"{healthy.name}: the fault {fault.name!r} does not apply; {lacking}"
+            raise DoesNotApply(why)
+        self._beds: list[Bed] = []
+        self.fault = fault
+        try:
+            self._plant(Subject("", healthy.model), loaded=False)
+        except BaseException:
+            self.undo()
+            raise
+        name = f"{healthy.name}{SIGN}{fault.name}"
+        digest = hashlib.sha256(f"{healthy.digest}{SIGN}{fault.name}".encode()).hexdigest()
+        self.subject = Subject(name, healthy.model, healthy.tokenizer, digest, self)
+
+    def sow(self, model: PreTrainedModel) -> None:
+        """Plant the fault in another model that the same code runs."""
+        self._plant(Subject("", model), loaded=True)
+
+    def _plant(self, subject: Subject, loaded: bool) -> None:
+        bed = Bed(subject, loaded)
+        self._beds.append(bed)
+        self.fault.plant(bed)
+
+    def undo(self) -> None:
+        """Put every model back as it was."""
+        while self._beds:
+            self._beds.pop().undo()
+
+
+@contextmanager
+def planted(fault: Fault, healthy: Subject) -> Iterator[Subject]:
+    """``healthy`` with the fault, for the length of a block."""
+    made = Planted(fault, healthy)
+    try:
+        yield made.subject
+    finally:
+        made.undo()

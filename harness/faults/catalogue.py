@@ -1,0 +1,230 @@
+"""The catalogue of faults: names, sentences, needs, and the claims that must catch them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from harness import caches, capabilities, generation
+from harness.capabilities import Missing
+from harness.errors import BadInput
+from harness.faults import anatomy
+from harness.faults.bed import Bed, Pass, own_cache
+from harness.subject import Subject
+from harness.tolerances import distance
+
+NOTICED = 1e-4
+"""A relative change that is plainly more than rounding."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A defect with a name: ``says`` what is wrong, ``caught_by`` which claims must notice.
+
+    ``needs`` are capabilities, and parts of a model (`PARTS`), without which it does not apply;
+    ``plant`` puts it into a model (`Bed`).  One of the claims in ``caught_by`` is enough.
+    """
+
+    name: str
+    says: str
+    caught_by: tuple[str, ...]
+    needs: tuple[str, ...]
+    plant: Callable[[Bed], None]
+
+    def lacks(self, subject: Subject) -> str:
+        """What a healthy ``subject`` lacks for this fault, and why; empty if it lacks nothing."""
+        for need in self.needs:
+            try:
+                if need in PARTS:
+                    PARTS[need](subject)
+                else:
+                    capabilities.require(subject, need)
+            except Missing as missing:
+                said = str(missing)
+                return said if said.startswith(f"{need}: ") else f"{need}: {said}"
+        return ""
+
+
+FAULTS: dict[str, Fault] = {}
+"""Every fault by its name."""
+
+
+def fault(
+    name: str, says: str, *, caught_by: Sequence[str], needs: Sequence[str] = ()
+) -> Callable[[Callable[[Bed], None]], Callable[[Bed], None]]:
+    """Enter a function that plants a fault into the catalogue."""
+
+    def enter(plant: Callable[[Bed], None]) -> Callable[[Bed], None]:
+        if name in FAULTS:
+            raise ValueError(f"two faults are named {name!r}")
+        FAULTS[name] = Fault(name, says, tuple(caught_by), tuple(needs), plant)
+        return plant
+
+    return enter
+
+
+def named(name: str) -> Fault:
+    """The fault of that name; raises `BadInput` with near ones for a name that is none."""
+    if name not in FAULTS:
+        near = difflib.get_close_matches(name, FAULTS, cutoff=0.5)
+        hint = f"near: {', '.join(near)}" if near else "see python -m harness faults"
+        raise BadInput(f"{name!r}: is no planted fault; {hint}")
+    return FAULTS[name]
+
+
+PARTS: dict[str, Callable[[Subject], object]] = {}
+"""What a fault may need beside capabilities: a name, and a probe that raises `Missing`."""
+
+
+def part(name: str) -> Callable[[Callable[[Subject], object]], Callable[[Subject], object]]:
+    """Register a probe under ``name``."""
+
+    def register(probe: Callable[[Subject], object]) -> Callable[[Subject], object]:
+        PARTS[name] = probe
+        return probe
+
+    return register
+
+
+PARTS |= {
+    "mixers": anatomy.mixers,
+    "norms": anatomy.norms,
+    "rotary": anatomy.angles,
+    "alibi": anatomy.slopes,
+    "experts": anatomy.mixtures,
+    "dropout": anatomy.dropouts,
+    "head projection": lambda s: [anatomy.projection(s, m) for m in anatomy.mixers(s)],
+}
+
+
+@part("several layers")
+def _several_layers(subject: Subject) -> None:
+    if subject.layers < 2:
+        raise Missing("the model has one layer")
+
+
+@part("window")
+def _window(subject: Subject) -> None:
+    if subject.window is None:
+        raise Missing("no layer has a sliding window")
+
+
+@part("static cache")
+def _static_cache(subject: Subject) -> None:
+    capabilities.require(subject, "kv-cache")
+    if subject.window is not None:
+        raise Missing("a layer has a window: its buffers are not as long as the cache")
+    caches.make(subject, "static", 1, 4)
+
+
+@part("sdpa")
+def _sdpa(subject: Subject) -> None:
+    """Attends by sdpa unless told otherwise, through the library's table of functions."""
+    if subject.attention != "sdpa":
+        raise Missing(f"the model attends by {subject.attention}")
+    called: list[bool] = []
+    bed = Bed(subject)
+    try:
+        bed.attention(anatomy.mixers(subject), "sdpa", _noting(called))
+        subject(_prompt(subject))
+    finally:
+        bed.undo()
+    if not called:
+        raise Missing("the model does not look sdpa up among the library's functions")
+
+
+def _noting(called: list[bool]) -> Callable[..., object]:
+    def attend(seen, usual, module, query, key, value, mask, named):  # type: ignore[no-untyped-def]
+        called.append(True)
+        return usual(module, query, key, value, mask, **named)
+
+    return attend
+
+
+def _prompt(subject: Subject) -> Tensor:
+    return subject.content(torch.arange(4, device=subject.device)[None] * 5)
+
+
+@part("recurrence")
+def _recurrence(subject: Subject) -> None:
+    """A layer keeps a state that is updated token by token."""
+    capabilities.require(subject, "cache")
+    if not _linear_layers(subject):
+        raise Missing("no layer keeps a recurrent state")
+
+
+def _linear_layers(subject: Subject) -> list[object]:
+    cache = subject(_prompt(subject), keep=True, states=False).cache
+    return [
+        layer
+        for layer in getattr(cache, "layers", ())
+        if any(torch.is_tensor(s) for s in getattr(layer, "recurrent_states", {}).values())
+    ]
+
+
+@part("encoder")
+def _encoder(subject: Subject) -> None:
+    if not subject.is_encoder_decoder:
+        raise Missing("the model has no encoder beside its decoder")
+
+
+@part("attention cache of its own")
+def _own_attention_cache(subject: Subject) -> None:
+    capabilities.require(subject, "kv-cache")
+    cache = own_cache(subject(_prompt(subject), keep=True, states=False).cache)
+    if not hasattr(cache, "update"):
+        raise Missing("its cache is not updated layer by layer")
+
+
+@part("untied head")
+def _untied_head(subject: Subject) -> None:
+    if "tied-head" in capabilities.of(subject):
+        raise Missing("the output embedding is the input embedding")
+
+
+@part("scale of embeddings")
+def _scale_of_embeddings(subject: Subject) -> None:
+    """Embeddings a hundredth larger are other embeddings: no norm comes first."""
+    capabilities.require(subject, "inputs-embeds")
+    given = subject.model.get_input_embeddings()(_prompt(subject)).detach()
+    usual, larger = (subject.rows(embeddings=e, states=False) for e in (given, 1.01 * given))
+    apart = [
+        distance(larger[name], usual[name]).max()
+        for name in ("logits", "output")
+        if name in usual.tensors
+    ]
+    if not any(far > NOTICED for far in apart):
+        raise Missing("a norm takes the scale out of the embeddings again")
+
+
+@part("drafts")
+def _drafts(subject: Subject) -> None:
+    """Assisted decoding drafts tokens and takes back some that were refused."""
+    for need in ("generation", "cache", "lm-head"):
+        capabilities.require(subject, need)
+    taken: list[int] = []
+    bed = Bed(subject)
+    bed.named(_watch_crops, taken=taken)
+    try:
+        generation.scores(subject, _prompt(subject).repeat(1, 3), "assisted", use_cache=True)
+    finally:
+        bed.undo()
+    if not any(taken):
+        raise Missing("no draft was refused, so nothing is taken back")
+
+
+def _watch_crops(seen: Pass, model: object, named: dict, taken: list[int]) -> None:
+    cache = seen.cache
+    if cache is not None and "crop" not in vars(cache):
+        usual = cache.crop
+
+        def crop(tokens: int) -> Any:
+            taken.append(int(tokens))
+            return usual(tokens)
+
+        cache.crop = crop

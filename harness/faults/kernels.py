@@ -1,0 +1,103 @@
+"""Faults of torch's own functions, as a wrong kernel on a machine would have them.
+
+They stand outside of any model: claims about toys notice them as well as claims about models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention import flex_attention as flexible
+
+from harness.faults.bed import Bed
+from harness.faults.catalogue import fault
+
+
+def _later_more(value: Tensor) -> Tensor:
+    """Values [..., keys, width], larger the later they stand."""
+    weights = torch.linspace(0.9, 1.1, value.shape[-2], device=value.device)[:, None]
+    return value * weights.to(value)
+
+
+def _minding(usual: Callable[..., Any]) -> Callable[..., Any]:
+    def attend(query: Tensor, key: Tensor, value: Tensor, *more: Any, **named: Any) -> Any:
+        return usual(query, key, _later_more(value), *more, **named)
+
+    return attend
+
+
+@fault(
+    "kernel-minds-order",
+    "torch's fused attention weighs later keys more",
+    caught_by=["B1", "B3"],
+)
+def _(bed: Bed) -> None:
+    usual = torch.nn.functional.scaled_dot_product_attention
+    bed.set(torch.nn.functional, "scaled_dot_product_attention", _minding(usual))
+
+
+@fault(
+    "flexible-kernel-minds-order",
+    "torch's flexible attention weighs later keys more",
+    caught_by=["B1", "B3"],
+)
+def _(bed: Bed) -> None:
+    bed.set(flexible, "flex_attention", _minding(flexible.flex_attention))
+
+
+@fault(
+    "softmax-minds-order",
+    "torch's softmax gives the later of its elements more",
+    caught_by=["B1", "B3"],
+)
+def _(bed: Bed) -> None:
+    usual = torch.Tensor.softmax
+
+    def minding(scores: Tensor, *more: Any, **named: Any) -> Tensor:
+        result = usual(scores, *more, **named)
+        return (
+            _later_more(result.transpose(-1, -2)).transpose(-1, -2) if scores.ndim > 1 else result
+        )
+
+    bed.set(torch.Tensor, "softmax", minding)
+
+
+@fault(
+    "activation-clips-gradients",
+    "torch's GELU scales the gradient that passes back through it down to length one",
+    caught_by=["F1"],
+    needs=["inputs-embeds", "blocks"],
+)
+def _(bed: Bed) -> None:
+    bed.set(torch.nn.functional, "gelu", _gelu(lambda g: g / g.norm().clamp_min(1.0)))
+
+
+@fault(
+    "activation-spoils-gradients",
+    "one element of the gradient that passes back through torch's GELU is infinite",
+    caught_by=["F2"],
+    needs=["inputs-embeds", "blocks"],
+)
+def _(bed: Bed) -> None:
+    bed.set(torch.nn.functional, "gelu", _gelu(_one_infinite))
+
+
+def _gelu(gradient: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
+    usual = torch.nn.functional.gelu
+
+    def gelu(*given: Any, **named: Any) -> Tensor:
+        result = usual(*given, **named)
+        if result.requires_grad:
+            result.register_hook(gradient)
+        return result
+
+    return gelu
+
+
+def _one_infinite(gradient: Tensor) -> Tensor:
+    spoilt = gradient.clone()
+    spoilt[..., 0, 0] = torch.inf
+    return spoilt

@@ -1,0 +1,138 @@
+"""Faults of what else is kept: recurrent states, convolutions, an encoder's states, leftovers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from harness.faults import anatomy
+from harness.faults.bed import Bed, Pass
+from harness.faults.catalogue import fault
+
+
+@fault(
+    "state-lost-in-chunks",
+    "where several tokens come at once, a recurrence begins anew",
+    caught_by=["C2"],
+    needs=["recurrence"],
+)
+def _(bed: Bed) -> None:
+    bed.named(_lost_in_chunks)
+
+
+def _lost_in_chunks(seen: Pass, model: nn.Module, named: dict) -> None:
+    if seen.cached and seen.new > 1:
+        for state in _recurrent_states(seen.cache):
+            state.zero_()
+
+
+def _recurrent_states(cache: Any) -> list[Tensor]:
+    layers = getattr(cache, "layers", ())
+    states = [s for layer in layers for s in getattr(layer, "recurrent_states", {}).values()]
+    return [state for state in states if isinstance(state, Tensor)]
+
+
+@fault(
+    "state-decays-between-calls",
+    "a recurrent state loses a ten-thousandth with every cached call",
+    caught_by=["C2"],
+    needs=["recurrence"],
+)
+def _(bed: Bed) -> None:
+    bed.named(_decays)
+
+
+def _decays(seen: Pass, model: nn.Module, named: dict) -> None:
+    if seen.cached:
+        for state in _recurrent_states(seen.cache):
+            state.mul_(1 - 1e-4)
+
+
+@fault(
+    "state-rows-swapped",
+    "the rows of a batch go on from each other's recurrent state",
+    caught_by=["C2"],
+    needs=["recurrence"],
+)
+def _(bed: Bed) -> None:
+    bed.named(_states_swapped)
+
+
+def _states_swapped(seen: Pass, model: nn.Module, named: dict) -> None:
+    if seen.cached:
+        for state in _recurrent_states(seen.cache):
+            state.copy_(state.flip(0).clone())
+
+
+@fault(
+    "convolution-stale",
+    "the last inputs that a recurrence keeps for its convolution are one token old",
+    caught_by=["C2"],
+    needs=["recurrence"],
+)
+def _(bed: Bed) -> None:
+    bed.named(_stale_convolution)
+
+
+def _stale_convolution(seen: Pass, model: nn.Module, named: dict) -> None:
+    if not seen.cached:
+        return
+    for layer in getattr(seen.cache, "layers", ()):
+        for state in getattr(layer, "conv_states", {}).values():
+            if isinstance(state, Tensor) and state.shape[-1] > 1:
+                state.copy_(state.roll(1, -1))
+
+
+@fault(
+    "state-carried-over",
+    "something of the last call's states gets into the next call",
+    caught_by=["C6"],
+    needs=["blocks"],
+)
+def _(bed: Bed) -> None:
+    bed.after(anatomy.blocks(bed.subject)[0], _carried_over)
+
+
+def _carried_over(seen: Pass, module: nn.Module, state: Tensor) -> Tensor:
+    before = seen.kept.get("state")
+    seen.kept["state"] = state.detach().mean(dim=(0, 1))
+    return state if before is None else state + 0.01 * before.to(state)
+
+
+@fault(
+    "encoder-stale-for-a-second-prompt",
+    "with a cache, a later prompt is answered by the first one's encoding, as far as that reaches",
+    caught_by=["C4", "C2"],
+    needs=["encoder", "cache", "generation"],
+)
+def _(bed: Bed) -> None:
+    bed.named(_stale_encoding)
+
+
+def _stale_encoding(seen: Pass, model: nn.Module, named: dict) -> None:
+    encoded = named.get("encoder_outputs")
+    if encoded is None or not named.get("use_cache"):
+        return
+    state = encoded[0]
+    first = seen.kept.setdefault("encoded", state[:1].clone())
+    both = min(state.shape[1], first.shape[1])
+    mixed = torch.cat([first[:, :both].expand(len(state), -1, -1), state[:, both:]], dim=1)
+    named["encoder_outputs"] = (mixed.to(state),)
+
+
+@fault(
+    "encoder-mask-ignored",
+    "padding in an encoder's prompt is seen by the decoder, once there is a cache",
+    caught_by=["C5"],
+    needs=["encoder", "cache"],
+)
+def _(bed: Bed) -> None:
+    bed.named(_encoder_unmasked)
+
+
+def _encoder_unmasked(seen: Pass, model: nn.Module, named: dict) -> None:
+    mask = named.get("attention_mask")
+    if isinstance(mask, Tensor) and mask.ndim == 2:
+        named["attention_mask"] = torch.ones_like(mask)

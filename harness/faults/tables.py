@@ -1,0 +1,171 @@
+"""Faults of tables: embeddings, heads, the path by embeddings, what saving and loading lose."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from harness.faults import anatomy
+from harness.faults.bed import Bed, Pass
+from harness.faults.catalogue import fault
+from harness.positions import position_table
+
+
+@fault(
+    "embeddings-without-scale",
+    "embeddings that are given are taken a hundredth too large",
+    caught_by=["C9"],
+    needs=["inputs-embeds", "scale of embeddings"],
+)
+def _(bed: Bed) -> None:
+    bed.named(_scaled)
+
+
+def _scaled(seen: Pass, model: nn.Module, named: dict) -> None:
+    if seen.embedded:
+        for name in ("inputs_embeds", "decoder_inputs_embeds"):
+            if isinstance(named.get(name), Tensor):
+                named[name] = named[name] * 1.01
+
+
+@fault(
+    "embeddings-without-positions",
+    "embeddings that are given are not told where they stand",
+    caught_by=["C9"],
+    needs=["inputs-embeds", "learned-positions"],
+)
+def _(bed: Bed) -> None:
+    table = position_table(bed.subject)
+    if table is not None:
+        bed.after_any(table, _no_positions)
+
+
+def _no_positions(seen: Pass, module: nn.Module, output: Tensor) -> Tensor | None:
+    return torch.zeros_like(output) if seen.embedded else None
+
+
+@fault(
+    "states-off-by-one-for-embeddings",
+    "where embeddings are given, the states that are told are each one layer late",
+    caught_by=["C9"],
+    needs=["inputs-embeds", "blocks"],
+)
+def _(bed: Bed) -> None:
+    bed.after_any(bed.model, _states_late)
+
+
+def _states_late(seen: Pass, model: Any, output: Any) -> Any:
+    for name in ("hidden_states", "decoder_hidden_states"):
+        states = output.get(name) if hasattr(output, "get") else None
+        if seen.embedded and states is not None and len(states) > 1:
+            output[name] = (*states[1:], states[0])
+    return output
+
+
+@fault(
+    "norm-lost-by-saving",
+    "the weights of one norm are ones again after saving and loading",
+    caught_by=["C10"],
+    needs=["norms"],
+)
+def _(bed: Bed) -> None:
+    if bed.loaded:
+        weight = next(anatomy.norms(bed.subject)[-1].parameters())
+        bed.weights(weight, lambda w: w.fill_(1.0))
+
+
+@fault(
+    "positions-shuffled-by-loading",
+    "the first two rows of the position table have changed places after loading",
+    caught_by=["C10"],
+    needs=["learned-positions"],
+)
+def _(bed: Bed) -> None:
+    table = position_table(bed.subject)
+    if bed.loaded and table is not None:
+        bed.weights(table.weight, _first_rows_swapped)
+
+
+def _first_rows_swapped(weight: Tensor) -> None:
+    # Some begin past rows that are padding's.
+    weight.copy_(weight.roll(1, 0))
+
+
+@fault(
+    "head-untied-by-loading",
+    "the output embedding, the input's own before, is another tensor after loading",
+    caught_by=["C10"],
+    needs=["tied-head"],
+)
+def _(bed: Bed) -> None:
+    if bed.loaded:
+        head: Any = bed.model.get_output_embeddings()
+        untied = nn.Parameter(head.weight.detach() * 1.01, requires_grad=False)
+        bed.parameter(head, "weight", untied)
+
+
+@fault(
+    "head-lost-by-saving",
+    "an output embedding of its own is the input's after loading",
+    caught_by=["C10"],
+    needs=["lm-head", "untied head"],
+)
+def _(bed: Bed) -> None:
+    if bed.loaded:
+        head: Any = bed.model.get_output_embeddings()
+        table = bed.subject.embedding_table.detach()
+        bed.weights(head.weight, lambda w: w.copy_(table) if w.shape == table.shape else w.zero_())
+
+
+@fault(
+    "settings-lost-by-saving",
+    "how a model ends a text is forgotten by saving and loading",
+    caught_by=["C10"],
+    needs=["generation"],
+)
+def _(bed: Bed) -> None:
+    if bed.loaded:
+        bed.set(bed.model.generation_config, "eos_token_id", bed.subject.vocabulary - 1)
+        bed.set(bed.model.generation_config, "max_length", 7)
+
+
+@fault(
+    "rows-alike",
+    "two tokens have the same embedding",
+    caught_by=["D1"],
+)
+def _(bed: Bed) -> None:
+    bed.weights(bed.subject.embedding_table, lambda w: w[4].copy_(w[5]))
+
+
+@fault(
+    "rows-parallel",
+    "one token's embedding is twice another's",
+    caught_by=["D1"],
+)
+def _(bed: Bed) -> None:
+    bed.weights(bed.subject.embedding_table, lambda w: w[4].copy_(2 * w[5]))
+
+
+@fault(
+    "nan-in-an-embedding",
+    "one token's embedding has a NaN",
+    caught_by=["D2", "D4"],
+)
+def _(bed: Bed) -> None:
+    bed.weights(bed.subject.embedding_table, lambda w: w[4, :1].fill_(math.nan))
+
+
+@fault(
+    "nan-in-a-position",
+    "one row of the position table has a NaN",
+    caught_by=["D3"],
+    needs=["learned-positions"],
+)
+def _(bed: Bed) -> None:
+    table = position_table(bed.subject)
+    if table is not None:
+        bed.weights(table.weight, lambda w: w[3, :1].fill_(math.nan))

@@ -1,0 +1,158 @@
+"""The kill matrix as it is shown: words for its cells, a table for the terminal, a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from harness.faults import FAULTS
+from harness.kills import Family, Matrix, Row
+from harness.verdicts import Verdict
+
+_HERE = Path(__file__).parent
+
+
+def cell(row: Row) -> str:
+    """Which of the claims that must catch a fault did, by number, and how many others.
+
+    ``C2 +3``: one or more of the claims numbered C2, and three claims that need not have.
+    """
+    if not row.applies:
+        return "–"
+    must = dict.fromkeys(id for id, _ in row.killers if id in row.caught_by)
+    others = sum(id not in row.caught_by for id, _ in row.killers)
+    also = f"+{others}" if others else ""
+    return " ".join([", ".join(must) or "survived", also]).strip()
+
+
+def healthy(family: Family) -> str:
+    """How many laws the healthy model keeps, and what is refuted there."""
+    laws = [seen for seen in family.healthy if seen.kind == "law"]
+    kept = sum(seen.verdict == Verdict.UPHELD for seen in laws)
+    refuted = [seen.id for seen in laws if seen.verdict == Verdict.REFUTED and seen.expected]
+    broken = [seen.id for seen in family.broken]
+    parts = [f"{kept} upheld"]
+    if refuted:
+        parts.append(f"known: {', '.join(dict.fromkeys(refuted))}")
+    if broken:
+        parts.append(f"BROKEN: {', '.join(dict.fromkeys(broken))}")
+    return "; ".join(parts)
+
+
+def kept(family: Family) -> str:
+    """The same in little: laws upheld of those that apply."""
+    told = [seen.verdict for seen in family.healthy if seen.kind == "law"]
+    upheld = told.count(Verdict.UPHELD)
+    return f"{upheld} of {len(told) - told.count(Verdict.NOT_APPLICABLE)}"
+
+
+def summary(matrix: Matrix) -> str:
+    """The figures of the whole matrix in a line."""
+    applying = [row for row in matrix.rows if row.applies]
+    killed = sum(row.killed for row in applying)
+    by_family = ", ".join(
+        f"{family.name} {sum(r.killed for r in family.rows)}/{sum(r.applies for r in family.rows)}"
+        for family in matrix.families
+    )
+    faults = len({row.fault for row in matrix.rows})
+    processes = f"{matrix.processes} process{'es' if matrix.processes > 1 else ''}"
+    return (
+        f"{killed} of {len(applying)} planted faults killed ({faults} faults in "
+        f"{len(matrix.families)} families: {by_family}) in {matrix.seconds / 60:.1f} minutes "
+        f"on {processes}"
+    )
+
+
+def lists(matrix: Matrix) -> list[tuple[str, list[str]]]:
+    """What there is to say beside the table, by title; the first ones fail a run."""
+    survivors = []
+    for row in matrix.survivors:
+        ids = ", ".join(f"{id} {name}" for id, name in row.killers)
+        lost = ", ".join(f"{id} {name}" for id, name in row.undecided)
+        also = f"; killed by {ids}" if ids else ""
+        also += f"; no longer decided: {lost}" if lost else ""
+        must = ", ".join(row.caught_by)
+        survivors.append(f"{row.fault} in {row.family}: {must} did not notice{also}")
+    known = [
+        f"{family.name}: {seen.id} {seen.name}: {seen.why}"
+        for family in matrix.families
+        for seen in family.healthy
+        if seen.kind == "law" and seen.verdict == Verdict.REFUTED and seen.expected
+    ]
+    broken = [
+        f"{family.name}: {seen.id} {seen.name} is {seen.verdict}: {seen.why}"
+        for family in matrix.families
+        for seen in family.broken
+    ]
+    return [
+        ("Survivors", survivors),
+        ("Healthy models that do not keep a claim", broken),
+        ("Laws that kill nothing", [f"{id} {name}" for id, name in matrix.idle]),
+        ("Findings whose control comes out right nowhere", [f"{i} {n}" for i, n in matrix.loose]),
+        ("Faults that apply nowhere", matrix.unplanted),
+        ("Known defects, with which a claim can tell no fault", known),
+    ]
+
+
+def show(console: Console, matrix: Matrix) -> None:
+    """The matrix as a table, faults down and families across, and what there is to say of it."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("fault", no_wrap=True)
+    for family in matrix.families:
+        table.add_column(escape(family.name), overflow="fold")
+    table.add_row("none", *(f"[dim]{escape(kept(family))}[/]" for family in matrix.families))
+    for rows in _by_fault(matrix):
+        table.add_row(rows[0].fault, *map(_coloured, rows))
+    console.print(table)
+    for title, lines in lists(matrix):
+        for line in lines:
+            console.print(f"[bold]{title}:[/] {escape(line)}", highlight=False)
+    sign = "[green]✓[/]" if matrix.holds else "[red]✗[/]"
+    console.print(f"{sign} {escape(summary(matrix))}", highlight=False)
+
+
+def _by_fault(matrix: Matrix) -> list[tuple[Row, ...]]:
+    return list(zip(*(family.rows for family in matrix.families), strict=True))
+
+
+def _coloured(row: Row) -> str:
+    colour = {"killed": "green", "does not apply": "dim"}.get(row.state, "red")
+    return f"[{colour}]{escape(cell(row))}[/]"
+
+
+def page(matrix: Matrix) -> str:
+    """One self-contained page of HTML; everything in it is escaped."""
+    environment = Environment(
+        loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined
+    )
+    rows = [
+        {
+            "name": rows[0].fault,
+            "says": FAULTS[rows[0].fault].says,
+            "cells": [
+                {
+                    "text": cell(row),
+                    "survived": row.applies and not row.killed,
+                    "why": row.lacks or "; ".join(f"{id} {name}" for id, name in row.killers),
+                }
+                for row in rows
+            ],
+        }
+        for rows in _by_fault(matrix)
+    ]
+    families = [
+        {"name": each.name, "model": each.model, "healthy": healthy(each)}
+        for each in matrix.families
+    ]
+    return environment.get_template("kills.html.jinja").render(
+        css=(_HERE / "page.css").read_text(encoding="utf-8"),
+        summary=summary(matrix),
+        families=families,
+        rows=rows,
+        lists=lists(matrix),
+    )
