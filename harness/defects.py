@@ -8,6 +8,7 @@ indented lines::
 
     Claims: C2, C5
     Types: mamba, falcon_mamba
+    Met by: generate() with prefill_chunk_size
     Seen in: transformers 4.57.1, 5.23.0
     Expected: the same logits as without a cache
     Observed: logits that are off by 0.3
@@ -17,10 +18,11 @@ indented lines::
     \"\"\"
 
 The first line is the title.  ``Claims`` are numbers of claims, or, where a claim has variants and
-only some are meant, ``C2 [static]``; ``Types`` are model types (as in ``tiny:mamba``) or patterns
-such as ``gemma*``; versions are those of transformers.  A script has fewer than 40 lines of code,
-blank lines and comments aside.  It exits with 1 where the defect
-shows itself and with 0 where it does not.  One that ends by an exception has shown nothing.
+only some are meant, ``C2 [static]``, or ``none`` where no claim sees it; ``Types`` are model types
+(as in ``tiny:mamba``) or patterns such as ``gemma*``; ``Met by`` says whom it concerns; versions
+are those of transformers.  A script has fewer than 40 lines of code, blank lines and comments
+aside.  It exits with 1 where the defect shows itself and with 0 where it does not.  One that ends
+by an exception has shown nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from pathlib import Path
 
 from harness.errors import BadInput
 
-KEYS = ("Claims", "Types", "Seen in", "Expected", "Observed", "Cause", "Upstream")
+KEYS = ("Claims", "Types", "Met by", "Seen in", "Expected", "Observed", "Cause", "Upstream")
 """What every docstring has to say, each once."""
 
 MOST_LINES = 39
@@ -117,7 +119,7 @@ def _read(path: Path) -> Defect:
         ("Types", defect.types),
         ("Seen in", defect.versions),
     ):
-        if not found:
+        if not found and (key, defect.told[key]) != ("Claims", "none"):
             raise BadInput(f"defect {path}: {key!r} names none: {defect.told[key]!r}")
     if (lines := _lines(source, tree)) > MOST_LINES:
         raise BadInput(f"defect {path}: has {lines} lines of code, and at most {MOST_LINES} do")
@@ -187,14 +189,16 @@ def index(found: list[Defect]) -> str:
         "defect shows itself and with 0 where it does not.",
         "`python -m harness defects --run` runs them all.",
         "",
-        "| script | defect | claims | types | seen in | upstream |",
+        "| script | defect | claims | types | met by | seen in |",
         "|---|---|---|---|---|---|",
     ]
     for each in found:
         cells = [f"[{each.slug}]({each.path.name})", each.title]
-        cells += [each.told[key] for key in ("Claims", "Types", "Seen in", "Upstream")]
+        cells += [each.told[key] for key in ("Claims", "Types", "Met by", "Seen in")]
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     for each in found:
         lines += ["", f"## {each.title}", "", f"[`{each.path.name}`]({each.path.name})", ""]
-        lines += [f"- {key}: {each.told[key]}" for key in ("Expected", "Observed", "Cause")]
+        lines += [
+            f"- {key}: {each.told[key]}" for key in ("Expected", "Observed", "Cause", "Upstream")
+        ]
     return "\n".join(lines) + "\n"

@@ -326,7 +326,8 @@ def test_an_output_that_is_something_else_is_refused_and_left_alone(tmp_path, fi
 def test_an_older_atlas_is_replaced_and_kept_if_the_new_one_fails(tmp_path, file, monkeypatch):
     write(file, run_of(NEW, GPT2), [law(GPT2)])
     out = tmp_path / "deep" / "atlas"
-    assert run_main(file, "--out", out) == 0
+    (none := tmp_path / "defects").mkdir()
+    assert run_main(file, "--out", out, "--defects", none) == 0
     (out / "stale.txt").touch()
     old = (out / "index.html").read_text()
     write(file, run_of(OLD, GPT2), [broken(GPT2)])
@@ -340,7 +341,7 @@ def test_an_older_atlas_is_replaced_and_kept_if_the_new_one_fails(tmp_path, file
             build([file], out)
     assert (out / "index.html").read_text() == old
     assert [each.name for each in out.parent.iterdir()] == ["atlas"]
-    assert run_main(file, "--out", out) == 0
+    assert run_main(file, "--out", out, "--defects", none) == 0
     assert (out / "index.html").read_text() != old
     assert [each.name for each in out.iterdir()] == ["index.html"]
     assert [each.name for each in out.parent.iterdir()] == ["atlas"]

@@ -16,6 +16,7 @@ DOCSTRING = '''"""A static cache loses its first token.
 
 Claims: C2 [static], C5
 Types: mamba, gemma*
+Met by: everyone
 Seen in: transformers 4.57.1, 5.0.0rc1
 Expected: the same logits
 Observed: others
@@ -78,6 +79,13 @@ def test_a_docstring_that_says_it_wrongly_is_refused(folder, change, why):
     put(folder, docstring=DOCSTRING.replace(*change))
     with pytest.raises(BadInput, match=why):
         defects.read(folder)
+
+
+def test_a_defect_may_break_no_claim(folder):
+    put(folder, docstring=DOCSTRING.replace("Claims: C2 [static], C5", "Claims: none"))
+    (found,) = defects.read(folder)
+    assert found.claims == []
+    assert not found.breaks("C2", "decoding [static]")
 
 
 def test_a_script_is_short(folder):

@@ -1,0 +1,49 @@
+"""Bamba counts positions from 0 when it goes on from a cache.
+
+Claims: C2
+Types: bamba
+Met by: custom decoding loops that give no position_ids (generate() gives them)
+Seen in: transformers 5.23.0
+Expected: the last token on a cache of the others gives the logits of one pass
+Observed: logits that are off by 0.93; with position_ids=[[5]] by 2e-06
+Cause: models/bamba/modeling_bamba.py, 971: the default positions are `arange(n)`; its relatives
+    add `past_key_values.get_seq_length()` (falcon_h1, 1069). With positions given the difference
+    is gone.
+Upstream: not found by searching for "Bamba position_ids default past length cached forward"
+"""
+
+import sys
+
+import torch
+from transformers import BambaConfig, BambaForCausalLM
+
+torch.manual_seed(0)
+config = BambaConfig(
+    vocab_size=64,
+    hidden_size=32,
+    intermediate_size=64,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    attn_layer_indices=[1],
+    mamba_n_heads=8,
+    mamba_d_state=8,
+    mamba_chunk_size=4,
+    initializer_range=0.3,
+)
+model = BambaForCausalLM(config).eval()
+ids = torch.randint(3, 64, (1, 6))
+
+
+def off(**given):
+    """How far the last token's logits are from one pass if it comes on a cache."""
+    cache = model(ids[:, :-1], use_cache=True).past_key_values
+    last = model(ids[:, -1:], past_key_values=cache, **given).logits[0, -1]
+    return (last - model(ids).logits[0, -1]).abs().max().item()
+
+
+with torch.no_grad():
+    plain, told = off(), off(position_ids=torch.tensor([[5]]))
+print("expected: the last token on a cache of the others gives the logits of one pass")
+print(f"observed: logits that are off by {plain:.2g}; with position_ids=[[5]] by {told:.0e}")
+sys.exit(plain > 1e-3)

@@ -1,0 +1,54 @@
+"""GIT makes room for an image in the mask of a prompt that has none.
+
+Claims: C4, C5
+Types: git
+Met by: whoever calls generate() on a left-padded batch of text without images
+Seen in: transformers 5.23.0
+Expected: generate() continues a left-padded prompt of text as it does alone
+Observed: the second token's logits are off by 1.7, uncached by 5e-07
+Cause: models/git/modeling_git.py, 841–852: with a filled cache and a mask, places for
+    `image_patch_tokens` are put before the mask whether or not an image is in the cache, so the
+    mask's zeros fall beside the padding, which is then attended to. With image_patch_tokens set to
+    0 the difference is gone (2e-6).
+Upstream: not found by searching for "GIT attention mask cache text only image_patch_tokens"
+"""
+
+import sys
+
+import torch
+from transformers import GitConfig, GitForCausalLM
+
+torch.manual_seed(0)
+config = GitConfig(
+    vocab_size=64,
+    hidden_size=32,
+    intermediate_size=64,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    max_position_embeddings=64,
+    initializer_range=0.3,
+    vision_config=dict(
+        hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=4
+    ),
+    bos_token_id=1,
+    eos_token_id=2,
+)
+model = GitForCausalLM(config).eval()
+ids, mask = torch.tensor([[0, 0, 0, 5, 6], [7, 8, 9, 10, 11]]), torch.ones(2, 5).long()
+mask[0, :3] = 0
+given = dict(min_new_tokens=2, max_new_tokens=2, output_logits=True, return_dict_in_generate=True)
+
+
+def off(**cache):
+    """How far the logits of the second token after a padded prompt are from the prompt's alone."""
+    padded = model.generate(ids, attention_mask=mask, do_sample=False, **given, **cache)
+    alone = model.generate(padded.sequences[:1, 3:6], do_sample=False, **given)
+    return (padded.logits[1][0] - alone.logits[0][0]).abs().max().item()
+
+
+with_cache, without = off(), off(use_cache=False)
+print("expected: generate() continues a left-padded prompt of text as it does alone")
+print(
+    f"observed: the second token's logits are off by {with_cache:.2g}, uncached by {without:.0e}"
+)
+sys.exit(with_cache > 1e-3)

@@ -1,0 +1,50 @@
+"""A first chunk of one token does not hear that it is padding.
+
+Claims: C5
+Types: mamba2, bamba, falcon_h1, granitemoehybrid, jamba, kimi_linear, minimax, nemotron_h,
+    olmo_hybrid, qwen3_next, zamba2
+Met by: generate() with prefill_chunk_size=1 on left-padded batches; custom loops that read a
+    padded batch token by token
+Seen in: transformers 5.23.0
+Expected: a left-padded prompt has the logits that it has alone, in chunks of any size
+Observed: off by 2.7 if the first chunk has one token, by 7e-07 if two
+Cause: masking_utils.py, 1524: `create_recurrent_attention_mask` returns None whenever the chunk
+    has one token, taking it for a generated one; its docstring says itself that padding must be
+    zeroed. With these two lines left out the difference is gone (7e-7).
+Upstream: the same for chunks of several tokens was issue #47086, mended by PR #47087 (merged),
+    which keeps the exception; PR #46773 (open) is about batches of one row; the single token not
+    found by searching for "create_recurrent_attention_mask single token left padding"
+"""
+
+import sys
+
+import torch
+from transformers import Mamba2Config, Mamba2ForCausalLM
+
+torch.manual_seed(0)
+config = Mamba2Config(
+    vocab_size=64,
+    hidden_size=32,
+    num_hidden_layers=2,
+    num_heads=8,
+    head_dim=8,
+    state_size=8,
+    n_groups=1,
+    initializer_range=0.3,
+)
+model = Mamba2ForCausalLM(config).eval()
+ids, mask = torch.tensor([[0, 5, 6], [7, 8, 9]]), torch.tensor([[0, 1, 1], [1, 1, 1]])
+
+
+def off(chunk):
+    """How far the padded row's logits are from its prompt's alone, `chunk` tokens read first."""
+    cache = model(ids[:, :chunk], attention_mask=mask[:, :chunk], use_cache=True).cache_params
+    then = model(ids[:, chunk:], attention_mask=mask, cache_params=cache).logits[0, -1]
+    return (then - model(torch.tensor([[5, 6]])).logits[0, -1]).abs().max().item()
+
+
+with torch.no_grad():
+    one, two = off(1), off(2)
+print("expected: a left-padded prompt has the logits that it has alone, in chunks of any size")
+print(f"observed: off by {one:.2g} if the first chunk has one token, by {two:.0e} if two")
+sys.exit(one > 1e-3)

@@ -1,0 +1,47 @@
+"""Moshi's cache has a sliding window and its mask has none.
+
+Claims: C2, C4, C5, C8, A7
+Types: moshi
+Met by: whoever goes beyond sliding_window tokens (3000 by default), or sets a smaller one
+Seen in: transformers 5.23.0
+Expected: cached decoding gives the logits of one pass, within the window and beyond
+Observed: within the window off by 2e-06, beyond it by 1.8
+Cause: models/moshi/modeling_moshi.py, 775: `MoshiModel` makes its mask by `create_causal_mask`,
+    without a window, while `DynamicCache(config)` forgets what is beyond `config.sliding_window`.
+    With a window longer than the text the difference is gone (1e-6).
+Upstream: not found by searching for "Moshi sliding window attention mask create_causal_mask"; PR
+    #39251 (open) sees a sliding cache of Moshi's behave differently
+"""
+
+import sys
+
+import torch
+from transformers import MoshiConfig, MoshiForCausalLM
+
+torch.manual_seed(0)
+config = MoshiConfig(
+    vocab_size=64,
+    hidden_size=32,
+    ffn_dim=64,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    max_position_embeddings=64,
+    sliding_window=8,
+    initializer_range=0.3,
+)
+model = MoshiForCausalLM(config).eval()
+ids = torch.randint(3, 64, (1, 12))
+
+
+def off(length):
+    """How far the logits of the last of `length` tokens are from one pass, on a cache."""
+    cache = model(ids[:, : length - 1], use_cache=True).past_key_values
+    last = model(ids[:, length - 1 : length], past_key_values=cache).logits[0, -1]
+    return (last - model(ids[:, :length], use_cache=False).logits[0, -1]).abs().max().item()
+
+
+with torch.no_grad():
+    within, beyond = off(8), off(12)
+print("expected: cached decoding gives the logits of one pass, within the window and beyond")
+print(f"observed: within the window off by {within:.0e}, beyond it by {beyond:.2g}")
+sys.exit(beyond > 1e-3)

@@ -1,0 +1,54 @@
+"""Zamba2 and NemotronH bound their time step in a chunk and not in a single step.
+
+Claims: C2, C4, C5, C8
+Types: zamba2, nemotron_h
+Met by: everyone who calls generate(): a prompt is read with one rule and continued with another
+Seen in: transformers 5.23.0
+Expected: the same logits whether the last token comes alone or with others
+Observed: alone off by 0.1, two together by 5e-06
+Cause: the mixers set `time_step_limit = (time_step_min, inf)` (models/zamba2/modeling_zamba2.py,
+    669; models/nemotron_h/modeling_nemotron_h.py, 414); `mamba2_chunk_scan` clamps with it and
+    `mamba2_selective_state_update` (467) has no such argument. With a limit of (0, inf) set on the
+    mixers the difference is gone (6e-6). mamba2 and granitemoehybrid have the same two ways and
+    agree only because their `time_step_limit` is (0, inf) by default: set to (0.3, inf) they are
+    off too. How much is seen depends on how many time steps are below time_step_min (0.001 by
+    default, 0.05 here).
+Upstream: the difference between chunk and step not found; PR #48989 (open) takes nemotron_h's
+    limit from `config.time_step_limit`, (0, inf) by default, which would hide it there, and
+    reports that the floor alone changes the outputs of a published checkpoint (mean KL 0.034)
+"""
+
+import sys
+
+import torch
+from transformers import Zamba2Config, Zamba2ForCausalLM
+
+torch.manual_seed(0)
+config = Zamba2Config(
+    vocab_size=64,
+    hidden_size=32,
+    intermediate_size=64,
+    num_hidden_layers=2,
+    layers_block_type=["linear_attention", "hybrid"],
+    num_attention_heads=4,
+    n_mamba_heads=8,
+    mamba_d_state=8,
+    initializer_range=0.3,
+    time_step_min=0.05,
+)
+model = Zamba2ForCausalLM(config).eval()
+ids = torch.randint(3, 64, (1, 8))
+
+
+def off(chunk):
+    """How far the last logits are from one pass if the last `chunk` tokens come on a cache."""
+    cache = model(ids[:, :-chunk], use_cache=True).past_key_values
+    last = model(ids[:, -chunk:], past_key_values=cache).logits[0, -1]
+    return (last - model(ids, use_cache=False).logits[0, -1]).abs().max().item()
+
+
+with torch.no_grad():
+    one, two = off(1), off(2)
+print("expected: the same logits whether the last token comes alone or with others")
+print(f"observed: alone off by {one:.2g}, two together by {two:.0e}")
+sys.exit(one > 1e-3)
