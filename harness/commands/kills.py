@@ -7,8 +7,9 @@ import multiprocessing
 import sys
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -75,6 +76,11 @@ class Task:
 
 def main(arguments: Sequence[str], rooms: Callable[[], Rooms]) -> int:
     """Print the matrix; 1 if a fault survives, a law kills nothing, or a healthy model fails."""
+    with _quietly():
+        return _main(arguments, rooms)
+
+
+def _main(arguments: Sequence[str], rooms: Callable[[], Rooms]) -> int:
     asked = _parser().parse_args(arguments)
     for path in (asked.json, asked.report):
         if path is not None and path.is_dir():
@@ -208,3 +214,22 @@ def _quiet() -> None:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     torch.set_num_threads(1)
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """The same for a while, in a process that may go on with something else."""
+    verbosity, bars, threads = (
+        logging.get_verbosity(),
+        logging.is_progress_bar_enabled(),
+        torch.get_num_threads(),
+    )
+    with warnings.catch_warnings():
+        _quiet()
+        try:
+            yield
+        finally:
+            logging.set_verbosity(verbosity)
+            if bars:
+                logging.enable_progress_bar()
+            torch.set_num_threads(threads)

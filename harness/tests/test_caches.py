@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import hypothesis.errors
 import pytest
 import torch
-import transformers
 from transformers import DynamicCache, EncoderDecoderCache, StaticCache
 
 from harness import caches
@@ -247,7 +246,8 @@ def test_without_an_accelerator_nothing_is_offloaded_and_with_one_it_is(monkeypa
     with pytest.raises(Missing, match=r"^offloading moves keys and values off an accelerator; no"):
         caches.make(toy("llama"), "offloaded", 1, 4)
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
-    monkeypatch.setattr(transformers, "DynamicCache", lambda **how: how)
+    how = lambda *, config, offloading: {"config": config, "offloading": offloading}  # noqa: E731
+    monkeypatch.setattr(caches.compat.transformers, "DynamicCache", how)
     made = caches.make(toy("llama"), "offloaded", 1, 4)
     assert made == {"config": toy("llama").config, "offloading": True}
 
@@ -272,7 +272,7 @@ def test_a_cache_that_this_version_does_not_make_says_why_in_one_line(monkeypatc
     def refuse(**how):
         raise error
 
-    monkeypatch.setattr(transformers, "StaticCache", refuse)
+    monkeypatch.setattr(caches.compat.transformers, "StaticCache", refuse)
     with pytest.raises(Missing, match=f"has no static cache here: {said}$"):
         caches.make(toy("llama"), "static", 1, 4)
 

@@ -216,7 +216,7 @@ def test_a_run_that_is_not_there_is_refused(several, which, words, capsys):
 
 def test_two_runs_of_one_file_are_compared(several, capsys):
     assert run(f"{several}@bbbb2", f"{several}@1") == 0
-    assert "several.sqlite@1 did not come to its end" in told(capsys)
+    assert ".sqlite@1 did not come to its end" in told(capsys)
 
 
 def test_a_file_whose_name_has_the_sign_is_a_file(tmp_path):

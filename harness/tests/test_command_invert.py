@@ -352,8 +352,10 @@ def test_what_cannot_be_used_is_refused_in_one_line(run, arguments):
 def test_an_unknown_command_is_refused_in_one_line(run):
     told = run(command="revert")
     assert told.exit == 4
-    known = "card, compare, families, invert"
-    assert told.errors == f"error: 'revert': no such command; there are {known}\n"
+    assert (
+        told.errors
+        == f"error: 'revert': no such command; there are {', '.join(command_line.COMMANDS)}\n"
+    )
 
 
 def test_too_little_memory_is_one_line(run, monkeypatch):
