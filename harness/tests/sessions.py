@@ -44,8 +44,9 @@ END = "\x1e"
 PATIENCE = 300
 """Seconds after which a run counts as hanging."""
 
-NOT_FOR_CHILDREN = ("PYTEST_", "CI", "COV_", "HYPOTHESIS_")
-"""Variables of the environment that begin so would change what a run does."""
+NOT_FOR_CHILDREN = ("PYTEST_", "CI", "COV_", "HYPOTHESIS_", "TOX_")
+"""Variables of the environment that begin so would change what a run does: within tox, pytest keeps
+what failed in one folder for all."""
 
 IMPORTS = """\
 import os, signal, time
