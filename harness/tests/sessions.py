@@ -45,8 +45,10 @@ PATIENCE = 300
 """Seconds after which a run counts as hanging."""
 
 NOT_FOR_CHILDREN = ("PYTEST_", "CI", "COV_", "HYPOTHESIS_", "TOX_")
-"""Variables of the environment that begin so would change what a run does: within tox, pytest keeps
-what failed in one folder for all."""
+"""Variables of the environment that begin so would change what a run does.
+
+Within tox, pytest would keep what failed in one folder for all runs.
+"""
 
 IMPORTS = """\
 import os, signal, time
