@@ -47,10 +47,14 @@ def _lookup(subject: Subject) -> tuple[nn.Embedding, int] | None:
     n = max(n, subject.shortest)
     ids = subject.content(torch.arange(n, device=subject.device)[None] * 7)
     words = subject.model.get_input_embeddings()
+    # A table as wide as a head holds angles to turn queries and keys by.
+    widths = {subject.hidden, getattr(subject.config, "hidden_size", subject.hidden)}
     tables = {
         module.weight.data_ptr(): module
         for module in subject.model.modules()
-        if isinstance(module, nn.Embedding) and module is not words
+        if isinstance(module, nn.Embedding)
+        and module is not words
+        and module.embedding_dim in widths
     }
     with _LookUps() as look_ups:
         subject(ids, states=False)

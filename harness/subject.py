@@ -166,7 +166,8 @@ class Subject:
         if table is not None:
             return table.num_embeddings - positions.position_offset(self)
         # -1 stands for no limit in some.
-        return min(_fields(self.config, "max_position_embeddings", "max_seq_len"), default=None)
+        named = ("max_position_embeddings", "max_seq_len", "max_target_positions")
+        return min(_fields(self.config, *named), default=None)
 
     @cached_property
     def shortest(self) -> int:
