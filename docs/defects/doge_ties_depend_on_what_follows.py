@@ -4,13 +4,13 @@ Claims: C1, C2, C4, C5, C6, C8, A5, A7
 Types: doge
 Met by: everyone whose text is longer than keep_window_size (2048 by default) and repeats a token
 Seen in: transformers 5.23.0
-Expected: a prefix has the same logits whatever follows it, whether or not it repeats a token
+Expected: a prefix has the same logits whatever follows it, also if it repeats a token
 Observed: off by 0 if no token is repeated, by 0.51 if some are
-Cause: models/doge/modeling_doge.py, 357: `torch.topk` keeps the keys of the largest dt_states. In the
-    first layer these depend on the token alone, so equal tokens are tied, and which of them topk
-    keeps depends on how many keys there are, those that are masked included.
-Upstream: not found by searching for "Doge dynamic mask attention topk keep_window_size ties causal";
-    PR #48821 (merged) mended another way for this mask to let the future through
+Cause: models/doge/modeling_doge.py, 357: `torch.topk` keeps the keys of the largest dt_states. In
+    the first layer these depend on the token alone, so equal tokens are tied, and which of them
+    topk keeps depends on how many keys there are, those that are masked included.
+Upstream: not found by searching for "Doge dynamic mask attention topk keep_window_size ties
+    causal"; PR #48821 (merged) mended another way for this mask to let the future through
 """
 
 import sys
