@@ -337,7 +337,7 @@ def _cache(subject: Subject) -> None:
         raise Missing("the model does not generate")
     try:
         given = subject(_prompt(subject), keep=True, states=False).cache
-    except Exception:  # a model that takes a cache and breaks on it breaks its laws
+    except REFUSALS:  # a model that takes a cache and breaks on it breaks its laws
         return
     if given is None:
         raise Missing("the model's forward gives no cache unless it is handed one")
