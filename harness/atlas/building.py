@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from harness import defects
@@ -21,6 +20,7 @@ from harness.atlas.collect import Collected, collect
 from harness.atlas.flips import flips
 from harness.defects import Defect
 from harness.errors import BadInput
+from harness.report.templates import environment
 
 MOST_BYTES = 3_000_000
 """Of the whole folder; where it would be more, counterexamples are told in less."""
@@ -91,19 +91,16 @@ def _render(name: str, values: dict[str, Any], script: str) -> str:
     code = "\n".join((_HERE / file).read_text(encoding="utf-8") for file in ("theme.js", script))
     # The browser runs this script and no other: its digest is in the page's policy.
     digest = hashlib.sha256(f"\n{code}".encode()).digest()
-    environment = Environment(
-        loader=FileSystemLoader(_HERE),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template(f"{name}.html.jinja").render(
-        **values,
-        mark=Markup(MARK),
-        style=Markup((_HERE / "atlas.css").read_text(encoding="utf-8")),
-        script=Markup(code),
-        script_digest=base64.b64encode(digest).decode("ascii"),
+    return (
+        environment(_HERE)
+        .get_template(f"{name}.html.jinja")
+        .render(
+            **values,
+            mark=Markup(MARK),
+            style=Markup((_HERE / "atlas.css").read_text(encoding="utf-8")),
+            script=Markup(code),
+            script_digest=base64.b64encode(digest).decode("ascii"),
+        )
     )
 
 

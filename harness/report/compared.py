@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from rich import box
 from rich.console import Console
@@ -17,6 +16,7 @@ from harness.comparison.judging import Compared, Comparison, Flip
 from harness.comparison.sides import Key, Side
 from harness.report import words
 from harness.report.exhibits import CLASSES
+from harness.report.templates import environment
 from harness.report.texts import counted, moment, number, shortened, visible
 from harness.verdicts import Verdict
 
@@ -180,29 +180,26 @@ def signed(value: float | None) -> str:
 def page(found: Comparison, least: float) -> str:
     """The comparison as HTML: self-contained, offline, no script; all that is told is escaped."""
     here = Path(__file__).parent
-    environment = Environment(
-        loader=FileSystemLoader(here),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     tables = [
         (kind, [_row(each) for each in found.flips(kind)][:MOST_ROWS_OF_PAGE]) for kind in Flip
     ]
     drifts = found.drifts(least)
-    return environment.get_template("compared.html.jinja").render(
-        style=Markup((here / "page.css").read_text(encoding="utf-8")),
-        headline=visible(headline(found, least)),
-        sides=[_about(side) for side in (found.before, found.after)],
-        changes=changes(found),
-        flips=[(kind.value, rows) for kind, rows in tables if rows],
-        drifts=[_row(each) for each in drifts[:MOST_ROWS_OF_PAGE]],
-        notes=notes(found, least),
-        judged=found.judged,
-        confidence=f"{100 * found.confidence:.4g}",
-        symbols={str(verdict): words.SYMBOLS[verdict] for verdict in Verdict},
-        left_out=max(0, len(drifts) - MOST_ROWS_OF_PAGE),
+    return (
+        environment(here)
+        .get_template("compared.html.jinja")
+        .render(
+            style=Markup((here / "page.css").read_text(encoding="utf-8")),
+            headline=visible(headline(found, least)),
+            sides=[_about(side) for side in (found.before, found.after)],
+            changes=changes(found),
+            flips=[(kind.value, rows) for kind, rows in tables if rows],
+            drifts=[_row(each) for each in drifts[:MOST_ROWS_OF_PAGE]],
+            notes=notes(found, least),
+            judged=found.judged,
+            confidence=f"{100 * found.confidence:.4g}",
+            symbols={str(verdict): words.SYMBOLS[verdict] for verdict in Verdict},
+            left_out=max(0, len(drifts) - MOST_ROWS_OF_PAGE),
+        )
     )
 
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from harness.report import gallery, view, words
+from harness.report.templates import environment
 from harness.verdicts import Result
 
 MOST_BYTES = 2_000_000
@@ -32,14 +32,7 @@ def render(
     script = (_HERE / "page.js").read_text(encoding="utf-8")
     # The browser runs this script and no other: its digest is in the page's policy.
     digest = hashlib.sha256(f"\n{script}".encode()).digest()
-    environment = Environment(
-        loader=FileSystemLoader(_HERE),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    template = environment.get_template("page.html.jinja")
+    template = environment(_HERE).get_template("page.html.jinja")
     share = 1.0
     drawn = gallery.gallery(words.by_subject(run, results))
     while True:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from rich import box
 from rich.console import Console
 from rich.markup import escape
@@ -12,6 +11,7 @@ from rich.table import Table
 
 from harness.faults import FAULTS
 from harness.kills import Family, Matrix, Row
+from harness.report.templates import environment
 from harness.verdicts import Verdict
 
 _HERE = Path(__file__).parent
@@ -127,9 +127,6 @@ def _coloured(row: Row) -> str:
 
 def page(matrix: Matrix) -> str:
     """One self-contained page of HTML; everything in it is escaped."""
-    environment = Environment(
-        loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined
-    )
     rows = [
         {
             "name": rows[0].fault,
@@ -149,10 +146,14 @@ def page(matrix: Matrix) -> str:
         {"name": each.name, "model": each.model, "healthy": healthy(each)}
         for each in matrix.families
     ]
-    return environment.get_template("kills.html.jinja").render(
-        css=(_HERE / "page.css").read_text(encoding="utf-8"),
-        summary=summary(matrix),
-        families=families,
-        rows=rows,
-        lists=lists(matrix),
+    return (
+        environment(_HERE)
+        .get_template("kills.html.jinja")
+        .render(
+            css=(_HERE / "page.css").read_text(encoding="utf-8"),
+            summary=summary(matrix),
+            families=families,
+            rows=rows,
+            lists=lists(matrix),
+        )
     )
