@@ -20,6 +20,7 @@ from benchmarks.stopwatch import Stopwatch
 from fixtures.geometries import TooLarge
 from fixtures.subjects import LOADER
 from harness import loading, options
+from harness.absent import Absent
 from harness.arrays import Array
 from harness.subject import Subject
 
@@ -65,9 +66,12 @@ def model(request: pytest.FixtureRequest) -> Iterator[Subject]:
     """A model, loaded once; one that is too large for the machine is left out by name."""
     loader = request.config.stash[LOADER]
     try:
-        yield loader.load(request.param)  # type: ignore[misc]  # named singly: never absent
+        loaded = loader.load(request.param)
     except TooLarge as why:
         pytest.skip(str(why))
+    if isinstance(loaded, Absent):
+        pytest.skip(loaded.why)
+    yield loaded
     loader.forget(request.param)
 
 
