@@ -21,7 +21,6 @@ from harness.display import Display
 from harness.errors import BadInput
 from harness.recording import Recorder
 from harness.settling import DONE, SETTLED, Assay, claim_of, name_of
-from harness.workers import Dealer
 
 MARKS = {
     "law": "follows from the architecture and must hold for every input (put on by @law)",
@@ -52,7 +51,6 @@ def pytest_configure(config: pytest.Config) -> None:
     recorder = Recorder(config)
     config.pluginmanager.register(recorder, "assay-recorder")
     config.pluginmanager.register(Display(config, recorder), "assay-display")
-    config.pluginmanager.register(Dealer(), "assay-workers")
     config.stash[DONE] = recorder.resumed
 
 
@@ -90,12 +88,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Where files go to worker processes, go by models too."""
-    if config.getvalue("dist") != "loadfile":
+    """Claims go to worker processes by files and models, or the user's own ``--dist`` stands.
+
+    By models wherever there are many: dealt otherwise, each worker would load all of them.
+    """
+    models, dist = options.models(config), config.getvalue("dist")
+    many = len(models) >= 2 * len(config.getvalue("tx") or ())
+    if dist != "loadfile" and not (many and dist in ("load", "loadscope", "worksteal")):
         return None
     from harness.scheduling import BySubject  # xdist is there if this hook is called
 
-    return BySubject(config, log, options.models(config))
+    return BySubject(config, log, models)
 
 
 def _keep_claims(config: pytest.Config, items: list[pytest.Item]) -> None:

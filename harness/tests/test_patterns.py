@@ -14,7 +14,6 @@ from harness.absent import Absent
 from harness.errors import BadInput
 from harness.runs import Options
 from harness.tests.sessions import Project, law
-from harness.workers import subject_of
 
 
 def test_names_are_read():
@@ -155,12 +154,3 @@ def test_laws_and_findings_bear_marks(project: Project) -> None:
     assert project.run("-m", "law", "--json=out.json").exit == 0
     assert project.verdicts() == {"law 1": "upheld"}
     assert project.run("-m", "finding").exit == 5
-
-
-def test_a_test_s_subject_is_told_by_its_id():
-    names = ["tiny:xlm", "tiny:xlm-roberta", "tiny:gpt2"]
-    assert subject_of("a.py::test_b[tiny:xlm-roberta-static]", names) == "tiny:xlm-roberta"
-    assert subject_of("a.py::test_b[tiny:xlm-static]", names) == "tiny:xlm"
-    assert subject_of("a.py::test_b[tiny:gpt2]", names) == "tiny:gpt2"
-    assert subject_of("a.py::test_b[tiny:gpt22]", names) is None
-    assert subject_of("a.py::test_b", names) is None

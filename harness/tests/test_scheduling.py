@@ -15,6 +15,7 @@ pytest.importorskip("xdist")
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
+from harness import plugin
 from harness.scheduling import BySubject
 
 
@@ -151,3 +152,23 @@ def test_the_model_of_a_test_is_the_first_of_its_parameters():
     ):
         assert schedule._split_scope(f"a.py::b[{parameters}]") == f"a.py\n{model}"
     assert schedule._split_scope("a.py::b") == "a.py\n"
+
+
+@pytest.mark.parametrize(
+    ("dist", "models", "ours"),
+    [
+        ("loadfile", 1, True),
+        ("load", 3, False),
+        ("load", 4, True),
+        ("worksteal", 9, True),
+        ("each", 9, False),
+        ("loadgroup", 9, False),
+    ],
+)
+def test_the_users_own_schedule_stands_where_models_are_few_or_it_is_not_one_of_shares(
+    dist, models, ours
+):
+    asked = config(2)
+    asked.option.dist, asked.option.models, asked.option.tx = dist, MANY[:models], ["popen"] * 2
+    made = plugin.pytest_xdist_make_scheduler(asked, Producer("test", enabled=False))
+    assert isinstance(made, BySubject) is ours
