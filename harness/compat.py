@@ -143,3 +143,14 @@ def set_attention(model: PreTrainedModel, name: str) -> None:
     if not hasattr(model, "set_attn_implementation"):
         raise Missing("in this version a model that is made keeps its attention implementation")
     model.set_attn_implementation(name)
+
+
+def attention_functions() -> Any:
+    """The table in which models look their attention functions up by name: there is one since 4.50.
+
+    Raises `Missing` before.
+    """
+    table = getattr(transformers, "AttentionInterface", None)
+    if table is None:
+        raise Missing("in this version models do not look their attention functions up by name")
+    return table

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface
 
+from harness import compat
 from harness.subject import Subject
 
 GONE = object()
@@ -228,10 +228,11 @@ _WRAPPED: dict[str, tuple[Callable[..., Any], int]] = {}
 
 def _interface(name: str) -> Callable[[], None]:
     """Wrap the library's attention function ``name``; gives what takes the wrapper off again."""
+    table = compat.attention_functions()
     usual, users = _WRAPPED.get(name, (None, 0))
     if usual is None:
-        usual = AttentionInterface()[name]
-        AttentionInterface.register(name, _diverting(name, usual))
+        usual = table()[name]
+        table.register(name, _diverting(name, usual))
     _WRAPPED[name] = usual, users + 1
 
     def off() -> None:
@@ -239,7 +240,7 @@ def _interface(name: str) -> Callable[[], None]:
         if left > 1:
             _WRAPPED[name] = own, left - 1
         else:
-            AttentionInterface.register(name, own)
+            table.register(name, own)
 
     return off
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import pytest
 import torch
 import transformers
 
 from fixtures import families
-from harness import cache_operations, caches, compat
+from harness import cache_operations, caches, compat, faults
 from harness.errors import Missing
 from harness.subject import Subject
 
@@ -100,3 +103,46 @@ def test_a_cache_that_refuses_to_take_drafts_back_lacks_that(llama, monkeypatch)
     monkeypatch.setattr(compat.transformers.DynamicCache, "crop", refuse)
     with pytest.raises(Missing, match="refuses to take drafts back: Cannot `crop`"):
         cache_operations.taken_back(subject, ids[:, :4], ids[:, 4:], early=False)
+
+
+def test_a_fault_in_attention_is_planted_where_its_functions_are_looked_up(llama, monkeypatch):
+    subject, fault = Subject("llama", llama), faults.named("scale-missing-under-sdpa")
+    assert not fault.lacks(subject)
+    monkeypatch.setattr(compat.transformers, "AttentionInterface", None)
+    fresh = Subject("llama", families.tiny("llama"))
+    assert "in this version" in fault.lacks(fresh)
+    assert not faults.named("norm-skipped-when-cached").lacks(fresh)
+
+
+IN_ALL_VERSIONS = {
+    *("AutoConfig", "AutoModelForCausalLM", "AutoModelForMaskedLM", "AutoModelForSeq2SeqLM"),
+    *("AutoTokenizer", "BertConfig", "BertForMaskedLM", "CONFIG_MAPPING", "Conv1D", "GPT2Config"),
+    *("GPT2LMHeadModel", "LlamaConfig", "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES"),
+    *("MODEL_FOR_MASKED_LM_MAPPING_NAMES", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES"),
+    *("PreTrainedModel", "PreTrainedTokenizerBase", "PreTrainedTokenizerFast"),
+    *("PretrainedConfig", "__version__", "logging", "modeling_auto"),
+}
+"""Names of transformers that 4.48 and all versions after it have.  Before a name is added here,
+look for it in 4.48; a later one belongs in `harness.compat`."""
+
+
+def imported(path: Path) -> set[str]:
+    """What a module imports from transformers whenever it is imported."""
+    nodes = ast.parse(path.read_text()).body
+    froms = [n for n in nodes if isinstance(n, ast.ImportFrom)]
+    ours = [n for n in froms if (n.module or "").partition(".")[0] == "transformers"]
+    return {alias.name for node in ours for alias in node.names}
+
+
+def test_what_is_imported_is_in_every_version():
+    root = Path(compat.__file__).parent.parent
+    modules = [
+        p for room in ("harness", "fixtures", "claims") for p in (root / room).rglob("*.py")
+    ]
+    late = {
+        str(path.relative_to(root)): names
+        for path in modules
+        if "tests" not in path.parts
+        if (names := imported(path) - IN_ALL_VERSIONS)
+    }
+    assert not late, late
