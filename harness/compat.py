@@ -146,9 +146,9 @@ def set_attention(model: PreTrainedModel, name: str) -> None:
 
 
 def attention_functions() -> Any:
-    """The table in which models look their attention functions up by name: there is one since 4.50.
+    """The table in which models look their attention functions up by name.
 
-    Raises `Missing` before.
+    Raises `Missing` in versions that have none, as 4.48.
     """
     table = getattr(transformers, "AttentionInterface", None)
     if table is None:
