@@ -1,12 +1,10 @@
-"""Models ready to be measured: loaded from a checkpoint or adopted from memory, and their digest.
+"""Models ready to be measured: loaded from a checkpoint or adopted from memory.
 
 What cannot be used is refused with a `BadInput` of one line before anything is measured.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import re
 import tempfile
@@ -21,22 +19,18 @@ import psutil
 import torch
 from torch import Tensor, nn
 from transformers import (
-    AutoTokenizer,
-    PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 from transformers.utils import logging as transformers_logging
 
-from harness import compat
+from harness import compat, digests, tokenizers
 from harness import placement as placing
 from harness.checkpoints import (
     Checkpoint,
     brief,
     inspect_checkpoint,
     listed,
-    read_json,
-    refuse_remote_code,
     refuse_short_context,
 )
 from harness.errors import BadInput, Missing
@@ -47,7 +41,6 @@ __all__ = [
     "Loaded",
     "adopt",
     "check_pair",
-    "digest_of",
     "inspect_checkpoint",
     "load",
     "parse_device",
@@ -61,21 +54,13 @@ DTYPES = {
     "float16": torch.float16,
 }
 
-VOCABULARIES = ("tokenizer.json", "vocab.*", "*.model", "*.tiktoken", "*.vocab", "tekken.json")
-
-VOLATILE = re.compile(r"transformers_version|(torch_)?dtype|architectures|_.*|attn_implementation")
-"""Configuration keys that say how a model was made or loaded, not what it computes."""
-
-CHUNK = 2**22
-"""Numbers that are hashed at a time, so that casting them takes little memory."""
-
 
 @dataclass(frozen=True)
 class Loaded:
     """A model that can be measured: frozen, in evaluation mode, on its device in its dtype.
 
     ``name`` is what was asked for; ``digest`` tells the weights and configuration apart from
-    any other (see `digest_of`), whatever dtype they were then cast to.
+    any other (see `harness.digests`), whatever dtype they were then cast to.
     """
 
     name: str
@@ -160,12 +145,12 @@ def load(
             if device.type == "cuda":
                 _check_memory(checkpoint, dtype, device)
         placed = {} if placement is None else placement.arguments(device)
-        tokenizer = _tokenizer(checkpoint)
+        tokenizer = tokenizers.of(checkpoint)
         model = _from_pretrained(checkpoint, first, attention, placed)
         if placement is not None:
             placing.check(spec, model, placement, device)
         _check_finite(spec, model)
-        digest = digest_of(model)
+        digest = digests.of(model)
         if not exactly:
             del model
             model = _from_pretrained(checkpoint, dtype, attention, placed)
@@ -192,7 +177,7 @@ def adopt(
     _check_attention_name(name, attention)
     refuse_short_context(model.config, name)
     _check_finite(name, model)
-    digest = digest_of(model)
+    digest = digests.of(model)
     with _quiet():
         if dtype != model.dtype:
             with tempfile.TemporaryDirectory() as folder:
@@ -201,48 +186,6 @@ def adopt(
         _set_attention(name, model, attention)
         _check_finite(name, model, f" in {dtype}, whose range is too small for it")
         return _ready(Loaded(name, model, tokenizer, digest), device)
-
-
-def digest_of(model: PreTrainedModel) -> str:
-    """SHA-256 (hex) of a model's class, configuration, and weights by name, shape and value.
-
-    The same before and after saving and loading, and in every dtype that holds the weights
-    exactly: floats are hashed as float32 where that is exact, as float64 elsewhere.  Settings
-    at their defaults do not count, for versions of transformers write different ones down.
-    """
-    digest = hashlib.sha256()
-    said = _settings(model.config)
-    try:
-        usual = _settings(type(model.config)())
-    except (TypeError, ValueError):  # a type made of others has no defaults
-        usual = {}
-    said = {key: held for key, held in said.items() if key not in usual or held != usual[key]}
-    digest.update(f"{type(model).__name__} {json.dumps(said, sort_keys=True)}".encode())
-    for name, tensor in placing.tensors(model, model.state_dict()):
-        chunks = tensor.detach().flatten().split(CHUNK)
-        kind = tensor.dtype
-        if tensor.is_floating_point():
-            exact = kind != torch.float64 or all(_fits_float32(chunk) for chunk in chunks)
-            kind = torch.float32 if exact else torch.float64
-        digest.update(f"\n{name} {list(tensor.shape)} {kind}\n".encode())
-        for chunk in chunks:
-            digest.update(chunk.to("cpu", kind).contiguous().view(torch.uint8).numpy())
-    return digest.hexdigest()
-
-
-def _fits_float32(values: Tensor) -> bool:
-    return torch.equal(values.to(torch.float32).to(values.dtype), values)
-
-
-def _settings(config: PretrainedConfig) -> dict[str, Any]:
-    """A configuration in JSON types, without its volatile keys."""
-    return _lasting(json.loads(config.to_json_string(use_diff=False)))
-
-
-def _lasting(said: Any) -> Any:
-    if not isinstance(said, dict):
-        return said
-    return {key: _lasting(held) for key, held in said.items() if not VOLATILE.fullmatch(key)}
 
 
 @contextmanager
@@ -379,31 +322,6 @@ def _set_attention(name: str, model: PreTrainedModel, attention: str | None) -> 
 
 def _no_such_attention(name: str, attention: str, error: Exception) -> BadInput:
     return BadInput(f"{name}: cannot use the attention {attention!r} here ({brief(error, 120)})")
-
-
-def _tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerBase | None:
-    """The tokenizer in the model's folder, or None if there is none."""
-    folder, spec = checkpoint.folder, checkpoint.name
-    settings = folder / "tokenizer_config.json"
-    if not settings.exists() and not any(any(folder.glob(name)) for name in VOCABULARIES):
-        return None
-    for file in (settings, folder / "tokenizer.json", folder / "vocab.json"):
-        # Checked here because some versions go on with an empty vocabulary instead.
-        content = read_json(file, spec) if file.exists() else {}
-        if file == settings and not checkpoint.trust_remote_code:
-            refuse_remote_code(content, file.name, spec)
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            folder,
-            local_files_only=not checkpoint.trust_remote_code,
-            trust_remote_code=checkpoint.trust_remote_code,
-        )
-        words = tokenizer.get_vocab().keys() - set(tokenizer.all_special_tokens)
-    except Exception as error:  # whatever a tokenizer's own code raises
-        raise BadInput(f"{spec}: its tokenizer cannot be read ({brief(error)})") from error
-    if not words:
-        raise BadInput(f"{spec}: its tokenizer has no vocabulary; a file of it is missing")
-    return tokenizer
 
 
 class NoTable(BadInput):

@@ -22,12 +22,11 @@ from huggingface_hub import constants
 from torch import Tensor
 from transformers.utils import logging as transformers_logging
 
-from harness import checkpoints
+from harness import checkpoints, digests
 from harness.errors import BadInput
 from harness.loading import (
     adopt,
     check_pair,
-    digest_of,
     inspect_checkpoint,
     load,
     parse_device,
@@ -212,7 +211,7 @@ def test_the_digest_survives_saving_and_loading(saved: dict[str, Path], tmp_path
         loaded = load(str(saved[kind]), **PLAIN)
         loaded.model.save_pretrained(tmp_path / kind)
         again = load(str(tmp_path / kind), **PLAIN)
-        assert digest_of(tiny(kind)) == loaded.digest == again.digest
+        assert digests.of(tiny(kind)) == loaded.digest == again.digest
 
 
 def test_the_digest_changes_with_a_single_weight(folder: Path) -> None:
@@ -235,7 +234,7 @@ def test_the_digest_is_of_the_weights_as_stored(
     assert loaded.model.dtype == dtype
     assert loaded.digest == load(str(saved["llama"]), **PLAIN).digest
     lossless = dtype == torch.float64
-    assert (digest_of(loaded.model) == loaded.digest) is lossless
+    assert (digests.of(loaded.model) == loaded.digest) is lossless
 
 
 # What names no model
@@ -722,8 +721,8 @@ def test_a_hub_id_is_found_in_the_cache_when_offline(
     )
     assert done.returncode == 0, done.stderr
     first, second, third, commit, none, part = json.loads(done.stdout)
-    assert first == digest_of(tiny("gpt2"))
-    assert second == commit == digest_of(tiny("llama"))
+    assert first == digests.of(tiny("gpt2"))
+    assert second == commit == digests.of(tiny("llama"))
     assert "HF_HUB_OFFLINE is set" in third
     assert "its revision 'third'" in third
     assert "owner/none: there is no such folder, HF_HUB_OFFLINE is set" in none
