@@ -88,7 +88,7 @@ def _main(arguments: Sequence[str], rooms: Callable[[], Rooms]) -> int:
         if path is not None and path.is_dir():
             raise BadInput(f"{path}: is a folder; give a file's path")
     known = rooms().families
-    names = list(dict.fromkeys(_family(name, known) for name in asked.family)) or [*known]
+    names = list(dict.fromkeys(known_family(name, known) for name in asked.family)) or [*known]
     planned = tuple(dict.fromkeys(faults.named(name).name for name in asked.fault))
     every, extent = planned or tuple(faults.FAULTS), Extent(asked.extent)
     tasks = [Task(rooms, name, every, extent, asked.dtype) for name in names]
@@ -140,7 +140,7 @@ def _parser() -> Parser:
     return parser
 
 
-def _family(name: str, known: Mapping[str, str]) -> str:
+def known_family(name: str, known: Mapping[str, str]) -> str:
     """A family by its own name, its model's, or the model's type."""
     for family, model in known.items():
         if name in (family, model, model.rpartition(":")[2]):
