@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # torch takes seconds to import, and `--help` is to take none
     from harness.subject import Subject
 
 COMMANDS = {
+    "alarms": "count how often sound models are refuted for nothing",
     "atlas": "write a page of which laws hold on which model types, version by version",
     "bisect": "find the version of transformers in which a claim came out otherwise",
     "card": "show what a machine reached in the benchmarks",
@@ -54,8 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command = importlib.import_module(f"harness.commands.{name}")
         # Other processes look `rooms` up in this module by its own name, not as ``__main__``.
         findable = importlib.import_module("harness.__main__").rooms
-        handed = {"families": survey, "kills": findable, "versions": expand}.get(name, load)
-        return command.main(given[1:], handed)
+        handed = {"alarms": findable, "families": survey, "kills": findable, "versions": expand}
+        return command.main(given[1:], handed.get(name, load))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED

@@ -15,6 +15,10 @@ One TOML file per model::
 A model may be a pattern, such as ``tiny:*``: its entries hold for every model that fits and whose
 own file says nothing of the claim, where the claim applies and is decided.
 
+A file is also about its model made from other seeds (of ``tiny:mamba2`` about ``tiny:mamba2:7``)
+that have no file of their own.  There it allows a verdict and does not demand it: what a defect
+does to a model hangs on its weights.
+
 Without an entry a claim is expected to be upheld or not to apply.  In another dtype than the
 file's its entries allow a verdict and do not demand it: what rounding hides there is no news.
 """
@@ -71,6 +75,8 @@ class Expectations:
     def entry(self, result: Result, dtype: str) -> Expected | None:
         """The entry that a result of a run in ``dtype`` is to be held against, if there is one."""
         lenient = {Verdict.NOT_APPLICABLE, Verdict.INCONCLUSIVE} if self.is_pattern else set()
+        if self.is_of_another_seed(result.subject):
+            lenient = {*Verdict} - {Verdict.REFUTED}
         if dtype != self.dtype:
             lenient |= {Verdict.UPHELD, Verdict.NOT_APPLICABLE}
         return None if result.verdict in lenient else self.expected(result.id, result.name)
@@ -81,8 +87,15 @@ class Expectations:
         return "*" in self.model
 
     def fits(self, subject: str) -> bool:
-        """Whether ``subject`` is the model, or fits the pattern."""
-        return fnmatchcase(subject, self.model) if self.is_pattern else subject == self.model
+        """Whether ``subject`` is the model, the same from another seed, or fits the pattern."""
+        if self.is_pattern:
+            return fnmatchcase(subject, self.model)
+        return subject == self.model or self.is_of_another_seed(subject)
+
+    def is_of_another_seed(self, subject: str) -> bool:
+        """Whether ``subject`` is the model's name with a seed behind it."""
+        model, _, seed = subject.rpartition(":")
+        return model == self.model and seed.isdecimal()
 
     def unmatched(self, results: Iterable[Result]) -> list[str]:
         """Where the entries stand that none of these results is about: stale after a whole run."""
@@ -122,6 +135,8 @@ def held_against(every: Mapping[str, Expectations], result: Result, dtype: str) 
     if faults.split(result.subject)[1] is not None:
         return judge(result, None)
     fitting = [each for each in every.values() if each.fits(result.subject)]
+    if result.subject in every:
+        fitting = [each for each in fitting if not each.is_of_another_seed(result.subject)]
     fitting.sort(key=lambda each: (each.is_pattern, each.model))
     entries = (each.entry(result, dtype) for each in fitting)
     return judge(result, next((entry for entry in entries if entry is not None), None))

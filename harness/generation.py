@@ -7,7 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import LogitsProcessor, LogitsProcessorList
 
+from harness import encoders
 from harness.capabilities import Missing
 from harness.check import Reference
 from harness.rows import Rows
@@ -51,18 +53,23 @@ class Generated:
         return Generated(self.prompt[one], self.ids[one], self.rows.map(lambda t: t[one]))
 
     def reference(self, subject: Subject) -> Reference:
-        """The same steps' logits in float64, in one pass over what was generated."""
+        """The same steps' logits in float64, in one pass over what was generated.
+
+        A mixture of experts tells there how clearly they are chosen (`Rows.settled`).
+        """
         steps = self.ids.shape[1]
-        twin = subject.oracle
-        if subject.is_encoder_decoder:
-            first = torch.full_like(self.prompt[:, :1], _start(subject))
-            given = torch.cat([first, self.ids[:, :-1]], dim=1)
-            with torch.no_grad():
-                logits = twin.model(input_ids=self.prompt, decoder_input_ids=given).logits
-            return Reference(self.rows, Rows({"logits": logits}))
-        whole = torch.cat([self.prompt, self.ids[:, :-1]], dim=1)
-        exact = twin.rows(whole, states=False).only("logits")
-        return Reference(self.rows, exact.at(slice(exact["logits"].shape[1] - steps, None)))
+        first = torch.full_like(self.prompt[:, :1], _start(subject))
+        before = first if subject.is_encoder_decoder else self.prompt
+        exact = _recomputed(
+            subject.oracle, self.prompt, torch.cat([before, self.ids[:, :-1]], dim=1)
+        )
+        return Reference(self.rows, exact.at(slice(-steps, None)))
+
+
+def _recomputed(subject: Subject, prompt: Tensor, ids: Tensor) -> Rows:
+    """The logits of ``ids`` [batch, n] in one pass; an encoder reads ``prompt`` [batch, m]."""
+    beside = encoders.given(subject, prompt) if subject.is_encoder_decoder else {}
+    return subject.rows(ids, states=False, **beside)
 
 
 def _start(subject: Subject) -> int:
@@ -132,12 +139,57 @@ def scores(
 
 @dataclass(frozen=True)
 class Beams:
-    """The log-probability per token of the best beam of every prompt, ``scores`` [batch], and
-    whether a beam ``hops``: goes on from the place of another, so that a cache must be reordered.
+    """A beam search: of every step its beams' tokens and the raw logits that follow them.
+
+    ``prompt`` [beams, n] is what each beam began with (all beams of a prompt stand together);
+    ``ids`` are [beams, tokens so far] of each step; ``rows`` [beams, steps, V].
     """
 
-    scores: Tensor
-    hops: bool
+    prompt: Tensor
+    ids: list[Tensor]
+    rows: Rows
+
+    @property
+    def hops(self) -> bool:
+        """Whether a beam goes on from the place of another: then a cache must be reordered."""
+        # At the first step all beams are still copies of one prompt.
+        later = zip(self.ids[1:], self.ids[2:], strict=False)
+        return any(not torch.equal(after[:, :-1], before) for before, after in later)
+
+    def reference(self, subject: Subject, plain: Beams) -> Reference:
+        """What these beams' scores are without a cache, in the dtype and in float64.
+
+        The first is taken from the search ``plain``, or recomputed where that holds another beam.
+        So a near tie of two beams, of which one is dropped, leaves nothing uncompared.
+        """
+        exact = [_recomputed(subject.oracle, self.prompt, ids).last for ids in self.ids]
+        own = [self._without(subject, plain, step) for step in range(len(self.ids))]
+        return Reference(Rows.along_positions(own), Rows.along_positions(exact))
+
+    def _without(self, subject: Subject, plain: Beams, step: int) -> Rows:
+        """The logits [beams, 1, V] after the beams of one step, uncached."""
+        same = _alike(self.ids[step], plain.ids[step]) & _alike(self.prompt, plain.prompt)
+        held = plain.rows["logits"][same.int().argmax(1), step, None]
+        if not bool((known := same.any(1)).all()):
+            own = _recomputed(subject, self.prompt, self.ids[step]).last["logits"]
+            held = torch.where(known[:, None, None], held, own.to(held))
+        return Rows({"logits": held})
+
+
+def _alike(one: Tensor, other: Tensor) -> Tensor:
+    """Which rows of [m, n] and [k, n] hold the same: [m, k]."""
+    return (one[:, None] == other[None]).all(-1)
+
+
+class _Watch(LogitsProcessor):
+    """Changes no score; keeps the tokens that each was made for."""
+
+    def __init__(self) -> None:
+        self.ids: list[Tensor] = []
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        self.ids.append(input_ids.clone())
+        return scores
 
 
 def beams(subject: Subject, ids: Tensor, use_cache: bool) -> Beams:
@@ -145,16 +197,20 @@ def beams(subject: Subject, ids: Tensor, use_cache: bool) -> Beams:
 
     Raises `Missing` where the model refuses them.
     """
-    many: dict[str, Any] = {"num_beams": BEAMS, "num_return_sequences": BEAMS}
+    seen = _Watch()
     try:
         output = _generate(
-            subject, ids, use_cache=use_cache, do_sample=False, output_scores=True, **many
+            subject,
+            ids,
+            use_cache=use_cache,
+            do_sample=False,
+            num_beams=BEAMS,
+            output_logits=True,
+            logits_processor=LogitsProcessorList([seen]),
         )
     except ValueError as error:
         if "cannot use beam search" in str(error):
             raise Missing(f"beams: {str(error).splitlines()[0]}") from error
         raise
-    best = output.sequences_scores.reshape(len(ids), BEAMS).amax(1)
-    # The first token is chosen from beams that are still copies of one prompt.
-    places = output.beam_indices[:, 1:]
-    return Beams(best, bool((places.diff(dim=1) != 0).any()))
+    rows = Rows({"logits": torch.stack(output.logits, dim=1)})
+    return Beams(ids.repeat_interleave(BEAMS, dim=0), seen.ids, rows)

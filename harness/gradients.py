@@ -9,7 +9,7 @@ from harness.capabilities import Missing
 from harness.memo import memo
 from harness.rows import Rows
 from harness.subject import Subject
-from harness.tolerances import TOLERANCES
+from harness.tolerances import TOLERANCES, Distance, distance, worst
 
 PARTS = ("mlp", "block", "model")
 """A fully connected net like a block's, the first block, and all blocks (no head)."""
@@ -42,17 +42,7 @@ def of_sum(subject: Subject, part: str, ids: Tensor) -> Rows:
     leaf = _leaf(subject, ids)
     output = _output(subject, part, leaf)
     (gradient,) = torch.autograd.grad(output, leaf, torch.ones_like(output))
-    return Rows({"gradient": gradient, **_routing(subject, part, ids)})
-
-
-def _routing(subject: Subject, part: str, ids: Tensor) -> dict[str, Tensor]:
-    """How clearly experts are chosen anywhere in a prompt: its gradient hangs on all of them."""
-    if part == "mlp" or not subject.routes:
-        return {}
-    gap = subject.rows(ids, states=False).tensors.get("router gap")
-    if gap is None:  # the configuration has experts, and no layer uses them
-        return {}
-    return {"router gap": gap.amin(1, keepdim=True).expand_as(gap)}
+    return Rows({"gradient": gradient})
 
 
 def of_pieces(subject: Subject, part: str, ids: Tensor, pieces: int) -> list[Rows]:
@@ -96,11 +86,26 @@ def require(subject: Subject, part: str) -> None:
         raise Missing(f"the output of the {part} is normalised last: its sum is always the same")
 
 
-def cancellation(terms: list[Rows]) -> float:
-    """How much larger the terms are than their sum, at the worst row: 1 where none cancel."""
-    sizes = torch.stack([term["gradient"].double().norm(dim=-1) for term in terms]).sum(0)
-    whole = total(terms)["gradient"].double().norm(dim=-1)
-    return float((sizes / whole.clamp_min(torch.finfo(torch.float64).tiny)).max())
+def lengths(terms: list[Rows]) -> Tensor:
+    """The lengths of gradients together, by row [batch, n]: what rounding of a sum scales with.
+
+    Where terms cancel they are more than the length of their sum.
+    """
+    return torch.stack([term["gradient"].double().norm(dim=-1) for term in terms]).sum(0)
+
+
+def apart(one: Rows, other: Rows, sizes: Tensor) -> Distance:
+    """The row of two gradients that differs most, relative to ``sizes`` [batch, n]."""
+    return worst(distance(one["gradient"], other["gradient"], sizes=sizes), "gradient")
+
+
+def noise(plain: Rows, exact: Rows, sizes: Tensor) -> float:
+    """How far rounding moves a gradient: of its rows the median, relative to ``sizes`` [batch, n].
+
+    A few rows may be far off and right: where a ReLU's input is next to 0, or two experts are
+    nearly tied, the rounded pass and the exact one are on two sides of a corner.
+    """
+    return float(distance(plain["gradient"], exact["gradient"], sizes=sizes).median())
 
 
 def _wide(gradient: Tensor) -> Tensor:

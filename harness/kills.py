@@ -205,6 +205,7 @@ class Trial:
     expected: Mapping[str, Expectations] = field(default_factory=dict)
     extent: Extent = Extent.LAWS
     told: Callable[[str], None] = lambda _: None
+    dtype: str = "float32"
 
     def family(self, name: str, healthy: Subject, planned: Iterable[Fault]) -> Family:
         """Settle the claims on the healthy subject, then with every fault."""
@@ -231,7 +232,7 @@ class Trial:
         return Family(name, healthy.name, seen, rows, time.perf_counter() - started)
 
     def _seen(self, result: Result) -> Seen:
-        judged = expectations.held_against(self.expected, result, "float32")
+        judged = expectations.held_against(self.expected, result, self.dtype)
         why = judged.reason or result.reason
         return Seen(
             *(result.id, result.name, result.kind.value, result.verdict.value, why),

@@ -27,10 +27,6 @@ class Tolerance:
     floor: float
     most: float
 
-    def amplified(self, times: float) -> Tolerance:
-        """For sums whose terms are ``times`` as large as their total: rounding weighs as much."""
-        return Tolerance(self.factor, self.floor * max(1.0, times), self.most)
-
     def allowed(self, plain_error: float) -> float:
         """The bound for a path whose plain counterpart is off by ``plain_error``."""
         return min(self.factor * plain_error + self.floor, self.most)
@@ -69,36 +65,48 @@ class Distance:
         return f"{self.tensor}, row {self.row}, position {self.position}"
 
 
-def distance(observed: Tensor, oracle: Tensor, settled: Tensor | None = None) -> Tensor:
+def distance(
+    observed: Tensor,
+    oracle: Tensor,
+    settled: Tensor | None = None,
+    sizes: Tensor | None = None,
+) -> Tensor:
     """Relative error of every row: [..., features] twice → float64 [...].
 
     A row with a number that is not finite, where the oracle's is finite, is infinitely wrong.
-    ``settled`` (bool, like the result) excludes rows on which the oracle itself is undecided.
+    ``settled`` (bool, like the result) excludes rows on which the oracle itself is undecided;
+    ``sizes`` (like the result) are what errors are relative to in place of the rows' own lengths.
     """
     oracle = oracle.double()
     observed = observed.to(oracle)
     known = torch.isfinite(oracle).all(-1)
-    size = torch.linalg.vector_norm(torch.where(known[..., None], oracle, 0.0), dim=-1)
-    size = torch.maximum(size, SMALL_ROW * size.mean()).clamp_min(torch.finfo(torch.float64).tiny)
+    if sizes is None:
+        sizes = torch.linalg.vector_norm(torch.where(known[..., None], oracle, 0.0), dim=-1)
+    size = torch.maximum(sizes, SMALL_ROW * sizes.mean())
+    size = size.clamp_min(torch.finfo(torch.float64).tiny)
     error = torch.linalg.vector_norm(observed - oracle, dim=-1) / size
     error = torch.where(torch.isnan(error), math.inf, error)
     error = torch.where(known, error, 0.0)
     return error if settled is None else torch.where(settled, error, 0.0)
 
 
+def worst(errors: Tensor, tensor: str) -> Distance:
+    """The largest of the errors [batch, positions] of a tensor, and where it stands."""
+    flat = int(errors.argmax())
+    row, position = divmod(flat, errors.shape[-1])
+    return Distance(float(errors.flatten()[flat]), tensor, row, position)
+
+
 def farthest(observed: Rows, oracle: Rows, settled: Tensor | None = None) -> dict[str, Distance]:
     """For every tensor of ``observed`` its worst row against ``oracle``."""
-    worst = {}
+    found = {}
     for name, tensor in observed.tensors.items():
         if name == "router gap":
             continue
         if tensor.shape != oracle[name].shape:
             raise ValueError(f"{name}: {tuple(tensor.shape)} against {tuple(oracle[name].shape)}")
-        errors = distance(tensor, oracle[name], settled)
-        flat = int(errors.argmax())
-        row, position = divmod(flat, errors.shape[-1])
-        worst[name] = Distance(float(errors.flatten()[flat]), name, row, position)
-    return worst
+        found[name] = worst(distance(tensor, oracle[name], settled), name)
+    return found
 
 
 def bit_equal(one: Tensor, other: Tensor) -> float:

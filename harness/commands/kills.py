@@ -25,6 +25,7 @@ from harness.commands.models import Load
 from harness.errors import BadInput
 from harness.faults import Fault
 from harness.kills import Extent, Family, Law, Matrix, Trial
+from harness.loading import DTYPES
 from harness.report import kills as showing
 from harness.runs import Options
 from harness.schema import replace_file
@@ -52,6 +53,7 @@ class Task:
     family: str
     faults: tuple[str, ...]
     extent: Extent
+    dtype: str = "float32"
 
     def run(self, told: Callable[[str], None] = lambda _: None) -> Family:
         """The family's part of the matrix."""
@@ -68,9 +70,9 @@ class Task:
     def _begun(self, told: Callable[[str], None]) -> tuple[Trial, Subject, list[Fault]]:
         _quiet()
         rooms = self.rooms()
-        healthy = rooms.load(rooms.families[self.family], Options())
+        healthy = rooms.load(rooms.families[self.family], Options(dtype=self.dtype))
         expected = expectations.load(rooms.expectations)
-        trial = Trial(cases.of(rooms.claims), expected, self.extent, told)
+        trial = Trial(cases.of(rooms.claims), expected, self.extent, told, self.dtype)
         return trial, healthy, [faults.named(name) for name in self.faults]
 
 
@@ -86,10 +88,10 @@ def _main(arguments: Sequence[str], rooms: Callable[[], Rooms]) -> int:
         if path is not None and path.is_dir():
             raise BadInput(f"{path}: is a folder; give a file's path")
     known = rooms().families
-    names = list(dict.fromkeys(_family(name, known) for name in asked.family)) or [*known]
+    names = list(dict.fromkeys(known_family(name, known) for name in asked.family)) or [*known]
     planned = tuple(dict.fromkeys(faults.named(name).name for name in asked.fault))
     every, extent = planned or tuple(faults.FAULTS), Extent(asked.extent)
-    tasks = [Task(rooms, name, every, extent) for name in names]
+    tasks = [Task(rooms, name, every, extent, asked.dtype) for name in names]
     started = time.perf_counter()
     whole = not planned and not asked.family and extent is not Extent.NAMED
     with Working(asked.processes) as working:
@@ -125,6 +127,12 @@ def _parser() -> Parser:
         "a fault; all: every law with every fault",
     )
     add(
+        "--dtype",
+        choices=sorted(DTYPES),
+        default="float32",
+        help="of the models (default float32)",
+    )
+    add(
         "--processes", type=whole(1), default=1, metavar="N", help="families at a time (default 1)"
     )
     add("--json", type=Path, metavar="FILE", help="write the matrix as JSON")
@@ -132,7 +140,7 @@ def _parser() -> Parser:
     return parser
 
 
-def _family(name: str, known: Mapping[str, str]) -> str:
+def known_family(name: str, known: Mapping[str, str]) -> str:
     """A family by its own name, its model's, or the model's type."""
     for family, model in known.items():
         if name in (family, model, model.rpartition(":")[2]):

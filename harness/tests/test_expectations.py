@@ -230,6 +230,34 @@ def test_a_pattern_holds_for_models_whose_own_files_say_nothing(tmp_path, model,
 
 
 @pytest.mark.parametrize(
+    ("model", "verdict", "status"),
+    [
+        ("tiny:mamba", REFUTED, "as expected"),
+        ("tiny:mamba", UPHELD, "unexpected"),
+        ("tiny:mamba:7", REFUTED, "as expected"),
+        ("tiny:mamba:7", UPHELD, "as expected"),  # allowed, not demanded
+        ("tiny:mamba:7", NOT, "as expected"),
+        ("tiny:mamba:8", REFUTED, "unexpected"),  # it has a file of its own
+        ("tiny:mamba:7:8", REFUTED, "unexpected"),
+        ("tiny:mamba:causal", REFUTED, "unexpected"),
+        ("tiny:mamba2:7", REFUTED, "unexpected"),
+        ("tiny:mamba:7+no-mask", REFUTED, "unexpected"),
+    ],
+)
+def test_a_file_allows_its_verdicts_to_other_seeds_of_its_model(tmp_path, model, verdict, status):
+    write(tmp_path, 'model = "tiny:mamba"\n' + C8, "tiny-mamba.toml")
+    write(tmp_path, 'model = "tiny:mamba:8"\n', "tiny-mamba-8.toml")
+    held = held_against(load(tmp_path), result(verdict=verdict, subject=model), "float32")
+    assert held.status == status
+
+
+def test_another_seed_s_undecided_law_is_still_unexpected(tmp_path):
+    write(tmp_path, 'model = "tiny:mamba"\n' + C8, "tiny-mamba.toml")
+    undecided = result(verdict=OPEN, kind=LAW, subject="tiny:mamba:7")
+    assert held_against(load(tmp_path), undecided, "float32").fails
+
+
+@pytest.mark.parametrize(
     ("dtype", "verdict", "status"),
     [
         ("float32", UPHELD, "unexpected"),

@@ -12,7 +12,7 @@ from fixtures import subjects
 from fixtures.kinds import KINDS
 from fixtures.prompts import prompts
 from harness import __main__ as harness_main
-from harness import cases, faults, kills
+from harness import cases, expectations, faults, kills
 from harness.commands import kills as command
 from harness.commands.kills import Rooms, Task
 from harness.errors import BadInput
@@ -243,6 +243,29 @@ def test_the_command_writes_what_it_prints(rooms, tmp_path, capsys):
     html = page.read_text()
     assert "future-seen-by-one" in html
     assert "<script" not in html
+
+
+def test_faults_are_planted_in_the_dtype_that_is_asked_for(rooms, healthy):
+    seen = []
+
+    def load(spec, asked):
+        seen.append(asked.dtype)
+        return healthy("encoder")
+
+    inside = replace(rooms(), load=load)
+    asked = ["--fault", "future-seen-by-one", "--family", "bert", "--dtype", "bfloat16"]
+    assert command.main(asked, lambda: inside) == 0
+    assert seen == ["bfloat16"]
+
+
+def test_what_is_expected_in_float32_is_allowed_in_another_dtype(healthy, tmp_path):
+    subject = healthy("encoder")
+    told = f'model = "{subject.name}"\n[[claim]]\nid = "C1"\nverdict = "refuted"\nreason = "x"\n'
+    (tmp_path / "bert.toml").write_text(told)
+    expected = expectations.load(tmp_path)
+    for dtype, broken in (("float32", ["C1"]), ("bfloat16", [])):
+        trial = Trial(cases.of([toys()]), expected, dtype=dtype)
+        assert [s.id for s in trial.family("encoder", subject, []).broken] == broken
 
 
 def test_the_command_fails_where_a_fault_survives(rooms, capsys):

@@ -1,0 +1,154 @@
+"""`python -m harness alarms`: how often a sound model is refuted for nothing."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from harness import elsewhere, expectations, runs
+from harness.alarms import Tally, by_type, tally
+from harness.commands.arguments import Parser, whole
+from harness.commands.kills import Rooms, known_family
+from harness.commands.versions import Matrix, Row
+from harness.environments import Environment
+from harness.errors import BadInput
+from harness.evidence import Evidence
+from harness.loading import DTYPES
+from harness.profiles import PROFILES
+from harness.verdicts import Result
+
+USUAL = ("float32", "bfloat16", "float16")
+"""The dtypes that are run unless others are named."""
+
+WIDTH = 132
+"""Columns where no terminal says how many there are."""
+
+
+def main(
+    arguments: Sequence[str],
+    rooms: Callable[[], Rooms],
+    run: Callable[[list[str]], int] | None = None,
+) -> int:
+    """Run what is missing and print the rates; 1 if there is an alarm or a run broke, else 0."""
+    asked = _parser().parse_args(arguments)
+    room = rooms()
+    kinds = list(dict.fromkeys(known_family(name, room.families) for name in asked.family))
+    models = [room.families[kind] for kind in kinds or room.families]
+    expected = expectations.load(room.expectations)
+    path = asked.evidence.absolute()
+    Evidence.open(path).close()  # what cannot be written to is known at once
+    here = Environment(Path(sys.executable), runs.versions())
+    found: dict[str, list[Result]] = {}
+    broken = []
+    for seed in range(1, asked.seeds + 1):
+        for dtype in dict.fromkeys(asked.dtype or USUAL):
+            matrix = _matrix(path, [f"{m}:{seed}" for m in models], seed, dtype, asked, run)
+            row = Row(f"seed {seed}, {dtype}")
+            if not asked.count:
+                matrix.fill(row, here)
+            if row.why or row.notes:
+                broken.append(f"{row.version}: {'; '.join([*row.notes, row.why]).rstrip('; ')}")
+            results = _results(matrix, here)
+            found.setdefault(dtype, []).extend(results)
+            told = tally(dtype, results, expected)
+            line = f"{row.version}: {told.checks} checks, {len(told.alarms)} refuted for nothing"
+            print(line, file=sys.stderr, flush=True)
+    tallies = [tally(dtype, results, expected) for dtype, results in found.items()]
+    show(Console(width=None if sys.stdout.isatty() else WIDTH), tallies, broken)
+    return 1 if broken or any(each.alarms for each in tallies) else 0
+
+
+def _matrix(
+    path: Path,
+    specs: list[str],
+    seed: int,
+    dtype: str,
+    asked: argparse.Namespace,
+    run: Callable[[list[str]], int] | None,
+) -> Matrix:
+    """One run of all laws on the models of a seed, as `Matrix` keeps it in the evidence."""
+    options = argparse.Namespace(
+        **{"seed": seed, "dtype": dtype, "profile": asked.profile, "again": False},
+        **{"device": None, "attention": None, "claims": asked.claims, "marker": "law"},
+        keyword="",
+    )
+    return Matrix(path, specs, options, ["-q", "--tb=no"], run or _quietly)
+
+
+def _quietly(command: list[str]) -> int:
+    """Run pytest with nothing on the terminal, and with no examples of earlier runs."""
+    with tempfile.TemporaryDirectory() as scratch:
+        variables = elsewhere.variables(HYPOTHESIS_STORAGE_DIRECTORY=scratch, OMP_NUM_THREADS="1")
+        done = subprocess.run(command, cwd=elsewhere.ROOT, env=variables, capture_output=True)
+    return done.returncode
+
+
+def _results(matrix: Matrix, here: Environment) -> list[Result]:
+    """What the evidence has of the latest such run, of its models only."""
+    like = [run for run in matrix.runs(here) if set(matrix.specs) & set(run["subjects"])]
+    if not like:
+        return []
+    with Evidence.open(matrix.path) as opened:
+        results = opened.results(like[-1]["id"])
+    return [result for result in results if result.subject in matrix.specs]
+
+
+def show(console: Console, tallies: Sequence[Tally], broken: Sequence[str]) -> None:
+    """A table of rates in Markdown, and what was refuted for nothing."""
+    table = Table(box=box.MARKDOWN)
+    table.add_column("dtype")
+    for name in ("models", "checks", "refuted for nothing", "rate", "95 % interval"):
+        table.add_column(name, justify="right")
+    for name in ("known defects", "undecided"):
+        table.add_column(name, justify="right")
+    for each in tallies:
+        low, high = each.interval
+        table.add_row(
+            *(each.dtype, str(each.models), str(each.checks), str(len(each.alarms))),
+            *(f"{each.rate:.2%}", f"{low:.2%} to {high:.2%}"),
+            *(str(each.known), str(len(each.undecided))),
+        )
+    console.print(table)
+    for title, kind in (("Refuted for nothing", "alarms"), ("Undecided", "undecided")):
+        lines = [
+            f"- {model} in {each.dtype}: {id} {name}" + (f" ({count} times)" if count > 1 else "")
+            for each in tallies
+            for model, id, name, count in by_type(getattr(each, kind))
+        ]
+        if lines:
+            console.print("\n".join(["", f"{title}:", *lines]), markup=False, highlight=False)
+    for line in broken:
+        console.print(f"broken off: {line}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="python -m harness alarms",
+        description="Run all laws on sound models: one of each family, made from seeds 1 to N, in "
+        "several dtypes.  Says how often a law is refuted for nothing, with the interval of the "
+        "rate.  What the expectations expect is left out.  Given again with the same evidence, "
+        "the command goes on where it stopped.  The exit code is 1 if there is an alarm.",
+    )
+    add = parser.add_argument
+    add("--evidence", type=_file, required=True, metavar="FILE", help="where results are kept")
+    add("--seeds", type=whole(1), default=20, metavar="N", help="how many (default 20)")
+    add("--dtype", action="append", choices=[*DTYPES], help=f"(default: {', '.join(USUAL)})")
+    add("--family", action="append", default=[], metavar="NAME", help="only this (repeatable)")
+    add("--claim", action="append", dest="claims", metavar="ID[:TEXT]", help="only this claim")
+    add("--profile", default="glance", choices=[*PROFILES], help="(default: glance)")
+    add("--count", action="store_true", help="run nothing; count what the evidence has")
+    return parser
+
+
+def _file(text: str) -> Path:
+    if (path := Path(text)).is_dir():
+        raise BadInput(f"--evidence {text}: is a folder; give a file's path")
+    return path
