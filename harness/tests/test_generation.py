@@ -10,7 +10,7 @@ from harness.capabilities import Missing
 from harness.check import Check
 from harness.generation import MODES, NEW_TOKENS, Generated
 from harness.rows import Rows
-from harness.tests.toys import is_broken, prompt, toy
+from harness.tests.toys import fresh, is_broken, prompt, toy
 
 
 def made_of(*rows: list[int]) -> Generated:
@@ -80,3 +80,32 @@ def test_the_best_beam_scores_no_worse_than_greedy():
         float(generation.beams(subject, ids, use_cache=True).scores) >= float(chosen.mean()) - 1e-5
     )
     assert float(generation.beams(subject, ids, use_cache=True).scores) < 0
+
+
+def test_drafts_are_missing_where_the_model_s_cache_keeps_them():
+    subject = toy("minimax")
+    with pytest.raises(Missing, match=r"^assisted: the model's cache cannot let go of drafts$"):
+        generation.scores(subject, prompt(subject, batch=1), "assisted", use_cache=True)
+
+
+def test_a_model_that_fails_while_drafts_are_taken_is_no_refusal(monkeypatch):
+    subject = fresh("llama")
+
+    def broken(*given, **named):
+        raise RuntimeError("out of range")
+
+    monkeypatch.setattr(subject.model, "generate", broken)
+    with pytest.raises(RuntimeError, match="out of range"):
+        generation.scores(subject, prompt(subject, batch=1), "assisted", use_cache=True)
+
+
+@pytest.mark.parametrize("mode", ["greedy", "sampling", "assisted"])
+def test_a_model_that_is_configured_for_beams_is_continued_without(mode):
+    subject = fresh("llama")
+    subject.model.generation_config.num_beams = 5
+    made = generation.scores(subject, prompt(subject, batch=2)[:1], mode, use_cache=True)
+    assert made.rows["logits"].shape[0] == 1
+    ids = prompt(subject, batch=2)
+    assert torch.equal(
+        generation.continued(subject, ids, 4), generation.continued(toy("llama"), ids, 4)
+    )
