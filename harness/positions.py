@@ -36,11 +36,11 @@ class _LookUps(TorchDispatchMode):
 
 
 @memo
-def _lookup(subject: Subject) -> tuple[nn.Embedding, int] | None:
+def _lookup(subject: Subject) -> tuple[Any, int] | None:
     """The table of positions and the row that a prompt's first token is given, or None.
 
-    It is the embedding module, other than the tokens', in which rows are looked up that climb by
-    one along the prompt.
+    It is the module, other than the tokens', in whose weight rows are looked up that climb by one
+    along the prompt.
     """
     most = getattr(subject.config, "max_position_embeddings", None) or PROBE
     n = min(PROBE, most) if most > 0 else PROBE  # -1 stands for no limit in some
@@ -52,21 +52,35 @@ def _lookup(subject: Subject) -> tuple[nn.Embedding, int] | None:
     tables = {
         module.weight.data_ptr(): module
         for module in subject.model.modules()
-        if isinstance(module, nn.Embedding)
-        and module is not words
-        and module.embedding_dim in widths
+        if _is_table(module) and module is not words and module.weight.shape[1] in widths
     }
+    subject(ids, states=False)  # an encoder reads its prompt once: what it looks up is not ours
     with _LookUps() as look_ups:
         subject(ids, states=False)
     for place, numbers in look_ups.seen:
-        rows = numbers.flatten()[-n:]
-        if place in tables and n > 1 and bool((rows.diff() == 1).all()):
-            return tables[place], int(rows[0])
+        for rows in _of_prompt(numbers, n):
+            if place in tables and n > 1 and bool((rows.diff() == 1).all()):
+                return tables[place], int(rows[0])
     return None
 
 
-def position_table(subject: Subject) -> nn.Embedding | None:
-    """The learned table of absolute positions [rows, hidden], or None."""
+def _is_table(module: Any) -> bool:
+    """Whether rows could be looked up in it: not every model's tables are ``nn.Embedding``."""
+    weight = getattr(module, "weight", None)
+    return torch.is_tensor(weight) and weight.ndim == 2 and not isinstance(module, nn.Linear)
+
+
+def _of_prompt(numbers: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """The last and the first ``n`` of the rows looked up: one of them is the prompt's.
+
+    Some models put rows of their own before a prompt, some fill it up behind.
+    """
+    flat = numbers.flatten()
+    return flat[-n:], flat[:n]
+
+
+def position_table(subject: Subject) -> Any:
+    """The module whose ``weight`` [rows, hidden] is the learned table of positions, or None."""
     found = _lookup(subject)
     return None if found is None else found[0]
 
@@ -90,8 +104,8 @@ def first_position(subject: Subject) -> int:
     with _LookUps() as look_ups:
         subject(ids, positions=torch.full((1,), offset, device=subject.device), states=False)
     place = table.weight.data_ptr()
-    taken = [int(numbers.min()) for seen, numbers in look_ups.seen if seen == place]
-    return offset if taken == [offset] else 0
+    taken = [_of_prompt(numbers, 1) for seen, numbers in look_ups.seen if seen == place]
+    return offset if len(taken) == 1 and offset in map(int, taken[0]) else 0
 
 
 @memo
@@ -109,8 +123,8 @@ def follow_padding(subject: Subject) -> bool:
     with _LookUps() as look_ups:
         subject(ids, mask=mask, states=False)
     place = table.weight.data_ptr()
-    taken = [numbers.flatten()[-PROBE + 1 :] for seen, numbers in look_ups.seen if seen == place]
-    return any(int(rows[0]) == offset for rows in taken if len(rows))
+    taken = [_of_prompt(numbers, PROBE) for seen, numbers in look_ups.seen if seen == place]
+    return any(int(rows[1]) == offset for pair in taken for rows in pair if len(rows) > 1)
 
 
 def usual(subject: Subject, n: int) -> Tensor:
@@ -128,8 +142,8 @@ def rows_replaced(subject: Subject, rows: Tensor) -> Iterator[None]:
     if table is None:
         raise ValueError(f"{subject.name} has no table of positions")
     start, n = position_offset(subject), len(rows)
-    if start + n > table.num_embeddings:
-        raise ValueError(f"{subject.name} has {table.num_embeddings - start} positions, not {n}")
+    if start + n > len(table.weight):
+        raise ValueError(f"{subject.name} has {len(table.weight) - start} positions, not {n}")
     kept = table.weight.detach().clone()
     with torch.no_grad():
         table.weight[start : start + n] = rows.to(kept)

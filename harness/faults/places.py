@@ -66,7 +66,7 @@ def _doubled(seen: Pass, model: Any, named: dict) -> None:
 def _(bed: Bed) -> None:
     bed.named(_one_more)
     table = position_table(bed.subject)
-    rows = table.num_embeddings if table is not None else 0
+    rows = len(table.weight) if table is not None else 0
     bed.set(bed.model, "_planted_rows", rows - first_position(bed.subject))
 
 
