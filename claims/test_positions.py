@@ -98,8 +98,9 @@ def test_positions_given_are_positions_counted(subject, shape, draw, check):
     counted = positions.usual(subject, prompt.length)[None]
     given = counted.repeat(prompt.rows, 1) if shape == "batch" else counted
     expected = check.reference(lambda s: s.rows(prompt.ids))
-    check.same(expected, subject.rows(prompt.ids, position_ids=given))
-    check.rejects(expected, lambda: subject.rows(prompt.ids, position_ids=given.flip(1)))
+    name = subject.positions_argument
+    check.same(expected, subject.rows(prompt.ids, **{name: given}))
+    check.rejects(expected, lambda: subject.rows(prompt.ids, **{name: given.flip(1)}))
 
 
 @law(

@@ -226,7 +226,7 @@ def _full_rank(subject: Subject) -> None:
 def _inputs_embeds(subject: Subject) -> None:
     if (why := of(subject).why_missing("embedding-table")) is not None:
         raise Missing(why)
-    embeddings = subject.model.get_input_embeddings()(_prompt(subject)).detach()
+    embeddings = subject.input_embeddings(_prompt(subject)).detach()
     _attempt(subject, "embeddings in place of ids", embeddings=embeddings)
 
 
@@ -234,7 +234,7 @@ def _inputs_embeds(subject: Subject) -> None:
 def _embedding_table(subject: Subject) -> None:
     """There is one table that tokens are looked up in."""
     _ = subject.embedding_table
-    table = subject.model.get_input_embeddings()
+    table = subject.input_embeddings
     if not torch.is_tensor(rows := table(_prompt(subject))):
         raise Missing(f"the table of embeddings gives a {type(rows).__name__}, no tensor")
 
@@ -244,7 +244,7 @@ def _free_embeddings(subject: Subject) -> None:
     """Takes embeddings that are no token's, and passes gradients to them."""
     if (why := of(subject).why_missing("inputs-embeds")) is not None:
         raise Missing(why)
-    embeddings = subject.model.get_input_embeddings()(_prompt(subject)).detach()
+    embeddings = subject.input_embeddings(_prompt(subject)).detach()
     free = (1.1 * embeddings).requires_grad_()
     rows = _attempt(subject, "embeddings that are no token's", embeddings=free)
     if not _first_output(rows).requires_grad:
@@ -254,8 +254,12 @@ def _free_embeddings(subject: Subject) -> None:
 @capability("position-ids")
 def _position_ids(subject: Subject) -> None:
     """Takes positions, and they matter: all at one place is not the usual order."""
-    if not subject.accepts("position_ids"):
-        raise Missing("the model's forward has no position_ids")
+    if subject.positions_argument is None:
+        raise Missing(
+            "the model's forward takes no positions of what it continues"
+            if subject.is_encoder_decoder
+            else "the model's forward has no position_ids"
+        )
     ids = _prompt(subject)
     if ids.shape[1] < 2:
         raise Missing("a context of one token has one position")

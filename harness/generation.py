@@ -69,8 +69,15 @@ class Generated:
 
 
 def _start(subject: Subject) -> int:
-    """The token that a decoder beside an encoder begins with; 0 where the model does not say."""
-    return subject.model.generation_config.decoder_start_token_id or 0
+    """The token that a decoder beside an encoder begins with, by the library's own rule.
+
+    The first that is text where the model names none: some mask whatever has the padding's id.
+    """
+    settings: Any = subject.model.generation_config
+    for named in (settings.decoder_start_token_id, settings.bos_token_id):
+        if isinstance(named, int):
+            return named
+    return int(subject.content(torch.zeros(1, dtype=torch.long, device=subject.device)))
 
 
 def _generate(

@@ -19,7 +19,7 @@ PROBE = 4
 """Tokens in the prompt that is watched."""
 
 
-class _LookUps(TorchDispatchMode):
+class LookUps(TorchDispatchMode):
     """Notes every table that rows are looked up in, and which rows.
 
     A module's own arguments would not do: some count positions from the mask that they are given.
@@ -46,7 +46,7 @@ def _lookup(subject: Subject) -> tuple[Any, int] | None:
     n = min(PROBE, most) if most > 0 else PROBE  # -1 stands for no limit in some
     n = max(n, subject.shortest)
     ids = subject.content(torch.arange(n, device=subject.device)[None] * 7)
-    words = subject.model.get_input_embeddings()
+    words = subject.input_embeddings
     # A table as wide as a head holds angles to turn queries and keys by.
     widths = {subject.hidden, getattr(subject.config, "hidden_size", subject.hidden)}
     tables = {
@@ -55,7 +55,7 @@ def _lookup(subject: Subject) -> tuple[Any, int] | None:
         if _is_table(module) and module is not words and module.weight.shape[1] in widths
     }
     subject(ids, states=False)  # an encoder reads its prompt once: what it looks up is not ours
-    with _LookUps() as look_ups:
+    with LookUps() as look_ups:
         subject(ids, states=False)
     for place, numbers in look_ups.seen:
         for rows in _of_prompt(numbers, n):
@@ -98,10 +98,10 @@ def first_position(subject: Subject) -> int:
     Some models add the table's offset to the ids that they are given, others expect it in them.
     """
     table, offset = position_table(subject), position_offset(subject)
-    if table is None or offset == 0 or not subject.accepts("position_ids"):
+    if table is None or offset == 0 or subject.positions_argument is None:
         return 0
     ids = subject.content(torch.zeros((1, 1), dtype=torch.long, device=subject.device))
-    with _LookUps() as look_ups:
+    with LookUps() as look_ups:
         subject(ids, positions=torch.full((1,), offset, device=subject.device), states=False)
     place = table.weight.data_ptr()
     taken = [_of_prompt(numbers, 1) for seen, numbers in look_ups.seen if seen == place]
@@ -120,7 +120,7 @@ def follow_padding(subject: Subject) -> bool:
     ids = subject.content(torch.arange(PROBE, device=subject.device)[None] * 7)
     mask = torch.ones_like(ids)
     mask[:, 0] = 0
-    with _LookUps() as look_ups:
+    with LookUps() as look_ups:
         subject(ids, mask=mask, states=False)
     place = table.weight.data_ptr()
     taken = [_of_prompt(numbers, PROBE) for seen, numbers in look_ups.seen if seen == place]

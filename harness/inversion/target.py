@@ -128,7 +128,7 @@ def embedded(subject: Subject) -> Tensor:
 
     The table's rows; scaled where the model's embedding scales them.
     """
-    table = subject.model.get_input_embeddings()
+    table = subject.input_embeddings
     with torch.no_grad():
         return table(torch.arange(subject.vocabulary, device=subject.device)).detach()
 

@@ -109,3 +109,14 @@ def test_a_model_that_is_configured_for_beams_is_continued_without(mode):
     assert torch.equal(
         generation.continued(subject, ids, 4), generation.continued(toy("llama"), ids, 4)
     )
+
+
+def test_a_decoder_begins_with_what_the_library_begins_with_and_never_with_padding():
+    named, unnamed = toy("bart"), fresh("t5gemma")
+    assert generation._start(named) == named.model.generation_config.decoder_start_token_id == 2
+    settings = unnamed.model.generation_config
+    settings.decoder_start_token_id, settings.bos_token_id = None, 2
+    assert generation._start(unnamed) == 2
+    settings.bos_token_id = None
+    assert generation._start(unnamed) == 1
+    assert unnamed.config.pad_token_id == 0
