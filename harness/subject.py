@@ -112,8 +112,11 @@ class Subject:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of the model's parameters."""
-        return self.model.dtype
+        """The dtype that tokens are embedded in: towers beside the text may be kept in another."""
+        try:
+            return self.embedding_table.dtype
+        except Missing:
+            return self.model.dtype
 
     @property
     def device(self) -> torch.device:

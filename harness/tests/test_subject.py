@@ -218,3 +218,11 @@ def test_positions_of_an_encoder_decoder_are_its_decoder_s():
     assert not torch.allclose(other, plain, atol=1e-2)
     assert toy("t5").positions_argument is None
     assert toy("llama").positions_argument == "position_ids"
+
+
+def test_the_dtype_is_the_text_s_whatever_a_tower_beside_it_is_kept_in():
+    subject = toy("nemo_speechlm", "bfloat16")
+    assert subject.model.dtype == torch.float32  # of its first parameter, in a tower for sound
+    assert subject.dtype == torch.bfloat16
+    assert toy("llama").dtype == torch.float32
+    assert toy("llama", "bfloat16").dtype == torch.bfloat16
