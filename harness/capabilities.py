@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerBase
 from harness import compat, masks, placement
 from harness.errors import Missing as Missing
 from harness.memo import memo
-from harness.positions import first_position, follow_padding, position_table
+from harness.positions import counted_besides, first_position, follow_padding, position_table
 from harness.rows import Rows
 from harness.subject import Subject
 from harness.tolerances import distance
@@ -271,6 +271,15 @@ def _position_ids(subject: Subject) -> None:
         raise Missing("the model takes position_ids and does not use them")
 
 
+@capability("positions-alone")
+def _positions_alone(subject: Subject) -> None:
+    """Positions are taken, and no table tells places apart besides."""
+    if (why := of(subject).why_missing("position-ids")) is not None:
+        raise Missing(why)
+    if counted_besides(subject):
+        raise Missing("a table is looked up by place whatever positions are given")
+
+
 @capability("mask-4d")
 def _mask_4d(subject: Subject) -> None:
     """Takes an additive 4-D mask and nothing else decides what is seen."""
@@ -392,6 +401,16 @@ def _blends(subject: Subject) -> str:
     return f"rows are pooled: {pooled[0]} has not one for each token" if pooled else ""
 
 
+def _embeds_several(subject: Subject) -> str:
+    """Says so where more than its own token goes into a row of the first block; else empty."""
+    ids = _prompt(subject)
+    other = subject.content(ids + 1)
+    other[:, -1:] = ids[:, -1:]
+    if _changes(*(_embedded(subject, each)[:, -1:] for each in (ids, other))):
+        return "what goes into the first block is made of several tokens"
+    return ""
+
+
 def _width(kernel: Any) -> int:
     """The widest side of a kernel."""
     sizes = kernel if isinstance(kernel, tuple | list) else (kernel,)
@@ -407,12 +426,9 @@ def _attention_only(subject: Subject) -> None:
         raise Missing(f"what else there is between tokens and output is not known: {stack}")
     if blended := _blends(subject):
         raise Missing(blended)
-    ids = _prompt(subject)
-    other = subject.content(ids + 1)
-    other[:, -1:] = ids[:, -1:]
-    if _changes(*(_embedded(subject, each)[:, -1:] for each in (ids, other))):
-        raise Missing("what goes into the first block is made of several tokens")
-    if not subject.attentions(ids):
+    if blended := _embeds_several(subject):
+        raise Missing(blended)
+    if not subject.attentions(_prompt(subject)):
         raise Missing("the model gives no weights of attention: something else mixes its rows")
 
 
@@ -487,7 +503,7 @@ def _order_blind(subject: Subject) -> None:
     """Can be run so that nothing but the mask tells places apart."""
     if "recurrence" in of(subject):
         raise Missing("a recurrence reads its input in order")
-    if blended := _blends(subject):
+    if blended := _blends(subject) or _embeds_several(subject):
         raise Missing(blended)
-    if "position-ids" not in of(subject):
-        raise Missing(f"positions cannot be taken out: {of(subject).why_missing('position-ids')}")
+    if (why := of(subject).why_missing("positions-alone")) is not None:
+        raise Missing(f"positions cannot be taken out: {why}")

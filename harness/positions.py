@@ -127,6 +127,23 @@ def follow_padding(subject: Subject) -> bool:
     return any(int(rows[1]) == offset for pair in taken for rows in pair if len(rows) > 1)
 
 
+@memo
+def counted_besides(subject: Subject) -> bool:
+    """Whether rows of some table are looked up by place though all positions are given as one.
+
+    Found by watching equal tokens: a bias by distance counts columns, whatever is given.
+    """
+    n = max(PROBE, subject.shortest)
+    ids = subject.content(torch.full((1, n), 7, device=subject.device))
+    together = torch.full((n,), first_position(subject), device=subject.device)
+    with LookUps() as look_ups:
+        subject(ids, positions=together, states=False)
+    return any(
+        numbers.numel() and bool((numbers != numbers.flatten()[0]).any())
+        for _, numbers in look_ups.seen
+    )
+
+
 def usual(subject: Subject, n: int) -> Tensor:
     """The ``position_ids`` that a prompt of ``n`` tokens has when none are given: [n]."""
     return torch.arange(n, device=subject.device) + first_position(subject)
