@@ -342,12 +342,19 @@ def _encoder(subject: Subject) -> None:
         raise Missing("the model has no encoder beside its decoder")
 
 
-@capability("cache")
-def _cache(subject: Subject) -> None:
+@capability("cached-generation")
+def _cached_generation(subject: Subject) -> None:
+    """Takes a cache when it generates, whether or not a pass gives one back."""
     if subject.cache_argument is None:
         raise Missing("the model's forward takes no cache")
     if "causal" not in of(subject):
         raise Missing("the model does not generate")
+
+
+@capability("cache")
+def _cache(subject: Subject) -> None:
+    if (why := of(subject).why_missing("cached-generation")) is not None:
+        raise Missing(why)
     try:
         given = subject(_prompt(subject), keep=True, states=False).cache
     except REFUSALS:  # a model that takes a cache and breaks on it breaks its laws
@@ -474,6 +481,16 @@ def _default_mask(subject: Subject, n: int) -> Tensor | None:
 def _learned_positions(subject: Subject) -> None:
     if position_table(subject) is None:
         raise Missing("no embedding is looked up by position")
+
+
+@capability("added-positions")
+def _added_positions(subject: Subject) -> None:
+    """Rows of a table of positions are added to the embeddings themselves."""
+    if (why := of(subject).why_missing("learned-positions")) is not None:
+        raise Missing(why)
+    width = position_table(subject).weight.shape[1]
+    if width != subject.hidden:
+        raise Missing(f"a position is {width} wide, an embedding {subject.hidden}")
 
 
 @capability("absolute-positions")
