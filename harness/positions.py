@@ -49,10 +49,11 @@ def _lookup(subject: Subject) -> tuple[Any, int] | None:
     words = subject.input_embeddings
     # A table as wide as a head holds angles to turn queries and keys by.
     widths = {subject.hidden, getattr(subject.config, "hidden_size", subject.hidden)}
+    modules: list[Any] = [module for module in subject.model.modules() if _is_table(module)]
     tables = {
         module.weight.data_ptr(): module
-        for module in subject.model.modules()
-        if _is_table(module) and module is not words and module.weight.shape[1] in widths
+        for module in modules
+        if module is not words and module.weight.shape[1] in widths
     }
     subject(ids, states=False)  # an encoder reads its prompt once: what it looks up is not ours
     with LookUps() as look_ups:
