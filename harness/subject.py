@@ -133,8 +133,10 @@ class Subject:
         if not self.is_encoder_decoder:
             return named
         ids = torch.tensor([[1, 4, 2, 7]], device=self.device)
+        # As long as ever: there are encoders that a short prompt changes for good.
+        prompt = ids.repeat(1, ENCODER_PROMPT)[:, :ENCODER_PROMPT]
         try:
-            encoded = self.encode(ids)
+            encoded = self.encode(prompt)
             with torch.no_grad(), positions.LookUps() as look_ups:
                 self.model(encoder_outputs=encoded, decoder_input_ids=ids)
         except (RuntimeError, ValueError, TypeError, LookupError, AttributeError):

@@ -226,3 +226,9 @@ def test_the_dtype_is_the_text_s_whatever_a_tower_beside_it_is_kept_in():
     assert subject.dtype == torch.bfloat16
     assert toy("llama").dtype == torch.float32
     assert toy("llama", "bfloat16").dtype == torch.bfloat16
+
+
+def test_looking_for_the_decoder_s_embeddings_leaves_the_encoder_as_it_is():
+    subject = fresh("bigbird_pegasus")  # whose encoder stays with full attention after a short one
+    assert subject.input_embeddings is subject.model.get_input_embeddings()
+    assert subject.model.get_encoder().attention_type == "block_sparse"
