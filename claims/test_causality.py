@@ -63,7 +63,7 @@ def test_one_pass_scores_every_prefix(subject, draw, check):
 )
 def test_embeddings_do_what_their_tokens_do(subject, draw, check):
     prompt = draw(prompts(subject), "prompt")
-    embed = subject.model.get_input_embeddings()
+    embed = subject.input_embeddings
     given = embed(prompt.ids)
     kept = given.clone()
     expected = check.reference(lambda s: s.rows(prompt.ids))

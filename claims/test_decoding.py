@@ -47,7 +47,7 @@ def test_the_nearest_row_is_the_token(subject, draw, check):
 @law(
     "D3",
     "positions can be added to an embedding and subtracted again",
-    needs=["learned-positions"],
+    needs=["added-positions"],
     source="003, 'the positional weight matrix is invariant'",
     control="the row of the next position subtracted",
 )

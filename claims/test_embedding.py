@@ -99,7 +99,7 @@ def test_a_relatively_small_shift_keeps_the_next_token(subject, source, draws, s
 
 def top_kept(subject, prompt, scale):
     """Whether the most probable next token stays when noise of ``scale`` is added: [batch]."""
-    embeddings = subject.model.get_input_embeddings()(prompt.ids).detach()
+    embeddings = subject.input_embeddings(prompt.ids).detach()
     noise = prompt.draws.normal(prompt.length, embeddings.shape[-1], purpose="noise")
     shifted = embeddings + scale * noise.to(embeddings)
     usual = measures.next_token(subject, embeddings=embeddings)

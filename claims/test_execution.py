@@ -118,7 +118,7 @@ def test_a_pass_changes_nothing_that_it_is_given(subject, path, draw, check):
     prompt = draw(prompts(subject, shortest=2), "prompt")
     given = {"ids": prompt.ids}
     if path == "embeddings":
-        given = {"embeddings": subject.model.get_input_embeddings()(prompt.ids).detach()}
+        given = {"embeddings": subject.input_embeddings(prompt.ids).detach()}
     if "padding" in capabilities.of(subject):
         given["mask"] = torch.ones_like(prompt.ids)
     check.judge(inputs.share_changed(subject, **given), 0.0, "an input")

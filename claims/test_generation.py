@@ -13,7 +13,7 @@ from harness.laws import law
 @law(
     "C4",
     "generation is the same with and without the cache",
-    needs=["generation", "cache", "lm-head"],
+    needs=["generation", "cached-generation", "lm-head"],
     source="004, answers 1 and 2",
     control="generation from a prompt whose last token is another",
     enough=6,
@@ -39,7 +39,7 @@ def test_generation_is_the_same_with_and_without_the_cache(subject, mode, draw, 
 @law(
     "C4",
     "beam search finds the same scores with and without the cache",
-    needs=["generation", "cache", "lm-head"],
+    needs=["generation", "cached-generation", "lm-head"],
     source="004, answers 1 and 2",
     control="the scores of the beam beside it in place of a beam's own",
     enough=6,
@@ -66,7 +66,7 @@ def test_beam_search_finds_the_same_scores_with_and_without_the_cache(subject, d
 @pytest.mark.parametrize("mode", ["uncached", "greedy", "static"])
 def test_a_padded_batch_is_continued_as_each_prompt_alone(subject, mode, draw, check):
     cached = mode != "uncached"
-    capabilities.require(subject, "cache" if cached else "lm-head")
+    capabilities.require(subject, "cached-generation" if cached else "lm-head")
     if mode == "static":
         caches.make(subject, "static", 1, 1)
     left = not subject.is_encoder_decoder  # an encoder's prompts are padded on the right

@@ -19,7 +19,7 @@ FAR = 512
 @law(
     "A5",
     "tokens, positions and the causal mask permuted alike restore the output",
-    needs=["causal", "attention-only", "position-ids", "mask-4d"],
+    needs=["causal", "attention-only", "positions-alone", "mask-4d"],
     source="000, question and solution",
     control="the mask left as it was",
 )
@@ -39,7 +39,7 @@ def test_the_mask_must_be_permuted_too(subject, draw, check):
 @law(
     "A6",
     "without a causal mask, permuting tokens and positions alike restores the output",
-    needs=["attention-only", "position-ids"],
+    needs=["attention-only", "positions-alone"],
     source="000, solution, last paragraph; 001",
     control="a causal mask; the positions left as they were where no mask is taken",
 )
@@ -98,8 +98,9 @@ def test_positions_given_are_positions_counted(subject, shape, draw, check):
     counted = positions.usual(subject, prompt.length)[None]
     given = counted.repeat(prompt.rows, 1) if shape == "batch" else counted
     expected = check.reference(lambda s: s.rows(prompt.ids))
-    check.same(expected, subject.rows(prompt.ids, position_ids=given))
-    check.rejects(expected, lambda: subject.rows(prompt.ids, position_ids=given.flip(1)))
+    name = subject.positions_argument
+    check.same(expected, subject.rows(prompt.ids, **{name: given}))
+    check.rejects(expected, lambda: subject.rows(prompt.ids, **{name: given.flip(1)}))
 
 
 @law(

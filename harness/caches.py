@@ -11,7 +11,7 @@ import transformers
 from torch import Tensor
 
 from harness import compat
-from harness.capabilities import Missing
+from harness.capabilities import REFUSALS, Missing
 from harness.rows import Rows
 from harness.subject import Subject
 
@@ -65,16 +65,33 @@ def make(subject: Subject, kind: str, batch: int, length: int) -> Any:
 def growing(subject: Subject) -> Any:
     """A fresh cache that grows with what it is given: keys and values, or a recurrent state.
 
-    Raises `Missing` where the model takes none.
+    Raises `Missing` where the model takes none, or makes one of a kind of its own.
     """
     if subject.cache_argument is None:
         raise Missing("the model's forward takes no cache")
     compat.require_cache_objects(subject.model)
+    _require_common_kind(subject)
     own = compat.told_cache(subject.config)
     compat.require_room_for_state(subject.model, own)
     if not subject.is_encoder_decoder:
         return own
     return transformers.EncoderDecoderCache(own, transformers.DynamicCache())
+
+
+def _require_common_kind(subject: Subject) -> None:
+    """Raise `Missing` where the model makes itself a cache that is none of the library's own."""
+    try:
+        made = subject(subject.content(_one_token(subject)), keep=True, states=False).cache
+    except REFUSALS:  # a model that breaks on its cache breaks its laws
+        return
+    if made is None or isinstance(made, tuple):  # tuples: of models before 4.56
+        return
+    if type(made).__module__ != transformers.Cache.__module__:
+        raise Missing(f"the model makes a cache of its own kind, a {type(made).__name__}")
+
+
+def _one_token(subject: Subject) -> Tensor:
+    return torch.zeros((1, 1), dtype=torch.long, device=subject.device)
 
 
 def _for_encoder_decoder(subject: Subject, kind: str, batch: int, length: int) -> Any:
@@ -209,11 +226,25 @@ def grown(
 
 
 def carries_state(cache: Any) -> bool:
-    """Whether some layer keeps a state of a recurrence or a convolution, alone or beside keys."""
-    layers = getattr(getattr(cache, "self_attention_cache", cache), "layers", None)
-    if layers is None:
+    """Whether some layer keeps a state of a recurrence or a convolution, alone or beside keys.
+
+    A cache of a model's own kind may keep it beside its layers.
+    """
+    own = getattr(cache, "self_attention_cache", cache)
+    layers = getattr(own, "layers", None)
+    if layers is None or not entries(cache):
         return not entries(cache)
-    return any(hasattr(layer, "recurrent_states") for layer in layers) or not entries(cache)
+    beside = [value for name, value in vars(own).items() if name != "layers"]
+    return any(hasattr(layer, "recurrent_states") for layer in layers) or _holds_states(beside)
+
+
+def _holds_states(value: Any) -> bool:
+    """Whether there is a tensor of numbers that are not whole in ``value``, at any depth."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return any(_holds_states(item) for item in value)
+    return torch.is_tensor(value) and value.is_floating_point()
 
 
 def entries(cache: Any) -> list[tuple[Tensor, Tensor]]:

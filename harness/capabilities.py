@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerBase
 from harness import compat, masks, placement
 from harness.errors import Missing as Missing
 from harness.memo import memo
-from harness.positions import first_position, follow_padding, position_table
+from harness.positions import counted_besides, first_position, follow_padding, position_table
 from harness.rows import Rows
 from harness.subject import Subject
 from harness.tolerances import distance
@@ -226,7 +226,7 @@ def _full_rank(subject: Subject) -> None:
 def _inputs_embeds(subject: Subject) -> None:
     if (why := of(subject).why_missing("embedding-table")) is not None:
         raise Missing(why)
-    embeddings = subject.model.get_input_embeddings()(_prompt(subject)).detach()
+    embeddings = subject.input_embeddings(_prompt(subject)).detach()
     _attempt(subject, "embeddings in place of ids", embeddings=embeddings)
 
 
@@ -234,7 +234,7 @@ def _inputs_embeds(subject: Subject) -> None:
 def _embedding_table(subject: Subject) -> None:
     """There is one table that tokens are looked up in."""
     _ = subject.embedding_table
-    table = subject.model.get_input_embeddings()
+    table = subject.input_embeddings
     if not torch.is_tensor(rows := table(_prompt(subject))):
         raise Missing(f"the table of embeddings gives a {type(rows).__name__}, no tensor")
 
@@ -244,7 +244,7 @@ def _free_embeddings(subject: Subject) -> None:
     """Takes embeddings that are no token's, and passes gradients to them."""
     if (why := of(subject).why_missing("inputs-embeds")) is not None:
         raise Missing(why)
-    embeddings = subject.model.get_input_embeddings()(_prompt(subject)).detach()
+    embeddings = subject.input_embeddings(_prompt(subject)).detach()
     free = (1.1 * embeddings).requires_grad_()
     rows = _attempt(subject, "embeddings that are no token's", embeddings=free)
     if not _first_output(rows).requires_grad:
@@ -254,8 +254,12 @@ def _free_embeddings(subject: Subject) -> None:
 @capability("position-ids")
 def _position_ids(subject: Subject) -> None:
     """Takes positions, and they matter: all at one place is not the usual order."""
-    if not subject.accepts("position_ids"):
-        raise Missing("the model's forward has no position_ids")
+    if subject.positions_argument is None:
+        raise Missing(
+            "the model's forward takes no positions of what it continues"
+            if subject.is_encoder_decoder
+            else "the model's forward has no position_ids"
+        )
     ids = _prompt(subject)
     if ids.shape[1] < 2:
         raise Missing("a context of one token has one position")
@@ -265,6 +269,15 @@ def _position_ids(subject: Subject) -> None:
     given = _attempt(subject, "position_ids", ids=ids, positions=together, mask=mask)
     if not _changes(_first_output(given), usual):
         raise Missing("the model takes position_ids and does not use them")
+
+
+@capability("positions-alone")
+def _positions_alone(subject: Subject) -> None:
+    """Positions are taken, and no table tells places apart besides."""
+    if (why := of(subject).why_missing("position-ids")) is not None:
+        raise Missing(why)
+    if counted_besides(subject):
+        raise Missing("a table is looked up by place whatever positions are given")
 
 
 @capability("mask-4d")
@@ -329,12 +342,19 @@ def _encoder(subject: Subject) -> None:
         raise Missing("the model has no encoder beside its decoder")
 
 
-@capability("cache")
-def _cache(subject: Subject) -> None:
+@capability("cached-generation")
+def _cached_generation(subject: Subject) -> None:
+    """Takes a cache when it generates, whether or not a pass gives one back."""
     if subject.cache_argument is None:
         raise Missing("the model's forward takes no cache")
     if "causal" not in of(subject):
         raise Missing("the model does not generate")
+
+
+@capability("cache")
+def _cache(subject: Subject) -> None:
+    if (why := of(subject).why_missing("cached-generation")) is not None:
+        raise Missing(why)
     try:
         given = subject(_prompt(subject), keep=True, states=False).cache
     except REFUSALS:  # a model that takes a cache and breaks on it breaks its laws
@@ -388,6 +408,16 @@ def _blends(subject: Subject) -> str:
     return f"rows are pooled: {pooled[0]} has not one for each token" if pooled else ""
 
 
+def _embeds_several(subject: Subject) -> str:
+    """Says so where more than its own token goes into a row of the first block; else empty."""
+    ids = _prompt(subject)
+    other = subject.content(ids + 1)
+    other[:, -1:] = ids[:, -1:]
+    if _changes(*(_embedded(subject, each)[:, -1:] for each in (ids, other))):
+        return "what goes into the first block is made of several tokens"
+    return ""
+
+
 def _width(kernel: Any) -> int:
     """The widest side of a kernel."""
     sizes = kernel if isinstance(kernel, tuple | list) else (kernel,)
@@ -403,12 +433,9 @@ def _attention_only(subject: Subject) -> None:
         raise Missing(f"what else there is between tokens and output is not known: {stack}")
     if blended := _blends(subject):
         raise Missing(blended)
-    ids = _prompt(subject)
-    other = subject.content(ids + 1)
-    other[:, -1:] = ids[:, -1:]
-    if _changes(*(_embedded(subject, each)[:, -1:] for each in (ids, other))):
-        raise Missing("what goes into the first block is made of several tokens")
-    if not subject.attentions(ids):
+    if blended := _embeds_several(subject):
+        raise Missing(blended)
+    if not subject.attentions(_prompt(subject)):
         raise Missing("the model gives no weights of attention: something else mixes its rows")
 
 
@@ -456,6 +483,16 @@ def _learned_positions(subject: Subject) -> None:
         raise Missing("no embedding is looked up by position")
 
 
+@capability("added-positions")
+def _added_positions(subject: Subject) -> None:
+    """Rows of a table of positions are added to the embeddings themselves."""
+    if (why := of(subject).why_missing("learned-positions")) is not None:
+        raise Missing(why)
+    width = position_table(subject).weight.shape[1]
+    if width != subject.hidden:
+        raise Missing(f"a position is {width} wide, an embedding {subject.hidden}")
+
+
 @capability("absolute-positions")
 def _absolute_positions(subject: Subject) -> None:
     """What goes into the first block tells equal tokens apart by where they stand."""
@@ -483,7 +520,7 @@ def _order_blind(subject: Subject) -> None:
     """Can be run so that nothing but the mask tells places apart."""
     if "recurrence" in of(subject):
         raise Missing("a recurrence reads its input in order")
-    if blended := _blends(subject):
+    if blended := _blends(subject) or _embeds_several(subject):
         raise Missing(blended)
-    if "position-ids" not in of(subject):
-        raise Missing(f"positions cannot be taken out: {of(subject).why_missing('position-ids')}")
+    if (why := of(subject).why_missing("positions-alone")) is not None:
+        raise Missing(f"positions cannot be taken out: {why}")

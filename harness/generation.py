@@ -22,12 +22,15 @@ BEAMS = 3
 SEED = 0
 """The seed under which sampling is repeated."""
 
+ONE = {"num_beams": 1}
+"""Said outright: a configuration may ask for several beams wherever nothing is said."""
+
 MODES: dict[str, dict[str, Any]] = {
-    "greedy": {"do_sample": False},
-    "sampling": {"do_sample": True, "top_k": 0, "temperature": 1.0},
+    "greedy": {"do_sample": False, **ONE},
+    "sampling": {"do_sample": True, "top_k": 0, "temperature": 1.0, **ONE},
     # Drafts are looked up in the prompt itself, so no second model is needed.
-    "assisted": {"do_sample": False, "prompt_lookup_num_tokens": 3},
-    "static": {"do_sample": False, "cache_implementation": "static"},
+    "assisted": {"do_sample": False, "prompt_lookup_num_tokens": 3, **ONE},
+    "static": {"do_sample": False, "cache_implementation": "static", **ONE},
 }
 CACHING = ("assisted", "static")
 """Modes that always cache; without a cache they stand for the greedy decoding they must equal."""
@@ -73,8 +76,15 @@ def _recomputed(subject: Subject, prompt: Tensor, ids: Tensor) -> Rows:
 
 
 def _start(subject: Subject) -> int:
-    """The token that a decoder beside an encoder begins with; 0 where the model does not say."""
-    return subject.model.generation_config.decoder_start_token_id or 0
+    """The token that a decoder beside an encoder begins with, by the library's own rule.
+
+    The first that is text where the model names none: some mask whatever has the padding's id.
+    """
+    settings: Any = subject.model.generation_config
+    for named in (settings.decoder_start_token_id, settings.bos_token_id):
+        if isinstance(named, int):
+            return named
+    return int(subject.content(torch.zeros(1, dtype=torch.long, device=subject.device)))
 
 
 def _generate(
@@ -106,7 +116,7 @@ def continued(subject: Subject, ids: Tensor, tokens: int, **how: Any) -> Tensor:
     ``how`` goes to transformers' ``generate``.  Raises `Missing` where it is not supported.
     """
     try:
-        output = _generate(subject, ids, tokens, do_sample=False, **how)
+        output = _generate(subject, ids, tokens, **{"do_sample": False, **ONE, **how})
     except ValueError as error:
         if "not supported" in str(error):
             raise Missing(f"generation: {str(error).splitlines()[0]}") from error
@@ -132,9 +142,19 @@ def scores(
         if "not supported" in str(error):
             raise Missing(f"{mode}: {str(error).splitlines()[0]}") from error
         raise
+    except RuntimeError as error:
+        if mode == "assisted" and not _takes_back(subject, ids):
+            raise Missing(f"{mode}: the model's cache cannot let go of drafts") from error
+        raise
     logits = torch.stack(output.logits, dim=1)
     new = output.sequences[:, -logits.shape[1] :]
     return Generated(ids, new, Rows({"logits": logits}))
+
+
+def _takes_back(subject: Subject, ids: Tensor) -> bool:
+    """Whether the cache that the model makes says that it can let go of what it has read."""
+    cache = subject(ids, keep=True, states=False).cache
+    return getattr(cache, "is_croppable", True)
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ def _output(subject: Subject, part: str, embeddings: Tensor) -> Tensor:
 
 
 def _leaf(subject: Subject, ids: Tensor) -> Tensor:
-    return subject.model.get_input_embeddings()(ids).detach().clone().requires_grad_()
+    return subject.input_embeddings(ids).detach().clone().requires_grad_()
 
 
 def of_sum(subject: Subject, part: str, ids: Tensor) -> Rows:

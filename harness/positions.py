@@ -19,7 +19,7 @@ PROBE = 4
 """Tokens in the prompt that is watched."""
 
 
-class _LookUps(TorchDispatchMode):
+class LookUps(TorchDispatchMode):
     """Notes every table that rows are looked up in, and which rows.
 
     A module's own arguments would not do: some count positions from the mask that they are given.
@@ -36,37 +36,52 @@ class _LookUps(TorchDispatchMode):
 
 
 @memo
-def _lookup(subject: Subject) -> tuple[nn.Embedding, int] | None:
+def _lookup(subject: Subject) -> tuple[Any, int] | None:
     """The table of positions and the row that a prompt's first token is given, or None.
 
-    It is the embedding module, other than the tokens', in which rows are looked up that climb by
-    one along the prompt.
+    It is the module, other than the tokens', in whose weight rows are looked up that climb by one
+    along the prompt.
     """
     most = getattr(subject.config, "max_position_embeddings", None) or PROBE
     n = min(PROBE, most) if most > 0 else PROBE  # -1 stands for no limit in some
     n = max(n, subject.shortest)
     ids = subject.content(torch.arange(n, device=subject.device)[None] * 7)
-    words = subject.model.get_input_embeddings()
+    words = subject.input_embeddings
     # A table as wide as a head holds angles to turn queries and keys by.
     widths = {subject.hidden, getattr(subject.config, "hidden_size", subject.hidden)}
+    modules: list[Any] = [module for module in subject.model.modules() if _is_table(module)]
     tables = {
         module.weight.data_ptr(): module
-        for module in subject.model.modules()
-        if isinstance(module, nn.Embedding)
-        and module is not words
-        and module.embedding_dim in widths
+        for module in modules
+        if module is not words and module.weight.shape[1] in widths
     }
-    with _LookUps() as look_ups:
+    subject(ids, states=False)  # an encoder reads its prompt once: what it looks up is not ours
+    with LookUps() as look_ups:
         subject(ids, states=False)
     for place, numbers in look_ups.seen:
-        rows = numbers.flatten()[-n:]
-        if place in tables and n > 1 and bool((rows.diff() == 1).all()):
-            return tables[place], int(rows[0])
+        for rows in _of_prompt(numbers, n):
+            if place in tables and n > 1 and bool((rows.diff() == 1).all()):
+                return tables[place], int(rows[0])
     return None
 
 
-def position_table(subject: Subject) -> nn.Embedding | None:
-    """The learned table of absolute positions [rows, hidden], or None."""
+def _is_table(module: Any) -> bool:
+    """Whether rows could be looked up in it: not every model's tables are ``nn.Embedding``."""
+    weight = getattr(module, "weight", None)
+    return torch.is_tensor(weight) and weight.ndim == 2 and not isinstance(module, nn.Linear)
+
+
+def _of_prompt(numbers: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """The last and the first ``n`` of the rows looked up: one of them is the prompt's.
+
+    Some models put rows of their own before a prompt, some fill it up behind.
+    """
+    flat = numbers.flatten()
+    return flat[-n:], flat[:n]
+
+
+def position_table(subject: Subject) -> Any:
+    """The module whose ``weight`` [rows, hidden] is the learned table of positions, or None."""
     found = _lookup(subject)
     return None if found is None else found[0]
 
@@ -84,14 +99,14 @@ def first_position(subject: Subject) -> int:
     Some models add the table's offset to the ids that they are given, others expect it in them.
     """
     table, offset = position_table(subject), position_offset(subject)
-    if table is None or offset == 0 or not subject.accepts("position_ids"):
+    if table is None or offset == 0 or subject.positions_argument is None:
         return 0
     ids = subject.content(torch.zeros((1, 1), dtype=torch.long, device=subject.device))
-    with _LookUps() as look_ups:
+    with LookUps() as look_ups:
         subject(ids, positions=torch.full((1,), offset, device=subject.device), states=False)
     place = table.weight.data_ptr()
-    taken = [int(numbers.min()) for seen, numbers in look_ups.seen if seen == place]
-    return offset if taken == [offset] else 0
+    taken = [_of_prompt(numbers, 1) for seen, numbers in look_ups.seen if seen == place]
+    return offset if len(taken) == 1 and offset in map(int, taken[0]) else 0
 
 
 @memo
@@ -106,11 +121,28 @@ def follow_padding(subject: Subject) -> bool:
     ids = subject.content(torch.arange(PROBE, device=subject.device)[None] * 7)
     mask = torch.ones_like(ids)
     mask[:, 0] = 0
-    with _LookUps() as look_ups:
+    with LookUps() as look_ups:
         subject(ids, mask=mask, states=False)
     place = table.weight.data_ptr()
-    taken = [numbers.flatten()[-PROBE + 1 :] for seen, numbers in look_ups.seen if seen == place]
-    return any(int(rows[0]) == offset for rows in taken if len(rows))
+    taken = [_of_prompt(numbers, PROBE) for seen, numbers in look_ups.seen if seen == place]
+    return any(int(rows[1]) == offset for pair in taken for rows in pair if len(rows) > 1)
+
+
+@memo
+def counted_besides(subject: Subject) -> bool:
+    """Whether rows of some table are looked up by place though all positions are given as one.
+
+    Found by watching equal tokens: a bias by distance counts columns, whatever is given.
+    """
+    n = max(PROBE, subject.shortest)
+    ids = subject.content(torch.full((1, n), 7, device=subject.device))
+    together = torch.full((n,), first_position(subject), device=subject.device)
+    with LookUps() as look_ups:
+        subject(ids, positions=together, states=False)
+    return any(
+        numbers.numel() and bool((numbers != numbers.flatten()[0]).any())
+        for _, numbers in look_ups.seen
+    )
 
 
 def usual(subject: Subject, n: int) -> Tensor:
@@ -128,8 +160,8 @@ def rows_replaced(subject: Subject, rows: Tensor) -> Iterator[None]:
     if table is None:
         raise ValueError(f"{subject.name} has no table of positions")
     start, n = position_offset(subject), len(rows)
-    if start + n > table.num_embeddings:
-        raise ValueError(f"{subject.name} has {table.num_embeddings - start} positions, not {n}")
+    if start + n > len(table.weight):
+        raise ValueError(f"{subject.name} has {len(table.weight) - start} positions, not {n}")
     kept = table.weight.detach().clone()
     with torch.no_grad():
         table.weight[start : start + n] = rows.to(kept)

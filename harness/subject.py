@@ -112,13 +112,39 @@ class Subject:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of the model's parameters."""
-        return self.model.dtype
+        """The dtype that tokens are embedded in: towers beside the text may be kept in another."""
+        try:
+            return self.embedding_table.dtype
+        except Missing:
+            return self.model.dtype
 
     @property
     def device(self) -> torch.device:
         """Where the model's parameters lie."""
         return self.model.device
+
+    @cached_property
+    def input_embeddings(self) -> Any:
+        """The module that the tokens are looked up in: of an encoder-decoder, the decoder's.
+
+        A model with two names the encoder's: then the decoder's is found by watching.
+        """
+        named: Any = self.model.get_input_embeddings()
+        if not self.is_encoder_decoder:
+            return named
+        ids = torch.tensor([[1, 4, 2, 7]], device=self.device)
+        # As long as ever: there are encoders that a short prompt changes for good.
+        prompt = ids.repeat(1, ENCODER_PROMPT)[:, :ENCODER_PROMPT]
+        try:
+            encoded = self.encode(prompt)
+            with torch.no_grad(), positions.LookUps() as look_ups:
+                self.model(encoder_outputs=encoded, decoder_input_ids=ids)
+        except (RuntimeError, ValueError, TypeError, LookupError, AttributeError):
+            return named  # what breaks here breaks its laws
+        places = {place for place, rows in look_ups.seen if torch.equal(rows, ids)}
+        tables = [m for m in self.model.modules() if isinstance(m, nn.Embedding)]
+        own = [table for table in tables if table.weight.data_ptr() in places]
+        return named if named in own or not own else own[0]
 
     @property
     def embedding_table(self) -> Tensor:
@@ -126,7 +152,7 @@ class Subject:
 
         Raises `Missing` where the model says of no one table that it is that.
         """
-        table: Any = self.model.get_input_embeddings()
+        table: Any = self.input_embeddings
         weight = getattr(table, "weight", None)
         if not torch.is_tensor(weight) or weight.ndim != 2:
             raise Missing(f"the model's input embedding is a {type(table).__name__}, no table")
@@ -164,7 +190,7 @@ class Subject:
         """The longest prompt that the positions allow, or None where there is no limit."""
         table = positions.position_table(self)
         if table is not None:
-            return table.num_embeddings - positions.position_offset(self)
+            return len(table.weight) - positions.position_offset(self)
         # -1 stands for no limit in some.
         named = ("max_position_embeddings", "max_seq_len", "max_target_positions")
         return min(_fields(self.config, *named), default=None)
@@ -218,6 +244,12 @@ class Subject:
         """The name under which the model takes its cache."""
         names = ("past_key_values", "cache_params", "state")
         return next((name for name in names if self.accepts(name)), None)
+
+    @property
+    def positions_argument(self) -> str | None:
+        """The name under which the model takes positions: of an encoder-decoder, the decoder's."""
+        name = "decoder_position_ids" if self.is_encoder_decoder else "position_ids"
+        return name if self.accepts(name) else None
 
     def content(self, numbers: Tensor) -> Tensor:
         """Whole numbers folded into the vocabulary, past ids that are no text: content.
@@ -279,7 +311,8 @@ class Subject:
         if positions is None and mask is not None and mask.ndim == 4:
             positions = self._counted(mask.shape[-1])
         if positions is not None:
-            arguments["position_ids"] = positions.expand(batch, -1)
+            name = self.positions_argument or "position_ids"
+            arguments[name] = positions.expand(batch, -1)
         if mask is not None:
             wide = mask.expand(batch, -1, -1, -1).to(self.dtype) if mask.ndim == 4 else mask
             arguments[f"{decoder}attention_mask"] = wide
@@ -326,7 +359,7 @@ class Subject:
 
         Some models count them from the mask, which goes wrong for one that is 4-D.
         """
-        if positions.position_table(self) is None or not self.accepts("position_ids"):
+        if positions.position_table(self) is None or self.positions_argument is None:
             return None
         return positions.usual(self, n)
 

@@ -1,6 +1,6 @@
 """BigBird stays with full attention after one short prompt.
 
-Claims: none
+Claims: C5, C10
 Types: big_bird, bigbird_pegasus
 Met by: whoever runs short and long inputs through one model: results depend on the order
 Seen in: transformers 5.23.0

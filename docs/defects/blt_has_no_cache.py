@@ -9,7 +9,7 @@ Observed: 'BltConfig' object has no attribute 'num_hidden_layers'
 Cause: `DynamicCache(config=BltConfig)` (models/blt/modeling_blt.py, 1184) asks the whole for a
     number that only its parts have (integrations/heterogeneity/configuration_utils.py, 216). With
     use_cache=False it generates. With config.num_hidden_layers set by hand the error is gone, and
-    cached generation then differs from uncached: another defect behind this one.
+    cached generation then differs from uncached: see blt_steps_see_no_patches.py.
 Upstream: PR #47916 (closed, not merged) adds an alias; PR #42685 (merged in 2025) had made
     use_cache=False the default, because cached generation differed; in 5.23.0 the default is True
     again

@@ -1,16 +1,16 @@
-"""Falcon-H1's cache selects rows of keys and values and not of its states.
+"""Caches of hybrid layers select rows of keys and values and not of states.
 
 Claims: C2 [batch_select_indices], C2 [batch_repeat_interleave]
-Types: falcon_h1
+Types: falcon_h1, inkling_text, zaya
 Met by: own search and sampling loops that drop or repeat rows of a batch
 Seen in: transformers 5.23.0
 Expected: a cache of which one row is kept goes on with that row
 Observed: rows of keys, convolution, recurrence: (1, 2, 2); RuntimeError: Sizes of tensors must
     match except in dimension 2. Expected size 2 but got size 1 for tensor number 1 in the list.
-Cause: `LinearAttentionAndFullAttentionLayer` (cache_utils.py, 1251) inherits
-    `batch_select_indices` and `batch_repeat_interleave` from `DynamicLayer`, which know keys and
-    values only (183, 189); it overrides `reorder_cache`, `crop` and others for both. Purely linear
-    layers have no such methods and say so.
+Cause: `LinearAttentionAndFullAttentionLayer` (cache_utils.py, 1251) and its sibling for sliding
+    windows inherit `batch_select_indices` and `batch_repeat_interleave` from `DynamicLayer`, which
+    know keys and values only (183, 189); they override `reorder_cache`, `crop` and others for
+    both. Purely linear layers have no such methods and say so.
 Upstream: not found by searching for "LinearAttentionAndFullAttentionLayer batch_select_indices
     batch_repeat_interleave"
 """

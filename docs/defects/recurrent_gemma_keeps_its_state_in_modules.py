@@ -1,6 +1,6 @@
 """RecurrentGemma keeps its recurrent state in its modules and not in the cache.
 
-Claims: C2, C4, C5, A7, C8
+Claims: C4
 Types: recurrent_gemma
 Met by: everyone who calls generate() with num_beams; whoever goes on from a returned cache or has
     two at a time

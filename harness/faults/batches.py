@@ -134,7 +134,7 @@ def _(bed: Bed) -> None:
 
 def _counted_from_padding(seen: Pass, model: nn.Module, named: dict) -> None:
     if seen.padded is not None and seen.positions is not None:
-        named["position_ids"] = seen.places(seen.positions)[None].expand(seen.rows, -1)
+        named[seen.positions_name] = seen.places(seen.positions)[None].expand(seen.rows, -1)
 
 
 @fault(
@@ -149,7 +149,7 @@ def _(bed: Bed) -> None:
 
 def _first_rows_positions(seen: Pass, model: nn.Module, named: dict) -> None:
     if seen.positions is not None and seen.rows > 1:
-        named["position_ids"] = seen.positions[:1].expand_as(seen.positions)
+        named[seen.positions_name] = seen.positions[:1].expand_as(seen.positions)
 
 
 @fault(

@@ -31,7 +31,8 @@ class Pass:
     """What the pass that is under way is: ``past`` tokens in the cache, ``new`` ones, ``rows``.
 
     ``padded`` tells the new tokens that are padding (bool [rows, new]) or is None; ``embedded``
-    whether embeddings were given, ``positions`` those given or None, ``ids`` those given or None.
+    whether embeddings were given, ``positions`` those given or None (under ``positions_name``),
+    ``ids`` those given or None.
     """
 
     def __init__(self) -> None:
@@ -39,6 +40,7 @@ class Pass:
         self.padded: Tensor | None = None
         self.embedded = False
         self.positions: Tensor | None = None
+        self.positions_name = "position_ids"
         self.ids: Tensor | None = None
         self.cache: Any = None
         self.kept: dict[Any, Any] = {}
@@ -58,7 +60,8 @@ class Pass:
         self.rows, self.new = (0, 0) if given is None else (given.shape[0], given.shape[1])
         self.cache = named.get(cache_name) if cache_name else None
         self.past = past_length(self.cache)
-        self.positions = named.get("position_ids")
+        self.positions_name = f"{first}position_ids"
+        self.positions = named.get(self.positions_name)
         mask = named.get(f"{first}attention_mask")
         self.padded = None
         if isinstance(mask, Tensor) and mask.ndim == 2 and mask.shape[1] >= self.new > 0:

@@ -191,7 +191,7 @@ def _untied_head(subject: Subject) -> None:
 def _scale_of_embeddings(subject: Subject) -> None:
     """Embeddings a hundredth larger are other embeddings: no norm comes first."""
     capabilities.require(subject, "inputs-embeds")
-    given = subject.model.get_input_embeddings()(_prompt(subject)).detach()
+    given = subject.input_embeddings(_prompt(subject)).detach()
     usual, larger = (subject.rows(embeddings=e, states=False) for e in (given, 1.01 * given))
     apart = [
         distance(larger[name], usual[name]).max()

@@ -28,7 +28,7 @@ def _(bed: Bed) -> None:
 def _from_zero(seen: Pass, model: nn.Module, named: dict) -> None:
     if seen.cached:
         place = torch.arange(seen.new, device=_given(named).device)
-        named["position_ids"] = place[None].expand(seen.rows, -1)
+        named[seen.positions_name] = place[None].expand(seen.rows, -1)
 
 
 def _given(named: dict) -> Tensor:
@@ -54,7 +54,7 @@ def _doubled(seen: Pass, model: Any, named: dict) -> None:
         place = 2 * seen.places(_given(named))
         if model._planted_places:
             place = place.clamp_max(model._planted_places - 1)
-        named["position_ids"] = place[None].expand(seen.rows, -1)
+        named[seen.positions_name] = place[None].expand(seen.rows, -1)
 
 
 @fault(
@@ -66,13 +66,13 @@ def _doubled(seen: Pass, model: Any, named: dict) -> None:
 def _(bed: Bed) -> None:
     bed.named(_one_more)
     table = position_table(bed.subject)
-    rows = table.num_embeddings if table is not None else 0
+    rows = len(table.weight) if table is not None else 0
     bed.set(bed.model, "_planted_rows", rows - first_position(bed.subject))
 
 
 def _one_more(seen: Pass, model: Any, named: dict) -> None:
     if seen.positions is not None:
-        named["position_ids"] = (seen.positions + 1) % model._planted_rows
+        named[seen.positions_name] = (seen.positions + 1) % model._planted_rows
 
 
 @fault(
@@ -87,7 +87,7 @@ def _(bed: Bed) -> None:
 
 def _one_less_when_cached(seen: Pass, model: nn.Module, named: dict) -> None:
     if seen.cached and seen.positions is not None:
-        named["position_ids"] = seen.positions - 1
+        named[seen.positions_name] = seen.positions - 1
 
 
 @fault(
@@ -102,7 +102,7 @@ def _(bed: Bed) -> None:
 
 def _ignored_when_cached(seen: Pass, model: nn.Module, named: dict) -> None:
     if seen.cached and seen.positions is not None:
-        named["position_ids"] = seen.places(seen.positions)[None].expand(seen.rows, -1)
+        named[seen.positions_name] = seen.places(seen.positions)[None].expand(seen.rows, -1)
 
 
 @fault(

@@ -177,7 +177,7 @@ def _right(subject: Subject, cache: Any, copied: bool = False) -> bool:
     ids = subject.content(torch.arange(3, device=subject.device)[None] * 5 + 3)
     # Some have buffers as long as their table of positions: candidates beyond it must fit, too.
     table = positions.position_table(subject)
-    count = 4 if table is None else min(subject.vocabulary, table.num_embeddings + 1)
+    count = 4 if table is None else min(subject.vocabulary, len(table.weight) + 1)
     others = subject.content(torch.arange(count, device=subject.device)[None] * 11 + 1)
     target = Target(subject.layers)
     prefixes = Prefixes(subject, target, 1, cache, copied)

@@ -128,7 +128,7 @@ def embedded(subject: Subject) -> Tensor:
 
     The table's rows; scaled where the model's embedding scales them.
     """
-    table = subject.model.get_input_embeddings()
+    table = subject.input_embeddings
     with torch.no_grad():
         return table(torch.arange(subject.vocabulary, device=subject.device)).detach()
 
@@ -140,7 +140,7 @@ def places_added(subject: Subject, n: int, slip: bool = False) -> Tensor:
     """
     nothing = torch.zeros(n, subject.hidden, dtype=subject.dtype, device=subject.device)
     table = positions.position_table(subject)
-    if table is None or table.embedding_dim != subject.hidden:
+    if table is None or table.weight.shape[1] != subject.hidden:
         return nothing
     rows = positions.rows_used(subject)[:n]
     return rows[:1].expand(n, -1) if slip else rows

@@ -14,7 +14,7 @@ from harness import caches
 from harness.capabilities import Missing
 from harness.check import Check
 from harness.subject import Subject
-from harness.tests.toys import is_broken, prompt, toy
+from harness.tests.toys import fresh, is_broken, prompt, toy
 
 CHUNKS = ([1] * 10, [10], [4, 1, 1, 1, 1, 1, 1], [3, 1, 6])
 KINDS = {
@@ -345,3 +345,29 @@ def test_entries_of_older_caches_are_found_and_layers_without_keys_are_left_out(
         caches.entries(SimpleNamespace(key_cache=[full], value_cache=[]))
     layers = [SimpleNamespace(keys=full, values=None), SimpleNamespace(), SimpleNamespace(keys=[])]
     assert caches.entries(SimpleNamespace(layers=layers)) == []
+
+
+@pytest.mark.parametrize(("model_type", "kind"), [("minimax", "MiniMaxCache"), ("rwkv", "list")])
+def test_what_makes_a_cache_of_its_own_kind_is_given_no_other(model_type, kind):
+    with pytest.raises(Missing, match=f"^the model makes a cache of its own kind, a {kind}$"):
+        caches.growing(toy(model_type))
+
+
+def test_a_model_that_breaks_on_its_cache_is_given_a_common_one(monkeypatch):
+    subject = fresh("llama")
+
+    def broken(past_key_values=None, **given):
+        raise AttributeError("no such number")
+
+    monkeypatch.setattr(subject.model, "forward", broken)
+    assert type(caches.growing(subject)) is DynamicCache
+
+
+@pytest.mark.parametrize(
+    ("model_type", "carries"),
+    [("llama", False), ("t5", False), ("minimax", True), ("mamba", True)],
+)
+def test_a_state_is_seen_wherever_a_cache_keeps_it(model_type, carries):
+    subject = toy(model_type)
+    cache = subject(prompt(subject, 6), keep=True, states=False).cache
+    assert caches.carries_state(cache) is carries

@@ -105,3 +105,50 @@ def test_a_capability_is_probed_once(monkeypatch):
     subject = fresh("gpt2")
     assert all("counted" in of(subject) for _ in range(3))
     assert asked == [subject]
+
+
+@pytest.mark.parametrize("model_type", ["mpnet", "t5"])
+def test_positions_are_not_alone_where_a_table_counts_besides(model_type):
+    found = of(toy(model_type))
+    assert "positions-alone" not in found
+    assert "order-blind" not in found
+    if model_type == "mpnet":  # which takes position_ids, and has a bias by distance as well
+        assert "position-ids" in found
+        said = "a table is looked up by place whatever positions are given"
+        assert found.why_missing("positions-alone") == said
+
+
+@pytest.mark.parametrize("model_type", ["gpt2", "llama", "roberta", "bert"])
+def test_positions_are_alone_where_they_are_all_that_is_counted(model_type):
+    assert "positions-alone" in of(toy(model_type))
+
+
+def test_embeddings_made_of_neighbours_are_not_blind_to_order():
+    found = of(toy("mobilebert"))
+    assert "positions-alone" in found
+    said = "what goes into the first block is made of several tokens"
+    assert found.why_missing("order-blind") == said
+
+
+def test_positions_that_are_wider_than_embeddings_are_not_added_to_them():
+    assert "added-positions" in of(toy("gpt2"))
+    assert "added-positions" not in of(toy("llama"))
+    assert of(toy("mobilebert")).why_missing("added-positions") == (
+        "a position is 32 wide, an embedding 16"
+    )
+
+
+def test_a_model_may_cache_when_it_generates_and_give_no_cache_back():
+    found = of(toy("recurrent_gemma"))
+    assert "cached-generation" in found
+    assert found.why_missing("cache") == (
+        "the model's forward gives no cache unless it is handed one"
+    )
+    assert "cached-generation" not in of(toy("bert"))
+
+
+def test_a_state_beside_the_layers_of_a_cache_is_a_recurrence():
+    found = of(toy("minimax"))
+    assert {"kv-cache", "recurrence"} <= {name for name, why in found.all().items() if why is None}
+    assert "attention-only" not in found
+    assert "recurrence" not in of(toy("llama"))

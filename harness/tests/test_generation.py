@@ -11,7 +11,7 @@ from harness.capabilities import Missing
 from harness.check import Check
 from harness.generation import BEAMS, MODES, NEW_TOKENS, Beams, Generated
 from harness.rows import Rows
-from harness.tests.toys import budget, is_broken, prompt, toy, verdict
+from harness.tests.toys import budget, fresh, is_broken, prompt, toy, verdict
 from harness.verdicts import Verdict
 
 
@@ -71,6 +71,46 @@ def test_sampling_repeats_and_leaves_the_random_state_as_it_was():
     assert torch.equal(one.ids, other.ids)
     assert not torch.equal(one.ids, greedy.ids)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_drafts_are_missing_where_the_model_s_cache_keeps_them():
+    subject = toy("minimax")
+    with pytest.raises(Missing, match=r"^assisted: the model's cache cannot let go of drafts$"):
+        generation.scores(subject, prompt(subject, batch=1), "assisted", use_cache=True)
+
+
+def test_a_model_that_fails_while_drafts_are_taken_is_no_refusal(monkeypatch):
+    subject = fresh("llama")
+
+    def broken(*given, **named):
+        raise RuntimeError("out of range")
+
+    monkeypatch.setattr(subject.model, "generate", broken)
+    with pytest.raises(RuntimeError, match="out of range"):
+        generation.scores(subject, prompt(subject, batch=1), "assisted", use_cache=True)
+
+
+@pytest.mark.parametrize("mode", ["greedy", "sampling", "assisted"])
+def test_a_model_that_is_configured_for_beams_is_continued_without(mode):
+    subject = fresh("llama")
+    subject.model.generation_config.num_beams = 5
+    made = generation.scores(subject, prompt(subject, batch=2)[:1], mode, use_cache=True)
+    assert made.rows["logits"].shape[0] == 1
+    ids = prompt(subject, batch=2)
+    assert torch.equal(
+        generation.continued(subject, ids, 4), generation.continued(toy("llama"), ids, 4)
+    )
+
+
+def test_a_decoder_begins_with_what_the_library_begins_with_and_never_with_padding():
+    named, unnamed = toy("bart"), fresh("t5gemma")
+    assert generation._start(named) == named.model.generation_config.decoder_start_token_id == 2
+    settings = unnamed.model.generation_config
+    settings.decoder_start_token_id, settings.bos_token_id = None, 2
+    assert generation._start(unnamed) == 2
+    settings.bos_token_id = None
+    assert generation._start(unnamed) == 1
+    assert unnamed.config.pad_token_id == 0
 
 
 @pytest.mark.parametrize(("model_type", "tells"), [("mixtral", True), ("llama", False)])

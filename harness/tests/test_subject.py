@@ -183,3 +183,52 @@ def test_a_four_dimensional_mask_leaves_learned_positions_as_they_are():
         mask = (masks.full if model_type == "bert" else masks.causal)(9, torch.float32)
         usual, masked = subject.rows(ids)["logits"], subject.rows(ids, mask=mask)["logits"]
         assert torch.allclose(usual, masked, atol=1e-4), model_type
+
+
+@pytest.mark.parametrize("model_type", ["encoder-decoder", "t5gemma", "fsmt"])
+def test_of_an_encoder_decoder_with_two_tables_the_decoder_s_is_examined(model_type):
+    subject = fresh(model_type)
+    ids = prompt(subject, 5)
+    encoders = subject.model.get_input_embeddings()
+    table = subject.input_embeddings
+    assert table is not encoders
+    before = subject.rows(ids)["logits"]
+    with torch.no_grad():
+        encoders.weight.add_(1.0)
+    assert torch.equal(subject.rows(ids)["logits"], before)  # it was read once
+    with torch.no_grad():
+        table.weight.add_(torch.randn_like(table.weight))
+    assert not torch.allclose(subject.rows(ids)["logits"], before, atol=1e-2)
+
+
+@pytest.mark.parametrize("model_type", ["llama", "t5", "bart"])
+def test_one_table_for_all_is_the_one_that_the_model_names(model_type):
+    subject = toy(model_type)
+    assert subject.input_embeddings is subject.model.get_input_embeddings()
+
+
+def test_positions_of_an_encoder_decoder_are_its_decoder_s():
+    subject = toy("t5gemma2")
+    assert subject.positions_argument == "decoder_position_ids"
+    ids = prompt(subject, 5)
+    plain = subject.rows(ids)["logits"]
+    usual = subject.rows(ids, positions=torch.arange(5))["logits"]
+    assert torch.allclose(usual, plain, atol=1e-5)
+    other = subject.rows(ids, positions=torch.tensor([4, 0, 3, 1, 9]))["logits"]
+    assert not torch.allclose(other, plain, atol=1e-2)
+    assert toy("t5").positions_argument is None
+    assert toy("llama").positions_argument == "position_ids"
+
+
+def test_the_dtype_is_the_text_s_whatever_a_tower_beside_it_is_kept_in():
+    subject = toy("nemo_speechlm", "bfloat16")
+    assert subject.model.dtype == torch.float32  # of its first parameter, in a tower for sound
+    assert subject.dtype == torch.bfloat16
+    assert toy("llama").dtype == torch.float32
+    assert toy("llama", "bfloat16").dtype == torch.bfloat16
+
+
+def test_looking_for_the_decoder_s_embeddings_leaves_the_encoder_as_it_is():
+    subject = fresh("bigbird_pegasus")  # whose encoder stays with full attention after a short one
+    assert subject.input_embeddings is subject.model.get_input_embeddings()
+    assert subject.model.get_encoder().attention_type == "block_sparse"

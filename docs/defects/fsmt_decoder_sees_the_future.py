@@ -1,0 +1,56 @@
+"""FSMT's decoder sees the future unless it is given ids and told not to cache.
+
+Claims: C1, C2, C4, C5, C6
+Types: fsmt
+Met by: whoever gives decoder_input_ids without use_cache=False (labels turn it off), or the
+    encoder's states in place of its ids; generate(use_cache=False)
+Seen in: transformers 5.23.0
+Expected: the first logits do not depend on the last token of the decoder's prompt
+Observed: with use_cache=False they change by 0, with defaults they change by 0.45, with
+    encoder_outputs they change by 0.45
+Cause: `FSMTModel.forward` (models/fsmt/modeling_fsmt.py, 857) makes the causal mask and the mask
+    of padding only `if not use_cache and input_ids is not None`; else both are None. The docstring
+    of decoder_attention_mask says that a "causal mask will also be used by default". A step of one
+    token on a cache needs none, so greedy decoding with a cache is right; without one generate()
+    passes encoder_outputs and no ids. With the masks made in every case the difference is gone.
+Upstream: issue #21719 (closed) is about the same branch, when use_cache=True gave the last
+    logits only; PR #11218 (closed, not merged) would have made its decoder like BART's
+"""
+
+import sys
+
+import torch
+from transformers import FSMTConfig, FSMTForConditionalGeneration
+
+torch.manual_seed(0)
+config = FSMTConfig(
+    langs=["en", "de"],
+    src_vocab_size=64,
+    tgt_vocab_size=64,
+    d_model=32,
+    encoder_layers=1,
+    decoder_layers=2,
+    encoder_attention_heads=4,
+    decoder_attention_heads=4,
+    encoder_ffn_dim=64,
+    decoder_ffn_dim=64,
+    init_std=0.2,
+)
+model = FSMTForConditionalGeneration(config).eval()
+ids, said = torch.randint(3, 64, (1, 6)), torch.randint(3, 64, (1, 6))
+other = said.clone()
+other[:, -1] = (said[:, -1] - 3 + 1) % 61 + 3
+with torch.no_grad():
+    encoded = model.get_encoder()(ids)
+    ways = {
+        "with use_cache=False": dict(input_ids=ids, use_cache=False),
+        "with defaults": dict(input_ids=ids),
+        "with encoder_outputs": dict(encoder_outputs=encoded, use_cache=False),
+    }
+    off = {}
+    for name, given in ways.items():
+        one, two = (model(**given, decoder_input_ids=x).logits[:, 0] for x in (said, other))
+        off[name] = (one - two).abs().max().item()
+print("expected: the first logits do not depend on the last token of the decoder's prompt")
+print("observed: " + ", ".join(f"{name} they change by {x:.2g}" for name, x in off.items()))
+sys.exit(max(off.values()) > 1e-3)
