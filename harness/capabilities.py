@@ -343,6 +343,24 @@ def _cache(subject: Subject) -> None:
         raise Missing("the model's forward gives no cache unless it is handed one")
 
 
+@capability("chunks-beside-cache")
+def _chunks_beside_cache(subject: Subject) -> None:
+    """Takes several tokens at once beside a cache that is filled.
+
+    Only a model that says that it does not is believed: one that breaks on them breaks its laws.
+    """
+    if "cache" not in of(subject):
+        raise Missing(str(of(subject).why_missing("cache")))
+    ids = _prompt(subject)
+    try:
+        filled = subject(ids[:, :1], keep=True, states=False).cache
+        subject(ids[:, 1:], cache=filled, keep=True, states=False)
+    except (AssertionError, NotImplementedError) as error:
+        raise Missing(f"the model says so: {first_line(error)}") from error
+    except REFUSALS:
+        return
+
+
 @capability("kv-cache")
 def _kv_cache(subject: Subject) -> None:
     from harness import caches

@@ -164,7 +164,8 @@ class Subject:
         """The longest prompt that the positions allow, or None where there is no limit."""
         table = positions.position_table(self)
         if table is not None:
-            return table.num_embeddings - positions.position_offset(self)
+            rows = table.num_embeddings - positions.position_offset(self)
+            return rows - positions.positions_beyond(self)
         # -1 stands for no limit in some.
         named = ("max_position_embeddings", "max_seq_len", "max_target_positions")
         return min(_fields(self.config, *named), default=None)
