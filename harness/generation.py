@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import transformers
 from torch import Tensor
 
+from harness import capabilities
 from harness.capabilities import Missing
 from harness.check import Reference
 from harness.rows import Rows
@@ -51,9 +53,16 @@ class Generated:
         return Generated(self.prompt[one], self.ids[one], self.rows.map(lambda t: t[one]))
 
     def reference(self, subject: Subject) -> Reference:
-        """The same steps' logits in float64, in one pass over what was generated."""
+        """The same steps' logits in float64, in one pass over what was generated.
+
+        A model that is not causal is made to generate the same tokens again: to it a pass over
+        all of them is another matter, and some are given more than the tokens.
+        """
         steps = self.ids.shape[1]
         twin = subject.oracle
+        if "causal" not in capabilities.of(subject):
+            again = _forced(twin, self.prompt, self.ids)
+            return Reference(self.rows, Rows({"logits": torch.stack(again.logits, dim=1)}))
         if subject.is_encoder_decoder:
             first = torch.full_like(self.prompt[:, :1], _start(subject))
             given = torch.cat([first, self.ids[:, :-1]], dim=1)
@@ -63,6 +72,20 @@ class Generated:
         whole = torch.cat([self.prompt, self.ids[:, :-1]], dim=1)
         exact = twin.rows(whole, states=False).only("logits")
         return Reference(self.rows, exact.at(slice(exact["logits"].shape[1] - steps, None)))
+
+
+class _Forced(transformers.LogitsProcessor):
+    """Has `generate` choose ``ids`` [batch, steps], one of them in every step."""
+
+    def __init__(self, ids: Tensor) -> None:
+        self.ids = ids
+        self.taken = 0
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # type: ignore[override]
+        """Scores [batch, V] of which the step's token has the only one that is finite."""
+        token = self.ids[:, self.taken : self.taken + 1]
+        self.taken += 1
+        return torch.full_like(scores, -torch.inf).scatter(1, token, 0.0)
 
 
 def _start(subject: Subject) -> int:
@@ -91,6 +114,21 @@ def _generate(
             pad_token_id=getattr(subject.config, "pad_token_id", None) or 0,
             **arguments,
         )
+
+
+def _forced(twin: Subject, prompt: Tensor, ids: Tensor) -> Any:
+    """``prompt`` continued by ``ids`` [batch, steps] whatever the scores, computed in float64.
+
+    `generate` rounds the scores to float32 at the end, far below what any bound allows.
+    Raises `Missing` where the model does not generate so.
+    """
+    how: dict[str, Any] = {"use_cache": False, "do_sample": False, "output_logits": True}
+    forced = transformers.LogitsProcessorList([_Forced(ids)])
+    try:
+        return _generate(twin, prompt, ids.shape[1], logits_processor=forced, **how)
+    except RuntimeError as error:
+        said = capabilities.first_line(error)
+        raise Missing(f"the model does not generate in float64: {said}") from error
 
 
 def continued(subject: Subject, ids: Tensor, tokens: int, **how: Any) -> Tensor:

@@ -94,6 +94,12 @@ def test_a_model_that_breaks_on_chunks_is_not_taken_for_one_that_refuses_them():
     assert "chunks-beside-cache" in broken
 
 
+def test_absolute_positions_are_found_where_long_prompts_are_padded_by_the_model():
+    found = of(toy("tiny:causal:reformer"))
+    assert "absolute-positions" in found
+    assert "positions are absolute" in str(found.why_missing("left-padding"))
+
+
 def test_an_embedding_with_a_repeated_column_has_not_full_rank():
     subject = fresh("llama")
     assert "full-rank-embedding" in of(toy("llama"))
