@@ -622,8 +622,8 @@ class Subject:
     def attending_by(self, implementation: str) -> Iterator[Subject]:
         """The subject with another attention implementation, for the length of a block."""
         usual = self.attention
-        compat.set_attention(self.model, implementation)
         try:
+            compat.set_attention(self.model, implementation)  # refused, it may be set in part
             yield self
         finally:
             compat.set_attention(self.model, usual)

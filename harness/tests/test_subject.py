@@ -181,6 +181,18 @@ def test_another_attention_is_put_back_afterwards_whatever_happens():
     assert subject.attention == usual
 
 
+def test_an_attention_that_is_refused_leaves_the_usual_one():
+    subject = fresh("fuyu")  # whose text model has no flex attention, and whose whole says it has
+    usual = subject.attention
+    with (
+        pytest.raises(ValueError, match="does not support"),
+        subject.attending_by("flex_attention"),
+    ):
+        pass
+    assert subject.attention == usual
+    assert subject.model.config.to_dict() == toy("fuyu").model.config.to_dict()
+
+
 def test_tokens_are_words_where_there_is_a_tokenizer_and_numbers_where_there_is_none():
     assert toy("llama").tokens([4, 0]) == ["<4>", "<0>"]
     words = toy("untrained:small").tokens([300, 301])
