@@ -311,10 +311,9 @@ def test_one_layer_is_blind_to_order_with_positions_to_take_out_and_without(mode
 def test_a_layer_without_positions_that_sees_order_all_the_same_is_caught():
     def counted(module, given, named):
         state = given[0] if given else named["hidden_states"]
-        place = torch.linspace(1.0, 1.1, state.shape[1])[:, None].to(state)
-        if given:
-            return (state * place, *given[1:]), named
-        return given, {**named, "hidden_states": state * place}
+        place = torch.linspace(0.0, 0.5, state.shape[1])[:, None].to(state)
+        seen = state + place * state.roll(1, -1)  # another direction: a norm would undo a factor
+        return ((seen, *given[1:]), named) if given else (given, {**named, "hidden_states": seen})
 
     subject = fresh("flint")
     subject.blocks[0].register_forward_pre_hook(counted, with_kwargs=True)
