@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from harness import compat, masks, placement
+from harness import compat, masks, placement, sinks
 from harness.errors import Missing as Missing
 from harness.memo import memo
 from harness.positions import first_position, follow_padding, position_table
@@ -440,6 +440,8 @@ def _whole_attention(subject: Subject) -> None:
         raise Missing("more is attended to than the prompt")
     if any(bool(((total - 1).abs() > VISIBLE).any()) for total in sums):
         raise Missing("weights of attention do not sum to one: some goes to a sink")
+    if sinks.given(subject):
+        raise Missing("attention is given a sink beside its weights")
 
 
 @capability("generation")
