@@ -47,7 +47,7 @@ def test_cached_decoding_equals_recomputation(subject, kind, draw, check):
 @law(
     "C2",
     "cached decoding equals recomputation, whatever the size of the chunks",
-    needs=["causal", "cache"],
+    needs=["causal", "cache", "chunks-beside-cache"],
     source="004, answers 1 and 2",
     control="a cache shifted by one: filled with the prompt moved one place to the right",
     enough=4,
@@ -131,7 +131,7 @@ def test_a_cached_step_costs_a_straight_line_in_n(subject, draw, check):
 )
 def test_attention_to_the_encoder_is_cached(subject, draw, check):
     prompt = draw(prompts(subject, shortest=2, longest=32, least_rows=2), "prompt")
-    chunks = draw(chunkings(prompt), "chunks")
+    chunks = draw(chunkings(prompt, subject=subject), "chunks")
     expected = check.reference(
         lambda s: s.rows(prompt.ids, states=False, **encoders.beside(s, prompt.ids))
     )

@@ -22,6 +22,8 @@ from harness.laws import law
 def test_generation_is_the_same_with_and_without_the_cache(subject, mode, draw, check):
     if mode == "static":
         caches.make(subject, "static", 1, 1)
+    if mode == "assisted":
+        capabilities.require(subject, "chunks-beside-cache")  # drafts are read at once
     prompt = draw(short_prompts(subject, rows=1), "prompt")
     plain = generation.scores(subject, prompt.ids, mode, use_cache=False)
     expected = plain.reference(subject)

@@ -88,7 +88,7 @@ def test_a_padded_batch_is_decoded_as_each_prompt_alone(subject, kind, first, dr
 def test_padding_of_the_encoder_s_prompt_changes_nothing(subject, draw, check):
     prompt = draw(prompts(subject, shortest=2, longest=32, rows=3), "encoder's prompt")
     batch = padding.ragged(subject, prompt.ids, draw(lengths(prompt), "lengths"), left=False)
-    chunks = draw(chunkings(prompt), "chunks")
+    chunks = draw(chunkings(prompt, subject=subject), "chunks")
     said = subject.content(prompt.ids.flip(1) + 1)
     rows = caches.decode(subject, said, chunks, **encoders.given(subject, batch.ids, batch.mask))
     for row, size in enumerate(batch.lengths):

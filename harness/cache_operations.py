@@ -55,7 +55,7 @@ def taken_back(subject: Subject, ids: Tensor, drafts: Tensor, early: bool) -> An
         _record(cache)
     if not _offers(cache, "crop") or not getattr(cache, "is_croppable", True):
         raise Missing("its cache holds a recurrent state, which cannot be taken back")
-    subject(drafts, cache=cache, keep=True, states=False)
+    caches.appended(subject, drafts, cache)
     try:
         cache.crop(-drafts.shape[1])
     except ValueError as error:  # before 5.15 it says that a window past its end has lost them

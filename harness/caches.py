@@ -11,7 +11,7 @@ import transformers
 from torch import Tensor
 
 from harness import compat
-from harness.capabilities import REFUSALS, Missing
+from harness.capabilities import REFUSALS, Missing, of
 from harness.rows import Rows
 from harness.subject import Subject
 
@@ -206,7 +206,7 @@ def grown(
     cache = make(subject, kind, batch, n)
     cache = subject(ids[:, :cut], cache=cache, keep=True, states=False).cache
     before = [t.clone() for pair in entries(cache) for t in pair]
-    cache = subject(ids[:, cut:], cache=cache, keep=True, states=False).cache
+    cache = appended(subject, ids[:, cut:], cache)
     after = [t for pair in entries(cache) for t in pair]
     pairs = []
     for old, new in zip(before, after, strict=True):
@@ -223,6 +223,14 @@ def grown(
     if not pairs:
         hypothesis.reject()
     return [old for old, _ in pairs], [new for _, new in pairs]
+
+
+def appended(subject: Subject, ids: Tensor, cache: Any) -> Any:
+    """``cache``, filled before, once it has read ``ids`` [batch, n] too: at once if it can."""
+    pieces = [ids] if "chunks-beside-cache" in of(subject) else ids.split(1, dim=1)
+    for piece in pieces:
+        cache = subject(piece, cache=cache, keep=True, states=False).cache
+    return cache
 
 
 def carries_state(cache: Any) -> bool:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from harness import compat, masks, placement
+from harness import compat, masks, placement, sinks
 from harness.errors import Missing as Missing
 from harness.memo import memo
 from harness.positions import counted_besides, first_position, follow_padding, position_table
@@ -363,6 +363,24 @@ def _cache(subject: Subject) -> None:
         raise Missing("the model's forward gives no cache unless it is handed one")
 
 
+@capability("chunks-beside-cache")
+def _chunks_beside_cache(subject: Subject) -> None:
+    """Takes several tokens at once beside a cache that is filled.
+
+    Only a model that says that it does not is believed: one that breaks on them breaks its laws.
+    """
+    if "cache" not in of(subject):
+        raise Missing(str(of(subject).why_missing("cache")))
+    ids = _prompt(subject)
+    try:
+        filled = subject(ids[:, :1], keep=True, states=False).cache
+        subject(ids[:, 1:], cache=filled, keep=True, states=False)
+    except (AssertionError, NotImplementedError) as error:
+        raise Missing(f"the model says so: {first_line(error)}") from error
+    except REFUSALS:
+        return
+
+
 @capability("kv-cache")
 def _kv_cache(subject: Subject) -> None:
     from harness import caches
@@ -449,6 +467,8 @@ def _whole_attention(subject: Subject) -> None:
         raise Missing("more is attended to than the prompt")
     if any(bool(((total - 1).abs() > VISIBLE).any()) for total in sums):
         raise Missing("weights of attention do not sum to one: some goes to a sink")
+    if sinks.given(subject):
+        raise Missing("attention is given a sink beside its weights")
 
 
 @capability("generation")
@@ -499,7 +519,11 @@ def _absolute_positions(subject: Subject) -> None:
     ids = _prompt(subject)
     if ids.shape[1] < 2:
         raise Missing("a context of one token has one position")
-    states = _embedded(subject, ids[:, :1].expand_as(ids))
+    alike = ids[:, :1].expand_as(ids)
+    try:
+        states = _embedded(subject, alike)
+    except Missing:  # a model that pads long prompts by itself gives rows for short ones
+        states = _embedded(subject, alike[:, :2])
     if not _changes(states[:, 1:], states[:, :1].expand_as(states[:, 1:])):
         raise Missing("equal tokens go into the first block alike, wherever they stand")
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
-from harness import encoders
+from harness import capabilities, encoders
 from harness.capabilities import Missing
 from harness.check import Reference
 from harness.rows import Rows
@@ -58,21 +58,39 @@ class Generated:
     def reference(self, subject: Subject) -> Reference:
         """The same steps' logits in float64, in one pass over what was generated.
 
-        A mixture of experts tells there how clearly they are chosen (`Rows.settled`).
+        A mixture of experts tells there how clearly they are chosen (`Rows.settled`).  A model
+        that is not causal is made to generate the same tokens again: to it a pass over all of
+        them is another matter, and some are given more than the tokens.
         """
+        if "causal" not in capabilities.of(subject):
+            again = _forced(subject.oracle, self.prompt, self.ids)
+            return Reference(self.rows, Rows({"logits": torch.stack(again.logits, dim=1)}))
         steps = self.ids.shape[1]
         first = torch.full_like(self.prompt[:, :1], _start(subject))
         before = first if subject.is_encoder_decoder else self.prompt
-        exact = _recomputed(
-            subject.oracle, self.prompt, torch.cat([before, self.ids[:, :-1]], dim=1)
-        )
-        return Reference(self.rows, exact.at(slice(-steps, None)))
+        given = torch.cat([before, self.ids[:, :-1]], dim=1)
+        exact = _recomputed(subject.oracle, self.prompt, given)
+        return Reference(self.rows, exact.at(slice(exact["logits"].shape[1] - steps, None)))
 
 
 def _recomputed(subject: Subject, prompt: Tensor, ids: Tensor) -> Rows:
     """The logits of ``ids`` [batch, n] in one pass; an encoder reads ``prompt`` [batch, m]."""
     beside = encoders.given(subject, prompt) if subject.is_encoder_decoder else {}
     return subject.rows(ids, states=False, **beside)
+
+
+class _Forced(LogitsProcessor):
+    """Has `generate` choose ``ids`` [batch, steps], one of them in every step."""
+
+    def __init__(self, ids: Tensor) -> None:
+        self.ids = ids
+        self.taken = 0
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # type: ignore[override]
+        """Scores [batch, V] of which the step's token has the only one that is finite."""
+        token = self.ids[:, self.taken : self.taken + 1]
+        self.taken += 1
+        return torch.full_like(scores, -torch.inf).scatter(1, token, 0.0)
 
 
 def _start(subject: Subject) -> int:
@@ -108,6 +126,21 @@ def _generate(
             pad_token_id=getattr(subject.config, "pad_token_id", None) or 0,
             **arguments,
         )
+
+
+def _forced(twin: Subject, prompt: Tensor, ids: Tensor) -> Any:
+    """``prompt`` continued by ``ids`` [batch, steps] whatever the scores, computed in float64.
+
+    `generate` rounds the scores to float32 at the end, far below what any bound allows.
+    Raises `Missing` where the model does not generate so.
+    """
+    how: dict[str, Any] = {"use_cache": False, "do_sample": False, "output_logits": True, **ONE}
+    forced = LogitsProcessorList([_Forced(ids)])
+    try:
+        return _generate(twin, prompt, ids.shape[1], logits_processor=forced, **how)
+    except RuntimeError as error:
+        said = capabilities.first_line(error)
+        raise Missing(f"the model does not generate in float64: {said}") from error
 
 
 def continued(subject: Subject, ids: Tensor, tokens: int, **how: Any) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -35,9 +36,20 @@ class LookUps(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+@dataclass(frozen=True)
+class _Found:
+    """A table of positions, the row that a prompt's first token is given, and how many rows past
+    the last token's are looked up as well.
+    """
+
+    table: Any
+    first: int
+    beyond: int
+
+
 @memo
-def _lookup(subject: Subject) -> tuple[Any, int] | None:
-    """The table of positions and the row that a prompt's first token is given, or None.
+def _lookup(subject: Subject) -> _Found | None:
+    """The table of positions and what is looked up in it, or None.
 
     It is the module, other than the tokens', in whose weight rows are looked up that climb by one
     along the prompt.
@@ -61,7 +73,8 @@ def _lookup(subject: Subject) -> tuple[Any, int] | None:
     for place, numbers in look_ups.seen:
         for rows in _of_prompt(numbers, n):
             if place in tables and n > 1 and bool((rows.diff() == 1).all()):
-                return tables[place], int(rows[0])
+                highest = max(int(each.max()) for seen, each in look_ups.seen if seen == place)
+                return _Found(tables[place], int(rows[0]), highest - int(rows[-1]))
     return None
 
 
@@ -83,13 +96,22 @@ def _of_prompt(numbers: Tensor, n: int) -> tuple[Tensor, Tensor]:
 def position_table(subject: Subject) -> Any:
     """The module whose ``weight`` [rows, hidden] is the learned table of positions, or None."""
     found = _lookup(subject)
-    return None if found is None else found[0]
+    return None if found is None else found.table
 
 
 def position_offset(subject: Subject) -> int:
     """The row of the table that a prompt's first token is given; 0 without a table."""
     found = _lookup(subject)
-    return 0 if found is None else found[1]
+    return 0 if found is None else found.first
+
+
+def positions_beyond(subject: Subject) -> int:
+    """Rows of the table that are looked up past a prompt's last token; 0 without a table.
+
+    A model that predicts several tokens at once reads the rows of those to come.
+    """
+    found = _lookup(subject)
+    return 0 if found is None else found.beyond
 
 
 @memo

@@ -10,13 +10,14 @@ import copy
 import inspect
 import re
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from harness import compat, positions
@@ -65,6 +66,32 @@ SHORT = 8
 """Every model takes so many tokens, or its context's."""
 
 
+LONG = 256
+"""No prompt is longer; what a model does to long ones only it does to this one."""
+
+
+class _Drawn(TorchFunctionMode):
+    """Random numbers are drawn in ``dtype``, then widened to the dtype that was asked for.
+
+    From one seed a generator draws others in float64 than in float32.  ``drew`` says whether any
+    were drawn.
+    """
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.dtype, self.drew = dtype, False
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func not in (torch.randn, torch.rand):
+            return func(*args, **kwargs)
+        self.drew = True
+        wanted = kwargs.get("dtype") or torch.get_default_dtype()
+        return func(*args, **kwargs | {"dtype": self.dtype}).to(wanted)
+
+
 class _Reached(Exception):
     """Raised by a hook to leave the forward pass after block k; never leaves this module."""
 
@@ -87,7 +114,8 @@ class Subject:
 
     ``name`` as asked for, ``model`` in evaluation mode with frozen parameters, ``digest`` of
     configuration and weights; ``planted`` is the fault in it, if there is one
-    (`harness.faults`).  Every call runs without gradients unless ``embeddings``
+    (`harness.faults`); ``drawn_as`` the dtype in which numbers that a pass draws are drawn, where
+    that is not the model's own.  Every call runs without gradients unless ``embeddings``
     require one.
     """
 
@@ -96,6 +124,7 @@ class Subject:
     tokenizer: PreTrainedTokenizerBase | None = None
     digest: str = ""
     planted: Planted | None = field(default=None, repr=False)
+    drawn_as: torch.dtype | None = None
     _encoded: dict[tuple[int, str], Any] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -190,7 +219,8 @@ class Subject:
         """The longest prompt that the positions allow, or None where there is no limit."""
         table = positions.position_table(self)
         if table is not None:
-            return len(table.weight) - positions.position_offset(self)
+            rows = len(table.weight) - positions.position_offset(self)
+            return rows - positions.positions_beyond(self)
         # -1 stands for no limit in some.
         named = ("max_position_embeddings", "max_seq_len", "max_target_positions")
         return min(_fields(self.config, *named), default=None)
@@ -330,7 +360,8 @@ class Subject:
             arguments["encoder_outputs"] = self._encoder_outputs(batch)
         wants_gradient = embeddings is not None and embeddings.requires_grad
         gradients = torch.set_grad_enabled(wants_gradient)
-        with gradients, self._compiling(), self._router_scores() as scores:
+        drawing = _Drawn(self.drawn_as) if self.drawn_as else nullcontext()
+        with gradients, self._compiling(), drawing, self._router_scores() as scores:
             output = self.model(**arguments)
         rows, pooled = self._rows(output, given.shape[1], more.get("logits_to_keep"))
         if scores:
@@ -584,7 +615,8 @@ class Subject:
         twin = copy.deepcopy(self.model).double()
         if hasattr(twin, "set_experts_implementation"):
             twin.set_experts_implementation("eager")  # the grouped kernels have no float64
-        oracle = Subject(f"{self.name} in float64", twin, None)
+        drawn = self.dtype if self._draws else None
+        oracle = Subject(f"{self.name} in float64", twin, None, drawn_as=drawn)
         ids = self.content(torch.arange(max(2, self.shortest), device=self.device)[None])
         self.rows(ids)  # what raises here is no matter of float64
         try:
@@ -593,6 +625,15 @@ class Subject:
             said = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise Missing(f"the model does not run in float64: {said}") from error
         return oracle
+
+    @cached_property
+    def _draws(self) -> bool:
+        """Whether a long prompt's pass draws random numbers, as some do to hash or to sample."""
+        n = min(self.context or LONG, LONG)
+        noted = _Drawn(self.dtype)
+        with suppress(RuntimeError, TypeError, ValueError, LookupError, AssertionError), noted:
+            self(self.content(torch.arange(n, device=self.device)[None]), states=False)
+        return noted.drew
 
     def of_same_code(self, name: str, model: PreTrainedModel) -> Subject:
         """A subject of another model that the same code runs, faults in it included."""
@@ -614,8 +655,8 @@ class Subject:
     def attending_by(self, implementation: str) -> Iterator[Subject]:
         """The subject with another attention implementation, for the length of a block."""
         usual = self.attention
-        compat.set_attention(self.model, implementation)
         try:
+            compat.set_attention(self.model, implementation)  # refused, it may be set in part
             yield self
         finally:
             compat.set_attention(self.model, usual)

@@ -106,6 +106,13 @@ def test_the_past_is_the_same_before_and_after_it_grew(model_type, kind):
         assert not torch.equal(old, new.roll(1, dims=-2))
 
 
+def test_the_past_grows_token_by_token_where_a_model_takes_no_more():
+    subject = toy("tiny:causal:prophetnet")
+    before, after = caches.grown(subject, prompt(subject, 10), 6)
+    assert len(before) == 2 * subject.layers
+    assert all(torch.equal(old, new) for old, new in zip(before, after, strict=True))
+
+
 def test_a_layer_with_a_window_is_compared_where_both_still_hold_the_past():
     subject = toy("mistral")  # its window is 8: seven tokens of the past are kept
     before, after = caches.grown(subject, prompt(subject, 12), 9, "sliding")

@@ -18,6 +18,7 @@ HAVE = {
     # gpt_neo multiplies in a causal mask of its own; modernbert adds one for its window.
     "mask-4d": {*TYPES} - {"gpt_neo", "bloom", "mamba", "modernbert"},
     "kv-cache": ATTENTIVE,
+    "chunks-beside-cache": {*CAUSAL, "t5"},
     "recurrent-state": {"mamba"},
     "relative-positions": {
         *("gpt_neox", "llama", "mistral", "gemma2", "qwen2", "mixtral", "modernbert")
@@ -67,6 +68,36 @@ def test_positions_that_are_taken_but_not_used_are_no_capability():
     """Its last states are replaced by ones that no position reaches."""
     deaf = changed("llama", torch.ones_like, block=-1)
     assert "does not use them" in of(deaf).why_missing("position-ids")
+
+
+def refusing_chunks(error: Exception):
+    """A model that raises ``error`` where more than one token goes beside a filled cache."""
+    subject = fresh("llama")
+
+    def refuse(module, given, named):
+        cache = named.get("past_key_values")
+        if cache is not None and cache.get_seq_length() and named["input_ids"].shape[1] > 1:
+            raise error
+
+    subject.model.register_forward_pre_hook(refuse, with_kwargs=True)
+    return subject
+
+
+def test_a_model_is_believed_that_it_takes_one_token_beside_a_cache():
+    refusing = of(refusing_chunks(AssertionError("tokens come one at a time")))
+    assert "tokens come one at a time" in refusing.why_missing("chunks-beside-cache")
+    assert "chunks-beside-cache" not in of(toy("tiny:causal:prophetnet"))
+
+
+def test_a_model_that_breaks_on_chunks_is_not_taken_for_one_that_refuses_them():
+    broken = of(refusing_chunks(RuntimeError("sizes must match")))
+    assert "chunks-beside-cache" in broken
+
+
+def test_absolute_positions_are_found_where_long_prompts_are_padded_by_the_model():
+    found = of(toy("tiny:causal:reformer"))
+    assert "absolute-positions" in found
+    assert "positions are absolute" in str(found.why_missing("left-padding"))
 
 
 def test_an_embedding_with_a_repeated_column_has_not_full_rank():

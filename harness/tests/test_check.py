@@ -88,6 +88,16 @@ def test_a_tolerance_that_is_given_takes_the_place_of_the_dtype_s():
 # What is kept.
 
 
+def test_what_only_one_side_has_is_not_compared_and_all_else_is():
+    both = Rows({"state 0": torch.ones(1, 2, 3), "logits": torch.ones(1, 2, 3)})
+    fewer = exactly(both.only("logits"))
+    assert not is_broken(Check(toy("llama")), fewer, both)
+    worse = Rows({**both.tensors, "logits": 1.1 * torch.ones(1, 2, 3)})
+    assert is_broken(Check(toy("llama")), fewer, worse)
+    with pytest.raises(ValueError, match="nothing to compare: state 0 against logits"):
+        Check(toy("llama")).same(fewer, both.only("state 0"))
+
+
 def test_the_first_comparison_is_kept_even_if_nothing_was_off():
     one = check()
     one.judge(0.0, 0.25)

@@ -70,6 +70,22 @@ def test_equal_chunks_come_after_what_is_left_over(n, size, chunks):
     assert equal_chunks(of_length(n), size) == chunks
 
 
+def test_chunkings_for_a_model_that_takes_one_token_at_a_time_are_of_one():
+    subject = toy("tiny:causal:prophetnet")
+    drawn = set()
+
+    @SOME
+    @given(chunkings(of_length(20), subject=subject))
+    def all_but_the_first_are_of_one(sizes):
+        assert sum(sizes) == 20
+        assert set(sizes[1:]) <= {1}
+        drawn.add(tuple(sizes))
+
+    all_but_the_first_are_of_one()
+    assert len(drawn) > 3
+    assert (20,) in drawn
+
+
 def test_chunkings_for_a_model_have_chunks_of_its_sizes_and_sum_to_the_prompt():
     seen: set[int] = set()
 

@@ -56,6 +56,22 @@ def test_the_reference_is_one_pass_over_what_was_generated(model_type):
     assert is_broken(Check(subject), expected, made.rows.map(lambda t: t.roll(1, dims=1)))
 
 
+def test_the_reference_of_a_model_that_is_not_causal_is_the_same_tokens_generated_again():
+    subject = toy("xlm")  # adds a token to every prompt, and attends both ways
+    made = generation.scores(subject, prompt(subject), "sampling", use_cache=False)
+    expected = made.reference(subject)
+    assert not is_broken(Check(subject), expected, made.rows)
+    assert is_broken(Check(subject), expected, made.rows.map(lambda t: t.roll(1, dims=1)))
+    assert is_broken(Check(subject), expected, made.rows.map(lambda t: t.roll(1, dims=0)))
+
+
+def test_a_model_that_does_not_generate_in_float64_has_no_reference():
+    subject = toy("xlnet")
+    made = generation.scores(subject, prompt(subject), "greedy", use_cache=False)
+    with pytest.raises(Missing, match=r"does not generate in float64: .*scalar type"):
+        made.reference(subject)
+
+
 def test_a_mode_that_a_model_refuses_is_missing_in_its_words():
     subject = toy("mamba")
     with pytest.raises(Missing, match=r"assisted.* not supported with stateful models"):

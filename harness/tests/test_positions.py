@@ -53,6 +53,17 @@ def test_the_usual_positions_are_those_of_a_prompt_without_any(model_type):
     assert not torch.allclose(subject.rows(ids, positions=doubled)["logits"], plain, atol=1e-2)
 
 
+def test_a_model_that_looks_ahead_in_its_table_takes_that_much_less():
+    subject = toy("tiny:causal:prophetnet")
+    assert positions.position_offset(subject) == 1
+    assert positions.positions_beyond(subject) == 1
+    assert subject.context == 62
+    subject.rows(prompt(subject, 62))
+    with pytest.raises(IndexError):
+        subject.rows(prompt(subject, 63))
+    assert {positions.positions_beyond(toy(model_type)) for model_type in OFFSETS} == {0}
+
+
 def test_some_models_add_the_offset_themselves_and_some_want_it_added():
     assert positions.first_position(toy("opt")) == 0
     assert positions.first_position(toy("roberta")) == 2

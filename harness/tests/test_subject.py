@@ -108,6 +108,21 @@ def test_the_oracle_is_the_same_model_in_float64(model_type):
     assert twin.oracle is twin
 
 
+def test_an_oracle_draws_the_numbers_that_its_model_draws():
+    subject = fresh("reformer")  # hashes long prompts by random rotations, from a seed of its own
+    ids = prompt(subject, 32)
+    assert subject.oracle.drawn_as is torch.float32
+    plain, exact = subject.rows(ids)["logits"], subject.oracle.rows(ids)["logits"]
+    assert exact.dtype == torch.float64
+    assert torch.allclose(plain.double(), exact, atol=1e-4)
+    subject.oracle.drawn_as = None
+    assert not torch.allclose(subject.oracle.rows(ids)["logits"], exact, atol=1e-2)
+
+
+def test_a_model_that_draws_nothing_has_an_oracle_that_draws_as_it_likes():
+    assert toy("llama").oracle.drawn_as is None
+
+
 def test_making_an_oracle_leaves_the_model_as_it_was():
     subject = fresh("llama")
     ids = prompt(subject)
@@ -164,6 +179,18 @@ def test_another_attention_is_put_back_afterwards_whatever_happens():
         assert (subject.attention, same) == ("eager", subject)
         raise ZeroDivisionError
     assert subject.attention == usual
+
+
+def test_an_attention_that_is_refused_leaves_the_usual_one():
+    subject = fresh("fuyu")  # whose text model has no flex attention, and whose whole says it has
+    usual = subject.attention
+    with (
+        pytest.raises(ValueError, match="does not support"),
+        subject.attending_by("flex_attention"),
+    ):
+        pass
+    assert subject.attention == usual
+    assert subject.model.config.to_dict() == toy("fuyu").model.config.to_dict()
 
 
 def test_tokens_are_words_where_there_is_a_tokenizer_and_numbers_where_there_is_none():

@@ -16,6 +16,7 @@ from claims import test_cache_operations as operations
 from claims import test_execution as execution
 from claims import test_generation as generation
 from claims import test_masks as masks
+from claims import test_order as order
 from claims import test_padding as padding
 from claims import test_positions as positions
 from harness import twins
@@ -298,4 +299,23 @@ def test_a_model_that_remembers_its_last_prompt_is_caught():
 
     subject.blocks[0].register_forward_hook(remember)
     law = execution.test_a_pass_does_not_depend_on_those_before_it
+    assert verdict(law, subject, FEW).verdict is Verdict.REFUTED
+
+
+@pytest.mark.parametrize("model_type", ["flint", "llama"])
+def test_one_layer_is_blind_to_order_with_positions_to_take_out_and_without(model_type):
+    law = order.test_one_layer_without_positions_cannot_see_order
+    assert verdict(law, toy(model_type), FEW).verdict is Verdict.UPHELD
+
+
+def test_a_layer_without_positions_that_sees_order_all_the_same_is_caught():
+    def counted(module, given, named):
+        state = given[0] if given else named["hidden_states"]
+        place = torch.linspace(0.0, 0.5, state.shape[1])[:, None].to(state)
+        seen = state + place * state.roll(1, -1)  # another direction: a norm would undo a factor
+        return ((seen, *given[1:]), named) if given else (given, {**named, "hidden_states": seen})
+
+    subject = fresh("flint")
+    subject.blocks[0].register_forward_pre_hook(counted, with_kwargs=True)
+    law = order.test_one_layer_without_positions_cannot_see_order
     assert verdict(law, subject, FEW).verdict is Verdict.REFUTED

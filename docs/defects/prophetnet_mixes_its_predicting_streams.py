@@ -1,0 +1,43 @@
+"""ProphetNet gives its predicting streams the relative positions of other places and heads.
+
+Claims: C1, C2, C4, C5, C6
+Types: prophetnet
+Met by: whoever runs ProphetNet: logits come from the first predicting stream
+Seen in: transformers 5.23.0
+Expected: a prompt's logits do not change when tokens are appended, also with a cache
+Observed: off by 2.5 once a token is appended, and by 2.6 with a cache
+Cause: `get_predict_relative_pos_embeddings` (models/prophetnet/modeling_prophetnet.py, 805) puts
+    the scores of its buckets in the order (row, place, stream, head) and reads what was gathered
+    as (row, stream, head, place). With `permute(0, 1, 4, 2, 3)` both differences are gone (4e-6).
+Upstream: the order came with PR #21870 (merged), which mended issue #17455 (closed), where other
+    batch mates changed the output; the order itself not found by searching for "ProphetNet predict
+    relative position embeddings permute wrong order"
+"""
+
+import sys
+
+import torch
+from transformers import ProphetNetConfig, ProphetNetForCausalLM
+
+torch.manual_seed(0)
+config = ProphetNetConfig(
+    vocab_size=64,
+    hidden_size=32,
+    num_decoder_layers=2,
+    num_decoder_attention_heads=4,
+    decoder_ffn_dim=64,
+    max_position_embeddings=64,
+    init_std=0.3,
+    is_decoder=True,
+)
+model = ProphetNetForCausalLM(config).eval()
+ids = torch.randint(1, 64, (1, 8))
+with torch.no_grad():
+    whole = model(ids).logits
+    grown = (model(ids[:, :4]).logits - whole[:, :4]).abs().max().item()
+    cache = model(ids[:, :7], use_cache=True).past_key_values
+    last = model(ids[:, 7:], past_key_values=cache, use_cache=True).logits
+off = (last - whole[:, 7:]).abs().max().item()
+print("expected: a prompt's logits do not change when tokens are appended, also with a cache")
+print(f"observed: off by {grown:.2g} once a token is appended, and by {off:.2g} with a cache")
+sys.exit(max(grown, off) > 1e-3)

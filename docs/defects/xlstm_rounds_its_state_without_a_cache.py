@@ -1,0 +1,35 @@
+"""xLSTM rounds its state to bfloat16 between the parts of a long prompt, unless it has a cache.
+
+Claims: C2
+Types: xlstm
+Met by: use_cache=False with a prompt longer than max_inference_chunksize (16384)
+Seen in: transformers 5.23.0
+Expected: a float32 model's logits are the same, read in one part or in two
+Observed: off by 0.0088, with a cache by 3.3e-06
+Cause: models/xlstm/modeling_xlstm.py, 1453: read in parts, the model makes itself a state by
+    `xLSTMCache(config, max_batch_size)`, without dtype and device, and so in bfloat16 on the CPU.
+    Given both, the difference is gone (3e-6), as with use_cache=True, where both are given.
+Upstream: not found by searching for "xLSTM max_inference_chunksize xLSTMCache dtype bfloat16"
+"""
+
+import sys
+
+import torch
+from transformers import xLSTMConfig, xLSTMForCausalLM
+
+torch.manual_seed(0)
+sizes = {"vocab_size": 64, "hidden_size": 128, "num_heads": 4, "num_hidden_layers": 2}
+model = xLSTMForCausalLM(xLSTMConfig(**sizes)).eval()
+for weight in model.parameters():
+    if weight.ndim == 2:
+        torch.nn.init.normal_(weight, std=0.1)
+ids = torch.randint(1, 64, (1, 16))
+with torch.no_grad():
+    whole = model(ids, use_cache=False).logits
+    model.config.max_inference_chunksize = 8
+    parts = model(ids, use_cache=False).logits
+    cached = model(ids, use_cache=True).logits
+off, beside = ((logits - whole).abs().max().item() for logits in (parts, cached))
+print("expected: a float32 model's logits are the same, read in one part or in two")
+print(f"observed: off by {off:.2g}, with a cache by {beside:.2g}")
+sys.exit(off > 1e-3)

@@ -1,0 +1,50 @@
+"""Whether attention has a sink: something that is attended to and is no token.
+
+Not every model's weights of attention tell: some scale what comes of attention afterwards.  So
+the attention function is replaced by one that looks what it is given.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor, nn
+
+from harness.errors import Missing
+from harness.subject import Subject
+
+LISTENER = "assay_listener"
+"""The name under which the library knows the function."""
+
+ARGUMENT = "s_aux"
+"""What the library calls the scores of sinks where it hands them to an attention function."""
+
+_heard = threading.local()
+
+
+def _listen(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, **named: Any
+) -> tuple[Tensor, None]:
+    """Note whether there are sinks; give zeros [batch, n, heads, width], which mean nothing."""
+    _heard.sinks = _heard.sinks or named.get(ARGUMENT) is not None
+    batch, heads, n, _ = query.shape
+    return query.new_zeros(batch, n, heads, value.shape[-1]), None
+
+
+def given(subject: Subject) -> bool:
+    """Whether some layer's attention is given sinks; False where it cannot be listened to."""
+    interface = getattr(transformers, "AttentionInterface", None)  # since 4.50
+    if interface is None:
+        return False
+    interface.register(LISTENER, _listen)
+    _heard.sinks = False
+    ids = subject.content(torch.arange(2, device=subject.device)[None])
+    try:
+        with subject.attending_by(LISTENER):
+            subject(ids, states=False)
+    except (Missing, ValueError, RuntimeError, TypeError, KeyError, AttributeError):
+        pass  # what was heard before it broke counts
+    return bool(_heard.sinks)
