@@ -68,7 +68,6 @@ class Task:
         return trial.catches(self.family, healthy, planned, laws)
 
     def _begun(self, told: Callable[[str], None]) -> tuple[Trial, Subject, list[Fault]]:
-        _quiet()
         rooms = self.rooms()
         healthy = rooms.load(rooms.families[self.family], Options(dtype=self.dtype))
         expected = expectations.load(rooms.expectations)
@@ -165,7 +164,8 @@ class Working:
         self.progress.start()
         # New processes, not forked ones: torch's threads do not survive a fork.
         context = multiprocessing.get_context("spawn")
-        self.pool = ProcessPoolExecutor(self.processes, context) if self.processes > 1 else None
+        many = self.processes > 1
+        self.pool = ProcessPoolExecutor(self.processes, context, _quiet) if many else None
         return self
 
     def __exit__(self, *_: object) -> None:
