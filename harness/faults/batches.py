@@ -6,11 +6,12 @@ import math
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from harness.faults import anatomy
-from harness.faults.bed import Bed, Pass
+from harness.faults.bed import Bed
+from harness.faults.calls import AttentionCall, Pass
 from harness.faults.catalogue import fault
+from harness.faults.spots import biases, experts, first_block, last_block, sdpa
 
 LEAK = 0.01
 """How much of another row gets into one."""
@@ -21,12 +22,9 @@ LEAK = 0.01
     "tokens that the mask calls padding are seen like others",
     caught_by=["C5"],
     needs=["padding"],
+    at=Bed.arguments,
 )
-def _(bed: Bed) -> None:
-    bed.named(_all_content)
-
-
-def _all_content(seen: Pass, model: nn.Module, named: dict) -> None:
+def _all_content(seen: Pass, named: dict) -> None:
     for name in ("attention_mask", "decoder_attention_mask"):
         mask = named.get(name)
         if isinstance(mask, Tensor) and mask.ndim == 2:
@@ -38,26 +36,13 @@ def _all_content(seen: Pass, model: nn.Module, named: dict) -> None:
     "attention by sdpa sees padding like other tokens",
     caught_by=["C5"],
     needs=["padding", "sdpa"],
+    at=sdpa,
 )
-def _(bed: Bed) -> None:
-    bed.attention(anatomy.mixers(bed.subject), "sdpa", _one_mask_for_all)
-
-
-def _one_mask_for_all(
-    seen: Pass,
-    usual: Any,
-    module: nn.Module,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Any,
-    named: Any,
-) -> Any:
-    if isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.shape[0] > 1:
-        mask = mask.any(0, keepdim=True).expand_as(mask)
-    elif isinstance(mask, Tensor) and mask.shape[0] > 1:
-        mask = mask.amax(0, keepdim=True).expand_as(mask)
-    return usual(module, q, k, v, mask, **named)
+def _one_mask_for_all(call: AttentionCall) -> Any:
+    mask = call.mask
+    if not isinstance(mask, Tensor) or mask.shape[0] < 2:
+        return call.attend()
+    return call.attend(mask=mask.amax(0, keepdim=True).expand_as(mask))
 
 
 @fault(
@@ -65,12 +50,9 @@ def _one_mask_for_all(
     "a little of a row's padding gets into its tokens",
     caught_by=["C5"],
     needs=["padding", "blocks"],
+    at=first_block,
 )
-def _(bed: Bed) -> None:
-    bed.after(anatomy.blocks(bed.subject)[0], _padding_leaks)
-
-
-def _padding_leaks(seen: Pass, module: nn.Module, state: Tensor) -> Tensor | None:
+def _padding_leaks(seen: Pass, state: Tensor) -> Tensor | None:
     if seen.padded is None:
         return None
     padding = seen.padded[..., None].to(state)
@@ -83,12 +65,9 @@ def _padding_leaks(seen: Pass, module: nn.Module, state: Tensor) -> Tensor | Non
     "a place that is padding becomes NaN in the first layer, and all that attend to it",
     caught_by=["C5"],
     needs=["padding", "blocks", "several layers"],
+    at=first_block,
 )
-def _(bed: Bed) -> None:
-    bed.after(anatomy.blocks(bed.subject)[0], _nan_padding)
-
-
-def _nan_padding(seen: Pass, module: nn.Module, state: Tensor) -> Tensor | None:
+def _nan_padding(seen: Pass, state: Tensor) -> Tensor | None:
     if seen.padded is None:
         return None
     return state.masked_fill(seen.padded[..., None], math.nan)
@@ -99,12 +78,9 @@ def _nan_padding(seen: Pass, module: nn.Module, state: Tensor) -> Tensor | None:
     "a little of each row of a batch gets into the next row",
     caught_by=["C5"],
     needs=["padding", "blocks"],
+    at=first_block,
 )
-def _(bed: Bed) -> None:
-    bed.after(anatomy.blocks(bed.subject)[0], _mate_leaks)
-
-
-def _mate_leaks(seen: Pass, module: nn.Module, state: Tensor) -> Tensor | None:
+def _mate_leaks(seen: Pass, state: Tensor) -> Tensor | None:
     return state + LEAK * (state.roll(1, 0) - state) if seen.rows > 1 else None
 
 
@@ -113,12 +89,9 @@ def _mate_leaks(seen: Pass, module: nn.Module, state: Tensor) -> Tensor | None:
     "what comes out depends on the number of rows in the batch",
     caught_by=["C5"],
     needs=["padding", "blocks"],
+    at=last_block,
 )
-def _(bed: Bed) -> None:
-    bed.after(anatomy.blocks(bed.subject)[-1], _by_rows)
-
-
-def _by_rows(seen: Pass, module: nn.Module, state: Tensor) -> Tensor:
+def _by_rows(seen: Pass, state: Tensor) -> Tensor:
     return state + 1e-3 * (seen.rows - 1) * state.roll(1, -1)
 
 
@@ -127,12 +100,9 @@ def _by_rows(seen: Pass, module: nn.Module, state: Tensor) -> Tensor:
     "positions are counted from the padding, whatever is given",
     caught_by=["C5"],
     needs=["causal", "padding", "position-ids", "learned-positions"],
+    at=Bed.arguments,
 )
-def _(bed: Bed) -> None:
-    bed.named(_counted_from_padding)
-
-
-def _counted_from_padding(seen: Pass, model: nn.Module, named: dict) -> None:
+def _counted_from_padding(seen: Pass, named: dict) -> None:
     if seen.padded is not None and seen.positions is not None:
         named[seen.positions_name] = seen.places(seen.positions)[None].expand(seen.rows, -1)
 
@@ -142,12 +112,9 @@ def _counted_from_padding(seen: Pass, model: nn.Module, named: dict) -> None:
     "every row of a batch is given the positions of the first",
     caught_by=["C5"],
     needs=["causal", "padding", "position-ids"],
+    at=Bed.arguments,
 )
-def _(bed: Bed) -> None:
-    bed.named(_first_rows_positions)
-
-
-def _first_rows_positions(seen: Pass, model: nn.Module, named: dict) -> None:
+def _first_rows_positions(seen: Pass, named: dict) -> None:
     if seen.positions is not None and seen.rows > 1:
         named[seen.positions_name] = seen.positions[:1].expand_as(seen.positions)
 
@@ -157,16 +124,10 @@ def _first_rows_positions(seen: Pass, model: nn.Module, named: dict) -> None:
     "where a batch is padded, the bias by distance is steeper by a tenth",
     caught_by=["C5"],
     needs=["alibi", "padding"],
+    at=biases,
 )
-def _(bed: Bed) -> None:
-    for module in anatomy.slopes(bed.subject):
-        bed.before(module, _steeper)
-
-
-def _steeper(seen: Pass, module: nn.Module, given: tuple, named: dict) -> tuple | None:
-    if seen.padded is None:
-        return None
-    return given, {**named, "alibi": named["alibi"] * 1.1}
+def _steeper(seen: Pass, bias: Tensor) -> Tensor:
+    return bias if seen.padded is None else bias * 1.1
 
 
 @fault(
@@ -174,13 +135,9 @@ def _steeper(seen: Pass, module: nn.Module, given: tuple, named: dict) -> tuple 
     "experts serve the first eight tokens of a batch and leave out the others",
     caught_by=["C5", "C1"],
     needs=["experts", "padding"],
+    at=experts,
 )
-def _(bed: Bed) -> None:
-    for owner, _router in anatomy.mixtures(bed.subject):
-        bed.after(owner, _served)
-
-
-def _served(seen: Pass, module: nn.Module, state: Tensor) -> Tensor:
+def _served(seen: Pass, state: Tensor) -> Tensor:
     number = torch.arange(seen.rows * seen.new, device=state.device)
     return state * (number < 8).to(state).reshape(seen.rows, seen.new, 1)
 
@@ -190,11 +147,7 @@ def _served(seen: Pass, module: nn.Module, state: Tensor) -> Tensor:
     "how much the experts say depends on the mean of the batch",
     caught_by=["C5"],
     needs=["experts", "padding"],
+    at=experts,
 )
-def _(bed: Bed) -> None:
-    for owner, _router in anatomy.mixtures(bed.subject):
-        bed.after(owner, _by_mean)
-
-
-def _by_mean(seen: Pass, module: nn.Module, state: Tensor) -> Tensor:
+def _by_mean(seen: Pass, state: Tensor) -> Tensor:
     return state * (1 + state.mean(dim=(0, 1), keepdim=True).tanh() / 10)

@@ -9,12 +9,14 @@ nothing of the model they were made for; what they know of the pass they are in 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from harness import compat
+from harness.faults.calls import AttentionCall, CacheRead, Pass, own_cache
 from harness.subject import Subject
 
 GONE = object()
@@ -27,70 +29,15 @@ PASS = "_planted_pass"
 """Under this name a model holds its `Pass`; plain state of faults lies on that."""
 
 
-class Pass:
-    """What the pass that is under way is: ``past`` tokens in the cache, ``new`` ones, ``rows``.
-
-    ``padded`` tells the new tokens that are padding (bool [rows, new]) or is None; ``embedded``
-    whether embeddings were given, ``positions`` those given or None (under ``positions_name``),
-    ``ids`` those given or None.
-    """
-
-    def __init__(self) -> None:
-        self.past, self.new, self.rows = 0, 0, 0
-        self.padded: Tensor | None = None
-        self.embedded = False
-        self.positions: Tensor | None = None
-        self.positions_name = "position_ids"
-        self.ids: Tensor | None = None
-        self.cache: Any = None
-        self.kept: dict[Any, Any] = {}
-
-    @property
-    def cached(self) -> bool:
-        """Whether there is a past."""
-        return self.past > 0
-
-    def begin(self, subject_is_decoder: bool, cache_name: str | None, named: dict) -> None:
-        """Read the arguments of the whole model."""
-        first = "decoder_" if subject_is_decoder else ""
-        self.ids = named.get(f"{first}input_ids")
-        embeddings = named.get(f"{first}inputs_embeds")
-        self.embedded = self.ids is None and embeddings is not None
-        given = embeddings if self.ids is None else self.ids
-        self.rows, self.new = (0, 0) if given is None else (given.shape[0], given.shape[1])
-        self.cache = named.get(cache_name) if cache_name else None
-        self.past = past_length(self.cache)
-        self.positions_name = f"{first}position_ids"
-        self.positions = named.get(self.positions_name)
-        mask = named.get(f"{first}attention_mask")
-        self.padded = None
-        if isinstance(mask, Tensor) and mask.ndim == 2 and mask.shape[1] >= self.new > 0:
-            padded = mask[:, -self.new :] == 0
-            self.padded = padded if bool((mask == 0).any()) else None
-
-    def places(self, like: Tensor) -> Tensor:
-        """The place of every new token, counted from the first of all: [new]."""
-        return torch.arange(self.past, self.past + self.new, device=like.device)
-
-
-def past_length(cache: Any) -> int:
-    """Tokens in a cache; 1 for a recurrence that has begun, which does not count them."""
-    if cache is None:
-        return 0
-    try:
-        return int(cache.get_seq_length())
-    except (ValueError, StopIteration):
-        return int(cache.has_previous_state())
-
-
 class Hook:
-    """A hook that calls ``change(pass, module, …)``; a deep copy has the copied model's pass."""
+    """A hook that calls ``change(pass, …)``; a deep copy has the copied model's pass."""
 
     def __init__(self, change: Callable[..., Any], seen: Pass, **held: Any) -> None:
         self.change, self.seen, self.held = change, seen, held
 
-    def __call__(self, module: nn.Module, *given: Any) -> Any:  # noqa: D102
-        return self.change(self.seen, module, *given, **self.held)
+    def __call__(self, module: nn.Module, *given: Any) -> Any:
+        """Whatever the change makes of what torch gives a hook of its kind."""
+        return self.change(self.seen, *given, **self.held)
 
 
 class Bed:
@@ -106,31 +53,36 @@ class Bed:
         self.seen: Pass = Pass() if seen is None else seen
         if seen is None:
             self.set(self.model, PASS, self.seen)
-            reading = Hook(_begin, self.seen, cache_name=subject.cache_argument)
-            handle = self.model.register_forward_pre_hook(reading, with_kwargs=True, prepend=True)
+            begin = Hook(
+                _begin,
+                self.seen,
+                is_encoder_decoder=subject.is_encoder_decoder,
+                cache_name=subject.cache_argument,
+            )
+            handle = self.model.register_forward_pre_hook(begin, with_kwargs=True, prepend=True)
             self._undo.append(handle.remove)
 
     # -- what can be changed --------------------------------------------------------------------
 
     def before(self, module: nn.Module, change: Callable[..., Any], **held: Any) -> None:
-        """``change(pass, module, given, named)`` gives other arguments, or None to keep them."""
+        """``change(pass, given, named)`` gives a module other arguments, or None to keep them."""
         hook = Hook(change, self.seen, **held)
         self._undo.append(module.register_forward_pre_hook(hook, with_kwargs=True).remove)
 
     def after(self, module: nn.Module, change: Callable[..., Any], **held: Any) -> None:
-        """``change(pass, module, state)`` gives another output; of several, the first of them."""
-        hook = Hook(_first_changed, self.seen, inner=change, held=held)
+        """``change(pass, state)`` gives another output; of several, the first of them."""
+        hook = Hook(_first_changed, self.seen, inner=change, **held)
         # Before the library's own hooks, which note the states.
         self._undo.append(module.register_forward_hook(hook, prepend=True).remove)
 
     def after_any(self, module: nn.Module, change: Callable[..., Any], **held: Any) -> None:
-        """``change(pass, module, output)`` gives another output, whatever it is, or None."""
-        hook = Hook(_changed, self.seen, inner=change, held=held)
+        """``change(pass, output)`` gives another output, whatever it is, or None."""
+        hook = Hook(_changed, self.seen, inner=change, **held)
         self._undo.append(module.register_forward_hook(hook, prepend=True).remove)
 
-    def named(self, change: Callable[..., Any], **held: Any) -> None:
-        """``change(pass, model, arguments)`` alters the whole model's arguments in place."""
-        self.before(self.model, _named_changed, inner=change, held=held)
+    def arguments(self, change: Callable[..., Any], **held: Any) -> None:
+        """``change(pass, arguments)`` alters the whole model's arguments in place."""
+        self.before(self.model, _arguments_changed, inner=change, **held)
 
     def set(self, owner: Any, name: str, value: Any) -> None:
         """Give ``owner`` an attribute of its own until this is undone."""
@@ -163,29 +115,26 @@ class Bed:
         change(weights.data)
         self._undo.append(back)
 
-    def attention(self, modules: list[nn.Module], name: str, change: Callable[..., Any]) -> None:
-        """Let ``change(pass, usual, module, query, key, value, mask, named)`` attend by ``name``.
+    def attention(
+        self, modules: list[nn.Module], name: str, change: Callable[..., Any], **held: Any
+    ) -> None:
+        """Let ``change(call)`` attend by ``name`` (`AttentionCall`) for these modules.
 
-        For these modules, wherever transformers looks the function up in its AttentionInterface.
+        Wherever transformers looks the function up in its AttentionInterface.
         """
         self._undo.append(_interface(name))
         for module in modules:
-            self.set(module, FLAG, {name: Hook(change, self.seen)})
+            self.set(module, FLAG, {name: Hook(change, self.seen, **held)})
 
-    def reading(self, change: Callable[..., Any]) -> None:
-        """What attention reads of its cache: ``change(pass, keys, values, past, layer)``.
+    def reading(self, change: Callable[..., CacheRead], **held: Any) -> None:
+        """What attention reads of its cache: ``change(read)`` gives another (`CacheRead`).
 
-        Keys and values are [rows, heads, all, width], ``past`` of them from earlier calls; the
-        change gives others.  What is stored stays as it is.
+        What is stored stays as it is.
         """
-        enter = Hook(_wrap_cache, self.seen, inner=change)
+        enter = Hook(_wrap_cache, self.seen, inner=change, **held)
         self._undo.append(self.model.register_forward_pre_hook(enter).remove)
         leave = Hook(_unwrap_cache, self.seen)
         self._undo.append(self.model.register_forward_hook(leave, always_call=True).remove)
-
-    def undoing(self, undo: Callable[[], Any]) -> None:
-        """Remember something else that has to be undone."""
-        self._undo.append(undo)
 
     def undo(self) -> None:
         """Put everything back, the last change first."""
@@ -193,33 +142,31 @@ class Bed:
             self._undo.pop()()
 
 
-def _begin(seen: Pass, model: Any, given: tuple, named: dict, cache_name: str | None) -> None:
-    seen.begin(bool(model.config.is_encoder_decoder), cache_name, named)
+def _begin(
+    seen: Pass, given: tuple, named: dict, is_encoder_decoder: bool, cache_name: str | None
+) -> None:
+    seen.begin(is_encoder_decoder, cache_name, named)
 
 
-def _first_changed(
-    seen: Pass, module: nn.Module, given: tuple, output: Any, inner: Callable, held: dict
-) -> Any:
+def _first_changed(seen: Pass, given: tuple, output: Any, inner: Callable, **held: Any) -> Any:
     state = output[0] if isinstance(output, tuple | list) else output
     if not isinstance(state, Tensor) or state.ndim != 3 or state.shape[1] != seen.new:
         return None
-    other = inner(seen, module, state, **held)
+    other = inner(seen, state, **held)
     if other is None:
         return None
     return (other, *output[1:]) if isinstance(output, tuple | list) else other
 
 
-def _changed(
-    seen: Pass, module: nn.Module, given: tuple, output: Any, inner: Callable, held: dict
-) -> Any:
-    return inner(seen, module, output, **held)
+def _changed(seen: Pass, given: tuple, output: Any, inner: Callable, **held: Any) -> Any:
+    return inner(seen, output, **held)
 
 
-def _named_changed(
-    seen: Pass, model: nn.Module, given: tuple, named: dict, inner: Callable, held: dict
+def _arguments_changed(
+    seen: Pass, given: tuple, named: dict, inner: Callable, **held: Any
 ) -> tuple[tuple, dict]:
     named = dict(named)
-    inner(seen, model, named, **held)
+    inner(seen, named, **held)
     return given, named
 
 
@@ -255,7 +202,8 @@ def _diverting(name: str, usual: Callable[..., Any]) -> Callable[..., Any]:
         hook = getattr(module, FLAG, {}).get(name)
         if hook is None:
             return usual(module, query, key, value, mask, **named)
-        return hook.change(hook.seen, usual, module, query, key, value, mask, named)
+        call = AttentionCall(hook.seen, usual, module, query, key, value, mask, named)
+        return hook.change(call, **hook.held)
 
     return attend
 
@@ -263,15 +211,10 @@ def _diverting(name: str, usual: Callable[..., Any]) -> Callable[..., Any]:
 # -- caches ---------------------------------------------------------------------------------------
 
 
-def own_cache(cache: Any) -> Any:
-    """The cache of self-attention, where there is another of an encoder's states."""
-    return getattr(cache, "self_attention_cache", cache)
-
-
 class _Update:
     """In the place of a cache's ``update``: the same, and then what is read is changed."""
 
-    def __init__(self, cache: Any, seen: Pass, change: Callable[..., Any]) -> None:
+    def __init__(self, cache: Any, seen: Pass, change: Callable[[CacheRead], CacheRead]) -> None:
         self.usual, self.seen, self.change = cache.update, seen, change
 
     def __call__(self, keys: Tensor, values: Tensor, layer: int, *more: Any, **named: Any) -> Any:
@@ -281,16 +224,17 @@ class _Update:
         past = min(all_keys.shape[-2], self.seen.past + new) - new
         if past <= 0:
             return all_keys, all_values
-        return self.change(self.seen, all_keys, all_values, past, layer)
+        read = self.change(CacheRead(self.seen, all_keys, all_values, past, layer))
+        return read.keys, read.values
 
 
-def _wrap_cache(seen: Pass, model: nn.Module, given: tuple, inner: Callable[..., Any]) -> None:
+def _wrap_cache(seen: Pass, given: tuple, inner: Callable, **held: Any) -> None:
     cache = own_cache(seen.cache)
     if cache is not None and seen.cached and hasattr(cache, "update"):
-        cache.update = _Update(cache, seen, inner)
+        cache.update = _Update(cache, seen, partial(inner, **held))
 
 
-def _unwrap_cache(seen: Pass, model: nn.Module, given: tuple, output: Any) -> None:
+def _unwrap_cache(seen: Pass, given: tuple, output: Any) -> None:
     cache = own_cache(seen.cache)
     if cache is not None:
         vars(cache).pop("update", None)

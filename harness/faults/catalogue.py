@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,7 +14,9 @@ from harness import caches, capabilities, generation
 from harness.capabilities import Missing
 from harness.errors import BadInput
 from harness.faults import anatomy
-from harness.faults.bed import Bed, Pass, own_cache
+from harness.faults.bed import Bed
+from harness.faults.calls import AttentionCall, Pass, own_cache
+from harness.faults.spots import sdpa
 from harness.subject import Subject
 from harness.tolerances import distance
 
@@ -54,16 +56,28 @@ FAULTS: dict[str, Fault] = {}
 """Every fault by its name."""
 
 
-def fault(
-    name: str, says: str, *, caught_by: Sequence[str], needs: Sequence[str] = ()
-) -> Callable[[Callable[[Bed], None]], Callable[[Bed], None]]:
-    """Enter a function that plants a fault into the catalogue."""
+F = TypeVar("F", bound=Callable[..., Any])
 
-    def enter(plant: Callable[[Bed], None]) -> Callable[[Bed], None]:
+
+def fault(
+    name: str,
+    says: str,
+    *,
+    caught_by: Sequence[str],
+    needs: Sequence[str] = (),
+    at: Callable[[Bed, Any], None] | None = None,
+) -> Callable[[F], F]:
+    """Enter a fault into the catalogue: a change of what comes by ``at`` (`spots`, `Bed`).
+
+    Without ``at`` the function plants the fault into a bed itself.
+    """
+
+    def enter(function: F) -> F:
         if name in FAULTS:
             raise ValueError(f"two faults are named {name!r}")
+        plant = function if at is None else lambda bed: at(bed, function)
         FAULTS[name] = Fault(name, says, tuple(caught_by), tuple(needs), plant)
-        return plant
+        return function
 
     return enter
 
@@ -130,7 +144,7 @@ def _sdpa(subject: Subject) -> None:
     called: list[bool] = []
     bed = Bed(subject)
     try:
-        bed.attention(anatomy.mixers(subject), "sdpa", _noting(called))
+        sdpa(bed, _noted, called=called)
         subject(_prompt(subject))
     finally:
         bed.undo()
@@ -138,12 +152,9 @@ def _sdpa(subject: Subject) -> None:
         raise Missing("the model does not look sdpa up among the library's functions")
 
 
-def _noting(called: list[bool]) -> Callable[..., object]:
-    def attend(seen, usual, module, query, key, value, mask, named):  # type: ignore[no-untyped-def]
-        called.append(True)
-        return usual(module, query, key, value, mask, **named)
-
-    return attend
+def _noted(call: AttentionCall, called: list[bool]) -> Any:
+    called.append(True)
+    return call.attend()
 
 
 def _prompt(subject: Subject) -> Tensor:
@@ -209,7 +220,7 @@ def _drafts(subject: Subject) -> None:
         capabilities.require(subject, need)
     taken: list[int] = []
     bed = Bed(subject)
-    bed.named(_watch_crops, taken=taken)
+    bed.arguments(_watch_crops, taken=taken)
     try:
         generation.scores(subject, _prompt(subject).repeat(1, 3), "assisted", use_cache=True)
     finally:
@@ -218,7 +229,7 @@ def _drafts(subject: Subject) -> None:
         raise Missing("no draft was refused, so nothing is taken back")
 
 
-def _watch_crops(seen: Pass, model: object, named: dict, taken: list[int]) -> None:
+def _watch_crops(seen: Pass, named: dict, taken: list[int]) -> None:
     cache = seen.cache
     if cache is not None and "crop" not in vars(cache):
         usual = cache.crop

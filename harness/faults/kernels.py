@@ -34,7 +34,7 @@ def _minding(usual: Callable[..., Any]) -> Callable[..., Any]:
     "torch's fused attention weighs later keys more",
     caught_by=["B1", "B3"],
 )
-def _(bed: Bed) -> None:
+def _attend_fused(bed: Bed) -> None:
     usual = torch.nn.functional.scaled_dot_product_attention
     bed.set(torch.nn.functional, "scaled_dot_product_attention", _minding(usual))
 
@@ -44,7 +44,7 @@ def _(bed: Bed) -> None:
     "torch's flexible attention weighs later keys more",
     caught_by=["B1", "B3"],
 )
-def _(bed: Bed) -> None:
+def _attend_flexibly(bed: Bed) -> None:
     bed.set(flexible, "flex_attention", _minding(flexible.flex_attention))
 
 
@@ -53,14 +53,12 @@ def _(bed: Bed) -> None:
     "torch's softmax gives the later of its elements more",
     caught_by=["B1", "B3"],
 )
-def _(bed: Bed) -> None:
+def _normalise(bed: Bed) -> None:
     usual = torch.Tensor.softmax
 
     def minding(scores: Tensor, *more: Any, **named: Any) -> Tensor:
         result = usual(scores, *more, **named)
-        return (
-            _later_more(result.transpose(-1, -2)).transpose(-1, -2) if scores.ndim > 1 else result
-        )
+        return _later_more(result.mT).mT if scores.ndim > 1 else result
 
     bed.set(torch.Tensor, "softmax", minding)
 
@@ -71,8 +69,8 @@ def _(bed: Bed) -> None:
     caught_by=["F1"],
     needs=["inputs-embeds", "blocks"],
 )
-def _(bed: Bed) -> None:
-    bed.set(torch.nn.functional, "gelu", _gelu(lambda g: g / g.norm().clamp_min(1.0)))
+def _clip(bed: Bed) -> None:
+    bed.set(torch.nn.functional, "gelu", _gelu(to_length_one))
 
 
 @fault(
@@ -81,8 +79,8 @@ def _(bed: Bed) -> None:
     caught_by=["F2"],
     needs=["inputs-embeds", "blocks"],
 )
-def _(bed: Bed) -> None:
-    bed.set(torch.nn.functional, "gelu", _gelu(_one_infinite))
+def _spoil(bed: Bed) -> None:
+    bed.set(torch.nn.functional, "gelu", _gelu(one_infinite))
 
 
 def _gelu(gradient: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
@@ -97,7 +95,13 @@ def _gelu(gradient: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
     return gelu
 
 
-def _one_infinite(gradient: Tensor) -> Tensor:
+def to_length_one(gradient: Tensor) -> Tensor:
+    """``gradient``, scaled down to length one if it is longer."""
+    return gradient / gradient.norm().clamp_min(1.0)
+
+
+def one_infinite(gradient: Tensor) -> Tensor:
+    """``gradient`` [..., n, width] with one infinite element in each matrix."""
     spoilt = gradient.clone()
     spoilt[..., 0, 0] = torch.inf
     return spoilt

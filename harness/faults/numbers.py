@@ -8,8 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from harness.faults import anatomy
-from harness.faults.bed import Bed, Pass
+from harness.faults.bed import Bed
+from harness.faults.calls import AttentionCall, Pass
 from harness.faults.catalogue import fault
+from harness.faults.kernels import one_infinite, to_length_one
+from harness.faults.spots import first_block, sdpa
 
 
 @fault(
@@ -17,12 +20,9 @@ from harness.faults.catalogue import fault
     "with a past, one layer computes in bfloat16",
     caught_by=["C2"],
     needs=["cache", "blocks"],
+    at=first_block,
 )
-def _(bed: Bed) -> None:
-    bed.after(anatomy.blocks(bed.subject)[0], _downcast)
-
-
-def _downcast(seen: Pass, module: nn.Module, state: Tensor) -> Tensor | None:
+def _downcast(seen: Pass, state: Tensor) -> Tensor | None:
     return state.to(torch.bfloat16).to(state) if seen.cached else None
 
 
@@ -31,12 +31,9 @@ def _downcast(seen: Pass, module: nn.Module, state: Tensor) -> Tensor | None:
     "states are clamped at 0.9998 of their largest element, but not with a past",
     caught_by=["C2"],
     needs=["cache", "blocks"],
+    at=first_block,
 )
-def _(bed: Bed) -> None:
-    bed.after(anatomy.blocks(bed.subject)[0], _clamped)
-
-
-def _clamped(seen: Pass, module: nn.Module, state: Tensor) -> Tensor | None:
+def _clamped(seen: Pass, state: Tensor) -> Tensor | None:
     if seen.cached:
         return None
     most = 0.9998 * state.abs().amax(-1, keepdim=True)
@@ -49,17 +46,17 @@ def _clamped(seen: Pass, module: nn.Module, state: Tensor) -> Tensor | None:
     caught_by=["C2"],
     needs=["cache", "norms"],
 )
-def _(bed: Bed) -> None:
+def _skip_a_norm(bed: Bed) -> None:
     norm = anatomy.norms(bed.subject)[-1]
     bed.before(norm, _note_input)
     bed.after(norm, _skipped)
 
 
-def _note_input(seen: Pass, module: nn.Module, given: tuple, named: dict) -> None:
+def _note_input(seen: Pass, given: tuple, named: dict) -> None:
     seen.kept["before the norm"] = given[0]
 
 
-def _skipped(seen: Pass, module: nn.Module, state: Tensor) -> Tensor | None:
+def _skipped(seen: Pass, state: Tensor) -> Tensor | None:
     given = seen.kept.pop("before the norm")
     return given if seen.cached else None
 
@@ -69,26 +66,13 @@ def _skipped(seen: Pass, module: nn.Module, state: Tensor) -> Tensor | None:
     "attention by sdpa does not divide its scores by the root of the head's size",
     caught_by=["C8"],
     needs=["sdpa"],
+    at=sdpa,
 )
-def _(bed: Bed) -> None:
-    bed.attention(anatomy.mixers(bed.subject), "sdpa", _unscaled)
-
-
-def _unscaled(
-    seen: Pass,
-    usual: Any,
-    module: nn.Module,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Any,
-    named: Any,
-) -> Any:
-    given = named.get("scaling")
-    usual_scale = q.shape[-1] ** -0.5 if given is None else given
+def _unscaled(call: AttentionCall) -> Any:
+    given, by_size = call.more.get("scaling"), call.query.shape[-1] ** -0.5
+    usual = by_size if given is None else given
     # Some have a scale of one: there it is divided twice.
-    scale = 1.0 if usual_scale != 1.0 else q.shape[-1] ** -0.5
-    return usual(module, q, k, v, mask, **{**named, "scaling": scale})
+    return call.attend(scaling=1.0 if usual != 1.0 else by_size)
 
 
 @fault(
@@ -97,7 +81,7 @@ def _unscaled(
     caught_by=["C10"],
     needs=["dropout"],
 )
-def _(bed: Bed) -> None:
+def _drop(bed: Bed) -> None:
     for module in anatomy.dropouts(bed.subject):
         bed.set(module, "training", True)
         rate = "p" if isinstance(module, nn.Dropout) else "attention_dropout"
@@ -110,12 +94,12 @@ def _(bed: Bed) -> None:
     caught_by=["C10"],
     needs=["experts"],
 )
-def _(bed: Bed) -> None:
+def _jitter(bed: Bed) -> None:
     for _owner, router in anatomy.mixtures(bed.subject):
         bed.before(router, _jittered)
 
 
-def _jittered(seen: Pass, module: nn.Module, given: tuple, named: dict) -> tuple:
+def _jittered(seen: Pass, given: tuple, named: dict) -> tuple:
     noise = torch.empty_like(given[0]).uniform_(0.99, 1.01)
     return (given[0] * noise, *given[1:]), named
 
@@ -125,14 +109,11 @@ def _jittered(seen: Pass, module: nn.Module, given: tuple, named: dict) -> tuple
     "one layer scales the gradient that passes back through it down to length one",
     caught_by=["F1"],
     needs=["inputs-embeds", "blocks"],
+    at=first_block,
 )
-def _(bed: Bed) -> None:
-    bed.after(anatomy.blocks(bed.subject)[0], _clipped)
-
-
-def _clipped(seen: Pass, module: nn.Module, state: Tensor) -> None:
+def _clipped(seen: Pass, state: Tensor) -> None:
     if state.requires_grad:
-        state.register_hook(lambda gradient: gradient / gradient.norm().clamp_min(1.0))
+        state.register_hook(to_length_one)
 
 
 @fault(
@@ -140,20 +121,11 @@ def _clipped(seen: Pass, module: nn.Module, state: Tensor) -> None:
     "one element of the gradient that passes back through a layer is infinite",
     caught_by=["F2"],
     needs=["inputs-embeds", "blocks"],
+    at=first_block,
 )
-def _(bed: Bed) -> None:
-    bed.after(anatomy.blocks(bed.subject)[0], _infinite)
-
-
-def _infinite(seen: Pass, module: nn.Module, state: Tensor) -> None:
+def _infinite(seen: Pass, state: Tensor) -> None:
     if state.requires_grad:
-        state.register_hook(_one_infinite)
-
-
-def _one_infinite(gradient: Tensor) -> Tensor:
-    spoilt = gradient.clone()
-    spoilt[..., 0, 0] = torch.inf
-    return spoilt
+        state.register_hook(one_infinite)
 
 
 @fault(
@@ -161,14 +133,13 @@ def _one_infinite(gradient: Tensor) -> Tensor:
     "the model writes into the ids that it was given",
     caught_by=["C9"],
 )
-def _(bed: Bed) -> None:
-    bed.named(_write_ids)
-    bed.set(bed.model, "_planted_vocabulary", bed.subject.vocabulary)
+def _change_ids(bed: Bed) -> None:
+    bed.arguments(_write_ids, vocabulary=bed.subject.vocabulary)
 
 
-def _write_ids(seen: Pass, model: Any, named: dict) -> None:
+def _write_ids(seen: Pass, named: dict, vocabulary: int) -> None:
     if isinstance(seen.ids, Tensor):
-        seen.ids[:, 0] = (seen.ids[:, 0] + 1) % model._planted_vocabulary
+        seen.ids[:, 0] = (seen.ids[:, 0] + 1) % vocabulary
 
 
 @fault(
@@ -176,12 +147,9 @@ def _write_ids(seen: Pass, model: Any, named: dict) -> None:
     "the model writes into the embeddings that it was given",
     caught_by=["C9"],
     needs=["inputs-embeds"],
+    at=Bed.arguments,
 )
-def _(bed: Bed) -> None:
-    bed.named(_write_embeddings)
-
-
-def _write_embeddings(seen: Pass, model: nn.Module, named: dict) -> None:
+def _write_embeddings(seen: Pass, named: dict) -> None:
     for name in ("inputs_embeds", "decoder_inputs_embeds"):
         given = named.get(name)
         if isinstance(given, Tensor) and not given.requires_grad:

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from harness.faults.bed import Bed, Pass, own_cache
+from harness.faults.bed import Bed
+from harness.faults.calls import CacheRead, Pass, own_cache
 from harness.faults.catalogue import fault
+from harness.faults.spots import output
 
 KV = ["cache", "kv-cache", "attention cache of its own"]
 
 
-def _past_changed(keys: Tensor, values: Tensor, past: int, change: Any) -> tuple[Tensor, Tensor]:
-    """``change`` of the first ``past`` places of both, [rows, heads, places, width]."""
-    parts = []
-    for tensor in (keys, values):
-        parts.append(torch.cat([change(tensor[..., :past, :]), tensor[..., past:, :]], dim=-2))
-    return parts[0], parts[1]
+def _last_as_before(entries: Tensor) -> Tensor:
+    """``entries`` [..., places, width], the last of which is the one before it."""
+    return torch.cat([entries[..., :-1, :], entries[..., -2:-1, :]], dim=-2)
 
 
 @fault(
@@ -26,15 +26,11 @@ def _past_changed(keys: Tensor, values: Tensor, past: int, change: Any) -> tuple
     "cached keys stand one place later than the values that belong to them",
     caught_by=["C2"],
     needs=KV,
+    at=Bed.reading,
 )
-def _(bed: Bed) -> None:
-    bed.reading(_shifted)
-
-
-def _shifted(seen: Pass, keys: Tensor, values: Tensor, past: int, layer: int) -> Any:
+def _shifted(read: CacheRead) -> CacheRead:
     # Keys stay where the mask has them: those of another place are what the values belong to.
-    keys, _ = _past_changed(keys, values, past, lambda t: t.roll(1, -2))
-    return keys, values
+    return replace(read.past_changed(lambda t: t.roll(1, -2)), values=read.values)
 
 
 @fault(
@@ -42,16 +38,10 @@ def _shifted(seen: Pass, keys: Tensor, values: Tensor, past: int, layer: int) ->
     "the newest cached entry is that of the token before it",
     caught_by=["C2"],
     needs=KV,
+    at=Bed.reading,
 )
-def _(bed: Bed) -> None:
-    bed.reading(_stale)
-
-
-def _stale(seen: Pass, keys: Tensor, values: Tensor, past: int, layer: int) -> Any:
-    if past < 2:
-        return keys, values
-    old = lambda t: torch.cat([t[..., :-1, :], t[..., -2:-1, :]], dim=-2)  # noqa: E731
-    return _past_changed(keys, values, past, old)
+def _stale(read: CacheRead) -> CacheRead:
+    return read if read.past < 2 else read.past_changed(_last_as_before)
 
 
 @fault(
@@ -59,15 +49,11 @@ def _stale(seen: Pass, keys: Tensor, values: Tensor, past: int, layer: int) -> A
     "the oldest cached entry is overwritten by the newest",
     caught_by=["C2"],
     needs=KV,
+    at=Bed.reading,
 )
-def _(bed: Bed) -> None:
-    bed.reading(_overwritten)
-
-
-def _overwritten(seen: Pass, keys: Tensor, values: Tensor, past: int, layer: int) -> Any:
-    new = past + seen.new - 1
-    ring = lambda t: torch.cat([t[..., new : new + 1, :], t[..., 1:, :]], dim=-2)  # noqa: E731
-    return ring(keys), ring(values)
+def _overwritten(read: CacheRead) -> CacheRead:
+    new = read.past + read.seen.new - 1
+    return read.changed(lambda t: torch.cat([t[..., new : new + 1, :], t[..., 1:, :]], dim=-2))
 
 
 @fault(
@@ -75,13 +61,10 @@ def _overwritten(seen: Pass, keys: Tensor, values: Tensor, past: int, layer: int
     "the rows of a batch read each other's cache",
     caught_by=["C2"],
     needs=KV,
+    at=Bed.reading,
 )
-def _(bed: Bed) -> None:
-    bed.reading(_swapped)
-
-
-def _swapped(seen: Pass, keys: Tensor, values: Tensor, past: int, layer: int) -> Any:
-    return _past_changed(keys, values, past, lambda t: t.flip(0))
+def _swapped(read: CacheRead) -> CacheRead:
+    return read.past_changed(lambda t: t.flip(0))
 
 
 @fault(
@@ -89,13 +72,10 @@ def _swapped(seen: Pass, keys: Tensor, values: Tensor, past: int, layer: int) ->
     "only where several tokens come at once, cached keys are one place apart from their values",
     caught_by=["C2"],
     needs=KV,
+    at=Bed.reading,
 )
-def _(bed: Bed) -> None:
-    bed.reading(_shifted_for_chunks)
-
-
-def _shifted_for_chunks(seen: Pass, keys: Tensor, values: Tensor, past: int, layer: int) -> Any:
-    return _shifted(seen, keys, values, past, layer) if seen.new > 1 else (keys, values)
+def _shifted_for_chunks(read: CacheRead) -> CacheRead:
+    return _shifted(read) if read.seen.new > 1 else read
 
 
 @fault(
@@ -104,20 +84,12 @@ def _shifted_for_chunks(seen: Pass, keys: Tensor, values: Tensor, past: int, lay
     caught_by=["C2"],
     needs=KV,
 )
-def _(bed: Bed) -> None:
-    bed.reading(_last_layer_empty)
-    bed.set(bed.model, "_planted_last", bed.subject.layers - 1)
-    bed.named(_tell_last)
+def _lose_the_last_layer(bed: Bed) -> None:
+    bed.reading(_layer_empty, last=bed.subject.layers - 1)
 
 
-def _tell_last(seen: Pass, model: Any, named: dict) -> None:
-    seen.kept["last layer"] = model._planted_last
-
-
-def _last_layer_empty(seen: Pass, keys: Tensor, values: Tensor, past: int, layer: int) -> Any:
-    if layer < seen.kept["last layer"]:
-        return keys, values
-    return _past_changed(keys, values, past, torch.zeros_like)
+def _layer_empty(read: CacheRead, last: int) -> CacheRead:
+    return read if read.layer < last else read.past_changed(torch.zeros_like)
 
 
 @fault(
@@ -125,17 +97,14 @@ def _last_layer_empty(seen: Pass, keys: Tensor, values: Tensor, past: int, layer
     "cached entries are read as if they had been kept in 8 bits, unasked",
     caught_by=["C2"],
     needs=KV,
+    at=Bed.reading,
 )
-def _(bed: Bed) -> None:
-    bed.reading(_rounded)
-
-
-def _rounded(seen: Pass, keys: Tensor, values: Tensor, past: int, layer: int) -> Any:
+def _rounded(read: CacheRead) -> CacheRead:
     def in_8_bits(t: Tensor) -> Tensor:
         scale = t.abs().amax().clamp_min(1e-30) / 127
         return (t / scale).round() * scale
 
-    return _past_changed(keys, values, past, in_8_bits)
+    return read.past_changed(in_8_bits)
 
 
 @fault(
@@ -143,13 +112,10 @@ def _rounded(seen: Pass, keys: Tensor, values: Tensor, past: int, layer: int) ->
     "cached entries are read in bfloat16",
     caught_by=["C2"],
     needs=KV,
+    at=Bed.reading,
 )
-def _(bed: Bed) -> None:
-    bed.reading(_halved)
-
-
-def _halved(seen: Pass, keys: Tensor, values: Tensor, past: int, layer: int) -> Any:
-    return _past_changed(keys, values, past, lambda t: t.to(torch.bfloat16).to(t))
+def _halved(read: CacheRead) -> CacheRead:
+    return read.past_changed(lambda t: t.to(torch.bfloat16).to(t))
 
 
 @fault(
@@ -157,17 +123,13 @@ def _halved(seen: Pass, keys: Tensor, values: Tensor, past: int, layer: int) -> 
     "the last place of a cache of fixed length is read as the one before it",
     caught_by=["C2"],
     needs=[*KV, "static cache"],
+    at=Bed.reading,
 )
-def _(bed: Bed) -> None:
-    bed.reading(_edge)
-
-
-def _edge(seen: Pass, keys: Tensor, values: Tensor, past: int, layer: int) -> Any:
-    most = own_cache(seen.cache).get_max_length()
-    if most <= 0 or past + seen.new < most or keys.shape[-2] < 2:
-        return keys, values
-    edge = lambda t: torch.cat([t[..., :-1, :], t[..., -2:-1, :]], dim=-2)  # noqa: E731
-    return edge(keys), edge(values)
+def _edge(read: CacheRead) -> CacheRead:
+    most = own_cache(read.seen.cache).get_max_length()
+    if most <= 0 or read.past + read.seen.new < most or read.keys.shape[-2] < 2:
+        return read
+    return read.changed(_last_as_before)
 
 
 @fault(
@@ -175,12 +137,9 @@ def _edge(seen: Pass, keys: Tensor, values: Tensor, past: int, layer: int) -> An
     "with every call the cached keys are turned a little further",
     caught_by=["C3"],
     needs=KV,
+    at=Bed.arguments,
 )
-def _(bed: Bed) -> None:
-    bed.named(_rotate_past)
-
-
-def _rotate_past(seen: Pass, model: nn.Module, named: dict) -> None:
+def _rotate_past(seen: Pass, named: dict) -> None:
     if not seen.cached:
         return
     for layer in getattr(own_cache(seen.cache), "layers", ()):
@@ -197,14 +156,12 @@ def _rotate_past(seen: Pass, model: nn.Module, named: dict) -> None:
     "a cached step computes the attention of the past to itself as well, and drops it",
     caught_by=["C11"],
     needs=KV,
+    at=Bed.reading,
 )
-def _(bed: Bed) -> None:
-    bed.reading(_recomputed)
-
-
-def _recomputed(seen: Pass, keys: Tensor, values: Tensor, past: int, layer: int) -> Any:
-    dropped = (keys[..., :past, :] @ keys[..., :past, :].transpose(-1, -2)).sum() * 0.0
-    return keys, values + dropped
+def _recomputed(read: CacheRead) -> CacheRead:
+    keys = read.keys[..., : read.past, :]
+    dropped = (keys @ keys.mT).sum() * 0.0
+    return replace(read, values=read.values + dropped)
 
 
 @fault(
@@ -213,21 +170,14 @@ def _recomputed(seen: Pass, keys: Tensor, values: Tensor, past: int, layer: int)
     caught_by=["C2"],
     needs=[*KV, "window"],
 )
-def _(bed: Bed) -> None:
-    bed.reading(_cropped)
-    bed.set(bed.model, "_planted_window", bed.subject.window)
-    bed.named(_tell_window)
+def _crop(bed: Bed) -> None:
+    bed.reading(_cropped, window=bed.subject.window)
 
 
-def _tell_window(seen: Pass, model: Any, named: dict) -> None:
-    seen.kept["window"] = model._planted_window
-
-
-def _cropped(seen: Pass, keys: Tensor, values: Tensor, past: int, layer: int) -> Any:
-    if seen.past + 1 < seen.kept["window"]:
-        return keys, values
-    oldest = lambda t: torch.cat([t[..., :1, :] * 0, t[..., 1:, :]], dim=-2)  # noqa: E731
-    return _past_changed(keys, values, past, oldest)
+def _cropped(read: CacheRead, window: int) -> CacheRead:
+    if read.seen.past + 1 < window:
+        return read
+    return read.past_changed(lambda t: torch.cat([t[..., :1, :] * 0, t[..., 1:, :]], dim=-2))
 
 
 @fault(
@@ -235,12 +185,9 @@ def _cropped(seen: Pass, keys: Tensor, values: Tensor, past: int, layer: int) ->
     "the cache is not rearranged when beams change places",
     caught_by=["C4"],
     needs=["generation", "cache", "lm-head"],
+    at=Bed.arguments,
 )
-def _(bed: Bed) -> None:
-    bed.named(_never_reordered)
-
-
-def _never_reordered(seen: Pass, model: nn.Module, named: dict) -> None:
+def _never_reordered(seen: Pass, named: dict) -> None:
     if seen.cache is not None:
         seen.cache.reorder_cache = _nothing
 
@@ -254,12 +201,9 @@ def _nothing(*_: Any) -> None:
     "when beams change places, the cache is rearranged the other way round",
     caught_by=["C4"],
     needs=["generation", "cache", "lm-head"],
+    at=Bed.arguments,
 )
-def _(bed: Bed) -> None:
-    bed.named(_reordered_backwards)
-
-
-def _reordered_backwards(seen: Pass, model: nn.Module, named: dict) -> None:
+def _reordered_backwards(seen: Pass, named: dict) -> None:
     cache = seen.cache
     if cache is not None and "reorder_cache" not in vars(cache):
         cache.reorder_cache = _Backwards(cache)
@@ -280,12 +224,9 @@ class _Backwards:
     "drafted tokens that were refused stay in the cache",
     caught_by=["C4", "C2"],
     needs=["drafts", *KV],
+    at=Bed.arguments,
 )
-def _(bed: Bed) -> None:
-    bed.named(_never_cropped)
-
-
-def _never_cropped(seen: Pass, model: nn.Module, named: dict) -> None:
+def _never_cropped(seen: Pass, named: dict) -> None:
     if seen.cache is not None:
         own_cache(seen.cache).crop = _nothing
         seen.cache.crop = _nothing
@@ -296,14 +237,11 @@ def _never_cropped(seen: Pass, model: nn.Module, named: dict) -> None:
     "a copy of a cache is the cache itself",
     caught_by=["C2"],
     needs=["cache"],
+    at=output,
 )
-def _(bed: Bed) -> None:
-    bed.after_any(bed.model, _copied_as_itself)
-
-
-def _copied_as_itself(seen: Pass, model: nn.Module, output: Any) -> None:
+def _copied_as_itself(seen: Pass, result: Any) -> None:
     for name in ("past_key_values", "cache_params"):
-        cache = output.get(name) if hasattr(output, "get") else None
+        cache = result.get(name) if hasattr(result, "get") else None
         if cache is not None:
             cache.__deepcopy__ = _Itself(cache)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from harness.faults import anatomy
-from harness.faults.bed import Bed, Pass
+from harness.faults.bed import Bed
+from harness.faults.calls import Pass
 from harness.faults.catalogue import fault
+from harness.faults.spots import biases, first_block, rotations
 from harness.positions import first_position, position_table
 
 CACHED = ["causal", "cache", "position-ids"]
@@ -20,12 +19,9 @@ CACHED = ["causal", "cache", "position-ids"]
     "with a past, positions begin at zero again",
     caught_by=["C2"],
     needs=CACHED,
+    at=Bed.arguments,
 )
-def _(bed: Bed) -> None:
-    bed.named(_from_zero)
-
-
-def _from_zero(seen: Pass, model: nn.Module, named: dict) -> None:
+def _from_zero(seen: Pass, named: dict) -> None:
     if seen.cached:
         place = torch.arange(seen.new, device=_given(named).device)
         named[seen.positions_name] = place[None].expand(seen.rows, -1)
@@ -44,16 +40,15 @@ def _given(named: dict) -> Tensor:
     caught_by=["C2"],
     needs=CACHED,
 )
-def _(bed: Bed) -> None:
-    bed.named(_doubled)
-    bed.set(bed.model, "_planted_places", bed.subject.context or 0)
+def _double(bed: Bed) -> None:
+    bed.arguments(_doubled, places=bed.subject.context)
 
 
-def _doubled(seen: Pass, model: Any, named: dict) -> None:
+def _doubled(seen: Pass, named: dict, places: int | None) -> None:
     if seen.cached:
         place = 2 * seen.places(_given(named))
-        if model._planted_places:
-            place = place.clamp_max(model._planted_places - 1)
+        if places:
+            place = place.clamp_max(places - 1)
         named[seen.positions_name] = place[None].expand(seen.rows, -1)
 
 
@@ -63,16 +58,16 @@ def _doubled(seen: Pass, model: Any, named: dict) -> None:
     caught_by=["A7", "C5"],
     needs=["position-ids", "learned-positions"],
 )
-def _(bed: Bed) -> None:
-    bed.named(_one_more)
+def _count_from_one(bed: Bed) -> None:
     table = position_table(bed.subject)
-    rows = len(table.weight) if table is not None else 0
-    bed.set(bed.model, "_planted_rows", rows - first_position(bed.subject))
+    if table is not None:
+        places = len(table.weight) - first_position(bed.subject)
+        bed.arguments(_one_more, places=places)
 
 
-def _one_more(seen: Pass, model: Any, named: dict) -> None:
+def _one_more(seen: Pass, named: dict, places: int) -> None:
     if seen.positions is not None:
-        named[seen.positions_name] = (seen.positions + 1) % model._planted_rows
+        named[seen.positions_name] = (seen.positions + 1) % places
 
 
 @fault(
@@ -80,12 +75,9 @@ def _one_more(seen: Pass, model: Any, named: dict) -> None:
     "positions that are given beside a cache are taken for the ones before",
     caught_by=["A7", "C5"],
     needs=CACHED,
+    at=Bed.arguments,
 )
-def _(bed: Bed) -> None:
-    bed.named(_one_less_when_cached)
-
-
-def _one_less_when_cached(seen: Pass, model: nn.Module, named: dict) -> None:
+def _one_less_when_cached(seen: Pass, named: dict) -> None:
     if seen.cached and seen.positions is not None:
         named[seen.positions_name] = seen.positions - 1
 
@@ -95,12 +87,9 @@ def _one_less_when_cached(seen: Pass, model: nn.Module, named: dict) -> None:
     "positions that are given with a cache are counted from the cache instead",
     caught_by=["C2", "C5"],
     needs=[*CACHED, "padding"],
+    at=Bed.arguments,
 )
-def _(bed: Bed) -> None:
-    bed.named(_ignored_when_cached)
-
-
-def _ignored_when_cached(seen: Pass, model: nn.Module, named: dict) -> None:
+def _ignored_when_cached(seen: Pass, named: dict) -> None:
     if seen.cached and seen.positions is not None:
         named[seen.positions_name] = seen.places(seen.positions)[None].expand(seen.rows, -1)
 
@@ -110,10 +99,10 @@ def _ignored_when_cached(seen: Pass, model: nn.Module, named: dict) -> None:
     "with a past, the angles of the new tokens are a hundredth larger",
     caught_by=["C2"],
     needs=[*CACHED, "rotary"],
+    at=rotations,
 )
-def _(bed: Bed) -> None:
-    for module in anatomy.angles(bed.subject):
-        bed.before(module, _angles_changed, inner=_scaled)
+def _scaled(seen: Pass, positions: Tensor) -> Tensor:
+    return positions * 1.01 if seen.cached else positions
 
 
 @fault(
@@ -121,10 +110,10 @@ def _(bed: Bed) -> None:
     "with a past, the new tokens are turned one place too far",
     caught_by=["C2"],
     needs=[*CACHED, "rotary"],
+    at=rotations,
 )
-def _(bed: Bed) -> None:
-    for module in anatomy.angles(bed.subject):
-        bed.before(module, _angles_changed, inner=_further)
+def _further(seen: Pass, positions: Tensor) -> Tensor:
+    return positions + 1 if seen.cached else positions
 
 
 @fault(
@@ -132,28 +121,8 @@ def _(bed: Bed) -> None:
     "places from the fortieth on are turned as if they were the fortieth",
     caught_by=["A8"],
     needs=["causal", "rotary", "relative-positions"],
+    at=rotations,
 )
-def _(bed: Bed) -> None:
-    for module in anatomy.angles(bed.subject):
-        bed.before(module, _angles_changed, inner=_stopped)
-
-
-def _angles_changed(
-    seen: Pass, module: nn.Module, given: tuple, named: dict, inner: Any
-) -> tuple[tuple, dict]:
-    if "position_ids" in named:
-        return given, {**named, "position_ids": inner(seen, named["position_ids"])}
-    return (given[0], inner(seen, given[1]), *given[2:]), named
-
-
-def _scaled(seen: Pass, positions: Tensor) -> Tensor:
-    return positions * 1.01 if seen.cached else positions
-
-
-def _further(seen: Pass, positions: Tensor) -> Tensor:
-    return positions + 1 if seen.cached else positions
-
-
 def _stopped(seen: Pass, positions: Tensor) -> Tensor:
     return positions.clamp_max(40)
 
@@ -163,16 +132,10 @@ def _stopped(seen: Pass, positions: Tensor) -> Tensor:
     "with a past, the bias by distance is counted from the new tokens' own beginning",
     caught_by=["C2"],
     needs=["alibi", "cache"],
+    at=biases,
 )
-def _(bed: Bed) -> None:
-    for module in anatomy.slopes(bed.subject):
-        bed.before(module, _bias_rolled)
-
-
-def _bias_rolled(seen: Pass, module: nn.Module, given: tuple, named: dict) -> tuple | None:
-    if not seen.cached:
-        return None
-    return given, {**named, "alibi": named["alibi"].roll(seen.new, -1)}
+def _bias_rolled(seen: Pass, bias: Tensor) -> Tensor:
+    return bias.roll(seen.new, -1) if seen.cached else bias
 
 
 @fault(
@@ -180,20 +143,16 @@ def _bias_rolled(seen: Pass, module: nn.Module, given: tuple, named: dict) -> tu
     "what comes out depends on the place in the prompt, whatever the position",
     caught_by=["B4", "E21"],
     needs=["order-blind", "mask-4d", "blocks"],
+    at=first_block,
 )
-def _(bed: Bed) -> None:
-    bed.after(anatomy.blocks(bed.subject)[0], _by_place)
+def _by_place(seen: Pass, state: Tensor) -> Tensor:
+    return state + 1e-3 * seen.places(state)[None, :, None] * state.roll(1, -1)
 
 
-@fault(
+fault(
     "place-counted-without-positions",
     "without positions, what comes out depends on the place in the prompt all the same",
     caught_by=["E21"],
     needs=["causal", "alibi", "blocks"],
-)
-def _(bed: Bed) -> None:
-    bed.after(anatomy.blocks(bed.subject)[0], _by_place)
-
-
-def _by_place(seen: Pass, module: nn.Module, state: Tensor) -> Tensor:
-    return state + 1e-3 * seen.places(state)[None, :, None] * state.roll(1, -1)
+    at=first_block,
+)(_by_place)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from harness import capabilities, masks
 from harness.faults import anatomy
-from harness.faults.bed import Bed, Pass
+from harness.faults.bed import Bed
+from harness.faults.calls import AttentionCall, Pass
 from harness.faults.catalogue import fault
+from harness.faults.spots import every_block, first_block, last_block, sdpa
 
 LEAK = 0.05
 """How much of another row gets into one that must not see it."""
@@ -22,31 +24,28 @@ SHORT = capabilities.PROBE
 """The same, where prompts are no longer than a window: just past what capabilities look at."""
 
 
-def _next_leaks(seen: Pass, module: nn.Module, state: Tensor, first: int = 0) -> Tensor:
+def _next_leaks(seen: Pass, state: Tensor, first: int = 0) -> Tensor:
     """Each row from place ``first`` on has something of the next one: [rows, n, width]."""
     later = torch.cat([state[:, 1:], state[:, -1:] * 0], dim=1)
     return state + LEAK * later * (seen.places(state) >= first)[None, :, None]
 
 
-@fault(
+fault(
     "future-seen-by-one",
     "every place sees the one after it",
     caught_by=["C1"],
     needs=["causal", "blocks"],
-)
-def _(bed: Bed) -> None:
-    for block in anatomy.blocks(bed.subject):
-        bed.after(block, _next_leaks)
+    at=every_block,
+)(_next_leaks)
 
 
-@fault(
+fault(
     "future-seen-in-one-layer",
     "in the last layer alone, every place sees the one after it",
     caught_by=["C1"],
     needs=["causal", "blocks", "several layers"],
-)
-def _(bed: Bed) -> None:
-    bed.after(anatomy.blocks(bed.subject)[-1], _next_leaks)
+    at=last_block,
+)(_next_leaks)
 
 
 @fault(
@@ -55,12 +54,12 @@ def _(bed: Bed) -> None:
     caught_by=["C1"],
     needs=["causal", "head projection"],
 )
-def _(bed: Bed) -> None:
+def _leak_in_one_head(bed: Bed) -> None:
     mixer = anatomy.mixers(bed.subject)[0]
     bed.before(anatomy.projection(bed.subject, mixer), _one_head_leaks)
 
 
-def _one_head_leaks(seen: Pass, module: nn.Module, given: tuple, named: dict) -> tuple | None:
+def _one_head_leaks(seen: Pass, given: tuple, named: dict) -> tuple | None:
     states = given[0]
     if states.ndim != 3 or states.shape[1] != seen.new:
         return None
@@ -77,8 +76,8 @@ def _one_head_leaks(seen: Pass, module: nn.Module, given: tuple, named: dict) ->
     caught_by=["C1"],
     needs=["causal", "blocks"],
 )
-def _(bed: Bed) -> None:
-    bed.after(anatomy.blocks(bed.subject)[0], _next_leaks, first=CROP)
+def _leak_past_a_length(bed: Bed) -> None:
+    first_block(bed, _next_leaks, first=CROP)
 
 
 @fault(
@@ -86,12 +85,9 @@ def _(bed: Bed) -> None:
     "a thousandth of the mean over all places gets into every one",
     caught_by=["C1"],
     needs=["causal", "blocks"],
+    at=first_block,
 )
-def _(bed: Bed) -> None:
-    bed.after(anatomy.blocks(bed.subject)[0], _mean_leaks)
-
-
-def _mean_leaks(seen: Pass, module: nn.Module, state: Tensor) -> Tensor:
+def _mean_leaks(seen: Pass, state: Tensor) -> Tensor:
     return state + 1e-3 * state.mean(dim=1, keepdim=True)
 
 
@@ -100,23 +96,12 @@ def _mean_leaks(seen: Pass, module: nn.Module, state: Tensor) -> Tensor:
     "attention by sdpa leaves the causal mask out",
     caught_by=["C1"],
     needs=["causal", "sdpa"],
+    at=sdpa,
 )
-def _(bed: Bed) -> None:
-    bed.attention(anatomy.mixers(bed.subject), "sdpa", _without_mask)
-
-
-def _without_mask(
-    seen: Pass,
-    usual: Any,
-    module: nn.Module,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Any,
-    named: Any,
-) -> Any:
-    open_ = torch.ones(1, 1, q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device)
-    return usual(module, q, k, v, open_, **{**named, "is_causal": False})
+def _without_mask(call: AttentionCall) -> Any:
+    shape = 1, 1, call.query.shape[-2], call.key.shape[-2]
+    everything = torch.ones(shape, dtype=torch.bool, device=call.query.device)
+    return call.attend(mask=everything, is_causal=False)
 
 
 @fault(
@@ -124,24 +109,20 @@ def _without_mask(
     "what comes out is scaled by the length of the prompt, by a thousandth per token",
     caught_by=["C6", "C1"],
     needs=["causal", "blocks"],
+    at=last_block,
 )
-def _(bed: Bed) -> None:
-    bed.after(anatomy.blocks(bed.subject)[-1], _by_length)
-
-
-def _by_length(seen: Pass, module: nn.Module, state: Tensor) -> Tensor:
+def _by_length(seen: Pass, state: Tensor) -> Tensor:
     # Another direction than the state's own: a norm would take a factor out again.
     return state + 1e-3 * (seen.past + seen.new) * state.roll(1, -1)
 
 
-@fault(
+fault(
     "places-mixed-in-an-encoder",
     "a row of an encoder gets something of the row at the next place, whatever its position",
     caught_by=["A6"],
     needs=["bidirectional", "position-ids", "blocks"],
-)
-def _(bed: Bed) -> None:
-    bed.after(anatomy.blocks(bed.subject)[0], _next_leaks)
+    at=first_block,
+)(_next_leaks)
 
 
 @fault(
@@ -149,12 +130,9 @@ def _(bed: Bed) -> None:
     "positions that do not rise by one hide tokens from each other, in spite of an explicit mask",
     caught_by=["A5"],
     needs=["causal", "position-ids", "mask-4d"],
+    at=Bed.arguments,
 )
-def _(bed: Bed) -> None:
-    bed.named(_packed)
-
-
-def _packed(seen: Pass, model: nn.Module, named: dict) -> None:
+def _packed(seen: Pass, named: dict) -> None:
     mask, positions = named.get("attention_mask"), seen.positions
     if not isinstance(mask, Tensor) or mask.ndim != 4 or positions is None:
         return
@@ -170,12 +148,9 @@ def _packed(seen: Pass, model: nn.Module, named: dict) -> None:
     f"of an explicit mask the places from {SHORT} on are ignored: they see everything",
     caught_by=["A5", "C6"],
     needs=["causal", "mask-4d", "attention-only"],
+    at=Bed.arguments,
 )
-def _(bed: Bed) -> None:
-    bed.named(_unmasked_past_a_length)
-
-
-def _unmasked_past_a_length(seen: Pass, model: nn.Module, named: dict) -> None:
+def _unmasked_past_a_length(seen: Pass, named: dict) -> None:
     name = _mask_name(named)
     if name is not None:
         mask = named[name].clone()
@@ -195,12 +170,9 @@ def _mask_name(named: dict) -> str | None:
     "beside a cache, an explicit mask is read one key too early",
     caught_by=["C6"],
     needs=["causal", "mask-4d", "attention-only", "cache"],
+    at=Bed.arguments,
 )
-def _(bed: Bed) -> None:
-    bed.named(_mask_shifted)
-
-
-def _mask_shifted(seen: Pass, model: nn.Module, named: dict) -> None:
+def _mask_shifted(seen: Pass, named: dict) -> None:
     name = _mask_name(named)
     if name is not None and seen.cached:
         named[name] = named[name].roll(1, -1)
@@ -212,11 +184,8 @@ def _mask_shifted(seen: Pass, model: nn.Module, named: dict) -> None:
     caught_by=["C2"],
     needs=["window", "sdpa", "cache"],
 )
-def _(bed: Bed) -> None:
-    modules = anatomy.mixers(bed.subject)
-    bed.attention(modules, "sdpa", _oldest_hidden_when_cached)
-    for module in modules:
-        bed.set(module, "_planted_window", bed.subject.window)
+def _shorten_when_cached(bed: Bed) -> None:
+    sdpa(bed, _oldest_hidden_when_cached, window=bed.subject.window)
 
 
 @fault(
@@ -225,30 +194,23 @@ def _(bed: Bed) -> None:
     caught_by=["C8"],
     needs=["window", "sdpa"],
 )
-def _(bed: Bed) -> None:
-    modules = anatomy.mixers(bed.subject)
-    bed.attention(modules, "sdpa", _oldest_hidden)
-    for module in modules:
-        bed.set(module, "_planted_window", bed.subject.window)
+def _shorten(bed: Bed) -> None:
+    sdpa(bed, _oldest_hidden, window=bed.subject.window)
 
 
-def _oldest_hidden_when_cached(seen: Pass, usual: Any, module: Any, *given: Any) -> Any:
-    if not seen.cached:
-        query, key, value, mask, named = given
-        return usual(module, query, key, value, mask, **named)
-    return _oldest_hidden(seen, usual, module, *given)
+def _oldest_hidden_when_cached(call: AttentionCall, window: int) -> Any:
+    return _oldest_hidden(call, window) if call.seen.cached else call.attend()
 
 
-def _oldest_hidden(
-    seen: Pass, usual: Any, module: Any, q: Tensor, k: Tensor, v: Tensor, mask: Any, named: Any
-) -> Any:
+def _oldest_hidden(call: AttentionCall, window: int) -> Any:
     """The oldest key of every query that sees a whole window is hidden from it."""
-    n, keys = q.shape[-2], k.shape[-2]
+    query, mask = call.query, call.mask
+    n, keys = query.shape[-2], call.key.shape[-2]
     if isinstance(mask, Tensor):
-        seen_now = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
-        seen_now = seen_now[..., :keys]
+        visible = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
+        visible = visible[..., :keys]
     else:
-        seen_now = masks.causal(keys, q.dtype, q.device)[..., keys - n :, :] == 0
-    whole = seen_now.sum(-1, keepdim=True) >= module._planted_window
-    oldest = (seen_now.long().cumsum(-1) == 1) & seen_now
-    return usual(module, q, k, v, seen_now & ~(oldest & whole), **{**named, "is_causal": False})
+        visible = masks.causal(keys, query.dtype, query.device)[..., keys - n :, :] == 0
+    whole = visible.sum(-1, keepdim=True) >= window
+    oldest = (visible.long().cumsum(-1) == 1) & visible
+    return call.attend(mask=visible & ~(oldest & whole), is_causal=False)

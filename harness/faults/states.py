@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from harness.faults import anatomy
-from harness.faults.bed import Bed, Pass
+from harness.faults.bed import Bed
+from harness.faults.calls import Pass
 from harness.faults.catalogue import fault
+from harness.faults.spots import first_block
 
 
 @fault(
@@ -17,12 +18,9 @@ from harness.faults.catalogue import fault
     "where several tokens come at once, a recurrence begins anew",
     caught_by=["C2"],
     needs=["recurrence"],
+    at=Bed.arguments,
 )
-def _(bed: Bed) -> None:
-    bed.named(_lost_in_chunks)
-
-
-def _lost_in_chunks(seen: Pass, model: nn.Module, named: dict) -> None:
+def _lost_in_chunks(seen: Pass, named: dict) -> None:
     if seen.cached and seen.new > 1:
         for state in _recurrent_states(seen.cache):
             state.zero_()
@@ -39,12 +37,9 @@ def _recurrent_states(cache: Any) -> list[Tensor]:
     "a recurrent state loses a ten-thousandth with every cached call",
     caught_by=["C2"],
     needs=["recurrence"],
+    at=Bed.arguments,
 )
-def _(bed: Bed) -> None:
-    bed.named(_decays)
-
-
-def _decays(seen: Pass, model: nn.Module, named: dict) -> None:
+def _decays(seen: Pass, named: dict) -> None:
     if seen.cached:
         for state in _recurrent_states(seen.cache):
             state.mul_(1 - 1e-4)
@@ -55,12 +50,9 @@ def _decays(seen: Pass, model: nn.Module, named: dict) -> None:
     "the rows of a batch go on from each other's recurrent state",
     caught_by=["C2"],
     needs=["recurrence"],
+    at=Bed.arguments,
 )
-def _(bed: Bed) -> None:
-    bed.named(_states_swapped)
-
-
-def _states_swapped(seen: Pass, model: nn.Module, named: dict) -> None:
+def _states_swapped(seen: Pass, named: dict) -> None:
     if seen.cached:
         for state in _recurrent_states(seen.cache):
             state.copy_(state.flip(0).clone())
@@ -71,12 +63,9 @@ def _states_swapped(seen: Pass, model: nn.Module, named: dict) -> None:
     "the last inputs that a recurrence keeps for its convolution are one token old",
     caught_by=["C2"],
     needs=["recurrence"],
+    at=Bed.arguments,
 )
-def _(bed: Bed) -> None:
-    bed.named(_stale_convolution)
-
-
-def _stale_convolution(seen: Pass, model: nn.Module, named: dict) -> None:
+def _stale_convolution(seen: Pass, named: dict) -> None:
     if not seen.cached:
         return
     for layer in getattr(seen.cache, "layers", ()):
@@ -90,12 +79,9 @@ def _stale_convolution(seen: Pass, model: nn.Module, named: dict) -> None:
     "something of the last call's states gets into the next call",
     caught_by=["C6"],
     needs=["blocks"],
+    at=first_block,
 )
-def _(bed: Bed) -> None:
-    bed.after(anatomy.blocks(bed.subject)[0], _carried_over)
-
-
-def _carried_over(seen: Pass, module: nn.Module, state: Tensor) -> Tensor:
+def _carried_over(seen: Pass, state: Tensor) -> Tensor:
     before = seen.kept.get("state")
     seen.kept["state"] = state.detach().mean(dim=(0, 1))
     return state if before is None else state + 0.01 * before.to(state)
@@ -106,12 +92,9 @@ def _carried_over(seen: Pass, module: nn.Module, state: Tensor) -> Tensor:
     "with a cache, a later prompt is answered by the first one's encoding, as far as that reaches",
     caught_by=["C4", "C2"],
     needs=["encoder", "cache", "generation"],
+    at=Bed.arguments,
 )
-def _(bed: Bed) -> None:
-    bed.named(_stale_encoding)
-
-
-def _stale_encoding(seen: Pass, model: nn.Module, named: dict) -> None:
+def _stale_encoding(seen: Pass, named: dict) -> None:
     encoded = named.get("encoder_outputs")
     if encoded is None or not named.get("use_cache"):
         return
@@ -127,12 +110,9 @@ def _stale_encoding(seen: Pass, model: nn.Module, named: dict) -> None:
     "padding in an encoder's prompt is seen by the decoder, once there is a cache",
     caught_by=["C5"],
     needs=["encoder", "cache"],
+    at=Bed.arguments,
 )
-def _(bed: Bed) -> None:
-    bed.named(_encoder_unmasked)
-
-
-def _encoder_unmasked(seen: Pass, model: nn.Module, named: dict) -> None:
+def _encoder_unmasked(seen: Pass, named: dict) -> None:
     mask = named.get("attention_mask")
     if isinstance(mask, Tensor) and mask.ndim == 2:
         named["attention_mask"] = torch.ones_like(mask)

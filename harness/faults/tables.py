@@ -9,8 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from harness.faults import anatomy
-from harness.faults.bed import Bed, Pass
+from harness.faults.bed import Bed
+from harness.faults.calls import Pass
 from harness.faults.catalogue import fault
+from harness.faults.spots import embedding_table, output
 from harness.positions import position_table
 
 
@@ -19,12 +21,9 @@ from harness.positions import position_table
     "embeddings that are given are taken a hundredth too large",
     caught_by=["C9"],
     needs=["inputs-embeds", "scale of embeddings"],
+    at=Bed.arguments,
 )
-def _(bed: Bed) -> None:
-    bed.named(_scaled)
-
-
-def _scaled(seen: Pass, model: nn.Module, named: dict) -> None:
+def _scaled(seen: Pass, named: dict) -> None:
     if seen.embedded:
         for name in ("inputs_embeds", "decoder_inputs_embeds"):
             if isinstance(named.get(name), Tensor):
@@ -37,14 +36,14 @@ def _scaled(seen: Pass, model: nn.Module, named: dict) -> None:
     caught_by=["C9"],
     needs=["inputs-embeds", "learned-positions"],
 )
-def _(bed: Bed) -> None:
+def _leave_out_positions(bed: Bed) -> None:
     table = position_table(bed.subject)
     if table is not None:
         bed.after_any(table, _no_positions)
 
 
-def _no_positions(seen: Pass, module: nn.Module, output: Tensor) -> Tensor | None:
-    return torch.zeros_like(output) if seen.embedded else None
+def _no_positions(seen: Pass, rows: Tensor) -> Tensor | None:
+    return torch.zeros_like(rows) if seen.embedded else None
 
 
 @fault(
@@ -52,17 +51,14 @@ def _no_positions(seen: Pass, module: nn.Module, output: Tensor) -> Tensor | Non
     "where embeddings are given, the states that are told are each one layer late",
     caught_by=["C9"],
     needs=["inputs-embeds", "blocks"],
+    at=output,
 )
-def _(bed: Bed) -> None:
-    bed.after_any(bed.model, _states_late)
-
-
-def _states_late(seen: Pass, model: Any, output: Any) -> Any:
+def _states_late(seen: Pass, result: Any) -> Any:
     for name in ("hidden_states", "decoder_hidden_states"):
-        states = output.get(name) if hasattr(output, "get") else None
+        states = result.get(name) if hasattr(result, "get") else None
         if seen.embedded and states is not None and len(states) > 1:
-            output[name] = (*states[1:], states[0])
-    return output
+            result[name] = (*states[1:], states[0])
+    return result
 
 
 @fault(
@@ -71,7 +67,7 @@ def _states_late(seen: Pass, model: Any, output: Any) -> Any:
     caught_by=["C10"],
     needs=["norms"],
 )
-def _(bed: Bed) -> None:
+def _lose_a_norm(bed: Bed) -> None:
     if bed.loaded:
         weight = next(anatomy.norms(bed.subject)[-1].parameters())
         bed.weights(weight, lambda w: w.fill_(1.0))
@@ -83,7 +79,7 @@ def _(bed: Bed) -> None:
     caught_by=["C10"],
     needs=["learned-positions"],
 )
-def _(bed: Bed) -> None:
+def _shuffle_positions(bed: Bed) -> None:
     table = position_table(bed.subject)
     if bed.loaded and table is not None:
         bed.weights(table.weight, _first_rows_swapped)
@@ -100,7 +96,7 @@ def _first_rows_swapped(weight: Tensor) -> None:
     caught_by=["C10"],
     needs=["tied-head"],
 )
-def _(bed: Bed) -> None:
+def _untie_the_head(bed: Bed) -> None:
     if bed.loaded:
         head: Any = bed.model.get_output_embeddings()
         untied = nn.Parameter(head.weight.detach() * 1.01, requires_grad=False)
@@ -113,7 +109,7 @@ def _(bed: Bed) -> None:
     caught_by=["C10"],
     needs=["lm-head", "untied head"],
 )
-def _(bed: Bed) -> None:
+def _lose_the_head(bed: Bed) -> None:
     if bed.loaded:
         head: Any = bed.model.get_output_embeddings()
         table = bed.subject.embedding_table.detach()
@@ -126,7 +122,7 @@ def _(bed: Bed) -> None:
     caught_by=["C10"],
     needs=["generation"],
 )
-def _(bed: Bed) -> None:
+def _lose_settings(bed: Bed) -> None:
     if bed.loaded:
         bed.set(bed.model.generation_config, "eos_token_id", bed.subject.vocabulary - 1)
         bed.set(bed.model.generation_config, "max_length", 7)
@@ -136,27 +132,30 @@ def _(bed: Bed) -> None:
     "rows-alike",
     "two tokens have the same embedding",
     caught_by=["D1"],
+    at=embedding_table,
 )
-def _(bed: Bed) -> None:
-    bed.weights(bed.subject.embedding_table, lambda w: w[4].copy_(w[5]))
+def _alike(weights: Tensor) -> None:
+    weights[4] = weights[5]
 
 
 @fault(
     "rows-parallel",
     "one token's embedding is twice another's",
     caught_by=["D1"],
+    at=embedding_table,
 )
-def _(bed: Bed) -> None:
-    bed.weights(bed.subject.embedding_table, lambda w: w[4].copy_(2 * w[5]))
+def _parallel(weights: Tensor) -> None:
+    weights[4] = 2 * weights[5]
 
 
 @fault(
     "nan-in-an-embedding",
     "one token's embedding has a NaN",
     caught_by=["D2", "D4"],
+    at=embedding_table,
 )
-def _(bed: Bed) -> None:
-    bed.weights(bed.subject.embedding_table, lambda w: w[4, :1].fill_(math.nan))
+def _nan_in_a_row(weights: Tensor) -> None:
+    weights[4, 0] = math.nan
 
 
 @fault(
@@ -165,7 +164,11 @@ def _(bed: Bed) -> None:
     caught_by=["D3"],
     needs=["learned-positions"],
 )
-def _(bed: Bed) -> None:
+def _spoil_a_position(bed: Bed) -> None:
     table = position_table(bed.subject)
     if table is not None:
-        bed.weights(table.weight, lambda w: w[3, :1].fill_(math.nan))
+        bed.weights(table.weight, _nan_in_a_place)
+
+
+def _nan_in_a_place(weights: Tensor) -> None:
+    weights[3, 0] = math.nan

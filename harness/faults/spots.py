@@ -1,0 +1,75 @@
+"""Where a fault's change is put: what `fault` takes as ``at``, beside methods of `Bed`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from harness.faults import anatomy
+from harness.faults.bed import Bed
+from harness.faults.calls import Pass
+
+
+def first_block(bed: Bed, change: Callable[..., Any], **held: Any) -> None:
+    """After the first block: ``change(pass, state)``, [rows, new, hidden]."""
+    bed.after(anatomy.blocks(bed.subject)[0], change, **held)
+
+
+def last_block(bed: Bed, change: Callable[[Pass, Tensor], Any]) -> None:
+    """After the last block: ``change(pass, state)``, [rows, new, hidden]."""
+    bed.after(anatomy.blocks(bed.subject)[-1], change)
+
+
+def every_block(bed: Bed, change: Callable[[Pass, Tensor], Any]) -> None:
+    """After each block: ``change(pass, state)``, [rows, new, hidden]."""
+    for block in anatomy.blocks(bed.subject):
+        bed.after(block, change)
+
+
+def experts(bed: Bed, change: Callable[[Pass, Tensor], Any]) -> None:
+    """After each mixture of experts: ``change(pass, state)``, [rows, new, hidden]."""
+    for mixture, _router in anatomy.mixtures(bed.subject):
+        bed.after(mixture, change)
+
+
+def sdpa(bed: Bed, change: Callable[..., Any], **held: Any) -> None:
+    """In the place of attention by sdpa: ``change(call)`` (`AttentionCall`)."""
+    bed.attention(anatomy.mixers(bed.subject), "sdpa", change, **held)
+
+
+def rotations(bed: Bed, change: Callable[[Pass, Tensor], Tensor]) -> None:
+    """Before positions are made angles: ``change(pass, positions)`` gives others."""
+    for module in anatomy.angles(bed.subject):
+        bed.before(module, _positions_changed, inner=change)
+
+
+def _positions_changed(
+    seen: Pass, given: tuple, named: dict, inner: Callable[[Pass, Tensor], Tensor]
+) -> tuple[tuple, dict]:
+    if "position_ids" in named:
+        return given, {**named, "position_ids": inner(seen, named["position_ids"])}
+    return (given[0], inner(seen, given[1]), *given[2:]), named
+
+
+def biases(bed: Bed, change: Callable[[Pass, Tensor], Tensor]) -> None:
+    """Before attention is handed a bias by distance: ``change(pass, bias)`` gives another."""
+    for module in anatomy.slopes(bed.subject):
+        bed.before(module, _bias_changed, inner=change)
+
+
+def _bias_changed(
+    seen: Pass, given: tuple, named: dict, inner: Callable[[Pass, Tensor], Tensor]
+) -> tuple[tuple, dict]:
+    return given, {**named, "alibi": inner(seen, named["alibi"])}
+
+
+def output(bed: Bed, change: Callable[[Pass, Any], Any]) -> None:
+    """After the whole model: ``change(pass, output)`` gives another, or None to keep it."""
+    bed.after_any(bed.model, change)
+
+
+def embedding_table(bed: Bed, change: Callable[[Tensor], Any]) -> None:
+    """In the input embedding's weights [vocabulary, hidden]: ``change(weights)``, in place."""
+    bed.weights(bed.subject.embedding_table, change)
