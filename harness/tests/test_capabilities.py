@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 import pytest
 import torch
 
@@ -50,6 +52,12 @@ def test_whatever_is_missing_has_a_reason_of_one_line(model_type):
         if why is not None:
             assert 10 < len(why) < 200, name
             assert "\n" not in why, name
+
+
+def test_they_are_listed_topic_by_topic():
+    modules = [probe.__module__.rpartition(".")[2] for probe in capabilities.PROBES.values()]
+    topics = [topic for topic, _ in groupby(modules)]
+    assert topics == ["identity", "inputs", "memory", "parts", "positions"]
 
 
 def test_a_causal_model_that_sees_the_future_is_still_causal():

@@ -1,0 +1,72 @@
+"""What a model carries from one pass to the next: caches and states."""
+
+from __future__ import annotations
+
+from harness.capabilities.probing import prompt
+from harness.capabilities.registry import REFUSALS, capability, first_line, needs, of
+from harness.errors import Missing
+from harness.subject import Subject
+
+
+@capability("cached-generation")
+def _cached_generation(subject: Subject) -> None:
+    """Takes a cache when it generates, whether or not a pass gives one back."""
+    if subject.cache_argument is None:
+        raise Missing("the model's forward takes no cache")
+    if "causal" not in of(subject):
+        raise Missing("the model does not generate")
+
+
+@capability("cache")
+def _cache(subject: Subject) -> None:
+    needs(subject, "cached-generation")
+    try:
+        given = subject(prompt(subject), keep=True, states=False).cache
+    except REFUSALS:  # a model that takes a cache and breaks on it breaks its laws
+        return
+    if given is None:
+        raise Missing("the model's forward gives no cache unless it is handed one")
+
+
+@capability("chunks-beside-cache")
+def _chunks_beside_cache(subject: Subject) -> None:
+    """Takes several tokens at once beside a cache that is filled.
+
+    Only a model that says that it does not is believed: one that breaks on them breaks its laws.
+    """
+    needs(subject, "cache")
+    ids = prompt(subject)
+    try:
+        filled = subject(ids[:, :1], keep=True, states=False).cache
+        subject(ids[:, 1:], cache=filled, keep=True, states=False)
+    except (AssertionError, NotImplementedError) as error:
+        raise Missing(f"the model says so: {first_line(error)}") from error
+    except REFUSALS:
+        return
+
+
+@capability("kv-cache")
+def _kv_cache(subject: Subject) -> None:
+    from harness import caches
+
+    needs(subject, "cache")
+    cache_ = subject(prompt(subject), keep=True, states=False).cache
+    if not caches.entries(cache_):
+        raise Missing("the cache holds a recurrent state, no keys and values")
+
+
+@capability("recurrent-state")
+def _recurrent(subject: Subject) -> None:
+    needs(subject, "cache")
+    if "kv-cache" in of(subject):
+        raise Missing("the cache holds keys and values")
+
+
+@capability("recurrence")
+def _recurrence(subject: Subject) -> None:
+    """Carries a state along in some layer, by a recurrence or a convolution."""
+    from harness import caches
+
+    needs(subject, "cache")
+    if not caches.carries_state(subject(prompt(subject), keep=True, states=False).cache):
+        raise Missing("the cache holds keys and values and nothing else")

@@ -1,0 +1,64 @@
+"""What probes ask with: a prompt, a pass, and whether one differs from another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from harness.capabilities.registry import REFUSALS, first_line
+from harness.errors import Missing
+from harness.rows import Rows
+from harness.subject import Subject
+from harness.tolerances import distance
+
+VISIBLE = 1e-3
+"""A relative change that a probe takes for an effect: far above noise in float32."""
+
+PROBE = 6
+"""Tokens in a probe's prompt (fewer where the context is shorter)."""
+
+
+def prompt(subject: Subject, batch: int = 1) -> Tensor:
+    """Distinct ids [batch, n] spread over the vocabulary, no special ones at the start."""
+    n = min(PROBE, subject.context or PROBE)
+    ids = torch.arange(batch * n, device=subject.device).reshape(batch, n)
+    return subject.content(ids * 7 + subject.vocabulary // 3)
+
+
+def changes(one: Tensor, other: Tensor) -> bool:
+    """Whether two results differ by an effect, and not by noise."""
+    return bool(distance(one, other).max() > VISIBLE)
+
+
+def agree(one: Rows, other: Rows) -> bool:
+    """Whether two passes gave rows of one shape without an effect that a probe would see."""
+    names = [name for name in one.tensors if name != "router gap"]
+    pairs = [(one[name], other[name]) for name in names]
+    return all(a.shape == b.shape and not changes(a, b) for a, b in pairs)
+
+
+def attempt(subject: Subject, what: str, **arguments: Any) -> Rows:
+    """Run the subject; any refusal of the model's is a missing capability, in its own words."""
+    try:
+        return subject.rows(**arguments)
+    except REFUSALS as error:
+        raise Missing(f"the model does not take {what}: {first_line(error)}") from error
+
+
+def first_output(rows: Rows) -> Tensor:
+    """The deepest tensor: logits, or the last states."""
+    return [tensor for name, tensor in rows.tensors.items() if name != "router gap"][-1]
+
+
+def embedded(subject: Subject, ids: Tensor) -> Tensor:
+    """What goes into the first block [batch, n, features]; `Missing` where it cannot be seen."""
+    try:
+        states = subject.block_output(0, ids)
+    except LookupError as error:
+        first = subject.rows(ids).tensors.get("state 0")
+        if first is None:
+            raise Missing(str(error)) from error
+        return first
+    return states

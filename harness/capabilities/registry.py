@@ -1,0 +1,83 @@
+"""Capabilities by name, the probes that find them, and what a subject has of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from harness.errors import Missing
+from harness.memo import memo
+from harness.subject import Subject
+
+REFUSALS = (
+    *(TypeError, ValueError, RuntimeError, NotImplementedError),
+    *(LookupError, AttributeError, AssertionError),
+)
+"""What the library raises where a model is given what it does not take."""
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what ``error`` says, or its kind where it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+class Capabilities:
+    """The capabilities of one subject, found when first asked for and then kept."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self._found: dict[str, str | None] = {}
+
+    def why_missing(self, name: str) -> str | None:
+        """None if the subject has the capability ``name``, otherwise why it has not.
+
+        Raises KeyError for a name that is no capability.
+        """
+        probe = PROBES[name]
+        if name not in self._found:
+            try:
+                probe(self.subject)
+                self._found[name] = None
+            except Missing as missing:
+                self._found[name] = str(missing)
+            except REFUSALS as error:  # of the library's, whatever the probe asked
+                self._found[name] = f"not found out: {type(error).__name__}: {first_line(error)}"
+        return self._found[name]
+
+    def __contains__(self, name: str) -> bool:
+        return self.why_missing(name) is None
+
+    def all(self) -> dict[str, str | None]:
+        """Every capability by name, with None or why it is missing."""
+        return {name: self.why_missing(name) for name in PROBES}
+
+
+@memo
+def of(subject: Subject) -> Capabilities:
+    """The capabilities of ``subject``, one object for each subject."""
+    return Capabilities(subject)
+
+
+def require(subject: Subject, name: str) -> None:
+    """Raise `Missing` in a claim's body that turns out to need the capability ``name``."""
+    if (why := of(subject).why_missing(name)) is not None:
+        raise Missing(f"{name}: {why}")
+
+
+def needs(subject: Subject, name: str) -> None:
+    """Raise `Missing` in a probe that builds on the capability ``name``, for its reason."""
+    if (why := of(subject).why_missing(name)) is not None:
+        raise Missing(why)
+
+
+PROBES: dict[str, Callable[[Subject], None]] = {}
+"""Capability name → a function that returns if the subject has it and raises `Missing` if not."""
+
+
+def capability(name: str) -> Callable[[Callable[[Subject], None]], Callable[[Subject], None]]:
+    """Register a probe under ``name``."""
+
+    def register(probe: Callable[[Subject], None]) -> Callable[[Subject], None]:
+        PROBES[name] = probe
+        return probe
+
+    return register

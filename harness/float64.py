@@ -1,0 +1,69 @@
+"""A model's twin in float64, which draws the random numbers that the model draws."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from transformers import PreTrainedModel
+
+from harness.errors import Missing
+from harness.lengths import LONG
+from harness.memo import memo
+
+if TYPE_CHECKING:
+    from harness.subject import Subject
+
+
+class Drawn(TorchFunctionMode):
+    """Random numbers are drawn in ``dtype``, then widened to the dtype that was asked for.
+
+    From one seed a generator draws others in float64 than in float32.  ``drew`` says whether any
+    were drawn.
+    """
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.dtype, self.drew = dtype, False
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func not in (torch.randn, torch.rand):
+            return func(*args, **kwargs)
+        self.drew = True
+        wanted = kwargs.get("dtype") or torch.get_default_dtype()
+        return func(*args, **kwargs | {"dtype": self.dtype}).to(wanted)
+
+
+@memo
+def _draws(subject: Subject) -> bool:
+    """Whether a long prompt's pass draws random numbers, as some do to hash or to sample."""
+    n = min(subject.context or LONG, LONG)
+    noted = Drawn(subject.dtype)
+    with suppress(RuntimeError, TypeError, ValueError, LookupError, AssertionError), noted:
+        subject(subject.content(torch.arange(n, device=subject.device)[None]), states=False)
+    return noted.drew
+
+
+def twin(subject: Subject) -> tuple[PreTrainedModel, torch.dtype | None]:
+    """A copy of the model in float64, parameter for parameter, and the dtype it is to draw in."""
+    model = copy.deepcopy(subject.model).double()
+    if hasattr(model, "set_experts_implementation"):
+        model.set_experts_implementation("eager")  # the grouped kernels have no float64
+    return model, subject.dtype if _draws(subject) else None
+
+
+def require_runs(oracle: Subject, subject: Subject) -> None:
+    """Raise `Missing` where ``oracle`` does not run what ``subject``, whose twin it is, does."""
+    ids = subject.content(torch.arange(max(2, subject.shortest), device=subject.device)[None])
+    subject.rows(ids)  # what raises here is no matter of float64
+    try:
+        oracle.rows(ids)
+    except (RuntimeError, TypeError, ValueError) as error:
+        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise Missing(f"the model does not run in float64: {said}") from error
