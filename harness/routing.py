@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 if TYPE_CHECKING:
     from harness.subject import Subject
@@ -24,7 +25,7 @@ def listening(subject: Subject) -> Iterator[list[Tensor]]:
     if not subject.routes:
         yield scores
         return
-    body = subject.model.base_model
+    body = _body(subject.model)
 
     def ask(module: nn.Module, given: tuple, named: dict) -> tuple[tuple, dict]:
         return given, {**named, "output_router_logits": True}
@@ -41,6 +42,14 @@ def listening(subject: Subject) -> Iterator[list[Tensor]]:
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def _body(model: PreTrainedModel) -> nn.Module:
+    """The model below its head, whether or not it is called as the model says."""
+    if model.base_model is not model:
+        return model.base_model
+    parts = (part for part in model.children() if isinstance(part, PreTrainedModel))
+    return next(parts, model)
 
 
 def gap(scores: list[Tensor], taken: int, batch: int, ahead: bool) -> Tensor:

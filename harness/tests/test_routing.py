@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from harness import routing
-from harness.tests.toys import prompt, toy
+from harness.tests.toys import fresh, prompt, toy
 
 
 def scores(*rows):
@@ -54,3 +54,12 @@ def test_only_a_mixture_of_experts_is_listened_to():
             subject.model(prompt(subject))
         assert len(heard) == (subject.layers if routed else 0)
         assert ("router gap" in subject.rows(prompt(subject)).tensors) is routed
+
+
+def test_a_body_that_is_not_called_as_the_model_says_is_asked_all_the_same(monkeypatch):
+    subject = fresh("mixtral")
+    monkeypatch.setattr(type(subject.model), "base_model_prefix", "transformer")
+    assert subject.model.base_model is subject.model
+    with routing.listening(subject) as scores:
+        subject.model(torch.arange(6)[None])
+    assert len(scores) == subject.layers
