@@ -37,11 +37,12 @@ def _round_trip(subject: Subject, dtype: torch.dtype) -> Subject:
                 folder, dtype=dtype, device=subject.device, attention=subject.attention
             ).model
         except BadInput:  # the part of a larger model: its own class knows it, no other way does
-            model = type(subject.model).from_pretrained(
-                folder, attn_implementation=subject.attention, **compat.in_dtype(dtype)
-            )
+            model = type(subject.model).from_pretrained(folder, **compat.in_dtype(dtype))
             model = model.to(subject.device).eval().requires_grad_(False)  # type: ignore[arg-type]
-    return subject.of_same_code(f"{subject.name}, saved and loaded", model)
+    loaded = subject.of_same_code(f"{subject.name}, saved and loaded", model)
+    if loaded.attention != subject.attention:  # told while it loads, its other parts have to obey
+        compat.set_attention(model, subject.attention)
+    return loaded
 
 
 @memo
