@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from fixtures.families import describe, model_types, tiny, usual_kind
+from fixtures.families import describe, model_types, shrink, tiny, usual_kind
 from fixtures.families.layers import kept_layers
+from fixtures.families.named import NAMED
 from fixtures.families.sizes import CONTEXT, VOCABULARY, WINDOW, small
 from fixtures.families.weights import to_unit_gain
 from harness.errors import BadInput
@@ -319,3 +320,13 @@ def unchanged_random_states() -> Iterator[None]:
     yield
     assert torch.equal(torch.get_rng_state(), before[0])
     assert (str(numpy.random.get_state()), random.getstate()) == before[1:]
+
+
+def test_layers_of_hybrids_are_asked_for_in_the_words_of_the_version(monkeypatch):
+    values = NAMED["granitemoehybrid"].values["layer_types"]
+    assert shrink._worded(values) == values == ["linear_attention", "full_attention"]
+    early = {"linear_attention": "mamba", "full_attention": "attention"}
+    monkeypatch.setattr(shrink, "_words", lambda: early)
+    assert shrink._worded(values) == ["mamba", "attention"]
+    assert shrink._worded(["conv", "full_attention"]) == ["conv", "full_attention"]
+    assert shrink._worded(8) == 8
