@@ -154,3 +154,17 @@ def test_laws_and_findings_bear_marks(project: Project) -> None:
     assert project.run("-m", "law", "--json=out.json").exit == 0
     assert project.verdicts() == {"law 1": "upheld"}
     assert project.run("-m", "finding").exit == 5
+
+
+def test_a_model_that_cannot_run_is_refused_in_one_line_before_any_claim(monkeypatch):
+    model = families.tiny("llama")
+
+    def broken(*given, **named):
+        raise RuntimeError("no kernel for this\nand more")
+
+    monkeypatch.setattr(model, "forward", broken)
+    monkeypatch.setitem(subjects.MAKERS, "tiny", lambda rest: (model, None))
+    said = r"^tiny:llama: cannot run a prompt \(RuntimeError: no kernel for this\)$"
+    with pytest.raises(BadInput, match=said):
+        subjects.load("tiny:llama", Options())
+    assert isinstance(subjects.Loader(Options(), ["tiny:llama"]).load("tiny:llama"), Absent)
