@@ -16,3 +16,15 @@ class NotHere(BadInput):
 
 class Missing(Exception):
     """A subject lacks a capability; the message says why."""
+
+
+REFUSALS = (
+    *(TypeError, ValueError, RuntimeError, NotImplementedError),
+    *(LookupError, AttributeError, AssertionError),
+)
+"""What the library raises where a model is given what it does not take."""
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what ``error`` says, or its kind where it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -10,7 +10,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from transformers import PreTrainedModel
 
-from harness.errors import Missing
+from harness.errors import REFUSALS, Missing, first_line
 from harness.lengths import LONG
 from harness.memo import memo
 
@@ -45,7 +45,7 @@ def _draws(subject: Subject) -> bool:
     """Whether a long prompt's pass draws random numbers, as some do to hash or to sample."""
     n = min(subject.context or LONG, LONG)
     noted = Drawn(subject.dtype)
-    with suppress(RuntimeError, TypeError, ValueError, LookupError, AssertionError), noted:
+    with suppress(*REFUSALS), noted:
         subject(subject.content(torch.arange(n, device=subject.device)[None]), states=False)
     return noted.drew
 
@@ -65,5 +65,4 @@ def require_runs(oracle: Subject, subject: Subject) -> None:
     try:
         oracle.rows(ids)
     except (RuntimeError, TypeError, ValueError) as error:
-        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise Missing(f"the model does not run in float64: {said}") from error
+        raise Missing(f"the model does not run in float64: {first_line(error)}") from error

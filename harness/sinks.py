@@ -7,13 +7,14 @@ the attention function is replaced by one that looks what it is given.
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import Any
 
 import torch
-import transformers
 from torch import Tensor, nn
 
-from harness.errors import Missing
+from harness import compat
+from harness.errors import REFUSALS, Missing
 from harness.subject import Subject
 
 LISTENER = "assay_listener"
@@ -36,15 +37,10 @@ def _listen(
 
 def given(subject: Subject) -> bool:
     """Whether some layer's attention is given sinks; False where it cannot be listened to."""
-    interface = getattr(transformers, "AttentionInterface", None)  # since 4.50
-    if interface is None:
-        return False
-    interface.register(LISTENER, _listen)
     _heard.sinks = False
     ids = subject.content(torch.arange(2, device=subject.device)[None])
-    try:
+    with suppress(Missing, *REFUSALS):  # what was heard before it broke counts
+        compat.attention_functions().register(LISTENER, _listen)
         with subject.attending_by(LISTENER):
             subject(ids, states=False)
-    except (Missing, ValueError, RuntimeError, TypeError, KeyError, AttributeError):
-        pass  # what was heard before it broke counts
     return bool(_heard.sinks)

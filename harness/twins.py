@@ -12,7 +12,7 @@ import torch
 
 from harness import compat, loading
 from harness.capabilities import Missing, require
-from harness.errors import BadInput
+from harness.errors import BadInput, first_line
 from harness.memo import memo
 from harness.rows import Rows
 from harness.subject import Subject
@@ -184,7 +184,7 @@ def require_attention(subject: Subject, implementation: str) -> None:
             changed = subject.attention == implementation
             subject(subject.content(torch.arange(3, device=subject.device)[None]))
     except (ValueError, ImportError, NotImplementedError, RuntimeError) as error:
-        first = (str(error).splitlines() or [type(error).__name__])[0]
+        first = first_line(error)
         raise Missing(f"the model does not attend by {implementation}: {first}") from error
     if not changed:
         raise Missing(f"the model does not attend by {implementation}")

@@ -4,20 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from harness.errors import Missing
+from harness.errors import REFUSALS, Missing, first_line
 from harness.memo import memo
 from harness.subject import Subject
-
-REFUSALS = (
-    *(TypeError, ValueError, RuntimeError, NotImplementedError),
-    *(LookupError, AttributeError, AssertionError),
-)
-"""What the library raises where a model is given what it does not take."""
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of what ``error`` says, or its kind where it says nothing."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 class Capabilities:

@@ -164,7 +164,7 @@ def test_a_model_that_cannot_run_is_refused_in_one_line_before_any_claim(monkeyp
 
     monkeypatch.setattr(model, "forward", broken)
     monkeypatch.setitem(subjects.MAKERS, "tiny", lambda rest: (model, None))
-    said = r"^tiny:llama: cannot run a prompt \(RuntimeError: no kernel for this\)$"
+    said = r"^tiny:llama: cannot run a prompt \(RuntimeError: no kernel for this and more\)$"
     with pytest.raises(BadInput, match=said):
         subjects.load("tiny:llama", Options())
     assert isinstance(subjects.Loader(Options(), ["tiny:llama"]).load("tiny:llama"), Absent)
