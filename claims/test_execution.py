@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fixtures.prompts import cuts, endings, lengths, other_ids, prompts
-from harness import caches, capabilities, inputs, padding, twins
+from harness import caches, capabilities, experts, inputs, padding, twins
 from harness.laws import law
 
 
@@ -54,6 +54,23 @@ def test_attention_implementations_agree_on_padded_batches(subject, implementati
             subject, batch.ids, chunks, mask=batch.mask, positions=batch.positions
         )
     padding.each_alone(check, prompt.ids, batch, rows, states=False)
+
+
+@law(
+    "C8",
+    "implementations of a mixture's experts agree",
+    source="beyond the documents",
+    control="the other implementation, with each token sent to the next expert",
+)
+@pytest.mark.parametrize("implementation", ["eager", "batched_mm", "grouped_mm"])
+def test_implementations_of_experts_agree(subject, implementation, draw, check):
+    experts.require(subject, implementation)
+    prompt = draw(prompts(subject, least_rows=2), "prompt")
+    expected = check.reference(lambda s: s.rows(prompt.ids))
+    with experts.computed_by(subject, implementation):
+        check.same(expected, subject.rows(prompt.ids))
+        with experts.sent_on(subject):
+            check.rejects(expected, lambda: subject.rows(prompt.ids))
 
 
 @law(

@@ -153,4 +153,29 @@ def attention_functions() -> Any:
     table = getattr(transformers, "AttentionInterface", None)
     if table is None:
         raise Missing("in this version models do not look their attention functions up by name")
-    return table
+    return table()
+
+
+# -- experts --------------------------------------------------------------------------------------
+
+
+def set_experts(model: PreTrainedModel, name: str) -> None:
+    """Have a model that is made compute its experts by the implementation ``name``: since 5.0.
+
+    Raises `Missing` before, and what the library raises for one that the model has not.
+    """
+    if not hasattr(model, "set_experts_implementation"):
+        raise Missing("in this version experts are computed in one way")
+    model.set_experts_implementation(name)
+
+
+def experts_functions() -> Any:
+    """The table in which models look up by name how to compute their experts.
+
+    Raises `Missing` in versions that have none: before 5.0.
+    """
+    try:
+        from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
+    except ImportError as error:
+        raise Missing("in this version experts are computed in one way") from error
+    return ALL_EXPERTS_FUNCTIONS

@@ -8,7 +8,7 @@ nothing of the model they were made for; what they know of the pass they are in 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,14 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from harness import compat
-from harness.faults.calls import AttentionCall, CacheRead, Pass, own_cache
+from harness.faults.calls import AttentionCall, CacheRead, ExpertsCall, Pass, own_cache
 from harness.subject import Subject
 
 GONE = object()
 """Stands for an attribute that was not there."""
 
-FLAG = "_planted_attention"
-"""Under this name a module holds what is to become of its attention functions."""
+FLAG = "_planted_functions"
+"""Under this name a module holds what is to become of functions that it looks up by name."""
 
 PASS = "_planted_pass"
 """Under this name a model holds its `Pass`; plain state of faults lies on that."""
@@ -122,7 +122,24 @@ class Bed:
 
         Wherever transformers looks the function up in its AttentionInterface.
         """
-        self._undo.append(_interface(name))
+        self._divert(compat.attention_functions(), AttentionCall, modules, name, change, held)
+
+    def experts(
+        self, modules: Sequence[nn.Module], name: str, change: Callable[..., Any], **held: Any
+    ) -> None:
+        """Let ``change(call)`` compute experts by ``name`` (`ExpertsCall`) for these modules."""
+        self._divert(compat.experts_functions(), ExpertsCall, modules, name, change, held)
+
+    def _divert(
+        self,
+        table: Any,
+        kind: Callable[..., Any],
+        modules: Sequence[nn.Module],
+        name: str,
+        change: Callable[..., Any],
+        held: dict[str, Any],
+    ) -> None:
+        self._undo.append(_interface(table, name, kind))
         for module in modules:
             self.set(module, FLAG, {name: Hook(change, self.seen, **held)})
 
@@ -170,19 +187,21 @@ def _arguments_changed(
     return given, named
 
 
-# -- attention functions --------------------------------------------------------------------------
+# -- functions that a module looks up by name ----------------------------------------------------
 
 _WRAPPED: dict[str, tuple[Callable[..., Any], int]] = {}
-"""Attention functions of the library's that are wrapped now, and by how many faults."""
+"""Functions of the library's tables that are wrapped now, and by how many faults."""
 
 
-def _interface(name: str) -> Callable[[], None]:
-    """Wrap the library's attention function ``name``; gives what takes the wrapper off again."""
-    table = compat.attention_functions()
+def _interface(table: Any, name: str, kind: Callable[..., Any]) -> Callable[[], None]:
+    """Wrap the function ``name`` of a ``table``; gives what takes the wrapper off again.
+
+    What is changed is told a ``kind`` of call.
+    """
     usual, users = _WRAPPED.get(name, (None, 0))
     if usual is None:
-        usual = table()[name]
-        table.register(name, _diverting(name, usual))
+        usual = table[name]
+        table.register(name, _diverting(name, usual, kind))
     _WRAPPED[name] = usual, users + 1
 
     def off() -> None:
@@ -195,17 +214,16 @@ def _interface(name: str) -> Callable[[], None]:
     return off
 
 
-def _diverting(name: str, usual: Callable[..., Any]) -> Callable[..., Any]:
-    def attend(
-        module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, **named: Any
-    ) -> Any:
+def _diverting(
+    name: str, usual: Callable[..., Any], kind: Callable[..., Any]
+) -> Callable[..., Any]:
+    def function(module: nn.Module, *given: Any, **named: Any) -> Any:
         hook = getattr(module, FLAG, {}).get(name)
         if hook is None:
-            return usual(module, query, key, value, mask, **named)
-        call = AttentionCall(hook.seen, usual, module, query, key, value, mask, named)
-        return hook.change(call, **hook.held)
+            return usual(module, *given, **named)
+        return hook.change(kind(hook.seen, usual, module, *given, more=named), **hook.held)
 
-    return attend
+    return function
 
 
 # -- caches ---------------------------------------------------------------------------------------

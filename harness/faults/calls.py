@@ -96,6 +96,27 @@ class AttentionCall:
 
 
 @dataclass(frozen=True)
+class ExpertsCall:
+    """A ``module``'s call of a function that computes its experts, in the pass ``seen``.
+
+    ``states`` [tokens, hidden], the ``chosen`` experts' numbers and their ``weights``, both
+    [tokens, experts taken]; ``more`` are further arguments by name.
+    """
+
+    seen: Pass
+    usual: Callable[..., Any]
+    module: nn.Module
+    states: Tensor
+    chosen: Tensor
+    weights: Tensor
+    more: dict[str, Any]
+
+    def weighed(self, weights: Tensor) -> Any:
+        """What the function gives with other ``weights``."""
+        return self.usual(self.module, self.states, self.chosen, weights, **self.more)
+
+
+@dataclass(frozen=True)
 class CacheRead:
     """What the attention of layer number ``layer`` reads of its cache, in the pass ``seen``.
 

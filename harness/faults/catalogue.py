@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from harness import caches, capabilities, generation
+from harness import caches, capabilities, experts, generation
 from harness.capabilities import Missing
 from harness.errors import BadInput
 from harness.faults import anatomy
@@ -150,6 +150,12 @@ def _sdpa(subject: Subject) -> None:
         bed.undo()
     if not called:
         raise Missing("the model does not look sdpa up among the library's functions")
+
+
+@part("experts at once")
+def _experts_at_once(subject: Subject) -> None:
+    """Several of a token's experts can be computed at once, by the library's table of ways."""
+    experts.require(subject, experts.NAMED)
 
 
 def _noted(call: AttentionCall, called: list[bool]) -> Any:

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from harness.faults import anatomy
 from harness.faults.bed import Bed
-from harness.faults.calls import AttentionCall, Pass
+from harness.faults.calls import AttentionCall, ExpertsCall, Pass
 from harness.faults.catalogue import fault
 from harness.faults.kernels import one_infinite, to_length_one
-from harness.faults.spots import first_block, sdpa
+from harness.faults.spots import experts_at_once, first_block, sdpa
 
 
 @fault(
@@ -73,6 +73,17 @@ def _unscaled(call: AttentionCall) -> Any:
     usual = by_size if given is None else given
     # Some have a scale of one: there it is divided twice.
     return call.attend(scaling=1.0 if usual != 1.0 else by_size)
+
+
+@fault(
+    "experts-weighed-by-a-neighbour",
+    "computed many at once, a token's experts are weighed like those of the token before it",
+    caught_by=["C8"],
+    needs=["experts at once"],
+    at=experts_at_once,
+)
+def _weighed_by_neighbour(call: ExpertsCall) -> Any:
+    return call.weighed(call.weights.roll(1, 0))
 
 
 @fault(

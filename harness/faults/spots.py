@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from harness import experts as implementations
 from harness.faults import anatomy
 from harness.faults.bed import Bed
 from harness.faults.calls import Pass
@@ -37,6 +38,11 @@ def experts(bed: Bed, change: Callable[[Pass, Tensor], Any]) -> None:
 def sdpa(bed: Bed, change: Callable[..., Any], **held: Any) -> None:
     """In the place of attention by sdpa: ``change(call)`` (`AttentionCall`)."""
     bed.attention(anatomy.mixers(bed.subject), "sdpa", change, **held)
+
+
+def experts_at_once(bed: Bed, change: Callable[..., Any]) -> None:
+    """In the place of experts computed many at once: ``change(call)`` (`ExpertsCall`)."""
+    bed.experts(implementations.modules(bed.subject), implementations.NAMED, change)
 
 
 def rotations(bed: Bed, change: Callable[[Pass, Tensor], Tensor]) -> None:

@@ -40,6 +40,7 @@ SAMPLE = [
     ("recurrent", "state-lost-in-chunks", "C2"),
     ("recurrent", "state-carried-over", "C6"),
     ("mixture", "experts-chosen-for-a-batch", "C5"),
+    ("mixture", "experts-weighed-by-a-neighbour", "C8"),
     ("encoder", "places-mixed-in-an-encoder", "A6"),
     ("encoder", "kernel-minds-order", "B1"),
     ("encoder", "kernel-minds-order", "B3"),

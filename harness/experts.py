@@ -1,0 +1,103 @@
+"""By which of the library's ways a mixture computes its experts: one by one, or many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from harness import compat
+from harness.errors import REFUSALS, Missing, first_line
+from harness.memo import memo
+from harness.subject import Subject
+
+NAMED = "batched_mm"
+"""A way that every version has which has any by name, and every device."""
+
+
+def in_use(subject: Subject) -> str:
+    """The way in which the subject's experts are computed, by the library's name for it."""
+    return getattr(subject.model.config, "_experts_implementation", None) or "eager"
+
+
+@contextmanager
+def computed_by(subject: Subject, implementation: str) -> Iterator[Subject]:
+    """The subject with its experts computed in another way, for the length of a block."""
+    usual = in_use(subject)
+    try:
+        compat.set_experts(subject.model, implementation)  # refused, it may be set in part
+        yield subject
+    finally:
+        compat.set_experts(subject.model, usual)
+
+
+@memo
+def modules(subject: Subject) -> tuple[nn.Module, ...]:
+    """The parts that look up by name how to compute their experts; none in most models."""
+    heard: list[nn.Module] = []
+    # What was heard before it broke counts.
+    with suppress(Missing, *REFUSALS), _heard_by(heard), computed_by(subject, NAMED):
+        subject(_prompt(subject), states=False)
+    return tuple(dict.fromkeys(heard))
+
+
+@contextmanager
+def _heard_by(heard: list[nn.Module]) -> Iterator[None]:
+    """Add to ``heard`` every module whose experts are computed by `NAMED`."""
+    table = compat.experts_functions()
+    usual = table[NAMED]
+
+    def listen(module: nn.Module, *given: Any, **named: Any) -> Any:
+        heard.append(module)
+        return usual(module, *given, **named)
+
+    table.register(NAMED, listen)
+    try:
+        yield
+    finally:
+        table.register(NAMED, usual)
+
+
+def require(subject: Subject, implementation: str) -> None:
+    """Raise `Missing` unless experts can be computed by another ``implementation`` than usual."""
+    if not modules(subject):
+        raise Missing("no layer looks up by name how to compute its experts")
+    if implementation == in_use(subject):
+        raise Missing(f"{implementation} is what the model is run with")
+    try:
+        with computed_by(subject, implementation):
+            changed = in_use(subject) == implementation
+    except (ValueError, ImportError, NotImplementedError) as error:
+        said = first_line(error)
+        raise Missing(
+            f"the model refuses to compute its experts by {implementation}: {said}"
+        ) from error
+    if not changed:
+        raise Missing(f"the model does not compute its experts by {implementation}")
+
+
+@contextmanager
+def sent_on(subject: Subject) -> Iterator[None]:
+    """Each token sent to the expert after each that was chosen, for the length of a block."""
+    with ExitStack() as hooks:
+        for module in modules(subject):
+            hook = module.register_forward_pre_hook(_next_expert, with_kwargs=True)
+            hooks.callback(hook.remove)
+        yield
+
+
+def _next_expert(module: nn.Module, given: tuple, named: dict) -> tuple[tuple, dict]:
+    count = next(module.parameters()).shape[0]
+
+    def moved(part: Any) -> Any:
+        chosen = isinstance(part, Tensor) and not part.is_floating_point()
+        return (part + 1) % count if chosen else part
+
+    return tuple(map(moved, given)), {name: moved(part) for name, part in named.items()}
+
+
+def _prompt(subject: Subject) -> Tensor:
+    return subject.content(torch.arange(max(3, subject.shortest), device=subject.device)[None])

@@ -1,0 +1,75 @@
+"""A mixture's experts, computed in the library's several ways."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from harness import compat, experts, faults
+from harness.capabilities import Missing
+from harness.tests.toys import fresh, prompt, toy
+
+
+def test_the_parts_that_compute_experts_by_name_are_found():
+    mixture = toy("mixtral")
+    assert [type(part).__name__ for part in experts.modules(mixture)] == ["MixtralExperts"] * 2
+    for model_type in ("llama", "llama4_text"):  # no experts; experts that know one way
+        with pytest.raises(Missing, match="looks up by name"):
+            experts.require(toy(model_type), "batched_mm")
+
+
+def test_another_way_is_one_that_the_model_takes_and_does_not_run_with():
+    subject = toy("mixtral")
+    assert experts.in_use(subject) == "grouped_mm"
+    experts.require(subject, "eager")
+    experts.require(subject, "batched_mm")
+    with pytest.raises(Missing, match="grouped_mm is what the model is run with"):
+        experts.require(subject, "grouped_mm")
+    with pytest.raises(Missing, match=r"refuses to compute its experts by abacus: .*abacus"):
+        experts.require(subject, "abacus")
+    assert experts.in_use(subject) == "grouped_mm"
+
+
+def test_another_way_is_taken_and_left_again():
+    subject = fresh("mixtral")
+    ids, table = prompt(subject), compat.experts_functions()
+    usual, before = table["batched_mm"], subject.rows(ids)["logits"]
+    experts.modules(subject)
+    assert table["batched_mm"] is usual
+    with experts.computed_by(subject, "eager"):
+        assert experts.in_use(subject) == "eager"
+        one_by_one = subject.rows(ids)["logits"]
+    assert experts.in_use(subject) == "grouped_mm"
+    assert torch.equal(subject.rows(ids)["logits"], before)
+    torch.testing.assert_close(one_by_one, before, atol=1e-5, rtol=1e-5)
+
+
+def test_tokens_are_sent_to_the_next_expert_for_a_while():
+    subject = fresh("mixtral")
+    ids = prompt(subject)
+    before = subject.rows(ids)["logits"]
+    with experts.sent_on(subject):
+        elsewhere = subject.rows(ids)["logits"]
+    assert (elsewhere - before).abs().max() > 0.1
+    assert torch.equal(subject.rows(ids)["logits"], before)
+
+
+def test_a_version_without_a_table_has_one_way(monkeypatch):
+    def none() -> None:
+        raise Missing("in this version experts are computed in one way")
+
+    monkeypatch.setattr(compat, "experts_functions", none)
+    with pytest.raises(Missing, match="looks up by name"):
+        experts.require(fresh("mixtral"), "eager")
+
+
+def test_a_fault_of_one_way_is_in_no_other():
+    subject = fresh("mixtral")
+    ids = prompt(subject)
+    usual = subject.rows(ids)["logits"]
+    with faults.planted(faults.named("experts-weighed-by-a-neighbour"), subject) as damaged:
+        assert torch.equal(damaged.rows(ids)["logits"], usual)
+        with experts.computed_by(damaged, "batched_mm"):
+            assert (damaged.rows(ids)["logits"] - usual).abs().max() > 1e-2
+    with experts.computed_by(subject, "batched_mm"):
+        torch.testing.assert_close(subject.rows(ids)["logits"], usual, atol=1e-5, rtol=1e-5)
