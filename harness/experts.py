@@ -65,6 +65,8 @@ def require(subject: Subject, implementation: str) -> None:
     """Raise `Missing` unless experts can be computed by another ``implementation`` than usual."""
     if not modules(subject):
         raise Missing("no layer looks up by name how to compute its experts")
+    if all(_count(module) == 1 for module in modules(subject)):
+        raise Missing("a layer has one expert: no other can be computed in its place")
     if implementation == in_use(subject):
         raise Missing(f"{implementation} is what the model is run with")
     try:
@@ -90,13 +92,17 @@ def sent_on(subject: Subject) -> Iterator[None]:
 
 
 def _next_expert(module: nn.Module, given: tuple, named: dict) -> tuple[tuple, dict]:
-    count = next(module.parameters()).shape[0]
+    count = _count(module)
 
     def moved(part: Any) -> Any:
         chosen = isinstance(part, Tensor) and not part.is_floating_point()
         return (part + 1) % count if chosen else part
 
     return tuple(map(moved, given)), {name: moved(part) for name, part in named.items()}
+
+
+def _count(module: nn.Module) -> int:
+    return next(module.parameters()).shape[0]
 
 
 def _prompt(subject: Subject) -> Tensor:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 
 from harness import compat, experts, faults
 from harness.capabilities import Missing
+from harness.subject import Subject
 from harness.tests.toys import fresh, prompt, toy
 
 
@@ -28,6 +31,14 @@ def test_another_way_is_one_that_the_model_takes_and_does_not_run_with():
     with pytest.raises(Missing, match=r"refuses to compute its experts by abacus: .*abacus"):
         experts.require(subject, "abacus")
     assert experts.in_use(subject) == "grouped_mm"
+
+
+def test_one_expert_has_no_other_in_its_place():
+    config = copy.deepcopy(toy("mixtral").model.config)
+    config.num_local_experts = config.num_experts_per_tok = 1
+    alone = Subject("alone", type(toy("mixtral").model)(config).eval())
+    with pytest.raises(Missing, match="a layer has one expert"):
+        experts.require(alone, "eager")
 
 
 def test_another_way_is_taken_and_left_again():
