@@ -15,11 +15,10 @@ from rich.table import Table
 
 from harness import elsewhere, expectations, runs
 from harness.alarms import Tally, by_type, tally
-from harness.commands.arguments import Parser, whole
+from harness.commands.arguments import Parser, file, whole
 from harness.commands.kills import Rooms, known_family
 from harness.commands.versions import Matrix, Row
 from harness.environments import Environment
-from harness.errors import BadInput
 from harness.evidence import Evidence
 from harness.loading import DTYPES
 from harness.profiles import PROFILES
@@ -138,7 +137,7 @@ def _parser() -> Parser:
         "the command goes on where it stopped.  The exit code is 1 if there is an alarm.",
     )
     add = parser.add_argument
-    add("--evidence", type=_file, required=True, metavar="FILE", help="where results are kept")
+    add("--evidence", type=file, required=True, metavar="FILE", help="where results are kept")
     add("--seeds", type=whole(1), default=20, metavar="N", help="how many (default 20)")
     add("--dtype", action="append", choices=[*DTYPES], help=f"(default: {', '.join(USUAL)})")
     add("--family", action="append", default=[], metavar="NAME", help="only this (repeatable)")
@@ -146,9 +145,3 @@ def _parser() -> Parser:
     add("--profile", default="glance", choices=[*PROFILES], help="(default: glance)")
     add("--count", action="store_true", help="run nothing; count what the evidence has")
     return parser
-
-
-def _file(text: str) -> Path:
-    if (path := Path(text)).is_dir():
-        raise BadInput(f"--evidence {text}: is a folder; give a file's path")
-    return path

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from harness.errors import BadInput
@@ -56,6 +57,13 @@ def positive(text: str) -> float:
     if not 0 < number < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
     return number
+
+
+def file(text: str) -> Path:
+    """The path of a file, which need not be there, and is no folder."""
+    if (path := Path(text)).is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} is a folder; give a file's path")
+    return path
 
 
 def word(text: str) -> str:

@@ -312,6 +312,13 @@ def test_options_of_claims_are_refused_for_benchmarks(tmp_path, options, capsys)
     assert f"{options[0]}: is not for a run of benchmarks" in capsys.readouterr().err
 
 
+def test_a_folder_in_place_of_a_page_is_refused(tmp_path, one, capsys):
+    assert run(one, one, "--html", tmp_path) == 4
+    error = capsys.readouterr().err
+    assert f"--html: '{tmp_path}' is a folder; give a file's path" in error
+    assert error.count("\n") == 1
+
+
 def test_another_seed_is_refused_in_one_line_and_can_be_asked_for(tmp_path, one, capsys):
     seeded = kept(tmp_path / "seeded", LAWS, seed=3)
     assert run(one, seeded) == 4
