@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import tempfile
@@ -17,7 +16,7 @@ from harness import elsewhere, expectations, runs
 from harness.alarms import Tally, by_type, tally
 from harness.commands.arguments import Parser, file, whole
 from harness.commands.kills import Rooms, known_family
-from harness.commands.versions import Matrix, Row
+from harness.commands.matrix import Matrix, Row, Settings
 from harness.environments import Environment
 from harness.evidence import Evidence
 from harness.loading import DTYPES
@@ -49,7 +48,9 @@ def main(
     broken = []
     for seed in range(1, asked.seeds + 1):
         for dtype in dict.fromkeys(asked.dtype or USUAL):
-            matrix = _matrix(path, [f"{m}:{seed}" for m in models], seed, dtype, asked, run)
+            settings = Settings(asked.profile, seed, asked.claims, dtype=dtype)
+            specs = [f"{model}:{seed}" for model in models]
+            matrix = Matrix(path, specs, settings, ["-q", "--tb=no"], run or _quietly)
             row = Row(f"seed {seed}, {dtype}")
             if not asked.count:
                 matrix.fill(row, here)
@@ -63,23 +64,6 @@ def main(
     tallies = [tally(dtype, results, expected) for dtype, results in found.items()]
     show(Console(width=None if sys.stdout.isatty() else WIDTH), tallies, broken)
     return 1 if broken or any(each.alarms for each in tallies) else 0
-
-
-def _matrix(
-    path: Path,
-    specs: list[str],
-    seed: int,
-    dtype: str,
-    asked: argparse.Namespace,
-    run: Callable[[list[str]], int] | None,
-) -> Matrix:
-    """One run of all laws on the models of a seed, as `Matrix` keeps it in the evidence."""
-    options = argparse.Namespace(
-        **{"seed": seed, "dtype": dtype, "profile": asked.profile, "again": False},
-        **{"device": None, "attention": None, "claims": asked.claims, "marker": "law"},
-        keyword="",
-    )
-    return Matrix(path, specs, options, ["-q", "--tb=no"], run or _quietly)
 
 
 def _quietly(command: list[str]) -> int:
@@ -141,7 +125,14 @@ def _parser() -> Parser:
     add("--seeds", type=whole(1), default=20, metavar="N", help="how many (default 20)")
     add("--dtype", action="append", choices=[*DTYPES], help=f"(default: {', '.join(USUAL)})")
     add("--family", action="append", default=[], metavar="NAME", help="only this (repeatable)")
-    add("--claim", action="append", dest="claims", metavar="ID[:TEXT]", help="only this claim")
+    add(
+        "--claim",
+        action="append",
+        dest="claims",
+        default=[],
+        metavar="ID[:TEXT]",
+        help="only this claim",
+    )
     add("--profile", default="glance", choices=[*PROFILES], help="(default: glance)")
     add("--count", action="store_true", help="run nothing; count what the evidence has")
     return parser
