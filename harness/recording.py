@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness import expectations, options, runs, schema, selection
+from harness import expectation_files, options, runs, schema, selection
 from harness.errors import BadInput
 from harness.evidence import Evidence, resume_key
 from harness.report import html
@@ -173,10 +173,10 @@ class Recorder:
     def _record_expectations(self) -> None:
         folder = options.expectations_folder(self.config)
         for subject in self.run["subjects"]:
-            path = expectations.record(folder, subject, self.results, self.option.dtype)
+            path = expectation_files.record(folder, subject, self.results, self.option.dtype)
             self.notes.append(f"expectations are written to {path}")
         try:
-            expectations.load(folder)
+            expectation_files.load(folder)
         except BadInput as error:
             self.notes.append(f"before the next run: {error}")
 

@@ -12,7 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from harness import elsewhere, expectations, runs
+from harness import elsewhere, expectation_files, runs
 from harness.alarms import Tally, by_type, tally
 from harness.commands.arguments import Parser, file, whole
 from harness.commands.kills import Rooms, known_family
@@ -40,7 +40,7 @@ def main(
     room = rooms()
     kinds = list(dict.fromkeys(known_family(name, room.families) for name in asked.family))
     models = [room.families[kind] for kind in kinds or room.families]
-    expected = expectations.load(room.expectations)
+    expected = expectation_files.load(room.expectations)
     path = asked.evidence.absolute()
     Evidence.open(path).close()  # what cannot be written to is known at once
     here = Environment(Path(sys.executable), runs.versions())

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from transformers.utils import logging
 
-from harness import cases, expectations, faults, kills
+from harness import cases, expectation_files, faults, kills
 from harness.commands.arguments import Parser, file, whole
 from harness.commands.models import Load
 from harness.errors import BadInput
@@ -70,7 +70,7 @@ class Task:
     def _begun(self, told: Callable[[str], None]) -> tuple[Trial, Subject, list[Fault]]:
         rooms = self.rooms()
         healthy = rooms.load(rooms.families[self.family], Options(dtype=self.dtype))
-        expected = expectations.load(rooms.expectations)
+        expected = expectation_files.load(rooms.expectations)
         trial = Trial(cases.of(rooms.claims), expected, self.extent, told, self.dtype)
         return trial, healthy, [faults.named(name) for name in self.faults]
 

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import BadInput
-from harness.expectations import Expected, emit, held_against, judge, load, record
+from harness.expectation_files import emit, load, record
+from harness.expectations import Expected, held_against, judge
 from harness.verdicts import Kind, Result, Verdict
 
 LAW, FINDING = Kind.LAW, Kind.FINDING
