@@ -11,6 +11,17 @@ One TOML file per model::
     verdict = "refuted"
     reason = "…"                     # mandatory for anything but upheld
     sometimes = true                 # a law's search need not find it in every budget
+
+An entry may be about several claims that have one cause.  ``claims`` takes the place of ``id`` and
+``name``, each as in ``--claim``: the number, and after a colon the name where it is needed::
+
+    [[claim]]
+    claims = [
+        "C2: cached decoding equals recomputation [static]",
+        "C8",
+    ]
+    verdict = "refuted"
+    reason = "…"
 """
 
 from __future__ import annotations
@@ -19,17 +30,20 @@ import json
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from harness.errors import BadInput
-from harness.expectations import Expectations, Expected, judge
+from harness.expectations import Expectations, Expected, Key, judge
 from harness.schema import replace_file
 from harness.verdicts import Result, Verdict
 
-KEYS = {"id": str, "name": str, "verdict": str, "reason": str, "sometimes": bool}
+KEYS = {
+    **{"id": str, "name": str, "claims": list},
+    **{"verdict": str, "reason": str, "sometimes": bool},
+}
 USUAL = "float32"
 HEADER = "# Verdicts expected of this model; anything but upheld needs a reason.\n"
 
@@ -59,55 +73,78 @@ def record(folder: Path, subject: str, results: Iterable[Result], dtype: str = U
     The reason stays where the verdict is the same as before.  A claim that does not apply gets
     the result's reason, one newly refuted or inconclusive an empty reason, which `load` refuses
     until a person has written it.  Entries of claims that are not among ``results`` stay, so a
-    run of a few claims loses nothing; comments do not.  Entries are sorted by number and name.
-    Raises `BadInput` where the model's file is of another dtype.
+    run of a few claims loses nothing; comments do not.  Raises `BadInput` where the model's file
+    is of another dtype.
     """
     mine = {(result.id, result.name): result for result in results if result.subject == subject}
     path, old = _find(Path(folder), subject, dtype)
     if old.dtype != dtype:
         raise BadInput(f"{path}: is of {old.dtype}; a run in {dtype} cannot be recorded there")
     seen = set(mine) | {(claim, None) for claim, _ in mine}
-    kept = {key: entry for key, entry in old.entries.items() if key not in seen}
-    tests = Counter(claim for claim, _ in [*mine, *kept])
-    rows: dict[tuple[str, str | None], tuple[Verdict, str]] = {}
-    for key, entry in kept.items():
-        rows[key] = entry.verdict, entry.reason
+    rows = {key: entry for key, entry in old.entries.items() if key not in seen}
+    tests = Counter(claim for claim, _ in [*mine, *rows])
     for (claim, name), result in mine.items():
-        before = old.expected(claim, name)
-        if before is not None and before.sometimes and judge(result, before).ok:
-            rows[claim, name if tests[claim] > 1 else None] = before.verdict, before.reason
-            continue
-        reason = result.reason if result.verdict is Verdict.NOT_APPLICABLE else ""
-        if before is not None and before.verdict is result.verdict and before.reason.strip():
-            reason = before.reason
-        rows[claim, name if tests[claim] > 1 else None] = result.verdict, reason
-    sometimes = {
-        key for key in rows if (was := old.expected(key[0], key[1] or "")) and was.sometimes
-    }
-    replace_file(path, emit(subject, rows, dtype, sometimes))
+        key = claim, name if tests[claim] > 1 else None
+        rows[key] = _recorded(result, old.expected(claim, name))
+    replace_file(path, emit(subject, rows, dtype))
     return path
 
 
-def emit(
-    model: str,
-    rows: dict[tuple[str, str | None], tuple[Verdict, str]],
-    dtype: str = USUAL,
-    sometimes: Set[tuple[str, str | None]] = frozenset(),
-) -> str:
-    """The TOML of a model's entries, (id, name or None) to (verdict, reason), sorted."""
+def _recorded(result: Result, before: Expected | None) -> Expected:
+    """What is expected of the claim from now on, where ``before`` was until now."""
+    verdict = result.verdict
+    reason = result.reason if verdict is Verdict.NOT_APPLICABLE else ""
+    if before is None:
+        return Expected(verdict, reason, "")
+    if before.sometimes and judge(result, before).ok:
+        return before
+    if before.verdict is verdict and before.reason.strip():
+        reason = before.reason
+    return Expected(verdict, reason, "", before.sometimes and verdict is not Verdict.UPHELD)
+
+
+def emit(model: str, rows: Mapping[Key, Expected], dtype: str = USUAL) -> str:
+    """The TOML of a model's entries, by number and name; claims of one cause stand together.
+
+    Where a reason is still to be written each claim has an entry of its own.
+    """
+    entries: dict[object, list[Key]] = {}
+    for key, said in sorted(rows.items(), key=lambda row: _order(row[0])):
+        told = said.verdict is Verdict.UPHELD or said.reason.strip()
+        together = told and _key(_text(key)) == key
+        cause = (said.verdict, said.reason, said.sometimes) if together else key
+        entries.setdefault(cause, []).append(key)
     lines = [HEADER, f"model = {_quote(model)}"]
     if dtype != USUAL:
         lines.append(f"dtype = {_quote(dtype)}")
-    for (claim, name), (verdict, reason) in sorted(rows.items(), key=lambda row: _order(row[0])):
-        lines += ["", "[[claim]]", f"id = {_quote(claim)}"]
-        if name is not None:
-            lines.append(f"name = {_quote(name)}")
-        lines.append(f"verdict = {_quote(verdict.value)}")
-        if reason or verdict is not Verdict.UPHELD:
-            lines.append(f"reason = {_quote(reason)}")
-        if (claim, name) in sometimes and verdict is not Verdict.UPHELD:
+    for keys in entries.values():
+        said = rows[keys[0]]
+        lines += ["", "[[claim]]", *_named(keys), f"verdict = {_quote(said.verdict.value)}"]
+        if said.reason or said.verdict is not Verdict.UPHELD:
+            lines.append(f"reason = {_quote(said.reason)}")
+        if said.sometimes:
             lines.append("sometimes = true")
     return "\n".join(lines) + "\n"
+
+
+def _named(keys: list[Key]) -> list[str]:
+    """The lines that say which claims an entry is about."""
+    if len(keys) > 1:
+        return ["claims = [", *(f"    {_quote(_text(key))}," for key in keys), "]"]
+    claim, name = keys[0]
+    return [f"id = {_quote(claim)}"] + ([] if name is None else [f"name = {_quote(name)}"])
+
+
+def _text(key: Key) -> str:
+    """A claim as ``claims`` names it."""
+    claim, name = key
+    return claim if name is None else f"{claim}: {name}"
+
+
+def _key(text: str) -> Key | None:
+    """The claim that ``claims`` names so; None if that says no number, or an empty name."""
+    claim, colon, name = (part.strip() for part in text.partition(":"))
+    return (claim, name if colon else None) if claim and (name or not colon) else None
 
 
 def _quote(text: str) -> str:
@@ -121,7 +158,7 @@ def _quote(text: str) -> str:
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _order(key: tuple[str, str | None]) -> tuple[Any, ...]:
+def _order(key: Key) -> tuple[Any, ...]:
     """C8 before C10; an entry without a name first."""
     claim, name = key
     parts = re.split(r"(\d+)", claim, flags=re.ASCII)
@@ -152,22 +189,41 @@ def _read(path: Path) -> Expectations:
     except OSError as error:
         raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
     _check(str(path), content, {"model": str, "dtype": str, "claim": list}, {"model"})
-    entries: dict[tuple[str, str | None], Expected] = {}
+    entries: dict[Key, Expected] = {}
     for number, row in enumerate(content.get("claim", []), start=1):
         where = f"{path}, claim {number}"
         if not isinstance(row, dict):
             raise BadInput(f"{where}: not a table; write [[claim]]")
-        _check(where, row, KEYS, {"id", "verdict"})
-        where += f" ({row['id']!r})"
-        if row["verdict"] not in [verdict.value for verdict in Verdict]:
-            known = ", ".join(Verdict)
-            raise BadInput(f"{where}: {row['verdict']!r} is no verdict; there are {known}")
-        key = row["id"], row.get("name")
-        if key in entries:
-            raise BadInput(f"{where}: stands there already as {entries[key].where}")
-        verdict, reason = Verdict(row["verdict"]), row.get("reason", "")
-        entries[key] = Expected(verdict, reason, where, row.get("sometimes", False))
+        _check(where, row, KEYS, {"verdict"})
+        for key, told in _keys(where, row):
+            here = f"{where} ({told!r})"
+            if row["verdict"] not in [verdict.value for verdict in Verdict]:
+                known = ", ".join(Verdict)
+                raise BadInput(f"{here}: {row['verdict']!r} is no verdict; there are {known}")
+            if key in entries:
+                raise BadInput(f"{here}: stands there already as {entries[key].where}")
+            verdict, reason = Verdict(row["verdict"]), row.get("reason", "")
+            entries[key] = Expected(verdict, reason, here, row.get("sometimes", False))
     return Expectations(content["model"], path, content.get("dtype", USUAL), entries)
+
+
+def _keys(where: str, row: dict[str, Any]) -> list[tuple[Key, str]]:
+    """The claims that an entry is about, each with what it is called in messages."""
+    if "claims" not in row:
+        _check(where, row, KEYS, {"id"})
+        return [((row["id"], row.get("name")), row["id"])]
+    for other in ("id", "name"):
+        if other in row:
+            raise BadInput(f"{where}: {other} and claims; give one or the other")
+    _check(where, row, KEYS, {"claims"})
+    found: list[tuple[Key, str]] = []
+    for text in row["claims"]:
+        if not isinstance(text, str):
+            raise BadInput(f"{where}: claims has {text!r}, not a str")
+        if (key := _key(text)) is None:
+            raise BadInput(f"{where}: claims has {text!r}; write 'C2' or 'C2: its name'")
+        found.append((key, text))
+    return found
 
 
 def _check(where: str, table: dict[str, Any], types: Mapping[str, type], needed: set[str]) -> None:

@@ -21,6 +21,9 @@ from pathlib import Path
 from harness import faults
 from harness.verdicts import Kind, Result, Verdict
 
+Key = tuple[str, str | None]
+"""A claim's number and its name; None stands for all tests of the number."""
+
 
 @dataclass(frozen=True)
 class Expected:
@@ -37,12 +40,12 @@ class Expected:
 
 @dataclass(frozen=True)
 class Expectations:
-    """The expectations of one model: the file, and its entries by (id, name or None)."""
+    """The expectations of one model: the file, and its entries by claim."""
 
     model: str
     path: Path
     dtype: str
-    entries: dict[tuple[str, str | None], Expected]
+    entries: dict[Key, Expected]
 
     def expected(self, claim_id: str, name: str) -> Expected | None:
         """The entry for this very test, else the one for all tests of this number, else None."""
