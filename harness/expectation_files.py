@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import BadInput
-from harness.expectations import Expectations, Expected, Key, judge
+from harness.expectations import Expectations, Expected, Key, judge, named
 from harness.schema import replace_file
 from harness.verdicts import Result, Verdict
 
@@ -195,34 +195,35 @@ def _read(path: Path) -> Expectations:
         if not isinstance(row, dict):
             raise BadInput(f"{where}: not a table; write [[claim]]")
         _check(where, row, KEYS, {"verdict"})
-        for key, told in _keys(where, row):
-            here = f"{where} ({told!r})"
+        for key in _keys(where, row):
+            here = f"{where} ({key[0]!r})"
             if row["verdict"] not in [verdict.value for verdict in Verdict]:
                 known = ", ".join(Verdict)
                 raise BadInput(f"{here}: {row['verdict']!r} is no verdict; there are {known}")
             if key in entries:
-                raise BadInput(f"{here}: stands there already as {entries[key].where}")
+                told = named(here, key)
+                raise BadInput(f"{told}: stands there already as {entries[key].where}")
             verdict, reason = Verdict(row["verdict"]), row.get("reason", "")
             entries[key] = Expected(verdict, reason, here, row.get("sometimes", False))
     return Expectations(content["model"], path, content.get("dtype", USUAL), entries)
 
 
-def _keys(where: str, row: dict[str, Any]) -> list[tuple[Key, str]]:
-    """The claims that an entry is about, each with what it is called in messages."""
+def _keys(where: str, row: dict[str, Any]) -> list[Key]:
+    """The claims that an entry is about."""
     if "claims" not in row:
         _check(where, row, KEYS, {"id"})
-        return [((row["id"], row.get("name")), row["id"])]
+        return [(row["id"], row.get("name"))]
     for other in ("id", "name"):
         if other in row:
             raise BadInput(f"{where}: {other} and claims; give one or the other")
     _check(where, row, KEYS, {"claims"})
-    found: list[tuple[Key, str]] = []
+    found = []
     for text in row["claims"]:
         if not isinstance(text, str):
             raise BadInput(f"{where}: claims has {text!r}, not a str")
         if (key := _key(text)) is None:
             raise BadInput(f"{where}: claims has {text!r}; write 'C2' or 'C2: its name'")
-        found.append((key, text))
+        found.append(key)
     return found
 
 

@@ -25,6 +25,11 @@ Key = tuple[str, str | None]
 """A claim's number and its name; None stands for all tests of the number."""
 
 
+def named(where: str, key: Key) -> str:
+    """Where an entry stands, and which of its claims is meant if that has a name."""
+    return where if key[1] is None else f"{where}: {key[1]}"
+
+
 @dataclass(frozen=True)
 class Expected:
     """The verdict that an entry expects, why, and where the entry stands (for messages).
@@ -80,7 +85,8 @@ class Expectations:
         """Where the entries stand that none of these results is about: stale after a whole run."""
         mine = [result for result in results if self.fits(result.subject)]
         seen = {(r.id, r.name) for r in mine} | {(r.id, None) for r in mine}
-        return [entry.where for key, entry in self.entries.items() if key not in seen]
+        stale = {key: entry for key, entry in self.entries.items() if key not in seen}
+        return [named(entry.where, key) for key, entry in stale.items()]
 
 
 @dataclass(frozen=True)

@@ -187,7 +187,7 @@ class Recorder:
         expected = expected_of_models(self.config)
         mine = [expected[name] for name in self.run["subjects"] if name in expected]
         stale = [where for each in mine for where in each.unmatched(self.results)]
-        return [f"{where}: there is no such claim any more; remove the entry" for where in stale]
+        return [f"{where}: there is no such claim any more; remove it" for where in stale]
 
     def _whole(self) -> bool:
         """Whether every claim that there is has been asked for."""
