@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from harness.inversion import descent, start
-from harness.inversion.descent import Descent, Rule, descend
+from harness.inversion.batch import Batch, Descent
+from harness.inversion.descent import descend
+from harness.inversion.rule import Rule
 from harness.inversion.target import Target
 from harness.tests.toys import prompt, toy
 
@@ -101,13 +103,13 @@ def test_a_row_ends_at_the_next_look_whoever_goes_on_beside_it(optimiser, steps)
 def test_rows_that_ended_go_through_the_model_no_more(monkeypatch):
     given, went = task(), []
     thresholds = thresholds_for(descend(*given, RULE), [1, 2, 3, 12, 99])
-    advance = descent.Batch._advance
+    advance = Batch._advance
 
     def counted(batch):
         went.append(len(batch.x))
         advance(batch)
 
-    monkeypatch.setattr(descent.Batch, "_advance", counted)
+    monkeypatch.setattr(Batch, "_advance", counted)
     descend(*given, RULE, thresholds=thresholds, until_close=True)
     assert went == [5] * 5 + [2] * 10 + [1] * 5
     went.clear()
