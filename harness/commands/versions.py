@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from harness import elsewhere, environments, evidence
+from harness import elsewhere, environments, evidence_file
 from harness.commands.arguments import Parser, whole, word
 from harness.commands.matrix import PACKAGE, Matrix, Row, Settings
 from harness.environments import CannotInstall, Environment
@@ -44,7 +44,7 @@ def main(
     asked, more = _arguments(arguments)
     wanted = [_requirement(each) for each in asked.versions or VERSIONS]
     specs = expand(asked.models or ["tiny:*"])
-    path = Path(asked.evidence).absolute() if asked.evidence else evidence.default_path()
+    path = Path(asked.evidence).absolute() if asked.evidence else evidence_file.default_path()
     Evidence.open(path).close()  # what cannot be written to is known before anything is installed
     console = Console(highlight=False, emoji=False)
     settings = Settings(**{each.name: getattr(asked, each.name) for each in fields(Settings)})
@@ -105,7 +105,7 @@ def _parser() -> Parser:
     add(
         "--environments",
         metavar="FOLDER",
-        default=str(evidence.default_path().parent / "environments"),
+        default=str(evidence_file.default_path().parent / "environments"),
         help="where the versions are kept (default: in the cache folder)",
     )
     add("--again", action="store_true", help="run versions that have been run to their end, too")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from harness import evidence, schema
+from harness import evidence_file, schema
 from harness.__main__ import main
 from harness.comparison import sides
 from harness.comparison.document import SCHEMA
@@ -345,8 +345,8 @@ def test_a_file_that_is_no_run_is_refused_and_left_alone(tmp_path, one, kind, wh
 
 
 def test_a_newer_file_is_refused_by_name_and_an_older_one_is_read(one, tmp_path, monkeypatch):
-    later = (*evidence.MIGRATIONS, "CREATE TABLE more (x)")
-    monkeypatch.setattr(evidence, "MIGRATIONS", later)
+    later = (*evidence_file.MIGRATIONS, "CREATE TABLE more (x)")
+    monkeypatch.setattr(evidence_file, "MIGRATIONS", later)
     newer, before = kept(tmp_path / "newer", LAWS), one.read_bytes()
     assert run(newer, one) == 0
     assert one.read_bytes() == before

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import evidence
+from harness import evidence_file
 from harness.__main__ import main
 from harness.errors import BadInput
 from harness.evidence import Evidence
@@ -205,8 +205,8 @@ def test_a_file_that_is_read_stays_as_it_is(tmp_path):
 
 def test_an_older_file_is_read_as_migrated_and_stays_old(tmp_path, monkeypatch):
     path = made(tmp_path / "e.sqlite", "r1")
-    later = (*evidence.MIGRATIONS, "ALTER TABLE claims ADD COLUMN more TEXT DEFAULT 'new'")
-    monkeypatch.setattr(evidence, "MIGRATIONS", later)
+    later = (*evidence_file.MIGRATIONS, "ALTER TABLE claims ADD COLUMN more TEXT DEFAULT 'new'")
+    monkeypatch.setattr(evidence_file, "MIGRATIONS", later)
     before = fingerprint(path)
     with Evidence.read(path) as store:
         assert len(store.results("r1")) == 3
