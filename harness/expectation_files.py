@@ -28,13 +28,13 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from harness import toml
 from harness.errors import BadInput
 from harness.expectations import Expectations, Expected, Key, judge, named
 from harness.schema import replace_file
@@ -182,12 +182,7 @@ def _find(folder: Path, subject: str, dtype: str) -> tuple[Path, Expectations]:
 
 def _read(path: Path) -> Expectations:
     """One file, its reasons possibly still empty."""
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path}: not TOML: {error}") from error
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
+    content = toml.read(path)
     _check(str(path), content, {"model": str, "dtype": str, "claim": list}, {"model"})
     entries: dict[Key, Expected] = {}
     for number, row in enumerate(content.get("claim", []), start=1):
