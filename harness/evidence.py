@@ -74,14 +74,7 @@ class Evidence(EvidenceFile):
                 "recorded": _now(),
                 "result": _json(row),
             }
-            names = ", ".join(columns)
-            places = ", ".join(f":{name}" for name in columns)
-            updates = ", ".join(f"{name} = excluded.{name}" for name in columns)
-            db.execute(
-                f"INSERT INTO claims ({names}) VALUES ({places}) "
-                f"ON CONFLICT (run, claim, subject, name) DO UPDATE SET {updates}",
-                columns,
-            )
+            merging.insert(db, "claims", [columns], merging.CLAIM)
 
     def finish(self, run_id: str, exit: int) -> None:
         """Write that the run came to its end, now, with this exit code: it is never resumed."""

@@ -166,12 +166,12 @@ def test_a_merge_that_is_killed_leaves_the_target_as_it_was(tmp_path):
     code = """if True:
         import os, signal
         from harness import merging
-        insert = merging._insert
+        insert = merging.insert
         def killed(db, table, *more):
             insert(db, table, *more)
             if table == "claims":
                 os.kill(os.getpid(), signal.SIGKILL)
-        merging._insert = killed
+        merging.insert = killed
         store = Evidence.open(sys.argv[1])
         store._db.execute("PRAGMA cache_size = 1")  # pages reach the file before the commit
         store.merge(Evidence.read(sys.argv[2]))
