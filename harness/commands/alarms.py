@@ -14,7 +14,7 @@ from rich.table import Table
 
 from harness import elsewhere, expectation_files, runs
 from harness.alarms import Tally, by_type, tally
-from harness.commands.arguments import Parser, file, whole
+from harness.commands.arguments import Parser, add_claims, file, whole
 from harness.commands.kills import Rooms, known_family
 from harness.commands.matrix import Matrix, Row, Settings
 from harness.environments import Environment
@@ -125,14 +125,7 @@ def _parser() -> Parser:
     add("--seeds", type=whole(1), default=20, metavar="N", help="how many (default 20)")
     add("--dtype", action="append", choices=[*DTYPES], help=f"(default: {', '.join(USUAL)})")
     add("--family", action="append", default=[], metavar="NAME", help="only this (repeatable)")
-    add(
-        "--claim",
-        action="append",
-        dest="claims",
-        default=[],
-        metavar="ID[:TEXT]",
-        help="only this claim",
-    )
+    add_claims(parser, "only this claim")
     add("--profile", default="glance", choices=[*PROFILES], help="(default: glance)")
     add("--count", action="store_true", help="run nothing; count what the evidence has")
     return parser

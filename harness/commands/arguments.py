@@ -30,6 +30,12 @@ class Parser(argparse.ArgumentParser):
         raise BadInput(message.removeprefix("argument "))
 
 
+def add_claims(parser: argparse.ArgumentParser, help: str) -> None:
+    """``--claim``, once for each claim, as for a run of claims: ``claims`` of what is asked."""
+    add = parser.add_argument
+    add("--claim", action="append", dest="claims", default=[], metavar="ID[:TEXT]", help=help)
+
+
 def whole(least: int, most: int | None = None) -> Callable[[str], int]:
     """A whole number from ``least`` on, and up to ``most``."""
 

@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from harness import elsewhere, environments, evidence_file
-from harness.commands.arguments import Parser, whole, word
+from harness.commands.arguments import Parser, add_claims, whole, word
 from harness.commands.matrix import PACKAGE, Matrix, Row, Settings
 from harness.environments import CannotInstall, Environment
 from harness.errors import BadInput
@@ -90,14 +90,7 @@ def _parser() -> Parser:
     add("--evidence", metavar="PATH", help="the evidence file (default: in the cache folder)")
     add("--profile", default="quick", help=f"how much to try: {', '.join(PROFILES)}")
     add("--seed", type=whole(0, LARGEST_SEED), default=0, help="of every draw (default: 0)")
-    add(
-        "--claim",
-        action="append",
-        dest="claims",
-        default=[],
-        metavar="ID[:TEXT]",
-        help="as for claims",
-    )
+    add_claims(parser, "as for claims")
     add("-k", dest="keyword", default="", metavar="EXPRESSION", help="pytest's own")
     add("-m", dest="marker", default="law", help="pytest's own (default: law)")
     for name in ("device", "dtype", "attention"):
