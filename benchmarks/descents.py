@@ -14,7 +14,9 @@ from benchmarks import limits, operations, prompts
 from benchmarks.stopwatch import Stopwatch
 from harness import loading, memory
 from harness.inversion import running, start
-from harness.inversion.descent import Batch, Rule, rows_that_fit
+from harness.inversion.batch import Batch
+from harness.inversion.descent import rows_that_fit
+from harness.inversion.rule import Rule
 from harness.inversion.target import Target
 from harness.subject import Subject
 

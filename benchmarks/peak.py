@@ -13,7 +13,8 @@ import torch
 from benchmarks import prompts
 from fixtures import subjects
 from harness.inversion import start
-from harness.inversion.descent import Rule, descend
+from harness.inversion.descent import descend
+from harness.inversion.rule import Rule
 from harness.inversion.target import Target
 from harness.runs import Options
 

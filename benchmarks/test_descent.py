@@ -8,7 +8,8 @@ import torch
 
 from benchmarks import operations, prompts
 from harness.inversion import decode, loop, start
-from harness.inversion.descent import Rule, descend
+from harness.inversion.descent import descend
+from harness.inversion.rule import Rule
 from harness.inversion.target import Target
 
 MODELS = ["reference"]

@@ -10,7 +10,8 @@ from scipy import stats
 from benchmarks import prompts
 from benchmarks.descents import Case, begun, fits
 from harness.inversion import decode, start
-from harness.inversion.descent import Rule, descend
+from harness.inversion.descent import descend
+from harness.inversion.rule import Rule
 from harness.inversion.target import Target
 
 MODELS = ["reference", "untrained:large:0"]

@@ -80,13 +80,7 @@ def test_implementations_of_experts_agree(subject, implementation, draw, check):
     control="the loaded copy with the embedding of one token of the prompt moved by a hundredth",
 )
 def test_saving_and_loading_change_nothing(subject, draw, check):
-    prompt = draw(prompts(subject), "prompt")
-    copy = twins.saved_and_loaded(subject)
-    ours, theirs = subject.rows(prompt.ids), copy.rows(prompt.ids)
-    check.judge(twins.share_that_differs(ours, theirs), 0.0, "some element")
-    if check.wants_control:
-        with twins.nudged(copy, int(prompt.ids[0, 0])):
-            check.judge_control(twins.share_that_differs(ours, copy.rows(prompt.ids)), 0.0)
+    judge_the_loaded(check, subject, draw(prompts(subject), "prompt"))
 
 
 @law(
@@ -98,9 +92,13 @@ def test_saving_and_loading_change_nothing(subject, draw, check):
 )
 def test_saving_and_loading_change_nothing_in_bfloat16(subject, draw, check):
     prompt = draw(prompts(subject, rows=2), "prompt")
-    half = twins.in_bfloat16(subject)
-    copy = twins.saved_and_loaded(half)
-    ours, theirs = half.rows(prompt.ids), copy.rows(prompt.ids)
+    judge_the_loaded(check, twins.in_bfloat16(subject), prompt)
+
+
+def judge_the_loaded(check, subject, prompt):
+    """Hold what a copy, saved and loaded, makes of the prompts against the model's own."""
+    copy = twins.saved_and_loaded(subject)
+    ours, theirs = subject.rows(prompt.ids), copy.rows(prompt.ids)
     check.judge(twins.share_that_differs(ours, theirs), 0.0, "some element")
     if check.wants_control:
         with twins.nudged(copy, int(prompt.ids[0, 0])):

@@ -12,7 +12,8 @@ from harness import capabilities, measures, nets
 from harness.draws import Draws
 from harness.findings import Bound, finding
 from harness.inversion import DECODERS, decode, start
-from harness.inversion.descent import Rule, descend
+from harness.inversion.descent import descend
+from harness.inversion.rule import Rule
 from harness.memo import memo
 from harness.statistics import share
 

@@ -1,71 +1,20 @@
-"""The evidence: an SQLite file with one row per claim, subject and run, written as each ends.
+"""The evidence: one row per claim, subject and run, written as each ends.
 
-The journal is SQLite's rollback journal, not WAL: WAL needs memory shared by all processes,
-which network home folders do not give, and leaves a second file behind that a copy would miss.
-It costs a few synchronised writes per claim, which claims that take tenths of seconds do not
-notice.  Every change is one transaction that takes the write lock at its start, so several
-processes queue for at most ``timeout`` seconds and a killed one loses at most its own last claim.
+A run is written when it begins and when it comes to its end; in between each claim is one
+transaction, so a run that is killed loses at most the claim in flight.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
-import sqlite3
-import tempfile
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from harness import merging
-from harness.errors import BadInput
+from harness.evidence_file import EvidenceFile, clear
 from harness.verdicts import Result
-
-APPLICATION = int.from_bytes(b"ASAY", "big")
-"""Stands in the file's header, so that another program's SQLite file is recognised."""
-
-TIMEOUT = 10.0
-"""Seconds to wait for another process that holds the file."""
-
-MIGRATIONS = (
-    """
-    CREATE TABLE runs (
-        id TEXT PRIMARY KEY,
-        started TEXT NOT NULL,   -- ISO 8601, UTC
-        finished TEXT,           -- the same, NULL until then: for ever if it is killed
-        exit INTEGER,
-        key TEXT NOT NULL,       -- see `resume_key`
-        run TEXT NOT NULL        -- JSON: all that is known of the run
-    );
-    CREATE INDEX runs_by_key ON runs (key, started);
-    CREATE TABLE claims (
-        run TEXT NOT NULL REFERENCES runs (id),
-        claim TEXT NOT NULL,     -- C2
-        name TEXT NOT NULL,
-        kind TEXT NOT NULL,
-        subject TEXT NOT NULL,   -- as the user named it
-        digest TEXT NOT NULL,    -- of the subject's configuration and weights
-        dtype TEXT NOT NULL,
-        device TEXT NOT NULL,
-        verdict TEXT NOT NULL,
-        observed REAL,
-        bound REAL,
-        margin REAL,             -- decades
-        examples INTEGER NOT NULL,
-        seconds REAL NOT NULL,
-        recorded TEXT NOT NULL,  -- ISO 8601, UTC
-        result TEXT NOT NULL,    -- JSON: `Result.as_json`, which the columns above repeat
-        UNIQUE (run, claim, subject, name)
-    );
-    CREATE INDEX claims_by_subject ON claims (digest, claim, name);
-    """,
-)
-"""Script n takes a file from schema n to n + 1.  Append, never edit; a semicolon ends a statement
-and stands nowhere else."""
 
 _REPEATED = ["name", "kind", "subject", "verdict", "observed", "bound", "margin"]
 _REPEATED += ["examples", "seconds"]
@@ -73,32 +22,6 @@ _REPEATED += ["examples", "seconds"]
 
 EXTRACTED = ("reason", "counterexample", "interval", "details")
 """What `Evidence.every` gives of a result's JSON."""
-
-_FULL = "the disk is full; free some space, then go on with --resume"
-_READ_ONLY = "cannot be written; check the permissions or give another --evidence PATH"
-_REASONS = {
-    sqlite3.SQLITE_BUSY: "locked by another process; wait for it or give another --evidence PATH",
-    sqlite3.SQLITE_LOCKED: "locked; wait or give another --evidence PATH",
-    sqlite3.SQLITE_NOTADB: "not an SQLite file; give another --evidence PATH",
-    sqlite3.SQLITE_CORRUPT: "damaged; move it away or give another --evidence PATH",
-    sqlite3.SQLITE_FULL: _FULL,
-    sqlite3.SQLITE_IOERR: "cannot be read or written; is the disk full, or gone?",
-    sqlite3.SQLITE_CANTOPEN: _READ_ONLY,
-    sqlite3.SQLITE_READONLY: _READ_ONLY,
-    sqlite3.SQLITE_PERM: _READ_ONLY,
-}
-
-
-def default_path() -> Path:
-    """``assay/evidence.sqlite`` in the user's cache folder; BadInput where there is no home."""
-    cache = os.environ.get("XDG_CACHE_HOME", "")
-    # The XDG specification: a path that is not absolute is to be ignored.
-    if Path(cache).is_absolute():
-        return Path(cache, "assay", "evidence.sqlite")
-    try:
-        return Path.home() / ".cache" / "assay" / "evidence.sqlite"
-    except RuntimeError as error:
-        raise BadInput("evidence: there is no home folder; give --evidence PATH") from error
 
 
 def resume_key(run: dict[str, Any]) -> str:
@@ -111,73 +34,8 @@ def resume_key(run: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps([versions, settings]).encode()).hexdigest()
 
 
-class Evidence:
-    """An open evidence file; a context manager.
-
-    Whatever the user can mend (a file that is locked, full, foreign, newer, read-only or no
-    SQLite) is raised as BadInput by every method.  A run that is not in the file is a KeyError.
-    """
-
-    def __init__(self, path: Path, db: sqlite3.Connection) -> None:
-        self.path = path
-        self._db = db
-
-    @classmethod
-    def open(cls, path: str | Path | None = None, timeout: float = TIMEOUT) -> Self:
-        """Open, and if need be make or migrate, the file; wait ``timeout`` seconds for locks."""
-        # Absolute, so that SQLite takes no name for one of its own, such as ":memory:".
-        path = default_path() if path is None else Path(path).absolute()
-        with _clear(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if path.exists() and not path.is_file():
-                raise BadInput(f"evidence {path}: not a file; give --evidence a file's path")
-            evidence = cls(path, sqlite3.connect(path, timeout=timeout, isolation_level=None))
-            try:
-                evidence._migrate()
-            except BaseException:
-                evidence.close()
-                raise
-            return evidence
-
-    @classmethod
-    def read(cls, path: str | Path, timeout: float = TIMEOUT) -> Self:
-        """Open a file that is only looked at: nothing is made or changed there.
-
-        A file of an older schema, or one whose last writer was killed in a write, is mended in a
-        copy in memory.
-        """
-        path = Path(path).absolute()
-        with _clear(path):
-            if not path.is_file():
-                raise BadInput(
-                    f"evidence {path}: {'not a file' if path.exists() else 'no such file'}"
-                )
-            evidence = cls(path, _connect(path, timeout))
-            try:
-                try:
-                    old = evidence._schema() < len(MIGRATIONS)
-                except sqlite3.OperationalError as error:
-                    if getattr(error, "sqlite_errorcode", 0) != sqlite3.SQLITE_READONLY_ROLLBACK:
-                        raise
-                    evidence._db = _rolled_back(path, evidence._db)
-                    old = evidence._schema() < len(MIGRATIONS)
-                if old:
-                    evidence._db = _in_memory(evidence._db)
-                    evidence._migrate()
-            except BaseException:
-                evidence.close()
-                raise
-            return evidence
-
-    def close(self) -> None:
-        """Let go of the file; what was recorded is already on the disk."""
-        self._db.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+class Evidence(EvidenceFile):
+    """An open evidence file: runs and their claims.  A run that is not there is a KeyError."""
 
     def begin(self, run: dict[str, Any]) -> None:
         """Write that ``run`` is under way.
@@ -216,14 +74,7 @@ class Evidence:
                 "recorded": _now(),
                 "result": _json(row),
             }
-            names = ", ".join(columns)
-            places = ", ".join(f":{name}" for name in columns)
-            updates = ", ".join(f"{name} = excluded.{name}" for name in columns)
-            db.execute(
-                f"INSERT INTO claims ({names}) VALUES ({places}) "
-                f"ON CONFLICT (run, claim, subject, name) DO UPDATE SET {updates}",
-                columns,
-            )
+            merging.insert(db, "claims", [columns], merging.CLAIM)
 
     def finish(self, run_id: str, exit: int) -> None:
         """Write that the run came to its end, now, with this exit code: it is never resumed."""
@@ -245,14 +96,14 @@ class Evidence:
             for other in others:
                 # A file has all of its own already, and may not be read while it is written.
                 if not (other.path.exists() and other.path.samefile(self.path)):
-                    with _clear(other.path):
+                    with clear(other.path):
                         merging.merge(db, other._db)
             after = merging.size(db)
         return after[0] - before[0], after[1] - before[1]
 
     def runs(self) -> list[dict[str, Any]]:
         """Every run as it was given to `begin`, with its finish and exit code; oldest first."""
-        with _clear(self.path):
+        with clear(self.path):
             rows = self._db.execute(
                 "SELECT run, started, finished, exit FROM runs ORDER BY started, rowid"
             ).fetchall()
@@ -263,7 +114,7 @@ class Evidence:
 
     def counts(self) -> dict[str, int]:
         """How many claims are recorded of each run that has any, by the run's id."""
-        with _clear(self.path):
+        with clear(self.path):
             return dict(self._db.execute("SELECT run, count(*) FROM claims GROUP BY run"))
 
     def results(self, run_id: str) -> list[Result]:
@@ -281,7 +132,7 @@ class Evidence:
         columns = "run claim name kind subject digest dtype device verdict observed bound margin"
         names = [*columns.split(), "examples", "recorded"]
         parts = ", ".join(f"'$.{key}'" for key in EXTRACTED)
-        with _clear(self.path):
+        with clear(self.path):
             rows = self._db.execute(
                 f"SELECT {', '.join(names)}, json_extract(result, {parts}) FROM claims "
                 "ORDER BY rowid"
@@ -296,7 +147,7 @@ class Evidence:
 
     def rows(self, run_id: str) -> list[tuple[str, dict[str, Any]]]:
         """The same as (subject's digest, `Result.as_json`): samples and pictures still packed."""
-        with _clear(self.path):
+        with clear(self.path):
             self._run(run_id)
             rows = self._db.execute(
                 "SELECT digest, result FROM claims WHERE run = ? ORDER BY rowid", (run_id,)
@@ -308,7 +159,7 @@ class Evidence:
 
         A run that is still going in another process looks the same: the file cannot tell.
         """
-        with _clear(self.path):
+        with clear(self.path):
             row = self._db.execute(
                 "SELECT id FROM runs WHERE key = ? AND finished IS NULL "
                 "ORDER BY started DESC, rowid DESC LIMIT 1",
@@ -322,96 +173,6 @@ class Evidence:
             raise KeyError(run_id)
         run: dict[str, Any] = json.loads(row[0])
         return run
-
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with _clear(self.path):
-            try:
-                # The write lock at once: asked for later, SQLite may refuse it without a wait.
-                self._db.execute("BEGIN IMMEDIATE")
-                yield self._db
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                raise
-
-    def _migrate(self) -> None:
-        self._db.execute("PRAGMA foreign_keys = ON")
-        self._db.execute("PRAGMA synchronous = FULL")
-        # In one transaction, or a file that another process is just making would look foreign.
-        self._db.execute("BEGIN")
-        version = self._schema()
-        self._db.execute("COMMIT")
-        if version == len(MIGRATIONS):
-            return
-        with self._transaction() as db:
-            # Read again under the lock: another process may have been faster.
-            for script in MIGRATIONS[self._schema() :]:
-                for statement in script.split(";"):
-                    db.execute(statement)
-            db.execute(f"PRAGMA application_id = {APPLICATION}")
-            db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
-
-    def _schema(self) -> int:
-        """The schema of the file, 0 for an empty one; BadInput for a foreign or a newer one."""
-        (application,) = self._db.execute("PRAGMA application_id").fetchone()
-        version: int = self._db.execute("PRAGMA user_version").fetchone()[0]
-        (entries,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if application != APPLICATION and (application or version or entries):
-            raise BadInput(
-                f"evidence {self.path}: SQLite, but of another application; "
-                "give another --evidence PATH"
-            )
-        if version > len(MIGRATIONS):
-            raise BadInput(
-                f"evidence {self.path}: has schema {version}, this version knows "
-                f"{len(MIGRATIONS)}; upgrade Assay or give another --evidence PATH"
-            )
-        return version
-
-
-def _connect(path: Path, timeout: float) -> sqlite3.Connection:
-    """A connection that cannot write."""
-    return sqlite3.connect(
-        f"{path.as_uri()}?mode=ro", uri=True, timeout=timeout, isolation_level=None
-    )
-
-
-def _in_memory(db: sqlite3.Connection) -> sqlite3.Connection:
-    """A copy of ``db``, which is closed."""
-    copy = sqlite3.connect(":memory:", isolation_level=None)
-    with closing(db):
-        db.backup(copy)
-    return copy
-
-
-def _rolled_back(path: Path, db: sqlite3.Connection) -> sqlite3.Connection:
-    """The file without the write that its journal tells of, which only a writer can undo."""
-    db.close()
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder, path.name)
-        for name in (path.name, f"{path.name}-journal"):
-            shutil.copyfile(path.with_name(name), copy.with_name(name))
-        return _in_memory(sqlite3.connect(copy, isolation_level=None))
-
-
-@contextmanager
-def _clear(path: Path) -> Iterator[None]:
-    """Turn what the user can mend into BadInput; let our own mistakes (bad SQL) through."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        # The low byte is the kind of error, the others its details.
-        reason = _REASONS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
-        if reason is None:
-            raise
-        raise BadInput(f"evidence {path}: {reason} ({error})") from error
-    except OSError as error:
-        why = "it is a file" if isinstance(error, FileExistsError) else error.strerror
-        raise BadInput(
-            f"evidence {path}: its folder cannot be used ({why}); give another --evidence PATH"
-        ) from error
 
 
 def _json(value: object) -> str:

@@ -8,6 +8,9 @@ from typing import Any
 
 Row = dict[str, Any]
 
+CLAIM = "(run, claim, subject, name)"
+"""The columns that no two claims share all of."""
+
 
 def size(db: sqlite3.Connection) -> tuple[int, int]:
     """How many runs and claims there are."""
@@ -23,10 +26,8 @@ def merge(db: sqlite3.Connection, other: sqlite3.Connection) -> None:
         claims = _table(other, "SELECT * FROM claims WHERE run = ? ORDER BY rowid", run["id"])
         if mine := _table(db, "SELECT * FROM runs WHERE id = ?", run["id"]):
             run = _of_both(mine[0], _latest(db, run["id"]), run, _latest(other, run["id"]))
-        _insert(db, "runs", [run], "(id)", "true")
-        _insert(
-            db, "claims", claims, "(run, claim, subject, name)", "excluded.recorded > recorded"
-        )
+        insert(db, "runs", [run], "(id)")
+        insert(db, "claims", claims, CLAIM, "excluded.recorded > recorded")
         for name, subject in json.loads(run["run"])["subjects"].items():
             db.execute(
                 "DELETE FROM claims WHERE run = ? AND subject = ? AND digest <> ?",
@@ -57,7 +58,9 @@ def _table(db: sqlite3.Connection, query: str, *values: object) -> list[Row]:
     return [dict(zip(names, row, strict=True)) for row in found]
 
 
-def _insert(db: sqlite3.Connection, table: str, rows: list[Row], key: str, newer: str) -> None:
+def insert(
+    db: sqlite3.Connection, table: str, rows: list[Row], key: str, newer: str = "true"
+) -> None:
     """Insert ``rows``; what is there under the same ``key`` is replaced if they are ``newer``."""
     if not rows:
         return

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness import expectations, options, runs, schema, selection
+from harness import expectation_files, options, runs, schema, selection
 from harness.errors import BadInput
 from harness.evidence import Evidence, resume_key
 from harness.report import html
@@ -173,10 +173,10 @@ class Recorder:
     def _record_expectations(self) -> None:
         folder = options.expectations_folder(self.config)
         for subject in self.run["subjects"]:
-            path = expectations.record(folder, subject, self.results, self.option.dtype)
+            path = expectation_files.record(folder, subject, self.results, self.option.dtype)
             self.notes.append(f"expectations are written to {path}")
         try:
-            expectations.load(folder)
+            expectation_files.load(folder)
         except BadInput as error:
             self.notes.append(f"before the next run: {error}")
 
@@ -187,7 +187,7 @@ class Recorder:
         expected = expected_of_models(self.config)
         mine = [expected[name] for name in self.run["subjects"] if name in expected]
         stale = [where for each in mine for where in each.unmatched(self.results)]
-        return [f"{where}: there is no such claim any more; remove the entry" for where in stale]
+        return [f"{where}: there is no such claim any more; remove it" for where in stale]
 
     def _whole(self) -> bool:
         """Whether every claim that there is has been asked for."""

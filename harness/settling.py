@@ -15,7 +15,7 @@ from typing import Any
 import hypothesis.errors
 import pytest
 
-from harness import expectations, options
+from harness import expectation_files, expectations, options
 from harness.absent import Absent
 from harness.claim import Claim, Session
 from harness.errors import BadInput
@@ -72,7 +72,7 @@ def expected_of_models(config: pytest.Config) -> dict[str, Expectations]:
     """The expectations by model, read once and only if claims are run; raises `BadInput`."""
     if EXPECTED not in config.stash:
         try:
-            config.stash[EXPECTED] = expectations.load(options.expectations_folder(config))
+            config.stash[EXPECTED] = expectation_files.load(options.expectations_folder(config))
         except BadInput:
             # Entries that lack a reason are no hindrance to recording them anew.
             if not config.option.record_expectations:

@@ -19,7 +19,7 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from harness import expectations
+from harness import expectation_files, expectations
 from harness.errors import BadInput
 from harness.evidence import Evidence
 from harness.expectations import Expectations
@@ -135,7 +135,7 @@ def collect(paths: Iterable[Path], expected: Path | None = None) -> Collected:
         raise BadInput(f"evidence {named}: holds no result; run claims with --evidence first")
     if expected is not None and not expected.is_dir():
         raise BadInput(f"expectations {expected}: is no folder")
-    judges = _Judges(expectations.load(expected)) if expected is not None else None
+    judges = _Judges(expectation_files.load(expected)) if expected is not None else None
     for key, (_, run, row) in latest.items():
         result = _result(row)
         judgement = judges.told(result, row["dtype"]) if judges else None

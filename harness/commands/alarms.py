@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import tempfile
@@ -13,13 +12,12 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from harness import elsewhere, expectations, runs
+from harness import elsewhere, expectation_files, runs
 from harness.alarms import Tally, by_type, tally
-from harness.commands.arguments import Parser, whole
+from harness.commands.arguments import Parser, add_claims, file, whole
 from harness.commands.kills import Rooms, known_family
-from harness.commands.versions import Matrix, Row
+from harness.commands.matrix import Matrix, Row, Settings
 from harness.environments import Environment
-from harness.errors import BadInput
 from harness.evidence import Evidence
 from harness.loading import DTYPES
 from harness.profiles import PROFILES
@@ -42,7 +40,7 @@ def main(
     room = rooms()
     kinds = list(dict.fromkeys(known_family(name, room.families) for name in asked.family))
     models = [room.families[kind] for kind in kinds or room.families]
-    expected = expectations.load(room.expectations)
+    expected = expectation_files.load(room.expectations)
     path = asked.evidence.absolute()
     Evidence.open(path).close()  # what cannot be written to is known at once
     here = Environment(Path(sys.executable), runs.versions())
@@ -50,7 +48,9 @@ def main(
     broken = []
     for seed in range(1, asked.seeds + 1):
         for dtype in dict.fromkeys(asked.dtype or USUAL):
-            matrix = _matrix(path, [f"{m}:{seed}" for m in models], seed, dtype, asked, run)
+            settings = Settings(asked.profile, seed, asked.claims, dtype=dtype)
+            specs = [f"{model}:{seed}" for model in models]
+            matrix = Matrix(path, specs, settings, ["-q", "--tb=no"], run or _quietly)
             row = Row(f"seed {seed}, {dtype}")
             if not asked.count:
                 matrix.fill(row, here)
@@ -64,23 +64,6 @@ def main(
     tallies = [tally(dtype, results, expected) for dtype, results in found.items()]
     show(Console(width=None if sys.stdout.isatty() else WIDTH), tallies, broken)
     return 1 if broken or any(each.alarms for each in tallies) else 0
-
-
-def _matrix(
-    path: Path,
-    specs: list[str],
-    seed: int,
-    dtype: str,
-    asked: argparse.Namespace,
-    run: Callable[[list[str]], int] | None,
-) -> Matrix:
-    """One run of all laws on the models of a seed, as `Matrix` keeps it in the evidence."""
-    options = argparse.Namespace(
-        **{"seed": seed, "dtype": dtype, "profile": asked.profile, "again": False},
-        **{"device": None, "attention": None, "claims": asked.claims, "marker": "law"},
-        keyword="",
-    )
-    return Matrix(path, specs, options, ["-q", "--tb=no"], run or _quietly)
 
 
 def _quietly(command: list[str]) -> int:
@@ -138,17 +121,11 @@ def _parser() -> Parser:
         "the command goes on where it stopped.  The exit code is 1 if there is an alarm.",
     )
     add = parser.add_argument
-    add("--evidence", type=_file, required=True, metavar="FILE", help="where results are kept")
+    add("--evidence", type=file, required=True, metavar="FILE", help="where results are kept")
     add("--seeds", type=whole(1), default=20, metavar="N", help="how many (default 20)")
     add("--dtype", action="append", choices=[*DTYPES], help=f"(default: {', '.join(USUAL)})")
     add("--family", action="append", default=[], metavar="NAME", help="only this (repeatable)")
-    add("--claim", action="append", dest="claims", metavar="ID[:TEXT]", help="only this claim")
+    add_claims(parser, "only this claim")
     add("--profile", default="glance", choices=[*PROFILES], help="(default: glance)")
     add("--count", action="store_true", help="run nothing; count what the evidence has")
     return parser
-
-
-def _file(text: str) -> Path:
-    if (path := Path(text)).is_dir():
-        raise BadInput(f"--evidence {text}: is a folder; give a file's path")
-    return path

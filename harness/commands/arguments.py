@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from harness.errors import BadInput
@@ -27,6 +28,12 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Refuse the arguments."""
         raise BadInput(message.removeprefix("argument "))
+
+
+def add_claims(parser: argparse.ArgumentParser, help: str) -> None:
+    """``--claim``, once for each claim, as for a run of claims: ``claims`` of what is asked."""
+    add = parser.add_argument
+    add("--claim", action="append", dest="claims", default=[], metavar="ID[:TEXT]", help=help)
 
 
 def whole(least: int, most: int | None = None) -> Callable[[str], int]:
@@ -56,6 +63,13 @@ def positive(text: str) -> float:
     if not 0 < number < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
     return number
+
+
+def file(text: str) -> Path:
+    """The path of a file, which need not be there, and is no folder."""
+    if (path := Path(text)).is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} is a folder; give a file's path")
+    return path
 
 
 def word(text: str) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from harness.commands.arguments import Parser, positive
+from harness.commands.arguments import Parser, file, positive
 from harness.comparison import sides
 from harness.comparison.judging import LEAST, Flip, compare
 from harness.errors import BadInput
@@ -96,7 +96,7 @@ def _parser() -> Parser:
     parser.add_argument("after", help="another one, held against it")
     parser.add_argument("--json", action="store_true", help="print JSON")
     add = parser.add_argument_group("runs of claims").add_argument
-    add("--html", metavar="FILE", type=Path, help="write one self-contained page too")
+    add("--html", metavar="FILE", type=file, help="write one self-contained page too")
     add(
         "--least",
         type=_from_zero,

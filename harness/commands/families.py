@@ -6,7 +6,6 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 from rich import box
@@ -15,9 +14,8 @@ from rich.markup import escape
 from rich.progress import track
 from rich.table import Table
 
-from harness.commands.arguments import Parser, positive
+from harness.commands.arguments import Parser, file, positive
 from harness.commands.families_schema import document
-from harness.errors import BadInput
 from harness.schema import replace_file
 
 LIMIT = 60.0
@@ -53,8 +51,6 @@ def main(arguments: Sequence[str], survey: Survey) -> int:
     """Print the table; 0, whatever came of the types: that is what the table is about."""
     asked = _parser().read(arguments, "types")
     total, rows = survey(asked.types, asked.kind, asked.limit)
-    if asked.json is not None and asked.json.is_dir():
-        raise BadInput(f"--json {asked.json}: is a folder; give a file's path")
     console = Console()
     waiting = track(
         rows, "models", total, console=Console(stderr=True), transient=True, disable=_quiet()
@@ -83,7 +79,7 @@ def _parser() -> Parser:
     add = parser.add_argument
     add("types", nargs="*", metavar="TYPE", help="a model type, such as llama (default: all)")
     add("--kind", help="causal, masked or seq2seq (default: all three)")
-    add("--json", type=Path, metavar="FILE", help="write the table as JSON, too")
+    add("--json", type=file, metavar="FILE", help="write the table as JSON, too")
     add("--markdown", action="store_true", help="print Markdown in place of a table")
     add("--limit", type=positive, default=LIMIT, help="seconds until a type is given up")
     return parser

@@ -20,7 +20,7 @@ from harness.commands.recovery import document
 from harness.commands.showing import Display
 from harness.errors import BadInput
 from harness.inversion import Target
-from harness.inversion.descent import Rule
+from harness.inversion.rule import Rule
 from harness.inversion.target import THROUGH
 from harness.options import LARGEST_SEED
 from harness.subject import Subject

@@ -19,8 +19,8 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from transformers.utils import logging
 
-from harness import cases, expectations, faults, kills
-from harness.commands.arguments import Parser, whole
+from harness import cases, expectation_files, faults, kills
+from harness.commands.arguments import Parser, file, whole
 from harness.commands.models import Load
 from harness.errors import BadInput
 from harness.faults import Fault
@@ -70,7 +70,7 @@ class Task:
     def _begun(self, told: Callable[[str], None]) -> tuple[Trial, Subject, list[Fault]]:
         rooms = self.rooms()
         healthy = rooms.load(rooms.families[self.family], Options(dtype=self.dtype))
-        expected = expectations.load(rooms.expectations)
+        expected = expectation_files.load(rooms.expectations)
         trial = Trial(cases.of(rooms.claims), expected, self.extent, told, self.dtype)
         return trial, healthy, [faults.named(name) for name in self.faults]
 
@@ -83,9 +83,6 @@ def main(arguments: Sequence[str], rooms: Callable[[], Rooms]) -> int:
 
 def _main(arguments: Sequence[str], rooms: Callable[[], Rooms]) -> int:
     asked = _parser().parse_args(arguments)
-    for path in (asked.json, asked.report):
-        if path is not None and path.is_dir():
-            raise BadInput(f"{path}: is a folder; give a file's path")
     known = rooms().families
     names = list(dict.fromkeys(known_family(name, known) for name in asked.family)) or [*known]
     planned = tuple(dict.fromkeys(faults.named(name).name for name in asked.fault))
@@ -134,8 +131,8 @@ def _parser() -> Parser:
     add(
         "--processes", type=whole(1), default=1, metavar="N", help="families at a time (default 1)"
     )
-    add("--json", type=Path, metavar="FILE", help="write the matrix as JSON")
-    add("--report", type=Path, metavar="FILE", help="write the matrix as a page of HTML")
+    add("--json", type=file, metavar="FILE", help="write the matrix as JSON")
+    add("--report", type=file, metavar="FILE", help="write the matrix as a page of HTML")
     return parser
 
 

@@ -16,7 +16,8 @@ from harness.commands.recovery import Outcome, Step
 from harness.commands.showing import Display
 from harness.errors import BadInput
 from harness.inversion import Target
-from harness.inversion.descent import Rule, check_target
+from harness.inversion.descent import check_target
+from harness.inversion.rule import Rule
 from harness.inversion.search import Found
 from harness.subject import Subject
 

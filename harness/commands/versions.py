@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +14,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from harness import __version__, elsewhere, environments, evidence
-from harness.commands.arguments import Parser, whole, word
+from harness import elsewhere, environments, evidence_file
+from harness.commands.arguments import Parser, add_claims, whole, word
+from harness.commands.matrix import PACKAGE, Matrix, Row, Settings
 from harness.environments import CannotInstall, Environment
 from harness.errors import BadInput
 from harness.evidence import Evidence
@@ -25,33 +24,14 @@ from harness.options import LARGEST_SEED
 from harness.profiles import PROFILES
 from harness.verdicts import Verdict
 
-PACKAGE = "transformers"
-
 VERSIONS = (
     *("4.48", "4.51", "4.53", "4.57"),
     *("5.0", "5.5", "5.8", "5.12", "5.15", "5.18", "5.23"),
 )
 """Those that are run unless others are named; of each the latest release."""
 
-CRASHES = 8
-"""Models that may take the process down before a version is given up."""
-
-SETTLED = (0, 1)
-INTERRUPTED = 2
-
 Expand = Callable[[list[str]], list[str]]
 """Models by name, in place of names and patterns; raises `BadInput`."""
-
-
-@dataclass
-class Row:
-    """What came of one version: how many claims by verdict, or in one line why it has none."""
-
-    version: str
-    counts: dict[str, int] = field(default_factory=dict)
-    seconds: float = 0.0
-    why: str = ""
-    notes: list[str] = field(default_factory=list)
 
 
 def main(
@@ -64,12 +44,13 @@ def main(
     asked, more = _arguments(arguments)
     wanted = [_requirement(each) for each in asked.versions or VERSIONS]
     specs = expand(asked.models or ["tiny:*"])
-    path = Path(asked.evidence).absolute() if asked.evidence else evidence.default_path()
+    path = Path(asked.evidence).absolute() if asked.evidence else evidence_file.default_path()
     Evidence.open(path).close()  # what cannot be written to is known before anything is installed
     console = Console(highlight=False, emoji=False)
+    settings = Settings(**{each.name: getattr(asked, each.name) for each in fields(Settings)})
+    matrix = Matrix(path, specs, settings, more, run or elsewhere.stream)
     rows = []
     for version, requirement in wanted:
-        matrix = Matrix(path, specs, asked, more, run or elsewhere.stream)
         rows.append(_row(version, requirement, Path(asked.environments), matrix, made, console))
         console.print(line(rows[-1]), soft_wrap=True)
     console.print(table(rows))
@@ -109,7 +90,7 @@ def _parser() -> Parser:
     add("--evidence", metavar="PATH", help="the evidence file (default: in the cache folder)")
     add("--profile", default="quick", help=f"how much to try: {', '.join(PROFILES)}")
     add("--seed", type=whole(0, LARGEST_SEED), default=0, help="of every draw (default: 0)")
-    add("--claim", action="append", dest="claims", metavar="ID[:TEXT]", help="as for claims")
+    add_claims(parser, "as for claims")
     add("-k", dest="keyword", default="", metavar="EXPRESSION", help="pytest's own")
     add("-m", dest="marker", default="law", help="pytest's own (default: law)")
     for name in ("device", "dtype", "attention"):
@@ -117,7 +98,7 @@ def _parser() -> Parser:
     add(
         "--environments",
         metavar="FOLDER",
-        default=str(evidence.default_path().parent / "environments"),
+        default=str(evidence_file.default_path().parent / "environments"),
         help="where the versions are kept (default: in the cache folder)",
     )
     add("--again", action="store_true", help="run versions that have been run to their end, too")
@@ -153,112 +134,6 @@ def _row(
         row.why = str(error)
     row.seconds = time.perf_counter() - started
     return row
-
-
-class Matrix:
-    """Runs the claims of one version into the evidence, past models that end the process."""
-
-    def __init__(
-        self,
-        path: Path,
-        specs: Sequence[str],
-        asked: Any,
-        more: Sequence[str],
-        run: Callable[[list[str]], int],
-    ) -> None:
-        self.path, self.specs, self.asked, self.more = path, list(specs), asked, list(more)
-        self.start = run
-
-    def fill(self, row: Row, environment: Environment) -> None:
-        """Run what is missing; ``row`` is told what came of it."""
-        left = list(self.specs)
-        while not (self.finished(environment) and not self.asked.again):
-            self.asked.again = False
-            code = self.start(elsewhere.command(environment, self._pytest(left)))
-            if code in SETTLED:
-                break
-            if code == INTERRUPTED:
-                raise KeyboardInterrupt
-            if code > 0 or len(row.notes) >= CRASHES:
-                row.why = f"its run did not come to its end ({elsewhere.died(code)})"
-                break
-            culprit = self.in_flight(environment, left)
-            row.notes.append(f"{culprit}: the process died ({elsewhere.died(code)}); left out")
-            left.remove(culprit)
-            if not left:
-                break
-        row.counts = self.counts(environment)
-
-    def _pytest(self, specs: Sequence[str]) -> list[str]:
-        """Pytest's arguments; values in one piece, so that none is taken for a test's path."""
-        models = [f"--model={os.path.abspath(s) if os.path.exists(s) else s}" for s in specs]
-        settings = {"profile": self.asked.profile, "seed": self.asked.seed, "evidence": self.path}
-        for name in ("device", "dtype", "attention"):
-            settings[name] = getattr(self.asked, name)
-        given = [f"--{name}={value}" for name, value in settings.items() if value is not None]
-        claims = [f"--claim={each}" for each in self.asked.claims or []]
-        chosen = ["-m", self.asked.marker, "-k", self.asked.keyword]
-        return [*chosen, *claims, *models, *given, "--absent-ok", "--resume", *self.more]
-
-    def runs(self, environment: Environment | None = None) -> list[dict[str, Any]]:
-        """The evidence's runs like this one, oldest first; of all versions unless one is named."""
-        asked = self.asked
-        like = {
-            "suite": __version__,
-            "profile": asked.profile,
-            "seed": asked.seed,
-            "dtype": asked.dtype or "float32",
-            "attention": asked.attention,
-        }
-        selection = {
-            "numbers": sorted(asked.claims or []),
-            "keyword": asked.keyword,
-            "marker": asked.marker,
-        }
-        with Evidence.open(self.path) as opened:
-            runs = opened.runs()
-        packages = (PACKAGE, "torch")
-        return [
-            run
-            for run in runs
-            if all(run[name] == value for name, value in like.items())
-            and run["device"].split(" ")[0] == (asked.device or "cpu")
-            and all(run.get("selection", {}).get(k) == value for k, value in selection.items())
-            and (
-                environment is None
-                or all(run["versions"][p] == environment.versions[p] for p in packages)
-            )
-        ]
-
-    def finished(self, environment: Environment) -> bool:
-        """Whether a run like this one has come to its end, with every model in it."""
-        return any(
-            run["finished"] and set(self.specs) <= set(run["subjects"])
-            for run in self.runs(environment)
-        )
-
-    def in_flight(self, environment: Environment, left: Sequence[str]) -> str:
-        """The model that claims were run on when the process died.
-
-        Models are run in order: it is the first that has not got all its results.
-        """
-        runs = self.runs(environment)
-        if not runs or runs[-1]["finished"]:
-            return left[0]
-        with Evidence.open(self.path) as opened:
-            results = opened.results(runs[-1]["id"])
-        number = Counter(result.subject for result in results)
-        short = [spec for spec in left if number[spec] < runs[-1].get("per_subject", 1)]
-        return next(iter(short), left[-1])
-
-    def counts(self, environment: Environment) -> dict[str, int]:
-        """How many claims of the latest run came to what."""
-        runs = self.runs(environment)
-        if not runs:
-            return {}
-        with Evidence.open(self.path) as opened:
-            results = opened.results(runs[-1]["id"])
-        return {v.value: sum(r.verdict is v for r in results) for v in Verdict}
 
 
 def line(row: Row) -> str:

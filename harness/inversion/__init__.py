@@ -22,9 +22,10 @@ from harness import capabilities, decoding
 from harness.draws import Draws
 from harness.errors import BadInput
 from harness.inversion import search, start
-from harness.inversion.descent import Rule, check_target, descend
 from harness.inversion.descent import Tell as TellStep
+from harness.inversion.descent import check_target, descend
 from harness.inversion.head import without_head
+from harness.inversion.rule import Rule
 from harness.inversion.search import Tell as TellPlace
 from harness.inversion.target import Target, embedded
 from harness.memo import memo

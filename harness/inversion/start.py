@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from harness.inversion.descent import DISTANCES, Rule
+from harness.inversion.rule import DISTANCES, Rule
 from harness.inversion.target import Output, embedded, places_added
 from harness.memo import memo
 from harness.subject import Subject

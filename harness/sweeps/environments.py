@@ -15,7 +15,7 @@ from pathlib import Path
 
 from harness import environments
 from harness.errors import BadInput
-from harness.evidence import default_path
+from harness.evidence_file import default_path
 from harness.sweeps.plan import HERE
 
 ASK = """

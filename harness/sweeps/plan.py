@@ -33,13 +33,13 @@ import difflib
 import hashlib
 import json
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+from harness import toml
 from harness.errors import BadInput
 from harness.profiles import PROFILES
 
@@ -121,12 +121,7 @@ class Sweep:
 def read(path: str | Path) -> Sweep:
     """The sweep that a file describes; raises `BadInput` with one line that names the key."""
     path = Path(path).absolute()
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path}: not TOML: {error}") from error
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
+    content = toml.read(path)
     _check_table(f"{path}", "", content)
     select, resources = content.get("select", {}), content.get("resources", {})
     if "models" not in content:

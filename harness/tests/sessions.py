@@ -11,6 +11,7 @@ import json
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -232,3 +233,15 @@ def _main(
         if len(commands) > 1:
             print(f"\n{int(code)}{END}", end="", flush=True)
     sys.exit(code)
+
+
+def sweep_in(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Begin the sweep that ``sweep.toml`` in ``folder`` describes."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "harness", "sweep", "sweep.toml", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )

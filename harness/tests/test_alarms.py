@@ -12,7 +12,7 @@ from harness.commands import alarms as command
 from harness.commands.kills import Rooms
 from harness.errors import BadInput
 from harness.evidence import Evidence
-from harness.expectations import load
+from harness.expectation_files import load
 from harness.runs import Options
 from harness.verdicts import Kind, Result, Verdict
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from harness import evidence, schema
+from harness import evidence_file, schema
 from harness.__main__ import main
 from harness.comparison import sides
 from harness.comparison.document import SCHEMA
@@ -312,6 +312,13 @@ def test_options_of_claims_are_refused_for_benchmarks(tmp_path, options, capsys)
     assert f"{options[0]}: is not for a run of benchmarks" in capsys.readouterr().err
 
 
+def test_a_folder_in_place_of_a_page_is_refused(tmp_path, one, capsys):
+    assert run(one, one, "--html", tmp_path) == 4
+    error = capsys.readouterr().err
+    assert f"--html: '{tmp_path}' is a folder; give a file's path" in error
+    assert error.count("\n") == 1
+
+
 def test_another_seed_is_refused_in_one_line_and_can_be_asked_for(tmp_path, one, capsys):
     seeded = kept(tmp_path / "seeded", LAWS, seed=3)
     assert run(one, seeded) == 4
@@ -338,8 +345,8 @@ def test_a_file_that_is_no_run_is_refused_and_left_alone(tmp_path, one, kind, wh
 
 
 def test_a_newer_file_is_refused_by_name_and_an_older_one_is_read(one, tmp_path, monkeypatch):
-    later = (*evidence.MIGRATIONS, "CREATE TABLE more (x)")
-    monkeypatch.setattr(evidence, "MIGRATIONS", later)
+    later = (*evidence_file.MIGRATIONS, "CREATE TABLE more (x)")
+    monkeypatch.setattr(evidence_file, "MIGRATIONS", later)
     newer, before = kept(tmp_path / "newer", LAWS), one.read_bytes()
     assert run(newer, one) == 0
     assert one.read_bytes() == before

@@ -27,6 +27,7 @@ from harness.commands.recovery import Step
 from harness.commands.recovery_schema import SCHEMA
 from harness.commands.showing import Display
 from harness.inversion import Target, descent, search
+from harness.inversion.rule import Rule
 from harness.subject import Subject
 from harness.tests import folders
 
@@ -444,7 +445,7 @@ def test_a_search_tells_of_every_place_once(method):
 
 def test_a_descent_tells_of_the_watched_steps_and_nothing_else_changes():
     subject = load("tiny:gpt2", subjects.Options())
-    ids, target, rule = torch.tensor([[5, 9], [7, 1]]), Target(1), descent.Rule(steps=30)
+    ids, target, rule = torch.tensor([[5, 9], [7, 1]]), Target(1), Rule(steps=30)
     start_, wanted = torch.zeros(2, 2, subject.hidden), target.of(subject, ids)
     told: list[tuple[int, torch.Tensor, torch.Tensor]] = []
 
@@ -469,7 +470,7 @@ def test_a_descent_does_not_begin_at_rows_of_the_models_own_table():
     subject = load("tiny:gpt2", subjects.Options())
     target, seen = Target(1), []
     wanted = target.of(subject, torch.tensor([[5, 9, 2, 8]]))
-    rule = descent.Rule(steps=1)
+    rule = Rule(steps=1)
     inversion.invert(
         subject,
         target,

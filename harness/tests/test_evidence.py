@@ -20,9 +20,10 @@ from typing import Any
 
 import pytest
 
-from harness import evidence
+from harness import evidence_file
 from harness.errors import BadInput
-from harness.evidence import Evidence, default_path, resume_key
+from harness.evidence import Evidence, resume_key
+from harness.evidence_file import default_path
 from harness.verdicts import Kind, Result, Verdict
 
 ROOT = Path(__file__).parents[2]
@@ -309,8 +310,8 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path):
 
 def test_an_older_file_is_migrated_and_keeps_its_rows(store, path, monkeypatch):
     store.record("r1", UPHELD, DIGEST)
-    later = (*evidence.MIGRATIONS, "CREATE TABLE samples (run TEXT); CREATE TABLE more (x);")
-    monkeypatch.setattr(evidence, "MIGRATIONS", later)
+    later = (*evidence_file.MIGRATIONS, "CREATE TABLE samples (run TEXT); CREATE TABLE more (x);")
+    monkeypatch.setattr(evidence_file, "MIGRATIONS", later)
     with Evidence.open(path) as migrated:
         assert migrated.results("r1") == [UPHELD]
     assert rows(path, "PRAGMA user_version") == [(2,)]
@@ -318,8 +319,8 @@ def test_an_older_file_is_migrated_and_keeps_its_rows(store, path, monkeypatch):
 
 
 def test_a_migration_that_fails_half_way_leaves_the_file_as_it_was(store, path, monkeypatch):
-    later = (*evidence.MIGRATIONS, "CREATE TABLE samples (run TEXT); CREATE TABLE runs (x);")
-    monkeypatch.setattr(evidence, "MIGRATIONS", later)
+    later = (*evidence_file.MIGRATIONS, "CREATE TABLE samples (run TEXT); CREATE TABLE runs (x);")
+    monkeypatch.setattr(evidence_file, "MIGRATIONS", later)
     with pytest.raises(sqlite3.OperationalError, match="runs already exists"):
         Evidence.open(path)
     assert rows(path, "PRAGMA user_version") == [(1,)]

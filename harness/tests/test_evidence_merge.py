@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import evidence
+from harness import evidence_file
 from harness.__main__ import main
 from harness.errors import BadInput
 from harness.evidence import Evidence
@@ -166,12 +166,12 @@ def test_a_merge_that_is_killed_leaves_the_target_as_it_was(tmp_path):
     code = """if True:
         import os, signal
         from harness import merging
-        insert = merging._insert
+        insert = merging.insert
         def killed(db, table, *more):
             insert(db, table, *more)
             if table == "claims":
                 os.kill(os.getpid(), signal.SIGKILL)
-        merging._insert = killed
+        merging.insert = killed
         store = Evidence.open(sys.argv[1])
         store._db.execute("PRAGMA cache_size = 1")  # pages reach the file before the commit
         store.merge(Evidence.read(sys.argv[2]))
@@ -205,8 +205,8 @@ def test_a_file_that_is_read_stays_as_it_is(tmp_path):
 
 def test_an_older_file_is_read_as_migrated_and_stays_old(tmp_path, monkeypatch):
     path = made(tmp_path / "e.sqlite", "r1")
-    later = (*evidence.MIGRATIONS, "ALTER TABLE claims ADD COLUMN more TEXT DEFAULT 'new'")
-    monkeypatch.setattr(evidence, "MIGRATIONS", later)
+    later = (*evidence_file.MIGRATIONS, "ALTER TABLE claims ADD COLUMN more TEXT DEFAULT 'new'")
+    monkeypatch.setattr(evidence_file, "MIGRATIONS", later)
     before = fingerprint(path)
     with Evidence.read(path) as store:
         assert len(store.results("r1")) == 3

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import BadInput
-from harness.expectations import Expected, emit, held_against, judge, load, record
+from harness.expectation_files import emit, load, record
+from harness.expectations import Expected, held_against, judge
 from harness.verdicts import Kind, Result, Verdict
 
 LAW, FINDING = Kind.LAW, Kind.FINDING
@@ -30,6 +33,20 @@ def write(folder: Path, text: str, name: str = "m.toml") -> Path:
 def entry(**values: str) -> str:
     lines = [f'{key} = "{value}"' for key, value in values.items()]
     return "\n".join(["", "[[claim]]", *lines, ""])
+
+
+def together(*claims: str, **values: str) -> str:
+    return entry(**values) + f"claims = {json.dumps(claims)}\n"
+
+
+def claims_in(text: str) -> list[dict]:
+    """The entries of a file as another reader has them, those of several claims one by one."""
+    found = []
+    for row in tomllib.loads(text).get("claim", []):
+        for told in row.pop("claims", [None]):
+            claim, colon, name = (told or "").partition(": ")
+            found.append(row | ({"id": claim} if told else {}) | ({"name": name} if colon else {}))
+    return found
 
 
 MODEL = 'model = "m"\n'
@@ -109,6 +126,22 @@ def test_an_entry_with_a_name_goes_before_one_without(tmp_path):
     assert expectations.expected("C8", "sdpa").verdict is REFUTED
 
 
+def test_an_entry_may_be_about_several_claims(tmp_path):
+    more = "sometimes = true\n"
+    claims = ("C8: a: b [c]", "C8:static", "C2")
+    write(tmp_path, MODEL + together(*claims, verdict="refuted", reason="one cause") + more)
+    one_by_one = [("C8", "a: b [c]"), ("C8", "static"), ("C2", None)]
+    found = load(tmp_path)["m"]
+    assert list(found.entries) == one_by_one
+    for key in one_by_one:
+        where = f"{tmp_path / 'm.toml'}, claim 1 ({key[0]!r})"
+        assert found.entries[key] == Expected(REFUTED, "one cause", where, sometimes=True)
+    assert found.expected("C2", "any").reason == "one cause"
+    assert found.expected("C8", "dynamic") is None
+    seen = [result("C8", name="static"), result("C2")]
+    assert found.unmatched(seen) == [f"{tmp_path / 'm.toml'}, claim 1 ('C8'): a: b [c]"]
+
+
 def test_no_folder_means_no_expectations(tmp_path):
     assert load(tmp_path / "nowhere") == {}
 
@@ -119,7 +152,7 @@ def test_entries_that_no_result_is_about_are_named(tmp_path):
     expectations = load(tmp_path)["m"]
     seen = [result("C8"), result("C2", name="dynamic"), result("C3", subject="another")]
     first, second = expectations.unmatched(seen)
-    assert (first[-6:], second[-6:]) == ("('C2')", "('C3')")
+    assert (first[-14:], second[-6:]) == ("('C2'): static", "('C3')")
     seen += [result("C2", name="static"), result("C3")]
     assert expectations.unmatched(seen) == []
 
@@ -138,6 +171,30 @@ BAD = {
     "unknown verdict": (MODEL + entry(id="C8", verdict="passed"), "'passed' is no verdict"),
     "unknown entry key": (MODEL + C8 + 'why = "x"', "claim 1: unknown key 'why'"),
     "id is a number": (MODEL + "[[claim]]\nid = 8", "claim 1: id is 8, not a str"),
+    "claims beside an id": (MODEL + together("C2", id="C8", verdict="upheld"), "id and claims"),
+    "claims beside a name": (
+        MODEL + together("C2", name="x", verdict="upheld"),
+        "name and claims",
+    ),
+    "no claims": (MODEL + together(verdict="upheld"), "claim 1: claims is missing or empty"),
+    "claims are a text": (MODEL + entry(claims="C8", verdict="upheld"), "'C8', not a list"),
+    "a claim is a number": (MODEL + entry(verdict="upheld") + "claims = [8]", "has 8, not a str"),
+    **{
+        f"a claim is {text!r}": (
+            MODEL + together("C2", text, verdict="upheld"),
+            f"has {text!r}; write",
+        )
+        for text in ("", "C8:", "C8: ", ": they agree")
+    },
+    "doubled in a list": (
+        MODEL + together("C8: a", "C2", "C8:a", verdict="upheld"),
+        "claim 1 ('C8'): a: stands there already as",
+    ),
+    "doubled beside a list": (MODEL + C8 + together("C2", "C8", verdict="upheld"), "2 ('C8'): st"),
+    "no reason for several": (
+        MODEL + together("C2", "C8", verdict="refuted"),
+        "('C2'): refuted needs",
+    ),
     "blank": (MODEL + entry(id="C8", verdict="refuted", reason="  "), "needs a reason"),
     "two lines in an id": (MODEL + entry(id="a\\nb", verdict="no"), "('a\\nb')"),
     "doubled": (MODEL + C8 + C8, "claim 2 ('C8'): stands there already as"),
@@ -193,7 +250,7 @@ def test_every_verdict_of_the_subject_is_written_in_order_and_waits_for_its_reas
     ]
     results += [result("C9", NOT, reason="no cache"), result("C1", REFUTED, subject="another")]
     path = record(tmp_path / "new", "m", results)
-    rows = tomllib.loads(path.read_text())["claim"]
+    rows = claims_in(path.read_text())
     assert [row["id"] for row in rows] == ["B1", "C2", "C8", "C9", "C10"]
     assert [row.get("reason") for row in rows] == ["", "", "", "no cache", None]
     with pytest.raises(BadInput, match=r"claim 1 \('B1'\): refuted needs a reason"):
@@ -291,7 +348,7 @@ def test_a_file_of_another_dtype_is_not_recorded_over(tmp_path):
 def test_a_reason_stays_as_long_as_the_verdict_does(tmp_path):
     write(tmp_path, MODEL + C8 + entry(id="C9", verdict="refuted", reason="gone"))
     path = record(tmp_path, "m", [result("C8", REFUTED), result("C9", OPEN)])
-    rows = tomllib.loads(path.read_text())["claim"]
+    rows = claims_in(path.read_text())
     assert [row["reason"] for row in rows] == ["because", ""]
 
 
@@ -305,12 +362,12 @@ def test_writing_the_same_results_again_changes_no_byte(tmp_path):
 
 def test_names_are_written_only_where_a_number_has_several_tests(tmp_path):
     results = [result("C8", name="a"), result("C8", REFUTED, name="b"), result("C9", name="c")]
-    rows = tomllib.loads(record(tmp_path, "m", results).read_text())["claim"]
-    assert [(row["id"], row.get("name")) for row in rows] == [
+    rows = claims_in(record(tmp_path, "m", results).read_text())
+    assert {(row["id"], row.get("name")) for row in rows} == {
         ("C8", "a"),
         ("C8", "b"),
         ("C9", None),
-    ]
+    }
 
 
 def test_a_run_of_a_few_claims_keeps_the_entries_of_the_others(tmp_path):
@@ -362,15 +419,60 @@ keys = st.tuples(st.text(min_size=1), st.none() | st.text())
 texts = st.text() | st.text("\"\\\n\r\t\b\f\0\x1b\x7f\u0085\u2028\ufeff'#=[]{}é", max_size=9)
 
 
+reasons = st.sampled_from(["", "one cause"]) | texts
+said = st.builds(Expected, st.sampled_from(Verdict), reasons, st.just(""), st.booleans())
+
+
 @settings(deadline=None)
-@given(st.text(min_size=1), st.dictionaries(keys, st.tuples(st.sampled_from(Verdict), texts)))
+@given(st.text(min_size=1), st.dictionaries(keys, said))
 def test_what_is_written_is_read_back_by_another_reader(model, rows):
-    content = tomllib.loads(emit(model, rows))
-    assert content["model"] == model
+    text = emit(model, rows)
+    assert tomllib.loads(text)["model"] == model
     assert {
-        (row["id"], row.get("name")): (Verdict(row["verdict"]), row.get("reason", ""))
-        for row in content.get("claim", [])
+        (row["id"], row.get("name")): Expected(
+            Verdict(row["verdict"]), row.get("reason", ""), "", row.get("sometimes", False)
+        )
+        for row in claims_in(text)
     } == rows
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.dictionaries(st.tuples(st.sampled_from(["C2", "C8"]), st.none() | texts), said))
+def test_what_is_written_is_read_back_by_load(tmp_path_factory, rows):
+    folder = tmp_path_factory.mktemp("expectations")
+    rows = {k: e for k, e in rows.items() if e.reason.strip() or e.verdict is UPHELD}
+    write(folder, emit("m", rows))
+    found = load(folder)["m"].entries
+    assert {key: replace(each, where="") for key, each in found.items()} == rows
+
+
+def test_claims_of_one_cause_are_written_together_and_those_without_a_reason_apart():
+    because = Expected(REFUTED, "because", "")
+    rows = {
+        **{("C8", "b"): because, ("C2", None): because, ("C8", "a"): because},
+        **{("C9", name): Expected(REFUTED, "", "") for name in ("a", "b")},
+        **{("C1", None): Expected(UPHELD, "", ""), ("C10", "a"): Expected(UPHELD, "", "")},
+        ("C8", "c"): replace(because, sometimes=True),
+        ("C:3", "an id that cannot stand in a list"): because,
+    }
+    entries = tomllib.loads(emit("m", rows))["claim"]
+    assert [entry.get("claims", entry.get("id")) for entry in entries] == [
+        ["C1", "C10: a"],
+        ["C2", "C8: a", "C8: b"],
+        *("C8", "C9", "C9", "C:3"),
+    ]
+
+
+def test_a_run_of_one_claim_leaves_the_others_of_its_cause_as_they_were(tmp_path):
+    claims = ("C8: a", "C8: b", "C2")
+    write(tmp_path, MODEL + together(*claims, verdict="refuted", reason="because"))
+    path = record(tmp_path, "m", [result("C8", name="b"), result("C8", REFUTED, name="a")])
+    assert [(r["id"], r.get("name"), r["verdict"]) for r in claims_in(path.read_text())] == [
+        ("C2", None, "refuted"),
+        ("C8", "a", "refuted"),
+        ("C8", "b", "upheld"),
+    ]
+    assert load(tmp_path)["m"].expected("C8", "a").reason == "because"
 
 
 @settings(deadline=None, max_examples=50)

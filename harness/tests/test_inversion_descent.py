@@ -10,7 +10,8 @@ from torch import Tensor
 
 from harness.errors import BadInput
 from harness.inversion import descent, loop, start
-from harness.inversion.descent import DISTANCES, SCHEDULES, Rule, descend
+from harness.inversion.descent import descend
+from harness.inversion.rule import DISTANCES, SCHEDULES, Rule
 from harness.inversion.target import Target, embedded
 from harness.subject import Subject
 from harness.tests.toys import fresh, prompt, toy

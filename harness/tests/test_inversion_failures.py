@@ -9,34 +9,13 @@ import torch
 from torch import Tensor
 
 from harness.errors import BadInput
-from harness.inversion import descent, start
-from harness.inversion.descent import Rule, descend
+from harness.inversion import descent
+from harness.inversion.batch import DIVERGED, Batch
+from harness.inversion.descent import descend
+from harness.inversion.rule import Rule
 from harness.inversion.target import Target
-from harness.tests.toys import prompt, toy
-
-ROWS = 5
-RULE = Rule(20, schedule="constant", every=5)
-
-
-def task(rows: int = ROWS) -> tuple:
-    """What `descend` takes, in float64: every row starts off and falls by a rate of its own."""
-    subject, target = toy("gpt2", "float64"), Target(1)
-    generator = torch.Generator().manual_seed(1)
-    normal = torch.randn(rows, 5, 32, generator=generator, dtype=torch.float64)
-    wanted, begin = target.of(subject, prompt(subject, 5, rows)), start.scaled(subject, normal)
-    unit = start.unit(subject, target, wanted, begin, RULE)
-    rates = 0.2 * unit * torch.linspace(0.5, 1, rows, dtype=torch.float64)
-    return subject, target, wanted, begin, rates
-
-
-def some(given: tuple, rows: list[int]) -> tuple:
-    """The task of these ``rows`` alone."""
-    return (*given[:2], *(each[rows] for each in given[2:]))
-
-
-def same(one: Tensor, other: Tensor) -> bool:
-    return torch.allclose(one, other, rtol=1e-9, atol=1e-9, equal_nan=True)
-
+from harness.tests.descents import ROWS, RULE, same, some, task
+from harness.tests.toys import toy
 
 # Diverged.
 
@@ -57,7 +36,7 @@ def test_a_row_that_diverges_goes_on_more_slowly_and_its_mates_as_before(optimis
     assert made.lowered.nonzero()[:, 0].tolist() == [1]
     assert made.said == [f"1 of {ROWS} rows diverged; their step sizes were lowered"]
     assert bool(made.losses[1].isfinite().all())
-    assert bool((made.losses[1] <= descent.DIVERGED * made.losses[1, 0]).all())
+    assert bool((made.losses[1] <= DIVERGED * made.losses[1, 0]).all())
     mates = [0, 2, 3, 4]
     assert same(made.embeddings[mates], calm.embeddings[mates])
     subject, target, wanted, _, _ = given
@@ -68,13 +47,13 @@ def test_a_row_that_diverges_goes_on_more_slowly_and_its_mates_as_before(optimis
 
 def explode(monkeypatch: pytest.MonkeyPatch, row: int, step: int) -> None:
     """At ``step`` the loss of ``row``, and what it says about the way down, is a million times."""
-    loss = descent.Batch._loss
+    loss = Batch._loss
 
-    def with_one_more(batch: descent.Batch, x: Tensor) -> Tensor:
+    def with_one_more(batch: Batch, x: Tensor) -> Tensor:
         here = (batch.rows == row) & (batch.step == step)
         return loss(batch, x) * torch.where(here, 1e6, 1.0)
 
-    monkeypatch.setattr(descent.Batch, "_loss", with_one_more)
+    monkeypatch.setattr(Batch, "_loss", with_one_more)
 
 
 @pytest.mark.parametrize(("every", "begin", "fine"), [(5, 5, 5), (1, 7, 6)])
@@ -138,7 +117,7 @@ def test_a_start_at_the_answer_is_no_divergence(distance):
 
 def test_out_of_memory_halves_the_rows_says_so_and_changes_nothing(monkeypatch):
     given = task()
-    whole, went, loss = descend(*given, RULE), [], descent.Batch._loss
+    whole, went, loss = descend(*given, RULE), [], Batch._loss
 
     def narrow(batch, x):
         went.append(len(x))
@@ -146,7 +125,7 @@ def test_out_of_memory_halves_the_rows_says_so_and_changes_nothing(monkeypatch):
             raise torch.OutOfMemoryError("CUDA out of memory")
         return loss(batch, x)
 
-    monkeypatch.setattr(descent.Batch, "_loss", narrow)
+    monkeypatch.setattr(Batch, "_loss", narrow)
     made = descend(*given, RULE)
     assert made.said == ["too little memory: 2 rows at a time"]
     assert sorted(set(went)) == [1, 2, 5]

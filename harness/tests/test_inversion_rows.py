@@ -9,33 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.inversion import descent, start
-from harness.inversion.descent import Descent, Rule, descend
-from harness.inversion.target import Target
-from harness.tests.toys import prompt, toy
-
-ROWS = 5
-RULE = Rule(20, schedule="constant", every=5)
-
-
-def task(rows: int = ROWS) -> tuple:
-    """What `descend` takes, in float64: every row starts off and falls by a rate of its own."""
-    subject, target = toy("gpt2", "float64"), Target(1)
-    generator = torch.Generator().manual_seed(1)
-    normal = torch.randn(rows, 5, 32, generator=generator, dtype=torch.float64)
-    wanted, begin = target.of(subject, prompt(subject, 5, rows)), start.scaled(subject, normal)
-    unit = start.unit(subject, target, wanted, begin, RULE)
-    rates = 0.2 * unit * torch.linspace(0.5, 1, rows, dtype=torch.float64)
-    return subject, target, wanted, begin, rates
-
-
-def some(given: tuple, rows: list[int]) -> tuple:
-    """The task of these ``rows`` alone."""
-    return (*given[:2], *(each[rows] for each in given[2:]))
-
-
-def same(one: Tensor, other: Tensor) -> bool:
-    return torch.allclose(one, other, rtol=1e-9, atol=1e-9, equal_nan=True)
+from harness.inversion import descent
+from harness.inversion.batch import Batch, Descent
+from harness.inversion.descent import descend
+from harness.inversion.rule import Rule
+from harness.tests.descents import ROWS, RULE, same, some, task
 
 
 def thresholds_for(whole: Descent, steps: list[int]) -> Tensor:
@@ -101,13 +79,13 @@ def test_a_row_ends_at_the_next_look_whoever_goes_on_beside_it(optimiser, steps)
 def test_rows_that_ended_go_through_the_model_no_more(monkeypatch):
     given, went = task(), []
     thresholds = thresholds_for(descend(*given, RULE), [1, 2, 3, 12, 99])
-    advance = descent.Batch._advance
+    advance = Batch._advance
 
     def counted(batch):
         went.append(len(batch.x))
         advance(batch)
 
-    monkeypatch.setattr(descent.Batch, "_advance", counted)
+    monkeypatch.setattr(Batch, "_advance", counted)
     descend(*given, RULE, thresholds=thresholds, until_close=True)
     assert went == [5] * 5 + [2] * 10 + [1] * 5
     went.clear()

@@ -9,7 +9,8 @@ import torch
 
 from harness.errors import BadInput
 from harness.inversion import running, start
-from harness.inversion.descent import Rule, descend
+from harness.inversion.descent import descend
+from harness.inversion.rule import Rule
 from harness.inversion.target import Target
 from harness.tests.toys import toy
 

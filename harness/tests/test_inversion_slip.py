@@ -12,7 +12,7 @@ from torch import Tensor
 from harness import positions
 from harness.errors import BadInput
 from harness.inversion import invert, start
-from harness.inversion.descent import Rule
+from harness.inversion.rule import Rule
 from harness.inversion.target import Target, embedded, places_added
 from harness.subject import Subject
 from harness.tests.toys import prompt, toy

@@ -12,7 +12,7 @@ from fixtures import subjects
 from fixtures.kinds import KINDS
 from fixtures.prompts import prompts
 from harness import __main__ as harness_main
-from harness import cases, expectations, faults, kills
+from harness import cases, expectation_files, faults, kills
 from harness.commands import kills as command
 from harness.commands.kills import Rooms, Task
 from harness.errors import BadInput
@@ -263,7 +263,7 @@ def test_what_is_expected_in_float32_is_allowed_in_another_dtype(healthy, tmp_pa
     subject = healthy("encoder")
     told = f'model = "{subject.name}"\n[[claim]]\nid = "C1"\nverdict = "refuted"\nreason = "x"\n'
     (tmp_path / "bert.toml").write_text(told)
-    expected = expectations.load(tmp_path)
+    expected = expectation_files.load(tmp_path)
     for dtype, broken in (("float32", ["C1"]), ("bfloat16", [])):
         trial = Trial(cases.of([toys()]), expected, dtype=dtype)
         assert [s.id for s in trial.family("encoder", subject, []).broken] == broken

@@ -10,7 +10,8 @@ from claims import test_inversion_nets as claims
 from harness import memory, nets
 from harness.capabilities import Missing
 from harness.errors import BadInput
-from harness.inversion.descent import Rule, check_target, descend
+from harness.inversion.descent import check_target, descend
+from harness.inversion.rule import Rule
 from harness.inversion.target import embedded
 from harness.tests.toys import as_trained, prompt, toy, verdict
 from harness.verdicts import Verdict

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +16,7 @@ from harness.sweeps import cell, environments
 from harness.sweeps.ledger import Ledger
 from harness.sweeps.plan import read
 from harness.tests import toy_runs
-from harness.tests.sessions import ROOT
+from harness.tests.sessions import ROOT, sweep_in
 
 
 @dataclass
@@ -35,15 +33,7 @@ class Toys:
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Begin the sweep, in order."""
-        line = [sys.executable, "-m", "harness", "sweep", "sweep.toml", "--in-order", *arguments]
-        return subprocess.Popen(
-            line,
-            cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        return sweep_in(self.folder, "--in-order", *arguments)
 
     def run(self, *arguments: str) -> tuple[int, list[str]]:
         """The sweep from start to end: its exit code and what it told."""

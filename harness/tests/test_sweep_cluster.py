@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import psutil
 import pytest
 
 from harness.evidence import Evidence
-from harness.tests.sessions import ROOT, Project, law
+from harness.tests.sessions import Project, law, sweep_in
 
 ray = pytest.importorskip("ray", reason="Ray is not installed (tox -e sweep)")
 
@@ -46,15 +45,7 @@ def two_nodes() -> Iterator[Any]:
 
 def sweep(project: Project, address: str, *arguments: str) -> subprocess.Popen[str]:
     """Begin the sweep in the project's folder."""
-    line = [sys.executable, "-m", "harness", "sweep", "sweep.toml", "--ray", address, *arguments]
-    return subprocess.Popen(
-        line,
-        cwd=project.folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    return sweep_in(project.folder, "--ray", address, *arguments)
 
 
 def pid_of(project: Project, model: str) -> int | None:
