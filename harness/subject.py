@@ -275,18 +275,18 @@ class Subject:
 
     @property
     def attention(self) -> str:
-        """The attention implementation in use."""
-        return getattr(self.model.config, "_attn_implementation", None) or "eager"
+        """The attention implementation in use: of the text model, where there are others."""
+        return getattr(self.config, "_attn_implementation", None) or "eager"
 
     @contextmanager
     def attending_by(self, implementation: str) -> Iterator[Subject]:
         """The subject with another attention implementation, for the length of a block."""
-        usual = self.attention
+        usual = compat.attentions_set(self.model)
         try:
             compat.set_attention(self.model, implementation)  # refused, it may be set in part
             yield self
         finally:
-            compat.set_attention(self.model, usual)
+            compat.put_attentions_back(usual)
 
     def tokens(self, ids: list[int]) -> list[str]:
         """The ids as token strings; the numbers themselves where there is no tokenizer."""
