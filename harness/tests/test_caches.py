@@ -54,7 +54,6 @@ def test_a_model_is_offered_the_caches_that_it_takes(model_type, kinds):
         ("mamba", "dynamic", "takes no cache of keys and values"),
         ("llama", "sliding", "no layer has a sliding window"),
         ("t5", "quantised", "made of two"),
-        ("gpt_neo", "static", "takes no static cache"),
         ("mistral", "quantised", "only full attention"),
     ],
 )
@@ -197,6 +196,8 @@ def test_a_stale_cache_is_of_the_prompt_moved_one_place_and_the_rest_is_as_it_wa
 def test_the_past_is_kept_in_the_kind_of_cache_asked_for(passes, kind, made):
     subject = toy("llama")
     ids = prompt(subject, 6)
+    caches.make(subject, kind, 1, 1)
+    passes.clear()  # of what is asked once
     caches.grown(subject, ids, 4, kind)
     assert [given.tolist() for given, _ in passes] == [ids[:, :4].tolist(), ids[:, 4:].tolist()]
     assert passes[0][1]["cache"] is made
@@ -284,12 +285,32 @@ def test_a_cache_that_this_version_does_not_make_says_why_in_one_line(monkeypatc
         caches.make(toy("llama"), "static", 1, 4)
 
 
-@pytest.mark.parametrize("name", ["_supports_static_cache", "_can_compile_fullgraph"])
-def test_models_that_say_they_take_no_static_cache_are_believed(name):
-    subject = SimpleNamespace(model=SimpleNamespace(**{name: False}))
-    with pytest.raises(Missing, match=f"takes no static cache .{name} = False"):
+def test_models_that_say_they_take_no_static_cache_are_believed():
+    subject = fresh("llama")
+    caches._require_static(subject)
+    subject.model._supports_static_cache = False
+    with pytest.raises(Missing, match="takes no static cache ._supports_static_cache = False"):
         caches._require_static(subject)
-    caches._require_static(SimpleNamespace(model=SimpleNamespace(**{name: True})))
+
+
+def test_a_model_that_is_not_compiled_is_held_to_its_static_cache_all_the_same():
+    """`bert` says nothing of compiling, and decodes well; `gpt_neo` says no, and does not."""
+    for model_type, broken in {"tiny:causal:bert": False, "gpt_neo": True}.items():
+        subject = toy(model_type)
+        assert subject.model._can_compile_fullgraph is False
+        ids = prompt(subject, 10)
+        decoded = caches.decode(subject, ids, [4, 1, 5], "static")
+        assert is_broken(Check(subject), plain(subject, ids), decoded) is broken
+
+
+def test_a_model_with_a_cache_of_its_own_kind_takes_no_static_one():
+    with pytest.raises(Missing, match="makes a cache of its own kind, a MiniMaxCache"):
+        caches.make(toy("minimax"), "static", 1, 4)
+
+
+def test_a_static_cache_that_knows_no_layers_of_a_kind_says_which():
+    with pytest.raises(Missing, match="no static cache here: it knows no 'heavily_compressed_att"):
+        caches.make(toy("deepseek_v4"), "static", 1, 4)
 
 
 @pytest.mark.parametrize(
