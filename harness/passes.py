@@ -61,7 +61,7 @@ def run(subject: Subject, asked: Pass) -> Output:
     drawing = Drawn(subject.drawn_as) if subject.drawn_as else nullcontext()
     with gradients, uncompiled(subject), drawing, routing.listening(subject) as scores:
         output = subject.model(**arguments)
-    rows, pooled = _rows(subject, output, n, asked.more.get("logits_to_keep"))
+    rows, pooled = _rows(subject, output, n, asked)
     if scores:
         # A row depends on every row that it sees: all of them under a mask of the caller's.
         taken, ahead = subject.config.num_experts_per_tok, asked.mask is not None
@@ -119,12 +119,14 @@ def _counted(subject: Subject, n: int) -> Tensor | None:
     return positions.usual(subject, n)
 
 
-def _rows(subject: Subject, output: Any, n: int, kept: int | None) -> tuple[Rows, tuple[str, ...]]:
+def _rows(subject: Subject, output: Any, n: int, asked: Pass) -> tuple[Rows, tuple[str, ...]]:
     """The states and logits that have a row for each of ``n`` tokens, and names of others.
 
-    Models that pool inside have states with fewer; of logits only the last ``kept`` may have
-    been asked for.
+    Models that pool inside have states with fewer; of logits only the last may have been asked
+    for.  Raises `Missing` where nothing has a row for each token, and ValueError where that comes
+    of a cache: a model that gives rows without one breaks its laws.
     """
+    kept = asked.more.get("logits_to_keep")
     decoder = "decoder_" if subject.is_encoder_decoder else ""
     tensors: dict[str, Tensor] = {}
     for k, state in enumerate(output.get(f"{decoder}hidden_states") or ()):
@@ -140,7 +142,9 @@ def _rows(subject: Subject, output: Any, n: int, kept: int | None) -> tuple[Rows
     }
     if tensors and not by_position:
         shape = [*tensors.values()][-1].shape
-        raise Missing(f"the model gives no row for each of {n} tokens, but {[*shape]}")
+        said = f"the model gives no row for each of {n} tokens, but {[*shape]}"
+        cached = asked.keep or asked.cache is not None
+        raise ValueError(f"with a cache {said}") if cached else Missing(said)
     others = (name for name in tensors if name not in by_position)
     return Rows(by_position), tuple(name for name in others if tensors[name].ndim == 3)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from harness.capabilities.probing import prompt
 from harness.capabilities.registry import REFUSALS, capability, first_line, needs, of
 from harness.errors import Missing
@@ -26,6 +28,23 @@ def _cache(subject: Subject) -> None:
         return
     if given is None:
         raise Missing("the model's forward gives no cache unless it is handed one")
+    if _wants_the_past_again(subject):
+        raise Missing("beside a cache the model wants the whole prompt, not the new tokens alone")
+
+
+def _wants_the_past_again(subject: Subject) -> bool:
+    """Whether a whole prompt beside the cache of all but its last token gives that one's row."""
+    ids = prompt(subject)
+    if subject.is_encoder_decoder or ids.shape[1] < 3:
+        return False
+    try:
+        filled = subject(ids[:, :-1], keep=True, states=False).cache
+        given = {"input_ids": ids, subject.cache_argument: filled, "use_cache": True}
+        with torch.no_grad():
+            output = subject.model(**given, return_dict=True)
+    except REFUSALS:
+        return False
+    return "logits" in output and output["logits"].shape[1] == 1
 
 
 @capability("chunks-beside-cache")

@@ -186,6 +186,14 @@ def test_a_model_may_cache_when_it_generates_and_give_no_cache_back():
     assert "cached-generation" not in of(toy("bert"))
 
 
+def test_a_model_may_want_its_whole_prompt_beside_a_cache():
+    assert of(toy("cpmant")).why_missing("cache") == (
+        "beside a cache the model wants the whole prompt, not the new tokens alone"
+    )
+    assert "cached-generation" in of(toy("cpmant"))
+    assert "cache" in of(toy("rwkv"))  # which breaks on its cache
+
+
 def test_a_state_beside_the_layers_of_a_cache_is_a_recurrence():
     found = of(toy("minimax"))
     assert {"kv-cache", "recurrence"} <= {name for name, why in found.all().items() if why is None}
