@@ -8,7 +8,7 @@ from torch import Tensor
 from harness import masks
 from harness.capabilities.blending import blends
 from harness.capabilities.probing import attempt, changes, first_output, prompt
-from harness.capabilities.registry import capability, needs, of
+from harness.capabilities.registry import REFUSALS, capability, needs, of
 from harness.errors import Missing
 from harness.positions import counted_besides, first_position, follow_padding
 from harness.subject import Subject
@@ -56,7 +56,10 @@ def _position_ids(subject: Subject) -> None:
     usual = first_output(attempt(subject, "a prompt", ids=ids))
     together = torch.full((ids.shape[1],), first_position(subject), device=subject.device)
     mask = _default_mask(subject, ids.shape[1])
-    given = attempt(subject, "position_ids", ids=ids, positions=together, mask=mask)
+    try:
+        given = subject.rows(ids, positions=together, mask=mask)
+    except REFUSALS:  # one that takes no such mask may take positions
+        given = attempt(subject, "position_ids", ids=ids, positions=together)
     if not changes(first_output(given), usual):
         raise Missing("the model takes position_ids and does not use them")
 

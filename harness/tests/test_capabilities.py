@@ -78,6 +78,17 @@ def test_positions_that_are_taken_but_not_used_are_no_capability():
     assert "does not use them" in of(deaf).why_missing("position-ids")
 
 
+def test_positions_are_taken_whatever_comes_of_a_mask():
+    """The one takes 2-D masks only; the other breaks on the positions themselves."""
+    found = of(toy("openai-gpt"))
+    assert {"position-ids", "positions-alone", "left-padding"} <= {
+        name for name, why in found.all().items() if why is None
+    }
+    assert "mask-4d" not in found
+    said = of(toy("tiny:causal:reformer")).why_missing("position-ids")
+    assert str(said).startswith("the model does not take position_ids: ")
+
+
 def refusing_chunks(error: Exception):
     """A model that raises ``error`` where more than one token goes beside a filled cache."""
     subject = fresh("llama")
