@@ -210,3 +210,11 @@ def test_a_state_beside_the_layers_of_a_cache_is_a_recurrence():
     assert {"kv-cache", "recurrence"} <= {name for name, why in found.all().items() if why is None}
     assert "attention-only" not in found
     assert "recurrence" not in of(toy("llama"))
+
+
+def test_attention_alone_is_told_by_what_goes_into_a_model_and_not_by_a_list_of_its_blocks():
+    found = of(toy("hrm_text"))  # runs its few blocks over and over
+    assert "no list of" in str(found.why_missing("blocks"))
+    assert "attention-only" in found
+    streams = str(of(toy("hy_v4")).why_missing("attention-only"))
+    assert streams.startswith("block 0 gives [1, 6, 4, 32]")
