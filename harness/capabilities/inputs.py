@@ -18,7 +18,13 @@ from harness.subject import Subject
 def _inputs_embeds(subject: Subject) -> None:
     needs(subject, "embedding-table")
     embeddings = subject.input_embeddings(prompt(subject)).detach()
-    attempt(subject, "embeddings in place of ids", embeddings=embeddings)
+    try:
+        attempt(subject, "embeddings in place of ids", embeddings=embeddings)
+    except Missing as refused:
+        name = "decoder_inputs_embeds" if subject.is_encoder_decoder else "inputs_embeds"
+        if not subject.accepts(name):  # it may have gone unread among others
+            raise Missing(f"the model's forward has no {name}") from refused
+        raise
 
 
 @capability("embedding-table")

@@ -9,11 +9,17 @@ from harness.capabilities.registry import REFUSALS, capability, first_line, need
 from harness.errors import Missing
 from harness.subject import Subject
 
+OWN_PASTS = ("mems", "cache", "past_buckets_states")
+"""Names under which a few old models take what they keep, each in another shape."""
+
 
 @capability("cached-generation")
 def _cached_generation(subject: Subject) -> None:
     """Takes a cache when it generates, whether or not a pass gives one back."""
     if subject.cache_argument is None:
+        own = next((name for name in OWN_PASTS if subject.accepts(name)), None)
+        if own is not None:
+            raise Missing(f"the model's forward takes its past as {own!r}, of a kind of its own")
         raise Missing("the model's forward takes no cache")
     if "causal" not in of(subject):
         raise Missing("the model does not generate")

@@ -218,3 +218,17 @@ def test_attention_alone_is_told_by_what_goes_into_a_model_and_not_by_a_list_of_
     assert "attention-only" in found
     streams = str(of(toy("hy_v4")).why_missing("attention-only"))
     assert streams.startswith("block 0 gives [1, 6, 4, 32]")
+
+
+@pytest.mark.parametrize(
+    ("spec", "name", "said"),
+    [
+        ("tiny:masked:esmc", "inputs-embeds", "the model's forward has no inputs_embeds"),
+        ("deepseek_v4", "inputs-embeds", "in place of ids: AttributeError: 'NoneType'"),
+        ("blt", "inputs-embeds", "in place of ids: input_ids is required for entropy-based"),
+        ("xlnet", "cached-generation", "takes its past as 'mems', of a kind of its own"),
+        ("openai-gpt", "cached-generation", "the model's forward takes no cache"),
+    ],
+)
+def test_what_is_missing_says_whether_it_is_not_there_refused_or_broken(spec, name, said):
+    assert said in str(of(toy(spec)).why_missing(name))
