@@ -44,16 +44,13 @@ def make(subject: Subject, kind: str, batch: int, length: int) -> Any:
             _require_keys_only(subject)
             return transformers.DynamicCache()
         if kind == "sliding":
-            if not _slides(subject):
-                raise Missing("no layer has a sliding window")
-            compat.require_told_caches()
+            _require_sliding(subject)
             return compat.told_cache(config)
         if kind == "static":
             _require_static(subject)
             return compat.static_cache(subject.model, config, batch, length)
         if kind == "offloaded":
-            if not torch.accelerator.is_available():
-                raise Missing("offloading moves keys and values off an accelerator; none is here")
+            _require_accelerator()
             return compat.offloaded_cache(config)
         if kind == "quantised":
             return transformers.QuantizedCache(backend="fp8", config=config)
@@ -105,14 +102,33 @@ def _one_token(subject: Subject) -> Tensor:
 
 def _for_encoder_decoder(subject: Subject, kind: str, batch: int, length: int) -> Any:
     """Self-attention of ``kind`` beside a dynamic cache for what the encoder gave."""
-    if kind not in ("dynamic", "static"):
-        raise Missing(f"an encoder-decoder's cache is made of two; none is {kind}")
-    encoder_decoder = transformers.EncoderDecoderCache
     if kind == "dynamic":
-        return encoder_decoder(transformers.DynamicCache(), transformers.DynamicCache())
-    _require_static(subject)
-    own = compat.static_cache(subject.model, subject.config, batch, length)
-    return encoder_decoder(own, transformers.DynamicCache())
+        own = transformers.DynamicCache()
+    elif kind == "sliding":
+        _require_sliding(subject)
+        own = compat.told_cache(subject.config)
+    elif kind == "static":
+        _require_static(subject)
+        own = compat.static_cache(subject.model, subject.config, batch, length)
+    elif kind == "offloaded":
+        _require_accelerator()
+        own = compat.offloaded_cache(subject.config)
+    else:
+        raise Missing(f"an encoder-decoder's cache is made of two; none is {kind}")
+    return transformers.EncoderDecoderCache(own, transformers.DynamicCache())
+
+
+def _require_sliding(subject: Subject) -> None:
+    """Raise `Missing` without a layer that has a window, or where no cache is told of it."""
+    if not _slides(subject):
+        raise Missing("no layer has a sliding window")
+    compat.require_told_caches()
+
+
+def _require_accelerator() -> None:
+    """Raise `Missing` where there is nothing to offload from."""
+    if not torch.accelerator.is_available():
+        raise Missing("offloading moves keys and values off an accelerator; none is here")
 
 
 def _require_keys_only(subject: Subject) -> None:

@@ -22,6 +22,7 @@ KINDS = {
     "llama": {"default", "dynamic", "static", "quantised"},
     "mistral": {"default", "dynamic", "sliding", "static"},
     "t5": {"default", "dynamic", "static"},
+    "t5gemma": {"default", "dynamic", "static", "sliding"},
     "mamba": {"default"},
 }
 """Caches that a type takes on a machine without an accelerator."""
@@ -53,6 +54,7 @@ def test_a_model_is_offered_the_caches_that_it_takes(model_type, kinds):
     [
         ("mamba", "dynamic", "takes no cache of keys and values"),
         ("llama", "sliding", "no layer has a sliding window"),
+        ("t5", "sliding", "no layer has a sliding window"),
         ("t5", "quantised", "made of two"),
         ("mistral", "quantised", "only full attention"),
     ],
