@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from harness import compat, encoders, positions, routing
-from harness.errors import Missing
+from harness.errors import REFUSALS, Missing
 from harness.float64 import Drawn
+from harness.lengths import SHORT
 from harness.rows import Rows
 
 if TYPE_CHECKING:
@@ -154,6 +155,23 @@ def uncompiled(subject: Subject) -> AbstractContextManager[Any]:
     if subject.attention == "flex_attention" and subject.device.type == "cpu":
         return torch.compiler.set_stance("force_eager")
     return nullcontext()
+
+
+def passes_on(subject: Subject, name: str) -> bool:
+    """Whether positions given as ``name``, which the model's forward does not name, are read."""
+    n = max(SHORT, subject.shortest)
+    ids = subject.content(torch.arange(n, device=subject.device)[None] * 7)
+    try:
+        usual = run(subject, _plain(ids)).rows
+        given = run(subject, _plain(ids, **{name: torch.zeros_like(ids)})).rows
+    except (Missing, *REFUSALS):
+        return False
+    pairs = [(tensor, given[key]) for key, tensor in usual.tensors.items() if key != "router gap"]
+    return any(bool((a - b).norm() > 1e-3 * a.norm()) for a, b in pairs)
+
+
+def _plain(ids: Tensor, **more: Any) -> Pass:
+    return Pass(ids, None, None, None, None, False, False, more)
 
 
 def attentions(subject: Subject, ids: Tensor) -> list[Tensor]:

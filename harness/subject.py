@@ -157,11 +157,14 @@ class Subject:
         names = ("past_key_values", "cache_params", "state")
         return next((name for name in names if self.accepts(name)), None)
 
-    @property
+    @cached_property
     def positions_argument(self) -> str | None:
-        """The name under which the model takes positions: of an encoder-decoder, the decoder's."""
+        """The name under which the model takes positions: of an encoder-decoder, the decoder's.
+
+        Some wholes do not name it and pass it on to the part that does.
+        """
         name = "decoder_position_ids" if self.is_encoder_decoder else "position_ids"
-        return name if self.accepts(name) else None
+        return name if self.accepts(name) or passes.passes_on(self, name) else None
 
     def content(self, numbers: Tensor) -> Tensor:
         """Whole numbers folded into the vocabulary, past ids that are no text: content.

@@ -256,6 +256,10 @@ def test_positions_of_an_encoder_decoder_are_its_decoder_s():
     other = subject.rows(ids, positions=torch.tensor([4, 0, 3, 1, 9]))["logits"]
     assert not torch.allclose(other, plain, atol=1e-2)
     assert toy("t5").positions_argument is None
+    # These take whatever else is given, and pass it on to a part that reads it, or do not.
+    assert toy("tiny:seq2seq:encoder-decoder").positions_argument == "decoder_position_ids"
+    assert toy("tiny:causal:whisper").positions_argument == "position_ids"
+    assert toy("tiny:seq2seq:bart").positions_argument is None
     assert toy("llama").positions_argument == "position_ids"
 
 
