@@ -88,10 +88,11 @@ def _positions_alone(subject: Subject) -> None:
 @capability("mask-4d")
 def _mask_4d(subject: Subject) -> None:
     """Takes an additive 4-D mask and nothing else decides what is seen."""
-    ids = prompt(subject)
+    # Past its window a model hides more by itself than a full mask does.
+    ids = prompt(subject)[:, : subject.window]
     n = ids.shape[1]
     if n < 2:
-        raise Missing("a context of one token leaves nothing to mask")
+        raise Missing("a context, or a window, of one token leaves nothing to mask")
     causal = masks.causal(n, subject.dtype, subject.device)
     full = masks.full(n, subject.dtype, subject.device)
     behind = attempt(subject, "a 4-D mask", ids=ids, mask=causal)

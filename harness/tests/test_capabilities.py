@@ -17,8 +17,8 @@ HAVE = {
     "bidirectional": {*ENCODERS},
     "learned-positions": {"gpt2", "gpt_neo", "opt", "bert", "roberta", "distilbert", "albert"},
     "position-ids": {*TYPES} - {"bloom", "mamba", "t5"},
-    # gpt_neo multiplies in a causal mask of its own; modernbert adds one for its window.
-    "mask-4d": {*TYPES} - {"gpt_neo", "bloom", "mamba", "modernbert"},
+    # gpt_neo multiplies in a causal mask of its own.
+    "mask-4d": {*TYPES} - {"gpt_neo", "bloom", "mamba"},
     "kv-cache": ATTENTIVE,
     "chunks-beside-cache": {*CAUSAL, "t5"},
     "recurrent-state": {"mamba"},
@@ -232,3 +232,10 @@ def test_attention_alone_is_told_by_what_goes_into_a_model_and_not_by_a_list_of_
 )
 def test_what_is_missing_says_whether_it_is_not_there_refused_or_broken(spec, name, said):
     assert said in str(of(toy(spec)).why_missing(name))
+
+
+def test_a_mask_is_tried_on_a_prompt_within_the_window():
+    """Beyond it a model's own mask hides what a full one shows, and neither is wrong."""
+    assert toy("modernbert").window < capabilities.PROBE
+    assert "mask-4d" in of(toy("modernbert"))
+    assert "reads something else" in str(of(toy("t5gemma2")).why_missing("mask-4d"))
