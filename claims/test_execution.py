@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import torch
 
@@ -154,6 +156,7 @@ def test_a_pass_does_not_depend_on_those_before_it(subject, draw, check):
     expected = check.reference(lambda s: s.rows(prompt.ids))
     before = subject.rows(other)
     if "cache" in capabilities.of(subject):
-        caches.decode(subject, other[:, : cut + 1], [cut, 1])
+        with contextlib.suppress(*capabilities.REFUSALS):  # what breaks here breaks C2
+            caches.decode(subject, other[:, : cut + 1], [cut, 1])
     check.same(expected, subject.rows(prompt.ids))
     check.rejects(expected, before)

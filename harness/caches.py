@@ -12,6 +12,7 @@ from torch import Tensor
 
 from harness import compat
 from harness.capabilities import REFUSALS, Missing, of
+from harness.memo import memo
 from harness.rows import Rows
 from harness.subject import Subject
 
@@ -43,21 +44,20 @@ def make(subject: Subject, kind: str, batch: int, length: int) -> Any:
             _require_keys_only(subject)
             return transformers.DynamicCache()
         if kind == "sliding":
-            if not _slides(subject):
-                raise Missing("no layer has a sliding window")
-            compat.require_told_caches()
+            _require_sliding(subject)
             return compat.told_cache(config)
         if kind == "static":
             _require_static(subject)
             return compat.static_cache(subject.model, config, batch, length)
         if kind == "offloaded":
-            if not torch.accelerator.is_available():
-                raise Missing("offloading moves keys and values off an accelerator; none is here")
+            _require_accelerator()
             return compat.offloaded_cache(config)
         if kind == "quantised":
             return transformers.QuantizedCache(backend="fp8", config=config)
-    except (TypeError, ValueError, AttributeError, ImportError) as error:
+    except (TypeError, ValueError, AttributeError, ImportError, LookupError) as error:
         said = (str(error).splitlines() or ["no reason given"])[0]
+        if isinstance(error, LookupError):
+            said = f"it knows no {said}"
         raise Missing(f"this version of transformers has no {kind} cache here: {said}") from error
     raise ValueError(f"no cache of kind {kind!r}")
 
@@ -80,14 +80,20 @@ def growing(subject: Subject) -> Any:
 
 def _require_common_kind(subject: Subject) -> None:
     """Raise `Missing` where the model makes itself a cache that is none of the library's own."""
+    if own := _own_kind(subject):
+        raise Missing(f"the model makes a cache of its own kind, a {own}")
+
+
+@memo
+def _own_kind(subject: Subject) -> str:
+    """The class of the cache that the model makes itself; empty for one of the library's."""
     try:
         made = subject(subject.content(_one_token(subject)), keep=True, states=False).cache
     except REFUSALS:  # a model that breaks on its cache breaks its laws
-        return
+        return ""
     if made is None or isinstance(made, tuple):  # tuples: of models before 4.56
-        return
-    if type(made).__module__ != transformers.Cache.__module__:
-        raise Missing(f"the model makes a cache of its own kind, a {type(made).__name__}")
+        return ""
+    return "" if type(made).__module__ == transformers.Cache.__module__ else type(made).__name__
 
 
 def _one_token(subject: Subject) -> Tensor:
@@ -96,14 +102,33 @@ def _one_token(subject: Subject) -> Tensor:
 
 def _for_encoder_decoder(subject: Subject, kind: str, batch: int, length: int) -> Any:
     """Self-attention of ``kind`` beside a dynamic cache for what the encoder gave."""
-    if kind not in ("dynamic", "static"):
-        raise Missing(f"an encoder-decoder's cache is made of two; none is {kind}")
-    encoder_decoder = transformers.EncoderDecoderCache
     if kind == "dynamic":
-        return encoder_decoder(transformers.DynamicCache(), transformers.DynamicCache())
-    _require_static(subject)
-    own = compat.static_cache(subject.model, subject.config, batch, length)
-    return encoder_decoder(own, transformers.DynamicCache())
+        own = transformers.DynamicCache()
+    elif kind == "sliding":
+        _require_sliding(subject)
+        own = compat.told_cache(subject.config)
+    elif kind == "static":
+        _require_static(subject)
+        own = compat.static_cache(subject.model, subject.config, batch, length)
+    elif kind == "offloaded":
+        _require_accelerator()
+        own = compat.offloaded_cache(subject.config)
+    else:
+        raise Missing(f"an encoder-decoder's cache is made of two; none is {kind}")
+    return transformers.EncoderDecoderCache(own, transformers.DynamicCache())
+
+
+def _require_sliding(subject: Subject) -> None:
+    """Raise `Missing` without a layer that has a window, or where no cache is told of it."""
+    if not _slides(subject):
+        raise Missing("no layer has a sliding window")
+    compat.require_told_caches()
+
+
+def _require_accelerator() -> None:
+    """Raise `Missing` where there is nothing to offload from."""
+    if not torch.accelerator.is_available():
+        raise Missing("offloading moves keys and values off an accelerator; none is here")
 
 
 def _require_keys_only(subject: Subject) -> None:
@@ -117,10 +142,16 @@ def _require_keys_only(subject: Subject) -> None:
 
 
 def _require_static(subject: Subject) -> None:
-    """Models say whether they take a cache of fixed size; only under a private name so far."""
-    for name in ("_supports_static_cache", "_can_compile_fullgraph"):
-        if getattr(subject.model, name, None) is False:
-            raise Missing(f"the model says that it takes no static cache ({name} = False)")
+    """Raise `Missing` where the library refuses a cache of fixed size, or the model has its own.
+
+    Until 4.56 models say whether they take one, under a private name, and `generate` asks.  What
+    came for it, ``_can_compile_fullgraph``, is about compiling: nothing refuses, or warns of, a
+    static cache for its sake.
+    """
+    if getattr(subject.model, "_supports_static_cache", None) is False:
+        said = "_supports_static_cache = False"
+        raise Missing(f"the model says that it takes no static cache ({said})")
+    _require_common_kind(subject)
 
 
 class RoundedCache(transformers.DynamicCache):

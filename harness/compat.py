@@ -145,6 +145,31 @@ def set_attention(model: PreTrainedModel, name: str) -> None:
     model.set_attn_implementation(name)
 
 
+def attentions_set(model: PreTrainedModel) -> list[tuple[Any, str | None]]:
+    """Every configuration of ``model``, wholes before their parts, and how it says to attend."""
+    found: dict[int, Any] = {}
+    waiting: list[Any] = [m.config for m in model.modules() if isinstance(m, PreTrainedModel)]
+    while waiting:
+        config = waiting.pop(0)
+        if config is None or id(config) in found:
+            continue
+        found[id(config)] = config
+        parts = [getattr(config, name, None) for name in getattr(config, "sub_configs", {})]
+        waiting[:0] = parts
+    return [(config, getattr(config, "_attn_implementation", None)) for config in found.values()]
+
+
+def put_attentions_back(before: list[tuple[Any, str | None]]) -> None:
+    """Have all attend as `attentions_set` found it.
+
+    Not by the library's own setter: it gives all parts one implementation, and refuses some of
+    those that it made a model with.
+    """
+    for config, name in before:
+        if getattr(config, "_attn_implementation", None) != name:
+            config._attn_implementation = name
+
+
 def attention_functions() -> Any:
     """The table in which models look their attention functions up by name.
 

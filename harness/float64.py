@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
-from contextlib import suppress
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -59,10 +61,60 @@ def twin(subject: Subject) -> tuple[PreTrainedModel, torch.dtype | None]:
 
 
 def require_runs(oracle: Subject, subject: Subject) -> None:
-    """Raise `Missing` where ``oracle`` does not run what ``subject``, whose twin it is, does."""
+    """Raise `Missing` where ``oracle`` does not run what ``subject``, whose twin it is, does.
+
+    One that does not run as it is runs `widened` from then on, if that helps.
+    """
     ids = subject.content(torch.arange(max(2, subject.shortest), device=subject.device)[None])
     subject.rows(ids)  # what raises here is no matter of float64
+    refusals = (RuntimeError, TypeError, ValueError)
     try:
         oracle.rows(ids)
-    except (RuntimeError, TypeError, ValueError) as error:
-        raise Missing(f"the model does not run in float64: {first_line(error)}") from error
+    except refusals:
+        oracle.model.forward = _widening(oracle.model.forward)  # type: ignore[method-assign]
+        try:
+            oracle.rows(ids)
+        except refusals as error:
+            raise Missing(f"the model does not run in float64: {first_line(error)}") from error
+
+
+def _widening(forward: Any) -> Any:
+    """``forward``, run `widened`."""
+
+    @functools.wraps(forward)
+    def wide(*given: Any, **named: Any) -> Any:
+        with widened():
+            return forward(*given, **named)
+
+    return wide
+
+
+@contextmanager
+def widened() -> Iterator[None]:
+    """For the length of a block, whatever asks for float32 by name or by default has float64.
+
+    Some models compute a part in float32 and multiply what comes of it with their weights.
+    """
+    usual = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with _Widened():
+            yield
+    finally:
+        torch.set_default_dtype(usual)
+
+
+class _Widened(TorchFunctionMode):
+    """What names float32 among the arguments of a function of torch's is given float64."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is torch.Tensor.float:
+            func = torch.Tensor.double
+        named = {name: _wide(value) for name, value in (kwargs or {}).items()}
+        return func(*map(_wide, args), **named)
+
+
+def _wide(value: Any) -> Any:
+    return torch.float64 if value is torch.float32 else value

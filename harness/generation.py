@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
-from harness import capabilities, encoders
+from harness import capabilities, encoders, float64
 from harness.capabilities import Missing
 from harness.check import Reference
 from harness.rows import Rows
@@ -135,9 +136,16 @@ def _forced(twin: Subject, prompt: Tensor, ids: Tensor) -> Any:
     Raises `Missing` where the model does not generate so.
     """
     how: dict[str, Any] = {"use_cache": False, "do_sample": False, "output_logits": True, **ONE}
-    forced = LogitsProcessorList([_Forced(ids)])
-    try:
+
+    def generate() -> Any:
+        forced = LogitsProcessorList([_Forced(ids)])
         return _generate(twin, prompt, ids.shape[1], logits_processor=forced, **how)
+
+    with suppress(RuntimeError):
+        return generate()
+    try:
+        with float64.widened():  # some make their masks in float32 before each pass
+            return generate()
     except RuntimeError as error:
         said = capabilities.first_line(error)
         raise Missing(f"the model does not generate in float64: {said}") from error

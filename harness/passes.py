@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from harness import compat, encoders, positions, routing
-from harness.errors import Missing
+from harness.errors import REFUSALS, Missing
 from harness.float64 import Drawn
+from harness.lengths import SHORT
 from harness.rows import Rows
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def run(subject: Subject, asked: Pass) -> Output:
     drawing = Drawn(subject.drawn_as) if subject.drawn_as else nullcontext()
     with gradients, uncompiled(subject), drawing, routing.listening(subject) as scores:
         output = subject.model(**arguments)
-    rows, pooled = _rows(subject, output, n, asked.more.get("logits_to_keep"))
+    rows, pooled = _rows(subject, output, n, asked)
     if scores:
         # A row depends on every row that it sees: all of them under a mask of the caller's.
         taken, ahead = subject.config.num_experts_per_tok, asked.mask is not None
@@ -119,12 +120,14 @@ def _counted(subject: Subject, n: int) -> Tensor | None:
     return positions.usual(subject, n)
 
 
-def _rows(subject: Subject, output: Any, n: int, kept: int | None) -> tuple[Rows, tuple[str, ...]]:
+def _rows(subject: Subject, output: Any, n: int, asked: Pass) -> tuple[Rows, tuple[str, ...]]:
     """The states and logits that have a row for each of ``n`` tokens, and names of others.
 
-    Models that pool inside have states with fewer; of logits only the last ``kept`` may have
-    been asked for.
+    Models that pool inside have states with fewer; of logits only the last may have been asked
+    for.  Raises `Missing` where nothing has a row for each token, and ValueError where that comes
+    of a cache: a model that gives rows without one breaks its laws.
     """
+    kept = asked.more.get("logits_to_keep")
     decoder = "decoder_" if subject.is_encoder_decoder else ""
     tensors: dict[str, Tensor] = {}
     for k, state in enumerate(output.get(f"{decoder}hidden_states") or ()):
@@ -140,7 +143,9 @@ def _rows(subject: Subject, output: Any, n: int, kept: int | None) -> tuple[Rows
     }
     if tensors and not by_position:
         shape = [*tensors.values()][-1].shape
-        raise Missing(f"the model gives no row for each of {n} tokens, but {[*shape]}")
+        said = f"the model gives no row for each of {n} tokens, but {[*shape]}"
+        cached = asked.keep or asked.cache is not None
+        raise ValueError(f"with a cache {said}") if cached else Missing(said)
     others = (name for name in tensors if name not in by_position)
     return Rows(by_position), tuple(name for name in others if tensors[name].ndim == 3)
 
@@ -150,6 +155,23 @@ def uncompiled(subject: Subject) -> AbstractContextManager[Any]:
     if subject.attention == "flex_attention" and subject.device.type == "cpu":
         return torch.compiler.set_stance("force_eager")
     return nullcontext()
+
+
+def passes_on(subject: Subject, name: str) -> bool:
+    """Whether positions given as ``name``, which the model's forward does not name, are read."""
+    n = max(SHORT, subject.shortest)
+    ids = subject.content(torch.arange(n, device=subject.device)[None] * 7)
+    try:
+        usual = run(subject, _plain(ids)).rows
+        given = run(subject, _plain(ids, **{name: torch.zeros_like(ids)})).rows
+    except (Missing, *REFUSALS):
+        return False
+    pairs = [(tensor, given[key]) for key, tensor in usual.tensors.items() if key != "router gap"]
+    return any(bool((a - b).norm() > 1e-3 * a.norm()) for a, b in pairs)
+
+
+def _plain(ids: Tensor, **more: Any) -> Pass:
+    return Pass(ids, None, None, None, None, False, False, more)
 
 
 def attentions(subject: Subject, ids: Tensor) -> list[Tensor]:

@@ -157,11 +157,14 @@ class Subject:
         names = ("past_key_values", "cache_params", "state")
         return next((name for name in names if self.accepts(name)), None)
 
-    @property
+    @cached_property
     def positions_argument(self) -> str | None:
-        """The name under which the model takes positions: of an encoder-decoder, the decoder's."""
+        """The name under which the model takes positions: of an encoder-decoder, the decoder's.
+
+        Some wholes do not name it and pass it on to the part that does.
+        """
         name = "decoder_position_ids" if self.is_encoder_decoder else "position_ids"
-        return name if self.accepts(name) else None
+        return name if self.accepts(name) or passes.passes_on(self, name) else None
 
     def content(self, numbers: Tensor) -> Tensor:
         """Whole numbers folded into the vocabulary, past ids that are no text: content.
@@ -275,18 +278,18 @@ class Subject:
 
     @property
     def attention(self) -> str:
-        """The attention implementation in use."""
-        return getattr(self.model.config, "_attn_implementation", None) or "eager"
+        """The attention implementation in use: of the text model, where there are others."""
+        return getattr(self.config, "_attn_implementation", None) or "eager"
 
     @contextmanager
     def attending_by(self, implementation: str) -> Iterator[Subject]:
         """The subject with another attention implementation, for the length of a block."""
-        usual = self.attention
+        usual = compat.attentions_set(self.model)
         try:
             compat.set_attention(self.model, implementation)  # refused, it may be set in part
             yield self
         finally:
-            compat.set_attention(self.model, usual)
+            compat.put_attentions_back(usual)
 
     def tokens(self, ids: list[int]) -> list[str]:
         """The ids as token strings; the numbers themselves where there is no tokenizer."""

@@ -187,4 +187,5 @@ def require_attention(subject: Subject, implementation: str) -> None:
         first = first_line(error)
         raise Missing(f"the model does not attend by {implementation}: {first}") from error
     if not changed:
-        raise Missing(f"the model does not attend by {implementation}")
+        kept = f"it keeps what it was made with, {subject.attention}"
+        raise Missing(f"the model does not attend by {implementation}: {kept}")

@@ -1,6 +1,6 @@
 """GPT-Neo with a static cache lets tokens see what comes after them.
 
-Claims: none
+Claims: C2, C4, C5
 Types: gpt_neo
 Met by: whoever calls generate() with cache_implementation="static"
 Seen in: transformers 5.23.0
@@ -9,8 +9,7 @@ Observed: logits off by 2.8, without a warning
 Cause: models/gpt_neo/modeling_gpt_neo.py, 115: the rows of the layer's own mask are those up to
     the length of the keys, which with a static cache is its room and not what was seen. With the
     rows of the queries the difference is gone (5e-6). The class says `_can_compile_fullgraph =
-    False` (363), which turns compilation off and nothing else: the cache is made and used. Assay,
-    told so, asks no static cache of it.
+    False` (363), which turns compilation off and nothing else: the cache is made and used.
 Upstream: not found by searching for "gpt_neo static cache wrong outputs"
 """
 

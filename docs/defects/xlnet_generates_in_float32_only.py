@@ -9,8 +9,7 @@ Observed: a pass: works; generate(): RuntimeError
 Cause: models/xlnet/modeling_xlnet.py, 181, takes the encoded distances in float32 where there
     are two streams, as when generating; with one stream (259) they are cast. And
     `prepare_inputs_for_generation` (1257 and 1263) makes masks in torch.float, of which
-    target_mapping is multiplied with the states. With both cast the error is gone. Assay meets it
-    in float64, and so checks nothing of XLNet's generation.
+    target_mapping is multiplied with the states. With both cast the error is gone.
 Upstream: not found by searching for "XLNet generate bfloat16 target_mapping dtype"
 """
 

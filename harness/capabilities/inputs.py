@@ -8,7 +8,7 @@ from torch import Tensor
 from harness import masks
 from harness.capabilities.blending import blends
 from harness.capabilities.probing import attempt, changes, first_output, prompt
-from harness.capabilities.registry import capability, needs, of
+from harness.capabilities.registry import REFUSALS, capability, needs, of
 from harness.errors import Missing
 from harness.positions import counted_besides, first_position, follow_padding
 from harness.subject import Subject
@@ -18,7 +18,13 @@ from harness.subject import Subject
 def _inputs_embeds(subject: Subject) -> None:
     needs(subject, "embedding-table")
     embeddings = subject.input_embeddings(prompt(subject)).detach()
-    attempt(subject, "embeddings in place of ids", embeddings=embeddings)
+    try:
+        attempt(subject, "embeddings in place of ids", embeddings=embeddings)
+    except Missing as refused:
+        name = "decoder_inputs_embeds" if subject.is_encoder_decoder else "inputs_embeds"
+        if not subject.accepts(name):  # it may have gone unread among others
+            raise Missing(f"the model's forward has no {name}") from refused
+        raise
 
 
 @capability("embedding-table")
@@ -56,7 +62,10 @@ def _position_ids(subject: Subject) -> None:
     usual = first_output(attempt(subject, "a prompt", ids=ids))
     together = torch.full((ids.shape[1],), first_position(subject), device=subject.device)
     mask = _default_mask(subject, ids.shape[1])
-    given = attempt(subject, "position_ids", ids=ids, positions=together, mask=mask)
+    try:
+        given = subject.rows(ids, positions=together, mask=mask)
+    except REFUSALS:  # one that takes no such mask may take positions
+        given = attempt(subject, "position_ids", ids=ids, positions=together)
     if not changes(first_output(given), usual):
         raise Missing("the model takes position_ids and does not use them")
 
@@ -79,10 +88,11 @@ def _positions_alone(subject: Subject) -> None:
 @capability("mask-4d")
 def _mask_4d(subject: Subject) -> None:
     """Takes an additive 4-D mask and nothing else decides what is seen."""
-    ids = prompt(subject)
+    # Past its window a model hides more by itself than a full mask does.
+    ids = prompt(subject)[:, : subject.window]
     n = ids.shape[1]
     if n < 2:
-        raise Missing("a context of one token leaves nothing to mask")
+        raise Missing("a context, or a window, of one token leaves nothing to mask")
     causal = masks.causal(n, subject.dtype, subject.device)
     full = masks.full(n, subject.dtype, subject.device)
     behind = attempt(subject, "a 4-D mask", ids=ids, mask=causal)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import torch
+
 from harness.capabilities.probing import prompt
 from harness.capabilities.registry import REFUSALS, capability, first_line, needs, of
 from harness.errors import Missing
 from harness.subject import Subject
+
+OWN_PASTS = ("mems", "cache", "past_buckets_states")
+"""Names under which a few old models take what they keep, each in another shape."""
 
 
 @capability("cached-generation")
 def _cached_generation(subject: Subject) -> None:
     """Takes a cache when it generates, whether or not a pass gives one back."""
     if subject.cache_argument is None:
+        own = next((name for name in OWN_PASTS if subject.accepts(name)), None)
+        if own is not None:
+            raise Missing(f"the model's forward takes its past as {own!r}, of a kind of its own")
         raise Missing("the model's forward takes no cache")
     if "causal" not in of(subject):
         raise Missing("the model does not generate")
@@ -26,6 +34,23 @@ def _cache(subject: Subject) -> None:
         return
     if given is None:
         raise Missing("the model's forward gives no cache unless it is handed one")
+    if _wants_the_past_again(subject):
+        raise Missing("beside a cache the model wants the whole prompt, not the new tokens alone")
+
+
+def _wants_the_past_again(subject: Subject) -> bool:
+    """Whether a whole prompt beside the cache of all but its last token gives that one's row."""
+    ids = prompt(subject)
+    if subject.is_encoder_decoder or ids.shape[1] < 3:
+        return False
+    try:
+        filled = subject(ids[:, :-1], keep=True, states=False).cache
+        given = {"input_ids": ids, str(subject.cache_argument): filled, "use_cache": True}
+        with torch.no_grad():
+            output = subject.model(**given, return_dict=True)
+    except REFUSALS:
+        return False
+    return "logits" in output and output["logits"].shape[1] == 1
 
 
 @capability("chunks-beside-cache")

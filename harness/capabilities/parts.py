@@ -15,8 +15,6 @@ def _attention_only(subject: Subject) -> None:
     """Nothing but attention, and so the mask, decides what of the past is read."""
     if "recurrence" in of(subject):
         raise Missing("some layer carries a state, which no mask takes apart")
-    if (stack := of(subject).why_missing("blocks")) is not None:
-        raise Missing(f"what else there is between tokens and output is not known: {stack}")
     if blended := blends(subject):
         raise Missing(blended)
     if blended := embeds_several(subject):

@@ -40,11 +40,17 @@ def agree(one: Rows, other: Rows) -> bool:
 
 
 def attempt(subject: Subject, what: str, **arguments: Any) -> Rows:
-    """Run the subject; any refusal of the model's is a missing capability, in its own words."""
+    """Run the subject; any refusal of the model's is a missing capability, in its own words.
+
+    The kind of error is named where it is not one that a model refuses by: it may have broken.
+    """
     try:
         return subject.rows(**arguments)
     except REFUSALS as error:
-        raise Missing(f"the model does not take {what}: {first_line(error)}") from error
+        said = first_line(error)
+        if isinstance(error, TypeError | AttributeError | LookupError):
+            said = f"{type(error).__name__}: {said}"
+        raise Missing(f"the model does not take {what}: {said}") from error
 
 
 def first_output(rows: Rows) -> Tensor:

@@ -22,6 +22,7 @@ KINDS = {
     "llama": {"default", "dynamic", "static", "quantised"},
     "mistral": {"default", "dynamic", "sliding", "static"},
     "t5": {"default", "dynamic", "static"},
+    "t5gemma": {"default", "dynamic", "static", "sliding"},
     "mamba": {"default"},
 }
 """Caches that a type takes on a machine without an accelerator."""
@@ -53,8 +54,8 @@ def test_a_model_is_offered_the_caches_that_it_takes(model_type, kinds):
     [
         ("mamba", "dynamic", "takes no cache of keys and values"),
         ("llama", "sliding", "no layer has a sliding window"),
+        ("t5", "sliding", "no layer has a sliding window"),
         ("t5", "quantised", "made of two"),
-        ("gpt_neo", "static", "takes no static cache"),
         ("mistral", "quantised", "only full attention"),
     ],
 )
@@ -197,6 +198,8 @@ def test_a_stale_cache_is_of_the_prompt_moved_one_place_and_the_rest_is_as_it_wa
 def test_the_past_is_kept_in_the_kind_of_cache_asked_for(passes, kind, made):
     subject = toy("llama")
     ids = prompt(subject, 6)
+    caches.make(subject, kind, 1, 1)
+    passes.clear()  # of what is asked once
     caches.grown(subject, ids, 4, kind)
     assert [given.tolist() for given, _ in passes] == [ids[:, :4].tolist(), ids[:, 4:].tolist()]
     assert passes[0][1]["cache"] is made
@@ -284,12 +287,32 @@ def test_a_cache_that_this_version_does_not_make_says_why_in_one_line(monkeypatc
         caches.make(toy("llama"), "static", 1, 4)
 
 
-@pytest.mark.parametrize("name", ["_supports_static_cache", "_can_compile_fullgraph"])
-def test_models_that_say_they_take_no_static_cache_are_believed(name):
-    subject = SimpleNamespace(model=SimpleNamespace(**{name: False}))
-    with pytest.raises(Missing, match=f"takes no static cache .{name} = False"):
+def test_models_that_say_they_take_no_static_cache_are_believed():
+    subject = fresh("llama")
+    caches._require_static(subject)
+    subject.model._supports_static_cache = False
+    with pytest.raises(Missing, match=r"no static cache .*= False"):
         caches._require_static(subject)
-    caches._require_static(SimpleNamespace(model=SimpleNamespace(**{name: True})))
+
+
+def test_a_model_that_is_not_compiled_is_held_to_its_static_cache_all_the_same():
+    """`bert` says nothing of compiling, and decodes well; `gpt_neo` says no, and does not."""
+    for model_type, broken in {"tiny:causal:bert": False, "gpt_neo": True}.items():
+        subject = toy(model_type)
+        assert subject.model._can_compile_fullgraph is False
+        ids = prompt(subject, 10)
+        decoded = caches.decode(subject, ids, [4, 1, 5], "static")
+        assert is_broken(Check(subject), plain(subject, ids), decoded) is broken
+
+
+def test_a_model_with_a_cache_of_its_own_kind_takes_no_static_one():
+    with pytest.raises(Missing, match="makes a cache of its own kind, a MiniMaxCache"):
+        caches.make(toy("minimax"), "static", 1, 4)
+
+
+def test_a_static_cache_that_knows_no_layers_of_a_kind_says_which():
+    with pytest.raises(Missing, match="no static cache here: it knows no 'heavily_compressed_att"):
+        caches.make(toy("deepseek_v4"), "static", 1, 4)
 
 
 @pytest.mark.parametrize(
@@ -378,3 +401,13 @@ def test_a_state_is_seen_wherever_a_cache_keeps_it(model_type, carries):
     subject = toy(model_type)
     cache = subject(prompt(subject, 6), keep=True, states=False).cache
     assert caches.carries_state(cache) is carries
+
+
+def test_rows_that_go_astray_beside_a_cache_break_a_law_and_are_no_missing_capability():
+    """Rwkv shifts a state of [batch, hidden] beside one token of [batch, 1, hidden]."""
+    subject = toy("rwkv")
+    ids = prompt(subject, 4)
+    one = caches.decode(subject, ids[:1], [3, 1])
+    assert not is_broken(Check(subject), plain(subject, ids[:1]), one)
+    with pytest.raises(ValueError, match=r"with a cache .* no row .* \[2, 2, 101\]"):
+        caches.decode(subject, ids, [3, 1])

@@ -17,8 +17,8 @@ HAVE = {
     "bidirectional": {*ENCODERS},
     "learned-positions": {"gpt2", "gpt_neo", "opt", "bert", "roberta", "distilbert", "albert"},
     "position-ids": {*TYPES} - {"bloom", "mamba", "t5"},
-    # gpt_neo multiplies in a causal mask of its own; modernbert adds one for its window.
-    "mask-4d": {*TYPES} - {"gpt_neo", "bloom", "mamba", "modernbert"},
+    # gpt_neo multiplies in a causal mask of its own.
+    "mask-4d": {*TYPES} - {"gpt_neo", "bloom", "mamba"},
     "kv-cache": ATTENTIVE,
     "chunks-beside-cache": {*CAUSAL, "t5"},
     "recurrent-state": {"mamba"},
@@ -76,6 +76,17 @@ def test_positions_that_are_taken_but_not_used_are_no_capability():
     """Its last states are replaced by ones that no position reaches."""
     deaf = changed("llama", torch.ones_like, block=-1)
     assert "does not use them" in of(deaf).why_missing("position-ids")
+
+
+def test_positions_are_taken_whatever_comes_of_a_mask():
+    """The one takes 2-D masks only; the other breaks on the positions themselves."""
+    found = of(toy("openai-gpt"))
+    assert {"position-ids", "positions-alone", "left-padding"} <= {
+        name for name, why in found.all().items() if why is None
+    }
+    assert "mask-4d" not in found
+    said = of(toy("tiny:causal:reformer")).why_missing("position-ids")
+    assert str(said).startswith("the model does not take position_ids: ")
 
 
 def refusing_chunks(error: Exception):
@@ -186,8 +197,45 @@ def test_a_model_may_cache_when_it_generates_and_give_no_cache_back():
     assert "cached-generation" not in of(toy("bert"))
 
 
+def test_a_model_may_want_its_whole_prompt_beside_a_cache():
+    assert of(toy("cpmant")).why_missing("cache") == (
+        "beside a cache the model wants the whole prompt, not the new tokens alone"
+    )
+    assert "cached-generation" in of(toy("cpmant"))
+    assert "cache" in of(toy("rwkv"))  # which breaks on its cache
+
+
 def test_a_state_beside_the_layers_of_a_cache_is_a_recurrence():
     found = of(toy("minimax"))
     assert {"kv-cache", "recurrence"} <= {name for name, why in found.all().items() if why is None}
     assert "attention-only" not in found
     assert "recurrence" not in of(toy("llama"))
+
+
+def test_attention_alone_is_told_by_what_goes_into_a_model_and_not_by_a_list_of_its_blocks():
+    found = of(toy("hrm_text"))  # runs its few blocks over and over
+    assert "no list of" in str(found.why_missing("blocks"))
+    assert "attention-only" in found
+    streams = str(of(toy("hy_v4")).why_missing("attention-only"))
+    assert streams.startswith("block 0 gives [1, 6, 4, 32]")
+
+
+@pytest.mark.parametrize(
+    ("spec", "name", "said"),
+    [
+        ("tiny:masked:esmc", "inputs-embeds", "the model's forward has no inputs_embeds"),
+        ("deepseek_v4", "inputs-embeds", "in place of ids: AttributeError: 'NoneType'"),
+        ("blt", "inputs-embeds", "in place of ids: input_ids is required for entropy-based"),
+        ("xlnet", "cached-generation", "takes its past as 'mems', of a kind of its own"),
+        ("openai-gpt", "cached-generation", "the model's forward takes no cache"),
+    ],
+)
+def test_what_is_missing_says_whether_it_is_not_there_refused_or_broken(spec, name, said):
+    assert said in str(of(toy(spec)).why_missing(name))
+
+
+def test_a_mask_is_tried_on_a_prompt_within_the_window():
+    """Beyond it a model's own mask hides what a full one shows, and neither is wrong."""
+    assert toy("modernbert").window < capabilities.PROBE
+    assert "mask-4d" in of(toy("modernbert"))
+    assert "reads something else" in str(of(toy("t5gemma2")).why_missing("mask-4d"))

@@ -65,9 +65,21 @@ def test_the_reference_of_a_model_that_is_not_causal_is_the_same_tokens_generate
     assert is_broken(Check(subject), expected, made.rows.map(lambda t: t.roll(1, dims=0)))
 
 
-def test_a_model_that_does_not_generate_in_float64_has_no_reference():
+def test_a_model_that_makes_its_masks_in_float32_has_a_reference():
     subject = toy("xlnet")
     made = generation.scores(subject, prompt(subject), "greedy", use_cache=False)
+    exact = made.reference(subject).oracle["logits"]
+    assert torch.allclose(exact.float(), made.rows["logits"], atol=1e-4)
+
+
+def test_a_model_that_does_not_generate_in_float64_has_no_reference(monkeypatch):
+    subject = toy("xlnet")
+    made = generation.scores(subject, prompt(subject), "greedy", use_cache=False)
+
+    def refuse(*given, **named):
+        raise RuntimeError("expected scalar type Double")
+
+    monkeypatch.setattr(subject.oracle.model, "generate", refuse)
     with pytest.raises(Missing, match=r"does not generate in float64: .*scalar type"):
         made.reference(subject)
 

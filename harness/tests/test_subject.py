@@ -7,6 +7,7 @@ from contextlib import suppress
 import pytest
 import torch
 
+from harness import compat
 from harness.tests.toys import TYPES, counted, fresh, prompt, toy
 
 BLOCKS = ("gpt2", "llama", "gpt_neox", "opt", "bloom", "mamba", "bert", "albert", "t5")
@@ -193,6 +194,17 @@ def test_an_attention_that_is_refused_leaves_the_usual_one():
     assert subject.model.config.to_dict() == toy("fuyu").model.config.to_dict()
 
 
+@pytest.mark.parametrize("spec", ["got_ocr2", "granite_speech", "tiny:seq2seq:vibevoice_asr"])
+def test_of_several_models_the_text_s_attention_is_meant_and_all_are_put_back(spec):
+    """Their other parts attend in another way, or refuse to be told."""
+    subject = fresh(spec)
+    assert subject.attention == "sdpa"
+    before = compat.attentions_set(subject.model)
+    with subject.attending_by("eager"):
+        assert subject.attention == "eager"
+    assert [name for _, name in compat.attentions_set(subject.model)] == [n for _, n in before]
+
+
 def test_tokens_are_words_where_there_is_a_tokenizer_and_numbers_where_there_is_none():
     assert toy("llama").tokens([4, 0]) == ["<4>", "<0>"]
     words = toy("untrained:small").tokens([300, 301])
@@ -244,6 +256,10 @@ def test_positions_of_an_encoder_decoder_are_its_decoder_s():
     other = subject.rows(ids, positions=torch.tensor([4, 0, 3, 1, 9]))["logits"]
     assert not torch.allclose(other, plain, atol=1e-2)
     assert toy("t5").positions_argument is None
+    # These take whatever else is given, and pass it on to a part that reads it, or do not.
+    assert toy("tiny:seq2seq:encoder-decoder").positions_argument == "decoder_position_ids"
+    assert toy("tiny:causal:whisper").positions_argument == "position_ids"
+    assert toy("tiny:seq2seq:bart").positions_argument is None
     assert toy("llama").positions_argument == "position_ids"
 
 

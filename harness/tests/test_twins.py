@@ -70,6 +70,11 @@ def test_an_attention_that_a_model_has_not_is_missing(model_type, implementation
     assert subject.attention == usual
 
 
+def test_a_model_keeps_its_attention_whose_class_cannot_be_told():
+    with pytest.raises(Missing, match="does not attend by eager: it keeps what it was made with"):
+        twins.require_attention(toy("falcon"), "eager")
+
+
 # Fewer bits.
 
 
