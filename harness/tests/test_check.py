@@ -98,6 +98,14 @@ def test_what_only_one_side_has_is_not_compared_and_all_else_is():
         Check(toy("llama")).same(fewer, both.only("state 0"))
 
 
+def test_that_experts_are_clearly_chosen_is_nothing_to_compare():
+    routed = undecided(1.0)
+    states = Rows({"state 0": torch.ones(1, 2, 4), "router gap": routed["router gap"]})
+    sides = "state 0, router gap against logits, router gap"
+    with pytest.raises(ValueError, match=f"^nothing to compare: {sides}$"):
+        Check(toy("mixtral")).same(exactly(routed), states)
+
+
 def test_the_first_comparison_is_kept_even_if_nothing_was_off():
     one = check()
     one.judge(0.0, 0.25)
