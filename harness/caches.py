@@ -34,10 +34,10 @@ def make(subject: Subject, kind: str, batch: int, length: int) -> Any:
     if subject.cache_argument != "past_key_values":
         raise Missing("the model takes no cache of keys and values")
     compat.require_cache_objects(subject.model)
-    if subject.is_encoder_decoder:
-        return _for_encoder_decoder(subject, kind, batch, length)
     config = subject.config
     try:
+        if subject.is_encoder_decoder:
+            return _for_encoder_decoder(subject, kind, batch, length)
         if kind == IDEAL:
             return RoundedCache()
         if kind == "dynamic":

@@ -62,6 +62,7 @@ def test_a_model_that_looks_ahead_in_its_table_takes_that_much_less():
     with pytest.raises(IndexError):
         subject.rows(prompt(subject, 63))
     assert {positions.positions_beyond(toy(model_type)) for model_type in OFFSETS} == {0}
+    assert positions.positions_beyond(toy("llama")) == 0  # which has no table
 
 
 def test_some_models_add_the_offset_themselves_and_some_want_it_added():
