@@ -198,7 +198,7 @@ def test_a_stale_cache_is_of_the_prompt_moved_one_place_and_the_rest_is_as_it_wa
 def test_the_past_is_kept_in_the_kind_of_cache_asked_for(passes, kind, made):
     subject = toy("llama")
     ids = prompt(subject, 6)
-    caches.make(subject, kind, 1, 1)
+    caches.grown(subject, ids, 4, kind)
     passes.clear()  # of what is asked once
     caches.grown(subject, ids, 4, kind)
     assert [given.tolist() for given, _ in passes] == [ids[:, :4].tolist(), ids[:, 4:].tolist()]
