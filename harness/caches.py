@@ -213,7 +213,7 @@ def decode(
         piece = ids[:, done:stop]
         if stale and not done:
             piece = torch.cat([ids[:, -1:], ids[:, : size - 1]], dim=1)
-        seen = mask
+        seen = None
         if mask is not None:
             seen = mask[:, :stop] if mask.ndim == 2 else mask[..., done:stop, :stop]
         where = None if positions is None else positions[..., done:stop]
