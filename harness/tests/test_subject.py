@@ -240,6 +240,18 @@ def test_of_an_encoder_decoder_with_two_tables_the_decoder_s_is_examined(model_t
     assert not torch.allclose(subject.rows(ids)["logits"], before, atol=1e-2)
 
 
+def test_the_decoder_s_table_is_found_where_a_cache_leaves_the_last_id_only():
+    subject = fresh("fsmt")  # whose decoder did so until transformers 5.17
+
+    def keep_the_last(module, args, kwargs):
+        return ((args[0][:, -1:], *args[1:]) if kwargs["use_cache"] else args), kwargs
+
+    decoder = subject.model.get_decoder()
+    hook = decoder.register_forward_pre_hook(keep_the_last, with_kwargs=True)
+    assert subject.input_embeddings is decoder.embed_tokens
+    hook.remove()
+
+
 @pytest.mark.parametrize("model_type", ["llama", "t5", "bart"])
 def test_one_table_for_all_is_the_one_that_the_model_names(model_type):
     subject = toy(model_type)
