@@ -63,3 +63,14 @@ def test_only_the_identity_leaves_a_causal_mask_as_it_was(order):
 def test_masks_are_made_on_the_device_asked_for(make):
     assert make(3, torch.float32).device.type == "cpu"
     assert make(3, torch.float32, "meta").device.type == "meta"
+
+
+def test_a_padded_row_sees_what_a_causal_one_does_and_no_padding():
+    mask = masks.padded(torch.tensor([[1, 1, 1], [0, 1, 1]]), torch.float32)
+    seen = [[[1, 0, 0], [1, 1, 0], [1, 1, 1]], [[0, 0, 0], [0, 1, 0], [0, 1, 1]]]
+    assert mask.shape == (2, 1, 3, 3)
+    assert (mask[:, 0] == 0).int().tolist() == seen
+    least = torch.finfo(torch.float32).min
+    assert set(mask.unique().tolist()) == {0.0, least}
+    assert masks.padded(torch.ones(1, 2), torch.float64).dtype == torch.float64
+    assert masks.padded(torch.ones(1, 2, device="meta"), torch.float32).device.type == "meta"

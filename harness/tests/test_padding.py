@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from harness import padding, positions
-from harness.check import Check
+from harness.capabilities import Missing
+from harness.check import Broken, Check
 from harness.rows import Rows
 from harness.subject import Subject
-from harness.tests.toys import is_broken, prompt, toy
+from harness.tests.toys import fresh, is_broken, prompt, toy
 
 LENGTHS = [5, 2, 1]
 
@@ -103,3 +104,103 @@ def test_a_configuration_without_a_padding_token_is_padded_with_the_first(monkey
     monkeypatch.setattr(Subject, "config", bare)
     ragged = padding.ragged(subject, ids, LENGTHS)
     assert (ragged.ids[ragged.mask == 0] == 0).all()
+
+
+# Rows of a padded batch, against each prompt alone.
+
+
+def padded():
+    subject, ids, ragged = batch("llama")
+    return subject, ids, ragged, subject.rows(ragged.ids, mask=ragged.mask)
+
+
+def test_every_row_is_held_against_its_prompt_alone_and_its_neighbour_is_the_control():
+    subject, ids, ragged, rows = padded()
+    check = Check(subject)
+    padding.each_alone(check, ids, ragged, rows)
+    assert (check.controls, check.rejected) == (3, 3)
+    twice = Check(subject)  # rows of one prompt: no neighbour gives anything else
+    same = ids[:1].expand(3, -1)
+    equal = padding.ragged(subject, same, [5, 5, 5])
+    padding.each_alone(twice, same, equal, subject.rows(equal.ids, mask=equal.mask))
+    assert (twice.controls, twice.rejected) == (3, 0)
+
+
+@pytest.mark.parametrize("row", range(3))
+@pytest.mark.parametrize("tensor", ["logits", "state 1"])
+def test_one_place_that_is_off_in_one_row_is_enough(row, tensor):
+    subject, ids, ragged, rows = padded()
+    off = rows.map(torch.clone)
+    off[tensor][row, -1] *= 1.1
+    with pytest.raises(Broken) as broken:
+        padding.each_alone(Check(subject), ids, ragged, off)
+    assert broken.value.where.startswith(tensor)
+
+
+def test_what_stands_in_padding_is_not_compared():
+    subject, ids, ragged, rows = padded()
+    off = rows.map(torch.clone)
+    off["logits"][ragged.mask == 0] += 1.0
+    padding.each_alone(Check(subject), ids, ragged, off)
+
+
+def test_states_are_left_out_where_they_are_not_wanted():
+    subject, ids, ragged, rows = padded()
+    off = rows.map(torch.clone)
+    off["state 1"][1, -1] *= 1.1
+    padding.each_alone(Check(subject), ids, ragged, off, states=False)
+
+
+def test_a_prompt_without_a_neighbour_has_no_control():
+    subject = toy("llama")
+    ids = prompt(subject, 5, batch=1)
+    ragged = padding.ragged(subject, ids, [5])
+    check = Check(subject)
+    padding.each_alone(check, ids, ragged, subject.rows(ragged.ids, mask=ragged.mask))
+    assert check.controls == 0
+
+
+# Whether a mask of past and present is taken beside a cache.
+
+
+@pytest.fixture
+def decoding(monkeypatch):
+    """In the place of decoding: [(ids, chunks, kind, named)], and what a mask does to the rows."""
+    calls, with_mask = [], {"adds": 0.0}
+
+    def decode(subject, ids, chunks, kind, **named):
+        calls.append((ids, chunks, kind, named))
+        masked = named.get("mask") is not None
+        if masked and isinstance(with_mask["adds"], Exception):
+            raise with_mask["adds"]
+        ones = torch.ones(2, 4, 3)
+        return Rows({"logits": ones * (1 + with_mask["adds"]) if masked else ones})
+
+    monkeypatch.setattr(padding.caches, "decode", decode)
+    return calls, with_mask
+
+
+def test_a_mask_that_hides_nothing_must_change_nothing(decoding):
+    calls, with_mask = decoding
+    subject = fresh("llama")
+    padding.require_mask_of_past(subject, "static")
+    (ids, chunks, kind, without), (again, same, beside, given) = calls
+    assert kind == beside == "static"
+    assert chunks == same == [1, 1, 1, 1]
+    assert torch.equal(ids, again)
+    assert ids.shape == (2, 4)
+    assert len(ids.unique()) == 8
+    assert without == {"spare": 4}
+    assert given["spare"] == 4
+    assert torch.equal(given["mask"], torch.ones_like(ids))
+    with_mask["adds"] = 0.5
+    padding.require_mask_of_past(subject, "static")  # asked once of each kind
+    said = "^no mask of past and present is taken beside a default cache: one that hides nothing"
+    with pytest.raises(Missing, match=f"{said} changes the output$"):
+        padding.require_mask_of_past(subject, "default")
+
+
+def test_a_model_that_refuses_a_mask_of_past_says_so_in_its_own_words(decoding):
+    decoding[1]["adds"] = ValueError("a mask\nof four lines")
+    with pytest.raises(Missing, match=r"taken beside a default cache: a mask$"):
+        padding.require_mask_of_past(fresh("llama"), "default")
