@@ -151,13 +151,14 @@ def test_states_are_left_out_where_they_are_not_wanted():
     padding.each_alone(Check(subject), ids, ragged, off, states=False)
 
 
-def test_a_prompt_without_a_neighbour_has_no_control():
+@pytest.mark.parametrize(("rows", "controls"), [(1, 0), (2, 2)])
+def test_a_prompt_without_a_neighbour_has_no_control(rows, controls):
     subject = toy("llama")
-    ids = prompt(subject, 5, batch=1)
-    ragged = padding.ragged(subject, ids, [5])
+    ids = prompt(subject, 5, batch=rows)
+    ragged = padding.ragged(subject, ids, [5] * rows)
     check = Check(subject)
     padding.each_alone(check, ids, ragged, subject.rows(ragged.ids, mask=ragged.mask))
-    assert check.controls == 0
+    assert check.controls == check.rejected == controls
 
 
 # Whether a mask of past and present is taken beside a cache.
@@ -169,6 +170,7 @@ def decoding(monkeypatch):
     calls, with_mask = [], {"adds": 0.0}
 
     def decode(subject, ids, chunks, kind, **named):
+        assert isinstance(subject, Subject)
         calls.append((ids, chunks, kind, named))
         masked = named.get("mask") is not None
         if masked and isinstance(with_mask["adds"], Exception):
