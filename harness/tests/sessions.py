@@ -235,6 +235,11 @@ def _main(
     sys.exit(code)
 
 
+def heeding_ctrl_c() -> None:
+    """For a process about to begin: a shell has what it runs in the background ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def sweep_in(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     """Begin the sweep that ``sweep.toml`` in ``folder`` describes."""
     return subprocess.Popen(
@@ -244,4 +249,5 @@ def sweep_in(folder: Path, *arguments: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        preexec_fn=heeding_ctrl_c,
     )

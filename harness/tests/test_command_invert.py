@@ -30,6 +30,7 @@ from harness.inversion import Target, descent, search
 from harness.inversion.rule import Rule
 from harness.subject import Subject
 from harness.tests import folders
+from harness.tests.sessions import heeding_ctrl_c
 
 ROOT = Path(__file__).parents[2]
 SKY = "The sky is blue."
@@ -400,6 +401,7 @@ def start(*arguments: str) -> subprocess.Popen[str]:
         encoding="utf-8",
         cwd=ROOT,
         env=environment | {"PYTHONIOENCODING": "utf-8"},
+        preexec_fn=heeding_ctrl_c,
     )
 
 
