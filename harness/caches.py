@@ -11,7 +11,7 @@ import transformers
 from torch import Tensor
 
 from harness import compat
-from harness.capabilities import REFUSALS, Missing, of
+from harness.capabilities import REFUSALS, Missing, first_line, of
 from harness.memo import memo
 from harness.rows import Rows
 from harness.subject import Subject
@@ -55,7 +55,7 @@ def make(subject: Subject, kind: str, batch: int, length: int) -> Any:
         if kind == "quantised":
             return transformers.QuantizedCache(backend="fp8", config=config)
     except (TypeError, ValueError, AttributeError, ImportError, LookupError) as error:
-        said = (str(error).splitlines() or ["no reason given"])[0]
+        said = first_line(error)
         if isinstance(error, LookupError):
             said = f"it knows no {said}"
         raise Missing(f"this version of transformers has no {kind} cache here: {said}") from error

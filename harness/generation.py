@@ -160,7 +160,7 @@ def continued(subject: Subject, ids: Tensor, tokens: int, **how: Any) -> Tensor:
         output = _generate(subject, ids, tokens, **{"do_sample": False, **ONE, **how})
     except ValueError as error:
         if "not supported" in str(error):
-            raise Missing(f"generation: {str(error).splitlines()[0]}") from error
+            raise Missing(f"generation: {capabilities.first_line(error)}") from error
         raise
     return output.sequences[:, -tokens:]
 
@@ -181,7 +181,7 @@ def scores(
         )
     except ValueError as error:
         if "not supported" in str(error):
-            raise Missing(f"{mode}: {str(error).splitlines()[0]}") from error
+            raise Missing(f"{mode}: {capabilities.first_line(error)}") from error
         raise
     except RuntimeError as error:
         if mode == "assisted" and not _takes_back(subject, ids):
@@ -271,7 +271,7 @@ def beams(subject: Subject, ids: Tensor, use_cache: bool) -> Beams:
         )
     except ValueError as error:
         if "cannot use beam search" in str(error):
-            raise Missing(f"beams: {str(error).splitlines()[0]}") from error
+            raise Missing(f"beams: {capabilities.first_line(error)}") from error
         raise
     rows = Rows({"logits": torch.stack(output.logits, dim=1)})
     return Beams(ids.repeat_interleave(BEAMS, dim=0), seen.ids, rows)

@@ -10,7 +10,7 @@ import re
 import tempfile
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -351,8 +351,9 @@ def _ready(loaded: Loaded, device: torch.device) -> Loaded:
             module.to(device)
     except (RuntimeError, TypeError, NotImplementedError) as error:
         raise BadInput(f"{loaded.name}: does not go to {device} ({brief(error)})") from error
-    if loaded.model.dtype == torch.float64 and hasattr(loaded.model, "set_experts_implementation"):
+    if loaded.model.dtype == torch.float64:
         # The default for mixtures of experts is a grouped product, which has no float64 kernel.
-        loaded.model.set_experts_implementation("eager")
+        with suppress(Missing):
+            compat.set_experts(loaded.model, "eager")
     module.eval().requires_grad_(False)
     return loaded
