@@ -35,6 +35,7 @@ COMMANDS = {
     "defects": "check, list and run the scripts that show defects",
     "families": "build and run every type of language model, tiny",
     "faults": "list the faults that can be planted in a model",
+    "flips": "list what changed between versions, and run it once more",
     "invert": "recover a prompt from a model's output, and show how",
     "kills": "plant faults in models of every family, and see which claims notice",
     "merge": "put the evidence of several files into one",

@@ -79,6 +79,24 @@ def made(folder: Path, requirements: Sequence[str]) -> Environment:
     return Environment(_python(folder), versions)
 
 
+def having(folder: Path, package: str, version: str) -> Environment:
+    """An environment with this version and nothing else: one of those in ``folder``, or a new one.
+
+    Raises as `made` does.
+    """
+    for mark in sorted(folder.glob(f"*/{MARK}")):
+        there = _read(mark) or {}
+        requirements = (there.get("asked") or {}).get("requirements") or []
+        if (
+            len(requirements) == 1
+            and requirements[0].startswith(f"{package}==")
+            and there["asked"] == _asked(requirements)
+            and there["versions"].get(package) == version
+        ):
+            return Environment(_python(mark.parent), there["versions"])
+    return made(folder / f"{package}-{version}", [f"{package}=={version}"])
+
+
 def released(package: str) -> list[Version]:
     """Versions of ``package`` that pip can have here, oldest first.
 

@@ -46,10 +46,10 @@
     }
     flipAt = new Map();
     flipLines = new Map();
-    for (const [s, l, t, before, after] of data.flips) {
+    for (const [s, l, t, before, after, bad, again] of data.flips) {
       flipAt.set(place(s, l, t, after), before);
       const key = line(s, l, t);
-      flipLines.set(key, [...(flipLines.get(key) ?? []), [before, after]]);
+      flipLines.set(key, [...(flipLines.get(key) ?? []), [before, after, bad, again]]);
     }
     refused = new Map(data.refused.map(([t, v, why]) => [t * counts.versions + v, why]));
   };
@@ -454,11 +454,11 @@
       strip.append(make("li", {}, button));
     });
     const parts = [make("h4", {}, "Over versions"), strip];
-    for (const [before, after] of flipLines.get(line(at.setting, l, t)) ?? []) {
-      const bad = data.verdicts[place(at.setting, l, t, after)] === "r";
+    for (const [before, after, bad, again] of flipLines.get(line(at.setting, l, t)) ?? []) {
       const [old, fresh] = bad ? ["good", "bad"] : ["bad", "good"];
       parts.push(make("p", { class: "turn" },
-        `Flips: last ${old} ${data.versions[before]}, first ${fresh} ${data.versions[after]}.`));
+        `Flips: last ${old} ${data.versions[before]}, first ${fresh} ${data.versions[after]}` +
+        `${again ? "; seen again with other examples" : ""}.`));
     }
     return parts;
   };

@@ -17,7 +17,7 @@ from markupsafe import Markup
 from harness import defects
 from harness.atlas import encode, view
 from harness.atlas.collect import Collected, collect
-from harness.atlas.flips import flips
+from harness.atlas.flips import flips, standing
 from harness.defects import Defect
 from harness.errors import BadInput
 from harness.report.templates import environment
@@ -72,13 +72,14 @@ def build(
 def _files(found: Collected, told: Sequence[Defect]) -> tuple[dict[str, str], bool]:
     """Every file's text by its path in the folder, and whether counterexamples are cut."""
     turned = flips(found)
+    stand = standing(turned)
     shown = view.page(found, turned, told)
     files = {
         f"defects/{each['slug']}.html": _render("defect", {"defect": each}, "defect.js")
         for each in shown["defects"]
     }
     for room in ROOMS:
-        data = encode.encoded(found, turned, room)
+        data = encode.encoded(found, stand, room)
         data["defects"] = encode.explanations(found, told)
         packed = encode.packed(data)
         files["index.html"] = _render("atlas", {"page": shown, "data": packed}, "atlas.js")

@@ -1,4 +1,6 @@
-"""From evidence files to one cell for each model, claim, version and setting: the latest.
+"""From evidence files to one cell for each model, claim, version and setting.
+
+That is the result of the most thorough profile, and of these the latest.
 
 Models that could not be made leave no claims.  Whoever runs a sweep may say so in the evidence
 all the same, by a run whose record has ``refused``, why by the subject's name::
@@ -23,6 +25,7 @@ from harness import expectation_files, expectations
 from harness.errors import BadInput
 from harness.evidence import Evidence
 from harness.expectations import Expectations
+from harness.profiles import PROFILES
 from harness.report import words
 from harness.verdicts import Kind, Result, Verdict
 
@@ -30,9 +33,16 @@ TINY = "tiny:"
 """How the names of tiny models of a model type begin."""
 
 
+Key = tuple[str, str, str, str]
+"""(setting, subject, claim's name, version)."""
+
+Attempt = tuple[int, int]
+"""(profile as its place among `PROFILES`, -1 for one that is not known any more; seed)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The latest result of a claim on a subject, in one version and setting."""
+    """What is shown of a claim on a subject, in one version and setting."""
 
     result: Result
     version: str
@@ -46,13 +56,15 @@ class Cell:
 class Collected:
     """All that the atlas is made of.
 
-    ``cells`` by (setting, subject, claim's name, version); ``refused`` says by (subject, version)
-    why a model could not be made; ``runs`` are the records that cells point to; ``superseded``
-    counts results that one of another run has replaced as it is later; ``judged`` says whether
-    results were held against expectations.  What is derived is kept once it is asked for.
+    ``tries`` has what came of every profile and seed that was tried; ``refused`` says by (subject,
+    version) why a model could not be made; ``runs`` are the records that cells point to;
+    ``superseded`` counts results that one of another run has replaced, as it is later or more
+    thorough; ``judged`` says whether results were held against expectations.  What is derived is
+    kept once it is asked for.
     """
 
-    cells: dict[tuple[str, str, str, str], Cell] = field(default_factory=dict)
+    cells: dict[Key, Cell] = field(default_factory=dict)
+    tries: dict[Key, dict[Attempt, Verdict]] = field(default_factory=dict)
     refused: dict[tuple[str, str], str] = field(default_factory=dict)
     runs: list[dict[str, Any]] = field(default_factory=list)
     superseded: int = 0
@@ -121,7 +133,7 @@ def collect(paths: Iterable[Path], expected: Path | None = None) -> Collected:
     Raises `BadInput` for a path that is no evidence file, and where there is no result at all.
     """
     found = Collected(judged=expected is not None)
-    latest: dict[tuple[str, str, str, str], tuple[str, int, dict[str, Any]]] = {}
+    best: dict[Key, _Found] = {}
     paths = list(paths)
     for path in paths:
         if not path.exists():
@@ -129,29 +141,36 @@ def collect(paths: Iterable[Path], expected: Path | None = None) -> Collected:
         if path.is_file() and not path.stat().st_size:
             raise BadInput(f"evidence {path}: is empty")
         with Evidence.read(path) as evidence:
-            _read(evidence, found, latest)
-    if not latest:
+            _read(evidence, found, best)
+    if not best:
         named = ", ".join(map(str, paths))
         raise BadInput(f"evidence {named}: holds no result; run claims with --evidence first")
     if expected is not None and not expected.is_dir():
         raise BadInput(f"expectations {expected}: is no folder")
     judges = _Judges(expectation_files.load(expected)) if expected is not None else None
-    for key, (_, run, row) in latest.items():
+    for key, held in best.items():
+        row, (setting, _, _, version) = held.row, key
         result = _result(row)
         judgement = judges.told(result, row["dtype"]) if judges else None
-        setting, _, _, version = key
-        found.cells[key] = Cell(result, version, setting, row["digest"], run, judgement)
+        found.cells[key] = Cell(result, version, setting, row["digest"], held.run, judgement)
+        found.tries[key] = {attempt: Verdict(told) for attempt, (_, told) in held.tries.items()}
     made = {(subject, version) for _, subject, _, version in found.cells}
     found.refused = {key: why for key, why in found.refused.items() if key not in made}
     return found
 
 
-def _read(
-    evidence: Evidence,
-    found: Collected,
-    latest: dict[tuple[str, str, str, str], tuple[str, int, dict[str, Any]]],
-) -> None:
-    """Add what a file holds; of two results with one key the one recorded later counts."""
+@dataclass(slots=True)
+class _Found:
+    """The best result of a key so far; of each attempt when it was recorded, and its verdict."""
+
+    rank: tuple[int, str]
+    run: int
+    row: dict[str, Any]
+    tries: dict[Attempt, tuple[str, str]]
+
+
+def _read(evidence: Evidence, found: Collected, best: dict[Key, _Found]) -> None:
+    """Add what a file holds; of two results of one key the better one counts."""
     known = {run["id"]: i for i, run in enumerate(found.runs)}
     places = {}
     for run in evidence.runs():
@@ -161,16 +180,29 @@ def _read(
             found.runs.append(run)
         elif run["finished"] is not None:
             found.runs[place] = run
-        places[run["id"]] = (place, setting_of(run), version_of(run))
+        places[run["id"]] = (place, setting_of(run), version_of(run), attempt_of(run))
         for subject, why in (run.get("refused") or {}).items():
             found.refused[subject, version_of(run)] = str(why)
     for row in evidence.every():
-        place, setting, version = places[row["run"]]
+        place, setting, version, attempt = places[row["run"]]
         key = setting, row["subject"], row["name"], version
-        other = latest.get(key)
-        found.superseded += other is not None and other[1] != place
-        if other is None or row["recorded"] >= other[0]:
-            latest[key] = row["recorded"], place, row
+        rank = attempt[0], row["recorded"]
+        held = best.get(key)
+        if held is None:
+            best[key] = _Found(rank, place, row, {attempt: (row["recorded"], row["verdict"])})
+            continue
+        found.superseded += held.run != place
+        if rank >= held.rank:
+            held.rank, held.run, held.row = rank, place, row
+        told = row["recorded"], row["verdict"]
+        held.tries[attempt] = max(held.tries.get(attempt, told), told)
+
+
+def attempt_of(run: Mapping[str, Any]) -> Attempt:
+    """How thoroughly a run looked, and with which examples."""
+    names, profile, seed = list(PROFILES), run.get("profile"), run.get("seed")
+    place = names.index(profile) if profile in names else -1
+    return place, seed if isinstance(seed, int) else 0
 
 
 def version_of(run: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from harness.atlas.collect import TINY, Cell, Collected
-from harness.atlas.flips import Flip
+from harness.atlas.flips import Flip, Seen
 from harness.defects import Defect
 from harness.report import intervals, texts, words
 from harness.verdicts import Kind, Result, Verdict
@@ -197,7 +197,9 @@ def _run(run: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _flips(flips: Sequence[Flip], found: Collected, claims: Sequence[Result]) -> list[list[int]]:
-    """[setting, law, subject, version before, version after], as indices."""
+    """[setting, law, subject, version before, version after] as indices; 1 if it is bad after;
+    1 if it was seen again.
+    """
     places = [
         {name: i for i, name in enumerate(names)}
         for names in (found.settings, [c.name for c in claims], found.subjects, found.versions)
@@ -209,6 +211,8 @@ def _flips(flips: Sequence[Flip], found: Collected, claims: Sequence[Result]) ->
             places[2][f.subject],
             places[3][f.before],
             places[3][f.after],
+            int(f.verdict is Verdict.REFUTED),
+            int(f.seen is Seen.AGAIN),
         ]
         for f in flips
     ]

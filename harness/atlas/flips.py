@@ -1,15 +1,31 @@
-"""Flips: a claim that is upheld in one version and refuted in the next that decides it."""
+"""Flips: a claim that is upheld in one version and refuted in the next that decides it.
+
+A claim is settled by search, so two versions are held against each other by what came of the same
+profile and seed in both: one that was looked at longer would only seem to be worse.  A flip that
+was looked for again, with other examples, and not seen, is of the search and not of the library;
+so is one whose good version was refuted by other examples.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import pairwise
 
-from harness.atlas.collect import Collected
+from harness.atlas.collect import Attempt, Collected
 from harness.verdicts import Verdict
 
 DECIDED = (Verdict.UPHELD, Verdict.REFUTED)
+
+
+class Seen(StrEnum):
+    """Whether a flip came out again, with other examples."""
+
+    ONCE = "not repeated"
+    AGAIN = "seen again"
+    NOT_AGAIN = "not seen again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,24 +42,65 @@ class Flip:
     before: str
     after: str
     verdict: Verdict
+    seen: Seen = Seen.ONCE
 
 
 def flips(found: Collected) -> list[Flip]:
-    """Every flip, by claim, subject and version."""
-    lines: dict[tuple[str, str, str], dict[str, Verdict]] = defaultdict(dict)
-    for (setting, subject, name, version), cell in found.cells.items():
-        if cell.result.verdict in DECIDED:
-            lines[setting, subject, name][version] = cell.result.verdict
+    """Every flip, by claim, subject and version; those that were not seen again are among them."""
+    lines: dict[tuple[str, str, str], dict[str, dict[Attempt, Verdict]]] = defaultdict(dict)
+    for (setting, subject, name, version), tries in found.tries.items():
+        if decided := {a: verdict for a, verdict in tries.items() if verdict in DECIDED}:
+            lines[setting, subject, name][version] = decided
     versions = found.versions
     told = []
-    for (setting, subject, name), verdicts in sorted(lines.items()):
-        if len(set(verdicts.values())) < 2:
+    for (setting, subject, name), tried in sorted(lines.items()):
+        if len({verdict for tries in tried.values() for verdict in tries.values()}) < 2:
             continue
-        seen = [version for version in versions if version in verdicts]
+        seen = [version for version in versions if version in tried]
         for before, after in pairwise(seen):
-            if verdicts[before] is not verdicts[after]:
-                told.append(Flip(setting, subject, name, before, after, verdicts[after]))
+            if (turned := _turned(tried[before], tried[after])) is not None:
+                told.append(Flip(setting, subject, name, before, after, *turned))
     return told
+
+
+def standing(every: Iterable[Flip]) -> list[Flip]:
+    """The flips but for those that were not seen again."""
+    return [flip for flip in every if flip.seen is not Seen.NOT_AGAIN]
+
+
+def _turned(
+    before: dict[Attempt, Verdict], after: dict[Attempt, Verdict]
+) -> tuple[Verdict, Seen] | None:
+    """What a claim turned to between two versions, and whether it did so again; None if it is as
+    it was.
+    """
+    both = before.keys() & after.keys()
+    if not both:
+        return _apart(before, after)
+    shown = {attempt: after[attempt] for attempt in both if before[attempt] is not after[attempt]}
+    if not shown:
+        return None
+    verdict = shown[max(shown)]
+    agree = [attempt for attempt, each in shown.items() if each is verdict]
+    if Verdict.REFUTED in (before if verdict is Verdict.REFUTED else after).values():
+        return verdict, Seen.NOT_AGAIN
+    if len(agree) > 1:
+        return verdict, Seen.AGAIN
+    # A shorter look that finds nothing in either says nothing.
+    denied = any(a not in agree and a[0] >= agree[0][0] for a in both)
+    return verdict, Seen.NOT_AGAIN if denied else Seen.ONCE
+
+
+def _apart(
+    before: dict[Attempt, Verdict], after: dict[Attempt, Verdict]
+) -> tuple[Verdict, Seen] | None:
+    """As `_turned`, of versions that were never looked at in the same way.
+
+    What was upheld must have been looked at no shorter than what was refuted.
+    """
+    (deep, was), (deeper, now) = ((max(t)[0], t[max(t)]) for t in (before, after))
+    upheld, refuted = (deep, deeper) if was is Verdict.UPHELD else (deeper, deep)
+    return (now, Seen.ONCE) if was is not now and upheld >= refuted else None
 
 
 @dataclass(frozen=True)
@@ -55,7 +112,12 @@ class Turn:
     before: str
     after: str
     verdict: Verdict
-    subjects: list[str]
+    flips: list[Flip]
+
+    @property
+    def subjects(self) -> list[str]:
+        """The models that have it, in the order of the flips."""
+        return [flip.subject for flip in self.flips]
 
     @property
     def words(self) -> str:
@@ -63,12 +125,23 @@ class Turn:
         old, new = ("good", "bad") if self.verdict is Verdict.REFUTED else ("bad", "good")
         return f"last {old} {self.before}, first {new} {self.after}"
 
+    @property
+    def repeated(self) -> str:
+        """On how many models it was seen again: ``3 of 4 seen again``, or nothing if unknown."""
+        counts = [(seen, sum(flip.seen is seen for flip in self.flips)) for seen in Seen]
+        told = [
+            str(seen) if count == len(self.flips) else f"{count} of {len(self.flips)} {seen}"
+            for seen, count in counts
+            if count and seen is not Seen.ONCE
+        ]
+        return ", ".join(told)
 
-def turns(every: list[Flip]) -> list[Turn]:
+
+def turns(every: Iterable[Flip]) -> list[Turn]:
     """Flips put together, those on the most subjects first."""
-    groups: dict[tuple[str, str, str, str, Verdict], list[str]] = defaultdict(list)
+    groups: dict[tuple[str, str, str, str, Verdict], list[Flip]] = defaultdict(list)
     for flip in every:
         key = flip.setting, flip.name, flip.before, flip.after, flip.verdict
-        groups[key].append(flip.subject)
-    made = [Turn(*key, subjects) for key, subjects in groups.items()]
-    return sorted(made, key=lambda turn: (-len(turn.subjects), turn.name, turn.before))
+        groups[key].append(flip)
+    made = [Turn(*key, group) for key, group in groups.items()]
+    return sorted(made, key=lambda turn: (-len(turn.flips), turn.name, turn.before))

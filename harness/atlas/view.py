@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from harness.atlas.collect import TINY, Cell, Collected
 from harness.atlas.encode import shown
-from harness.atlas.flips import Flip, Turn, turns
+from harness.atlas.flips import Flip, Seen, Turn, standing, turns
 from harness.atlas.ladder import ladder
 from harness.defects import KEYS, Defect
 from harness.report import exhibits, texts, words
@@ -28,6 +28,7 @@ def page(found: Collected, flips: list[Flip], defects: Sequence[Defect]) -> dict
     explained = {each.slug: _explained(each, laws, found) for each in defects}
     refuted = {id(cell) for cell in laws if cell.result.verdict is Verdict.REFUTED}
     known = {id(cell) for cells in explained.values() for cell in cells}
+    turned = turns(standing(flips))
     return {
         "title": _title(found, laws),
         "asides": _asides(found, counts, flips),
@@ -41,8 +42,8 @@ def page(found: Collected, flips: list[Flip], defects: Sequence[Defect]) -> dict
             for verdict in Verdict
         ],
         "laws": _laws(found),
-        "turns": [_turn(turn, found) for turn in turns(flips)[:MOST_TURNS]],
-        "turns_left_out": max(0, len(turns(flips)) - MOST_TURNS),
+        "turns": [_turn(turn, found) for turn in turned[:MOST_TURNS]],
+        "turns_left_out": max(0, len(turned) - MOST_TURNS),
         "ladder": ladder(found),
         "defects": [_defect(each, explained[each.slug], found) for each in defects],
         "unexplained": _spaced(len(refuted - known)),
@@ -84,18 +85,32 @@ def _asides(found: Collected, counts: Counter[Verdict], flips: list[Flip]) -> li
         checks = f"{_spaced(decided)} {'check' if decided == 1 else 'checks'} of laws"
         lines.append(f"{checks} in {noun} of transformers ({span}): {told}.")
     if flips:
-        lines.append(f"{texts.counted(len(flips), 'flip')} between one version and the next.")
+        lines.append(_flips(flips))
     if found.superseded:
         lines.append(
             f"{_spaced(found.superseded)} older "
             f"{'result is' if found.superseded == 1 else 'results are'} left out: "
-            "of a model, law, version and setting the latest counts."
+            "of a model, law, version and setting the most thorough counts, then the latest."
         )
     if found.unfinished:
         lines.append(
             f"{texts.counted(found.unfinished, 'run')} did not finish; what was recorded counts."
         )
     return [texts.visible(line, "\u202f") for line in lines]
+
+
+def _flips(flips: list[Flip]) -> str:
+    """How many there are, and how many of them were seen again."""
+    stand = standing(flips)
+    again = sum(flip.seen is Seen.AGAIN for flip in stand)
+    lost = len(flips) - len(stand)
+    told = f"{texts.counted(len(stand), 'flip')} between one version and the next"
+    if again:
+        told += f", {_spaced(again)} of them seen again with other examples"
+    if lost:
+        verb = "was not and is" if lost == 1 else "were not and are"
+        told += f"; {_spaced(lost)} more {verb} left out"
+    return f"{told}."
 
 
 def _spaced(amount: int) -> str:
@@ -142,6 +157,7 @@ def _turn(turn: Turn, found: Collected) -> dict[str, Any]:
         "id": texts.visible(cell.result.id),
         "name": shown(turn.name),
         "words": texts.visible(turn.words),
+        "repeated": turn.repeated,
         "class": exhibits.CLASSES[turn.verdict],
         "symbol": words.SYMBOLS[turn.verdict],
         "verdict": str(turn.verdict),

@@ -15,7 +15,7 @@ import pytest
 from harness.__main__ import main
 from harness.atlas import build
 from harness.atlas.collect import Collected, collect
-from harness.atlas.flips import flips, turns
+from harness.atlas.flips import flips, standing, turns
 from harness.atlas.ladder import ladder
 from harness.errors import BadInput
 from harness.tests.evidences import broken, finding, law, run_of, sweep, write
@@ -164,6 +164,78 @@ def test_a_flip_is_between_versions_that_decide(file):
 
 def test_what_is_undecided_or_new_is_no_flip(file):
     assert flips(found_over(file, v1_0="n", v2_0="u", v3_0="i", v10_0="u")) == []
+
+
+GLANCE, QUICK = {"profile": "glance"}, {"profile": "quick"}
+
+
+def seen_in(file: Path, *tries: tuple[str, dict[str, Any]]) -> Collected:
+    """Collected of one model and law; for every attempt its verdicts in 1.0 and 2.0, by letter."""
+    for letters, how in tries:
+        for version, letter in zip(("1.0", "2.0"), letters, strict=True):
+            if letter != "-":
+                result = law(GPT2) if letter == "u" else broken(GPT2)
+                write(file, run_of(version, GPT2, **how), [result])
+    return collect([file])
+
+
+@pytest.mark.parametrize(
+    ("tries", "seen"),
+    [
+        ([("ur", GLANCE)], ["refuted, not repeated"]),
+        ([("ur", GLANCE), ("ur", GLANCE | {"seed": 1})], ["refuted, seen again"]),
+        ([("ru", GLANCE), ("ru", QUICK)], ["upheld, seen again"]),
+        # With other examples it is refuted in both, or in neither.
+        ([("ur", GLANCE), ("rr", QUICK)], ["refuted, not seen again"]),
+        ([("ur", GLANCE), ("uu", GLANCE | {"seed": 1})], ["refuted, not seen again"]),
+        # A shorter look that finds nothing says nothing.
+        ([("ur", QUICK), ("uu", GLANCE)], ["refuted, not repeated"]),
+        ([("ur", QUICK | {"seed": 1}), ("uu", GLANCE), ("ur", QUICK)], ["refuted, seen again"]),
+        # Only one of the two was looked at longer.
+        ([("uu", GLANCE), ("-r", QUICK)], []),
+        ([("ur", GLANCE), ("r-", QUICK)], ["refuted, not seen again"]),
+        ([("u-", GLANCE), ("-r", QUICK)], []),
+        ([("r-", GLANCE), ("-u", QUICK)], ["upheld, not repeated"]),
+        ([("u-", QUICK), ("-r", GLANCE)], ["refuted, not repeated"]),
+        # One seed says so, the other the contrary.
+        ([("ur", GLANCE), ("ru", GLANCE | {"seed": 1})], ["upheld, not seen again"]),
+    ],
+)
+def test_versions_are_compared_where_they_were_looked_at_alike(file, tries, seen):
+    every = flips(seen_in(file, *tries))
+    assert [f"{flip.verdict}, {flip.seen}" for flip in every] == seen
+    assert len(standing(every)) == sum("not seen" not in each for each in seen)
+
+
+def test_the_most_thorough_result_is_shown(file):
+    found = seen_in(file, ("r-", QUICK), ("u-", GLANCE), ("u-", QUICK | {"seed": 1}))
+    assert verdicts(found) == {(GPT2, law(GPT2).name, "1.0"): "upheld"}
+    (tries,) = found.tries.values()
+    assert sorted(map(str, tries.values())) == ["refuted", "upheld", "upheld"]
+    assert found.superseded == 2
+
+
+def test_flips_of_one_law_say_on_how_many_models_they_were_seen_again(file):
+    for seed in (0, 1):
+        for version, result in ((OLD, law), (NEW, broken)):
+            models = [GPT2, MAMBA] if seed == 0 else [MAMBA]
+            run = run_of(version, *models, seed=seed)
+            write(file, run, [result(model) for model in models])
+    (turn,) = turns(flips(collect([file])))
+    assert (turn.subjects, turn.repeated) == ([GPT2, MAMBA], "1 of 2 seen again")
+
+
+def test_the_page_leaves_out_what_was_not_seen_again(tmp_path, file):
+    seen_in(file, ("ur", GLANCE), ("rr", QUICK))
+    other = broken(MAMBA)
+    for version, result in (("1.0", law(MAMBA)), ("2.0", other)):
+        write(file, run_of(version, MAMBA, **GLANCE), [result])
+        write(file, run_of(version, MAMBA, **QUICK), [result])
+    page = built(tmp_path, file)
+    assert [flip[3:] for flip in data_of(page)["flips"]] == [[0, 1, 1, 1]]
+    told = "1 flip between one version and the next, 1 of them seen again with other examples; "
+    assert told + "1 more was not and is left out." in page
+    assert "<small>seen again</small>" in page
 
 
 # -- the data ---------------------------------------------------------------------------------

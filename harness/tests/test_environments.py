@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness import environments
-from harness.environments import CannotInstall, made, released
+from harness.environments import CannotInstall, having, made, released
 from harness.errors import BadInput
 
 LOOK = """
@@ -77,6 +77,19 @@ def test_what_cannot_be_had_is_told_in_one_line_and_leaves_nothing(
         made(tmp_path / "environment", [requirement])
     assert "\n" not in str(raised.value)
     assert not (tmp_path / "environment").exists()
+
+
+def test_a_version_that_some_environment_has_is_not_installed_again(toys, tmp_path):
+    folder = tmp_path / "environments"
+    there = made(folder / "toy-1", ["toy==1.*"])
+    made(folder / "both", ["toy==2.0", "rich"])
+    toys.rename(tmp_path / "gone")
+    assert having(folder, "toy", "1.0") == there
+    with pytest.raises(CannotInstall):
+        having(folder, "toy", "2.0")  # the one that has it was asked for more than that
+    (tmp_path / "gone").rename(toys)
+    assert having(folder, "toy", "2.0").versions == {"toy": "2.0"}
+    assert (folder / "toy-2.0").is_dir()
 
 
 def test_a_folder_that_holds_something_else_is_left_alone(toys, tmp_path):

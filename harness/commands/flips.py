@@ -1,0 +1,152 @@
+"""`python -m harness flips`: claims that changed between versions, run once more if asked."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from harness import elsewhere, environments, evidence_file
+from harness.atlas.collect import Collected, collect
+from harness.atlas.flips import Flip, Seen, flips, turns
+from harness.commands.arguments import Parser, file, whole
+from harness.commands.matrix import PACKAGE
+from harness.commands.repeating import Batch, batches, repeat, unrepeated
+from harness.environments import Environment
+from harness.errors import BadInput
+from harness.evidence import Evidence
+from harness.options import LARGEST_SEED
+from harness.profiles import PROFILES
+from harness.report import texts
+
+MOST_NAMED = 6
+"""So many models are named in a line; the rest is counted."""
+
+
+def main(
+    arguments: Sequence[str],
+    load: object,
+    having: Callable[[Path, str, str], Environment] = environments.having,
+    run: Callable[[list[str]], int] | None = None,
+) -> int:
+    """Tell the flips, and repeat them if asked to; 1 if a repeat did not come to its end."""
+    asked = _parser().parse_args(arguments)
+    if asked.profile not in PROFILES:
+        known = ", ".join(PROFILES)
+        raise BadInput(f"--profile {asked.profile!r}: is unknown; choose from {known}")
+    console = Console(stderr=asked.json, highlight=False, emoji=False)
+    paths = list(asked.evidence)
+    broke = 0
+    if asked.repeat is not None:
+        Evidence.open(asked.repeat).close()  # what cannot be written to is known beforehand
+        if asked.repeat not in paths:
+            paths.append(asked.repeat)
+        found = collect(paths)
+        todo = batches(unrepeated(flips(found), found, asked.profile, asked.seed), found)
+        folder = Path(asked.environments)
+        for done, (batch, row) in enumerate(
+            repeat(
+                todo,
+                asked.repeat.absolute(),
+                asked.profile,
+                asked.seed,
+                lambda version: having(folder, PACKAGE, version),
+                run or elsewhere.stream,
+            ),
+            start=1,
+        ):
+            why = "; ".join(filter(None, [*row.notes, row.why]))
+            broke += bool(why)
+            console.print(_line(f"{done}/{len(todo)}", batch, why), soft_wrap=True)
+    found = collect(paths)
+    every = flips(found)
+    if asked.json:
+        sys.stdout.write(json.dumps(document(every, found), indent=2) + "\n")
+    else:
+        if every:
+            console.print(table(every, found))
+        console.print(told(every))
+    return 1 if broke else 0
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="python -m harness flips",
+        description="List the claims that are upheld in one version of transformers and refuted "
+        "in the next, or the other way round.  --repeat runs each of them once more in both "
+        "versions, with another seed: what does not come out again is of the search, and the "
+        "atlas leaves it out.  Given again, it goes on where it stopped.",
+    )
+    add = parser.add_argument
+    add("evidence", nargs="+", type=file, metavar="EVIDENCE", help="a file of several versions")
+    add(
+        "--repeat", type=file, metavar="FILE", help="repeat flips; an evidence file for what comes"
+    )
+    add("--profile", default="quick", help=f"of repeats: {', '.join(PROFILES)} (default: quick)")
+    add("--seed", type=whole(0, LARGEST_SEED), default=1, help="of repeats (default: 1)")
+    add("--json", action="store_true", help="print JSON, and the steps to standard error")
+    add(
+        "--environments",
+        metavar="FOLDER",
+        default=str(evidence_file.default_path().parent / "environments"),
+        help="where the versions are kept, as for `versions` (default: in the cache folder)",
+    )
+    return parser
+
+
+def _line(place: str, batch: Batch, why: str) -> str:
+    checks = f"{texts.counted(len(batch.claims), 'claim')} on {_named(batch.subjects)}"
+    mark, more = ("[red]✗[/]", f": {escape(why)}") if why else ("[green]✓[/]", "")
+    return f"{mark} {place} {PACKAGE} {batch.where[0]}, {escape(checks)}{more}"
+
+
+def _named(subjects: Sequence[str]) -> str:
+    rest = len(subjects) - MOST_NAMED
+    return ", ".join(subjects[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def table(every: Sequence[Flip], found: Collected) -> Table:
+    """A line for each claim and pair of versions, those on the most models first."""
+    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("from", "to", "now", "claim", "on", "repeated"):
+        shown.add_column(name, overflow="fold")
+    for turn in turns(every):
+        cell = found.cells[turn.setting, turn.subjects[0], turn.name, turn.after]
+        cells = (
+            *(turn.before, turn.after, turn.verdict.value, f"{cell.result.id} {turn.name}"),
+            *(_named(turn.subjects), turn.repeated),
+        )
+        shown.add_row(*(escape(texts.visible(text)) for text in cells))
+    return shown
+
+
+def told(every: Sequence[Flip]) -> str:
+    """How many there are, and how many of them were seen again."""
+    counts = ", ".join(
+        f"{count} {seen}" for seen in Seen if (count := sum(f.seen is seen for f in every))
+    )
+    return texts.counted(len(every), "flip") + (f": {counts}" if counts else "")
+
+
+def document(every: Sequence[Flip], found: Collected) -> list[dict[str, Any]]:
+    """The flips as plain JSON."""
+    return [
+        {
+            "claim": found.cells[flip.setting, flip.subject, flip.name, flip.after].result.id,
+            "name": flip.name,
+            "subject": flip.subject,
+            "setting": flip.setting,
+            "before": flip.before,
+            "after": flip.after,
+            "verdict": flip.verdict.value,
+            "seen": flip.seen.value,
+        }
+        for flip in every
+    ]
