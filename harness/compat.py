@@ -159,6 +159,16 @@ def attentions_set(model: PreTrainedModel) -> list[tuple[Any, str | None]]:
     return [(config, getattr(config, "_attn_implementation", None)) for config in found.values()]
 
 
+def attentions_in_force(model: PreTrainedModel) -> set[str | None]:
+    """How the parts of ``model`` that attend were told to: those that hold no other part.
+
+    It need not be what the whole was told: T5's stacks kept what they were made with up to 5.19.
+    """
+    parts = [part for part in model.modules() if isinstance(part, PreTrainedModel)]
+    inner = [p for p in parts if sum(isinstance(m, PreTrainedModel) for m in p.modules()) == 1]
+    return {getattr(part.config, "_attn_implementation", None) for part in inner}
+
+
 def put_attentions_back(before: list[tuple[Any, str | None]]) -> None:
     """Have all attend as `attentions_set` found it.
 

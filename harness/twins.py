@@ -182,10 +182,14 @@ def require_attention(subject: Subject, implementation: str) -> None:
     try:
         with subject.attending_by(implementation):
             changed = subject.attention == implementation
+            reached = implementation in compat.attentions_in_force(subject.model)
             subject(subject.content(torch.arange(3, device=subject.device)[None]))
     except (ValueError, ImportError, NotImplementedError, RuntimeError) as error:
         first = first_line(error)
         raise Missing(f"the model does not attend by {implementation}: {first}") from error
     if not changed:
         kept = f"it keeps what it was made with, {subject.attention}"
+        raise Missing(f"the model does not attend by {implementation}: {kept}")
+    if not reached:
+        kept = "its parts are not told, and keep what they were made with"
         raise Missing(f"the model does not attend by {implementation}: {kept}")

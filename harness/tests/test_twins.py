@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 import torch
 
-from harness import twins
+from harness import compat, twins
 from harness.capabilities import Missing
 from harness.rows import Rows
 from harness.tests.toys import fresh, prompt, toy
@@ -73,6 +73,18 @@ def test_an_attention_that_a_model_has_not_is_missing(model_type, implementation
 def test_a_model_keeps_its_attention_whose_class_cannot_be_told():
     with pytest.raises(Missing, match="does not attend by eager: it keeps what it was made with"):
         twins.require_attention(toy("falcon"), "eager")
+
+
+def test_an_attention_that_does_not_reach_the_parts_is_missing(monkeypatch):
+    subject = fresh("t5")
+    twins.require_attention(subject, "eager")
+    assert compat.attentions_in_force(subject.model) == {"sdpa"}
+    whole = subject.model.config
+    monkeypatch.setattr(
+        compat, "set_attention", lambda model, name: setattr(whole, "_attn_implementation", name)
+    )
+    with pytest.raises(Missing, match="does not attend by eager: its parts are not told"):
+        twins.require_attention(subject, "eager")
 
 
 # Fewer bits.
