@@ -10,6 +10,7 @@ from rich.console import Console
 
 from harness import loading
 from harness.commands import sweep as command
+from harness.environments import CannotInstall
 from harness.errors import BadInput
 from harness.sweeps import cluster, environments, plan
 from harness.sweeps.board import Board
@@ -134,9 +135,25 @@ def test_environments_are_pythons_that_have_what_claims_need(tmp_path: Path) -> 
     with pytest.raises(BadInput, match="has no torch"):
         environments.find(str(bare))
     bare.write_text("#!/bin/sh\nexit 3\n")
-    environments.find.cache_clear()
+    environments._found.cache_clear()
     with pytest.raises(BadInput, match="is no Python that runs"):
         environments.find(str(bare))
+
+
+def test_a_version_is_looked_for_once_whether_it_is_found_or_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = []
+
+    def made(folder: Path, requirements: list[str]) -> None:
+        asked.append(requirements)
+        raise CannotInstall("there is none")
+
+    monkeypatch.setattr(environments.environments, "made", made)
+    for _ in range(3):
+        with pytest.raises(BadInput, match=r"9\.9: cannot be installed: there is none"):
+            environments.find("transformers==9.9")
+    assert len(asked) == 1
 
 
 def test_a_run_is_a_cells_only_if_all_that_matters_is_the_same(tmp_path: Path) -> None:
@@ -144,6 +161,7 @@ def test_a_run_is_a_cells_only_if_all_that_matters_is_the_same(tmp_path: Path) -
     here = environments.find("here")
     import harness
 
+    every = {"keyword": "cache", "marker": "", "claims": ["claims"]}
     run = {
         "suite": harness.__version__,
         "profile": "quick",
@@ -153,9 +171,10 @@ def test_a_run_is_a_cells_only_if_all_that_matters_is_the_same(tmp_path: Path) -
         "attention": None,
         "versions": here.versions,
         "subjects": {"a": {"digest": "0"}},
-        "selection": {"keyword": "cache", "marker": "", "claims": ["claims"]},
+        "selection": every,
     }
     assert same(run, cell, here)
+    assert same({**run, "selection": {**every, "models": ["a"]}}, cell, here)
     others = [
         {"suite": "0"},
         {"profile": "thorough"},
@@ -166,6 +185,9 @@ def test_a_run_is_a_cells_only_if_all_that_matters_is_the_same(tmp_path: Path) -
         {"attention": "eager"},
         {"versions": {**here.versions, "torch": "1.0"}},
         {"subjects": {"b": {"digest": "0"}}},
+        {"subjects": {"a": {"digest": "0"}, "b": {"digest": "0"}}},
+        {"selection": {**every, "models": ["a", "b"]}},
+        {"selection": {**every, "models": ["*"]}},
         {"selection": {"keyword": "", "marker": "", "claims": ["claims"]}},
         {"selection": {"keyword": "cache", "marker": "law", "claims": ["claims"]}},
         {"selection": {"keyword": "cache", "marker": "", "claims": ["claims/test_cache.py"]}},
