@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import socket
 from pathlib import Path
 
 import pytest
@@ -121,6 +122,28 @@ def test_without_ray_it_says_that_cells_run_in_order(
     told = capsys.readouterr().out
     assert told.startswith("Ray is not installed: cells are run in order on this machine")
     assert "1 cell: 0 held, 0 broke, 1 failed" in told
+
+
+@pytest.mark.parametrize("form", ["127.0.0.1:{}", "ray://127.0.0.1:{}", "[::1]:{}"])
+@pytest.mark.parametrize("named_by", ["option", "variable"])
+def test_a_cluster_that_does_not_answer_is_refused_at_once(
+    form: str, named_by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = form.format(free.getsockname()[1])  # nobody listens there
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        given = address if named_by == "option" else None
+        with pytest.raises(BadInput) as refused, cluster.connected(given, "."):
+            pass
+    told = str(refused.value)
+    assert told.startswith(f"Ray: no cluster at {address} (")
+    assert "\n" not in told
+    with (
+        pytest.raises(BadInput, match=r"no cluster at 127\.0\.0\.1:70000"),
+        cluster.connected("127.0.0.1:70000", "."),
+    ):
+        pass
 
 
 def test_dtypes_are_those_that_models_are_run_in() -> None:
