@@ -40,6 +40,12 @@ print(json.dumps({{name: importlib.metadata.version(name) for name in {SHOWN}}})
 """
 """Run in a new environment: are its packages of one mind, and which are they?"""
 
+CHECK = """
+import importlib.metadata, json, sys
+print(json.dumps({name: importlib.metadata.version(name) for name in sys.argv[1:]}))
+"""
+"""Run in an environment that was made before: does it still see its packages?"""
+
 PATIENCE = 1800.0
 """Seconds that pip may take."""
 
@@ -59,10 +65,12 @@ class Environment:
 def made(folder: Path, requirements: Sequence[str]) -> Environment:
     """The environment in ``folder`` in which ``requirements`` hold; made unless it is there.
 
-    Raises `CannotInstall`, and `BadInput` where the folder holds something else.
+    Raises `CannotInstall`, and `BadInput` where the folder holds something else or is damaged.
     """
     asked = _asked(requirements)
     if (there := _read(folder / MARK)) is not None and there.get("asked") == asked:
+        if damage := _damage(folder, there["versions"]):
+            raise BadInput(f"{folder}: is damaged ({damage}); remove it, and it is made anew")
         return Environment(_python(folder), there["versions"])
     if folder.exists():
         if any(folder.iterdir()) and not (folder / "pyvenv.cfg").is_file():
@@ -72,11 +80,28 @@ def made(folder: Path, requirements: Sequence[str]) -> Environment:
         _lay(folder)
         _install(folder, requirements)
         versions = _look(_python(folder))
+        (folder / MARK).write_text(json.dumps({"asked": asked, "versions": versions}) + "\n")
+    except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise CannotInstall(str(error)) from error
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    (folder / MARK).write_text(json.dumps({"asked": asked, "versions": versions}) + "\n")
     return Environment(_python(folder), versions)
+
+
+def _damage(folder: Path, versions: dict[str, str]) -> str:
+    """What has become of an environment since it was made; empty where it is as it was."""
+    names = [*versions, "pytest"]
+    try:
+        said = _run([str(_python(folder)), "-c", CHECK, *names])
+        found = json.loads(said.splitlines()[-1])
+    except (CannotInstall, OSError) as error:
+        return str(error)
+    except (ValueError, IndexError):
+        return "its Python says nothing"
+    wrong = [name for name in versions if found[name] != versions[name]]
+    return ", ".join(f"{name} is {found[name]}, was {versions[name]}" for name in wrong)
 
 
 def having(folder: Path, package: str, version: str) -> Environment:
@@ -92,6 +117,7 @@ def having(folder: Path, package: str, version: str) -> Environment:
             and requirements[0].startswith(f"{package}==")
             and there["asked"] == _asked(requirements)
             and there["versions"].get(package) == version
+            and not _damage(mark.parent, there["versions"])
         ):
             return Environment(_python(mark.parent), there["versions"])
     return made(folder / f"{package}-{version}", [f"{package}=={version}"])

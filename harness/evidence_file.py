@@ -198,6 +198,11 @@ class EvidenceFile:
                 f"evidence {self.path}: SQLite, but of another application; "
                 "give another --evidence PATH"
             )
+        if version < 1 and entries:
+            raise BadInput(
+                f"evidence {self.path}: damaged: it has tables and no schema's number; move it "
+                "away or give another --evidence PATH"
+            )
         if version > len(MIGRATIONS):
             raise BadInput(
                 f"evidence {self.path}: has schema {version}, this version knows "

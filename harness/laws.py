@@ -30,7 +30,7 @@ from harness.clock import ForwardClock
 from harness.search import Examples
 from harness.subject import Subject
 from harness.tolerances import TOLERANCES, farthest
-from harness.verdicts import Kind, Result, Verdict, margin
+from harness.verdicts import UNTIL_BROKEN, Kind, Result, Verdict, margin
 
 
 def law(
@@ -105,6 +105,7 @@ def run(
             "control": claim.control,
             "controls rejected": f"{check.rejected} of {check.controls}",
             "control margin": check.control_margin,
+            **({} if examples.failed_at is None else {UNTIL_BROKEN: examples.failed_at}),
             "seconds in forward passes": clock.seconds,
         },
         # Of a law that is broken they would be of the examples that happened to come before.

@@ -87,7 +87,9 @@ class Recorder:
         if found is None:
             self.notes.append("nothing to resume: no run like this is unfinished; starting anew")
             return
-        self.run = {**next(run for run in evidence.runs() if run["id"] == found)}
+        # What is asked for now decides when the run is at its end.
+        asked = {"selection": self.run["selection"]}
+        self.run = {**next(run for run in evidence.runs() if run["id"] == found), **asked}
         self.resumed.update(evidence.recorded(found))
         self.notes.append(
             f"resuming the run of {self.run['started']}: {len(self.resumed)} claims are recorded"

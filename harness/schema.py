@@ -146,12 +146,18 @@ RUN = _object(
                 "keyword": _of("string", "What -k said; or empty."),
                 "marker": _of("string", "What -m said; or empty."),
                 "claims": _of("array", "Paths from the root on.", items=_of("string", "A path.")),
+                "models": _of(
+                    "array",
+                    "What --model said, so patterns as such; older runs do not say.",
+                    items=_of("string", "A model or a pattern.", **_NAME),
+                ),
             },
         ),
     },
 )
 for _later in ("selection", "per_subject"):
     RUN["required"].remove(_later)
+RUN["properties"]["selection"]["required"].remove("models")
 
 CLAIM = _object(
     "One claim on one subject.",

@@ -53,6 +53,7 @@ class Examples:
         self.most = min(session.profile.examples, claim.enough or session.profile.examples)
         self.tried = 0
         self.failing_since: float | None = None
+        self.failed_at: int | None = None
         self.smallest: Broken | None = None
         self.known: set[str] = set()
         self.last: dict[str, str] = {}
@@ -161,6 +162,7 @@ class Examples:
         end as it did before: or it would call the law flaky.
         """
         self.tried += 1
+        self.failed_at = self.failed_at or self.tried
         self.failing_since = self.failing_since or time.perf_counter()
         known, blob = repr(shown) in self.known, _encoded(data)
         self.known.add(repr(shown))

@@ -1,4 +1,4 @@
-"""Which claims a run was asked for."""
+"""Which claims and models a run was asked for."""
 
 from __future__ import annotations
 
@@ -16,9 +16,14 @@ def paths(config: pytest.Config) -> list[Path]:
 
 
 def chosen(config: pytest.Config) -> dict[str, Any]:
-    """Which claims were asked for: ``--claim``, ``-k`` and ``-m``, and paths from the root on."""
-    root = config.rootpath
+    """Which claims were asked for: ``--claim``, ``-k`` and ``-m``, and paths from the root on.
+
+    And ``models``: those of ``--model`` as they were given, so patterns as such.
+    """
+    root, option = config.rootpath, config.option
+    asked = getattr(option, "asked_models", getattr(option, "models", None))
     return {
+        "models": list(asked or ["reference"]),
         "numbers": sorted(getattr(config.option, "claims", None) or []),
         "keyword": config.option.keyword,
         "marker": config.option.markexpr,

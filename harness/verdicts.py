@@ -29,6 +29,9 @@ class Kind(StrEnum):
 DECADES = 16.0
 """Margins are cut off at this many decades: an exact agreement has no finite one."""
 
+UNTIL_BROKEN = "examples until it broke"
+"""Of a broken law's details: at which of the drawn examples it broke, before that was shrunk."""
+
 
 def margin(observed: float, bound: float) -> float:
     """Decades between what was seen and what is allowed: positive when ``observed`` is below.

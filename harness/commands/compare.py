@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from harness.commands.arguments import Parser, file, positive
-from harness.comparison import sides
+from harness.comparison import joining, sides
 from harness.comparison.judging import LEAST, Flip, compare
 from harness.errors import BadInput
 
@@ -55,7 +55,7 @@ def _claims(asked: argparse.Namespace) -> int:
     from harness.schema import replace_file
 
     least = LEAST if asked.least is None else asked.least
-    before, after = map(sides.read, _names(asked))
+    before, after = joining.pair(*_names(asked))
     found = compare(before, after, bool(asked.any_seed), bool(asked.any_profile))
     if asked.html is not None:
         replace_file(asked.html, compared.page(found, least))
@@ -91,7 +91,9 @@ def _parser() -> Parser:
         "a share.",
     )
     parser.add_argument(
-        "before", help="a file; of evidence its latest finished run, or FILE@NUMBER or FILE@ID"
+        "before",
+        help="a file; of evidence its latest finished run, or FILE@NUMBER, FILE@ID, or FILE@all: "
+        "every finished run, as of a sweep",
     )
     parser.add_argument("after", help="another one, held against it")
     parser.add_argument("--json", action="store_true", help="print JSON")

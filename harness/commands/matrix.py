@@ -20,7 +20,7 @@ CRASHES = 8
 """Models that may take the process down before a version is given up."""
 
 SETTLED = (0, 1)
-INTERRUPTED = 2
+NOTHING_SELECTED = 5
 
 
 @dataclass(frozen=True)
@@ -71,13 +71,19 @@ class Matrix:
         """Run what is missing; ``row`` is told what came of it."""
         left, again = list(self.specs), self.settings.again
         while again or not self.finished(environment):
-            again = False
-            code = self.start(elsewhere.command(environment, self._pytest(left)))
-            if code in SETTLED:
+            again, before = False, self._ends()
+            try:
+                code = self.start(elsewhere.command(environment, self._pytest(left)))
+            except OSError as error:
+                row.why = f"its Python does not run ({error})"
                 break
-            if code == INTERRUPTED:
-                raise KeyboardInterrupt
-            if code > 0 or len(row.notes) >= CRASHES:
+            if code == NOTHING_SELECTED:
+                row.why = "no claim was selected"
+                break
+            # A Python without pytest ends with 1, too.
+            if code in SETTLED and self._ends() != before:
+                break
+            if code >= 0 or len(row.notes) >= CRASHES:
                 row.why = f"its run did not come to its end ({elsewhere.died(code)})"
                 break
             culprit = self.in_flight(environment, left)
@@ -135,6 +141,11 @@ class Matrix:
             run["finished"] and set(self.specs) <= set(run["subjects"])
             for run in self.runs(environment)
         )
+
+    def _ends(self) -> set[tuple[str, str]]:
+        """The runs that have come to their end, and when."""
+        with Evidence.open(self.path) as opened:
+            return {(run["id"], run["finished"]) for run in opened.runs() if run["finished"]}
 
     def in_flight(self, environment: Environment, left: Sequence[str]) -> str:
         """The model that claims were run on when the process died.

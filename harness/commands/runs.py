@@ -54,7 +54,8 @@ def _parser() -> Parser:
     parser = Parser(
         prog="python -m harness runs",
         description="List the runs of an evidence file.  Elsewhere a run is named FILE@NUMBER "
-        "(FILE@-1 is the last) or FILE@ID, of which the first digits are enough.",
+        "(FILE@-1 is the last) or FILE@ID, of which the first digits are enough; to compare, "
+        "FILE@all are all that came to their end.",
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="what `--evidence` wrote")
     return parser

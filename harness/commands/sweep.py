@@ -33,6 +33,10 @@ def main(arguments: Sequence[str], load: Load) -> int:
     sweep = read(asked.file)
     if not (ROOT / "claims").is_dir():
         raise BadInput("the claims are not here; run this in a clone of Assay")
+    for place in dict.fromkeys(each for cell in sweep.cells for each in cell.claims):
+        if not (ROOT / place.partition("::")[0]).exists():
+            where = f"{asked.file.absolute()}: select.claims"
+            raise BadInput(f"{where}: {place} is not in the clone ({ROOT})")
     console = Console(highlight=False)
     states: Counter[str] = Counter()
     with ExitStack() as opened:

@@ -49,9 +49,9 @@ def main(
     console = Console(highlight=False, emoji=False)
     settings = Settings(**{each.name: getattr(asked, each.name) for each in fields(Settings)})
     matrix = Matrix(path, specs, settings, more, run or elsewhere.stream)
-    rows = []
+    rows, folder = [], Path(asked.environments).absolute()  # runs are begun in the clone
     for version, requirement in wanted:
-        rows.append(_row(version, requirement, Path(asked.environments), matrix, made, console))
+        rows.append(_row(version, requirement, folder, matrix, made, console))
         console.print(line(rows[-1]), soft_wrap=True)
     console.print(table(rows))
     console.print(f"evidence: {path}", soft_wrap=True, markup=False)

@@ -51,7 +51,7 @@ def document(found: Comparison, least: float) -> dict[str, Any]:
 
 
 def _side(side: Side) -> dict[str, Any]:
-    return {"name": side.name, **{name: side.run.get(name) for name in ABOUT}}
+    return {"name": side.name, "runs": side.runs, **{name: side.run.get(name) for name in ABOUT}}
 
 
 def _key(key: Key) -> dict[str, str]:
@@ -88,6 +88,7 @@ _SIDE = _object(
     "A run, as it was named and as the evidence has it.",
     {
         "name": _of("string", "As the user named it.", **_NAME),
+        "runs": _of("integer", "How many it is made of; entries that differ are null.", **_COUNT),
         "id": _of(["string", "null"], "Its key in the evidence."),
         "started": _of(["string", "null"], "ISO 8601, UTC."),
         "finished": _of(["string", "null"], "The same; null: it did not end."),
@@ -150,7 +151,9 @@ _CLAIM = _object(
         "flip": _of(
             ["string", "null"],
             "regression: refuted now and upheld or not applicable before; lost: upheld before and "
-            "undecided or not applicable now; gained: upheld now; other; null: the same verdict.",
+            "undecided or not applicable now; gained: upheld now; unseen: the run that upheld the "
+            "law did not come to the example that broke it in the other; other; null: the same "
+            "verdict.",
             enum=[*(each.value for each in Flip), None],
         ),
         "before": _OF_RUN,

@@ -1,11 +1,15 @@
 """Two runs held against each other: flips of verdicts, drifts of numbers, and what else differs.
 
-A flip needs no statistics: the verdicts already have them.  Of the drifts there are as many tests
-as pairs, so their p-values are adjusted after Benjamini and Hochberg: of the drifts that are
-told, one in twenty is expected to be none.  (Holm's method would keep the chance of even one
-wrong drift at that, and miss most small ones among thousands; a drift fails nothing, it is a
-reason to look.)  The intervals are those of Benjamini and Yekutieli that belong to it: at
-1 - 0.05 r / m for r real drifts among m, so that a drift is real where its interval leaves out 0.
+A flip needs no statistics: the verdicts already have them.  But a law is tried as long as there is
+time, so a run may have upheld it only because it stopped before the example that broke it in the
+other: such a flip says nothing of what lies between the runs, and is called unseen.
+
+Of the drifts there are as many tests as pairs, so their p-values are adjusted after Benjamini and
+Hochberg: of the drifts that are told, one in twenty is expected to be none.  (Holm's method would
+keep the chance of even one wrong drift at that, and miss most small ones among thousands; a drift
+fails nothing, it is a reason to look.)  The intervals are those of Benjamini and Yekutieli that
+belong to it: at 1 - 0.05 r / m for r real drifts among m, so that a drift is real where its
+interval leaves out 0.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from harness.comparison.shifts import Shift
 from harness.comparison.sides import Key, Side
 from harness.errors import BadInput
 from harness.statistics import EVERY, Pair, Statistic
-from harness.verdicts import Kind, Verdict
+from harness.verdicts import UNTIL_BROKEN, Kind, Verdict
 
 ERROR = 0.05
 """The share of drifts that are none, among those that are told."""
@@ -43,12 +47,14 @@ class Flip(StrEnum):
     LOST = "lost"
     GAINED = "gained"
     OTHER = "other"
+    UNSEEN = "unseen"
 
 
 @dataclass(frozen=True)
 class Compared:
     """One claim on one subject in both runs, as `Result.as_json`.
 
+    ``paired`` says whether both drew the same inputs, one after the other.
     ``shift`` is None where neither run kept a sample, or the samples are no longer of the same
     thing; ``adjusted`` is its p-value among all, ``interval`` its corrected interval.
     """
@@ -56,6 +62,7 @@ class Compared:
     key: Key
     before: Mapping[str, Any]
     after: Mapping[str, Any]
+    paired: bool = True
     shift: Shift | None = None
     adjusted: float = 1.0
     interval: Pair | None = None
@@ -91,17 +98,30 @@ class Compared:
         """What became of the verdict; None if it is the same.
 
         A claim that was upheld or did not apply, both of which are as expected of any model, and
-        is refuted now has regressed; one that was upheld and says nothing now is lost.
+        is refuted now has regressed; one that was upheld and says nothing now is lost.  One that
+        was upheld on fewer examples than it took to break it in the other run has not been seen
+        to change.
         """
         before, after = Verdict(self.before["verdict"]), Verdict(self.after["verdict"])
         if before is after:
             return None
+        if self._unseen:
+            return Flip.UNSEEN
         if after is Verdict.REFUTED:
             fine = before in (Verdict.UPHELD, Verdict.NOT_APPLICABLE)
             return Flip.REGRESSION if fine else Flip.OTHER
         if before is Verdict.UPHELD:
             return Flip.LOST
         return Flip.GAINED if after is Verdict.UPHELD else Flip.OTHER
+
+    @property
+    def _unseen(self) -> bool:
+        """Whether the run that upheld a law ended before the other one's first failure."""
+        rows = {Verdict(row["verdict"]): row for row in (self.before, self.after)}
+        if not (self.law and self.paired and rows.keys() == {Verdict.UPHELD, Verdict.REFUTED}):
+            return False
+        took = (rows[Verdict.REFUTED].get("details") or {}).get(UNTIL_BROKEN)
+        return took is not None and took > rows[Verdict.UPHELD].get("examples", 0)
 
     @property
     def restated(self) -> tuple[str, str] | None:
@@ -188,7 +208,10 @@ def compare(
             raise BadInput(f"the runs have {name} {one} and {other}; compare them with {flag}")
     paired = before.run.get("seed") == after.run.get("seed")
     claims = [
-        Compared(key, before.rows[key], after.rows[key], _shift(before, after, key, paired))
+        Compared(
+            *(key, before.rows[key], after.rows[key], paired),
+            shift=_shift(before, after, key, paired),
+        )
         for key in common
     ]
     judged, confidence = _judged(claims)

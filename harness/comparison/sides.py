@@ -1,4 +1,4 @@
-"""A run to be compared: named by the user, read from evidence or from a JSON report."""
+"""A run to be compared, or many: named by the user, read from evidence or from a JSON report."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness import schema
+from harness.comparison import reports
 from harness.errors import BadInput
 from harness.evidence import Evidence
-from harness.verdicts import Kind, Verdict
 
 Key = tuple[str, str, str]
 """A claim's number, its name, and the subject's name."""
@@ -27,13 +26,23 @@ LEAST_PREFIX = 4
 """Digits of an id that may name a run."""
 
 
+ALL = "all"
+"""In place of a run's number: every run of a file that came to its end."""
+
+
 @dataclass(frozen=True)
 class Side:
-    """One run: how it was named, what is known of it, and its results as `Result.as_json`."""
+    """One run: how it was named, what is known of it, and its results as `Result.as_json`.
+
+    Or ``runs`` of them as if they were one (`harness.comparison.joining`).  ``others`` are the
+    finished runs of the same file that the name leaves out without saying so.
+    """
 
     name: str
     run: Mapping[str, Any]
     rows: Mapping[Key, Mapping[str, Any]]
+    runs: int = 1
+    others: int = 0
 
     @property
     def subjects(self) -> list[str]:
@@ -67,24 +76,36 @@ def holds_claims(name: str) -> bool:
     return "claims" in told
 
 
-def read(name: str) -> Side:
-    """The run that ``name`` means; raises `BadInput`.
+def read(name: str) -> list[Side]:
+    """The run that ``name`` means, or all of them, as they ended; raises `BadInput`.
 
     ``FILE``        the latest run of an evidence file that came to its end, or a JSON report
     ``FILE@3``      its third run, from the oldest; ``FILE@-1`` is the last
     ``FILE@1f0c``   the run whose id begins so
+    ``FILE@all``    every run that came to its end
     """
     path, which = _split(name)
-    if which is None and not _is_sqlite(path):
-        side = _report(name, path)
+    if not _is_sqlite(path):
+        if which is not None:
+            raise BadInput(
+                f"{name}: {path} is not an SQLite file, so no evidence with runs to choose"
+            )
+        run, told = reports.read(path)
+        sides = [Side(name, run, {_key(row): row for row in told})]
     else:
         with Evidence.read(path) as evidence:
-            run = _chosen(path, evidence.runs(), which)
-            rows = {_key(row): row for _, row in evidence.rows(run["id"])}
-        side = Side(name, run, rows)
-    if not side.rows:
-        raise BadInput(f"{name}: the run has no results")
-    return side
+            if not (runs := evidence.runs()):
+                raise BadInput(f"{path}: holds no run")
+            chosen = _ended(path, runs) if which == ALL else [_chosen(path, runs, which)]
+            others = len(_ended(path, runs)) - 1 if which is None else 0
+            sides = []
+            for run in chosen:
+                rows = {_key(row): row for _, row in evidence.rows(run["id"])}
+                sides.append(Side(name, run, rows, others=others))
+    if not any(side.rows for side in sides):
+        none = "no run has" if which == ALL else "the run has no"
+        raise BadInput(f"{name}: {none} results")
+    return sides
 
 
 def _split(name: str) -> tuple[Path, str | None]:
@@ -106,15 +127,18 @@ def _key(row: Mapping[str, Any]) -> Key:
     return row["id"], row["name"], row["subject"]
 
 
+def _ended(path: Path, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those that came to their end, in the order in which they did."""
+    ended = [run for run in runs if run["finished"] is not None]
+    if not ended:
+        raise BadInput(f"{path}: none of its runs came to its end; name one as {path}@N")
+    return sorted(ended, key=lambda run: str(run["finished"]))
+
+
 def _chosen(path: Path, runs: list[dict[str, Any]], which: str | None) -> dict[str, Any]:
-    if not runs:
-        raise BadInput(f"{path}: holds no run")
     listed = f"`python -m harness runs {path}` lists them"
     if which is None:
-        ended = [run for run in runs if run["finished"] is not None]
-        if not ended:
-            raise BadInput(f"{path}: none of its runs came to its end; name one as {path}@N")
-        return max(ended, key=lambda run: run["finished"])
+        return _ended(path, runs)[-1]
     if NUMBER.fullmatch(which):
         number = int(which)
         if not 1 <= abs(number) <= len(runs):
@@ -125,21 +149,3 @@ def _chosen(path: Path, runs: list[dict[str, Any]], which: str | None) -> dict[s
         told = f"{len(found)} runs have" if found else "no run has"
         raise BadInput(f"{path}@{which}: {told} an id that begins so; {listed}")
     return found[0]
-
-
-def _report(name: str, path: Path) -> Side:
-    """The run in what `--json` wrote."""
-    try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-        if told["schema"] != schema.VERSION:
-            raise BadInput(
-                f"{path}: has schema {told['schema']}, this version knows {schema.VERSION}"
-            )
-        rows = {_key(row): row for row in told["claims"]}
-        for row in rows.values():
-            Verdict(row["verdict"]), Kind(row["kind"]), row["margin"], row["observed"]
-        return Side(name, {**told["run"], "subjects": {**told["run"]["subjects"]}}, rows)
-    except OSError as error:
-        raise BadInput(f"{path}: {error.strerror or error}") from error
-    except (KeyError, TypeError, ValueError) as error:
-        raise BadInput(f"{path}: is no report of a run (write one by --json)") from error

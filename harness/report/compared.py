@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.comparison.judging import Compared, Comparison, Flip
-from harness.comparison.sides import Key, Side
+from harness.comparison.sides import ALL, Key, Side
 from harness.report import words
 from harness.report.exhibits import CLASSES
 from harness.report.templates import environment
@@ -28,6 +28,7 @@ MOST_ROWS_OF_PAGE = 1000
 MOST_NAME = 60
 
 STYLES = {Flip.REGRESSION: "bold red", Flip.LOST: "yellow", Flip.GAINED: "green", Flip.OTHER: ""}
+STYLES[Flip.UNSEEN] = "dim"
 
 
 def headline(found: Comparison, least: float) -> str:
@@ -39,6 +40,8 @@ def headline(found: Comparison, least: float) -> str:
     told += [f"{lost} lost"] * bool(lost) + [f"{gained} gained"] * bool(gained)
     other = len(found.flips(Flip.OTHER))
     told += [counted(other, "other flip")] * bool(other)
+    unseen = len(found.flips(Flip.UNSEEN))
+    told += [f"{unseen} unseen"] * bool(unseen)
     told += [counted(drifts, "drift") if drifts else "no drift"]
     return f"{', '.join(told)} in {counted(len(found.claims), 'claim')}"
 
@@ -49,6 +52,15 @@ def notes(found: Comparison, least: float) -> list[str]:
     for side in (found.before, found.after):
         if side.run.get("finished") is None:
             told.append(f"{side.name} did not come to its end")
+        if side.others:
+            more = counted(side.others, "other finished run")
+            told.append(f"{side.name} holds {more}, left out; {side.name}@{ALL} takes all")
+    if unseen := [each.key[0] for each in found.flips(Flip.UNSEEN)]:
+        laws = counted(len(unseen), "law")
+        told.append(
+            f"{laws} broken by an example that the other run did not come to, so nothing is "
+            f"known of a change (a larger --profile decides): {_listed(unseen)}"
+        )
     if not found.paired:
         told.append("the runs drew other inputs: nothing is paired, and smaller drifts are missed")
     if found.other_weights:
@@ -114,9 +126,11 @@ def show(console: Console, found: Comparison, least: float) -> None:
 
 def _about(side: Side) -> str:
     run = side.run
-    told = f"{side.name}: {str(run.get('id'))[:8]}, {moment(run.get('started'))}"
-    settings = (run.get("profile"), f"seed {run.get('seed')}", run.get("dtype"))
-    return visible(", ".join([told, *map(str, settings)]))
+    which = str(run.get("id"))[:8] if side.runs == 1 else f"{side.runs} runs"
+    told = [f"{side.name}: {which}", moment(run.get("started"))]
+    settings = [(run.get("profile"), "{}"), (run.get("seed"), "seed {}"), (run.get("dtype"), "{}")]
+    told += [said.format(value) for value, said in settings if value is not None]
+    return visible(", ".join(told))
 
 
 def _table(first: Sequence[str], numbers: Sequence[str]) -> Table:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -25,6 +26,9 @@ GIGABYTE = 10**9
 
 POLL = 0.5
 """Seconds between looks at which cells have begun."""
+
+ANSWER = 10.0
+"""Seconds in which a cluster has to answer."""
 
 LOCAL = "local"
 """The address of a cluster of one node that is begun here."""
@@ -49,6 +53,7 @@ def connected(address: str | None, root: str) -> Iterator[Any]:
     None: the one that ``RAY_ADDRESS`` names or that runs on this machine; else, or for `LOCAL`,
     one is begun here and ended afterwards.  Raises `BadInput` where there is none.
     """
+    _look_for(address or os.environ.get("RAY_ADDRESS", ""))
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # tests of models tell nobody
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # a cell says its device
     import ray
@@ -72,6 +77,17 @@ def connected(address: str | None, root: str) -> Iterator[Any]:
     finally:
         if own:
             ray.shutdown()
+
+
+def _look_for(address: str) -> None:
+    """Raise `BadInput` where nobody answers at ``host:port``: Ray would wait for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not (host and port.isdecimal()):
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), ANSWER).close()
+    except (OSError, OverflowError) as error:
+        raise BadInput(f"Ray: no cluster at {address} ({error})") from error
 
 
 def outcomes(ray: Any, jobs: Sequence[Job], resources: Resources) -> Iterator[News]:

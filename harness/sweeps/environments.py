@@ -68,9 +68,26 @@ def kept() -> Path:
     return default_path().parent / "environments"
 
 
-@cache
 def find(version: str) -> Environment:
-    """The environment of a version, which has what claims need; raises `BadInput`."""
+    """The environment of a version, which has what claims need; raises `BadInput`.
+
+    Each is looked for once, whether it is found or not: pip may take minutes to say no.
+    """
+    found = _found(version)
+    if isinstance(found, BadInput):
+        raise BadInput(str(found))
+    return found
+
+
+@cache
+def _found(version: str) -> Environment | BadInput:
+    try:
+        return _looked_at(version)
+    except BadInput as error:
+        return error
+
+
+def _looked_at(version: str) -> Environment:
     python = str(interpreter(version))
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     try:

@@ -191,7 +191,9 @@ def several(tmp_path: Path) -> Path:
 )
 def test_a_run_is_named_by_number_or_id_or_is_the_latest_that_ended(several, which, found):
     assert sides.holds_claims(f"{several}{which}")
-    assert sides.read(f"{several}{which}").run["id"].startswith(found)
+    (side,) = sides.read(f"{several}{which}")
+    assert side.run["id"].startswith(found)
+    assert side.others == (0 if which else 1)
 
 
 @pytest.mark.parametrize(
@@ -221,8 +223,8 @@ def test_two_runs_of_one_file_are_compared(several, capsys):
 
 def test_a_file_whose_name_has_the_sign_is_a_file(tmp_path):
     path = kept(tmp_path / "a@2", LAWS)
-    assert len(sides.read(str(path)).rows) == 6
-    assert len(sides.read(f"{path}@1").rows) == 6
+    assert [len(side.rows) for side in sides.read(str(path))] == [6]
+    assert [len(side.rows) for side in sides.read(f"{path}@1")] == [6]
 
 
 def test_a_file_without_a_run_that_ended_is_refused(tmp_path, capsys):
@@ -284,6 +286,103 @@ def test_a_report_that_is_none_is_refused(tmp_path, text, words, capsys):
     path.write_text(text)
     assert run(path, path) == 4
     assert words in capsys.readouterr().err
+
+
+def test_a_report_whose_entries_are_of_other_types_is_refused(one, tmp_path, capsys):
+    with Evidence.read(one) as store:
+        (told_of,) = store.runs()
+        written = schema.document(told_of, store.results(told_of["id"]))
+    path = tmp_path / "r.json"
+    changes = [
+        lambda found: found["claims"][0].update(margin="1"),
+        lambda found: found["claims"][1].update(observed=[1]),
+        lambda found: found["claims"][2].update(details=None),
+        lambda found: found["claims"][3].update(name=["a"]),
+        lambda found: found["claims"].append("law"),
+        lambda found: found["run"].update(versions=["torch"]),
+        lambda found: found["run"].update(started=5),
+        lambda found: found.update(run=["a"]),
+    ]
+    for change in changes:
+        found = json.loads(json.dumps(written))
+        change(found)
+        path.write_text(json.dumps(found))
+        assert run(one, path) == 4
+        assert (
+            capsys.readouterr().err
+            == f"error: {path}: is no report of a run (write one by --json)\n"
+        )
+    path.write_text(json.dumps(written))
+    assert run(f"{path}@1", one) == 4
+    assert "so no evidence with runs to choose" in capsys.readouterr().err
+
+
+# Many runs as one.
+
+
+def swept(path: Path, *cells: tuple[str, str], broken: tuple[str, ...] = ()) -> Path:
+    """What a sweep leaves: a run for each model and dtype, with a law ``broken`` in some."""
+    for number, (model, dtype) in enumerate(cells):
+        laws = on(model, LAWS)
+        if f"{model} {dtype}" in broken:
+            laws[0] = replace(laws[0], verdict=Verdict.REFUTED, margin=-2.0, sample={})
+        kept(path, laws, str(number) * 32, dtype=dtype)
+    return path
+
+
+CELLS = [(model, dtype) for model in ("tiny:a", "tiny:b") for dtype in ("float32", "bfloat16")]
+
+
+def test_all_runs_of_two_sweeps_are_compared_like_with_like(tmp_path, capsys):
+    before = swept(tmp_path / "before", *CELLS)
+    after = swept(tmp_path / "after", *reversed(CELLS), broken=("tiny:a bfloat16",))
+    # The latest run of each says nothing of the others, and says so.
+    assert run(before, before) == 0
+    assert f"{before} holds 3 other finished runs, left out; {before}@all takes all" in told(
+        capsys
+    )
+    assert run(f"{before}@all", f"{after}@all", "--json") == 1
+    found = json.loads(capsys.readouterr().out)
+    Draft202012Validator(SCHEMA).validate(found)
+    assert found["compared"] == 4 * len(LAWS)
+    assert [each["subject"] for each in found["flips"]] == ["tiny:a · bfloat16"]
+    assert (found["before"]["runs"], found["before"]["dtype"], found["changed"]) == (4, None, {})
+    assert run(f"{before}@all", f"{after}@all") == 1
+    said = told(capsys)
+    assert "before@all: 4 runs" in said
+    assert "1 regression, no drift in 24 claims" in said
+
+
+def test_one_run_is_held_against_its_like_among_many(tmp_path, capsys):
+    many = swept(tmp_path / "many", *CELLS)
+    assert run(kept(tmp_path / "one", on("tiny:b", LAWS)), f"{many}@all", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["compared"], found["new_subjects"]) == (
+        *(len(LAWS),),
+        ["tiny:a · float32", "tiny:a · bfloat16", "tiny:b · bfloat16"],
+    )
+
+
+def test_of_a_claim_in_many_runs_the_one_that_ended_last_counts(tmp_path, capsys):
+    path = kept(tmp_path / "e", LAWS, "1" * 32)
+    broken = [replace(LAWS[0], verdict=Verdict.REFUTED, margin=-2.0, sample={})]
+    kept(path, broken, "2" * 32)
+    assert run(f"{path}@1", f"{path}@all", "--json") == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["compared"], found["gone"], found["regressions"]) == (len(LAWS), [], 1)
+    versions = a_run()["versions"] | {"transformers": "5.18.0"}
+    kept(path, LAWS, "3" * 32, versions=versions, seed=1)
+    assert run(f"{path}@all", f"{path}@all", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["compared"] == 2 * len(LAWS)
+    assert run(f"{path}@3", f"{path}@all", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["compared"] == len(LAWS)
+
+
+def test_many_runs_of_which_none_ended_are_refused(tmp_path, capsys):
+    path = kept(tmp_path / "e", LAWS, end=False)
+    assert run(f"{path}@all", path) == 4
+    assert "none of its runs came to its end" in capsys.readouterr().err
 
 
 # What is refused.

@@ -28,6 +28,7 @@ class World:
         self.folder = folder
         self.path = folder / "evidence.sqlite"
         self.deadly: dict[str, str] = {}  # version → the model that takes the process down
+        self.broken: dict[str, int | OSError] = {}  # version → what comes of it, before any claim
         self.commands: list[tuple[str, list[str]]] = []
 
     def made(self, folder: Path, requirements: list[str]) -> Environment:
@@ -41,6 +42,10 @@ class World:
         """Settle every claim on every model, up to one that kills the process."""
         version, models = command[0], [a[8:] for a in command if a.startswith("--model=")]
         self.commands.append((version, models))
+        if (end := self.broken.get(version)) is not None:
+            if isinstance(end, OSError):
+                raise end
+            return end
         run = runs.describe_run(Options(), "quick", 0)
         run["versions"] |= {"transformers": version, "torch": "2.13.0"}
         run["selection"] = {"numbers": [], "keyword": "", "marker": "law", "claims": ["claims"]}
@@ -107,6 +112,44 @@ def test_a_model_that_takes_the_process_down_is_left_out_by_name(world, capsys):
     assert world.commands[:2] == [("5.8.1", MODELS), ("5.8.1", ["tiny:a", "tiny:c"])]
     assert world.commands[2] == ("5.9.1", MODELS)
     assert "tiny:b: the process died (killed by SIGSEGV); left out" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("end", "why"),
+    [
+        (1, "its run did not come to its end (exit code 1)"),  # as a Python without pytest has it
+        (2, "its run did not come to its end (exit code 2)"),  # claims that cannot be collected
+        (3, "its run did not come to its end (exit code 3)"),
+        (5, "no claim was selected"),
+        (FileNotFoundError(2, "No such file", "python"), "its Python does not run"),
+    ],
+)
+def test_an_environment_that_broke_is_one_line_and_the_rest_goes_on(world, capsys, end, why):
+    assert world.versions("5.8.1") == 0
+    world.broken["5.8.1"] = end
+    assert world.versions("5.8.1", "5.9.1", "--again") == 1
+    said = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith(f"✗ transformers 5.8.1: {why}") for line in said) == 1
+    assert "✓ transformers 5.9.1: 6 upheld" in "\n".join(said)
+
+
+def test_a_run_that_is_interrupted_here_ends_the_command(world):
+    def interrupted(command):
+        raise KeyboardInterrupt
+
+    world.run = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        world.versions("5.8.1", "5.9.1")
+
+
+def test_environments_are_found_from_wherever_the_command_is_run(world, monkeypatch):
+    asked = []
+    monkeypatch.chdir(world.folder)
+    world.made = lambda folder, requirements: asked.append(folder) or Environment(folder, {})
+    given = ["5.8.1", "--environments", "kept", "--evidence", str(world.path)]
+    with pytest.raises(KeyError):
+        versions.main(given, lambda specs: MODELS, world.made, world.run)
+    assert asked == [world.folder / "kept" / "transformers-5.8.1"]
 
 
 @pytest.mark.parametrize(

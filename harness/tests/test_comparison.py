@@ -15,7 +15,7 @@ from harness.laws import law
 from harness.statistics import EVERY
 from harness.tests.compared import MODEL, a_finding, a_law, on, random, side
 from harness.tests.toys import budget, seeing_ahead, toy, verdict
-from harness.verdicts import Verdict
+from harness.verdicts import UNTIL_BROKEN, Verdict
 
 LAWS = [a_law(number) for number in range(40)]
 FINDINGS = [a_finding(n, kind) for n, kind in enumerate(["mean", "median", "share"] * 4)]
@@ -59,6 +59,25 @@ def test_what_another_verdict_means(make, before, after, flip):
     found = compare(side(results[:1]), side(results[1:]))
     assert found.claims[0].flip is flip
     assert [kind for kind in Flip if found.flips(kind)] == ([flip] if flip else [])
+
+
+def test_a_law_broken_by_an_example_that_the_other_run_did_not_reach_is_unseen():
+    upheld = a_law(0, examples=3)
+
+    def broken(at):
+        return replace(
+            upheld, verdict=Verdict.REFUTED, examples=80, details={UNTIL_BROKEN: at}, sample={}
+        )
+
+    def flips(one, other, **settings):
+        return compare(side([one]), side([other], **settings), any_seed=True).claims[0].flip
+
+    assert flips(upheld, broken(4)) is Flip.UNSEEN
+    assert flips(broken(4), upheld) is Flip.UNSEEN
+    assert flips(upheld, broken(3)) is Flip.REGRESSION
+    assert flips(broken(3), upheld) is Flip.GAINED
+    assert flips(upheld, replace(broken(4), details={})) is Flip.REGRESSION  # by an older Assay
+    assert flips(upheld, broken(4), seed=1) is Flip.REGRESSION  # other examples: nothing is known
 
 
 def test_a_claim_that_flipped_is_no_drift_as_well():

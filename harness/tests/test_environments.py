@@ -62,6 +62,27 @@ def test_an_environment_has_what_was_asked_for_over_what_is_here(toys, tmp_path)
     assert made(folder, ["toy==2.0"]).versions == {"toy": "2.0"}
 
 
+def test_an_environment_that_broke_since_it_was_made_is_refused_by_name(toys, tmp_path):
+    folder = tmp_path / "mine"
+    made(folder, ["toy==1.0"])
+    (package,) = folder.glob("lib/*/site-packages/toy-1.0.dist-info")
+    package.rename(tmp_path / "kept")
+    with pytest.raises(BadInput, match=r"mine: is damaged \(.*No package.*toy.*remove it") as told:
+        made(folder, ["toy==1.0"])
+    assert "\n" not in str(told.value)
+    (tmp_path / "kept").rename(package)
+    over = package.with_name("assay-over.pth")
+    over.rename(tmp_path / "kept")  # with it go pytest and all else that is here
+    with pytest.raises(BadInput, match="is damaged"):
+        made(folder, ["toy==1.0"])
+    (tmp_path / "kept").rename(over)
+    assert made(folder, ["toy==1.0"]).versions == {"toy": "1.0"}
+    environments._python(folder).unlink()
+    with pytest.raises(BadInput, match="is damaged"):
+        made(folder, ["toy==1.0"])
+    assert having(tmp_path, "toy", "1.0").python.parent.parent == tmp_path / "toy-1.0"
+
+
 @pytest.mark.parametrize(
     ("requirement", "why"),
     [

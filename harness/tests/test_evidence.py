@@ -259,6 +259,12 @@ def newer(path: Path) -> None:
         db.execute("PRAGMA user_version = 7")
 
 
+def numberless(path: Path) -> None:
+    Evidence.open(path).close()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA user_version = 0")
+
+
 def foreign(path: Path, script: str = "CREATE TABLE notes (text)") -> None:
     with closing(sqlite3.connect(path)) as db:
         db.executescript(script)
@@ -272,6 +278,7 @@ MISFITS = {
     "tables of another": (foreign, "of another application"),
     "id of another": (lambda p: foreign(p, "PRAGMA application_id = 5"), "another application"),
     "version of another": (lambda p: foreign(p, "PRAGMA user_version = 1"), "another application"),
+    "no schema": (numberless, "damaged"),
     "newer": (newer, "has schema 7, this version knows 1"),
     "folder": (Path.mkdir, "not a file"),
     "pipe": (os.mkfifo, "not a file"),

@@ -23,7 +23,7 @@ from harness.tests.toys import (
     verdict,
 )
 from harness.tolerances import bit_equal
-from harness.verdicts import Verdict
+from harness.verdicts import UNTIL_BROKEN, Verdict
 
 
 def declare(body, needs=(), control="the control"):
@@ -143,6 +143,21 @@ def test_a_model_that_raises_breaks_the_law_in_its_own_words():
     assert result.counterexample["inputs"]["prompt"].count("(") == 6
     assert result.margin < 0
     assert "in refuse" in result.details["traceback"]
+
+
+def test_it_is_told_at_which_example_a_law_broke_whatever_was_tried_to_make_it_smaller():
+    drawn = []
+
+    def body(draw, check):
+        drawn.append(draw(st.integers(0, 10**6), "number"))
+        check.judge(float(drawn[-1]), 1000.0)
+
+    result = verdict(declare(body), toy("gpt2"))
+    assert result.verdict is Verdict.REFUTED
+    first = next(place for place, number in enumerate(drawn, start=1) if number > 1000)
+    assert result.details[UNTIL_BROKEN] == first
+    assert result.examples > first
+    assert UNTIL_BROKEN not in verdict(declare(causality), toy("llama")).details
 
 
 # Models that do not do the same twice.

@@ -42,7 +42,7 @@ def cut_short(project: Project, blow: signal.Signals, *arguments: str) -> tuple[
 
 
 def test_a_killed_run_goes_on_where_it_stopped(waiting: Project) -> None:
-    code, first = cut_short(waiting, signal.SIGKILL)
+    code, first = cut_short(waiting, signal.SIGKILL, "-m", "law")
     assert code == -signal.SIGKILL
     run = waiting.run("--resume", "--json=out.json")
     assert run.exit == 1
@@ -51,6 +51,9 @@ def test_a_killed_run_goes_on_where_it_stopped(waiting: Project) -> None:
     assert waiting.ran == ["3", "4"]
     written = waiting.json()
     assert written["run"]["id"] == first
+    # It came to its end as the second command asked for.
+    selection = written["run"]["selection"]
+    assert (selection["marker"], selection["models"]) == ("", ["tiny:gpt2"])
     assert [claim["name"] for claim in written["claims"]] == [f"law {n}" for n in (1, 2, 3, 4)]
     found = written["claims"][1]["counterexample"]
     assert found["inputs"] == {"a number": "2.0"}

@@ -139,6 +139,30 @@ def test_a_sweep_that_is_killed_is_gone_on_with(toys: Toys) -> None:
 NAMES = ("one", "two", "three")
 
 
+def test_a_cell_of_a_pattern_is_not_that_of_a_model_that_fits_it(toys: Toys) -> None:
+    toys.write('models = ["g*", "good"]')
+    assert toys.run()[0] == 0
+    assert len(toys.ran) == 2 * len(NAMES)
+    code, told = toys.run("--resume")
+    assert (code, len(toys.ran)) == (0, 2 * len(NAMES)), told
+    assert "3 upheld, known from before" in line(told, "g* · float32")
+    # What is known of all that fit says nothing of a run of one of them.
+    toys.write('models = ["g*"]\nseed = 1')
+    assert toys.run()[0] == 0
+    toys.write('models = ["good"]\nseed = 1')
+    assert toys.run("--resume")[0] == 0
+    assert len(toys.ran) == 4 * len(NAMES)
+
+
+def test_claims_that_are_not_in_the_clone_are_refused_before_anything_runs(toys: Toys) -> None:
+    path = toys.write('models = ["good"]')
+    path.write_text('models = ["good"]\n[select]\nclaims = ["claims/test_none.py::test_it"]\n')
+    code, told = toys.run()
+    assert code == 4
+    place = f"claims/test_none.py::test_it is not in the clone ({ROOT})"
+    assert told == [f"error: {path}: select.claims: {place}"]
+
+
 def test_two_sweeps_do_not_share_a_file(toys: Toys) -> None:
     toys.write('models = ["waits"]')
     (toys.folder / "waits").write_text("")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import socket
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from rich.console import Console
 
 from harness import loading
 from harness.commands import sweep as command
+from harness.environments import CannotInstall
 from harness.errors import BadInput
 from harness.sweeps import cluster, environments, plan
 from harness.sweeps.board import Board
@@ -122,6 +124,28 @@ def test_without_ray_it_says_that_cells_run_in_order(
     assert "1 cell: 0 held, 0 broke, 1 failed" in told
 
 
+@pytest.mark.parametrize("form", ["127.0.0.1:{}", "ray://127.0.0.1:{}", "[::1]:{}"])
+@pytest.mark.parametrize("named_by", ["option", "variable"])
+def test_a_cluster_that_does_not_answer_is_refused_at_once(
+    form: str, named_by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = form.format(free.getsockname()[1])  # nobody listens there
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        given = address if named_by == "option" else None
+        with pytest.raises(BadInput) as refused, cluster.connected(given, "."):
+            pass
+    told = str(refused.value)
+    assert told.startswith(f"Ray: no cluster at {address} (")
+    assert "\n" not in told
+    with (
+        pytest.raises(BadInput, match=r"no cluster at 127\.0\.0\.1:70000"),
+        cluster.connected("127.0.0.1:70000", "."),
+    ):
+        pass
+
+
 def test_dtypes_are_those_that_models_are_run_in() -> None:
     assert set(plan.DTYPES) == set(loading.DTYPES)
 
@@ -134,9 +158,25 @@ def test_environments_are_pythons_that_have_what_claims_need(tmp_path: Path) -> 
     with pytest.raises(BadInput, match="has no torch"):
         environments.find(str(bare))
     bare.write_text("#!/bin/sh\nexit 3\n")
-    environments.find.cache_clear()
+    environments._found.cache_clear()
     with pytest.raises(BadInput, match="is no Python that runs"):
         environments.find(str(bare))
+
+
+def test_a_version_is_looked_for_once_whether_it_is_found_or_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = []
+
+    def made(folder: Path, requirements: list[str]) -> None:
+        asked.append(requirements)
+        raise CannotInstall("there is none")
+
+    monkeypatch.setattr(environments.environments, "made", made)
+    for _ in range(3):
+        with pytest.raises(BadInput, match=r"9\.9: cannot be installed: there is none"):
+            environments.find("transformers==9.9")
+    assert len(asked) == 1
 
 
 def test_a_run_is_a_cells_only_if_all_that_matters_is_the_same(tmp_path: Path) -> None:
@@ -144,6 +184,7 @@ def test_a_run_is_a_cells_only_if_all_that_matters_is_the_same(tmp_path: Path) -
     here = environments.find("here")
     import harness
 
+    every = {"keyword": "cache", "marker": "", "claims": ["claims"]}
     run = {
         "suite": harness.__version__,
         "profile": "quick",
@@ -153,9 +194,10 @@ def test_a_run_is_a_cells_only_if_all_that_matters_is_the_same(tmp_path: Path) -
         "attention": None,
         "versions": here.versions,
         "subjects": {"a": {"digest": "0"}},
-        "selection": {"keyword": "cache", "marker": "", "claims": ["claims"]},
+        "selection": every,
     }
     assert same(run, cell, here)
+    assert same({**run, "selection": {**every, "models": ["a"]}}, cell, here)
     others = [
         {"suite": "0"},
         {"profile": "thorough"},
@@ -166,6 +208,9 @@ def test_a_run_is_a_cells_only_if_all_that_matters_is_the_same(tmp_path: Path) -
         {"attention": "eager"},
         {"versions": {**here.versions, "torch": "1.0"}},
         {"subjects": {"b": {"digest": "0"}}},
+        {"subjects": {"a": {"digest": "0"}, "b": {"digest": "0"}}},
+        {"selection": {**every, "models": ["a", "b"]}},
+        {"selection": {**every, "models": ["*"]}},
         {"selection": {"keyword": "", "marker": "", "claims": ["claims"]}},
         {"selection": {"keyword": "cache", "marker": "law", "claims": ["claims"]}},
         {"selection": {"keyword": "cache", "marker": "", "claims": ["claims/test_cache.py"]}},

@@ -2,7 +2,8 @@
 
 It takes the options that a cell is given, records as a run does, and does what its model's name
 says: ``good``, ``broken`` (a claim is refuted), ``refused`` (bad input), ``killed`` (always),
-``killed-once``, ``waits`` (as long as there is a file of that name).
+``killed-once``, ``waits`` (as long as there is a file of that name), ``g*`` (a pattern, which only
+``good`` fits).
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
     option = config.option
     if option.model == "refused":
         raise pytest.UsageError("refused: is no model")
+    option.asked_models = [option.model]
     folder = Path(option.model)
     digest = (folder / "digest").read_text() if folder.is_dir() else "0" * 64
     config.run = {  # type: ignore[attr-defined]
@@ -60,7 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
             "python": platform.python_version(),
             **{name: importlib.metadata.version(name) for name in ("torch", "transformers")},
         },
-        "subjects": {option.model: {"digest": digest}},
+        "subjects": {_subject(option.model): {"digest": digest}},
         "selection": selection.chosen(config),
     }
 
@@ -92,14 +94,19 @@ def claim(
             _do(option.model)
         refuted = option.model == "broken" and name == "two"
         verdict = Verdict.REFUTED if refuted else Verdict.UPHELD
-        result = Result("T1", name, Kind.LAW, option.model, verdict)
-        evidence.record(run["id"], result, run["subjects"][option.model]["digest"])
+        subject = _subject(option.model)
+        result = Result("T1", name, Kind.LAW, subject, verdict)
+        evidence.record(run["id"], result, run["subjects"][subject]["digest"])
         record_property("claim", "T1")
         record_property("verdict", verdict.value)
         if refuted:
             pytest.fail("T1 is refuted")
 
     return settle
+
+
+def _subject(model: str) -> str:
+    return "good" if model == "g*" else model
 
 
 def _do(model: str) -> None:

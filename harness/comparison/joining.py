@@ -1,0 +1,89 @@
+"""Runs of one evidence file as one side of a comparison: a sweep, or what many machines did.
+
+A claim on a model counts once, as the run that ended last has it.  Where runs of either side
+differ in a setting, a model under each is a model of its own: its name is followed by the setting,
+on both sides, so that like is held against like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from harness.comparison.sides import Key, Side, read
+
+SETTINGS = ("dtype", "device", "attention", "profile", "seed")
+PACKAGES = ("transformers", "torch")
+"""What tells models under the same name apart, of a run and of its versions."""
+
+SAID = {name: name + " {}" for name in ("attention", "seed", *PACKAGES)}
+"""Settings that do not say by their value what they are."""
+
+OF_EACH = ("id", "exit", "selection", "per_subject", "subjects", "versions", "started", "finished")
+"""What is each run's own; the last four are put together."""
+
+
+def pair(before: str, after: str) -> tuple[Side, Side]:
+    """Both sides of a comparison as they are named (`harness.comparison.sides.read`)."""
+    one, other = read(before), read(after)
+    varied = [
+        name
+        for name in (*SETTINGS, *PACKAGES)
+        if any(len({str(_setting(part, name)) for part in side}) > 1 for side in (one, other))
+    ]
+    return joined(one, varied), joined(other, varied)
+
+
+def joined(parts: Sequence[Side], varied: Sequence[str]) -> Side:
+    """``parts``, in the order in which they ended, as one; told apart by what is ``varied``."""
+    if len(parts) == 1 and not varied:
+        return parts[0]
+    rows: dict[Key, Mapping[str, Any]] = {}
+    subjects: dict[str, Any] = {}
+    for part in parts:
+        suffix = "".join(f" · {_said(part, name)}" for name in varied)
+        # A later run of a claim takes the place of the earlier, in the order of the later.
+        for (claim, name, subject), row in part.rows.items():
+            key = claim, name, subject + suffix
+            rows.pop(key, None)
+            rows[key] = row
+        subjects |= {name + suffix: told for name, told in part.run["subjects"].items()}
+    run = _run(parts, varied) | {"subjects": subjects}
+    return Side(parts[0].name, run, rows, len(parts), parts[0].others)
+
+
+def _setting(part: Side, name: str) -> Any:
+    return (part.run.get("versions") or {} if name in PACKAGES else part.run).get(name)
+
+
+def _said(part: Side, name: str) -> str:
+    value = _setting(part, name)
+    return SAID.get(name, "{}").format("its own" if value is None else value)
+
+
+def _run(parts: Sequence[Side], varied: Sequence[str]) -> dict[str, Any]:
+    """What is known of all: of what is ``varied`` nothing, as it stands with each model."""
+    runs = [part.run for part in parts]
+    alone = parts[0].run if len(parts) == 1 else {}
+    names = [name for name in dict.fromkeys(n for run in runs for n in run) if name not in OF_EACH]
+    versions = [run.get("versions") or {} for run in runs]
+    packages = dict.fromkeys(package for each in versions for package in each)
+    return {
+        "id": alone.get("id"),
+        "exit": alone.get("exit"),
+        "started": min(str(run.get("started")) for run in runs),
+        "finished": None if alone and not alone.get("finished") else _last(runs),
+        **{name: _common(runs, name) for name in names if name not in varied},
+        **{name: None for name in names if name in varied},
+        "versions": {name: _common(versions, name) for name in packages if name not in varied},
+    }
+
+
+def _last(runs: Sequence[Mapping[str, Any]]) -> str:
+    return max(str(run.get("finished")) for run in runs)
+
+
+def _common(entries: Sequence[Mapping[str, Any]], name: str) -> Any:
+    """The one value that all have, or all of them in a text."""
+    values = {str(each.get(name)): each.get(name) for each in entries}
+    return next(iter(values.values())) if len(values) == 1 else " and ".join(sorted(values))
