@@ -27,7 +27,7 @@ from harness.evidence import Evidence
 from harness.expectations import Expectations
 from harness.profiles import PROFILES
 from harness.report import words
-from harness.verdicts import Kind, Result, Verdict
+from harness.verdicts import UNTIL_BROKEN, Kind, Result, Verdict
 
 TINY = "tiny:"
 """How the names of tiny models of a model type begin."""
@@ -38,6 +38,19 @@ Key = tuple[str, str, str, str]
 
 Attempt = tuple[int, int]
 """(profile as its place among `PROFILES`, -1 for one that is not known any more; seed)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """What came of one attempt.
+
+    ``reach`` is how many examples upheld a law, or at which one it broke; None where evidence of
+    that age does not say.
+    """
+
+    verdict: Verdict
+    reach: int | None
+    recorded: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +77,7 @@ class Collected:
     """
 
     cells: dict[Key, Cell] = field(default_factory=dict)
-    tries: dict[Key, dict[Attempt, Verdict]] = field(default_factory=dict)
+    tries: dict[Key, dict[Attempt, Try]] = field(default_factory=dict)
     refused: dict[tuple[str, str], str] = field(default_factory=dict)
     runs: list[dict[str, Any]] = field(default_factory=list)
     superseded: int = 0
@@ -153,7 +166,7 @@ def collect(paths: Iterable[Path], expected: Path | None = None) -> Collected:
         result = _result(row)
         judgement = judges.told(result, row["dtype"]) if judges else None
         found.cells[key] = Cell(result, version, setting, row["digest"], held.run, judgement)
-        found.tries[key] = {attempt: Verdict(told) for attempt, (_, told) in held.tries.items()}
+        found.tries[key] = held.tries
     made = {(subject, version) for _, subject, _, version in found.cells}
     found.refused = {key: why for key, why in found.refused.items() if key not in made}
     return found
@@ -161,12 +174,12 @@ def collect(paths: Iterable[Path], expected: Path | None = None) -> Collected:
 
 @dataclass(slots=True)
 class _Found:
-    """The best result of a key so far; of each attempt when it was recorded, and its verdict."""
+    """The best result of a key so far, and the latest of each attempt."""
 
     rank: tuple[int, str]
     run: int
     row: dict[str, Any]
-    tries: dict[Attempt, tuple[str, str]]
+    tries: dict[Attempt, Try]
 
 
 def _read(evidence: Evidence, found: Collected, best: dict[Key, _Found]) -> None:
@@ -189,13 +202,20 @@ def _read(evidence: Evidence, found: Collected, best: dict[Key, _Found]) -> None
         rank = attempt[0], row["recorded"]
         held = best.get(key)
         if held is None:
-            best[key] = _Found(rank, place, row, {attempt: (row["recorded"], row["verdict"])})
+            best[key] = _Found(rank, place, row, {attempt: _try(row)})
             continue
         found.superseded += held.run != place
         if rank >= held.rank:
             held.rank, held.run, held.row = rank, place, row
-        told = row["recorded"], row["verdict"]
-        held.tries[attempt] = max(held.tries.get(attempt, told), told)
+        if attempt not in held.tries or row["recorded"] >= held.tries[attempt].recorded:
+            held.tries[attempt] = _try(row)
+
+
+def _try(row: dict[str, Any]) -> Try:
+    verdict, reach = Verdict(row["verdict"]), row["examples"]
+    if verdict is Verdict.REFUTED:
+        reach = (json.loads(row["told"])[3] or {}).get(UNTIL_BROKEN)
+    return Try(verdict, reach, row["recorded"])
 
 
 def attempt_of(run: Mapping[str, Any]) -> Attempt:

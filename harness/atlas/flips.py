@@ -1,9 +1,10 @@
 """Flips: a claim that is upheld in one version and refuted in the next that decides it.
 
 A claim is settled by search, so two versions are held against each other by what came of the same
-profile and seed in both: one that was looked at longer would only seem to be worse.  A flip that
-was looked for again, with other examples, and not seen, is of the search and not of the library;
-so is one whose good version was refuted by other examples.
+profile and seed in both: one that was looked at longer would only seem to be worse.  Nor is it a
+flip if the search of the good version ended before the example that broke the bad one.  What was
+looked for again, with other examples, and not seen, is of the search and not of the library; so is
+a flip whose good version was refuted by other examples.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 
-from harness.atlas.collect import Attempt, Collected
+from harness.atlas.collect import Attempt, Collected, Try
 from harness.verdicts import Verdict
 
 DECIDED = (Verdict.UPHELD, Verdict.REFUTED)
@@ -47,14 +48,14 @@ class Flip:
 
 def flips(found: Collected) -> list[Flip]:
     """Every flip, by claim, subject and version; those that were not seen again are among them."""
-    lines: dict[tuple[str, str, str], dict[str, dict[Attempt, Verdict]]] = defaultdict(dict)
+    lines: dict[tuple[str, str, str], dict[str, dict[Attempt, Try]]] = defaultdict(dict)
     for (setting, subject, name, version), tries in found.tries.items():
-        if decided := {a: verdict for a, verdict in tries.items() if verdict in DECIDED}:
+        if decided := {a: each for a, each in tries.items() if each.verdict in DECIDED}:
             lines[setting, subject, name][version] = decided
     versions = found.versions
     told = []
     for (setting, subject, name), tried in sorted(lines.items()):
-        if len({verdict for tries in tried.values() for verdict in tries.values()}) < 2:
+        if len({each.verdict for tries in tried.values() for each in tries.values()}) < 2:
             continue
         seen = [version for version in versions if version in tried]
         for before, after in pairwise(seen):
@@ -68,37 +69,46 @@ def standing(every: Iterable[Flip]) -> list[Flip]:
     return [flip for flip in every if flip.seen is not Seen.NOT_AGAIN]
 
 
-def _turned(
-    before: dict[Attempt, Verdict], after: dict[Attempt, Verdict]
-) -> tuple[Verdict, Seen] | None:
+def _turned(before: dict[Attempt, Try], after: dict[Attempt, Try]) -> tuple[Verdict, Seen] | None:
     """What a claim turned to between two versions, and whether it did so again; None if it is as
     it was.
     """
     both = before.keys() & after.keys()
     if not both:
         return _apart(before, after)
-    shown = {attempt: after[attempt] for attempt in both if before[attempt] is not after[attempt]}
+    telling = {attempt for attempt in both if not _unseen(before[attempt], after[attempt])}
+    shown = {
+        attempt: after[attempt].verdict
+        for attempt in telling
+        if before[attempt].verdict is not after[attempt].verdict
+    }
     if not shown:
         return None
     verdict = shown[max(shown)]
+    good = before if verdict is Verdict.REFUTED else after
     agree = [attempt for attempt, each in shown.items() if each is verdict]
-    if Verdict.REFUTED in (before if verdict is Verdict.REFUTED else after).values():
+    if any(each.verdict is Verdict.REFUTED for each in good.values()):
         return verdict, Seen.NOT_AGAIN
     if len(agree) > 1:
         return verdict, Seen.AGAIN
     # A shorter look that finds nothing in either says nothing.
-    denied = any(a not in agree and a[0] >= agree[0][0] for a in both)
+    denied = any(a not in agree and a[0] >= agree[0][0] for a in telling)
     return verdict, Seen.NOT_AGAIN if denied else Seen.ONCE
 
 
-def _apart(
-    before: dict[Attempt, Verdict], after: dict[Attempt, Verdict]
-) -> tuple[Verdict, Seen] | None:
+def _unseen(one: Try, other: Try) -> bool:
+    """Whether one of two upheld a law on fewer examples than it took to break it in the other."""
+    reach = {each.verdict: each.reach for each in (one, other)}
+    held, broke = reach.get(Verdict.UPHELD), reach.get(Verdict.REFUTED)
+    return held is not None and broke is not None and broke > held
+
+
+def _apart(before: dict[Attempt, Try], after: dict[Attempt, Try]) -> tuple[Verdict, Seen] | None:
     """As `_turned`, of versions that were never looked at in the same way.
 
     What was upheld must have been looked at no shorter than what was refuted.
     """
-    (deep, was), (deeper, now) = ((max(t)[0], t[max(t)]) for t in (before, after))
+    (deep, was), (deeper, now) = ((max(t)[0], t[max(t)].verdict) for t in (before, after))
     upheld, refuted = (deep, deeper) if was is Verdict.UPHELD else (deeper, deep)
     return (now, Seen.ONCE) if was is not now and upheld >= refuted else None
 

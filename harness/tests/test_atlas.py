@@ -15,11 +15,11 @@ import pytest
 from harness.__main__ import main
 from harness.atlas import build
 from harness.atlas.collect import Collected, collect
-from harness.atlas.flips import flips, standing, turns
+from harness.atlas.flips import Seen, flips, standing, turns
 from harness.atlas.ladder import ladder
 from harness.errors import BadInput
 from harness.tests.evidences import broken, finding, law, run_of, sweep, write
-from harness.verdicts import Result, Verdict
+from harness.verdicts import UNTIL_BROKEN, Result, Verdict
 
 GPT2, MAMBA = "tiny:gpt2", "tiny:mamba"
 OLD, NEW = "4.57.1", "5.0.0"
@@ -207,11 +207,18 @@ def test_versions_are_compared_where_they_were_looked_at_alike(file, tries, seen
     assert len(standing(every)) == sum("not seen" not in each for each in seen)
 
 
+@pytest.mark.parametrize(("examples", "seen"), [(4, []), (5, [Seen.ONCE]), (200, [Seen.ONCE])])
+def test_a_search_that_ended_before_the_example_that_breaks_it_shows_no_flip(file, examples, seen):
+    write(file, run_of("1.0", GPT2), [law(GPT2, examples=examples)])
+    write(file, run_of("2.0", GPT2), [broken(GPT2, details={UNTIL_BROKEN: 5})])
+    assert [flip.seen for flip in flips(collect([file]))] == seen
+
+
 def test_the_most_thorough_result_is_shown(file):
     found = seen_in(file, ("r-", QUICK), ("u-", GLANCE), ("u-", QUICK | {"seed": 1}))
     assert verdicts(found) == {(GPT2, law(GPT2).name, "1.0"): "upheld"}
     (tries,) = found.tries.values()
-    assert sorted(map(str, tries.values())) == ["refuted", "upheld", "upheld"]
+    assert sorted(str(each.verdict) for each in tries.values()) == ["refuted", "upheld", "upheld"]
     assert found.superseded == 2
 
 
