@@ -106,7 +106,7 @@ def _said(value: Any) -> str:
 def show(console: Console, found: Comparison, least: float) -> None:
     """Print the comparison: what changed around it, flips, drifts, and the rest in lines."""
     for side, sign in ((found.before, "before"), (found.after, "after")):
-        console.print(Text(f"{sign:<7} {_about(side)}"))
+        console.print(Text(f"{sign:<7} {_about(side)}"), soft_wrap=True)
     for name, one, other in changes(found):
         console.print(Text(f"{name}: {one} → {other}"))
     flips = [each for kind in Flip for each in found.flips(kind)]
@@ -119,7 +119,7 @@ def show(console: Console, found: Comparison, least: float) -> None:
     if not (flips or drifts):
         console.print()
     for line in notes(found, least):
-        console.print(Text(line))
+        console.print(Text(line), soft_wrap=True)  # a name is copied from here, whole
     bad = bool(found.flips(Flip.REGRESSION))
     console.print(Text(headline(found, least), style="bold red" if bad else "bold"))
 
