@@ -50,12 +50,13 @@ def flips(found: Collected) -> list[Flip]:
     """Every flip, by claim, subject and version; those that were not seen again are among them."""
     lines: dict[tuple[str, str, str], dict[str, dict[Attempt, Try]]] = defaultdict(dict)
     for (setting, subject, name, version), tries in found.tries.items():
-        if decided := {a: each for a, each in tries.items() if each.verdict in DECIDED}:
-            lines[setting, subject, name][version] = decided
+        if any(each.verdict in DECIDED for each in tries.values()):
+            lines[setting, subject, name][version] = tries
     versions = found.versions
     told = []
     for (setting, subject, name), tried in sorted(lines.items()):
-        if len({each.verdict for tries in tried.values() for each in tries.values()}) < 2:
+        told_so = {each.verdict for tries in tried.values() for each in tries.values()}
+        if not told_so.issuperset(DECIDED):
             continue
         seen = [version for version in versions if version in tried]
         for before, after in pairwise(seen):
@@ -73,27 +74,30 @@ def _turned(before: dict[Attempt, Try], after: dict[Attempt, Try]) -> tuple[Verd
     """What a claim turned to between two versions, and whether it did so again; None if it is as
     it was.
     """
-    both = before.keys() & after.keys()
-    if not both:
-        return _apart(before, after)
-    telling = {attempt for attempt in both if not _unseen(before[attempt], after[attempt])}
-    shown = {
-        attempt: after[attempt].verdict
-        for attempt in telling
-        if before[attempt].verdict is not after[attempt].verdict
-    }
+    old, new = _decided(before), _decided(after)
+    if not old.keys() & new.keys():
+        return _apart(old, new)
+    telling = {a for a in old.keys() & new.keys() if not _unseen(old[a], new[a])}
+    shown = {a: new[a].verdict for a in telling if old[a].verdict is not new[a].verdict}
     if not shown:
         return None
     verdict = shown[max(shown)]
-    good = before if verdict is Verdict.REFUTED else after
+    good = old if verdict is Verdict.REFUTED else new
     agree = [attempt for attempt, each in shown.items() if each is verdict]
     if any(each.verdict is Verdict.REFUTED for each in good.values()):
         return verdict, Seen.NOT_AGAIN
     if len(agree) > 1:
         return verdict, Seen.AGAIN
-    # A shorter look that finds nothing in either says nothing.
-    denied = any(a not in agree and a[0] >= agree[0][0] for a in telling)
+    # A law that applies to some examples only was not met again either; an undecided one says
+    # nothing, nor does a shorter look that finds nothing in both.
+    both = before.keys() & after.keys()
+    lost = {a for a in both if Verdict.NOT_APPLICABLE in (before[a].verdict, after[a].verdict)}
+    denied = any(a not in agree and a[0] >= agree[0][0] for a in telling | lost)
     return verdict, Seen.NOT_AGAIN if denied else Seen.ONCE
+
+
+def _decided(tries: dict[Attempt, Try]) -> dict[Attempt, Try]:
+    return {attempt: each for attempt, each in tries.items() if each.verdict in DECIDED}
 
 
 def _unseen(one: Try, other: Try) -> bool:

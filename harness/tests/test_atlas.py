@@ -137,16 +137,19 @@ def test_results_are_held_against_expectations(tmp_path, file):
 # -- flips ------------------------------------------------------------------------------------
 
 
+KINDS: dict[str, Result] = {
+    "u": law(GPT2),
+    "r": broken(GPT2),
+    "n": law(GPT2, verdict=Verdict.NOT_APPLICABLE, reason="kv-cache: none"),
+    "i": law(GPT2, verdict=Verdict.INCONCLUSIVE),
+}
+"""A result of one law by the letter of its verdict."""
+
+
 def found_over(file: Path, **verdicts: str) -> Collected:
     """Collected of one model and law, by version (underscores for dots)."""
     for version, letter in verdicts.items():
-        kinds: dict[str, Result] = {
-            "u": law(GPT2),
-            "r": broken(GPT2),
-            "n": law(GPT2, verdict=Verdict.NOT_APPLICABLE, reason="kv-cache: none"),
-            "i": law(GPT2, verdict=Verdict.INCONCLUSIVE),
-        }
-        write(file, run_of(version[1:].replace("_", "."), GPT2), [kinds[letter]])
+        write(file, run_of(version[1:].replace("_", "."), GPT2), [KINDS[letter]])
     return collect([file])
 
 
@@ -174,8 +177,7 @@ def seen_in(file: Path, *tries: tuple[str, dict[str, Any]]) -> Collected:
     for letters, how in tries:
         for version, letter in zip(("1.0", "2.0"), letters, strict=True):
             if letter != "-":
-                result = law(GPT2) if letter == "u" else broken(GPT2)
-                write(file, run_of(version, GPT2, **how), [result])
+                write(file, run_of(version, GPT2, **how), [KINDS[letter]])
     return collect([file])
 
 
@@ -188,6 +190,10 @@ def seen_in(file: Path, *tries: tuple[str, dict[str, Any]]) -> Collected:
         # With other examples it is refuted in both, or in neither.
         ([("ur", GLANCE), ("rr", QUICK)], ["refuted, not seen again"]),
         ([("ur", GLANCE), ("uu", GLANCE | {"seed": 1})], ["refuted, not seen again"]),
+        # With other examples it does not apply, or is not decided.
+        ([("ur", GLANCE), ("nr", QUICK)], ["refuted, not seen again"]),
+        ([("ur", GLANCE), ("ir", QUICK)], ["refuted, not repeated"]),
+        ([("ur", GLANCE), ("ur", QUICK), ("nr", QUICK | {"seed": 1})], ["refuted, seen again"]),
         # A shorter look that finds nothing says nothing.
         ([("ur", QUICK), ("uu", GLANCE)], ["refuted, not repeated"]),
         ([("ur", QUICK | {"seed": 1}), ("uu", GLANCE), ("ur", QUICK)], ["refuted, seen again"]),
