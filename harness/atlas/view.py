@@ -104,9 +104,11 @@ def _flips(flips: list[Flip]) -> str:
     stand = standing(flips)
     again = sum(flip.seen is Seen.AGAIN for flip in stand)
     lost = len(flips) - len(stand)
-    told = f"{texts.counted(len(stand), 'flip')} between one version and the next"
+    told = f"{_spaced(len(stand))} {'flip' if len(stand) == 1 else 'flips'} between one version"
+    told += " and the next"
     if again:
-        told += f", {_spaced(again)} of them seen again with other examples"
+        some = f"{_spaced(again)} of them" if again < len(stand) else "all"
+        told += f", {some} seen again with other examples"
     if lost:
         verb = "was not and is" if lost == 1 else "were not and are"
         told += f"; {_spaced(lost)} more {verb} left out"
