@@ -224,7 +224,7 @@ def _apart(before: Side, after: Side) -> str:
     """Why two runs have nothing in common."""
     if set(before.subjects) & set(after.subjects):
         return f"{before.name} and {after.name} have no claim on the same model in common"
-    told = (f"{each.name} has {_some(each.subjects)}" for each in (before, after))
+    told = (f"{each.name} has {_some([*each.subjects])}" for each in (before, after))
     return f"the runs have no model in common: {', '.join(told)}"
 
 

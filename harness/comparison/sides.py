@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,6 @@ NUMBER = re.compile(r"-?[0-9]{1,5}")
 LEAST_PREFIX = 4
 """Digits of an id that may name a run."""
 
-
 ALL = "all"
 """In place of a run's number: every run of a file that came to its end."""
 
@@ -44,10 +44,10 @@ class Side:
     runs: int = 1
     others: int = 0
 
-    @property
-    def subjects(self) -> list[str]:
-        """The models that it has results on."""
-        return list(dict.fromkeys(subject for *_, subject in self.rows))
+    @cached_property
+    def subjects(self) -> dict[str, None]:
+        """The models that it has results on, in their order."""
+        return dict.fromkeys(subject for *_, subject in self.rows)
 
     def digest(self, subject: str) -> str:
         """Of a subject's configuration and weights."""
