@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,9 @@ from harness.options import LARGEST_SEED
 from harness.profiles import PROFILES
 from harness.report import texts
 
+Having = Callable[[Path, str, str], Environment]
+"""(folder, package, version) → an environment with it; raises as `environments.having`."""
+
 MOST_NAMED = 6
 """So many models are named in a line; the rest is counted."""
 
@@ -33,7 +38,7 @@ MOST_NAMED = 6
 def main(
     arguments: Sequence[str],
     load: object,
-    having: Callable[[Path, str, str], Environment] = environments.having,
+    having: Having = environments.having,
     run: Callable[[list[str]], int] | None = None,
 ) -> int:
     """Tell the flips, and repeat them if asked to; 1 if a repeat did not come to its end."""
@@ -42,29 +47,11 @@ def main(
         known = ", ".join(PROFILES)
         raise BadInput(f"--profile {asked.profile!r}: is unknown; choose from {known}")
     console = Console(stderr=asked.json, highlight=False, emoji=False)
-    paths = list(asked.evidence)
-    broke = 0
+    paths, broke = list(asked.evidence), 0
     if asked.repeat is not None:
         Evidence.open(asked.repeat).close()  # what cannot be written to is known beforehand
-        if asked.repeat not in paths:
-            paths.append(asked.repeat)
-        found = collect(paths)
-        todo = batches(unrepeated(flips(found), found, asked.profile, asked.seed), found)
-        folder = Path(asked.environments)
-        for done, (batch, row) in enumerate(
-            repeat(
-                todo,
-                asked.repeat.absolute(),
-                asked.profile,
-                asked.seed,
-                lambda version: having(folder, PACKAGE, version),
-                run or elsewhere.stream,
-            ),
-            start=1,
-        ):
-            why = "; ".join(filter(None, [*row.notes, row.why]))
-            broke += bool(why)
-            console.print(_line(f"{done}/{len(todo)}", batch, why), soft_wrap=True)
+        paths += [asked.repeat] * (asked.repeat not in paths)
+        broke = _repeat(asked, collect(paths), console, having, run or elsewhere.stream)
     found = collect(paths)
     every = flips(found)
     if asked.json:
@@ -74,6 +61,25 @@ def main(
             console.print(table(every, found))
         console.print(told(every))
     return 1 if broke else 0
+
+
+def _repeat(
+    asked: argparse.Namespace,
+    found: Collected,
+    console: Console,
+    having: Having,
+    run: Callable[[list[str]], int],
+) -> int:
+    """Run once more what was not seen again; how many runs did not come to their end."""
+    todo = batches(unrepeated(flips(found), found, asked.profile, asked.seed), found)
+    had = partial(having, Path(asked.environments).absolute(), PACKAGE)
+    rows = repeat(todo, asked.repeat.absolute(), asked.profile, asked.seed, had, run)
+    broke = 0
+    for done, (batch, row) in enumerate(rows, start=1):
+        why = "; ".join(filter(None, [*row.notes, row.why]))
+        broke += bool(why)
+        console.print(_line(f"{done}/{len(todo)}", batch, why), soft_wrap=True)
+    return broke
 
 
 def _parser() -> Parser:
