@@ -13,7 +13,7 @@ import pytest
 
 from harness import faults, loading, placement
 from harness.errors import BadInput
-from harness.profiles import PROFILES
+from harness.profiles import PROFILES, check_profile
 from harness.runs import Options
 
 TEXTS = (
@@ -123,9 +123,7 @@ def check(config: pytest.Config) -> None:
                 singular = name.removesuffix("s") if name in ("models", "claims") else name
                 option_name = singular.replace("_", "-")
                 raise BadInput(f"--{option_name} {value!r}: is empty; say which")
-    if option.profile not in PROFILES:
-        known = ", ".join(PROFILES)
-        raise BadInput(f"--profile {option.profile!r}: is unknown; choose from {known}")
+    check_profile(option.profile)
     if not (option.seed.isascii() and option.seed.isdecimal()):
         raise BadInput(f"--seed {option.seed!r}: is not a whole number from 0 on")
     option.seed = int(option.seed)

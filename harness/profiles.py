@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from harness.errors import BadInput
+
 
 @dataclass(frozen=True)
 class Profile:
@@ -48,3 +50,9 @@ PROFILES = {
     )
 }
 """The profiles by name; ``quick`` is the default."""
+
+
+def check_profile(name: str) -> None:
+    """Raise `BadInput` for the name of no profile."""
+    if name not in PROFILES:
+        raise BadInput(f"--profile {name!r}: is unknown; choose from {', '.join(PROFILES)}")

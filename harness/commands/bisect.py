@@ -24,7 +24,7 @@ from harness.elsewhere import Broke
 from harness.environments import CannotInstall, Environment
 from harness.errors import BadInput
 from harness.options import LARGEST_SEED
-from harness.profiles import PROFILES
+from harness.profiles import PROFILES, check_profile
 from harness.verdicts import Verdict
 
 PACKAGE = "transformers"
@@ -43,9 +43,7 @@ def main(
 ) -> int:
     """Bisect and tell; 0 if the answer stood when it was repeated, else 1."""
     asked = _parser().parse_args(arguments)
-    if asked.profile not in PROFILES:
-        known = ", ".join(PROFILES)
-        raise BadInput(f"--profile {asked.profile!r}: is unknown; choose from {known}")
+    check_profile(asked.profile)
     console = Console(stderr=asked.json, highlight=False, emoji=False)
     versions, good, bad = _between(asked.good, asked.bad, released)
     started = time.perf_counter()

@@ -22,10 +22,9 @@ from harness.commands.arguments import Parser, file, whole
 from harness.commands.matrix import PACKAGE
 from harness.commands.repeating import Batch, batches, repeat, unrepeated
 from harness.environments import Environment
-from harness.errors import BadInput
 from harness.evidence import Evidence
 from harness.options import LARGEST_SEED
-from harness.profiles import PROFILES
+from harness.profiles import PROFILES, check_profile
 from harness.report import texts
 
 Having = Callable[[Path, str, str], Environment]
@@ -43,9 +42,7 @@ def main(
 ) -> int:
     """Tell the flips, and repeat them if asked to; 1 if a repeat did not come to its end."""
     asked = _parser().parse_args(arguments)
-    if asked.profile not in PROFILES:
-        known = ", ".join(PROFILES)
-        raise BadInput(f"--profile {asked.profile!r}: is unknown; choose from {known}")
+    check_profile(asked.profile)
     console = Console(stderr=asked.json, highlight=False, emoji=False)
     paths, broke = list(asked.evidence), 0
     if asked.repeat is not None:

@@ -21,7 +21,7 @@ from harness.environments import CannotInstall, Environment
 from harness.errors import BadInput
 from harness.evidence import Evidence
 from harness.options import LARGEST_SEED
-from harness.profiles import PROFILES
+from harness.profiles import PROFILES, check_profile
 from harness.verdicts import Verdict
 
 VERSIONS = (
@@ -63,9 +63,7 @@ def _arguments(arguments: Sequence[str]) -> tuple[Any, list[str]]:
     given = list(arguments)
     cut = given.index("--") if "--" in given else len(given)
     asked = _parser().parse_args(given[:cut])
-    if asked.profile not in PROFILES:
-        known = ", ".join(PROFILES)
-        raise BadInput(f"--profile {asked.profile!r}: is unknown; choose from {known}")
+    check_profile(asked.profile)
     return asked, given[cut + 1 :]
 
 
