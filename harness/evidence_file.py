@@ -63,12 +63,12 @@ MIGRATIONS = (
 and stands nowhere else."""
 
 _FULL = "the disk is full; free some space, then go on with --resume"
-_READ_ONLY = "cannot be written; check the permissions or give another --evidence PATH"
+_READ_ONLY = "cannot be written; check the permissions or give another file"
 _REASONS = {
-    sqlite3.SQLITE_BUSY: "locked by another process; wait for it or give another --evidence PATH",
-    sqlite3.SQLITE_LOCKED: "locked; wait or give another --evidence PATH",
-    sqlite3.SQLITE_NOTADB: "not an SQLite file; give another --evidence PATH",
-    sqlite3.SQLITE_CORRUPT: "damaged; move it away or give another --evidence PATH",
+    sqlite3.SQLITE_BUSY: "locked by another process; wait for it or give another file",
+    sqlite3.SQLITE_LOCKED: "locked; wait or give another file",
+    sqlite3.SQLITE_NOTADB: "not an SQLite file; give another file",
+    sqlite3.SQLITE_CORRUPT: "damaged; move it away or give another file",
     sqlite3.SQLITE_FULL: _FULL,
     sqlite3.SQLITE_IOERR: "cannot be read or written; is the disk full, or gone?",
     sqlite3.SQLITE_CANTOPEN: _READ_ONLY,
@@ -130,6 +130,8 @@ class EvidenceFile:
                 raise BadInput(
                     f"evidence {path}: {'not a file' if path.exists() else 'no such file'}"
                 )
+            if not path.stat().st_size:
+                raise BadInput(f"evidence {path}: is empty")
             evidence = cls(path, _connect(path, timeout))
             try:
                 try:
@@ -195,18 +197,17 @@ class EvidenceFile:
         (entries,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if application != APPLICATION and (application or version or entries):
             raise BadInput(
-                f"evidence {self.path}: SQLite, but of another application; "
-                "give another --evidence PATH"
+                f"evidence {self.path}: SQLite, but of another application; give another file"
             )
         if version < 1 and entries:
             raise BadInput(
                 f"evidence {self.path}: damaged: it has tables and no schema's number; move it "
-                "away or give another --evidence PATH"
+                "away or give another file"
             )
         if version > len(MIGRATIONS):
             raise BadInput(
                 f"evidence {self.path}: has schema {version}, this version knows "
-                f"{len(MIGRATIONS)}; upgrade Assay or give another --evidence PATH"
+                f"{len(MIGRATIONS)}; upgrade Assay or give another file"
             )
         return version
 
@@ -250,5 +251,5 @@ def clear(path: Path) -> Iterator[None]:
     except OSError as error:
         why = "it is a file" if isinstance(error, FileExistsError) else error.strerror
         raise BadInput(
-            f"evidence {path}: its folder cannot be used ({why}); give another --evidence PATH"
+            f"evidence {path}: its folder cannot be used ({why}); give another file"
         ) from error

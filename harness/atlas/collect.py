@@ -149,10 +149,6 @@ def collect(paths: Iterable[Path], expected: Path | None = None) -> Collected:
     best: dict[Key, _Found] = {}
     paths = list(paths)
     for path in paths:
-        if not path.exists():
-            raise BadInput(f"evidence {path}: there is no such file")
-        if path.is_file() and not path.stat().st_size:
-            raise BadInput(f"evidence {path}: is empty")
         with Evidence.read(path) as evidence:
             _read(evidence, found, best)
     if not best:

@@ -239,7 +239,7 @@ def test_files_without_anything_to_compare_are_refused(tmp_path, one, capsys):
     empty.touch()
     without = kept(tmp_path / "without", [])
     assert run(one, empty) == 4
-    assert "holds no run" in capsys.readouterr().err
+    assert "is empty" in capsys.readouterr().err
     assert run(one, without) == 4
     assert "the run has no results" in capsys.readouterr().err
     assert empty.stat().st_size == 0

@@ -128,7 +128,7 @@ def test_evidence_without_flips_says_so(world, tmp_path, capsys):
         (["--profile", "swift"], "'swift': is unknown"),
         (["--seed", "x"], "'x' is not a whole number"),
         (["--repeat", "."], "is a folder"),
-        (["missing.sqlite"], "there is no such file"),
+        (["missing.sqlite"], "no such file"),
     ],
 )
 def test_what_cannot_be_used_is_refused(world, arguments, why):

@@ -557,3 +557,13 @@ def test_four_processes_that_write_at_once_lose_nothing_and_write_nothing_twice(
             **{f"p{n}": 0 for n in range(4)},
             "shared": None,
         }
+
+
+def test_an_empty_file_is_none_to_read_and_one_to_write(tmp_path):
+    path = tmp_path / "new.sqlite"
+    path.touch()
+    with pytest.raises(BadInput, match="is empty"):
+        Evidence.read(path)
+    Evidence.open(path).close()
+    with Evidence.read(path) as evidence:
+        assert evidence.runs() == []
