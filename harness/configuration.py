@@ -18,10 +18,14 @@ def heads(config: Any) -> int:
 
 
 def window(config: Any) -> int | None:
-    """The smallest sliding window, or chunk, that any layer sees; or None."""
+    """The longest prompt of which every token sees all others, or all before it; None: any.
+
+    The smallest sliding window or chunk, that is, of any layer.
+    """
     names = ("sliding_window", "window_size", "attention_chunk_size")
     sizes = [size for layer in _layers(config) for size in _numbers(layer, *names)]
-    sizes += [2 * (size // 2) + 1 for size in _numbers(config, "local_attention")]
+    # Half of it on either side.
+    sizes += [size // 2 + 1 for size in _numbers(config, "local_attention")]
     return min(sizes, default=None)
 
 

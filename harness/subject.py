@@ -135,7 +135,7 @@ class Subject:
 
     @property
     def window(self) -> int | None:
-        """The smallest sliding window, or chunk, that any layer sees; or None."""
+        """The longest prompt that every layer sees whole (sliding windows, chunks); None: any."""
         return configuration.window(self.config)
 
     @property

@@ -21,7 +21,7 @@ def test_heads_are_the_most_of_any_layer_and_one_where_nothing_is_said():
     [
         ({"sliding_window": 8}, 8),
         ({"sliding_window": 8, "attention_chunk_size": 5}, 5),
-        ({"local_attention": 8}, 9),  # half of it on either side
+        ({"local_attention": 8}, 5),  # half of it on either side
         ({"sliding_window": None, "window_size": -1}, None),
         ({}, None),
     ],
