@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
 
 from harness.environments import Environment
 from harness.errors import BadInput
@@ -103,12 +104,12 @@ def _blob(result: Result) -> str:
     return given[0] if given else ""
 
 
-def stream(command: Sequence[str]) -> int:
-    """Run ``command`` in the clone, with its output on this terminal; its exit code.
+def stream(command: Sequence[str], output: IO[str] | None = None) -> int:
+    """Run ``command`` in the clone, with its output in ``output`` or here; its exit code.
 
     Ctrl-C reaches both processes: the other has some seconds to put its evidence in order.
     """
-    with subprocess.Popen(command, cwd=ROOT, env=variables()) as process:
+    with subprocess.Popen(command, cwd=ROOT, env=variables(), stdout=output) as process:
         try:
             return process.wait()
         except KeyboardInterrupt:

@@ -32,7 +32,6 @@ from harness.verdicts import UNTIL_BROKEN, Kind, Result, Verdict
 TINY = "tiny:"
 """How the names of tiny models of a model type begin."""
 
-
 Key = tuple[str, str, str, str]
 """(setting, subject, claim's name, version)."""
 
@@ -69,11 +68,11 @@ class Cell:
 class Collected:
     """All that the atlas is made of.
 
-    ``tries`` has what came of every profile and seed that was tried; ``refused`` says by (subject,
-    version) why a model could not be made; ``runs`` are the records that cells point to;
-    ``superseded`` counts results that one of another run has replaced, as it is later or more
-    thorough; ``judged`` says whether results were held against expectations.  What is derived is
-    kept once it is asked for.
+    ``cells`` have what is shown, ``tries`` what came of every profile and seed that was tried;
+    ``refused`` says by (subject, version) why a model could not be made; ``runs`` are the records
+    that cells point to; ``superseded`` counts results that one of another run has replaced, as it
+    is later or more thorough; ``judged`` says whether results were held against expectations.
+    What is derived is kept once it is asked for.
     """
 
     cells: dict[Key, Cell] = field(default_factory=dict)

@@ -86,13 +86,13 @@ def _turned(before: dict[Attempt, Try], after: dict[Attempt, Try]) -> tuple[Verd
     agree = [attempt for attempt, each in shown.items() if each is verdict]
     if any(each.verdict is Verdict.REFUTED for each in good.values()):
         return verdict, Seen.NOT_AGAIN
-    if len(agree) > 1:
-        return verdict, Seen.AGAIN
     # A law that applies to some examples only was not met again either; an undecided one says
     # nothing, nor does a shorter look that finds nothing in both.
     both = before.keys() & after.keys()
     lost = {a for a in both if Verdict.NOT_APPLICABLE in (before[a].verdict, after[a].verdict)}
-    denied = any(a not in agree and a[0] >= agree[0][0] for a in telling | lost)
+    denied = [a for a in telling | lost if a not in agree and a[0] >= max(agree)[0]]
+    if len(agree) > max(1, len(denied)):  # or trying often enough would make a flip of anything
+        return verdict, Seen.AGAIN
     return verdict, Seen.NOT_AGAIN if denied else Seen.ONCE
 
 

@@ -48,7 +48,8 @@ def main(
     if asked.repeat is not None:
         Evidence.open(asked.repeat).close()  # what cannot be written to is known beforehand
         paths += [asked.repeat] * (asked.repeat not in paths)
-        broke = _repeat(asked, collect(paths), console, having, run or elsewhere.stream)
+        aside = partial(elsewhere.stream, output=sys.stderr if asked.json else None)
+        broke = _repeat(asked, collect(paths), console, having, run or aside)
     found = collect(paths)
     every = flips(found)
     if asked.json:

@@ -80,9 +80,8 @@ class Ledger:
                 continue
             if not same(run, cell, environment):
                 continue
-            now = digest(
-                cell.model
-            )  # None of a pattern, too: it is of models that come with Assay
+            # None of a pattern, too: it is of models that come with Assay.
+            now = digest(cell.model)
             if now is None or now == run["subjects"].get(cell.model, {}).get("digest"):
                 return cells.told(self.evidence, run["id"], run["exit"])
         return None

@@ -194,6 +194,16 @@ def seen_in(file: Path, *tries: tuple[str, dict[str, Any]]) -> Collected:
         ([("ur", GLANCE), ("nr", QUICK)], ["refuted, not seen again"]),
         ([("ur", GLANCE), ("ir", QUICK)], ["refuted, not repeated"]),
         ([("ur", GLANCE), ("ur", QUICK), ("nr", QUICK | {"seed": 1})], ["refuted, seen again"]),
+        # It came again, but not in most of the tries.
+        (
+            [("ur", QUICK), ("ur", QUICK | {"seed": 1}), ("uu", QUICK | {"seed": 2})],
+            ["refuted, seen again"],
+        ),
+        (
+            [("ur", QUICK), ("ur", QUICK | {"seed": 1})]
+            + [("uu", QUICK | {"seed": seed}) for seed in (2, 3)],
+            ["refuted, not seen again"],
+        ),
         # A shorter look that finds nothing says nothing.
         ([("ur", QUICK), ("uu", GLANCE)], ["refuted, not repeated"]),
         ([("ur", QUICK | {"seed": 1}), ("uu", GLANCE), ("ur", QUICK)], ["refuted, seen again"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -94,3 +95,13 @@ def test_another_environment_is_not_told_of_this_ones_packages(monkeypatch):
     monkeypatch.setenv("CI", "1")
     assert not {"PYTHONPATH", "CI"} & set(elsewhere.variables())
     assert elsewhere.variables(MORE="x")["MORE"] == "x"
+
+
+def test_what_a_run_says_can_go_elsewhere(tmp_path, capfd):
+    says = [sys.executable, "-c", "print('said'); raise SystemExit(3)"]
+    with (tmp_path / "output").open("w") as output:
+        assert elsewhere.stream(says, output) == 3
+    assert capfd.readouterr().out == ""
+    assert (tmp_path / "output").read_text() == "said\n"
+    assert elsewhere.stream(says) == 3
+    assert capfd.readouterr().out == "said\n"
