@@ -180,7 +180,8 @@ class Recovery:
 def recovery(inverse: PseudoInverse, at_once: int = 2048) -> Recovery:
     """Decode every row of W by its pseudo-inverse, ``at_once`` rows at a time (003, equation 3).
 
-    A tie with another row is no recovery of the later of the two.
+    Logits that differ by no more than rounding explains (`PseudoInverse.rounding`) are tied, those
+    of equal rows among them, and of tied tokens the first is decoded.
     """
     recovered, margins, leverages = [], [], []
     for first in range(0, len(inverse.table), at_once):
@@ -188,7 +189,9 @@ def recovery(inverse: PseudoInverse, at_once: int = 2048) -> Recovery:
         logits = inverse.logits(rows)
         own = torch.arange(first, first + len(rows), device=rows.device)
         mine = logits.gather(1, own[:, None])[:, 0]
-        recovered.append(logits.argmax(1) == own)
+        room = 2 * inverse.rounding * torch.linalg.vector_norm(logits, dim=1)
+        tied = logits >= (logits.amax(1) - room)[:, None]
+        recovered.append(tied.byte().argmax(1) == own)
         others = logits.scatter(1, own[:, None], -torch.inf)
         margins.append(mine - others.amax(1))
         leverages.append(mine)

@@ -133,15 +133,32 @@ class Scorer:
     def _in_float64(self, points: Tensor, ids: Tensor, k: int) -> Tensor:
         """The best ``k`` of the rows ``ids`` [m, c] at points [m, d], scored in float64: [m, k].
 
-        Equal rows are scored equally and stand in the order of their ids.
+        Scores are taken relative to the best row: the closer two rows are, the less does rounding
+        move what lies between them, so that a row at its own point leads every other.  Equal rows
+        score the same and stand in the order of their ids.
         """
         ids = ids.sort(1).values
         rows = self.table[ids].double()
         scores = (rows * points[:, None]).sum(-1)
         if self.nearest:
             scores -= 0.5 * rows.square().sum(-1)
+        best = rows[torch.arange(len(ids), device=ids.device), scores.argmax(1)][:, None]
+        apart = rows - best
+        from_best = points[:, None] - best - 0.5 * apart if self.nearest else points[:, None]
+        scores = (apart * from_best).sum(-1).gather(1, self._first_equals(ids))
         order = scores.argsort(dim=1, descending=True, stable=True)
         return ids.gather(1, order)[:, :k]
+
+    def _first_equals(self, ids: Tensor) -> Tensor:
+        """For the rows ``ids`` [m, c], which column holds the first row equal to each: [m, c]."""
+        known, where = ids.unique(return_inverse=True)
+        wide = self.table[known].double()  # exact, and 16-bit rows cannot be sorted everywhere
+        group = torch.unique(wide, dim=0, return_inverse=True)[1][where]
+        group, order = group.sort(dim=1, stable=True)
+        columns = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
+        begins = group.diff(dim=1, prepend=group[:, :1] - 1) != 0
+        first = order.gather(1, torch.where(begins, columns, 0).cummax(1).values)
+        return torch.empty_like(first).scatter_(1, order, first)
 
     def _of_all(self, points: Tensor, k: int) -> Tensor:
         """The best ``k`` of all rows at points [m, d], scored in float64: [m, k]."""

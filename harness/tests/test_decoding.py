@@ -362,6 +362,22 @@ def test_of_two_rows_that_are_the_same_the_later_is_not_recovered():
     assert found.margins[[2, 40]].abs().max() < 1e-12 < found.margins[:2].min()
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_rounding_does_not_decide_which_of_tied_tokens_is_recovered(monkeypatch, seed):
+    """Equal rows, and a row of zeros, whose logits are all alike."""
+    w = table(0, 40, 40) + 4 * torch.eye(40)
+    w = torch.cat([w, w[2:3], 0 * w[:1]])
+    plain = PseudoInverse.logits
+
+    def rounded(self, embeddings):
+        logits = plain(self, embeddings)
+        noise = torch.randn(logits.shape, generator=torch.Generator().manual_seed(seed))
+        return logits + 1e-16 * noise.double()
+
+    monkeypatch.setattr(PseudoInverse, "logits", rounded)
+    assert recovery(PseudoInverse.of(w)).recovered.nonzero()[:, 0].tolist() == list(range(40))
+
+
 def test_everything_is_made_where_the_table_is():
     w, points = wide(5.0), table(3, 40, 48)
 

@@ -86,6 +86,27 @@ def test_of_equal_rows_the_first_comes_first(nearest, times):
         assert found.tolist() == [copies.sort().values[:2].tolist()]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_a_row_that_differs_in_the_last_place_is_not_the_nearest(dtype):
+    table = normal(V, D).to(dtype)
+    close = torch.nextafter(table[20], torch.full_like(table[20], torch.inf))
+    table[[7, 31]] = torch.where(torch.arange(D) == 3, close, table[20])
+    points = table[[7, 20, 31]].double()
+    assert Scorer(table, nearest=True).top(points, 2)[:, 0].tolist() == [7, 20, 7]
+    assert Scorer(table, nearest=True)._of_all(points, 1)[:, 0].tolist() == [7, 20, 7]
+
+
+def test_equal_rows_are_ranked_together_however_their_scores_are_rounded():
+    """The rows 1, 3 and 6 are equal; any order of summation may be a library's."""
+    table, points = normal(8, D).float(), normal(50, D, seed=1)
+    table[[3, 6]] = table[1].clone()
+    found = Scorer(table).top(points, 8)
+    at = (found[..., None] == torch.tensor([1, 3, 6])).int().argmax(1)
+    assert (at.diff(dim=1) == 1).all()
+    order = torch.randperm(D, generator=torch.Generator().manual_seed(0))
+    assert Scorer(table[:, order]).top(points[:, order], 8).equal(found)
+
+
 def test_points_that_are_not_finite_do_not_disturb_others():
     table, points = normal(V, D).float(), normal(6, D, seed=1)
     expected = slow(table, points, 2, nearest=True)
