@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from harness import merging
+from harness import emulation, merging
 from harness.evidence_file import EvidenceFile, clear
 from harness.verdicts import Result
 
@@ -31,6 +31,8 @@ def resume_key(run: dict[str, Any]) -> str:
     """
     versions = [run["versions"][name] for name in ("python", "torch", "transformers")]
     settings = [run[name] for name in ("suite", "dtype", "device", "attention", "profile", "seed")]
+    emulated = {name: run[name] for name in emulation.SETTINGS if run.get(name) is not None}
+    settings += [emulated] if emulated else []
     return hashlib.sha256(json.dumps([versions, settings]).encode()).hexdigest()
 
 

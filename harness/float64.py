@@ -12,7 +12,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from transformers import PreTrainedModel
 
-from harness import compat
+from harness import allocation, compat
 from harness.errors import REFUSALS, Missing, first_line
 from harness.lengths import LONG
 from harness.memo import memo
@@ -56,6 +56,7 @@ def _draws(subject: Subject) -> bool:
 def twin(subject: Subject) -> tuple[PreTrainedModel, torch.dtype | None]:
     """A copy of the model in float64, parameter for parameter, and the dtype it is to draw in."""
     model = copy.deepcopy(subject.model).double()
+    allocation.allocated(model)
     with suppress(Missing):
         compat.set_experts(model, "eager")  # the grouped kernels have no float64
     return model, subject.dtype if _draws(subject) else None

@@ -24,7 +24,7 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
-from harness import compat, digests, tokenizers
+from harness import allocation, compat, digests, tokenizers
 from harness import placement as placing
 from harness.checkpoints import (
     Checkpoint,
@@ -356,4 +356,5 @@ def _ready(loaded: Loaded, device: torch.device) -> Loaded:
         with suppress(Missing):
             compat.set_experts(loaded.model, "eager")
     module.eval().requires_grad_(False)
+    allocation.allocated(module)
     return loaded

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from harness import faults, loading, placement
+from harness import allocation, emulation, faults, loading, placement
 from harness.errors import BadInput
 from harness.profiles import PROFILES, check_profile
 from harness.runs import Options
 
 TEXTS = (
     *("models", "claims", "plant", "revision", "device", "device_map", "dtype", "attention"),
-    *("profile", "seed", "replay"),
+    *("profile", "seed", "replay", "rounding", "allocation"),
 )
 PATHS = ("evidence", "json", "report", "expectations")
 """The options that are given words, and those that are given paths."""
@@ -79,6 +79,16 @@ def add(parser: pytest.Parser) -> None:
     )
     add("--profile", default="quick", help=f"how much to try: {', '.join(PROFILES)}")
     add("--seed", default="0", help="of every draw; another one draws other examples (default: 0)")
+    add(
+        "--rounding",
+        metavar="SEED",
+        help="move every product and sum in its last place, as another processor or library may",
+    )
+    add(
+        "--allocation",
+        metavar="NAME",
+        help="where models lie in memory: odd, at odd multiples of 8 bytes (default: anywhere)",
+    )
     add("--replay", metavar="BLOB", help="run one example again, as a failure's report says")
     add("--evidence", metavar="PATH", help="the evidence file (default: in the cache folder)")
     add("--resume", action="store_true", help="go on where an unfinished run like this stopped")
@@ -124,11 +134,12 @@ def check(config: pytest.Config) -> None:
                 option_name = singular.replace("_", "-")
                 raise BadInput(f"--{option_name} {value!r}: is empty; say which")
     check_profile(option.profile)
-    if not (option.seed.isascii() and option.seed.isdecimal()):
-        raise BadInput(f"--seed {option.seed!r}: is not a whole number from 0 on")
-    option.seed = int(option.seed)
-    if option.seed > LARGEST_SEED:
-        raise BadInput(f"--seed {option.seed}: is too large; the largest is 2**63 - 1")
+    option.seed = _seed("seed", option.seed)
+    if option.rounding is not None:
+        option.rounding = _seed("rounding", option.rounding)
+    if option.allocation is not None and option.allocation not in allocation.NAMES:
+        known = ", ".join(allocation.NAMES)
+        raise BadInput(f"--allocation {option.allocation!r}: is none of {known}")
     if option.plant is not None:
         faults.named(option.plant)
         if option.record_expectations:
@@ -147,6 +158,14 @@ def check(config: pytest.Config) -> None:
     if option.device_map is not None:
         placement.read(option.device_map)
     loading.check_pair(loading.parse_device(option.device), loading.parse_dtype(option.dtype))
+
+
+def _seed(name: str, given: str) -> int:
+    if not (given.isascii() and given.isdecimal()):
+        raise BadInput(f"--{name} {given!r}: is not a whole number from 0 on")
+    if int(given) > LARGEST_SEED:
+        raise BadInput(f"--{name} {given}: is too large; the largest is 2**63 - 1")
+    return int(given)
 
 
 def _path(name: str, given: str) -> Path:
@@ -194,6 +213,11 @@ def loading_options(config: pytest.Config) -> Options:
     )
 
 
+def emulated(config: pytest.Config) -> dict[str, int | str | None]:
+    """What of another machine is emulated: rounding and allocation, None where nothing is."""
+    return {name: getattr(config.option, name) for name in emulation.SETTINGS}
+
+
 def models(config: pytest.Config) -> list[str]:
     """The subjects asked for, each once, in the order given."""
     return list(dict.fromkeys(config.option.models or ["reference"]))
@@ -215,6 +239,7 @@ def replay_command(nodeid: str, config: pytest.Config, subject: str, blob: str) 
     for name in ("device", "device_map", "dtype", "attention", "revision"):
         if (value := getattr(asked, name)) != getattr(usual, name):
             parts.append(f"--{name.replace('_', '-')}={value}")
+    parts += [f"--{n}={value}" for n, value in emulated(config).items() if value is not None]
     if asked.trust_remote_code:
         parts.append("--trust-remote-code")
     return shlex.join([*parts, f"--replay={blob}"])

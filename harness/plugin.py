@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Generator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ import torch
 from harness import display, options
 from harness.claim import Claim
 from harness.display import Display
+from harness.emulation import emulated
 from harness.errors import BadInput
 from harness.recording import Recorder
 from harness.settling import DONE, SETTLED, Assay, claim_of, name_of
@@ -30,6 +32,9 @@ MARKS = {
 
 REFUSED = pytest.StashKey[str]()
 """What a worker has found wrong at collection."""
+
+EMULATED = pytest.StashKey[ExitStack]()
+"""What ends the emulation of another machine."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -45,6 +50,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", f"{kind}: {what}")
     # The libraries' million objects stay: they need not be looked through at every collection.
     gc.freeze()
+    config.stash[EMULATED] = ExitStack()
+    # From now on, as models are loaded before the first test and kept from one to the next.
+    config.stash[EMULATED].enter_context(
+        emulated(config.option.rounding, config.option.allocation)
+    )
     if hasattr(config, "workerinput"):
         torch.set_num_threads(1)  # workers share the cores among themselves
         return
@@ -52,6 +62,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(recorder, "assay-recorder")
     config.pluginmanager.register(Display(config, recorder), "assay-display")
     config.stash[DONE] = recorder.resumed
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """The machine is itself again."""
+    if (stack := config.stash.get(EMULATED, None)) is not None:
+        stack.close()
 
 
 # -- before claims run ----------------------------------------------------------------------------

@@ -34,6 +34,7 @@ class Recorder:
         self.run = runs.describe_run(
             options.loading_options(config), self.option.profile, self.option.seed
         )
+        self.run |= options.emulated(config)
         self.run["selection"] = selection.chosen(config)
         self.total = 0
         self.results: list[Result] = []

@@ -128,6 +128,16 @@ RUN = _object(
         "attention": _of(
             ["string", "null"], "Attention implementation asked for; null: each model's own."
         ),
+        "rounding": _of(
+            ["integer", "null"],
+            "The seed by which another machine's rounding was emulated; null: it was not; older "
+            "runs do not say.",
+            minimum=0,
+        ),
+        "allocation": _of(
+            ["string", "null"],
+            "Where models were put in memory; null: as allocated; older runs do not say.",
+        ),
         "versions": _map(
             "Python and package versions, by name.",
             _of("string", "A version."),
@@ -155,7 +165,7 @@ RUN = _object(
         ),
     },
 )
-for _later in ("selection", "per_subject"):
+for _later in ("selection", "per_subject", "rounding", "allocation"):
     RUN["required"].remove(_later)
 RUN["properties"]["selection"]["required"].remove("models")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from harness import compat, loading
+from harness import allocation, compat, loading
 from harness.capabilities import Missing, require
 from harness.errors import BadInput, first_line
 from harness.memo import memo
@@ -39,6 +39,7 @@ def _round_trip(subject: Subject, dtype: torch.dtype) -> Subject:
         except BadInput:  # the part of a larger model: its own class knows it, no other way does
             model = type(subject.model).from_pretrained(folder, **compat.in_dtype(dtype))
             model = model.to(subject.device).eval().requires_grad_(False)  # type: ignore[arg-type]
+            allocation.allocated(model)
     loaded = subject.of_same_code(f"{subject.name}, saved and loaded", model)
     if loaded.attention != subject.attention:  # told while it loads, its other parts have to obey
         compat.set_attention(model, subject.attention)
@@ -83,6 +84,7 @@ def _fresh(subject: Subject, seed: int) -> Subject:
         except Exception as error:  # a class that needs more than a configuration
             raise Missing(f"no untrained twin: {error}") from error
     twin = twin.to(device=subject.device, dtype=subject.dtype).eval().requires_grad_(False)
+    allocation.allocated(twin)
     return subject.of_same_code(f"{subject.name}, untrained", twin)
 
 
@@ -97,6 +99,7 @@ def quantised(subject: Subject, bits: int = 8) -> Subject:
     kept = _quantised(subject)
     if bits not in kept:
         model = copy.deepcopy(subject.model)
+        allocation.allocated(model)
         twin = Subject(f"{subject.name} in {bits} bits", model, subject.tokenizer)
         with torch.no_grad():
             for weights in twin.blocks.parameters():

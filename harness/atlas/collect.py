@@ -227,7 +227,8 @@ def version_of(run: Mapping[str, Any]) -> str:
 
 def setting_of(run: Mapping[str, Any]) -> str:
     """What else two results must share to be of the same thing: ``float32, cpu``."""
-    told = [run.get("dtype"), run.get("device"), run.get("attention")]
+    told = [run.get("dtype"), run.get("device"), run.get("attention"), run.get("allocation")]
+    told += [] if run.get("rounding") is None else [f"rounding {run['rounding']}"]
     return ", ".join(str(part) for part in told if part)
 
 

@@ -12,11 +12,11 @@ from typing import Any
 
 from harness.comparison.sides import Key, Side, read
 
-SETTINGS = ("dtype", "device", "attention", "profile", "seed")
+SETTINGS = ("dtype", "device", "attention", "profile", "seed", "rounding", "allocation")
 PACKAGES = ("transformers", "torch")
 """What tells models under the same name apart, of a run and of its versions."""
 
-SAID = {name: name + " {}" for name in ("attention", "seed", *PACKAGES)}
+SAID = {name: name + " {}" for name in ("attention", *SETTINGS[4:], *PACKAGES)}
 """Settings that do not say by their value what they are."""
 
 OF_EACH = ("id", "exit", "selection", "per_subject", "subjects", "versions", "started", "finished")

@@ -146,6 +146,8 @@ def _environment(run: dict[str, Any]) -> dict[str, Any]:
         "Device": run.get("device"),
         "Precision": run.get("dtype"),
         "Attention": run.get("attention"),
+        "Emulated rounding": run.get("rounding"),
+        "Allocation": run.get("allocation"),
         "Threads": run.get("threads"),
         "Platform": run.get("platform"),
     }

@@ -7,9 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from harness.tests import browsers
+from harness import options
+from harness.tests import browsers, sessions
 from harness.tests.browsers import Browser
 from harness.tests.sessions import Project
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """What is emulated here (`harness.emulation`) is emulated in the runs that tests begin."""
+    given = options.emulated(config).items()
+    sessions.EMULATED[:] = [f"--{name}={value}" for name, value in given if value is not None]
 
 
 @pytest.fixture

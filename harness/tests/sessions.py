@@ -39,6 +39,9 @@ PRELOAD = [
 ]
 """Others' modules only: pytest is to rewrite the assertions of ours when it imports them."""
 
+EMULATED: list[str] = []
+"""Options of the tests' own run about another machine's rounding: those of every run in them."""
+
 END = "\x1e"
 """Stands between the outputs of several runs in one process."""
 
@@ -162,6 +165,7 @@ class Project:
         usual = {"--model": "tiny:gpt2", "--evidence": str(self.folder / "evidence.sqlite")}
         named = {argument.partition("=")[0] for argument in arguments}
         more = [f"{option}={value}" for option, value in usual.items() if option not in named]
+        more += [option for option in EMULATED if option.partition("=")[0] not in named]
         return [*arguments, *more]
 
     def _fork(

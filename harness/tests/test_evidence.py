@@ -171,6 +171,15 @@ def test_a_run_with_another_setting_is_not_resumed(store, name):
     assert store.unfinished(resume_key(a_run(**{name: "another"}))) is None
 
 
+@pytest.mark.parametrize(("name", "value"), [("rounding", 0), ("allocation", "odd")])
+def test_a_run_on_another_emulated_machine_is_not_resumed(store, name, value):
+    assert store.unfinished(resume_key(a_run(**{name: None}))) == "r1"
+    assert store.unfinished(resume_key(a_run(**{name: value}))) is None
+    store.begin(a_run("r2", **{name: value}))
+    assert store.unfinished(resume_key(a_run(**{name: value}))) == "r2"
+    assert store.unfinished(resume_key(a_run())) == "r1"
+
+
 @pytest.mark.parametrize("name", ["python", "torch", "transformers"])
 def test_a_run_with_another_version_is_not_resumed(store, name):
     versions = {**a_run()["versions"], name: "0"}

@@ -1,0 +1,26 @@
+"""Another machine's rounding and addresses, emulated on this one as a run's options ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from harness import allocation
+from harness.rounding import Rounding
+
+SETTINGS = ("rounding", "allocation")
+"""The options, under the names that they have in the record of a run, too."""
+
+
+@contextmanager
+def emulated(rounding: int | None, allocated: str | None) -> Iterator[None]:
+    """For the length of a block, round by a seed (`harness.rounding`) and allocate as named.
+
+    None leaves each as the machine has it.
+    """
+    with ExitStack() as stack:
+        if allocated is not None:
+            stack.enter_context(allocation.odd())
+        if rounding is not None:
+            stack.enter_context(Rounding(rounding))
+        yield

@@ -1,0 +1,191 @@
+"""Rounding as another machine might do it: products and sums moved in their last place.
+
+How a product or a sum is rounded depends on the processor, the matrix library, the number of
+threads and the addresses of its operands: a sound model gives other bits elsewhere.  `Rounding`
+does the same to every such result on one machine, by a seed.  A verdict that changes with the seed
+rests on one machine's rounding.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import HigherOrderOperator
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+ROUNDED = re.compile(
+    # Products.
+    r"(add|badd)?b?mm|addbmm|addmm_activation|add?mv|mv|v?dot|inner|tensordot|einsum|bilinear"
+    r"|trilinear|chain_matmul|(mkldnn_|fbgemm_)?linear|(linear|matmul)(_backward)?|.*_mm(_.*)?"
+    r"|mkldnn_linear_backward.*|(.*_)?conv(?!ert).*|p?dist|cdist.*|pdist_.*|euclidean_dist"
+    r"|(linalg_(?!diagonal|vander)|fft_(?!.*(shift|freq))|cholesky|lu_).*"
+    r"|geqrf|orgqr|ormqr|qr|svd|inverse|pinverse|(log)?det|slogdet|matrix_(exp|power).*"
+    r"|triangular_solve|.*(lstm|gru|rnn)_(cell|layer).*"
+    # Sums.
+    r"|(nan)?(sum|mean)|(var|std)(_mean)?|prod|trace|(log)?cum(sum|prod|sumexp)|logsumexp"
+    r"|(.*_)?norm(_.*)?|(renorm)|.*softmax.*|.*avg_pool\dd.*|.*_loss(_forward|_backward)?"
+    r"|embedding_bag.*|embedding_dense_backward|segment_reduce.*|cosine_similarity"
+    # Attention in one kernel.
+    r"|(scaled_dot_product|flash|efficient|cudnn|flex)_.*attention.*|.*multi_head_attention"
+)
+"""Operations whose results depend on the order of a sum, without underscores around the name."""
+
+ADDING = re.compile(r"index_add|scatter_add|(scatter|index)_reduce|(index_)?put|index_put_impl")
+"""Operations that add to some elements of their first operand and leave the others."""
+
+CHOOSING = ("amax", "amin")
+"""Reductions that have no rounding."""
+
+BITS = {
+    torch.float64: torch.int64,
+    torch.float32: torch.int32,
+    torch.float16: torch.int16,
+    torch.bfloat16: torch.int16,
+}
+"""Integers as wide as floating numbers: one more or less is the neighbour in the last place."""
+
+PERIOD = 65521
+"""After so many elements (a prime number) a result's pattern begins again."""
+
+KEPT = 2**12
+"""Patterns that are kept at a time."""
+
+
+class Rounding(TorchDispatchMode):
+    """Inside this block, products, sums, norms and attention round otherwise, by ``seed``.
+
+    Every element of such a result is moved to the floating number below or above it, or left, as a
+    hash of the operation, of its operands' shapes, strides and alignments (addresses modulo 64)
+    and of the seed decides: equal calls on operands that lie equally give equal bits, in every
+    process.  Whole numbers that the dtype holds exactly stay, as a sum of small whole numbers has
+    no rounding, and so does what is not finite.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.seed = seed
+        self._patterns: OrderedDict[tuple[Any, ...], Tensor] = OrderedDict()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name, kind = _kind(func)
+        if kind is Kind.SUM:
+            operands = self._call(name, args, kwargs)
+            result = func(*args, **kwargs)
+            for place, tensor in enumerate(tree_leaves(result)):
+                self._round(tensor, (*operands, place))
+            return result
+        if kind is Kind.ADDING and _adds(name, args, kwargs):
+            before = args[0].clone()
+            operands = self._call(name, args, kwargs)
+            result = func(*args, **kwargs)
+            self._round(result, operands, before)
+            return result
+        if kind is Kind.COMPOSITE:
+            # In inference mode operations arrive here before they are taken apart.
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        return func(*args, **kwargs)
+
+    def _call(self, name: str, args: Any, kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        return name, *_descriptions(tree_leaves((args, kwargs)))
+
+    def _round(self, result: Any, call: tuple[Any, ...], before: Tensor | None = None) -> None:
+        """Move the elements of ``result``, in place; those alone that are not as ``before``."""
+        if not _is_plain(result) or result.numel() == 0:
+            return
+        if result.is_complex():
+            result = torch.view_as_real(result)
+            before = None if before is None else torch.view_as_real(before)
+        if result.dtype not in BITS:
+            return
+        moves = self._moves((*call, result.dtype), result.numel(), result.device)
+        rounded = _has_rounding(result)
+        if before is not None:
+            rounded &= result != before
+        result.view(BITS[result.dtype]).add_(moves.view(result.shape) * rounded)
+
+    def _moves(self, call: tuple[Any, ...], size: int, device: torch.device) -> Tensor:
+        """-1, 0 or 1 for each of ``size`` elements: [size], int8."""
+        key = (*call, min(size, PERIOD), device)
+        if (found := self._patterns.pop(key, None)) is None:
+            hashed = hashlib.blake2b(repr((self.seed, *call)).encode(), digest_size=7).digest()
+            generator = torch.Generator().manual_seed(int.from_bytes(hashed, "big"))
+            drawn = torch.randint(-1, 2, (min(size, PERIOD),), generator=generator)
+            found = drawn.to(device, torch.int8)
+        self._patterns[key] = found  # at the end: what is used seldom is forgotten first
+        if len(self._patterns) > KEPT:
+            self._patterns.popitem(last=False)
+        return found if size <= PERIOD else found.repeat(-(-size // PERIOD))[:size]
+
+
+class Kind(Enum):
+    """How an operation is treated."""
+
+    SUM = "its results are rounded"
+    ADDING = "what it adds to is rounded"
+    COMPOSITE = "its parts are looked at"
+    EXACT = "its results stay"
+
+
+@functools.cache
+def _kind(func: Any) -> tuple[str, Kind]:
+    """An operation's name, without namespace, overload and underscores, and its kind."""
+    name = func.name().rpartition("::")[2].partition(".")[0].strip("_")
+    if ROUNDED.fullmatch(name):
+        return name, Kind.SUM
+    if ADDING.fullmatch(name):
+        return name, Kind.ADDING
+    key = torch._C.DispatchKey.CompositeImplicitAutograd
+    if not isinstance(func, HigherOrderOperator) and (
+        torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key)
+    ):
+        return name, Kind.COMPOSITE
+    return name, Kind.EXACT
+
+
+def _adds(name: str, args: Any, kwargs: dict[str, Any]) -> bool:
+    """Whether an operation that can add to its first operand does so in this call."""
+    told = [each for each in (*args[1:], *kwargs.values()) if isinstance(each, bool | str)]
+    added = True in told if "put" in name else not any(each in CHOOSING for each in told)
+    return added and _is_plain(args[0])
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether ``value`` is a tensor of numbers that lie somewhere: none that stands for others."""
+    plain = type(value) in (Tensor, torch.nn.Parameter) and value.layout == torch.strided
+    return plain and value.device.type != "meta"
+
+
+def _descriptions(leaves: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
+    """Of every tensor among ``leaves``: dtype, shape, strides, and address modulo 64."""
+    for leaf in leaves:
+        if isinstance(leaf, Tensor):
+            aligned = leaf.data_ptr() % 64 if _is_plain(leaf) else 0
+            strides = leaf.stride() if leaf.layout == torch.strided else ()
+            yield leaf.dtype, tuple(leaf.shape), strides, aligned
+
+
+def _has_rounding(values: Tensor) -> Tensor:
+    """Which ``values`` may be off in their last place: no whole numbers, and far from infinite.
+
+    Whole numbers beyond those that the dtype holds one by one may.
+    """
+    sizes, limits = values.abs(), torch.finfo(values.dtype)
+    exact = (sizes <= 2 / limits.eps) & (values == values.round())
+    return (sizes < limits.max / 2) & ~exact
