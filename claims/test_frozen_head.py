@@ -15,12 +15,12 @@ SEEDS = 6
 @finding(
     "E18",
     "a model trained with its head frozen is better after equally many steps",
-    needs=["embedded-reference"],
     source="003, 'Freezing the language modeling head … would … assist'",
     bound=Bound(share, above=0.5),
     control="a head frozen at zero",
     draws=SEEDS,
     costly=True,
+    toy=True,
 )
 @pytest.mark.parametrize("start", ["a trained model's head", "a fresh head"])
 def test_a_frozen_head_helps_training(start, draws, sample):

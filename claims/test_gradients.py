@@ -9,17 +9,35 @@ from fixtures.prompts import prompts
 from harness import gradients
 from harness.laws import law
 
+NET, *MODEL = gradients.PARTS
 
-@law(
-    "F1",
-    "the gradient of the sum is the sum of the gradients",
-    needs=["free-embeddings", "blocks"],
-    source="003, orthogonal walk: individual_gradient, summed_gradient, layer_gradient",
-    control="one of the gradients left out",
-    enough=10,
-)
-@pytest.mark.parametrize("part", gradients.PARTS)
+of_the_model = pytest.mark.parametrize("part", MODEL)
+of_the_net = pytest.mark.parametrize("part", [NET])
+
+SUM = {
+    "id": "F1",
+    "says": "the gradient of the sum is the sum of the gradients",
+    "needs": ["free-embeddings", "blocks"],
+    "source": "003, orthogonal walk: individual_gradient, summed_gradient, layer_gradient",
+    "control": "one of the gradients left out",
+    "enough": 10,
+}
+
+
+@law(**SUM)
+@of_the_model
 def test_the_gradient_of_the_sum_is_the_sum_of_gradients(subject, part, draw, check):
+    gradients_add_up(subject, part, draw, check)
+
+
+@law(**SUM, toy=True)
+@of_the_net
+def test_the_gradient_of_a_net_s_sum_is_the_sum_of_gradients(subject, part, draw, check):
+    gradients_add_up(subject, part, draw, check)
+
+
+def gradients_add_up(subject, part, draw, check):
+    """F1, of a ``part`` of the subject or of the network that is made for it."""
     gradients.require(subject, part)
     prompt = draw(prompts(subject, longest=12, rows=2), "prompt")
     pieces = draw(st.integers(2, 6), "pieces")
@@ -37,16 +55,30 @@ def test_the_gradient_of_the_sum_is_the_sum_of_gradients(subject, part, draw, ch
     check.judge_control(less.error, allowed)
 
 
-@law(
-    "F2",
-    "right-singular vectors past the n-th are orthogonal to the input gradient",
-    needs=["free-embeddings", "blocks"],
-    source="003, orthogonal walk",
-    control="the first right-singular vector",
-    enough=10,
-)
-@pytest.mark.parametrize("part", gradients.PARTS)
+ORTHOGONAL = {
+    "id": "F2",
+    "says": "right-singular vectors past the n-th are orthogonal to the input gradient",
+    "needs": ["free-embeddings", "blocks"],
+    "source": "003, orthogonal walk",
+    "control": "the first right-singular vector",
+    "enough": 10,
+}
+
+
+@law(**ORTHOGONAL)
+@of_the_model
 def test_later_singular_vectors_are_orthogonal_to_the_gradient(subject, part, draw, check):
+    later_vectors_are_orthogonal(subject, part, draw, check)
+
+
+@law(**ORTHOGONAL, toy=True)
+@of_the_net
+def test_later_singular_vectors_are_orthogonal_to_a_net_s_gradient(subject, part, draw, check):
+    later_vectors_are_orthogonal(subject, part, draw, check)
+
+
+def later_vectors_are_orthogonal(subject, part, draw, check):
+    """F2, of a ``part`` of the subject or of the network that is made for it."""
     gradients.require(subject, part)
     longest = min(12, subject.hidden - 1)
     prompt = draw(prompts(subject, longest=longest, rows=1), "prompt")

@@ -58,11 +58,11 @@ both_ways = pytest.mark.parametrize("way", WAYS, ids=["as documented", "controll
 @finding(
     "E1",
     "an expanding fully connected net is inverted exactly",
-    needs=["usual-weights"],
     source="003, FCNet",
     bound=Bound(share, at_least=0.9),
     control="a net whose layers narrow to a quarter of the input",
     draws=DRAWS,
+    toy=True,
 )
 @both_ways
 def test_an_expanding_net_is_inverted_exactly(subject, way, draws, sample):
@@ -74,11 +74,11 @@ def test_an_expanding_net_is_inverted_exactly(subject, way, draws, sample):
 @finding(
     "E1",
     "the more steps, the more tokens are recovered from an expanding net",
-    needs=["usual-weights"],
     source="003, FCNet: a_20 to a_60",
     bound=Bound(share, at_least=0.9),
     control="the same tokens held against another prompt's",
     draws=DRAWS,
+    toy=True,
 )
 @both_ways
 def test_recovery_rises_along_the_steps(subject, way, draws, sample):
@@ -90,11 +90,11 @@ def test_recovery_rises_along_the_steps(subject, way, draws, sample):
 @finding(
     "E2",
     "a contracting fully connected net typically is not inverted exactly",
-    needs=["usual-weights"],
     source="003, FCNet with its last layer cut back",
     bound=Bound(share, below=0.5),
     control="an expanding net",
     draws=32,
+    toy=True,
 )
 @both_ways
 def test_a_contracting_net_is_not_inverted_exactly(subject, way, draws, sample):

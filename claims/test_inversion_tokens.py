@@ -73,13 +73,13 @@ def overlap(lists, meant):
 @finding(
     "E15",
     "bigger models need fewer steps to meet (4)",
-    needs=["embedded-reference"],
     source="003, 'perhaps easier than it was for the gpt2-base model'",
     bound=Bound(rank_correlation, below=0.0),
     control="the smallest model whatever the size that is named",
     control_bound=Bound(rank_correlation, at_least=-0.6, at_most=0.6),
     draws=DECIDING,
     costly=True,
+    toy=True,
 )
 @both_ways
 def test_bigger_models_need_fewer_steps(subject, way, draws, sample):
@@ -91,13 +91,13 @@ def test_bigger_models_need_fewer_steps(subject, way, draws, sample):
 @finding(
     "E15",
     "what is found of bigger models repeats less",
-    needs=["embedded-reference"],
     source="003, 'there is now much less repetition'",
     bound=Bound(rank_correlation, below=0.0),
     control="the smallest model whatever the size that is named",
     control_bound=Bound(rank_correlation, at_least=-0.6, at_most=0.6),
     draws=DECIDING,
     costly=True,
+    toy=True,
 )
 @both_ways
 def test_what_is_found_of_bigger_models_repeats_less(subject, way, draws, sample):

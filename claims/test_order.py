@@ -20,6 +20,7 @@ from harness.tolerances import bit_equal
     "an unmasked attention head is permutation-equivariant",
     source="001, question and answer 1",
     control="a causal mask",
+    toy=True,
 )
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 def test_an_unmasked_head_is_equivariant(subject, implementation, draw, check):
@@ -39,6 +40,7 @@ def test_an_unmasked_head_is_equivariant(subject, implementation, draw, check):
     "the pooled output of an unmasked head is invariant",
     source="001, question",
     control="a mean in which later rows weigh more",
+    toy=True,
 )
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 def test_the_pooled_output_is_invariant(subject, implementation, draw, check):

@@ -20,12 +20,12 @@ TOKENS = 5
 @finding(
     "B2",
     "equivariant is not invariant: the last row changes with the last token",
-    needs=["embedded-reference"],
     source="001, question",
     bound=Bound(share, at_least=0.99),
     control="an order that leaves the last token in its place",
     draws=1024,
     block=256,
+    toy=True,
 )
 def test_equivariant_is_not_invariant(subject, draws, sample):
     for name, last in {"effect": "moved", "control": "fixed"}.items():

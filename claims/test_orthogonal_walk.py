@@ -30,11 +30,11 @@ BELOW_1 = Bound(share, at_least=0.8)
 @finding(
     "F3",
     "the orthogonal walk keeps the output of narrow nets",
-    needs=["embedded-reference"],
     source="003, orthogonal walk: 10 or 50 neurons",
     bound=BELOW_1,
     control="nets of width 768",
     draws=DRAWS,
+    toy=True,
 )
 @pytest.mark.parametrize("width", WIDTHS[:2])
 def test_the_orthogonal_walk_keeps_the_output_of_narrow_nets(subject, width, draws, sample):
@@ -45,11 +45,11 @@ def test_the_orthogonal_walk_keeps_the_output_of_narrow_nets(subject, width, dra
 @finding(
     "F3",
     "the wider the net, the more seldom the orthogonal walk keeps its output",
-    needs=["embedded-reference"],
     source="003, orthogonal walk: 'or 200 or more'; d_o / d_i = 2 at 768",
     bound=Bound(mean, below=0.0),
     control="other nets of the first width in the place of the last",
     draws=DRAWS,
+    toy=True,
 )
 def test_the_orthogonal_walk_loses_the_output_of_wide_nets(subject, draws, sample):
     ratios = {width: on_nets(subject, draws, width)["l1"] for width in WIDTHS}
@@ -66,11 +66,11 @@ def test_the_orthogonal_walk_loses_the_output_of_wide_nets(subject, draws, sampl
 @finding(
     "F4",
     "in another norm or along another vector, the orthogonal walk keeps the output of wide nets",
-    needs=["embedded-reference"],
     source="003, orthogonal walk, controlled for the norm and for the nearly one-hot vector",
     bound=BELOW_1,
     control="as documented: L1, and the last right-singular vector",
     draws=DRAWS,
+    toy=True,
 )
 @pytest.mark.parametrize(
     ("norm", "along"),

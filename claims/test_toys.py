@@ -1,7 +1,6 @@
 """Toys of three tokens, trained from many seeds: what needs positions, and what only time (001).
 
-A draw is one seed.  The subject lends its device only, so the toys run beside the embedded
-reference and no other model.
+A draw is one seed.  The subject `toy` lends its device only.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ ORDER = ("A B hit",)
 @finding(
     "B5",
     "two causal layers learn to tell 'A B hit' from 'B A hit' without positions",
-    needs=["embedded-reference"],
     source="001, answer 3; Haviv et al. 2022, Kazemnejad et al. 2023",
     bound=Bound(share, at_least=0.95),
     control="one layer",
     draws=DRAWS,
     block=DRAWS,
+    toy=True,
 )
 def test_two_causal_layers_learn_order_without_positions(subject, draws, sample):
     seeds = trigram.seeds(draws)
@@ -44,12 +43,12 @@ def test_two_causal_layers_learn_order_without_positions(subject, draws, sample)
 @finding(
     "B6",
     "'A hit B !' and 'B hit A ?' are learnable without positions",
-    needs=["embedded-reference"],
     source="001, question and comment to answer 1",
     bound=Bound(share, above=0.9),
     control="'A B hit ?' and 'B A hit !'",
     draws=DRAWS,
     block=DRAWS,
+    toy=True,
 )
 @pytest.mark.parametrize(
     "toy",
@@ -64,12 +63,12 @@ def test_a_hit_b_is_learnable_without_positions(subject, toy, draws, sample):
 @finding(
     "B7",
     "'A B hit ?' and 'B A hit !' are not learnable without positions",
-    needs=["embedded-reference"],
     source="001, answer 3",
     bound=Bound(share, at_most=0.05),
     control="'A hit B !' and 'B hit A ?'",
     draws=DRAWS,
     block=DRAWS,
+    toy=True,
 )
 @pytest.mark.parametrize(
     ("toy", "steps"),
@@ -91,12 +90,12 @@ def test_a_b_hit_is_not_learnable_without_positions(subject, toy, steps, draws, 
 @finding(
     "B7",
     "'A B hit ?' and 'B A hit !' are learnable with positions or two causal layers",
-    needs=["embedded-reference"],
     source="001, answer 3",
     bound=Bound(share, above=0.9),
     control="one layer without positions",
     draws=DRAWS,
     block=DRAWS,
+    toy=True,
 )
 @pytest.mark.parametrize(
     ("toy", "steps"),
@@ -118,13 +117,13 @@ def test_a_b_hit_is_learnable_with_positions_or_two_causal_layers(
 @finding(
     "B8",
     "a head narrower than the context learns 'A hit B' later",
-    needs=["embedded-reference"],
     source="001, answer 2",
     bound=Bound(mean, below=0.0),
     control="two wide heads of unlike seeds",
     control_bound=Bound(mean, at_least=-0.1),
     draws=256,
     block=256,
+    toy=True,
 )
 def test_a_head_narrower_than_the_context_learns_later(subject, draws, sample):
     def after_100_steps(head, purpose=""):
@@ -141,12 +140,12 @@ def test_a_head_narrower_than_the_context_learns_later(subject, draws, sample):
 @finding(
     "B8",
     "a head narrower than the context learns 'A hit B' in the end",
-    needs=["embedded-reference"],
     source="001, comment to answer 2",
     bound=Bound(share, at_least=0.9),
     control="'A B hit ?' and 'B A hit !'",
     draws=DRAWS,
     block=DRAWS,
+    toy=True,
 )
 def test_a_head_narrower_than_the_context_learns_in_the_end(subject, draws, sample):
     toy = Variant(head=2, residual=False)
@@ -158,12 +157,12 @@ def test_a_head_narrower_than_the_context_learns_in_the_end(subject, draws, samp
 @finding(
     "B9",
     "whether 'A hit B' is learned in few steps depends on the seed",
-    needs=["embedded-reference"],
     source="001, answer 2",
     bound=Bound(share, at_least=0.05, at_most=0.95),
     control="'A B hit ?' and 'B A hit !', which no seed learns",
     draws=DRAWS,
     block=DRAWS,
+    toy=True,
 )
 def test_success_in_few_steps_depends_on_the_seed(subject, draws, sample):
     step = trigram.half_learned(ALONE, "A hit B", draws, subject.device)

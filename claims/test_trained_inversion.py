@@ -82,12 +82,12 @@ def test_trained_models_invert_worse_than_untrained(subject, way, draws, sample)
 @finding(
     "E6",
     "of the smallest reference, three trained seeds invert worse than three untrained ones",
-    needs=["embedded-reference"],
     source="003, 'Language models become less trainable as they are trained'",
     bound=Bound(mean, below=0.0),
     control="untrained models against other untrained ones",
     control_bound=ABOUT_0,
     costly=True,
+    toy=True,
 )
 @rows(
     ("one block", "as documented"),

@@ -26,6 +26,7 @@ class Claim:
     needs: tuple[str, ...] = ()
     control: str = ""
     enough: int | None = None
+    toy: bool = False
 
     def lacks(self, subject: Subject) -> str:
         """The first capability that ``subject`` lacks, and why; empty if it lacks none."""
@@ -56,8 +57,8 @@ Runner = Callable[[Callable[..., None], Subject, dict[str, Any], Session], Resul
 def as_test(claim: Claim, body: Callable[..., None], ours: set[str], run: Runner) -> Callable:
     """The test function that pytest collects for ``body``.
 
-    It bears the mark ``law`` or ``finding``.  Parameters named in ``ours`` are given by ``run``;
-    the others are pytest's (fixtures, parametrisation).
+    It bears the mark ``law`` or ``finding``, and ``toy`` where it is about toys.  Parameters named
+    in ``ours`` are given by ``run``; the others are pytest's (fixtures, parametrisation).
     """
     signature = inspect.signature(body)
     others = [p for n, p in signature.parameters.items() if n not in ours | {"subject"}]
@@ -78,7 +79,9 @@ def as_test(claim: Claim, body: Callable[..., None], ours: set[str], run: Runner
             asked[1],
         ]
     )
-    kind = getattr(pytest.mark, claim.kind.value).mark
-    test.pytestmark = [*getattr(body, "pytestmark", []), kind]  # type: ignore[attr-defined]
+    marks = [getattr(pytest.mark, claim.kind.value).mark]
+    if claim.toy:
+        marks.append(pytest.mark.toy.mark)
+    test.pytestmark = [*getattr(body, "pytestmark", []), *marks]  # type: ignore[attr-defined]
     test.claim = claim  # type: ignore[attr-defined]
     return test

@@ -195,6 +195,7 @@ def finding(
     draws: int | None = None,
     block: int = BLOCK,
     costly: bool = False,
+    toy: bool = False,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Declare a test function as the finding ``id``.
 
@@ -204,9 +205,10 @@ def finding(
     ``block`` of them are asked for in one call.  Of a ``costly`` finding the profile's
     `Profile.prompts` are asked for in one call and looked at once; ``draws`` are then those of
     the first profile: where they are fewer than its own, as each costs more, others ask for as
-    many times more.  Further parameters of the function are pytest's.
+    many times more.  ``toy`` says that the finding is about networks that Assay makes itself
+    (`harness.toy`).  Further parameters of the function are pytest's.
     """
-    claim = Claim(id, says, Kind.FINDING, source, tuple(needs), control)
+    claim = Claim(id, says, Kind.FINDING, source, tuple(needs), control, toy=toy)
     plan = Plan(bound, control_bound, draws, block, costly)
 
     def declare(body: Callable[..., None]) -> Callable[..., None]:

@@ -41,15 +41,17 @@ def law(
     source: str,
     control: str,
     enough: int | None = None,
+    toy: bool = False,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Declare a test function as the law ``id``.
 
     ``says`` is the claim as a sentence, ``needs`` the capabilities without which it does not
     apply, ``source`` the document and section, ``control`` what the body's `Check.rejects` does,
-    in words, ``enough`` a number of examples beyond which more say nothing new.  The function's
-    further parameters are pytest's (fixtures, parametrisation).
+    in words, ``enough`` a number of examples beyond which more say nothing new.  ``toy`` says that
+    the law is about networks that Assay makes itself (`harness.toy`).  The function's further
+    parameters are pytest's (fixtures, parametrisation).
     """
-    claim = Claim(id, says, Kind.LAW, source, tuple(needs), control, enough)
+    claim = Claim(id, says, Kind.LAW, source, tuple(needs), control, enough, toy)
 
     def declare(body: Callable[..., None]) -> Callable[..., None]:
         return as_test(claim, body, {"draw", "check"}, functools.partial(run, claim))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import allocation, emulation, faults, loading, placement
+from harness import allocation, emulation, faults, loading, placement, toy
 from harness.errors import BadInput
 from harness.profiles import PROFILES, check_profile
 from harness.runs import Options
@@ -221,6 +221,12 @@ def emulated(config: pytest.Config) -> dict[str, int | str | None]:
 def models(config: pytest.Config) -> list[str]:
     """The subjects asked for, each once, in the order given."""
     return list(dict.fromkeys(config.option.models or ["reference"]))
+
+
+def subjects(config: pytest.Config) -> list[str]:
+    """All that claims run on: the models asked for, and the toys."""
+    asked = models(config)
+    return list(dict.fromkeys([*asked, toy.of(asked)]))
 
 
 def expectations_folder(config: pytest.Config) -> Path:

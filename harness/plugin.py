@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from harness import display, options
+from harness import display, options, toy
 from harness.claim import Claim
 from harness.display import Display
 from harness.emulation import emulated
@@ -27,6 +27,7 @@ from harness.settling import DONE, SETTLED, Assay, claim_of, name_of
 MARKS = {
     "law": "follows from the architecture and must hold for every input (put on by @law)",
     "finding": "is about particular weights and settled by draws (put on by @finding)",
+    "toy": "is about networks that Assay makes itself, and runs once (put on by toy=True)",
 }
 """The marks that claims bear: ``-m law`` runs laws only."""
 
@@ -75,9 +76,11 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run every test that takes a ``subject`` on every model asked for."""
+    """Run every test that takes a ``subject`` on every model asked for, a claim on toys once."""
     if "subject" in metafunc.fixturenames:
         specs = options.models(metafunc.config)
+        if getattr(getattr(metafunc.function, "claim", None), "toy", False):
+            specs = [toy.of(specs)]
         metafunc.parametrize("subject", specs, indirect=True, scope="session", ids=specs)
 
 
@@ -86,15 +89,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Keep the claims asked for, and refuse two tests with one name: evidence and expectations
     could not tell them apart.
     """
+    _keep_apart(config, items)
     _keep_claims(config, items)
     seen: dict[tuple[str, str], pytest.Item] = {}
     for item in items:
         if (claim := claim_of(item)) is None:
             continue
         name = name_of(item, claim)
-        callspec = getattr(item, "callspec", None)
-        subject = callspec.params.get("subject", "") if callspec else ""
-        other = seen.setdefault((name, subject), item)
+        other = seen.setdefault((name, _subject(item)), item)
         if other is not item:
             why = f"{item.nodeid} and {other.nodeid} are both named {name!r}; name one otherwise"
             if not hasattr(config, "workerinput"):
@@ -114,7 +116,24 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         return None
     from harness.scheduling import BySubject  # xdist is there if this hook is called
 
-    return BySubject(config, log, models)
+    return BySubject(config, log, options.subjects(config))
+
+
+def _subject(item: pytest.Item) -> str:
+    callspec = getattr(item, "callspec", None)
+    return callspec.params.get("subject", "") if callspec else ""
+
+
+def _keep_apart(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out claims about models where the model asked for is ``toy``."""
+    mixed = [
+        item
+        for item in items
+        if (claim := claim_of(item)) and not claim.toy and toy.is_toy(_subject(item))
+    ]
+    if mixed:
+        config.hook.pytest_deselected(items=mixed)
+        items[:] = [item for item in items if item not in set(mixed)]
 
 
 def _keep_claims(config: pytest.Config, items: list[pytest.Item]) -> None:

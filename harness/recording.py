@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 
-from harness import expectation_files, options, runs, schema, selection
+from harness import expectation_files, options, runs, schema, selection, toy
 from harness.errors import BadInput
 from harness.evidence import Evidence, resume_key
 from harness.report import html
@@ -50,12 +50,12 @@ class Recorder:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Claims have been collected in this process."""
         if not session.config.option.collectonly:
-            self._expect(sum(claim_of(item) is not None for item in session.items))
+            self._expect([item.nodeid for item in session.items if claim_of(item) is not None])
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
         """A worker has collected; claims are told from other tests by where they stand."""
-        self._expect(sum(i.startswith("claims/") for i in ids))
+        self._expect([i for i in ids if i.startswith("claims/")])
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -66,13 +66,20 @@ class Recorder:
             rows = [(result.as_json(), digest) for (*_, digest), result in self.resumed.items()]
             node.workerinput[RESUMED] = json.dumps(rows)
 
-    def _expect(self, claims: int) -> None:
+    def _expect(self, claims: Sequence[str]) -> None:
+        """Make ready for these claims, by their node ids."""
         if claims and not self.total:
-            self.total = claims
+            self.total = len(claims)
             with options.usage_errors():
                 expected_of_models(self.config)
             self._open()
-            self.run["per_subject"] = claims // len(options.models(self.config))
+            self.run["per_subject"] = self._on_each(claims)
+
+    def _on_each(self, claims: Sequence[str]) -> int:
+        """How many of the claims there are on each model, without those on toys."""
+        subjects = options.subjects(self.config)
+        on_models = [c for c in claims if not toy.is_toy(toy.subject_of(c, subjects))]
+        return len(on_models) // max(1, sum(not toy.is_toy(each) for each in subjects))
 
     def _open(self) -> None:
         """Open the evidence, once; a single example that is replayed is none."""
@@ -175,7 +182,10 @@ class Recorder:
 
     def _record_expectations(self) -> None:
         folder = options.expectations_folder(self.config)
+        asked = options.models(self.config)
         for subject in self.run["subjects"]:
+            if toy.is_toy(subject) and subject not in asked:
+                continue  # its file comes with Assay and is no matter of the models asked for
             path = expectation_files.record(folder, subject, self.results, self.option.dtype)
             self.notes.append(f"expectations are written to {path}")
         try:

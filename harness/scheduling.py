@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
+from harness import toy
+
 BETWEEN = "\n"
 """Stands between file and model in the name of a unit; in neither of them."""
 
@@ -25,15 +27,12 @@ class BySubject(LoadFileScheduling):
 
     def __init__(self, config: pytest.Config, log: Any, models: Sequence[str]) -> None:
         super().__init__(config, log)
-        self.models = sorted(models, key=len, reverse=True)
+        self.models = models
 
     def _split_scope(self, nodeid: str) -> str:
         """The unit of a test: its file, and the model that it runs on if it is a claim."""
         file = super()._split_scope(nodeid)
-        # The model's is the first of the parameters: see `harness.plugin`.
-        drawn = nodeid.partition("[")[2].removesuffix("]")
-        fitting = (name for name in self.models if f"{drawn}-".startswith(f"{name}-"))
-        return f"{file}{BETWEEN}{next(fitting, '')}"
+        return f"{file}{BETWEEN}{toy.subject_of(nodeid, self.models)}"
 
     def _assign_work_unit(self, node: Any) -> None:
         """Give ``node`` a unit of the model it has, or else of the one with the fewest workers."""

@@ -69,13 +69,6 @@ def _usual_weights(subject: Subject) -> None:
         raise Missing("the weights of tiny models are at unit gain, as nobody begins a training")
 
 
-@capability("embedded-reference")
-def _embedded_reference(subject: Subject) -> None:
-    """For claims about a document's own toys: to run them once is enough."""
-    if subject.name.partition(":")[0] != "reference":
-        raise Missing("the toys do not depend on the model: they run beside `reference`")
-
-
 @capability("full-rank-embedding")
 def _full_rank(subject: Subject) -> None:
     table = subject.embedding_table.detach().double()

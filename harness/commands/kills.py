@@ -20,6 +20,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from transformers.utils import logging
 
 from harness import cases, expectation_files, faults, kills
+from harness.claim import Claim
 from harness.commands.arguments import Parser, file, whole
 from harness.commands.models import Load
 from harness.errors import BadInput
@@ -30,6 +31,7 @@ from harness.report import kills as showing
 from harness.runs import Options
 from harness.schema import replace_file
 from harness.subject import Subject
+from harness.verdicts import Kind
 
 WIDTH = 132
 """Columns of the table where no terminal says how many there are."""
@@ -71,8 +73,17 @@ class Task:
         rooms = self.rooms()
         healthy = rooms.load(rooms.families[self.family], Options(dtype=self.dtype))
         expected = expectation_files.load(rooms.expectations)
-        trial = Trial(cases.of(rooms.claims), expected, self.extent, told, self.dtype)
+        known = [case for case in cases.of(rooms.claims) if tells(case.claim)]
+        trial = Trial(known, expected, self.extent, told, self.dtype)
         return trial, healthy, [faults.named(name) for name in self.faults]
+
+
+def tells(claim: Claim) -> bool:
+    """Whether a claim may notice what is planted in a model.
+
+    A law about toys notices faults in the functions that a model shares with them.
+    """
+    return not claim.toy or claim.kind is Kind.LAW
 
 
 def main(arguments: Sequence[str], rooms: Callable[[], Rooms]) -> int:

@@ -254,11 +254,6 @@ def test_a_walk_ends_in_other_tokens_and_starts_in_the_prompt_s(spec):
     assert changed["changed_after_0"] == 0 < changed["changed_after_16"]
 
 
-def test_walks_on_nets_are_for_the_embedded_reference_alone():
-    claim = test_orthogonal_walk.test_the_orthogonal_walk_loses_the_output_of_wide_nets
-    assert verdict(claim, toy("llama")).verdict is Verdict.NOT_APPLICABLE
-
-
 def test_a_net_is_walked_once_for_all_claims():
     subject, draws = fresh("llama"), Draws(0, "X1", range(2))
     first = test_orthogonal_walk.on_nets(subject, draws, 10)

@@ -1,0 +1,39 @@
+"""The subject `toy`: heads, networks and toys that Assay makes itself.
+
+Some claims of the documents are about networks that are made for the purpose: a single attention
+head, three tokens, a fully connected network.  They say nothing about the model that a run was
+asked for.  Such a claim is declared with ``toy=True``.  It runs once a run, whichever models were
+asked for, and its result is that of the subject ``toy``.  Where it needs embeddings, tokens or
+trained models, those are the embedded reference's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from harness import faults
+
+TOY = "toy"
+"""The name of the subject, and what ``--model`` calls it."""
+
+
+def is_toy(subject: str) -> bool:
+    """Whether a subject's name is that of the toys, with a fault planted in it or without."""
+    return faults.split(subject)[0] == TOY
+
+
+def of(models: Sequence[str]) -> str:
+    """The toys' name beside ``models``: where a fault is planted in all of those, with it."""
+    planted = {faults.split(model)[1] for model in models}
+    fault = planted.pop() if len(planted) == 1 else None
+    return TOY if fault is None else f"{TOY}{faults.SIGN}{fault}"
+
+
+def subject_of(nodeid: str, subjects: Iterable[str]) -> str:
+    """The subject of a test by its node id; empty if it has none of ``subjects``.
+
+    The subject is the first of a test's parameters (`harness.plugin.pytest_generate_tests`).
+    """
+    drawn = nodeid.partition("[")[2].removesuffix("]")
+    longest = sorted(subjects, key=len, reverse=True)
+    return next((name for name in longest if f"{drawn}-".startswith(f"{name}-")), "")
