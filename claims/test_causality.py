@@ -79,7 +79,7 @@ def test_embeddings_do_what_their_tokens_do(subject, draw, check):
     source="004, answer 2",
     bound=Bound(share, at_least=0.99),
     control="the causal mask, given explicitly",
-    draws=1024,
+    draws=512,
     block=128,
 )
 @texts.on_text_and_random_tokens

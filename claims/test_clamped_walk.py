@@ -36,6 +36,7 @@ NEEDS = ["usual-weights", "inputs-embeds", "blocks"]
     bound=Bound(median, at_least=10.0),
     control="no descent step",
     draws=DRAWS,
+    most=2 * DRAWS,
 )
 def test_the_clamped_walk_keeps_the_output(subject, draws, sample):
     walk, still = (walked(subject, draws, descents=count) for count in (1, 0))
@@ -51,6 +52,7 @@ def test_the_clamped_walk_keeps_the_output(subject, draws, sample):
     bound=Bound(median, above=1.0),
     control="no descent step",
     draws=DRAWS // 2,
+    most=DRAWS,
 )
 def test_more_steps_of_descent_keep_the_output_better(subject, draws, sample):
     many, one, none = (walked(subject, draws, descents=count) for count in (MANY, 1, 0))

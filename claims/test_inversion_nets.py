@@ -62,6 +62,7 @@ both_ways = pytest.mark.parametrize("way", WAYS, ids=["as documented", "controll
     bound=Bound(share, at_least=0.9),
     control="a net whose layers narrow to a quarter of the input",
     draws=DRAWS,
+    most=DRAWS,
     toy=True,
 )
 @both_ways
@@ -78,6 +79,7 @@ def test_an_expanding_net_is_inverted_exactly(subject, way, draws, sample):
     bound=Bound(share, at_least=0.9),
     control="the same tokens held against another prompt's",
     draws=DRAWS,
+    most=DRAWS,
     toy=True,
 )
 @both_ways
@@ -94,6 +96,7 @@ def test_recovery_rises_along_the_steps(subject, way, draws, sample):
     bound=Bound(share, below=0.5),
     control="an expanding net",
     draws=32,
+    most=64,
     toy=True,
 )
 @both_ways

@@ -34,6 +34,7 @@ BELOW_1 = Bound(share, at_least=0.8)
     bound=BELOW_1,
     control="nets of width 768",
     draws=DRAWS,
+    most=2 * DRAWS,
     toy=True,
 )
 @pytest.mark.parametrize("width", WIDTHS[:2])
@@ -49,6 +50,7 @@ def test_the_orthogonal_walk_keeps_the_output_of_narrow_nets(subject, width, dra
     bound=Bound(mean, below=0.0),
     control="other nets of the first width in the place of the last",
     draws=DRAWS,
+    most=2 * DRAWS,
     toy=True,
 )
 def test_the_orthogonal_walk_loses_the_output_of_wide_nets(subject, draws, sample):
@@ -70,6 +72,7 @@ def test_the_orthogonal_walk_loses_the_output_of_wide_nets(subject, draws, sampl
     bound=BELOW_1,
     control="as documented: L1, and the last right-singular vector",
     draws=DRAWS,
+    most=2 * DRAWS,
     toy=True,
 )
 @pytest.mark.parametrize(
@@ -100,6 +103,7 @@ def test_another_norm_or_vector_keeps_the_output_of_wide_nets(subject, norm, alo
     bound=Bound(median, above=1.0),
     control="nets of width 10",
     draws=DRAWS,
+    most=2 * DRAWS,
 )
 @pytest.mark.parametrize(
     ("norm", "along"),

@@ -52,7 +52,7 @@ def test_permuting_positions_barely_changes_the_output(subject, source, draws, s
     source="000, question, point 1, controlled for the last token",
     bound=Bound(median, at_most=0.5),
     control="noise of ten times the table's scale in place of its rows",
-    draws=600,
+    draws=256,
 )
 @on_text_and_random_tokens
 def test_permuting_positions_before_the_last_barely_changes_the_output(

@@ -14,6 +14,9 @@ START = 32
 TOKENS = 100
 """Tokens that are generated."""
 
+DRAWS = 64
+"""Continuations: beam search takes a second for each."""
+
 NEEDS = ["trained", "generation", "cache", "lm-head", "tokenizer"]
 
 
@@ -25,6 +28,8 @@ NEEDS = ["trained", "generation", "cache", "lm-head", "tokenizer"]
     bound=Bound(mean, above=0.0),
     control="other held-out text in the place of the generated one: about 0",
     control_bound=Bound(mean, at_least=-0.05, at_most=0.05),
+    draws=DRAWS,
+    most=DRAWS,
 )
 def test_greedy_text_repeats_itself(subject, draws, sample):
     for prompt in texts.prompts(subject, texts.TEXT, draws, [START + TOKENS]):
@@ -42,6 +47,8 @@ def test_greedy_text_repeats_itself(subject, draws, sample):
     bound=Bound(mean, below=0.0),
     control="other held-out text against held-out text: about 0",
     control_bound=Bound(mean, at_least=-0.05, at_most=0.05),
+    draws=DRAWS,
+    most=DRAWS,
 )
 def test_beams_repeat_less_than_greedy_text(subject, draws, sample):
     add_difference(subject, draws, sample, num_beams=4)
@@ -55,6 +62,8 @@ def test_beams_repeat_less_than_greedy_text(subject, draws, sample):
     bound=Bound(mean, below=0.0),
     control="other held-out text against held-out text: about 0",
     control_bound=Bound(mean, at_least=-0.05, at_most=0.05),
+    draws=DRAWS,
+    most=DRAWS,
 )
 def test_a_penalty_repeats_less_than_greedy_text(subject, draws, sample):
     add_difference(subject, draws, sample, repetition_penalty=1.2)

@@ -29,6 +29,7 @@ ORDER = ("A B hit",)
     bound=Bound(share, at_least=0.95),
     control="one layer",
     draws=DRAWS,
+    most=DRAWS,
     block=DRAWS,
     toy=True,
 )
@@ -47,6 +48,7 @@ def test_two_causal_layers_learn_order_without_positions(subject, draws, sample)
     bound=Bound(share, above=0.9),
     control="'A B hit ?' and 'B A hit !'",
     draws=DRAWS,
+    most=DRAWS,
     block=DRAWS,
     toy=True,
 )
@@ -67,6 +69,7 @@ def test_a_hit_b_is_learnable_without_positions(subject, toy, draws, sample):
     bound=Bound(share, at_most=0.05),
     control="'A hit B !' and 'B hit A ?'",
     draws=DRAWS,
+    most=DRAWS,
     block=DRAWS,
     toy=True,
 )
@@ -94,6 +97,7 @@ def test_a_b_hit_is_not_learnable_without_positions(subject, toy, steps, draws, 
     bound=Bound(share, above=0.9),
     control="one layer without positions",
     draws=DRAWS,
+    most=DRAWS,
     block=DRAWS,
     toy=True,
 )
@@ -144,6 +148,7 @@ def test_a_head_narrower_than_the_context_learns_later(subject, draws, sample):
     bound=Bound(share, at_least=0.9),
     control="'A B hit ?' and 'B A hit !'",
     draws=DRAWS,
+    most=DRAWS,
     block=DRAWS,
     toy=True,
 )
@@ -161,6 +166,7 @@ def test_a_head_narrower_than_the_context_learns_in_the_end(subject, draws, samp
     bound=Bound(share, at_least=0.05, at_most=0.95),
     control="'A B hit ?' and 'B A hit !', which no seed learns",
     draws=DRAWS,
+    most=DRAWS,
     block=DRAWS,
     toy=True,
 )

@@ -1,23 +1,57 @@
-"""How much of a law's time is spent inside the model's own forward passes."""
+"""How long a claim has taken, how much of that inside the model, and the brake on both.
+
+How many examples or draws a claim takes is fixed by profile and seed, never by a clock.  The brake
+is for a model that is too slow for a profile: it ends the claim without a verdict.
+"""
 
 from __future__ import annotations
 
-import time
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from time import perf_counter
 from typing import Any
 
 import torch
 from torch import nn
 
+TOO_SLOW = "too slow for this profile"
+"""What is said of a machine or model on which the brake strikes."""
+
+
+class Braked(BaseException):
+    """A claim has taken as long as it may; leaves Hypothesis as an interrupt would."""
+
 
 class ForwardClock:
-    """Seconds spent in the forward passes of some models, nested ones counted once."""
+    """Seconds spent in the forward passes of some models, nested ones counted once.
 
-    def __init__(self) -> None:
+    With a ``brake`` in seconds, a claim that has run so long is ended by `Braked` before or after
+    the next pass, and so is one whose passes are all slower than ``share`` seconds: however many
+    follow, its examples or draws do not fit.  The first pass alone tells nothing of the others,
+    as it pays for what is done once.
+    """
+
+    def __init__(self, brake: float = math.inf, share: float = math.inf) -> None:
         self.seconds = 0.0
+        self.brake, self.share = brake, share
+        self._started = perf_counter()
+        self._passes, self._fastest = 0, math.inf
         self._depth = 0
         self._since = 0.0
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the clock was made."""
+        return perf_counter() - self._started
+
+    def check(self) -> None:
+        """Raise `Braked` where the claim has taken too long."""
+        slow = self._fastest > self.share and self._passes > 0
+        if slow and (self._passes > 1 or self.elapsed > self.brake):
+            raise Braked(f"one pass takes {self._fastest:.3g} s")
+        if self.elapsed > self.brake:
+            raise Braked(f"stopped after {self.elapsed:.3g} s")
 
     @contextmanager
     def watching(self, *models: nn.Module) -> Iterator[ForwardClock]:
@@ -33,13 +67,17 @@ class ForwardClock:
                 hook.remove()
 
     def _enter(self, *_: Any) -> None:
+        if self._depth == 0:
+            self.check()
+            self._since = perf_counter()
         self._depth += 1
-        if self._depth == 1:
-            self._since = time.perf_counter()
 
     def _leave(self, *_: Any) -> None:
         self._depth -= 1
         if self._depth == 0:
             if torch.cuda.is_available():
                 torch.cuda.synchronize()
-            self.seconds += time.perf_counter() - self._since
+            took = perf_counter() - self._since
+            self.seconds += took
+            self._passes, self._fastest = self._passes + 1, min(self._fastest, took)
+            self.check()

@@ -11,7 +11,7 @@ A finding is a test function that takes ``subject``, ``draws`` and ``sample``:
 It is called for one block of draws after another.  After every round the interval of the
 statistic is held against the bound: wholly on the claimed side is upheld, wholly on the other
 refuted.  Looking repeatedly would err more often than once, so each of the K looks that the
-budget allows is taken at confidence 1 - 0.05 / K (Bonferroni; less where the interval is only
+profile allows is taken at confidence 1 - 0.05 / K (Bonferroni; less where the interval is only
 approximate, see `Statistic.caution`): whatever the number of looks, at most 5 % of findings are
 decided wrongly.  The control is judged alike and must come out the other way, or the finding
 stays inconclusive.
@@ -33,7 +33,7 @@ import torch
 from harness import capabilities
 from harness.arrays import Array, Plot
 from harness.claim import Claim, Session, as_test
-from harness.clock import ForwardClock
+from harness.clock import TOO_SLOW, Braked, ForwardClock
 from harness.draws import Draws
 from harness.profiles import Profile
 from harness.statistics import Pair, Statistic
@@ -175,12 +175,26 @@ class Sample:
 
 @dataclass(frozen=True)
 class Look:
-    """What one series came to at one look."""
+    """What one series came to at one look; nothing before the first."""
 
-    verdict: Verdict
-    value: float
-    interval: Pair
-    draws: int
+    verdict: Verdict = Verdict.INCONCLUSIVE
+    value: float = math.nan
+    interval: Pair = (-math.inf, math.inf)
+    draws: int = 0
+
+
+@dataclass
+class Settled:
+    """The looks that decided effect and control, or their last ones; ``drawn`` of ``most`` draws.
+
+    ``stopped`` says why the brake struck; empty if it did not.
+    """
+
+    most: int
+    effect: Look = field(default_factory=Look)
+    control: Look = field(default_factory=Look)
+    drawn: int = 0
+    stopped: str = ""
 
 
 def finding(
@@ -193,6 +207,7 @@ def finding(
     control: str,
     control_bound: Bound | None = None,
     draws: int | None = None,
+    most: int = Profile.draws,
     block: int = BLOCK,
     costly: bool = False,
     toy: bool = False,
@@ -201,15 +216,16 @@ def finding(
 
     ``bound`` is the claimed side.  ``control`` says in words what the ``control`` series is: it
     must lie wholly beyond ``bound``, or wholly within ``control_bound`` where that is given.
-    ``draws`` are the fewest to look at where the profile's are too few to decide at this bound;
-    ``block`` of them are asked for in one call.  Of a ``costly`` finding the profile's
-    `Profile.prompts` are asked for in one call and looked at once; ``draws`` are then those of
-    the first profile: where they are fewer than its own, as each costs more, others ask for as
-    many times more.  ``toy`` says that the finding is about networks that Assay makes itself
-    (`harness.toy`).  Further parameters of the function are pytest's.
+    ``draws`` are those of the first look, where its statistic does not say how many.  Each look
+    has twice those of the one before, up to ``most`` under the first profile, and under others as
+    many times more as these draw; ``block`` are asked for in one call.  Of a ``costly`` finding
+    the profile's `Profile.prompts` are asked for in one call and looked at once; ``draws`` are
+    then those of the first profile: where they are fewer than its own, as each costs more, others
+    ask for as many times more.  ``toy`` says that the finding is about networks that Assay makes
+    itself (`harness.toy`).  Further parameters of the function are pytest's.
     """
     claim = Claim(id, says, Kind.FINDING, source, tuple(needs), control, toy=toy)
-    plan = Plan(bound, control_bound, draws, block, costly)
+    plan = Plan(bound, control_bound, draws, block, costly, most)
 
     def declare(body: Callable[..., None]) -> Callable[..., None]:
         runner = functools.partial(run, claim, plan)
@@ -227,6 +243,15 @@ class Plan:
     fewest: int | None
     block: int
     costly: bool = False
+    most: int = Profile.draws
+
+    def sizes(self, profile: Profile) -> list[int]:
+        """The numbers of draws at which the interval is looked at; none if nothing is drawn."""
+        if profile.draws <= 0:
+            return []
+        if self.costly:
+            return [self.once(profile)]
+        return self.looks(profile.draws * self.most // Profile.draws)
 
     def once(self, profile: Profile) -> int:
         """The number of draws of a costly finding."""
@@ -237,7 +262,7 @@ class Plan:
     def looks(self, most: int) -> list[int]:
         """The numbers of draws at which the interval is looked at, each twice the one before.
 
-        ``most`` is the profile's; a claim that asks for more gets them.
+        No more than ``most``, but for a claim whose first look has more.
         """
         sizes = [self.fewest or min(self.bound.statistic.fewest, most)]
         while 0 < sizes[-1] * 2 <= most:
@@ -261,7 +286,7 @@ class Plan:
 def _look(bound: Bound, sample: Sample, name: str, looks: int) -> Look:
     values = sample.defined(name)
     if not len(values):
-        return Look(Verdict.INCONCLUSIVE, math.nan, (-math.inf, math.inf), 0)
+        return Look()
     confidence = 1 - ERROR * bound.statistic.caution / looks
     interval = bound.statistic.interval(values, confidence)
     verdict = Verdict.INCONCLUSIVE if sample.undefined(name) else bound.verdict(interval)
@@ -276,18 +301,20 @@ def run(
     given: dict[str, Any],
     session: Session,
 ) -> Result:
-    """Draw until the interval is decided or the budget is spent, and say what came of it."""
+    """Draw until the interval is decided or all is drawn, and say what came of it."""
     started = time.perf_counter()
     if lacking := claim.lacks(subject):
         return claim.result(subject, Verdict.NOT_APPLICABLE, reason=lacking)
-    sample, clock = Sample(), ForwardClock()
+    sample, sizes = Sample(), plan.sizes(session.profile)
+    blocks = 1 if plan.costly else max(1, math.ceil(max(sizes, default=0) / plan.block))
+    clock = ForwardClock(session.profile.brake, share=session.profile.brake / blocks)
     try:
         with clock.watching(subject.model, *subject.known_twins):
-            settled = _settle(claim, plan, body, subject, given, session, sample)
+            settled = _settle(claim, plan, body, subject, given, session, sample, clock)
     except capabilities.Missing as missing:
         return claim.result(subject, Verdict.NOT_APPLICABLE, reason=str(missing))
-    effect, control, drawn = settled
-    verdict, reason = _conclusion(claim, sample, effect, control, drawn)
+    effect, control = settled.effect, settled.control
+    verdict, reason = _conclusion(claim, sample, settled)
     return claim.result(
         subject,
         verdict,
@@ -296,7 +323,7 @@ def run(
         bound=plan.bound.nearest(effect.value) if math.isfinite(effect.value) else None,
         margin=_finite(plan.bound.margin(effect.value, effect.interval)),
         interval=_told(effect.interval),
-        examples=drawn,
+        examples=settled.drawn,
         seconds=time.perf_counter() - started,
         details={
             **{name: _known(value) for name, value in sample.details.items()},
@@ -325,34 +352,31 @@ def _settle(
     given: dict[str, Any],
     session: Session,
     sample: Sample,
-) -> tuple[Look, Look, int]:
-    """Sample in rounds: the decided looks of effect and control, and how many were drawn."""
-    profile = session.profile
-    sizes = [plan.once(profile)] if plan.costly else plan.looks(profile.draws)
-    block = sizes[-1] if plan.costly else plan.block
-    base = session.seed or 0
-    began = time.perf_counter()
-    effect = control = Look(Verdict.INCONCLUSIVE, math.nan, (-math.inf, math.inf), 0)
-    drawn, spent = 0, profile.draws <= 0
+    clock: ForwardClock,
+) -> Settled:
+    """Sample look by look until effect and control are decided."""
+    sizes = plan.sizes(session.profile)
+    settled = Settled(most=max(sizes, default=0))
     arguments = _arguments(body, subject, given)
-    for size in sizes if not spent else ():
-        while drawn < size and not spent:
-            count = min(block, size - drawn)
-            body(
-                draws=Draws(base, claim.id, range(drawn, drawn + count)),
-                sample=sample,
-                **arguments,
-            )
-            drawn += count
-            spent = time.perf_counter() - began > profile.finding_seconds
+    for size in sizes:
+        while settled.drawn < size:
+            count = size if plan.costly else min(plan.block, size - settled.drawn)
+            numbers = range(settled.drawn, settled.drawn + count)
+            try:
+                clock.check()
+                body(draws=Draws(session.seed or 0, claim.id, numbers), sample=sample, **arguments)
+            except Braked as braked:
+                settled.stopped = str(braked)
+                return settled
+            settled.drawn += count
         # Once decided is decided: each look errs with its own small share.
-        if effect.verdict is Verdict.INCONCLUSIVE:
-            effect = plan.effect(sample, len(sizes))
-        if control.verdict is Verdict.INCONCLUSIVE:
-            control = plan.control(sample, len(sizes))
-        if Verdict.INCONCLUSIVE not in (effect.verdict, control.verdict) or spent:
+        if settled.effect.verdict is Verdict.INCONCLUSIVE:
+            settled.effect = plan.effect(sample, len(sizes))
+        if settled.control.verdict is Verdict.INCONCLUSIVE:
+            settled.control = plan.control(sample, len(sizes))
+        if Verdict.INCONCLUSIVE not in (settled.effect.verdict, settled.control.verdict):
             break
-    return effect, control, drawn
+    return settled
 
 
 def _arguments(
@@ -362,10 +386,13 @@ def _arguments(
     return {**given, "subject": subject} if named else dict(given)
 
 
-def _conclusion(
-    claim: Claim, sample: Sample, effect: Look, control: Look, drawn: int
-) -> tuple[Verdict, str]:
-    if not drawn:
+def _conclusion(claim: Claim, sample: Sample, settled: Settled) -> tuple[Verdict, str]:
+    effect, control = settled.effect, settled.control
+    if settled.stopped:
+        so_far = f"{settled.drawn} of {settled.most} draws"
+        why = f"{settled.stopped} at {so_far}: the machine is {TOO_SLOW}"
+        return Verdict.INCONCLUSIVE, why
+    if not settled.drawn:
         return Verdict.INCONCLUSIVE, "the budget is zero: nothing was drawn"
     for name in ("effect", "control"):
         if why := sample.undefined(name):

@@ -24,16 +24,16 @@ from harness.profiles import Profile
 from harness.subject import Subject
 from harness.verdicts import Kind, Result, Verdict
 
-MUST = Profile("must kill", examples=64, seconds=4.0, shrink=0.0, draws=64, finding_seconds=1.0)
+MUST = Profile("must kill", examples=64, shrink=0, draws=64, brake=300.0)
 """For a claim that must catch a fault: it is found in the first examples, or the claim is weak.
 
 What one example in seven shows is missed by 64 of them once in 20 000 times.
 """
 
-MAY = Profile("may kill", examples=3, seconds=0.4, shrink=0.0)
+MAY = Profile("may kill", examples=3, shrink=0, brake=300.0)
 """For any other law: whether it happens to notice as well."""
 
-HEALTHY = Profile("healthy", 8, 1.0, 0.0, draws=256, finding_seconds=1.0)
+HEALTHY = Profile("healthy", examples=8, shrink=0, brake=300.0)
 """For every claim on a healthy model."""
 
 

@@ -26,7 +26,7 @@ import torch
 from harness import capabilities
 from harness.check import Broken, Check
 from harness.claim import Claim, Session, as_test
-from harness.clock import ForwardClock
+from harness.clock import TOO_SLOW, Braked, ForwardClock
 from harness.search import Examples
 from harness.subject import Subject
 from harness.tolerances import TOLERANCES, farthest
@@ -72,13 +72,17 @@ def run(
         return claim.result(subject, Verdict.NOT_APPLICABLE, reason=lacking)
     check = Check(subject)
     counterexample: dict[str, Any] | None = None
-    examples = Examples(claim, body, subject, check, given_, session)
-    clock = ForwardClock()
+    most = min(session.profile.examples, claim.enough or session.profile.examples)
+    clock = ForwardClock(session.profile.brake, share=session.profile.brake / most)
+    examples = Examples(most, body, subject, check, given_, session, clock)
     try:
         with clock.watching(subject.model, *subject.known_twins):
             examples.search()
     except capabilities.Missing as missing:
         return claim.result(subject, Verdict.NOT_APPLICABLE, reason=str(missing))
+    except Braked as braked:
+        verdict, reason = Verdict.INCONCLUSIVE, str(braked)
+        reason = f"{reason} at {examples.tried} of {most} examples: the machine is {TOO_SLOW}"
     except Broken as broken:
         check.remember(broken.observed, broken.allowed)
         verdict, reason = Verdict.REFUTED, str(broken)

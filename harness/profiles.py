@@ -1,7 +1,8 @@
-"""Budgets: how many examples or draws, and seconds, a claim may take."""
+"""Budgets: how many examples or draws a claim takes."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from harness.errors import BadInput
@@ -9,44 +10,28 @@ from harness.errors import BadInput
 
 @dataclass(frozen=True)
 class Profile:
-    """``examples`` and ``seconds`` for one law; ``shrink`` more seconds for a failure.
+    """What a run spends on each claim.  Nothing here but ``brake`` knows the time.
 
-    ``draws`` and ``finding_seconds`` for one finding; ``prompts`` are the draws of one whose draws
-    cost seconds, such as an inversion, however long they take.
+    A law takes ``examples``; where one fails, ``shrink`` more are tried to make it smaller.  A
+    finding takes at most ``draws``, and one whose draws cost seconds, such as an inversion,
+    ``prompts``.  A claim that takes longer than ``brake`` seconds is ended without a verdict.
     """
 
     name: str
     examples: int
-    seconds: float
-    shrink: float
+    shrink: int
     draws: int = 256
-    finding_seconds: float = 8.0
     prompts: int = 16
+    brake: float = math.inf
 
 
 PROFILES = {
     profile.name: profile
     for profile in (
-        Profile("glance", examples=4, seconds=0.4, shrink=1.0),
-        Profile("quick", examples=12, seconds=2.0, shrink=2.0),
-        Profile(
-            "standard",
-            examples=60,
-            seconds=6.0,
-            shrink=30.0,
-            draws=1024,
-            finding_seconds=10.0,
-            prompts=72,
-        ),
-        Profile(
-            "thorough",
-            examples=1000,
-            seconds=600.0,
-            shrink=300.0,
-            draws=8192,
-            finding_seconds=600.0,
-            prompts=240,
-        ),
+        Profile("glance", examples=4, shrink=10, brake=120.0),
+        Profile("quick", examples=12, shrink=30, brake=300.0),
+        Profile("standard", examples=60, shrink=300, draws=1024, prompts=72, brake=1800.0),
+        Profile("thorough", examples=1000, shrink=2000, draws=8192, prompts=240, brake=14400.0),
     )
 }
 """The profiles by name; ``quick`` is the default."""

@@ -1,11 +1,10 @@
-"""Hypothesis's search over one law's inputs, within a budget of examples and seconds."""
+"""Hypothesis's search over one law's inputs: as many examples as the profile says."""
 
 from __future__ import annotations
 
 import inspect
 import math
 import re
-import time
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -17,50 +16,65 @@ from hypothesis import strategies as st
 
 from harness import capabilities
 from harness.check import Broken, Check, Unsettled
-from harness.claim import Claim, Session
+from harness.claim import Session
+from harness.clock import Braked, ForwardClock
 from harness.errors import BadInput
 from harness.subject import Subject
 
 PASSED_ON = (capabilities.Missing, BadInput, hypothesis.errors.HypothesisException)
 """Exceptions of a law's body that are no verdict on the model."""
 
-STRETCH = 4
-"""Times the budget in seconds that a law may take until its control is rejected once."""
+ROUNDS = 4
+"""Rounds of examples that a law may take until its control is rejected once; usually one does."""
 
 
-class _Spent(BaseException):
-    """The budget in seconds is over; leaves Hypothesis as an interrupt would."""
+class _Rejected(BaseException):
+    """The control is rejected in a later round than the first; leaves Hypothesis at once."""
 
 
 class _SmallEnough(BaseException):
-    """The seconds for making a failure smaller are over; leaves Hypothesis likewise."""
+    """A failure has been tried to be made smaller often enough; leaves Hypothesis likewise."""
 
 
 class Examples:
-    """Hypothesis's search over one law's inputs, within a budget of examples and seconds."""
+    """Hypothesis's search over one law's inputs: ``most`` examples, ``tried`` so far.
+
+    The number is the profile's or the claim's own; ``clock`` is the emergency brake.
+    """
 
     def __init__(
         self,
-        claim: Claim,
+        most: int,
         body: Callable[..., None],
         subject: Subject,
         check: Check,
         given_: dict[str, Any],
         session: Session,
+        clock: ForwardClock,
     ) -> None:
         self.body, self.subject, self.check, self.given = body, subject, check, given_
-        self.session, self.started = session, math.inf
-        self.most = min(session.profile.examples, claim.enough or session.profile.examples)
-        self.tried = 0
-        self.failing_since: float | None = None
+        self.session, self.clock = session, clock
+        self.most, self.tried = most, 0
         self.failed_at: int | None = None
+        self.shrunk = 0
         self.smallest: Broken | None = None
         self.known: set[str] = set()
         self.last: dict[str, str] = {}
         self.blob: str | None = None
 
     def search(self) -> None:
-        """Try examples until the budget is spent; `Broken` with the smallest failure found."""
+        """Try the examples; `Broken` with the smallest failure found, `Braked` in an emergency.
+
+        Rounds of as many examples follow while the control has not been rejected.
+        """
+        __tracebackhide__ = True
+        for number in range(1 if self.session.replay is not None else ROUNDS):
+            self._round(number)
+            if self.check.rejected:
+                return
+
+    def _round(self, number: int) -> None:
+        """One round of examples; the rounds draw different ones."""
         __tracebackhide__ = True
         names = set(inspect.signature(self.body).parameters)
         arguments = dict(self.given)
@@ -70,6 +84,7 @@ class Examples:
         def example(data: st.DataObject) -> None:
             __tracebackhide__ = True
             shown: dict[str, str] = {}
+            self.shrunk += self.smallest is not None
             self.check.begin()
             try:
                 self.body(draw=self._drawer(data, shown), check=self.check, **arguments)
@@ -89,15 +104,15 @@ class Examples:
                 raised = Broken(math.inf, 0.0, f"{type(error).__name__}: {first}")
                 self._failed(raised, shown, data)
                 raise raised from error
-            # The first example pays for what is done once: libraries, twins, probes.
-            self.started = min(self.started, time.perf_counter())
-            if self._spent():
-                raise _Spent
             if self._small_enough():
                 raise _SmallEnough
+            self.clock.check()
+            if number and self.check.rejected and self.smallest is None:
+                raise _Rejected
 
-        # Hypothesis keys its database, and its draws in CI, by the function's name.
+        # Hypothesis keys its draws in CI by the function's name.
         variant = "_".join([self.subject.name, *map(str, self.given.values())])
+        variant += f"_{number}" if number else ""
         example.__name__ = re.sub(r"\W", "_", f"{self.body.__name__}_{variant}")
         example.__qualname__ = example.__name__
         example.__module__ = self.body.__module__
@@ -105,25 +120,26 @@ class Examples:
         test = settings(
             max_examples=self.most,
             deadline=None,
-            database=None if session.derandomize else settings().database,
+            database=None,  # the seed alone decides what is drawn
             derandomize=session.derandomize and session.seed is None,
-            # A slow model makes slow examples; the budget in seconds is ours.
+            # A slow model makes slow examples; the brake is ours.
             suppress_health_check=list(HealthCheck),
             print_blob=True,
             report_multiple_bugs=False,
             phases=_phases(session),
         )(given(st.data())(example))
         if session.seed is not None:
-            test = hypothesis.seed(session.seed)(test)
+            test = hypothesis.seed(f"{session.seed}/{number}" if number else session.seed)(test)
         if session.replay is not None:
             blob = session.replay.encode()
             test = hypothesis.reproduce_failure(hypothesis.__version__, blob)(test)
         try:
             test()
-        except (_Spent, hypothesis.errors.Unsatisfiable):
+        except (_Rejected, hypothesis.errors.Unsatisfiable):
             return
-        except _SmallEnough:
-            assert self.smallest is not None
+        except (_SmallEnough, Braked):
+            if self.smallest is None:
+                raise
             raise self.smallest from None
         except Broken as broken:
             self.blob = _blob(broken) or self.blob
@@ -141,29 +157,18 @@ class Examples:
 
         return draw
 
-    def _spent(self) -> bool:
-        """Whether the seconds are over and nothing has failed.
-
-        A control that has not been rejected yet gets `STRETCH` times as long.
-        """
-        seconds = self.session.profile.seconds * (1 if self.check.rejected else STRETCH)
-        return time.perf_counter() - self.started > seconds and self.smallest is None
-
     def _small_enough(self) -> bool:
-        """Whether the seconds for making a failure smaller are over."""
-        if self.failing_since is None:
-            return False
-        return time.perf_counter() - self.failing_since > self.session.profile.shrink > 0
+        """Whether a failure has been tried to be made smaller as often as the profile says."""
+        return self.shrunk > self.session.profile.shrink > 0
 
     def _failed(self, failure: Broken, shown: dict[str, str], data: st.DataObject) -> None:
         """Keep a failure: after the first one, Hypothesis tries smaller examples only.
 
-        Where the seconds are over it leaves Hypothesis, which has to see an example that it knows
-        end as it did before: or it would call the law flaky.
+        To end that it is left, which it takes where an example is new to it: of one that it knows
+        it has to see the end again, or it would call the law flaky.
         """
         self.tried += 1
         self.failed_at = self.failed_at or self.tried
-        self.failing_since = self.failing_since or time.perf_counter()
         known, blob = repr(shown) in self.known, _encoded(data)
         self.known.add(repr(shown))
         self.last, self.smallest, self.blob = shown, failure, blob
@@ -182,8 +187,8 @@ class Examples:
 
 
 def _phases(session: Session) -> list[Phase]:
-    """A failure is not made smaller where no seconds are given for it."""
-    phases = [Phase.explicit, Phase.reuse, Phase.generate]
+    """A failure is not made smaller where the profile has no tries for it."""
+    phases = [Phase.explicit, Phase.generate]
     return [*phases, Phase.shrink] if session.profile.shrink > 0 else phases
 
 
@@ -191,7 +196,7 @@ def _encoded(data: st.DataObject) -> str | None:
     """The blob of an example, from what Hypothesis drew for it.
 
     There is no public way to it but a note on the error that Hypothesis ends with, and a search
-    that runs out of time ends without one.
+    that is left early ends without one.
     """
     try:
         from hypothesis.core import encode_failure

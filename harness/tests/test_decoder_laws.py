@@ -10,7 +10,7 @@ from claims import test_decoding as claims
 from harness.tests.toys import budget, toy, verdict
 from harness.verdicts import Verdict
 
-FEW = budget(4, 20.0, shrink=0.2)
+FEW = budget(4, shrink=20)
 
 
 @pytest.mark.parametrize("model_type", ["llama", "xlstm"])

@@ -29,7 +29,7 @@ from harness.verdicts import Verdict
 
 def settled(test, subject, draws=128):
     """What a claim comes to, on random tokens where it is about prompts."""
-    profile = Profile("test", 0, 0.0, 0.0, draws=draws, finding_seconds=60.0)
+    profile = Profile("test", examples=0, shrink=0, draws=draws)
     on_prompts = "source" in inspect.signature(test).parameters
     return verdict(test, subject, profile, arguments={"source": RANDOM} if on_prompts else {})
 

@@ -29,7 +29,7 @@ from harness.statistics import (
     ratio_of_means,
     share,
 )
-from harness.tests.toys import toy, verdict
+from harness.tests.toys import Time, toy, verdict
 from harness.verdicts import DECADES, Result, Verdict
 
 ABOVE = Bound(median, above=0.0)
@@ -54,8 +54,8 @@ def shifted(effect=CLEAR, control=WRONG):
     return body
 
 
-def settled(body, most=256, seconds=60.0, bound=ABOVE, seed=None, **how) -> Result:
-    profile = Profile("test", 0, 0.0, 0.0, draws=most, finding_seconds=seconds)
+def settled(body, draws_of_profile=256, brake=math.inf, bound=ABOVE, seed=None, **how) -> Result:
+    profile = Profile("test", examples=0, shrink=0, draws=draws_of_profile, brake=brake)
     return verdict(declare(body, bound, **how), toy("gpt2"), profile, seed=seed)
 
 
@@ -148,7 +148,7 @@ def test_draws_without_a_value_leave_a_finding_undecided(name, numbers):
 
 
 def test_one_draw_in_a_hundred_may_be_without_a_value():
-    result = settled(undefined_on([3]), most=128, draws=128)
+    result = settled(undefined_on([3]), draws_of_profile=128, draws=128)
     assert result.verdict is Verdict.UPHELD
     assert result.examples == 128
 
@@ -186,16 +186,48 @@ def not_finite(result: Result) -> list[str]:
 
 
 def test_a_budget_of_no_draws_decides_nothing():
-    result = settled(shifted(), most=0)
+    result = settled(shifted(), draws_of_profile=0)
     assert (result.verdict, result.examples) == (Verdict.INCONCLUSIVE, 0)
     assert result.reason == "the budget is zero: nothing was drawn"
     assert (result.observed, result.bound, result.interval) == (None, None, None)
 
 
-def test_a_budget_of_no_time_looks_at_one_block():
-    assert settled(shifted(), seconds=0.0).verdict is Verdict.UPHELD
-    result = settled(shifted(0.0), seconds=0.0)
-    assert (result.verdict, result.examples) == (Verdict.INCONCLUSIVE, 64)
+@pytest.fixture
+def braked(monkeypatch):
+    """What comes of a body of which draw ``slow`` takes 150 s, of the 120 s that there are."""
+    clock = Time()
+    monkeypatch.setattr("harness.clock.perf_counter", clock)
+
+    def result(body, slow, **how):
+        def at_length(draws, sample):
+            body(draws, sample)
+            clock.sleep(150.0 * (slow in draws.numbers))
+
+        return settled(at_length, brake=120.0, **how)
+
+    return result
+
+
+def test_a_finding_that_takes_too_long_is_not_decided_and_says_why(braked):
+    result = braked(shifted(0.0), slow=64, block=32)
+    assert (result.verdict, result.examples) == (Verdict.INCONCLUSIVE, 96)
+    why = "stopped after 150 s at 96 of 256 draws: the machine is too slow for this profile"
+    assert result.reason == why
+
+
+def test_a_decided_effect_does_not_uphold_a_finding_that_takes_too_long(braked):
+    assert braked(shifted(control=0.0), slow=64).verdict is Verdict.INCONCLUSIVE
+    assert braked(shifted(), slow=0, block=32).verdict is Verdict.INCONCLUSIVE
+
+
+def test_draws_that_are_all_taken_count_however_long_they_took(braked):
+    assert braked(shifted(), slow=0, block=64).verdict is Verdict.UPHELD
+
+
+def test_a_claim_has_as_many_draws_at_its_last_look_as_it_says():
+    for draws_of_profile, last in [(256, 64), (1024, 256), (64, 32)]:
+        result = settled(shifted(0.0), draws_of_profile, draws=32, most=64)
+        assert result.examples == last
 
 
 def test_looks_double():
@@ -213,26 +245,29 @@ def test_a_costly_finding_is_drawn_and_looked_at_once():
         calls.append(len(draws))
         sample.add(effect=np.zeros(len(draws)), control=np.full(len(draws), WRONG))
 
-    result = settled(body, most=8192, seconds=0.0, costly=True)
+    result = settled(body, draws_of_profile=8192, costly=True)
     assert calls == [result.examples] == [Profile.prompts]
 
 
 def test_other_profiles_draw_as_many_times_more_of_a_costly_finding():
     plan = Plan(ABOVE, None, 40, 64, costly=True)
-    usual, more = (Profile("any", 1, 1.0, 1.0, prompts=n) for n in (24, 72))
+    usual, more = (Profile("any", examples=1, shrink=0, prompts=n) for n in (24, 72))
     assert (plan.once(usual), plan.once(more)) == (40, 72)
     rare = Plan(ABOVE, None, Profile.prompts // 4, 64, costly=True)
-    assert [rare.once(Profile("any", 1, 1.0, 1.0, prompts=n)) for n in (16, 72)] == [4, 18]
+    assert [rare.once(Profile("any", examples=1, shrink=0, prompts=n)) for n in (16, 72)] == [
+        4,
+        18,
+    ]
     assert Plan(ABOVE, None, None, 64, costly=True).once(more) == 72
 
 
 def test_what_is_decided_early_is_drawn_no_further():
-    assert settled(shifted(), most=8192).examples == 64
+    assert settled(shifted(), draws_of_profile=8192).examples == 64
 
 
 def test_a_claim_that_asks_for_more_draws_than_the_profile_s_gets_them():
     assert Plan(ABOVE, None, 1024, 64).looks(256) == [1024]
-    assert settled(shifted(), most=256, draws=1024).examples == 1024
+    assert settled(shifted(), draws_of_profile=256, draws=1024).examples == 1024
 
 
 def test_a_body_is_asked_for_a_block_at_a_time():
@@ -242,7 +277,7 @@ def test_a_body_is_asked_for_a_block_at_a_time():
         asked.append(list(draws))
         shifted(0.0)(draws, sample)
 
-    settled(body, most=100, block=40)
+    settled(body, draws_of_profile=100, block=40)
     assert asked == [list(range(0, 40)), list(range(40, 64))]
 
 

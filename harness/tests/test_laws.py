@@ -165,7 +165,7 @@ def test_it_is_told_at_which_example_a_law_broke_whatever_was_tried_to_make_it_s
 
 def test_a_model_with_dropout_is_refuted():
     subject = changed("llama", lambda state: torch.dropout(state, 0.5, train=True))
-    result = verdict(declare(causality), subject, budget(shrink=1))
+    result = verdict(declare(causality), subject, budget(shrink=20))
     assert result.verdict is Verdict.REFUTED
     assert "not deterministic" in result.reason
     assert "not deterministic" not in verdict(declare(causality), seeing_ahead()).reason

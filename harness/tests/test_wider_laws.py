@@ -24,7 +24,7 @@ from harness.subject import Subject
 from harness.tests.toys import budget, fresh, seeing_ahead, toy, verdict
 from harness.verdicts import Verdict
 
-FEW = budget(12, 20.0, shrink=0.2)
+FEW = budget(12, shrink=20)
 
 
 def told_otherwise(spec: str, change: Callable[[dict[str, Any]], None]) -> Subject:

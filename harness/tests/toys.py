@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -98,9 +99,9 @@ def is_broken(check: Check, expected: Reference, observed: Rows) -> bool:
     return False
 
 
-def budget(examples: int = 20, seconds: float = 60.0, shrink: float = 60.0) -> Profile:
+def budget(examples: int = 20, shrink: int = 2000, brake: float = math.inf) -> Profile:
     """A profile for one test."""
-    return Profile("test", examples, seconds, shrink)
+    return Profile("test", examples, shrink, brake=brake)
 
 
 def verdict(
@@ -120,6 +121,18 @@ def verdict(
 
     test(assay=SimpleNamespace(settle=settle), subject=subject, **arguments)
     return made[0]
+
+
+class Time:
+    """A clock for the brake, which only a test moves on."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
 
 
 @contextmanager
