@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from harness import capabilities
+from harness.errors import Missing
 from harness.profiles import Profile
+from harness.shortage import Size, in_words, release, shortage
 from harness.subject import Subject
 from harness.verdicts import Kind, Result, Verdict
 
@@ -37,6 +39,18 @@ class Claim:
     def result(self, subject: Subject, verdict: Verdict, **more: Any) -> Result:
         """What came of the claim on ``subject``."""
         return Result(self.id, self.says, self.kind, subject.name, verdict, **more)
+
+    def not_run(self, subject: Subject, error: Exception, size: Size | None) -> Result | None:
+        """What the claim comes to where its body ended in ``error``; None: the error is another.
+
+        ``size`` is that of the last prompt that was run.
+        """
+        if why := shortage(error):
+            release(error)
+            return self.result(subject, Verdict.INCONCLUSIVE, reason=why + in_words(size))
+        if isinstance(error, Missing):
+            return self.result(subject, Verdict.NOT_APPLICABLE, reason=str(error))
+        return None
 
 
 @dataclass(frozen=True)

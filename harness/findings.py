@@ -30,7 +30,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from harness import capabilities
 from harness.arrays import Array, Plot
 from harness.claim import Claim, Session, as_test
 from harness.clock import ForwardClock
@@ -276,14 +275,16 @@ def run(
 ) -> Result:
     """Draw until the interval is decided or the budget is spent, and say what came of it."""
     started = time.perf_counter()
-    if lacking := claim.lacks(subject):
-        return claim.result(subject, Verdict.NOT_APPLICABLE, reason=lacking)
     sample, clock = Sample(), ForwardClock()
     try:
-        with clock.watching(subject.model, *subject.known_twins):
+        if lacking := claim.lacks(subject):
+            return claim.result(subject, Verdict.NOT_APPLICABLE, reason=lacking)
+        with clock.watching(subject):
             settled = _settle(claim, plan, body, subject, given, session, sample)
-    except capabilities.Missing as missing:
-        return claim.result(subject, Verdict.NOT_APPLICABLE, reason=str(missing))
+    except Exception as error:
+        if (result := claim.not_run(subject, error, clock.size)) is None:
+            raise
+        return result
     effect, control, drawn = settled
     verdict, reason = _conclusion(claim, sample, effect, control, drawn)
     return claim.result(

@@ -23,11 +23,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from harness import capabilities
 from harness.check import Broken, Check
 from harness.claim import Claim, Session, as_test
-from harness.clock import ForwardClock
 from harness.search import Examples
+from harness.shortage import Limits
 from harness.subject import Subject
 from harness.tolerances import TOLERANCES, farthest
 from harness.verdicts import UNTIL_BROKEN, Kind, Result, Verdict, margin
@@ -66,30 +65,27 @@ def run(
 ) -> Result:
     """Try a law on drawn examples and say what came of it."""
     started = time.perf_counter()
-    if lacking := claim.lacks(subject):
-        return claim.result(subject, Verdict.NOT_APPLICABLE, reason=lacking)
     check = Check(subject)
     counterexample: dict[str, Any] | None = None
     examples = Examples(claim, body, subject, check, given_, session)
-    clock = ForwardClock()
+    clock = examples.clock
     try:
-        with clock.watching(subject.model, *subject.known_twins):
+        if lacking := claim.lacks(subject):
+            return claim.result(subject, Verdict.NOT_APPLICABLE, reason=lacking)
+        with clock.watching(subject):
             examples.search()
-    except capabilities.Missing as missing:
-        return claim.result(subject, Verdict.NOT_APPLICABLE, reason=str(missing))
     except Broken as broken:
         check.remember(broken.observed, broken.allowed)
         verdict, reason = Verdict.REFUTED, str(broken)
         if not repeats(subject):
             reason += "; the model is not deterministic: it gives one prompt two outputs"
         counterexample = examples.counterexample(broken)
+    except Exception as error:
+        if (result := claim.not_run(subject, error, clock.size)) is None:
+            raise
+        return result
     else:
-        if check.compared and check.rejected:
-            verdict, reason = Verdict.UPHELD, ""
-        elif check.compared:
-            verdict, reason = Verdict.INCONCLUSIVE, f"the control passed too: {claim.control}"
-        else:
-            verdict, reason = Verdict.INCONCLUSIVE, "no example could be compared"
+        verdict, reason = _conclusion(claim, check, examples.limits)
     return claim.result(
         subject,
         verdict,
@@ -111,6 +107,18 @@ def run(
         # Of a law that is broken they would be of the examples that happened to come before.
         sample={} if counterexample else {"margin": np.asarray(check.margins, dtype=float)},
     )
+
+
+def _conclusion(claim: Claim, check: Check, limits: Limits) -> tuple[Verdict, str]:
+    """What a law comes to that no example broke, and why if it is not upheld on all of them."""
+    if limits.reason and (limits.fatal or not check.compared):
+        return Verdict.INCONCLUSIVE, limits.reason
+    if not check.compared:
+        return Verdict.INCONCLUSIVE, "no example could be compared"
+    if not check.rejected:
+        lacking = f"; {limits.reason}" if limits.reason else ""
+        return Verdict.INCONCLUSIVE, f"the control passed too: {claim.control}{lacking}"
+    return Verdict.UPHELD, limits.upheld_up_to
 
 
 def repeats(subject: Subject) -> bool:

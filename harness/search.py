@@ -12,13 +12,16 @@ from typing import Any
 
 import hypothesis
 import hypothesis.errors
+import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from harness import capabilities
 from harness.check import Broken, Check, Unsettled
 from harness.claim import Claim, Session
+from harness.clock import ForwardClock
 from harness.errors import BadInput
+from harness.shortage import Limits, Size, release, shortage
 from harness.subject import Subject
 
 PASSED_ON = (capabilities.Missing, BadInput, hypothesis.errors.HypothesisException)
@@ -30,6 +33,10 @@ STRETCH = 4
 
 class _Spent(BaseException):
     """The budget in seconds is over; leaves Hypothesis as an interrupt would."""
+
+
+class _NotApplicable(BaseException):
+    """The model lacks a capability, whatever is drawn; leaves Hypothesis likewise."""
 
 
 class _SmallEnough(BaseException):
@@ -56,6 +63,9 @@ class Examples:
         self.failed_at: int | None = None
         self.smallest: Broken | None = None
         self.known: set[str] = set()
+        self.limits = Limits()
+        self.clock = ForwardClock()
+        self.size: Size | None = None
         self.last: dict[str, str] = {}
         self.blob: str | None = None
 
@@ -70,25 +80,36 @@ class Examples:
         def example(data: st.DataObject) -> None:
             __tracebackhide__ = True
             shown: dict[str, str] = {}
+            lacking, self.size = "", None
             self.check.begin()
             try:
                 self.body(draw=self._drawer(data, shown), check=self.check, **arguments)
                 self.check.end()
+                self.limits.ran(self.size)
                 self.tried += 1
-            except PASSED_ON:
-                raise
+            except PASSED_ON as error:
+                if not (lacking := shortage(error)):
+                    # No counterexample: run again, it may well be raised from another line.
+                    if isinstance(error, capabilities.Missing):
+                        raise _NotApplicable(error) from error
+                    raise
+                release(error)
             except Unsettled:
                 hypothesis.reject()
             except Broken as failure:
                 self._failed(failure, shown, data)
                 raise
             except Exception as error:
-                # A model that refuses an input it should take breaks the law as well.
-                self.check.details["traceback"] = traceback.format_exc()
-                first = (str(error).splitlines() or [""])[0]
-                raised = Broken(math.inf, 0.0, f"{type(error).__name__}: {first}")
-                self._failed(raised, shown, data)
-                raise raised from error
+                if not (lacking := shortage(error)):
+                    # A model that refuses an input it should take breaks the law as well.
+                    self.check.details["traceback"] = traceback.format_exc()
+                    first = (str(error).splitlines() or [""])[0]
+                    raised = Broken(math.inf, 0.0, f"{type(error).__name__}: {first}")
+                    self._failed(raised, shown, data)
+                    raise raised from error
+                release(error)
+            if lacking:  # out of the handler: its error would keep the memory
+                self._could_not_run(lacking)
             # The first example pays for what is done once: libraries, twins, probes.
             self.started = min(self.started, time.perf_counter())
             if self._spent():
@@ -122,6 +143,8 @@ class Examples:
             test()
         except (_Spent, hypothesis.errors.Unsatisfiable):
             return
+        except _NotApplicable as missing:
+            raise missing.args[0] from None
         except _SmallEnough:
             assert self.smallest is not None
             raise self.smallest from None
@@ -130,16 +153,29 @@ class Examples:
             raise
         except hypothesis.errors.Flaky as flaky:
             self.blob = _blob(flaky) or self.blob
+            if self.limits.reason and self.smallest is not None:
+                raise self.smallest from flaky  # it could not be run once more
             where = "an example that broke the law once and then did not: not deterministic"
             raise Broken(self.check.observed, self.check.allowed, where) from flaky
 
     def _drawer(self, data: st.DataObject, shown: dict[str, str]) -> Callable[..., Any]:
         def draw(strategy: st.SearchStrategy, label: str) -> Any:
             value = data.draw(strategy, label=label)
+            if (size := _size(value)) is not None:
+                self.size = size
+                if not self.limits.admits(size):
+                    hypothesis.reject()
             shown[label] = value.show(self.subject) if hasattr(value, "show") else repr(value)
             return value
 
         return draw
+
+    def _could_not_run(self, lacking: str) -> None:
+        """The machine lacked something: leave this example out; all, where none is smaller."""
+        self.limits.note(lacking, self.size or self.clock.size)
+        if (self.size is None or self.limits.exhausted) and self.smallest is None:
+            raise _Spent
+        hypothesis.reject()
 
     def _spent(self) -> bool:
         """Whether the seconds are over and nothing has failed.
@@ -179,6 +215,12 @@ class Examples:
             "where": broken.where,
             "blob": self.blob,
         }
+
+
+def _size(value: Any) -> Size | None:
+    """Rows and tokens of what was drawn, if it is a prompt."""
+    ids = getattr(value, "ids", None)
+    return (ids.shape[0], ids.shape[1]) if torch.is_tensor(ids) and ids.ndim == 2 else None
 
 
 def _phases(session: Session) -> list[Phase]:
