@@ -42,7 +42,10 @@ def test_the_gradient_of_the_sum_is_the_sum_of_gradients(subject, part, draw, ch
     "right-singular vectors past the n-th are orthogonal to the input gradient",
     needs=["free-embeddings", "blocks"],
     source="003, orthogonal walk",
-    control="the first right-singular vector",
+    control={
+        "own dtype": "the first right-singular vector",
+        "float64": "the first right-singular vector of the gradient in float64",
+    },
     enough=10,
 )
 @pytest.mark.parametrize("part", gradients.PARTS)
@@ -50,10 +53,10 @@ def test_later_singular_vectors_are_orthogonal_to_the_gradient(subject, part, dr
     gradients.require(subject, part)
     longest = min(12, subject.hidden - 1)
     prompt = draw(prompts(subject, longest=longest, rows=1), "prompt")
-    for s in (subject, subject.oracle):
+    for name, s in (("own dtype", subject), ("float64", subject.oracle)):
         gradient = gradients.of_sum(s, part, prompt.ids)["gradient"][0]
         past, among, floor = gradients.alignment(gradient)
         check.judge(past, floor, f"{gradient.dtype}")
-        check.judge_control(among, floor)
+        check.judge_control(among, floor, name)
         sizes = check.details.setdefault(f"|g·v| of the last vector, {gradient.dtype}", [])
         sizes.append(gradients.last_product(gradient))

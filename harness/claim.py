@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -28,6 +28,8 @@ class Claim:
     needs: tuple[str, ...] = ()
     control: str = ""
     enough: int | None = None
+    controls: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """A law's controls: name → sentence; a law's only control has the empty name."""
 
     def lacks(self, subject: Subject) -> str:
         """The first capability that ``subject`` lacks, and why; empty if it lacks none."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ import torch
 
 from harness.check import Broken, Check
 from harness.claim import Claim, Session, as_test
+from harness.controls import Controls
 from harness.search import Examples
 from harness.shortage import Limits
 from harness.subject import Subject
@@ -38,17 +39,20 @@ def law(
     *,
     needs: Sequence[str] = (),
     source: str,
-    control: str,
+    control: str | Mapping[str, str],
     enough: int | None = None,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Declare a test function as the law ``id``.
 
     ``says`` is the claim as a sentence, ``needs`` the capabilities without which it does not
     apply, ``source`` the document and section, ``control`` what the body's `Check.rejects` does,
-    in words, ``enough`` a number of examples beyond which more say nothing new.  The function's
-    further parameters are pytest's (fixtures, parametrisation).
+    in words (where there are several, a sentence for each name), ``enough`` a number of examples
+    beyond which more say nothing new.  The function's further parameters are pytest's (fixtures,
+    parametrisation).
     """
-    claim = Claim(id, says, Kind.LAW, source, tuple(needs), control, enough)
+    controls = Controls(control)
+    told = "; ".join(map(controls.sentence, controls.says))
+    claim = Claim(id, says, Kind.LAW, source, tuple(needs), told, enough, controls.says)
 
     def declare(body: Callable[..., None]) -> Callable[..., None]:
         return as_test(claim, body, {"draw", "check"}, functools.partial(run, claim))
@@ -65,7 +69,7 @@ def run(
 ) -> Result:
     """Try a law on drawn examples and say what came of it."""
     started = time.perf_counter()
-    check = Check(subject)
+    check = Check(subject, controls=Controls(claim.controls))
     counterexample: dict[str, Any] | None = None
     examples = Examples(claim, body, subject, check, given_, session)
     clock = examples.clock
@@ -99,8 +103,9 @@ def run(
         details={
             **check.details,
             "control": claim.control,
-            "controls rejected": f"{check.rejected} of {check.controls}",
-            "control margin": check.control_margin,
+            "controls rejected": f"{check.controls.rejected} of {check.controls.tried}",
+            "control margin": check.controls.margin,
+            "controls": check.controls.as_json(),
             **({} if examples.failed_at is None else {UNTIL_BROKEN: examples.failed_at}),
             "seconds in forward passes": clock.seconds,
         },
@@ -115,9 +120,10 @@ def _conclusion(claim: Claim, check: Check, limits: Limits) -> tuple[Verdict, st
         return Verdict.INCONCLUSIVE, limits.reason
     if not check.compared:
         return Verdict.INCONCLUSIVE, "no example could be compared"
-    if not check.rejected:
+    if dead := check.controls.dead:
         lacking = f"; {limits.reason}" if limits.reason else ""
-        return Verdict.INCONCLUSIVE, f"the control passed too: {claim.control}{lacking}"
+        named = "; ".join(map(check.controls.sentence, dead))
+        return Verdict.INCONCLUSIVE, f"the control passed too: {named}{lacking}"
     return Verdict.UPHELD, limits.upheld_up_to
 
 

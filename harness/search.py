@@ -180,9 +180,9 @@ class Examples:
     def _spent(self) -> bool:
         """Whether the seconds are over and nothing has failed.
 
-        A control that has not been rejected yet gets `STRETCH` times as long.
+        A law with a control that has not been rejected yet gets `STRETCH` times as long.
         """
-        seconds = self.session.profile.seconds * (1 if self.check.rejected else STRETCH)
+        seconds = self.session.profile.seconds * (STRETCH if self.check.controls.dead else 1)
         return time.perf_counter() - self.started > seconds and self.smallest is None
 
     def _small_enough(self) -> bool:
