@@ -56,7 +56,7 @@ def test_drafts_taken_back_leave_no_trace(subject, draw, check):
     expected = check.reference(lambda s: s.rows(prompt.ids, states=False)).at(slice(cut, None))
     ones = [1] * (prompt.length - cut)
     check.same(expected, caches.decode(subject, prompt.ids[:, cut:], ones, cache=cache))
-    if check.wants_control:
+    if check.wants():
         left = cache_operations.filled(subject, torch.cat([prompt.ids[:, :cut], drafts], 1))
         check.rejects(expected, caches.decode(subject, prompt.ids[:, cut:], ones, cache=left))
 

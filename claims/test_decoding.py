@@ -38,7 +38,7 @@ def test_the_nearest_row_is_the_token(subject, draw, check):
     table = subject.embedding_table.detach()
     wrong = (nearest(table, table[ids]) != ids) & ~twinned(subject)[ids]
     check.judge(float(wrong.double().mean()), 0.0, f"tokens {ids[wrong].tolist()[:5]}")
-    if check.wants_control and int(ids[-1]) > 0:
+    if check.wants() and int(ids[-1]) > 0:
         doubled = table.clone()
         doubled[0] = table[ids[-1]]
         check.judge_control(float(nearest(doubled, doubled[ids[-1:]]) != ids[-1]), 0.0)
@@ -97,7 +97,7 @@ def test_the_fast_decoder_is_the_pseudo_inverse(subject, draw, check):
     logits = fast.logits(points)
     check.judge(relative(logits, slow), allowed(fast), "values")
     check.judge(untied(logits, slow, allowed(fast)), 0.0, "tokens")
-    if check.wants_control:
+    if check.wants():
         check.judge_control(blind_solve_error(fast.table), allowed(fast))
 
 

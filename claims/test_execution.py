@@ -102,7 +102,7 @@ def judge_the_loaded(check, subject, prompt):
     copy = twins.saved_and_loaded(subject)
     ours, theirs = subject.rows(prompt.ids), copy.rows(prompt.ids)
     check.judge(twins.share_that_differs(ours, theirs), 0.0, "some element")
-    if check.wants_control:
+    if check.wants():
         with twins.nudged(copy, int(prompt.ids[0, 0])):
             check.judge_control(twins.share_that_differs(ours, copy.rows(prompt.ids)), 0.0)
 

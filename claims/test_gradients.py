@@ -60,7 +60,10 @@ ORTHOGONAL = {
     "says": "right-singular vectors past the n-th are orthogonal to the input gradient",
     "needs": ["free-embeddings", "blocks"],
     "source": "003, orthogonal walk",
-    "control": "the first right-singular vector",
+    "control": {
+        "own dtype": "the first right-singular vector",
+        "float64": "the first right-singular vector of the gradient in float64",
+    },
     "enough": 10,
 }
 
@@ -82,10 +85,10 @@ def later_vectors_are_orthogonal(subject, part, draw, check):
     gradients.require(subject, part)
     longest = min(12, subject.hidden - 1)
     prompt = draw(prompts(subject, longest=longest, rows=1), "prompt")
-    for s in (subject, subject.oracle):
+    for name, s in (("own dtype", subject), ("float64", subject.oracle)):
         gradient = gradients.of_sum(s, part, prompt.ids)["gradient"][0]
         past, among, floor = gradients.alignment(gradient)
         check.judge(past, floor, f"{gradient.dtype}")
-        check.judge_control(among, floor)
+        check.judge_control(among, floor, name)
         sizes = check.details.setdefault(f"|g·v| of the last vector, {gradient.dtype}", [])
         sizes.append(gradients.last_product(gradient))

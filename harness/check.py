@@ -10,13 +10,11 @@ from typing import Any
 from torch import Tensor
 
 from harness import precision
+from harness.controls import Controls
 from harness.rows import Rows
 from harness.subject import Subject
 from harness.tolerances import ROUTER_GAP, TOLERANCES, Distance, Tolerance, farthest
 from harness.verdicts import margin
-
-CONTROL_ENOUGH = 3
-"""A control that was rejected this often need not be run again."""
 
 
 class Broken(AssertionError):
@@ -55,9 +53,7 @@ class Check:
     observed: float = 0.0
     allowed: float = 1.0
     compared: int = 0
-    rejected: int = 0
-    controls: int = 0
-    control_margin: float = -margin(0.0, 1.0)
+    controls: Controls = field(default_factory=Controls)
     details: dict[str, Any] = field(default_factory=dict)
     margins: list[float] = field(default_factory=list)
     _room: float = math.inf
@@ -106,35 +102,34 @@ class Check:
         """An example kept the law: its own least margin is kept, NaN if nothing was compared."""
         self.margins.append(self._room if math.isfinite(self._room) else math.nan)
 
-    @property
-    def wants_control(self) -> bool:
-        """Whether the control has not been rejected often enough yet."""
-        return self.rejected < CONTROL_ENOUGH
+    def wants(self, control: str = "") -> bool:
+        """Whether the control of that name has not been rejected often enough yet."""
+        return self.controls.wanted(control)
 
     def rejects(
         self,
         expected: Reference,
         damaged: Rows | Callable[[], Rows],
         tolerance: Tolerance | None = None,
+        control: str = "",
     ) -> None:
-        """The control: the same comparison on ``damaged`` rows must come out the other way.
+        """A control: the same comparison on ``damaged`` rows must come out the other way.
 
-        Not every example can tell them apart (one token, equal tokens); at least one must.
+        Not every example can tell them apart (one token, equal tokens); at least one must.  A law
+        with several declares them by name, and each must be rejected.
         """
-        if not self.wants_control:
+        if not self.wants(control):
             return
         rows = damaged() if callable(damaged) else damaged
         try:
             worst, allowed = self._compare(expected, rows, tolerance)
         except Unsettled:
             return  # the law was compared on rows that the control leaves out
-        self.judge_control(worst.error, allowed)
+        self.judge_control(worst.error, allowed, control)
 
-    def judge_control(self, observed: float, allowed: float) -> None:
-        """The control as two numbers: counted as rejected when ``observed`` is above."""
-        self.controls += 1
-        self.rejected += _beyond(observed, allowed)
-        self.control_margin = max(self.control_margin, -margin(observed, allowed))
+    def judge_control(self, observed: float, allowed: float, control: str = "") -> None:
+        """A control as two numbers: counted as rejected when ``observed`` is above."""
+        self.controls.of(control).count(observed, allowed, _beyond(observed, allowed))
 
     def _compare(
         self, expected: Reference, observed: Rows, tolerance: Tolerance | None

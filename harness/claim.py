@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from harness import capabilities
+from harness.errors import Missing
 from harness.profiles import Profile
+from harness.shortage import Size, in_words, release, shortage
 from harness.subject import Subject
 from harness.verdicts import Kind, Result, Verdict
 
@@ -27,6 +29,8 @@ class Claim:
     control: str = ""
     enough: int | None = None
     toy: bool = False
+    controls: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """A law's controls: name → sentence; a law's only control has the empty name."""
 
     def lacks(self, subject: Subject) -> str:
         """The first capability that ``subject`` lacks, and why; empty if it lacks none."""
@@ -38,6 +42,18 @@ class Claim:
     def result(self, subject: Subject, verdict: Verdict, **more: Any) -> Result:
         """What came of the claim on ``subject``."""
         return Result(self.id, self.says, self.kind, subject.name, verdict, **more)
+
+    def not_run(self, subject: Subject, error: Exception, size: Size | None) -> Result | None:
+        """What the claim comes to where its body ended in ``error``; None: the error is another.
+
+        ``size`` is that of the last prompt that was run.
+        """
+        if why := shortage(error):
+            release(error)
+            return self.result(subject, Verdict.INCONCLUSIVE, reason=why + in_words(size))
+        if isinstance(error, Missing):
+            return self.result(subject, Verdict.NOT_APPLICABLE, reason=str(error))
+        return None
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How long a claim has taken, how much of that inside the model, and the brake on both.
+"""How long a claim has taken, how much of that inside the model and on what, and the brake.
 
 How many examples or draws a claim takes is fixed by profile and seed, never by a clock.  The brake
 is for a model that is too slow for a profile: it ends the claim without a verdict.
@@ -10,10 +10,16 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+
+if TYPE_CHECKING:
+    from harness.subject import Subject
+
+FED = ("input_ids", "inputs_embeds", "decoder_input_ids", "decoder_inputs_embeds")
+"""Arguments of a forward pass that have a row for each prompt and a column for each token."""
 
 TOO_SLOW = "too slow for this profile"
 """What is said of a machine or model on which the brake strikes."""
@@ -26,6 +32,8 @@ class Braked(BaseException):
 class ForwardClock:
     """Seconds spent in the forward passes of some models, nested ones counted once.
 
+    ``size`` is that of the latest pass: rows and tokens.
+
     With a ``brake`` in seconds, a claim that has run so long is ended by `Braked` before or after
     the next pass, and so is one whose passes are all slower than ``share`` seconds: however many
     follow, its examples or draws do not fit.  The first pass alone tells nothing of the others,
@@ -37,8 +45,10 @@ class ForwardClock:
         self.brake, self.share = brake, share
         self._started = perf_counter()
         self._passes, self._fastest = 0, math.inf
+        self.size: tuple[int, int] | None = None
         self._depth = 0
         self._since = 0.0
+        self._hooks: dict[nn.Module, list[Any]] = {}
 
     @property
     def elapsed(self) -> float:
@@ -54,22 +64,52 @@ class ForwardClock:
             raise Braked(f"stopped after {self.elapsed:.3g} s")
 
     @contextmanager
-    def watching(self, *models: nn.Module) -> Iterator[ForwardClock]:
-        """Count while the block runs, passes that end in an exception too."""
-        hooks = []
-        for model in models:
-            hooks.append(model.register_forward_pre_hook(self._enter))
-            hooks.append(model.register_forward_hook(self._leave, always_call=True))
+    def watching(self, subject: Subject) -> Iterator[ForwardClock]:
+        """Count while the block runs, passes that end in an exception too.
+
+        The float64 reference counts as well, from when the block builds it.
+        """
+        self.watch(subject.model)
+        if (known := subject.known_reference) is not None:
+            self.watch(known.model)
+        subject.clocks.append(self)
         try:
             yield self
         finally:
+            subject.clocks.remove(self)
+            self._unwatch()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave no hook in the models while the block runs: it copies one of them."""
+        models = self._unwatch()
+        try:
+            yield
+        finally:
+            for model in models:
+                self.watch(model)
+
+    def watch(self, model: nn.Module) -> None:
+        """Count the passes of ``model`` too, until the block is over."""
+        enter = model.register_forward_pre_hook(self._enter, with_kwargs=True)
+        self._hooks[model] = [enter, model.register_forward_hook(self._leave, always_call=True)]
+
+    def _unwatch(self) -> list[nn.Module]:
+        for hooks in self._hooks.values():
             for hook in hooks:
                 hook.remove()
+        models = list(self._hooks)
+        self._hooks.clear()
+        return models
 
-    def _enter(self, *_: Any) -> None:
+    def _enter(self, module: nn.Module, given: tuple, named: dict[str, Any]) -> None:
         if self._depth == 0:
             self.check()
             self._since = perf_counter()
+            fed = [*given[:1], *(named.get(name) for name in FED)]
+            for tensor in fed:
+                if torch.is_tensor(tensor) and tensor.ndim >= 2:
+                    self.size = (tensor.shape[0], tensor.shape[1])
         self._depth += 1
 
     def _leave(self, *_: Any) -> None:

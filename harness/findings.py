@@ -30,7 +30,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from harness import capabilities
 from harness.arrays import Array, Plot
 from harness.claim import Claim, Session, as_test
 from harness.clock import TOO_SLOW, Braked, ForwardClock
@@ -303,16 +302,18 @@ def run(
 ) -> Result:
     """Draw until the interval is decided or all is drawn, and say what came of it."""
     started = time.perf_counter()
-    if lacking := claim.lacks(subject):
-        return claim.result(subject, Verdict.NOT_APPLICABLE, reason=lacking)
     sample, sizes = Sample(), plan.sizes(session.profile)
     blocks = 1 if plan.costly else max(1, math.ceil(max(sizes, default=0) / plan.block))
     clock = ForwardClock(session.profile.brake, share=session.profile.brake / blocks)
     try:
-        with clock.watching(subject.model, *subject.known_twins):
+        if lacking := claim.lacks(subject):
+            return claim.result(subject, Verdict.NOT_APPLICABLE, reason=lacking)
+        with clock.watching(subject):
             settled = _settle(claim, plan, body, subject, given, session, sample, clock)
-    except capabilities.Missing as missing:
-        return claim.result(subject, Verdict.NOT_APPLICABLE, reason=str(missing))
+    except Exception as error:
+        if (result := claim.not_run(subject, error, clock.size)) is None:
+            raise
+        return result
     effect, control = settled.effect, settled.control
     verdict, reason = _conclusion(claim, sample, settled)
     return claim.result(

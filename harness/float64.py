@@ -16,6 +16,7 @@ from harness import allocation, compat
 from harness.errors import REFUSALS, Missing, first_line
 from harness.lengths import LONG
 from harness.memo import memo
+from harness.shortage import shortage
 
 if TYPE_CHECKING:
     from harness.subject import Subject
@@ -72,11 +73,15 @@ def require_runs(oracle: Subject, subject: Subject) -> None:
     refusals = (RuntimeError, TypeError, ValueError)
     try:
         oracle.rows(ids)
-    except refusals:
+    except refusals as refused:
+        if shortage(refused):
+            raise
         oracle.model.forward = _widening(oracle.model.forward)  # type: ignore[method-assign]
         try:
             oracle.rows(ids)
         except refusals as error:
+            if shortage(error):
+                raise
             raise Missing(f"the model does not run in float64: {first_line(error)}") from error
 
 

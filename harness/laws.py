@@ -17,17 +17,18 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from harness import capabilities
 from harness.check import Broken, Check
 from harness.claim import Claim, Session, as_test
 from harness.clock import TOO_SLOW, Braked, ForwardClock
+from harness.controls import Controls
 from harness.search import Examples
+from harness.shortage import Limits
 from harness.subject import Subject
 from harness.tolerances import TOLERANCES, farthest
 from harness.verdicts import UNTIL_BROKEN, Kind, Result, Verdict, margin
@@ -39,7 +40,7 @@ def law(
     *,
     needs: Sequence[str] = (),
     source: str,
-    control: str,
+    control: str | Mapping[str, str],
     enough: int | None = None,
     toy: bool = False,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -47,11 +48,14 @@ def law(
 
     ``says`` is the claim as a sentence, ``needs`` the capabilities without which it does not
     apply, ``source`` the document and section, ``control`` what the body's `Check.rejects` does,
-    in words, ``enough`` a number of examples beyond which more say nothing new.  ``toy`` says that
-    the law is about networks that Assay makes itself (`harness.toy`).  The function's further
-    parameters are pytest's (fixtures, parametrisation).
+    in words (where there are several, a sentence for each name), ``enough`` a number of examples
+    beyond which more say nothing new.  ``toy`` says that the law is about networks that Assay
+    makes itself (`harness.toy`).  The function's further parameters are pytest's (fixtures,
+    parametrisation).
     """
-    claim = Claim(id, says, Kind.LAW, source, tuple(needs), control, enough, toy)
+    controls = Controls(control)
+    told = "; ".join(map(controls.sentence, controls.says))
+    claim = Claim(id, says, Kind.LAW, source, tuple(needs), told, enough, toy, controls.says)
 
     def declare(body: Callable[..., None]) -> Callable[..., None]:
         return as_test(claim, body, {"draw", "check"}, functools.partial(run, claim))
@@ -68,18 +72,16 @@ def run(
 ) -> Result:
     """Try a law on drawn examples and say what came of it."""
     started = time.perf_counter()
-    if lacking := claim.lacks(subject):
-        return claim.result(subject, Verdict.NOT_APPLICABLE, reason=lacking)
-    check = Check(subject)
+    check = Check(subject, controls=Controls(claim.controls))
     counterexample: dict[str, Any] | None = None
     most = min(session.profile.examples, claim.enough or session.profile.examples)
     clock = ForwardClock(session.profile.brake, share=session.profile.brake / most)
     examples = Examples(most, body, subject, check, given_, session, clock)
     try:
-        with clock.watching(subject.model, *subject.known_twins):
+        if lacking := claim.lacks(subject):
+            return claim.result(subject, Verdict.NOT_APPLICABLE, reason=lacking)
+        with clock.watching(subject):
             examples.search()
-    except capabilities.Missing as missing:
-        return claim.result(subject, Verdict.NOT_APPLICABLE, reason=str(missing))
     except Braked as braked:
         verdict, reason = Verdict.INCONCLUSIVE, str(braked)
         reason = f"{reason} at {examples.tried} of {most} examples: the machine is {TOO_SLOW}"
@@ -89,13 +91,12 @@ def run(
         if not repeats(subject):
             reason += "; the model is not deterministic: it gives one prompt two outputs"
         counterexample = examples.counterexample(broken)
+    except Exception as error:
+        if (result := claim.not_run(subject, error, clock.size)) is None:
+            raise
+        return result
     else:
-        if check.compared and check.rejected:
-            verdict, reason = Verdict.UPHELD, ""
-        elif check.compared:
-            verdict, reason = Verdict.INCONCLUSIVE, f"the control passed too: {claim.control}"
-        else:
-            verdict, reason = Verdict.INCONCLUSIVE, "no example could be compared"
+        verdict, reason = _conclusion(claim, check, examples.limits)
     return claim.result(
         subject,
         verdict,
@@ -109,14 +110,28 @@ def run(
         details={
             **check.details,
             "control": claim.control,
-            "controls rejected": f"{check.rejected} of {check.controls}",
-            "control margin": check.control_margin,
+            "controls rejected": f"{check.controls.rejected} of {check.controls.tried}",
+            "control margin": check.controls.margin,
+            "controls": check.controls.as_json(),
             **({} if examples.failed_at is None else {UNTIL_BROKEN: examples.failed_at}),
             "seconds in forward passes": clock.seconds,
         },
         # Of a law that is broken they would be of the examples that happened to come before.
         sample={} if counterexample else {"margin": np.asarray(check.margins, dtype=float)},
     )
+
+
+def _conclusion(claim: Claim, check: Check, limits: Limits) -> tuple[Verdict, str]:
+    """What a law comes to that no example broke, and why if it is not upheld on all of them."""
+    if limits.reason and (limits.fatal or not check.compared):
+        return Verdict.INCONCLUSIVE, limits.reason
+    if not check.compared:
+        return Verdict.INCONCLUSIVE, "no example could be compared"
+    if dead := check.controls.dead:
+        lacking = f"; {limits.reason}" if limits.reason else ""
+        named = "; ".join(map(check.controls.sentence, dead))
+        return Verdict.INCONCLUSIVE, f"the control passed too: {named}{lacking}"
+    return Verdict.UPHELD, limits.upheld_up_to
 
 
 def repeats(subject: Subject) -> bool:

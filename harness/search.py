@@ -11,6 +11,7 @@ from typing import Any
 
 import hypothesis
 import hypothesis.errors
+import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -19,17 +20,26 @@ from harness.check import Broken, Check, Unsettled
 from harness.claim import Session
 from harness.clock import Braked, ForwardClock
 from harness.errors import BadInput
+from harness.shortage import Limits, Size, release, shortage
 from harness.subject import Subject
 
 PASSED_ON = (capabilities.Missing, BadInput, hypothesis.errors.HypothesisException)
 """Exceptions of a law's body that are no verdict on the model."""
 
 ROUNDS = 4
-"""Rounds of examples that a law may take until its control is rejected once; usually one does."""
+"""Rounds of examples that a law may take until each control is rejected; usually one does."""
 
 
 class _Rejected(BaseException):
-    """The control is rejected in a later round than the first; leaves Hypothesis at once."""
+    """All controls are rejected, in a later round than the first; leaves Hypothesis at once."""
+
+
+class _NotApplicable(BaseException):
+    """The model lacks a capability, whatever is drawn; leaves Hypothesis likewise."""
+
+
+class _NothingSmaller(BaseException):
+    """The machine lacks what an example needs, and none is smaller; leaves Hypothesis likewise."""
 
 
 class _SmallEnough(BaseException):
@@ -59,18 +69,23 @@ class Examples:
         self.shrunk = 0
         self.smallest: Broken | None = None
         self.known: set[str] = set()
+        self.limits = Limits()
+        self.size: Size | None = None
         self.last: dict[str, str] = {}
         self.blob: str | None = None
 
     def search(self) -> None:
         """Try the examples; `Broken` with the smallest failure found, `Braked` in an emergency.
 
-        Rounds of as many examples follow while the control has not been rejected.
+        Rounds of as many examples follow while a control has not been rejected.
         """
         __tracebackhide__ = True
         for number in range(1 if self.session.replay is not None else ROUNDS):
-            self._round(number)
-            if self.check.rejected:
+            try:
+                self._round(number)
+            except _NothingSmaller:
+                return
+            if not self.check.controls.dead:
                 return
 
     def _round(self, number: int) -> None:
@@ -85,29 +100,40 @@ class Examples:
             __tracebackhide__ = True
             shown: dict[str, str] = {}
             self.shrunk += self.smallest is not None
+            lacking, self.size = "", None
             self.check.begin()
             try:
                 self.body(draw=self._drawer(data, shown), check=self.check, **arguments)
                 self.check.end()
+                self.limits.ran(self.size)
                 self.tried += 1
-            except PASSED_ON:
-                raise
+            except PASSED_ON as error:
+                if not (lacking := shortage(error)):
+                    # No counterexample: run again, it may well be raised from another line.
+                    if isinstance(error, capabilities.Missing):
+                        raise _NotApplicable(error) from error
+                    raise
+                release(error)
             except Unsettled:
                 hypothesis.reject()
             except Broken as failure:
                 self._failed(failure, shown, data)
                 raise
             except Exception as error:
-                # A model that refuses an input it should take breaks the law as well.
-                self.check.details["traceback"] = traceback.format_exc()
-                first = (str(error).splitlines() or [""])[0]
-                raised = Broken(math.inf, 0.0, f"{type(error).__name__}: {first}")
-                self._failed(raised, shown, data)
-                raise raised from error
+                if not (lacking := shortage(error)):
+                    # A model that refuses an input it should take breaks the law as well.
+                    self.check.details["traceback"] = traceback.format_exc()
+                    first = (str(error).splitlines() or [""])[0]
+                    raised = Broken(math.inf, 0.0, f"{type(error).__name__}: {first}")
+                    self._failed(raised, shown, data)
+                    raise raised from error
+                release(error)
+            if lacking:  # out of the handler: its error would keep the memory
+                self._could_not_run(lacking)
             if self._small_enough():
                 raise _SmallEnough
             self.clock.check()
-            if number and self.check.rejected and self.smallest is None:
+            if number and not self.check.controls.dead and self.smallest is None:
                 raise _Rejected
 
         # Hypothesis keys its draws in CI by the function's name.
@@ -137,6 +163,8 @@ class Examples:
             test()
         except (_Rejected, hypothesis.errors.Unsatisfiable):
             return
+        except _NotApplicable as missing:
+            raise missing.args[0] from None
         except (_SmallEnough, Braked):
             if self.smallest is None:
                 raise
@@ -146,16 +174,29 @@ class Examples:
             raise
         except hypothesis.errors.Flaky as flaky:
             self.blob = _blob(flaky) or self.blob
+            if self.limits.reason and self.smallest is not None:
+                raise self.smallest from flaky  # it could not be run once more
             where = "an example that broke the law once and then did not: not deterministic"
             raise Broken(self.check.observed, self.check.allowed, where) from flaky
 
     def _drawer(self, data: st.DataObject, shown: dict[str, str]) -> Callable[..., Any]:
         def draw(strategy: st.SearchStrategy, label: str) -> Any:
             value = data.draw(strategy, label=label)
+            if (size := _size(value)) is not None:
+                self.size = size
+                if not self.limits.admits(size):
+                    hypothesis.reject()
             shown[label] = value.show(self.subject) if hasattr(value, "show") else repr(value)
             return value
 
         return draw
+
+    def _could_not_run(self, lacking: str) -> None:
+        """The machine lacked something: leave this example out; all, where none is smaller."""
+        self.limits.note(lacking, self.size or self.clock.size)
+        if (self.size is None or self.limits.exhausted) and self.smallest is None:
+            raise _NothingSmaller
+        hypothesis.reject()
 
     def _small_enough(self) -> bool:
         """Whether a failure has been tried to be made smaller as often as the profile says."""
@@ -184,6 +225,12 @@ class Examples:
             "where": broken.where,
             "blob": self.blob,
         }
+
+
+def _size(value: Any) -> Size | None:
+    """Rows and tokens of what was drawn, if it is a prompt."""
+    ids = getattr(value, "ids", None)
+    return (ids.shape[0], ids.shape[1]) if torch.is_tensor(ids) and ids.ndim == 2 else None
 
 
 def _phases(session: Session) -> list[Phase]:

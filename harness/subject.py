@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ from harness.passes import Output, Pass
 from harness.rows import Rows
 
 if TYPE_CHECKING:
+    from harness.clock import ForwardClock
     from harness.faults import Planted
     from harness.loading import Loaded
 
@@ -48,6 +49,11 @@ class Subject:
     digest: str = ""
     planted: Planted | None = field(default=None, repr=False)
     drawn_as: torch.dtype | None = None
+    known_reference: Subject | None = field(default=None, init=False, repr=False)
+    """The float64 copy (`oracle`), once a claim has asked for it."""
+    clocks: list[ForwardClock] = field(default_factory=list, init=False, repr=False)
+    """What times its passes at the moment; those of the float64 copy as soon as it is built."""
+    _no_reference: str = field(default="", init=False, repr=False)
 
     @classmethod
     def of(cls, loaded: Loaded) -> Subject:
@@ -252,17 +258,34 @@ class Subject:
 
     # -- its twins ----------------------------------------------------------------------------
 
-    @cached_property
+    @property
     def oracle(self) -> Subject:
         """The same model in float64, parameter for parameter; itself where it already is.
 
-        Raises `Missing` where it does not run so: then nothing tells what is right.
+        The first claim that asks builds it.  Raises `Missing` where the model does not run so:
+        then nothing tells what is right.
         """
         if self.dtype == torch.float64:
             return self
-        model, drawn_as = float64.twin(self)
+        if self.known_reference is None:
+            self.known_reference = self._in_float64()
+        return self.known_reference
+
+    def _in_float64(self) -> Subject:
+        if self._no_reference:
+            raise Missing(self._no_reference)
+        with ExitStack() as pauses:
+            for clock in self.clocks:
+                pauses.enter_context(clock.paused())
+            model, drawn_as = float64.twin(self)
         oracle = Subject(f"{self.name} in float64", model, drawn_as=drawn_as)
-        float64.require_runs(oracle, self)
+        for clock in self.clocks:
+            clock.watch(model)
+        try:
+            float64.require_runs(oracle, self)
+        except Missing as missing:
+            self._no_reference = str(missing)
+            raise
         return oracle
 
     def of_same_code(self, name: str, model: PreTrainedModel) -> Subject:
@@ -270,11 +293,6 @@ class Subject:
         if self.planted is not None:
             self.planted.sow(model)
         return Subject(name, model, self.tokenizer, planted=self.planted)
-
-    @property
-    def known_twins(self) -> list[nn.Module]:
-        """The oracle's model, if it is another."""
-        return [] if self.oracle is self else [self.oracle.model]
 
     @property
     def attention(self) -> str:

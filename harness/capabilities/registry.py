@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from harness.errors import REFUSALS, Missing, first_line
 from harness.memo import memo
+from harness.shortage import shortage
 from harness.subject import Subject
 
 
@@ -19,7 +20,8 @@ class Capabilities:
     def why_missing(self, name: str) -> str | None:
         """None if the subject has the capability ``name``, otherwise why it has not.
 
-        Raises KeyError for a name that is no capability.
+        Raises KeyError for a name that is no capability, and what the probe raised where the
+        machine lacked something (`harness.shortage`): that is no answer, and is not kept.
         """
         probe = PROBES[name]
         if name not in self._found:
@@ -27,8 +29,12 @@ class Capabilities:
                 probe(self.subject)
                 self._found[name] = None
             except Missing as missing:
+                if shortage(missing):
+                    raise
                 self._found[name] = str(missing)
             except REFUSALS as error:  # of the library's, whatever the probe asked
+                if shortage(error):
+                    raise
                 self._found[name] = f"not found out: {type(error).__name__}: {first_line(error)}"
         return self._found[name]
 
@@ -37,7 +43,13 @@ class Capabilities:
 
     def all(self) -> dict[str, str | None]:
         """Every capability by name, with None or why it is missing."""
-        return {name: self.why_missing(name) for name in PROBES}
+        return {name: self._described(name) for name in PROBES}
+
+    def _described(self, name: str) -> str | None:
+        try:
+            return self.why_missing(name)
+        except (Missing, *REFUSALS) as error:
+            return f"not found out: {shortage(error)}"
 
 
 @memo

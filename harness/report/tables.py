@@ -161,7 +161,7 @@ def strip(glyphs: Glyphs, row: Result) -> Text:
 
 def _claim(glyphs: Glyphs, row: Result, judgement: str | None) -> Text:
     text = Text(glyphs.fit(texts.clipped(row.name, MOST_TEXT)))
-    if row.reason and row.verdict in (Verdict.REFUTED, Verdict.INCONCLUSIVE):
+    if row.reason and row.verdict is not Verdict.NOT_APPLICABLE:
         text.append("\n" + glyphs.fit(texts.clipped(row.reason, MOST_TEXT)), "italic")
     if judgement:
         text.append("\n" + glyphs.fit(texts.clipped(f"→ {judgement}", MOST_TEXT)), "cyan")

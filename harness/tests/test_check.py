@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from harness.check import CONTROL_ENOUGH, Broken, Check, Reference, Unsettled
+from harness.check import Broken, Check, Reference, Unsettled
+from harness.controls import ENOUGH
 from harness.rows import Rows
 from harness.tests.toys import exactly, is_broken, one_tensor, toy
 from harness.tolerances import ROUTER_GAP, TOLERANCES, Tolerance
@@ -55,7 +56,7 @@ def test_what_is_at_the_bound_is_not_beyond_it():
     one = check()
     one.judge(1.0, 1.0)
     one.judge_control(1.0, 1.0)
-    assert (one.compared, one.controls, one.rejected) == (1, 1, 0)
+    assert (one.compared, one.controls.tried, one.controls.rejected) == (1, 1, 0)
 
 
 def test_rows_are_allowed_so_many_times_the_error_of_the_plain_path():
@@ -134,27 +135,27 @@ def test_what_breaks_a_law_is_kept_too():
 def test_a_control_is_held_against_the_tolerance_that_is_given():
     one = check()
     one.rejects(exactly(ONES), off(0.4), LOOSE)
-    assert (one.rejected, one.controls) == (0, 1)
+    assert (one.controls.rejected, one.controls.tried) == (0, 1)
     one.rejects(exactly(ONES), off(0.4))
-    assert (one.rejected, one.controls) == (1, 2)
+    assert (one.controls.rejected, one.controls.tried) == (1, 2)
 
 
 def test_the_farthest_that_a_control_went_beyond_its_bound_is_kept():
     one = check()
-    assert one.control_margin == -DECADES
+    assert one.controls.margin == -DECADES
     for observed in (0.5, 40.0, 2.0):
         one.judge_control(observed, 1.0)
-    assert one.control_margin == -margin(40.0, 1.0) > 1
-    assert (one.rejected, one.controls) == (2, 3)
+    assert one.controls.margin == -margin(40.0, 1.0) > 1
+    assert (one.controls.rejected, one.controls.tried) == (2, 3)
 
 
 def test_a_control_is_wanted_until_enough_were_rejected():
     one = check()
-    for _ in range(CONTROL_ENOUGH):
-        assert one.wants_control
+    for _ in range(ENOUGH):
+        assert one.wants()
         one.judge_control(2.0, 1.0)
         one.judge_control(0.5, 1.0)
-    assert not one.wants_control
+    assert not one.wants()
 
 
 # Near-tied experts.
@@ -178,7 +179,7 @@ def test_how_near_a_tie_is_goes_by_the_tolerance_that_is_given():
 def test_a_control_on_rows_that_are_nearly_tied_counts_for_nothing():
     one, rows = check(), undecided(0.0)
     one.rejects(exactly(rows), off(0.5, rows))
-    assert (one.rejected, one.controls, one.control_margin) == (0, 0, -DECADES)
+    assert (one.controls.rejected, one.controls.tried, one.controls.margin) == (0, 0, -DECADES)
 
 
 def test_rows_that_are_nearly_tied_do_not_excuse_those_that_are_not():

@@ -5,10 +5,18 @@ from __future__ import annotations
 import pytest
 import torch
 
+from fixtures.prompts import prompts
 from harness import float64
+from harness.clock import ForwardClock
 from harness.errors import Missing
+from harness.findings import Bound, finding
+from harness.laws import law
+from harness.profiles import Profile
+from harness.statistics import mean
 from harness.subject import Subject
-from harness.tests.toys import fresh, prompt, toy
+from harness.tests.toys import budget, fresh, prompt, toy, verdict
+from harness.tolerances import bit_equal
+from harness.verdicts import Verdict
 
 
 def relative(one, other):
@@ -51,13 +59,79 @@ def test_float32_by_name_is_float64_only_while_widened():
     assert torch.zeros(1).dtype == torch.float32
 
 
-def test_a_model_that_runs_in_one_dtype_only_has_no_oracle():
+def only_in(dtype: torch.dtype) -> Subject:
+    """A model that refuses to run in any other dtype."""
     subject = fresh("llama")
 
     def refuse(module, given, named):
-        if module.dtype == torch.float64:
-            raise RuntimeError("float32 or nothing")
+        if module.dtype != dtype:
+            raise RuntimeError(f"{str(dtype).removeprefix('torch.')} or nothing")
 
     subject.model.register_forward_pre_hook(refuse, with_kwargs=True)
+    return Subject("a copy", subject.model)
+
+
+def test_a_model_that_runs_in_one_dtype_only_has_no_oracle():
     with pytest.raises(Missing, match="does not run in float64: float32 or nothing"):
-        _ = Subject("a copy", subject.model).oracle
+        _ = only_in(torch.float32).oracle
+
+
+def test_what_needs_no_float64_runs_where_a_model_has_none_and_builds_none():
+    subject = only_in(torch.float32)
+    declared = law("X1", "says", source="here", control="the other way round")
+
+    @declared
+    def plain(subject, draw, check):
+        ids = draw(prompts(subject, shortest=2), "prompt").ids
+        one, other = subject.rows(ids)["logits"], subject.rows(ids)["logits"]
+        check.judge(bit_equal(one, other), 0.0)
+        check.judge_control(bit_equal(one, other.flip(1)), 0.0)
+
+    @declared
+    def exact(subject, draw, check):
+        ids = draw(prompts(subject, shortest=2), "prompt").ids
+        expected = check.reference(lambda s: s.rows(ids))
+        check.same(expected, subject.rows(ids))
+
+    assert verdict(plain, subject, budget(3)).verdict is Verdict.UPHELD
+    assert subject.known_reference is None
+    result = verdict(exact, subject, budget(3))
+    assert result.verdict is Verdict.NOT_APPLICABLE
+    assert result.reason == "the model does not run in float64: float32 or nothing"
+
+
+def test_a_finding_that_needs_no_float64_builds_none():
+    subject = only_in(torch.float32)
+
+    @finding("X1", "says", source="here", bound=Bound(mean, above=0.0), control="the other way")
+    def body(subject, draws, sample):
+        subject.rows(torch.tensor([[1, 2, 3]]))
+        sample.add(effect=5 + draws.normal(), control=draws.normal() - 5)
+
+    profile = Profile("test", 0, 0.0, 0.0, draws=64, finding_seconds=60.0)
+    assert verdict(body, subject, profile).verdict is Verdict.UPHELD
+    assert subject.known_reference is None
+
+
+def test_a_reference_that_cannot_be_built_is_tried_once(monkeypatch):
+    subject, built = only_in(torch.float32), []
+    usual = float64.twin
+    monkeypatch.setattr(float64, "twin", lambda s: built.append(s) or usual(s))
+    for _ in range(2):
+        with pytest.raises(Missing, match="float32 or nothing"):
+            _ = subject.oracle
+    assert len(built) == 1
+
+
+def test_passes_of_a_reference_that_is_built_meanwhile_are_timed():
+    subject, ids = fresh("gpt2"), torch.tensor([[1, 2, 3]])
+    seen = []
+    with ForwardClock().watching(subject) as clock:
+        subject.oracle.rows(ids)
+        seen.append(clock.seconds)
+        subject.oracle.rows(ids)
+        seen.append(clock.seconds)
+        assert clock.size == (1, 3)
+    assert 0 < seen[0] < seen[1]
+    subject.oracle.rows(ids)
+    assert (clock.seconds, subject.clocks) == (seen[1], [])

@@ -1,0 +1,125 @@
+"""Errors that say something about the machine and nothing about the model.
+
+Memory that runs out, a full disk or an interrupted system call is no counterexample.  A law goes
+on with smaller prompts where memory ran out, and is inconclusive if no example could be run.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import traceback
+from collections.abc import Iterator
+
+import torch
+
+from harness import memory
+
+MEMORY = "out of memory"
+RECURSION = "recursion too deep"
+
+_BY_NUMBER = {
+    errno.ENOMEM: MEMORY,
+    errno.ENOSPC: "no space left on the disk",
+    errno.EDQUOT: "no space left in the disk quota",
+    errno.EMFILE: "too many open files",
+    errno.ENFILE: "too many open files",
+    errno.EINTR: "an interrupted system call",
+    errno.EAGAIN: "a resource that is temporarily unavailable",
+    errno.EIO: "an input/output error",
+}
+"""What the operating system lacks, by the number of its error."""
+
+_BY_WORDS = {
+    "No space left on device": _BY_NUMBER[errno.ENOSPC],
+    "Too many open files": _BY_NUMBER[errno.EMFILE],
+    "Interrupted system call": _BY_NUMBER[errno.EINTR],
+}
+"""What libraries say that raise errors of their own for these."""
+
+
+def shortage(error: BaseException) -> str:
+    """What the machine lacked, in words; empty where ``error`` may be the model's fault."""
+    for each in _causes(error):
+        if isinstance(each, RecursionError):
+            return RECURSION
+        if memory.lacking(each):
+            return MEMORY
+        if isinstance(each, OSError) and each.errno in _BY_NUMBER:
+            return _BY_NUMBER[each.errno]
+        if isinstance(each, InterruptedError):
+            return _BY_NUMBER[errno.EINTR]
+        for words, lacking in _BY_WORDS.items():
+            if words in str(each):
+                return lacking
+    return ""
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error and what it was raised from, nearest first."""
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        yield cause
+        cause = cause.__cause__
+
+
+def release(error: BaseException) -> None:
+    """Free what the frames of ``error`` hold, so that a smaller prompt has the room."""
+    for each in _causes(error):
+        traceback.clear_frames(each.__traceback__)
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+Size = tuple[int, int]
+"""Rows and tokens of a batch of prompts."""
+
+
+def in_words(size: Size | None) -> str:
+    """``at 3 × 96 tokens``; empty where no prompt was drawn."""
+    return f" at {size[0]} × {size[1]} tokens" if size else ""
+
+
+class Limits:
+    """What examples of one law could not be run for, and how large the others may be.
+
+    After memory ran out only prompts of at most half as many tokens are tried.
+    """
+
+    def __init__(self) -> None:
+        self.reason = ""
+        self.fatal = False
+        self.largest: Size | None = None
+        self._most: int | None = None
+
+    def note(self, lacking: str, size: Size | None) -> None:
+        """An example with a prompt of ``size`` could not be run."""
+        self.reason = lacking + in_words(size)
+        # A recursion too deep may be the model's own, and no other example says it is not.
+        self.fatal = self.fatal or lacking == RECURSION
+        if lacking == MEMORY:
+            self._most = math.prod(size) // 2 if size else 0
+
+    def admits(self, size: Size) -> bool:
+        """Whether a prompt of ``size`` is to be tried."""
+        return self._most is None or math.prod(size) <= self._most
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether nothing is left to try: there is no smaller prompt."""
+        return self._most == 0
+
+    def ran(self, size: Size | None) -> None:
+        """An example with a prompt of ``size`` was run to its end."""
+        if size and (self.largest is None or math.prod(size) > math.prod(self.largest)):
+            self.largest = size
+
+    @property
+    def upheld_up_to(self) -> str:
+        """What an upheld law says of the examples that could not be run; empty if all could."""
+        if not self.reason:
+            return ""
+        largest = f" up to {self.largest[0]} × {self.largest[1]} tokens" if self.largest else ""
+        return f"compared{largest}; {self.reason}"

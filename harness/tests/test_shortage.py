@@ -1,0 +1,168 @@
+"""Errors of the machine: never a verdict on the model."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+import torch
+from hypothesis import strategies as st
+
+from fixtures.prompts import prompts
+from harness.errors import Missing
+from harness.findings import Bound, finding
+from harness.laws import law
+from harness.shortage import MEMORY, Limits, shortage
+from harness.statistics import mean
+from harness.tests.toys import budget, changed, fresh, toy, verdict
+from harness.verdicts import Verdict
+
+SHORTAGES = {
+    "memory of a card": torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"),
+    "memory of a processor": RuntimeError("DefaultCPUAllocator: not enough memory: you tried"),
+    "memory of Python": MemoryError(),
+    "memory of the system": OSError(errno.ENOMEM, "Cannot allocate memory"),
+    "a full disk": OSError(errno.ENOSPC, "No space left on device"),
+    "open files": OSError(errno.EMFILE, "Too many open files"),
+    "an interrupted call": InterruptedError(),
+    "an interrupted call by number": OSError(errno.EINTR, "Interrupted system call"),
+    "a library's error": ValueError("I/O error: No space left on device (os error 28)"),
+    "recursion": RecursionError("maximum recursion depth exceeded"),
+}
+
+
+def same_twice(subject, draw, check):
+    """One pass over a prompt equals another; the control is twice as large."""
+    ids = draw(prompts(subject, shortest=2), "prompt").ids
+    expected = check.reference(lambda s: s.rows(ids))
+    check.same(expected, subject.rows(ids))
+    check.rejects(expected, lambda: subject.rows(ids).map(lambda t: 2 * t))
+
+
+def declared(body=same_twice, **how):
+    return law("X1", "says", source="here", control="twice as large", **how)(body)
+
+
+def raising(error, beyond=0):
+    """A model that raises ``error`` for prompts of more than ``beyond`` tokens in all."""
+
+    def raise_it(state):
+        if state.shape[0] * state.shape[1] > beyond:
+            raise error
+        return state
+
+    return changed("gpt2", raise_it)
+
+
+@pytest.mark.parametrize("error", SHORTAGES.values(), ids=[*SHORTAGES])
+def test_what_the_machine_lacks_leaves_a_law_undecided(error):
+    result = verdict(declared(), raising(error), budget(4))
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert result.reason.startswith(shortage(error))
+    assert result.counterexample is None
+
+
+@pytest.mark.parametrize("error", SHORTAGES.values(), ids=[*SHORTAGES])
+def test_what_the_machine_lacks_leaves_a_finding_undecided(error):
+    def body(subject, draws, sample):
+        subject.rows(subject.content(torch.arange(6).reshape(2, 3)))
+        sample.add(effect=draws.normal(), control=draws.normal())
+
+    bound = Bound(mean, above=0.0)
+    test = finding("X1", "says", source="here", bound=bound, control="none")(body)
+    result = verdict(test, raising(error), budget(4))
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert result.reason == f"{shortage(error)} at 2 × 3 tokens"
+
+
+def test_where_no_prompt_fits_the_size_of_the_last_one_tried_is_named():
+    result = verdict(declared(), raising(SHORTAGES["memory of a processor"]), budget(4))
+    assert result.reason.startswith("out of memory at ")
+    assert result.reason.endswith("tokens")
+    assert result.examples == 0
+
+
+def test_smaller_prompts_are_tried_and_the_verdict_says_how_large_they_were():
+    subject = raising(SHORTAGES["memory of a card"], beyond=12)
+    result = verdict(declared(), subject, budget(8))
+    assert result.verdict is Verdict.UPHELD
+    assert result.examples > 0
+    assert result.reason.startswith("compared up to ")
+    assert "out of memory at " in result.reason
+    rows, tokens = result.reason.split("up to ")[1].split(" tokens")[0].split(" × ")
+    assert 0 < int(rows) * int(tokens) <= 12
+
+
+def test_a_law_that_breaks_on_smaller_prompts_is_refuted_all_the_same():
+    def leak(state):
+        if state.shape[0] * state.shape[1] > 12:
+            raise SHORTAGES["memory of a card"]
+        return torch.dropout(state, 0.5, train=True)
+
+    result = verdict(declared(), changed("gpt2", leak), budget(8))
+    assert result.verdict is Verdict.REFUTED
+
+
+def test_a_recursion_too_deep_on_some_prompts_leaves_a_law_undecided():
+    result = verdict(declared(), raising(SHORTAGES["recursion"], beyond=12), budget(8))
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert result.reason.startswith("recursion too deep")
+
+
+def test_a_law_without_a_prompt_ends_at_once_where_memory_runs_out():
+    tried = []
+
+    def body(draw, check):
+        draw(st.integers(), "number")
+        tried.append(1)
+        raise MemoryError
+
+    assert verdict(declared(body), toy("gpt2"), budget(50)).reason == MEMORY
+    assert len(tried) == 1
+
+
+def test_a_capability_that_could_not_be_looked_for_is_not_missing():
+    def body(draw, check):
+        draw(st.integers(), "number")
+        try:
+            raise MemoryError
+        except MemoryError as error:
+            raise Missing("the model does not take a mask") from error
+
+    result = verdict(declared(body), toy("gpt2"), budget(4))
+    assert (result.verdict, result.reason) == (Verdict.INCONCLUSIVE, MEMORY)
+
+
+def test_a_probe_that_ran_out_of_memory_is_asked_again(monkeypatch):
+    from harness import capabilities
+    from harness.capabilities.registry import PROBES
+
+    subject, answers = fresh("gpt2"), iter([MemoryError(), None])
+
+    def probe(subject):
+        if (answer := next(answers)) is not None:
+            raise RuntimeError("out of memory") from answer
+
+    monkeypatch.setitem(PROBES, "causal", probe)
+    result = verdict(declared(needs=["causal"]), subject, budget(2))
+    assert (result.verdict, result.reason) == (Verdict.INCONCLUSIVE, MEMORY)
+    assert "causal" in capabilities.of(subject)
+
+
+def test_errors_of_a_model_are_no_shortage():
+    for error in (RuntimeError("shape mismatch"), OSError(errno.ENOENT, "no file"), ValueError()):
+        assert shortage(error) == ""
+    cause = MemoryError()
+    wrapped = ValueError("no")
+    wrapped.__cause__ = cause
+    assert shortage(wrapped) == MEMORY
+
+
+def test_limits_halve_what_did_not_fit_and_end_at_one_token():
+    limits = Limits()
+    assert limits.admits((4, 256))
+    limits.note(MEMORY, (4, 256))
+    assert limits.admits((2, 256))
+    assert not limits.admits((3, 256))
+    limits.note(MEMORY, (1, 1))
+    assert limits.exhausted
