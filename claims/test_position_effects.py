@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
-from fixtures.texts import on_text_and_random_tokens, prompts
-from harness import masks, measures, positions, twins
+from fixtures.texts import RANDOM, TEXT, on_text_and_random_tokens, prompts
+from harness import capabilities, masks, measures, positions, twins
+from harness.draws import Draws
 from harness.findings import Bound, finding
 from harness.measures import gathered, kl, moved, next_token
 from harness.statistics import median, ratio_of_means, share
@@ -18,6 +21,12 @@ CONTINUED = 20
 
 ENTIRELY = 1000
 """Times the tolerance of laws: a row that differs by so much has not been restored."""
+
+ASKED = (0, 4, 2, 3, 1)
+"""The permutation in document 000's question: of the five tokens of 'The man ate the cow'."""
+
+A_MODEL = 12
+"""Prompts on which one model is compared with an untrained one."""
 
 
 @finding(
@@ -140,21 +149,98 @@ def test_permuting_tokens_and_positions_alike_restores_nothing(subject, source, 
     needs=[*POSITIONED, "trained"],
     source="000, and beyond",
     bound=Bound(ratio_of_means, above=1.0),
-    control="an untrained twin that sees all tokens, for which no place is the first: about 1",
+    control="an untrained model of the same configuration: about 1",
     control_bound=Bound(ratio_of_means, at_least=0.8, at_most=1.25),
 )
 @on_text_and_random_tokens
 def test_moving_position_0_matters_more_than_moving_any_other(subject, source, draws, sample):
     for prompt in prompts(subject, source, draws):
-        twin = twins.untrained(subject)
-        sample.add(
-            effect=exchanged(subject, prompt),
-            control=exchanged(twin, prompt, causal=False),
-            # Under a causal mask early positions weigh more, trained or not.
-            untrained=exchanged(twin, prompt),
+        untrained = exchanged(twins.untrained(subject), prompt)
+        sample.add(effect=exchanged(subject, prompt), control=untrained)
+
+
+@finding(
+    "A9",
+    "moving position 0 matters more than moving any other, by more than in untrained models",
+    needs=[*POSITIONED, "trained"],
+    source="000, and beyond, controlled: under a causal mask early positions weigh more, "
+    "trained or not",
+    bound=Bound(median, above=1.0),
+    control="untrained models against other untrained ones: about 1",
+    control_bound=Bound(median, at_least=0.4, at_most=2.5),
+    draws=10,
+    costly=True,
+)
+def test_moving_position_0_matters_more_than_in_untrained_models(subject, draws, sample):
+    # A draw is an untrained model, with prompts of its own: the model is the unit.
+    for i in draws:
+        prompt = several_prompts(subject, draws, i)
+        own, one, other = (
+            ratio_at_position_0(model, prompt)
+            for model in (subject, *(twins.fresh(subject, 2 * i + j) for j in (0, 1)))
         )
-    with_first, without = sample.defined("untrained").mean(0)
-    sample.details["the ratio in the untrained twin"] = float(with_first / without)
+        sample.add(effect=own / one, control=other / one)
+        sample.add(ratio=own, ratio_of_an_untrained_model=one)
+
+
+@finding(
+    "A13",
+    "permuting tokens changes the output significantly: by half of what another prompt does",
+    needs=["trained", "causal", "lm-head"],
+    source="000, question, point 2",
+    bound=Bound(median, at_least=0.5),
+    control="the identity",
+)
+@on_text_and_random_tokens
+def test_permuting_tokens_changes_the_output(subject, source, draws, sample):
+    for prompt in prompts(subject, source, draws):
+        usual = next_token(subject, prompt.ids)
+        unrelated = kl(usual, next_token(subject, prompt.ids.roll(1, 0)))
+        still = torch.arange(prompt.length).expand_as(prompt.ids)
+        orders = {
+            "effect": prompt.draws.orders(prompt.length),
+            "control": still,
+            "the last token fixed": prompt.draws.orders(prompt.length, last="fixed"),
+        }
+        for name, order in orders.items():
+            by_tokens = kl(usual, next_token(subject, gathered(prompt.ids, order)))
+            sample.add(**{name: by_tokens / unrelated})
+
+
+@finding(
+    "A14",
+    "permuting positions barely changes the output under the question's own permutation",
+    needs=[*POSITIONED, "trained"],
+    source="000, question, its code: [0, 4, 2, 3, 1]",
+    bound=Bound(median, at_most=0.25),
+    control="the same permutation of another prompt's tokens in place of the positions",
+)
+@on_text_and_random_tokens
+def test_the_question_s_own_permutation_barely_changes_the_output(subject, source, draws, sample):
+    for prompt in prompts(subject, source, draws, [len(ASKED)]):
+        orders = torch.tensor(ASKED).expand_as(prompt.ids)
+        usual, changed = next_token(subject, prompt.ids), permuted(subject, prompt, orders)
+        by_tokens = kl(usual, next_token(subject, gathered(prompt.ids, orders)))
+        sample.add(effect=kl(usual, changed) / by_tokens, control=by_tokens.roll(1) / by_tokens)
+        sample.add(
+            kl_positions=kl(usual, changed),
+            kl_tokens=by_tokens,
+            same_top_token=measures.same_top(usual, changed),
+            same_continuation=continuation_kept(subject, prompt, orders),
+        )
+
+
+def ratio_at_position_0(model, prompt):
+    """Mean KL of exchanges with position 0 over that of exchanges without."""
+    with_first, without = exchanged(model, prompt).mean(0).tolist()
+    return with_first / without if without else math.nan
+
+
+def several_prompts(subject, draws, number):
+    """`A_MODEL` short prompts for draw ``number``: held-out text where it can be read."""
+    source = TEXT if "tokenizer" in capabilities.of(subject) else RANDOM
+    mine = Draws(draws.seed, f"{draws.claim}, model {number}", range(A_MODEL))
+    return next(prompts(subject, source, mine, [8]))
 
 
 def exchanged(subject, prompt, causal=True):

@@ -111,8 +111,10 @@ def _generate(
     ids: Tensor,
     tokens: int = NEW_TOKENS,
     mask: Tensor | None = None,
+    fewest: int | None = None,
     **arguments: Any,
 ) -> Any:
+    """Of transformers' ``generate``; the end token is held back for ``fewest`` (default: all)."""
     if subject.is_encoder_decoder:
         arguments["decoder_start_token_id"] = _start(subject)
     with torch.random.fork_rng(devices=[subject.device] if subject.device.type == "cuda" else []):
@@ -122,7 +124,7 @@ def _generate(
             ids,
             attention_mask=torch.ones_like(ids) if mask is None else mask,
             max_new_tokens=tokens,
-            min_new_tokens=tokens,
+            min_new_tokens=tokens if fewest is None else fewest,
             return_dict_in_generate=True,
             pad_token_id=getattr(subject.config, "pad_token_id", None) or 0,
             **arguments,
@@ -156,13 +158,34 @@ def continued(subject: Subject, ids: Tensor, tokens: int, **how: Any) -> Tensor:
 
     ``how`` goes to transformers' ``generate``.  Raises `Missing` where it is not supported.
     """
+    return _continued(subject, ids, tokens, how).sequences[:, -tokens:]
+
+
+def texts(subject: Subject, ids: Tensor, tokens: int, **how: Any) -> list[list[int]]:
+    """`continued` up to the end token, where the text ends: the new ids of each row.
+
+    At most ``tokens``, and the end token is not among them.
+    """
+    output = _continued(subject, ids, tokens, {"fewest": 0, **how})
+    new = output.sequences if subject.is_encoder_decoder else output.sequences[:, ids.shape[1] :]
+    return [ended(subject, row) for row in new.tolist()]
+
+
+def ended(subject: Subject, ids: list[int]) -> list[int]:
+    """What stands before the first end token of ``ids``."""
+    settings: Any = subject.model.generation_config
+    end = settings.eos_token_id
+    ends = {end} if isinstance(end, int) else set(end or ())
+    return ids[: next((i for i, token in enumerate(ids) if token in ends), len(ids))]
+
+
+def _continued(subject: Subject, ids: Tensor, tokens: int, how: dict[str, Any]) -> Any:
     try:
-        output = _generate(subject, ids, tokens, **{"do_sample": False, **ONE, **how})
+        return _generate(subject, ids, tokens, **{"do_sample": False, **ONE, **how})
     except ValueError as error:
         if "not supported" in str(error):
             raise Missing(f"generation: {capabilities.first_line(error)}") from error
         raise
-    return output.sequences[:, -tokens:]
 
 
 def scores(

@@ -66,7 +66,7 @@ def untrained(subject: Subject, seed: int = 0) -> Subject:
     require(subject, "weights-in-memory")
     kept = _untrained(subject)
     if seed not in kept:
-        kept[seed] = _fresh(subject, seed)
+        kept[seed] = fresh(subject, seed)
     return kept[seed]
 
 
@@ -75,7 +75,12 @@ def _untrained(subject: Subject) -> dict[int, Subject]:
     return {}
 
 
-def _fresh(subject: Subject, seed: int) -> Subject:
+def fresh(subject: Subject, seed: int) -> Subject:
+    """`untrained`, made for the caller alone: for claims that need more models than memory holds.
+
+    Raises what `untrained` raises.
+    """
+    require(subject, "weights-in-memory")
     model: Any = subject.model
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
