@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fixtures.prompts import cuts, endings, lengths, other_ids, prompts
-from harness import caches, capabilities, experts, inputs, padding, twins
+from harness import caches, capabilities, copies, experts, inputs, padding, twins
 from harness.laws import law
 
 
@@ -98,13 +98,14 @@ def test_saving_and_loading_change_nothing_in_bfloat16(subject, draw, check):
 
 
 def judge_the_loaded(check, subject, prompt):
-    """Hold what a copy, saved and loaded, makes of the prompts against the model's own."""
+    """Compare a copy's outputs with those of the model's own weights at the copy's addresses."""
     copy = twins.saved_and_loaded(subject)
-    ours, theirs = subject.rows(prompt.ids), copy.rows(prompt.ids)
-    check.judge(twins.share_that_differs(ours, theirs), 0.0, "some element")
+    observed, allowed = copies.apart(subject, copy, prompt.ids)
+    check.judge(observed.error, allowed, observed.where)
     if check.wants():
         with twins.nudged(copy, int(prompt.ids[0, 0])):
-            check.judge_control(twins.share_that_differs(ours, copy.rows(prompt.ids)), 0.0)
+            damaged, allowed = copies.apart(subject, copy, prompt.ids)
+        check.judge_control(damaged.error, allowed)
 
 
 @law(

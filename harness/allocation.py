@@ -18,6 +18,9 @@ from torch import Tensor, nn
 LINE = 64
 """Bytes to which torch aligns what it allocates, and by which an address is told apart."""
 
+PAGE = 4096
+"""Bytes of a page of memory, in which a tensor may begin at any line."""
+
 ODD = (8, 24, 40, 56)
 """The odd multiples of 8 up to `LINE`."""
 
@@ -49,10 +52,11 @@ def allocated(model: nn.Module) -> None:
 
 
 @contextmanager
-def lying_like(model: nn.Module, other: nn.Module) -> Iterator[None]:
+def lying_like(model: nn.Module, other: nn.Module, page: int = 0) -> Iterator[None]:
     """For the length of a block, the tensors of ``model`` lie in memory as those of ``other`` do.
 
-    The same addresses modulo `LINE` and the same strides, by their names; values stay.
+    The same addresses modulo `LINE` and the same strides, by their names; where in a `PAGE` they
+    begin is drawn by the seed ``page``.  What is written to them in the block is lost with it.
     """
     others = dict(_named(other))
 
@@ -62,18 +66,20 @@ def lying_like(model: nn.Module, other: nn.Module) -> Iterator[None]:
             like = tensor
         return like.data_ptr() % LINE, like.stride()
 
-    undo = move(model, layout)
+    undo = move(model, layout, random.Random(page))
     try:
         yield
     finally:
         undo()
 
 
-def move(model: nn.Module, layout: Layout) -> Callable[[], None]:
+def move(
+    model: nn.Module, layout: Layout, draws: random.Random | None = None
+) -> Callable[[], None]:
     """Move a model's parameters and buffers to other memory; returns what moves them back.
 
     They stay the same objects.  Those that share memory share it afterwards, and have the strides
-    that they had.
+    that they had.  ``draws`` says how many lines into a page they begin.
     """
     before: list[tuple[Tensor, Tensor]] = []
     for group in _groups(model):
@@ -83,8 +89,9 @@ def move(model: nn.Module, layout: Layout) -> Callable[[], None]:
         strides = strides if alike and _is_dense(tensor) else tensor.stride()
         start = tensor.data_ptr()
         size = max(_end(each) for _, each in group) - start
-        room = torch.zeros(size + LINE, dtype=torch.uint8, device=tensor.device)
-        shift = (begin - begin % tensor.itemsize - room.data_ptr()) % LINE
+        line = 0 if draws is None else draws.randrange(PAGE // LINE)
+        room = torch.zeros(size + PAGE + LINE, dtype=torch.uint8, device=tensor.device)
+        shift = line * LINE + (begin - begin % tensor.itemsize - room.data_ptr()) % LINE
         for _, each in group:
             offset = shift + each.data_ptr() - start
             piece = room[offset : offset + _end(each) - each.data_ptr()].view(each.dtype)

@@ -29,9 +29,14 @@ def fixed(subject: Subject, batch: int) -> Any:
     """The encoder's states for a fixed prompt, repeated for every row of the batch."""
     known, key = _encoded(subject), (batch, subject.attention)
     if key not in known:
-        ids = torch.arange(ENCODER_PROMPT, device=subject.device) * 5 % subject.vocabulary
-        known[key] = subject.encode(ids.expand(batch, -1))
+        known[key] = encoded(subject, batch)
     return copy.copy(known[key])
+
+
+def encoded(subject: Subject, batch: int) -> Any:
+    """The same states as `fixed`, computed in this call."""
+    ids = torch.arange(ENCODER_PROMPT, device=subject.device) * 5 % subject.vocabulary
+    return subject.encode(ids.expand(batch, -1))
 
 
 def given(subject: Subject, ids: Tensor, mask: Tensor | None = None) -> dict[str, Any]:

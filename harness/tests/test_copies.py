@@ -1,0 +1,91 @@
+"""Outputs of a copy: no sound one is accused however a machine rounds, small changes are seen."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from fixtures import families
+from harness import copies, loading, twins
+from harness.allocation import odd
+from harness.rounding import Rounding
+from harness.subject import Subject
+
+IDS = torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]])
+
+
+def tiny(name: str = "llama", dtype: torch.dtype = torch.float32) -> Subject:
+    model = families.tiny(name)
+    return Subject.of(
+        loading.adopt(f"tiny:{name}", model, None, dtype=dtype, device=torch.device("cpu"))
+    )
+
+
+def differs(subject: Subject, copied: Subject) -> bool:
+    found, allowed = copies.apart(subject, copied, IDS)
+    return found.error > allowed
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "t5", "rwkv"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_sound_copy_is_not_accused_however_the_machine_rounds(name, dtype, seed):
+    with Rounding(seed):
+        subject = tiny(name, dtype)
+        with odd():
+            copied = twins.saved_and_loaded(subject)
+        assert twins.share_that_differs(subject.rows(IDS), copied.rows(IDS)) > 0.1
+        assert not differs(subject, copied)
+
+
+@pytest.mark.parametrize("rounding", [None, 1])
+@pytest.mark.parametrize(
+    ("dtype", "by"),
+    [(torch.float32, 1e-2), (torch.float32, 1e-6), (torch.bfloat16, 1e-2), (torch.float64, 1e-14)],
+)
+def test_a_small_change_of_a_copy_is_seen_however_the_machine_rounds(dtype, by, rounding):
+    """One token's embedding, by one part in a hundred and by about a unit in the last place."""
+    subject = tiny(dtype=dtype)
+    copied = twins.saved_and_loaded(subject)
+    with torch.no_grad():
+        copied.embedding_table[IDS[1, 2]] *= 1 + by
+    if rounding is None:
+        assert differs(subject, copied)
+    else:
+        with Rounding(rounding):
+            assert differs(subject, copied)
+
+
+def test_a_model_that_draws_numbers_may_differ_by_what_it_differs_from_itself():
+    subject = tiny()
+    copied = twins.saved_and_loaded(subject)
+
+    def noisy(module, given, states):
+        return states * (1 + 1e-4 * torch.randn(states.shape))
+
+    for each in (subject, copied):
+        each.input_embeddings.register_forward_hook(noisy)
+    found, allowed = copies.apart(subject, copied, IDS)
+    assert 1e-5 < found.error <= allowed < 1e-2
+    copied.embedding_table[:, 0].add_(0.1)
+    assert differs(subject, copied)
+
+
+@pytest.mark.parametrize("broken", ["copy", "model"])
+def test_a_number_that_is_none_in_one_alone_is_a_difference(broken):
+    subject = tiny()
+    copied = twins.saved_and_loaded(subject)
+    damaged = {"copy": copied, "model": subject}[broken]
+    with torch.no_grad():
+        damaged.embedding_table[int(IDS[0, 4]), 0] = torch.nan
+    found, allowed = copies.apart(subject, copied, IDS)
+    assert found.error == torch.inf > allowed
+
+
+def test_where_addresses_tell_nothing_not_a_bit_may_differ():
+    subject = tiny()
+    twin = Subject("a copy", copy.deepcopy(subject.model))
+    found, allowed = copies.apart(subject, twin, IDS)
+    assert found.error == 0 <= allowed
