@@ -13,8 +13,11 @@ from harness import precision
 from harness.controls import Controls
 from harness.rows import Rows
 from harness.subject import Subject
-from harness.tolerances import ROUTER_GAP, TOLERANCES, Distance, Tolerance, farthest
+from harness.tolerances import ROUTER_GAP, TOLERANCES, Distance, Tolerance, farthest, incomparable
 from harness.verdicts import margin
+
+NOT_NUMBERS = "rows with NaN on both sides"
+"""Of a law's details: how many rows could not be compared in full, over all examples."""
 
 
 class Broken(AssertionError):
@@ -26,7 +29,9 @@ class Broken(AssertionError):
 
 
 class Unsettled(Exception):
-    """On this example a mixture of experts routes every row by near-ties: nothing to compare."""
+    """On this example there is nothing to compare: a mixture of experts routes every row by
+    near-ties, or every number is NaN on both sides.
+    """
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,11 @@ class Check:
         """
         __tracebackhide__ = True
         worst = self._compare(expected, observed, tolerance)
+        rows, nothing = incomparable(_shared(observed, expected), expected.oracle)
+        if rows:
+            self.details[NOT_NUMBERS] = self.details.get(NOT_NUMBERS, 0) + rows
+        if nothing and not worst[0].error:
+            raise Unsettled
         self.judge(worst[0].error, worst[1], worst[0].where)
 
     def judge(self, observed: float, allowed: float, where: str = "") -> None:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from harness.check import Broken, Check
+from harness.check import NOT_NUMBERS, Broken, Check
 from harness.claim import Claim, Session, as_test
 from harness.clock import TOO_SLOW, Braked, ForwardClock
 from harness.controls import Controls
@@ -126,7 +126,8 @@ def _conclusion(claim: Claim, check: Check, limits: Limits) -> tuple[Verdict, st
     if limits.reason and (limits.fatal or not check.compared):
         return Verdict.INCONCLUSIVE, limits.reason
     if not check.compared:
-        return Verdict.INCONCLUSIVE, "no example could be compared"
+        nan = f": {NOT_NUMBERS}" if NOT_NUMBERS in check.details else ""
+        return Verdict.INCONCLUSIVE, f"no example could be compared{nan}"
     if dead := check.controls.dead:
         lacking = f"; {limits.reason}" if limits.reason else ""
         named = "; ".join(map(check.controls.sentence, dead))

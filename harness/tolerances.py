@@ -73,21 +73,33 @@ def distance(
 ) -> Tensor:
     """Relative error of every row: [..., features] twice → float64 [...].
 
-    A row with a number that is not finite, where the oracle's is finite, is infinitely wrong.
-    ``settled`` (bool, like the result) excludes rows on which the oracle itself is undecided;
-    ``sizes`` (like the result) are what errors are relative to in place of the rows' own lengths.
+    Elements that are NaN on both sides, or the same infinity, are left out.  A row with a number
+    that is not finite on one side only is infinitely wrong.  ``settled`` (bool, like the result)
+    excludes rows on which the oracle itself is undecided; ``sizes`` (like the result) are what
+    errors are relative to in place of the rows' own lengths.
     """
     oracle = oracle.double()
     observed = observed.to(oracle)
-    known = torch.isfinite(oracle).all(-1)
+    known = torch.isfinite(oracle)
+    alike = ~known & ((observed == oracle) | (torch.isnan(observed) & torch.isnan(oracle)))
     if sizes is None:
-        sizes = torch.linalg.vector_norm(torch.where(known[..., None], oracle, 0.0), dim=-1)
+        sizes = torch.linalg.vector_norm(torch.where(known, oracle, 0.0), dim=-1)
     size = torch.maximum(sizes, SMALL_ROW * sizes.mean())
     size = size.clamp_min(torch.finfo(torch.float64).tiny)
-    error = torch.linalg.vector_norm(observed - oracle, dim=-1) / size
+    apart = torch.where(alike, 0.0, observed - oracle)
+    error = torch.linalg.vector_norm(apart, dim=-1) / size
     error = torch.where(torch.isnan(error), math.inf, error)
-    error = torch.where(known, error, 0.0)
     return error if settled is None else torch.where(settled, error, 0.0)
+
+
+def incomparable(observed: Rows, oracle: Rows) -> tuple[int, bool]:
+    """How many rows have a NaN on both sides, and whether no element at all can be compared."""
+    rows, finite = 0, False
+    for name, tensor in observed.tensors.items():
+        if name != "router gap":
+            rows += int((torch.isnan(tensor) & torch.isnan(oracle[name])).any(-1).sum())
+            finite = finite or bool(torch.isfinite(oracle[name]).any())
+    return rows, not finite
 
 
 def worst(errors: Tensor, tensor: str) -> Distance:

@@ -165,3 +165,22 @@ def _write_embeddings(seen: Pass, named: dict) -> None:
         given = named.get(name)
         if isinstance(given, Tensor) and not given.requires_grad:
             given[:, 0].mul_(1.01)
+
+
+@fault(
+    "not-a-number-for-one-token",
+    "the last block gives NaN for one token of the vocabulary",
+    caught_by=["C13"],
+    needs=["blocks"],
+)
+def _nan_for_one(bed: Bed) -> None:
+    subject = bed.subject
+    token = int(subject.content(torch.tensor([subject.vocabulary // 2], device=subject.device)))
+    bed.after(anatomy.blocks(subject)[-1], _not_a_number, token=token)
+
+
+def _not_a_number(seen: Pass, state: Tensor, token: int) -> Tensor | None:
+    ids = seen.ids
+    if not isinstance(ids, Tensor) or ids.shape != state.shape[:2]:
+        return None
+    return state.masked_fill((ids == token)[..., None], torch.nan)

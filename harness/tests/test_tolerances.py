@@ -61,10 +61,17 @@ def test_what_is_not_finite_is_infinitely_wrong(bad):
     assert distance(observed, oracle).tolist() == [0.0, math.inf]
 
 
-def test_a_row_on_which_the_oracle_is_not_finite_counts_for_nothing_and_spoils_no_other():
-    oracle = torch.tensor([[1.0, math.nan], [3.0, 4.0], [3.0, 4.0]])
-    observed = torch.tensor([[5.0, 5.0], [3.0, 4.0], [3.0, 9.0]])
-    assert distance(observed, oracle).tolist() == [0.0, 0.0, 1.0]
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_on_one_side_only_is_infinitely_wrong(bad):
+    oracle = torch.tensor([[1.0, bad], [3.0, 4.0]])
+    assert distance(torch.ones(2, 2), oracle).tolist()[0] == math.inf
+    assert distance(-oracle, oracle)[0] == (2.0 if math.isnan(bad) else math.inf)
+
+
+def test_elements_that_are_alike_and_not_finite_leave_the_rest_of_their_row():
+    oracle = torch.tensor([[1.0, math.nan], [3.0, 4.0], [2.0, -math.inf]])
+    observed = torch.tensor([[1.5, math.nan], [3.0, 9.0], [2.0, -math.inf]])
+    assert distance(observed, oracle).tolist() == [0.5, 1.0, 0.0]
 
 
 def test_a_row_on_which_the_oracle_is_not_finite_makes_no_other_look_small():

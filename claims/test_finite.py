@@ -1,0 +1,24 @@
+"""Numbers stay numbers (beyond the documents)."""
+
+from __future__ import annotations
+
+from fixtures.prompts import prompts
+from harness import finiteness
+from harness.laws import law
+
+
+@law(
+    "C13",
+    "finite inputs give finite outputs",
+    source="beyond the documents",
+    control="one element of the last row replaced by NaN",
+)
+def test_finite_inputs_give_finite_outputs(subject, draw, check):
+    alone = finiteness.of_vocabulary(subject)
+    check.judge(float(bool(alone)), 0.0, alone)
+    ids = draw(prompts(subject, at_edges=True), "prompt").ids
+    rows = finiteness.outputs(subject, ids)
+    place = finiteness.first(rows)
+    where = "" if place is None else finiteness.in_words(subject, ids, place)
+    check.judge(float(place is not None), 0.0, where)
+    check.judge_control(float(finiteness.first(finiteness.spoiled(rows)) is not None), 0.0)
