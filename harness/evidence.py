@@ -31,6 +31,8 @@ def resume_key(run: dict[str, Any]) -> str:
     """
     versions = [run["versions"][name] for name in ("python", "torch", "transformers")]
     settings = [run[name] for name in ("suite", "dtype", "device", "attention", "profile", "seed")]
+    if run.get("attends") is not None:  # as long as nobody says, the key of older runs
+        settings.append(run["attends"])
     return hashlib.sha256(json.dumps([versions, settings]).encode()).hexdigest()
 
 

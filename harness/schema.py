@@ -104,6 +104,15 @@ SUBJECT = _object(
         "hidden": _of("integer", "Width of a hidden state.", **_COUNT),
         "layers": _of("integer", "How many blocks it has.", **_COUNT),
         "attention": _of("string", "The attention implementation it was run with.", **_NAME),
+        "attends": _object(
+            "Whether it is meant to be causal; older runs do not say.",
+            {
+                "ways": _of(
+                    ["string", "null"], "Null: nothing says.", enum=["causal", "both", None]
+                ),
+                "why": _of("string", "What says so.", **_NAME),
+            },
+        ),
         "capabilities": _of(
             "array", "What it can do, by name.", items=_of("string", "A capability.", **_NAME)
         ),
@@ -127,6 +136,11 @@ RUN = _object(
         "dtype": _of("string", "Type of the weights under test, such as float32.", **_NAME),
         "attention": _of(
             ["string", "null"], "Attention implementation asked for; null: each model's own."
+        ),
+        "attends": _of(
+            ["string", "null"],
+            "What --attends says of every model; null: nothing. Older runs do not say.",
+            enum=["causal", "both", None],
         ),
         "versions": _map(
             "Python and package versions, by name.",
@@ -155,8 +169,9 @@ RUN = _object(
         ),
     },
 )
-for _later in ("selection", "per_subject"):
+for _later in ("selection", "per_subject", "attends"):
     RUN["required"].remove(_later)
+SUBJECT["required"].remove("attends")
 RUN["properties"]["selection"]["required"].remove("models")
 
 CLAIM = _object(

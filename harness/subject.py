@@ -38,8 +38,8 @@ class Subject:
     ``name`` as asked for, ``model`` in evaluation mode with frozen parameters, ``digest`` of
     configuration and weights; ``planted`` is the fault in it, if there is one
     (`harness.faults`); ``drawn_as`` the dtype in which numbers that a pass draws are drawn, where
-    that is not the model's own.  Every call runs without gradients unless ``embeddings``
-    require one.
+    that is not the model's own; ``attends`` what ``--attends`` says that it is meant to be
+    (`harness.meant`).  Every call runs without gradients unless ``embeddings`` require one.
     """
 
     name: str
@@ -48,6 +48,7 @@ class Subject:
     digest: str = ""
     planted: Planted | None = field(default=None, repr=False)
     drawn_as: torch.dtype | None = None
+    attends: str | None = None
 
     @classmethod
     def of(cls, loaded: Loaded) -> Subject:
@@ -140,8 +141,11 @@ class Subject:
 
     @property
     def is_encoder_decoder(self) -> bool:
-        """Whether an encoder's output is attended to; then the decoder is what is examined."""
-        return bool(self.model.config.is_encoder_decoder)
+        """Whether an encoder's output is attended to; then the decoder is what is examined.
+
+        An encoder saved alone may have kept the configuration of the whole.
+        """
+        return bool(self.model.config.is_encoder_decoder) and self.accepts("decoder_input_ids")
 
     @cached_property
     def _parameters(self) -> frozenset[str]:
@@ -261,7 +265,8 @@ class Subject:
         if self.dtype == torch.float64:
             return self
         model, drawn_as = float64.twin(self)
-        oracle = Subject(f"{self.name} in float64", model, drawn_as=drawn_as)
+        name = f"{self.name} in float64"
+        oracle = Subject(name, model, drawn_as=drawn_as, attends=self.attends)
         float64.require_runs(oracle, self)
         return oracle
 
@@ -269,7 +274,7 @@ class Subject:
         """A subject of another model that the same code runs, faults in it included."""
         if self.planted is not None:
             self.planted.sow(model)
-        return Subject(name, model, self.tokenizer, planted=self.planted)
+        return Subject(name, model, self.tokenizer, planted=self.planted, attends=self.attends)
 
     @property
     def known_twins(self) -> list[nn.Module]:
