@@ -47,6 +47,7 @@ class Absent:
             "hidden": 0,
             "layers": 0,
             "attention": "none",
+            "attends": {"ways": None, "why": self.why},
             "capabilities": [],
             "missing": {"model": self.why},
         }

@@ -285,7 +285,8 @@ def _auto_class(config: PretrainedConfig, raw: dict[str, Any]) -> type[Any]:
     """The auto class for the model's head, or `AutoModel` if it has none for language.
 
     Asks what the checkpoint says that it is (``architectures``) against transformers' own
-    mappings; a checkpoint that does not say gets the head that its type has.
+    mappings; a checkpoint that does not say gets the head that its type has.  An encoder that is
+    a part of its type's body, such as T5EncoderModel, comes as its own class.
     """
     remote = raw.get("auto_map") or {}
     for auto, _ in HEADS:
@@ -297,6 +298,8 @@ def _auto_class(config: PretrainedConfig, raw: dict[str, Any]) -> type[Any]:
     for auto, names in heads.items():
         if said in names:
             return getattr(transformers, auto)
+    if said in _classes("MODEL_FOR_TEXT_ENCODING_MAPPING", config):
+        return getattr(transformers, said)
     pretraining = said in _classes("MODEL_FOR_PRETRAINING_MAPPING", config)
     if hasattr(transformers, said) and not pretraining:
         return transformers.AutoModel  # no head, or one that is not for language
@@ -307,7 +310,7 @@ def _auto_class(config: PretrainedConfig, raw: dict[str, Any]) -> type[Any]:
 
 def _classes(mapping: str, config: PretrainedConfig) -> set[str]:
     """Names of the model classes that a mapping of transformers has for a configuration."""
-    found = getattr(transformers, mapping).get(type(config), None) or ()
+    found = getattr(transformers, mapping, {}).get(type(config), None) or ()
     return {cls.__name__ for cls in (found if isinstance(found, tuple | list) else (found,))}
 
 

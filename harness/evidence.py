@@ -33,6 +33,8 @@ def resume_key(run: dict[str, Any]) -> str:
     settings = [run[name] for name in ("suite", "dtype", "device", "attention", "profile", "seed")]
     emulated = {name: run[name] for name in emulation.SETTINGS if run.get(name) is not None}
     settings += [emulated] if emulated else []
+    if run.get("attends") is not None:  # as long as nobody says, the key of older runs
+        settings.append(run["attends"])
     return hashlib.sha256(json.dumps([versions, settings]).encode()).hexdigest()
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from harness import compat, configuration, positions
+from harness import compat, configuration, meant, positions
 
 if TYPE_CHECKING:
     from harness.subject import Subject
@@ -29,7 +29,7 @@ def context(subject: Subject) -> int | None:
 
 def shortest(subject: Subject) -> int:
     """The shortest prompt that the model takes, of those up to `SHORT`; 1 if none of them."""
-    if compat.can_generate(subject.model):
+    if meant.of(subject).ways == meant.CAUSAL or compat.can_generate(subject.model):
         return 1
     for n in range(1, SHORT + 1):
         try:

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from harness import allocation, emulation, faults, loading, placement, toy
+from harness import allocation, emulation, faults, loading, meant, placement, toy
 from harness.errors import BadInput
 from harness.profiles import PROFILES, check_profile
 from harness.runs import Options
 
 TEXTS = (
     *("models", "claims", "plant", "revision", "device", "device_map", "dtype", "attention"),
+    "attends",
     *("profile", "seed", "replay", "rounding", "allocation"),
 )
 PATHS = ("evidence", "json", "report", "expectations")
@@ -72,6 +73,12 @@ def add(parser: pytest.Parser) -> None:
     )
     add("--dtype", default="float32", help="float32, bfloat16, float16 or float64")
     add("--attention", help="attention implementation: eager, sdpa, flex_attention, …")
+    add(
+        "--attends",
+        metavar="WAYS",
+        help="what the models are meant to do, causal or both (default: what their class and "
+        "configuration say)",
+    )
     add(
         "--trust-remote-code",
         action="store_true",
@@ -140,6 +147,8 @@ def check(config: pytest.Config) -> None:
     if option.allocation is not None and option.allocation not in allocation.NAMES:
         known = ", ".join(allocation.NAMES)
         raise BadInput(f"--allocation {option.allocation!r}: is none of {known}")
+    if option.attends not in (None, *meant.WAYS):
+        raise BadInput(f"--attends {option.attends!r}: choose from {', '.join(meant.WAYS)}")
     if option.plant is not None:
         faults.named(option.plant)
         if option.record_expectations:
@@ -210,6 +219,7 @@ def loading_options(config: pytest.Config) -> Options:
         revision=config.option.revision,
         trust_remote_code=config.option.trust_remote_code,
         device_map=config.option.device_map,
+        attends=config.option.attends,
     )
 
 
@@ -242,7 +252,7 @@ def replay_command(nodeid: str, config: pytest.Config, subject: str, blob: str) 
     file = os.path.relpath(config.rootpath / file, config.invocation_params.dir)
     asked, usual = loading_options(config), Options()
     parts = ["pytest", f"{file}{separator}{test}", f"--model={subject}"]
-    for name in ("device", "device_map", "dtype", "attention", "revision"):
+    for name in ("device", "device_map", "dtype", "attention", "attends", "revision"):
         if (value := getattr(asked, name)) != getattr(usual, name):
             parts.append(f"--{name.replace('_', '-')}={value}")
     parts += [f"--{n}={value}" for n, value in emulated(config).items() if value is not None]

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 import harness
-from harness import capabilities, placement
+from harness import capabilities, meant, placement
 from harness.subject import Subject
 
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "scipy", "hypothesis")
@@ -21,7 +21,10 @@ PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "scip
 
 @dataclass(frozen=True)
 class Options:
-    """How subjects are loaded: what `--device`, `--dtype`, `--attention` and so on say."""
+    """How subjects are loaded: what `--device`, `--dtype`, `--attention` and so on say.
+
+    ``attends``: what the user says that they are meant to be (`harness.meant`).
+    """
 
     device: str = "cpu"
     dtype: str = "float32"
@@ -29,6 +32,7 @@ class Options:
     revision: str | None = None
     trust_remote_code: bool = False
     device_map: str | None = None
+    attends: str | None = None
 
 
 def versions() -> dict[str, str]:
@@ -69,6 +73,7 @@ def describe_run(options: Options, profile: str, seed: int | None) -> dict[str, 
         "device": device_name(options.device) + placed,
         "dtype": options.dtype,
         "attention": options.attention,
+        "attends": options.attends,
         "versions": versions(),
         "platform": platform.platform(),
         "threads": torch.get_num_threads(),
@@ -78,7 +83,7 @@ def describe_run(options: Options, profile: str, seed: int | None) -> dict[str, 
 
 def describe_subject(subject: Subject) -> dict[str, Any]:
     """The evidence's record of a subject, with every capability and why others are missing."""
-    found = capabilities.of(subject).all()
+    found, said = capabilities.of(subject).all(), meant.of(subject)
     return {
         "digest": subject.digest,
         "model_type": subject.model.config.model_type,
@@ -88,6 +93,7 @@ def describe_subject(subject: Subject) -> dict[str, Any]:
         "hidden": subject.hidden,
         "layers": subject.layers,
         "attention": subject.attention,
+        "attends": {"ways": said.ways, "why": said.why},
         "capabilities": [name for name, why in found.items() if why is None],
         "missing": {name: why for name, why in found.items() if why is not None},
     }

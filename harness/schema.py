@@ -104,6 +104,15 @@ SUBJECT = _object(
         "hidden": _of("integer", "Width of a hidden state.", **_COUNT),
         "layers": _of("integer", "How many blocks it has.", **_COUNT),
         "attention": _of("string", "The attention implementation it was run with.", **_NAME),
+        "attends": _object(
+            "Whether it is meant to be causal; older runs do not say.",
+            {
+                "ways": _of(
+                    ["string", "null"], "Null: nothing says.", enum=["causal", "both", None]
+                ),
+                "why": _of("string", "What says so.", **_NAME),
+            },
+        ),
         "capabilities": _of(
             "array", "What it can do, by name.", items=_of("string", "A capability.", **_NAME)
         ),
@@ -138,6 +147,11 @@ RUN = _object(
             ["string", "null"],
             "Where models were put in memory; null: as allocated; older runs do not say.",
         ),
+        "attends": _of(
+            ["string", "null"],
+            "What --attends says of every model; null: nothing. Older runs do not say.",
+            enum=["causal", "both", None],
+        ),
         "versions": _map(
             "Python and package versions, by name.",
             _of("string", "A version."),
@@ -165,8 +179,9 @@ RUN = _object(
         ),
     },
 )
-for _later in ("selection", "per_subject", "rounding", "allocation"):
+for _later in ("selection", "per_subject", "rounding", "allocation", "attends"):
     RUN["required"].remove(_later)
+SUBJECT["required"].remove("attends")
 RUN["properties"]["selection"]["required"].remove("models")
 
 CLAIM = _object(

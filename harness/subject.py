@@ -39,8 +39,8 @@ class Subject:
     ``name`` as asked for, ``model`` in evaluation mode with frozen parameters, ``digest`` of
     configuration and weights; ``planted`` is the fault in it, if there is one
     (`harness.faults`); ``drawn_as`` the dtype in which numbers that a pass draws are drawn, where
-    that is not the model's own.  Every call runs without gradients unless ``embeddings``
-    require one.
+    that is not the model's own; ``attends`` what ``--attends`` says that it is meant to be
+    (`harness.meant`).  Every call runs without gradients unless ``embeddings`` require one.
     """
 
     name: str
@@ -49,6 +49,7 @@ class Subject:
     digest: str = ""
     planted: Planted | None = field(default=None, repr=False)
     drawn_as: torch.dtype | None = None
+    attends: str | None = None
     known_reference: Subject | None = field(default=None, init=False, repr=False)
     """The float64 copy (`oracle`), once a claim has asked for it."""
     clocks: list[ForwardClock] = field(default_factory=list, init=False, repr=False)
@@ -146,8 +147,11 @@ class Subject:
 
     @property
     def is_encoder_decoder(self) -> bool:
-        """Whether an encoder's output is attended to; then the decoder is what is examined."""
-        return bool(self.model.config.is_encoder_decoder)
+        """Whether an encoder's output is attended to; then the decoder is what is examined.
+
+        An encoder saved alone may have kept the configuration of the whole.
+        """
+        return bool(self.model.config.is_encoder_decoder) and self.accepts("decoder_input_ids")
 
     @cached_property
     def _parameters(self) -> frozenset[str]:
@@ -278,7 +282,8 @@ class Subject:
             for clock in self.clocks:
                 pauses.enter_context(clock.paused())
             model, drawn_as = float64.twin(self)
-        oracle = Subject(f"{self.name} in float64", model, drawn_as=drawn_as)
+        name = f"{self.name} in float64"
+        oracle = Subject(name, model, drawn_as=drawn_as, attends=self.attends)
         for clock in self.clocks:
             clock.watch(model)
         try:
@@ -292,7 +297,7 @@ class Subject:
         """A subject of another model that the same code runs, faults in it included."""
         if self.planted is not None:
             self.planted.sow(model)
-        return Subject(name, model, self.tokenizer, planted=self.planted)
+        return Subject(name, model, self.tokenizer, planted=self.planted, attends=self.attends)
 
     @property
     def attention(self) -> str:

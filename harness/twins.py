@@ -105,7 +105,8 @@ def quantised(subject: Subject, bits: int = 8) -> Subject:
     if bits not in kept:
         model = copy.deepcopy(subject.model)
         allocation.allocated(model)
-        twin = Subject(f"{subject.name} in {bits} bits", model, subject.tokenizer)
+        name = f"{subject.name} in {bits} bits"
+        twin = Subject(name, model, subject.tokenizer, attends=subject.attends)
         with torch.no_grad():
             for weights in twin.blocks.parameters():
                 if weights.ndim == 2:

@@ -5,28 +5,23 @@ from __future__ import annotations
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from harness import compat, placement
-from harness.capabilities.registry import capability, of
+from harness import meant, placement
+from harness.capabilities.registry import capability
 from harness.errors import Missing
 from harness.subject import Subject
-
-BOTH_WAYS = {"is_causal": False, "causal": False, "attn_type": "bi"}
-"""Fields of configurations, and what they say where a model that generates attends both ways."""
 
 
 @capability("causal")
 def _causal(subject: Subject) -> None:
-    if not compat.can_generate(subject.model):
-        raise Missing("the model does not generate: its attention runs both ways")
-    for field, value in BOTH_WAYS.items():
-        if getattr(subject.config, field, None) == value:
-            raise Missing(f"the configuration says {field} = {value!r}")
+    """Meant to be: whether it is, C1 tests."""
+    if (said := meant.of(subject)).ways != meant.CAUSAL:
+        raise Missing(said.why)
 
 
 @capability("bidirectional")
 def _bidirectional(subject: Subject) -> None:
-    if "causal" in of(subject):
-        raise Missing("the model is causal")
+    if (said := meant.of(subject)).ways != meant.BOTH:
+        raise Missing(f"the model is causal: {said.why}" if said.ways else said.why)
 
 
 @capability("lm-head")

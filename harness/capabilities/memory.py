@@ -21,8 +21,8 @@ def _cached_generation(subject: Subject) -> None:
         if own is not None:
             raise Missing(f"the model's forward takes its past as {own!r}, of a kind of its own")
         raise Missing("the model's forward takes no cache")
-    if "causal" not in of(subject):
-        raise Missing("the model does not generate")
+    if (why := of(subject).why_missing("causal")) is not None:
+        raise Missing(f"the model is not causal: {why}")
 
 
 @capability("cache")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from transformers import PreTrainedModel
 
@@ -57,13 +58,13 @@ class Planted:
         self._beds: list[Bed] = []
         self.fault = fault
         try:
-            self._plant(Subject("", healthy.model), loaded=False)
+            self._plant(Subject("", healthy.model, attends=healthy.attends), loaded=False)
         except BaseException:
             self.undo()
             raise
         name = f"{healthy.name}{SIGN}{fault.name}"
         digest = hashlib.sha256(f"{healthy.digest}{SIGN}{fault.name}".encode()).hexdigest()
-        self.subject = Subject(name, healthy.model, healthy.tokenizer, digest, self)
+        self.subject = replace(healthy, name=name, digest=digest, planted=self)
 
     def sow(self, model: PreTrainedModel) -> None:
         """Plant the fault in another model that the same code runs."""

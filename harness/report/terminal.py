@@ -66,9 +66,12 @@ def _print_subject(
     explain: bool,
 ) -> None:
     console.print()
-    facts = words.shape((run.get("subjects") or {}).get(subject) or {})
+    described = (run.get("subjects") or {}).get(subject) or {}
+    facts = words.shape(described)
     title = Text.assemble((glyphs.fit(subject), "bold"))
     console.print(title.append(glyphs.fit(f"  {facts}" if facts else ""), "dim"))
+    if explain and (said := words.meant(described)):
+        _print(console, glyphs, said, style="dim")
     applied = [row for row in rows if row.verdict is not Verdict.NOT_APPLICABLE]
     absent = [row for row in rows if row.verdict is Verdict.NOT_APPLICABLE]
     roomy = console.width >= ROOMY

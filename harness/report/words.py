@@ -73,6 +73,15 @@ def by_subject(run: dict[str, Any], results: Sequence[Result]) -> dict[str, list
     return {name: sorted(rows, key=catalogue_order) for name, rows in groups.items() if rows}
 
 
+def meant(subject: dict[str, Any]) -> str:
+    """What a model is meant to be and what says so; empty where the run does not say."""
+    said = subject.get("attends") or {}
+    if not said.get("why"):
+        return ""
+    ways = {"causal": "meant to be causal", "both": "meant to attend both ways"}
+    return f"{ways.get(str(said.get('ways')), 'neither causal nor bidirectional')}: {said['why']}"
+
+
 def by_kind(results: Iterable[Result]) -> tuple[list[Result], list[Result]]:
     """Laws and findings apart."""
     kinds: dict[Kind, list[Result]] = {kind: [] for kind in Kind}
