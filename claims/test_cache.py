@@ -34,7 +34,7 @@ def test_cached_decoding_equals_recomputation(subject, kind, draw, check):
     tolerance = None
     expected = check.reference(lambda s: s.rows(prompt.ids, states=False))
     if kind == "quantised":
-        # Rounding is meant to cost something: as much as the best 8-bit cache would lose.
+        # Rounding is meant to cost something, and its scale stays that of the first chunk.
         ideal = caches.decode(subject, prompt.ids, chunks, caches.IDEAL)
         expected, tolerance = Reference(ideal, expected.oracle), QUANTISED
     check.same(expected, caches.decode(subject, prompt.ids, chunks, kind), tolerance)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from harness import compat
 from harness.capabilities import REFUSALS, Missing, first_line, of
+from harness.float8 import RoundedCache
 from harness.memo import memo
 from harness.rows import Rows
 from harness.subject import Subject
@@ -20,7 +21,7 @@ KINDS = ("default", "dynamic", "sliding", "static", "offloaded", "quantised")
 """The kinds that a user can choose; ``default`` is whatever the model makes for itself."""
 
 IDEAL = "rounded"
-"""A kind of ours: see `RoundedCache`."""
+"""A kind of ours: see `harness.float8.RoundedCache`."""
 
 
 def make(subject: Subject, kind: str, batch: int, length: int) -> Any:
@@ -152,28 +153,6 @@ def _require_static(subject: Subject) -> None:
         said = "_supports_static_cache = False"
         raise Missing(f"the model says that it takes no static cache ({said})")
     _require_common_kind(subject)
-
-
-class RoundedCache(transformers.DynamicCache):
-    """What an 8-bit cache costs at the least: every key and value rounded as well as 8 bits can.
-
-    Each update is rounded to float8 (e4m3) with a scale of its own, the first included.  The
-    error of decoding through it is the bound for a library's quantised cache.
-    """
-
-    def update(
-        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
-    ) -> tuple[Tensor, Tensor]:
-        """Round, then store as the parent does: [batch, heads, new, width] each."""
-        rounded = _rounded(key_states), _rounded(value_states)
-        return super().update(*rounded, layer_idx, *args, **kwargs)
-
-
-def _rounded(states: Tensor) -> Tensor:
-    """Rounded to float8 with one scale per token and head."""
-    largest = torch.finfo(torch.float8_e4m3fn).max
-    scale = states.abs().amax(-1, keepdim=True).float().clamp_min(1e-30) / largest
-    return ((states.float() / scale).to(torch.float8_e4m3fn).float() * scale).to(states.dtype)
 
 
 def _slides(subject: Subject) -> bool:

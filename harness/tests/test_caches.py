@@ -147,15 +147,6 @@ def test_the_entries_of_an_encoder_decoder_are_its_decoder_s_own():
     assert {key.shape[-2] for key, _ in caches.entries(cache)} == {5}
 
 
-def test_the_ideal_cache_of_eight_bits_costs_something_but_little():
-    subject = toy("llama")
-    ids = prompt(subject, 10)
-    exact = subject.rows(ids, states=False)["logits"]
-    rounded = caches.decode(subject, ids, [10], caches.IDEAL)["logits"]
-    error = float((rounded - exact).norm() / exact.norm())
-    assert 1e-4 < error < 0.2
-
-
 def test_decoding_leaves_a_model_as_it_was():
     subject = toy("gpt2")
     before = copy.deepcopy(subject.model.state_dict())
@@ -327,41 +318,6 @@ def test_a_static_cache_that_knows_no_layers_of_a_kind_says_which():
 )
 def test_what_a_configuration_says_of_layers_goes_before_its_window(config, slides):
     assert caches._slides(SimpleNamespace(config=SimpleNamespace(**config))) is slides
-
-
-# Eight bits.
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_every_token_and_head_is_rounded_by_a_scale_of_its_own(dtype):
-    generator = torch.Generator().manual_seed(0)
-    sizes = 10.0 ** torch.arange(-9, 9).reshape(2, 3, 3, 1)
-    states = (sizes * torch.randn(2, 3, 3, 16, generator=generator)).to(dtype)
-    rounded = caches._rounded(states)
-    assert (rounded.dtype, rounded.shape) == (dtype, states.shape)
-    off = (rounded.double() - states.double()).abs().amax(-1) / states.double().abs().amax(-1)
-    assert (off > 0).all()
-    # Three bits behind the point, half of the last one off at most.
-    assert off.max() <= 2**-4
-    largest = states.abs().argmax(-1, keepdim=True)
-    kept = rounded.gather(-1, largest).double() / states.gather(-1, largest).double()
-    assert torch.allclose(kept, torch.ones_like(kept), rtol=2 * torch.finfo(dtype).eps)
-
-
-def test_nothing_is_rounded_to_nothing():
-    assert not caches._rounded(torch.zeros(1, 1, 2, 4)).any()
-
-
-def test_a_rounded_cache_hands_on_whatever_else_it_is_given(monkeypatch):
-    given = []
-    monkeypatch.setattr(
-        DynamicCache, "update", lambda self, *args, **how: given.append((args, how))
-    )
-    state = torch.ones(1, 1, 1, 4)
-    caches.RoundedCache().update(state, 2 * state, 3, "more", cache_position=5)
-    (keys, values, layer, more), how = given[0]
-    assert (keys.tolist(), values.tolist()) == (state.tolist(), (2 * state).tolist())
-    assert (layer, more, how) == (3, "more", {"cache_position": 5})
 
 
 # Entries.

@@ -55,13 +55,11 @@ def test_a_reason_that_names_a_defect_is_of_its_types_and_claims(expected):
 
 @each_file
 def test_what_is_by_design_stands_in_the_page_of_it(expected):
-    for (claim, name), entry in expected.entries.items():
+    for (claim, _), entry in expected.entries.items():
         by_design = entry.reason.startswith("by design: ")
         assert by_design == ("docs/by-design.md" in entry.reason), entry.where
         if by_design:
-            quantised = (name or "").endswith("[quantised]")
-            type_ = "all with a quantised cache" if quantised else model_type(expected)
-            assert claim in numbers(type_), (entry.where, type_)
+            assert claim in numbers(model_type(expected)), entry.where
 
 
 def test_a_page_s_row_is_of_whole_names_only():

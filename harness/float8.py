@@ -1,0 +1,55 @@
+"""Keys and values in 8 bits: rounded to float8 (e4m3) at a scale, and cut off beyond it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor
+
+FLOAT8 = torch.float8_e4m3fn
+
+LARGEST = torch.finfo(FLOAT8).max
+
+ROUNDING = 1 / 17
+"""The largest relative error of three bits of mantissa: 17/16 rounds to 16/16 or to 18/16."""
+
+SMALLEST = 2.0**-9
+"""The smallest positive number of `FLOAT8`, and the step between numbers that are tiny."""
+
+
+def scale_of(states: Tensor) -> Tensor:
+    """The scale at which the largest of ``states`` is the largest number of `FLOAT8`: a scalar."""
+    return states.abs().amax().float().clamp_min(1e-30) / LARGEST
+
+
+def rounded(states: Tensor, scale: Tensor) -> Tensor:
+    """``states`` cut off and rounded at ``scale``, in their own dtype and shape."""
+    eighths = (states.float() / scale).clamp(-LARGEST, LARGEST).to(FLOAT8)
+    return (eighths.float() * scale).to(states.dtype)
+
+
+class RoundedCache(transformers.DynamicCache):
+    """An 8-bit cache as transformers describes its own: a scale fixed by the first update.
+
+    Keys and values of a layer have a scale each, which the first update decides and which stays:
+    what is larger later is cut off.  The first update gives back what it was given.  The error of
+    decoding through it is the bound for a library's quantised cache.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scales: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Round, then store as the parent does: [batch, heads, new, width] each."""
+        given = key_states, value_states
+        first = layer_idx not in self.scales
+        if first:
+            self.scales[layer_idx] = scale_of(key_states), scale_of(value_states)
+        keys, values = map(rounded, given, self.scales[layer_idx])
+        kept = super().update(keys, values, layer_idx, *args, **kwargs)
+        return given if first else kept
