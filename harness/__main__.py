@@ -39,6 +39,7 @@ COMMANDS = {
     "invert": "recover a prompt from a model's output, and show how",
     "kills": "plant faults in models of every family, and see which claims notice",
     "merge": "put the evidence of several files into one",
+    "robust": "run claims as other machines may round, and list verdicts that differ",
     "runs": "list the runs of an evidence file",
     "sweep": "run claims on models × versions × dtypes × devices",
     "versions": "run claims over versions of transformers",

@@ -8,7 +8,7 @@ import shlex
 import signal
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -46,16 +46,22 @@ def variables(**more: str) -> dict[str, str]:
 
 
 def results(
-    environment: Environment, arguments: Sequence[str], broken: dict[str, str], patience: float
+    environment: Environment,
+    arguments: Sequence[str],
+    broken: dict[str, str],
+    patience: float,
+    setting: Mapping[str, str] | None = None,
 ) -> list[Result]:
     """What came of a run of claims with pytest's ``arguments``, given up after some seconds.
+
+    ``setting`` are variables of the process beside its usual ones.
 
     ``broken`` keeps one example of each test that was refuted, by the test's name and in the form
     that ``--replay`` takes.  What holds on the examples drawn here is tried on that one as well,
     so that two versions differ by what they do and not by what was drawn.  Raises `Broke`, and
     `BadInput` for a claim that is not there.
     """
-    found = _once(environment, arguments, patience)
+    found = _once(environment, arguments, patience, setting)
     for place, result in enumerate(found):
         if result.verdict is Verdict.REFUTED and (blob := _blob(result)):
             broken.setdefault(result.name, blob)
@@ -63,16 +69,20 @@ def results(
             others = [each for each in arguments if not each.startswith("--claim=")]
             one = f"--claim={result.id}:{result.name}"
             try:
-                again = _once(
-                    environment, [*others, one, f"--replay={broken[result.name]}"], patience
-                )
+                replayed = [*others, one, f"--replay={broken[result.name]}"]
+                again = _once(environment, replayed, patience, setting)
             except (Broke, BadInput):
                 continue  # it is no example here: other prompts are drawn for this version's model
             found[place] = next((r for r in again if r.verdict is Verdict.REFUTED), result)
     return found
 
 
-def _once(environment: Environment, arguments: Sequence[str], patience: float) -> list[Result]:
+def _once(
+    environment: Environment,
+    arguments: Sequence[str],
+    patience: float,
+    setting: Mapping[str, str] | None,
+) -> list[Result]:
     with tempfile.TemporaryDirectory() as scratch:
         written = Path(scratch, "run.json")
         # In one piece, or pytest could take a path for a test's.
@@ -81,7 +91,7 @@ def _once(environment: Environment, arguments: Sequence[str], patience: float) -
             done = subprocess.run(
                 command(environment, [*arguments, *kept]),
                 cwd=ROOT,
-                env=variables(HYPOTHESIS_STORAGE_DIRECTORY=scratch),
+                env=variables(**(setting or {}), HYPOTHESIS_STORAGE_DIRECTORY=scratch),
                 capture_output=True,
                 text=True,
                 errors="replace",
