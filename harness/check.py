@@ -28,7 +28,7 @@ class Broken(AssertionError):
 
 
 class Unsettled(Exception):
-    """On this example a mixture of experts routes every row by near-ties: nothing to compare."""
+    """Why an example does not count: nothing can be compared there, or nothing is tested by it."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class Check:
         observed = _shared(observed, expected)
         settled = expected.oracle.settled(ROUTER_GAP * tolerance.floor)
         if settled is not None and not bool(settled.any()):
-            raise Unsettled
+            raise Unsettled("every row is routed to experts by near-ties")
         plain = farthest(expected.plain, expected.oracle, settled)
         seen = farthest(observed, expected.oracle, settled)
         pairs = [(d, tolerance.allowed(plain[name].error)) for name, d in seen.items()]

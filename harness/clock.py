@@ -37,6 +37,7 @@ class ForwardClock:
         self.brake, self.share = brake, share
         self._started = perf_counter()
         self._passes, self._fastest = 0, math.inf
+        self._watching = False
         self._depth = 0
         self._since = 0.0
 
@@ -57,22 +58,32 @@ class ForwardClock:
     def watching(self, *models: nn.Module) -> Iterator[ForwardClock]:
         """Count while the block runs, passes that end in an exception too."""
         hooks = []
+        self._watching = True
         for model in models:
             hooks.append(model.register_forward_pre_hook(self._enter))
             hooks.append(model.register_forward_hook(self._leave, always_call=True))
         try:
             yield self
         finally:
+            self._watching = False
             for hook in hooks:
                 hook.remove()
 
+    def __deepcopy__(self, memo: dict) -> ForwardClock:
+        """Copies of a model that are made meanwhile are watched, too."""
+        return self
+
     def _enter(self, *_: Any) -> None:
+        if not self._watching:
+            return
         if self._depth == 0:
             self.check()
             self._since = perf_counter()
         self._depth += 1
 
     def _leave(self, *_: Any) -> None:
+        if not self._watching:
+            return
         self._depth -= 1
         if self._depth == 0:
             if torch.cuda.is_available():

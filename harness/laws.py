@@ -94,6 +94,7 @@ def run(
             verdict, reason = Verdict.INCONCLUSIVE, f"the control passed too: {claim.control}"
         else:
             verdict, reason = Verdict.INCONCLUSIVE, "no example could be compared"
+            reason += f": {examples.unsettled}" * bool(examples.unsettled)
     return claim.result(
         subject,
         verdict,

@@ -28,12 +28,17 @@ ROUNDS = 4
 """Rounds of examples that a law may take until its control is rejected once; usually one does."""
 
 
-class _Rejected(BaseException):
-    """The control is rejected in a later round than the first; leaves Hypothesis at once."""
+PASSED_OVER = 10
+"""Examples that do not count, for each that should, until a search ends: Hypothesis alone would
+look for the first that does among hundreds."""
+
+
+class _Enough(BaseException):
+    """Nothing more is to be tried; leaves Hypothesis as an interrupt would."""
 
 
 class _SmallEnough(BaseException):
-    """A failure has been tried to be made smaller often enough; leaves Hypothesis likewise."""
+    """A failure has been made smaller often enough; leaves Hypothesis likewise."""
 
 
 class Examples:
@@ -57,6 +62,7 @@ class Examples:
         self.most, self.tried = most, 0
         self.failed_at: int | None = None
         self.shrunk = 0
+        self.unsettled, self.passed_over = "", 0
         self.smallest: Broken | None = None
         self.known: set[str] = set()
         self.last: dict[str, str] = {}
@@ -70,7 +76,7 @@ class Examples:
         __tracebackhide__ = True
         for number in range(1 if self.session.replay is not None else ROUNDS):
             self._round(number)
-            if self.check.rejected:
+            if self.check.rejected or self._hopeless:
                 return
 
     def _round(self, number: int) -> None:
@@ -90,10 +96,14 @@ class Examples:
                 self.body(draw=self._drawer(data, shown), check=self.check, **arguments)
                 self.check.end()
                 self.tried += 1
+            except (Unsettled, hypothesis.errors.UnsatisfiedAssumption) as why:
+                self.unsettled = str(why)
+                self.passed_over += 1
+                if self._hopeless and self.smallest is None:
+                    raise _Enough from None
+                hypothesis.reject()
             except PASSED_ON:
                 raise
-            except Unsettled:
-                hypothesis.reject()
             except Broken as failure:
                 self._failed(failure, shown, data)
                 raise
@@ -108,7 +118,7 @@ class Examples:
                 raise _SmallEnough
             self.clock.check()
             if number and self.check.rejected and self.smallest is None:
-                raise _Rejected
+                raise _Enough
 
         # Hypothesis keys its draws in CI by the function's name.
         variant = "_".join([self.subject.name, *map(str, self.given.values())])
@@ -135,7 +145,7 @@ class Examples:
             test = hypothesis.reproduce_failure(hypothesis.__version__, blob)(test)
         try:
             test()
-        except (_Rejected, hypothesis.errors.Unsatisfiable):
+        except (_Enough, hypothesis.errors.Unsatisfiable):
             return
         except (_SmallEnough, Braked):
             if self.smallest is None:
@@ -156,6 +166,11 @@ class Examples:
             return value
 
         return draw
+
+    @property
+    def _hopeless(self) -> bool:
+        """Whether too many examples did not count for more to be looked for."""
+        return self.passed_over >= PASSED_OVER * self.most
 
     def _small_enough(self) -> bool:
         """Whether a failure has been tried to be made smaller as often as the profile says."""
