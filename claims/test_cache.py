@@ -50,7 +50,7 @@ def test_cached_decoding_equals_recomputation(subject, kind, draw, check):
     needs=["causal", "cache", "chunks-beside-cache"],
     source="004, answers 1 and 2",
     control="a cache shifted by one: filled with the prompt moved one place to the right",
-    enough=4,
+    enough=8,
 )
 def test_chunks_of_any_size_give_the_same(subject, draw, check):
     prompt = draw(prompts(subject, 2, LONGEST, rows=2, at_edges=True), "prompt")

@@ -29,8 +29,8 @@ class Broken(AssertionError):
 
 
 class Unsettled(Exception):
-    """On this example there is nothing to compare: a mixture of experts routes every row by
-    near-ties, or every number is NaN on both sides.
+    """Why an example does not count: nothing is tested by it, or nothing can be compared there, as
+    a mixture of experts routes every row by near-ties or every number is NaN on both sides.
     """
 
 
@@ -149,7 +149,7 @@ class Check:
         observed = _shared(observed, expected)
         settled = expected.oracle.settled(ROUTER_GAP * tolerance.floor)
         if settled is not None and not bool(settled.any()):
-            raise Unsettled
+            raise Unsettled("every row is routed to experts by near-ties")
         plain = farthest(expected.plain, expected.oracle, settled)
         seen = farthest(observed, expected.oracle, settled)
         pairs = [(d, tolerance.allowed(plain[name].error)) for name, d in seen.items()]

@@ -46,6 +46,7 @@ class ForwardClock:
         self._started = perf_counter()
         self._passes, self._fastest = 0, math.inf
         self.size: tuple[int, int] | None = None
+        self._watching = False
         self._depth = 0
         self._since = 0.0
         self._hooks: dict[nn.Module, list[Any]] = {}
@@ -69,6 +70,7 @@ class ForwardClock:
 
         The float64 reference counts as well, from when the block builds it.
         """
+        self._watching = True
         self.watch(subject.model)
         if (known := subject.known_reference) is not None:
             self.watch(known.model)
@@ -76,6 +78,7 @@ class ForwardClock:
         try:
             yield self
         finally:
+            self._watching = False
             subject.clocks.remove(self)
             self._unwatch()
 
@@ -102,7 +105,13 @@ class ForwardClock:
         self._hooks.clear()
         return models
 
+    def __deepcopy__(self, memo: dict) -> ForwardClock:
+        """Copies of a model that are made meanwhile are watched, too."""
+        return self
+
     def _enter(self, module: nn.Module, given: tuple, named: dict[str, Any]) -> None:
+        if not self._watching:
+            return
         if self._depth == 0:
             self.check()
             self._since = perf_counter()
@@ -113,6 +122,8 @@ class ForwardClock:
         self._depth += 1
 
     def _leave(self, *_: Any) -> None:
+        if not self._watching:
+            return
         self._depth -= 1
         if self._depth == 0:
             if torch.cuda.is_available():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from harness.capabilities import Missing
 from harness.check import Reference
 from harness.rows import Rows
 from harness.subject import Subject
+from harness.tolerances import Tolerance, farthest
 
 NEW_TOKENS = 6
 """Tokens generated; the end token is held back, so that lengths are equal."""
@@ -23,13 +25,14 @@ BEAMS = 3
 SEED = 0
 """The seed under which sampling is repeated."""
 
-ONE = {"num_beams": 1}
-"""Said outright: a configuration may ask for several beams wherever nothing is said."""
+ONE: dict[str, Any] = {"num_beams": 1, "repetition_penalty": 1.0}
+"""Said outright: a configuration may ask for several beams wherever nothing is said, or for a
+penalty, under which the tokens that are chosen are not those whose logits are compared."""
 
 MODES: dict[str, dict[str, Any]] = {
     "greedy": {"do_sample": False, **ONE},
     "sampling": {"do_sample": True, "top_k": 0, "temperature": 1.0, **ONE},
-    # Drafts are looked up in the prompt itself, so no second model is needed.
+    # Drafts are looked up in the prompt itself, or are an `assistant`'s (`harness.drafting`).
     "assisted": {"do_sample": False, "prompt_lookup_num_tokens": 3, **ONE},
     "static": {"do_sample": False, "cache_implementation": "static", **ONE},
 }
@@ -50,6 +53,19 @@ class Generated:
         steps = min(self.ids.shape[1], other.ids.shape[1])
         differ = (self.ids[:, :steps] != other.ids[:, :steps]).any(0).nonzero()
         return int(differ[0]) + 1 if len(differ) else steps
+
+    def gap(self, other: Generated) -> float:
+        """How far apart one's own scores of the two tokens are where ``other`` chose another.
+
+        Relative to the length of the row of logits, as all errors are; 0 where none differs.
+        """
+        step = self.common(other) - 1
+        logits = self.rows["logits"][:, step].double()
+        own, others = (
+            logits.gather(1, made.ids[:, step, None].to(logits.device)) for made in (self, other)
+        )
+        size = torch.linalg.vector_norm(logits, dim=-1, keepdim=True)
+        return float(((own - others).abs() / size).max())
 
     def of(self, row: int) -> Generated:
         """One row of the batch, as a batch of its own."""
@@ -188,20 +204,35 @@ def _continued(subject: Subject, ids: Tensor, tokens: int, how: dict[str, Any]) 
         raise
 
 
+def near_tie(expected: Reference, tolerance: Tolerance) -> float:
+    """The largest `Generated.gap` between two tokens of which either may come out on top.
+
+    Both paths being as near to float64 as they must, their difference is at most the sum of what
+    they are off, and that of two of its logits √2 times as much.
+    """
+    plain = farthest(expected.plain, expected.oracle)["logits"].error
+    return math.sqrt(2) * (plain + tolerance.allowed(plain))
+
+
 def scores(
-    subject: Subject, ids: Tensor, mode: str, use_cache: bool, mask: Tensor | None = None
+    subject: Subject,
+    ids: Tensor,
+    mode: str,
+    use_cache: bool,
+    mask: Tensor | None = None,
+    **more: Any,
 ) -> Generated:
     """Continue ``ids`` [batch, n] by `NEW_TOKENS` tokens; ``mask`` [batch, n] hides padding.
 
     The modes in `CACHING` always cache; without a cache they stand for the greedy decoding that
-    they must equal.  Raises `Missing` where the model refuses the mode.
+    they must equal.  ``more`` goes to transformers' ``generate``.  Raises `Missing` where the
+    model refuses the mode.
     """
     if mode in CACHING and not use_cache:
         mode = "greedy"
+    how = {**MODES[mode], **more}
     try:
-        output = _generate(
-            subject, ids, mask=mask, use_cache=use_cache, output_logits=True, **MODES[mode]
-        )
+        output = _generate(subject, ids, mask=mask, use_cache=use_cache, output_logits=True, **how)
     except ValueError as error:
         if "not supported" in str(error):
             raise Missing(f"{mode}: {capabilities.first_line(error)}") from error

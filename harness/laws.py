@@ -28,7 +28,6 @@ from harness.claim import Claim, Session, as_test
 from harness.clock import TOO_SLOW, Braked, ForwardClock
 from harness.controls import Controls
 from harness.search import Examples
-from harness.shortage import Limits
 from harness.subject import Subject
 from harness.tolerances import TOLERANCES, farthest
 from harness.verdicts import UNTIL_BROKEN, Kind, Result, Verdict, margin
@@ -96,7 +95,7 @@ def run(
             raise
         return result
     else:
-        verdict, reason = _conclusion(claim, check, examples.limits)
+        verdict, reason = _conclusion(claim, check, examples)
     return claim.result(
         subject,
         verdict,
@@ -121,13 +120,14 @@ def run(
     )
 
 
-def _conclusion(claim: Claim, check: Check, limits: Limits) -> tuple[Verdict, str]:
+def _conclusion(claim: Claim, check: Check, examples: Examples) -> tuple[Verdict, str]:
     """What a law comes to that no example broke, and why if it is not upheld on all of them."""
+    limits = examples.limits
     if limits.reason and (limits.fatal or not check.compared):
         return Verdict.INCONCLUSIVE, limits.reason
     if not check.compared:
-        nan = f": {NOT_NUMBERS}" if NOT_NUMBERS in check.details else ""
-        return Verdict.INCONCLUSIVE, f"no example could be compared{nan}"
+        why = NOT_NUMBERS if NOT_NUMBERS in check.details else examples.unsettled
+        return Verdict.INCONCLUSIVE, ": ".join(filter(None, ["no example could be compared", why]))
     if dead := check.controls.dead:
         lacking = f"; {limits.reason}" if limits.reason else ""
         named = "; ".join(map(check.controls.sentence, dead))

@@ -30,8 +30,13 @@ ROUNDS = 4
 """Rounds of examples that a law may take until each control is rejected; usually one does."""
 
 
-class _Rejected(BaseException):
-    """All controls are rejected, in a later round than the first; leaves Hypothesis at once."""
+PASSED_OVER = 10
+"""Examples that do not count, for each that should, until a search ends: Hypothesis alone would
+look for the first that does among hundreds."""
+
+
+class _Enough(BaseException):
+    """Nothing more is to be tried; leaves Hypothesis as an interrupt would."""
 
 
 class _NotApplicable(BaseException):
@@ -43,7 +48,7 @@ class _NothingSmaller(BaseException):
 
 
 class _SmallEnough(BaseException):
-    """A failure has been tried to be made smaller often enough; leaves Hypothesis likewise."""
+    """A failure has been made smaller often enough; leaves Hypothesis likewise."""
 
 
 class Examples:
@@ -67,6 +72,7 @@ class Examples:
         self.most, self.tried = most, 0
         self.failed_at: int | None = None
         self.shrunk = 0
+        self.unsettled, self.passed_over = "", 0
         self.smallest: Broken | None = None
         self.known: set[str] = set()
         self.limits = Limits()
@@ -85,7 +91,7 @@ class Examples:
                 self._round(number)
             except _NothingSmaller:
                 return
-            if not self.check.controls.dead:
+            if not self.check.controls.dead or self._hopeless:
                 return
 
     def _round(self, number: int) -> None:
@@ -107,6 +113,12 @@ class Examples:
                 self.check.end()
                 self.limits.ran(self.size)
                 self.tried += 1
+            except (Unsettled, hypothesis.errors.UnsatisfiedAssumption) as why:
+                self.unsettled = str(why)
+                self.passed_over += 1
+                if self._hopeless and self.smallest is None:
+                    raise _Enough from None
+                hypothesis.reject()
             except PASSED_ON as error:
                 if not (lacking := shortage(error)):
                     # No counterexample: run again, it may well be raised from another line.
@@ -114,8 +126,6 @@ class Examples:
                         raise _NotApplicable(error) from error
                     raise
                 release(error)
-            except Unsettled:
-                hypothesis.reject()
             except Broken as failure:
                 self._failed(failure, shown, data)
                 raise
@@ -134,7 +144,7 @@ class Examples:
                 raise _SmallEnough
             self.clock.check()
             if number and not self.check.controls.dead and self.smallest is None:
-                raise _Rejected
+                raise _Enough
 
         # Hypothesis keys its draws in CI by the function's name.
         variant = "_".join([self.subject.name, *map(str, self.given.values())])
@@ -161,7 +171,7 @@ class Examples:
             test = hypothesis.reproduce_failure(hypothesis.__version__, blob)(test)
         try:
             test()
-        except (_Rejected, hypothesis.errors.Unsatisfiable):
+        except (_Enough, hypothesis.errors.Unsatisfiable):
             return
         except _NotApplicable as missing:
             raise missing.args[0] from None
@@ -197,6 +207,11 @@ class Examples:
         if (self.size is None or self.limits.exhausted) and self.smallest is None:
             raise _NothingSmaller
         hypothesis.reject()
+
+    @property
+    def _hopeless(self) -> bool:
+        """Whether too many examples did not count for more to be looked for."""
+        return self.passed_over >= PASSED_OVER * self.most
 
     def _small_enough(self) -> bool:
         """Whether a failure has been tried to be made smaller as often as the profile says."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import LogitsProcessorList
 
 from harness.faults.bed import Bed
 from harness.faults.calls import CacheRead, Pass, own_cache
@@ -230,6 +231,38 @@ def _never_cropped(seen: Pass, named: dict) -> None:
     if seen.cache is not None:
         own_cache(seen.cache).crop = _nothing
         seen.cache.crop = _nothing
+
+
+@fault(
+    "draft-accepted-unseen",
+    "assisted decoding accepts every draft, whatever the model would have chosen",
+    caught_by=["C4"],
+    needs=["drafts"],
+)
+def _accepted_unseen(bed: Bed) -> None:
+    bed.set(bed.model, "generate", _Trusting(bed.model, bed.seen))
+
+
+class _Trusting:
+    """In the place of a model's ``generate``: what a pass read as a draft is then chosen.
+
+    The logits that the pass gave stay as they are.
+    """
+
+    def __init__(self, model: Any, seen: Pass) -> None:
+        self.model, self.seen = model, seen
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        own = named.pop("logits_processor", None) or ()
+        named["logits_processor"] = LogitsProcessorList([*own, self.choose])
+        return type(self.model).generate(self.model, *given, **named)
+
+    def choose(self, ids: Tensor, scores: Tensor) -> Tensor:
+        """Scores [1, V] of the token after ``ids`` [1, n], the drafted one's above all others."""
+        place = ids.shape[1] - self.seen.past
+        if self.seen.ids is None or not 0 < place < self.seen.new:
+            return scores
+        return scores.scatter(1, self.seen.ids[:, place, None], torch.inf)
 
 
 @fault(

@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import strategies as st
 
+from harness.check import Unsettled
 from harness.laws import law
 from harness.profiles import PROFILES
-from harness.search import ROUNDS
+from harness.search import PASSED_OVER, ROUNDS
 from harness.tests.toys import Time, budget, fresh, prompt, toy, verdict
 from harness.verdicts import Verdict
 
@@ -126,6 +127,19 @@ def test_a_control_that_is_never_rejected_ends_the_search_after_its_rounds():
 
     result = verdict(declare(body), toy("gpt2"), budget(12))
     assert (result.verdict, result.examples) == (Verdict.INCONCLUSIVE, 12 * ROUNDS)
+
+
+def test_a_search_ends_after_so_many_examples_that_do_not_count():
+    tried = itertools.count()
+
+    def body(draw, check):
+        draw(st.integers(0, 10**9), "number")
+        next(tried)
+        raise Unsettled("of no use")
+
+    result = verdict(declare(body), toy("gpt2"), budget(12))
+    assert (result.verdict, next(tried)) == (Verdict.INCONCLUSIVE, 12 * PASSED_OVER)
+    assert result.reason == "no example could be compared: of no use"
 
 
 def test_shrinking_ends_after_as_many_tries_as_the_profile_has():
