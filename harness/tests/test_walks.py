@@ -244,16 +244,6 @@ def test_a_subject_s_blocks_are_an_output():
 # The claims.
 
 
-@pytest.mark.parametrize("spec", ["llama", "bert"])
-def test_a_walk_ends_in_other_tokens_and_starts_in_the_prompt_s(spec):
-    claim = test_clamped_walk.test_a_clamped_walk_ends_in_other_tokens
-    result = verdict(claim, as_trained(spec), arguments={"decoder": "nearest"})
-    assert result.verdict is Verdict.UPHELD
-    assert result.details["control value"] == 0
-    changed = result.details["recorded"]
-    assert changed["changed_after_0"] == 0 < changed["changed_after_16"]
-
-
 def test_walks_on_nets_are_for_the_embedded_reference_alone():
     claim = test_orthogonal_walk.test_the_orthogonal_walk_loses_the_output_of_wide_nets
     assert verdict(claim, toy("llama")).verdict is Verdict.NOT_APPLICABLE
