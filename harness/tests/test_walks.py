@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from claims import test_clamped_walk, test_orthogonal_walk
+from claims import test_orthogonal_walk
 from fixtures import clamped_walks
 from harness import nets, walks
 from harness.draws import Draws
 from harness.errors import BadInput
 from harness.inversion.target import Target, embedded
-from harness.tests.toys import as_trained, fresh, prompt, toy, verdict
+from harness.tests.toys import fresh, prompt, toy, verdict
 from harness.verdicts import Verdict
 
 ROWS, N, D = 3, 4, 9
