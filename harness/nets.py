@@ -7,7 +7,7 @@ embedded tokens, to which it adds no positions.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -64,6 +64,13 @@ class Net:
     def features(self, subject: Subject) -> int:
         """The width of the output of one token; of a flattened net, of its share."""
         return self.weights[-1].shape[0] // (self.tokens or 1)
+
+    def shrunken(self, times: float) -> Net:
+        """The same with an output of so many ``times`` the size."""
+        weights, biases = (
+            (*parts[:-1], times * parts[-1]) for parts in (self.weights, self.biases)
+        )
+        return replace(self, weights=weights, biases=biases)
 
     def of(
         self,
