@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from harness.check import NOT_NUMBERS, Broken, Check
+from harness.check import LEAK, LEAK_GOAL, NOT_NUMBERS, Broken, Check
 from harness.claim import Claim, Session, as_test
 from harness.controls import Controls
 from harness.search import Examples
@@ -106,6 +106,7 @@ def run(
             "controls rejected": f"{check.controls.rejected} of {check.controls.tried}",
             "control margin": check.controls.margin,
             "controls": check.controls.as_json(),
+            **({} if check.leak is None else {LEAK: check.leak, LEAK_GOAL: check.goal}),
             **({} if examples.failed_at is None else {UNTIL_BROKEN: examples.failed_at}),
             "seconds in forward passes": clock.seconds,
         },

@@ -40,6 +40,18 @@ TOLERANCES = {
 }
 """Floors are some units in the last place through a few blocks; 2e-5 must show in float32."""
 
+EQUAL_RUNS = {
+    torch.float64: Tolerance(factor=4.0, floor=1e-14, most=1e-6),
+    torch.float32: Tolerance(factor=4.0, floor=1e-6, most=1e-2),
+    torch.float16: Tolerance(factor=4.0, floor=6e-5, most=0.25),
+    torch.bfloat16: Tolerance(factor=4.0, floor=5e-4, most=0.5),
+}
+"""For two passes of one shape, over what two equal runs differ by, which mostly is nothing.
+
+Floors are a few units in the last place of float32 and float64, and a sixteenth of one in 16 bits:
+there one element that is rounded otherwise makes all later rows differ by more than that.
+"""
+
 QUANTISED = Tolerance(factor=4.0, floor=0.02, most=0.5)
 """For 8-bit caches, over the error of an ideal one (`harness.caches.RoundedCache`)."""
 
