@@ -10,6 +10,7 @@ import torch
 from fixtures.prompts import cuts, endings, lengths, other_ids, prompts
 from harness import caches, capabilities, experts, inputs, padding, twins
 from harness.laws import law
+from harness.tolerances import bit_equal, one_bit_off
 
 
 @law(
@@ -139,6 +140,7 @@ def test_a_pass_changes_nothing_that_it_is_given(subject, path, draw, check):
     if "padding" in capabilities.of(subject):
         given["mask"] = torch.ones_like(prompt.ids)
     check.judge(inputs.share_changed(subject, **given), 0.0, "an input")
+    check.sees_one_bit(bit_equal(given[path], one_bit_off(given[path])))
     with inputs.meddled_with(subject):
         check.judge_control(inputs.share_changed(subject, **given), 0.0)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import strategies as st
 
 from fixtures.prompts import prompts
-from harness import gradients
+from harness import gradients, sensitivity
 from harness.laws import law
 
 
@@ -36,6 +36,12 @@ def test_the_gradient_of_the_sum_is_the_sum_of_gradients(subject, part, draw, ch
     less = gradients.apart(gradients.total(terms[:-1]), expected.plain, sizes)
     check.judge_control(less.error, allowed)
 
+    def planted(size):
+        leak = sensitivity.planted(expected.plain, gradients.total(terms[:-1]), size)
+        return gradients.apart(leak, expected.plain, sizes).error, allowed
+
+    check.sees(planted)
+
 
 @law(
     "F2",
@@ -58,5 +64,6 @@ def test_later_singular_vectors_are_orthogonal_to_the_gradient(subject, part, dr
         past, among, floor = gradients.alignment(gradient)
         check.judge(past, floor, f"{gradient.dtype}")
         check.judge_control(among, floor, name)
+        check.sees(lambda size, past=past, among=among, floor=floor: (past + size * among, floor))
         sizes = check.details.setdefault(f"|g·v| of the last vector, {gradient.dtype}", [])
         sizes.append(gradients.last_product(gradient))

@@ -126,6 +126,9 @@ def _conclusion(claim: Claim, check: Check, limits: Limits) -> tuple[Verdict, st
         lacking = f"; {limits.reason}" if limits.reason else ""
         named = "; ".join(map(check.controls.sentence, dead))
         return Verdict.INCONCLUSIVE, f"the control passed too: {named}{lacking}"
+    if check.leak is not None and not check.sharp:
+        blunt = f"too blunt: does not see a leak of {check.goal:g}, but one of {check.leak:.2g}"
+        return Verdict.INCONCLUSIVE, blunt
     return Verdict.UPHELD, limits.upheld_up_to
 
 

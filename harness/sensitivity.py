@@ -40,10 +40,14 @@ class Goal:
 GOALS = {
     torch.float64: Goal(1e-11, 1e-11),
     torch.float32: Goal(1e-5, 1e-5),
-    torch.float16: Goal(1.25e-4, 1.25e-3),
-    torch.bfloat16: Goal(1e-3, 1e-2),
+    torch.float16: Goal(1.25e-4, 1.25e-2),
+    torch.bfloat16: Goal(1e-3, 1e-1),
 }
-"""Float16 has three bits more than bfloat16, so that it must see an eighth of what that does."""
+"""A law that sees nothing as small is inconclusive: it is too blunt.
+
+Float16 has three bits more than bfloat16, so that it must see an eighth of what that does.  Two
+passes of unlike shapes are each off by 1e-2 in bfloat16 (docs/power.md), which hides less.
+"""
 
 
 def planted(observed: Rows, damaged: Rows, size: float) -> Rows:
