@@ -12,7 +12,7 @@ from fixtures.prompts import chunk_sizes, chunkings, cuts, equal_chunks, prompts
 from harness import caches, encoders, flops
 from harness.check import Reference
 from harness.laws import law
-from harness.tolerances import QUANTISED, bit_equal
+from harness.tolerances import QUANTISED, bit_equal, one_bit_off
 
 LONGEST = 96
 """Prompts are decoded in chunks, each a forward pass: longer ones cost more than they find."""
@@ -98,6 +98,7 @@ def test_cached_entries_are_never_rewritten(subject, kind, draw, check):
     check.judge(max(bit_equal(a, b) for a, b in zip(before, after, strict=True)), 0.0, "the past")
     moved = max(bit_equal(a, b.roll(1, dims=-2)) for a, b in zip(before, after, strict=True))
     check.judge_control(moved, 0.0)
+    check.sees_one_bit(bit_equal(before[0], one_bit_off(after[0])))
 
 
 @law(
@@ -120,6 +121,7 @@ def test_a_cached_step_costs_a_straight_line_in_n(subject, draw, check):
     check.details["FLOPs of a recomputed step"] = dict(zip(lengths, recomputed, strict=True))
     check.judge(flops.bend(cached), 0.0, f"prompts of {lengths} tokens")
     check.judge_control(flops.bend(recomputed), 0.0)
+    check.sees_one_bit(flops.bend([*cached[:-1], cached[-1] + 1]))
 
 
 @law(

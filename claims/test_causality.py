@@ -32,6 +32,8 @@ def test_a_prefix_ignores_what_follows_it(subject, draw, check):
     whole, other = subject.rows(prompt.ids), subject.rows(altered)
     check.same(expected, whole.at(slice(0, cut)))
     check.same(expected, other.at(slice(0, cut)))
+    past = slice(0, cut)
+    check.equal_runs(whole.at(past), lambda: subject.rows(prompt.ids).at(past), other.at(past))
     check.rejects(expected, whole.at(slice(1, cut + 1)))
 
 
@@ -67,7 +69,9 @@ def test_embeddings_do_what_their_tokens_do(subject, draw, check):
     given = embed(prompt.ids)
     kept = given.clone()
     expected = check.reference(lambda s: s.rows(prompt.ids))
-    check.same(expected, subject.rows(embeddings=given))
+    rows = subject.rows(embeddings=given)
+    check.same(expected, rows)
+    check.equal_runs(expected.plain, lambda: subject.rows(prompt.ids), rows)
     check.judge(bit_equal(given, kept), 0.0, "the embeddings that were given, afterwards")
     check.rejects(expected, lambda: subject.rows(embeddings=embed(prompt.ids.flip(1))))
 

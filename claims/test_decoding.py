@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 from hypothesis import strategies as st
 
@@ -62,6 +64,7 @@ def test_positions_can_be_added_and_subtracted(subject, draw, check):
     check.judge(float((rounding / size).max()), check.tolerance.floor, "rounding")
     displaced = ((table[ids] + at) - at.roll(1, 0) - table[ids]).double().norm(dim=1)
     check.judge_control(float((displaced / size).max()), check.tolerance.floor)
+    check.sees(lambda leak: (float((rounding / size).max()) + leak, check.tolerance.floor))
     clear = rounding < room_around(table, ids)
     back = nearest(table, there_and_back)
     plain = nearest(table, table[ids])
@@ -97,6 +100,8 @@ def test_the_fast_decoder_is_the_pseudo_inverse(subject, draw, check):
     logits = fast.logits(points)
     check.judge(relative(logits, slow), allowed(fast), "values")
     check.judge(untied(logits, slow, allowed(fast)), 0.0, "tokens")
+    leak = logits.roll(1, 0) / logits.norm() * slow.norm()
+    check.sees(lambda size: (relative(logits + size * leak, slow), allowed(fast)))
     if check.wants():
         check.judge_control(blind_solve_error(fast.table), allowed(fast))
 
@@ -115,6 +120,13 @@ def test_the_fast_decoder_meets_the_penrose_conditions(subject, draw, check):
         check.judge(error, allowed(fast), name)
     worst = max(penrose(fast.table, lambda v: v @ fast.table, a, b, x, y).values())
     check.judge_control(worst, allowed(fast))
+    longer = functools.partial(penrose, fast.table, a=a, b=b, x=x, y=y)
+    check.sees(
+        lambda size: (
+            max(longer(inverse=lambda v: (1 + size) * fast.apply(v)).values()),
+            allowed(fast),
+        )
+    )
 
 
 @law(
@@ -136,6 +148,14 @@ def test_the_fast_decoder_is_the_limit_and_of_least_norm(subject, draw, check):
     part = (solution @ null).abs() / (solution.norm() * other.norm())
     check.judge(float(part), allowed(fast), "least norm")
     check.judge_control(relative(regularised(fast.table, x, 1e3 * fast.least), exact), bound)
+    leak = null / null.norm() * other.norm()
+    check.sees(
+        lambda size: (
+            float(((solution + size * solution.norm() * leak / leak.norm()) @ null).abs())
+            / float(solution.norm() * other.norm()),
+            allowed(fast),
+        )
+    )
 
 
 @memo

@@ -10,6 +10,7 @@ import torch
 from fixtures.prompts import cuts, endings, lengths, other_ids, prompts
 from harness import caches, capabilities, copies, experts, inputs, padding, twins
 from harness.laws import law
+from harness.tolerances import bit_equal, one_bit_off
 
 
 @law(
@@ -140,6 +141,7 @@ def test_a_pass_changes_nothing_that_it_is_given(subject, path, draw, check):
     if "padding" in capabilities.of(subject):
         given["mask"] = torch.ones_like(prompt.ids)
     check.judge(inputs.share_changed(subject, **given), 0.0, "an input")
+    check.sees_one_bit(bit_equal(given[path], one_bit_off(given[path])))
     with inputs.meddled_with(subject):
         check.judge_control(inputs.share_changed(subject, **given), 0.0)
 
@@ -155,9 +157,12 @@ def test_a_pass_does_not_depend_on_those_before_it(subject, draw, check):
     other = draw(other_ids(subject, prompt), "other ids")
     cut = draw(cuts(prompt), "cut")
     expected = check.reference(lambda s: s.rows(prompt.ids))
+    again = subject.rows(prompt.ids)
     before = subject.rows(other)
     if "cache" in capabilities.of(subject):
         with contextlib.suppress(*capabilities.REFUSALS):  # what breaks here breaks C2
             caches.decode(subject, other[:, : cut + 1], [cut, 1])
-    check.same(expected, subject.rows(prompt.ids))
+    after = subject.rows(prompt.ids)
+    check.same(expected, after)
+    check.equal_runs(expected.plain, lambda: again, after)
     check.rejects(expected, before)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import strategies as st
 
 from fixtures.prompts import prompts
-from harness import gradients
+from harness import gradients, sensitivity
 from harness.laws import law
 
 NET, *MODEL = gradients.PARTS
@@ -54,6 +54,12 @@ def gradients_add_up(subject, part, draw, check):
     less = gradients.apart(gradients.total(terms[:-1]), expected.plain, sizes)
     check.judge_control(less.error, allowed)
 
+    def planted(size):
+        leak = sensitivity.planted(expected.plain, gradients.total(terms[:-1]), size)
+        return gradients.apart(leak, expected.plain, sizes).error, allowed
+
+    check.sees(planted)
+
 
 ORTHOGONAL = {
     "id": "F2",
@@ -90,5 +96,6 @@ def later_vectors_are_orthogonal(subject, part, draw, check):
         past, among, floor = gradients.alignment(gradient)
         check.judge(past, floor, f"{gradient.dtype}")
         check.judge_control(among, floor, name)
+        check.sees(lambda size, past=past, among=among, floor=floor: (past + size * among, floor))
         sizes = check.details.setdefault(f"|g·v| of the last vector, {gradient.dtype}", [])
         sizes.append(gradients.last_product(gradient))

@@ -7,17 +7,36 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from harness import precision
+from harness import precision, sensitivity, shapes
 from harness.controls import Controls
 from harness.rows import Rows
 from harness.subject import Subject
-from harness.tolerances import ROUTER_GAP, TOLERANCES, Distance, Tolerance, farthest, incomparable
+from harness.tolerances import (
+    EQUAL_RUNS,
+    ROUTER_GAP,
+    TOLERANCES,
+    Distance,
+    Tolerance,
+    farthest,
+    incomparable,
+)
 from harness.verdicts import margin
 
 NOT_NUMBERS = "rows with NaN on both sides"
 """Of a law's details: how many rows could not be compared in full, over all examples."""
+
+
+LEAK, LEAK_GOAL = "sees a leak of", "must see a leak of"
+"""Of a law's details: relative sizes (`harness.sensitivity`)."""
+
+LOOKS = 24
+"""How often the smallest leak that a law sees is looked for, at most."""
+
+MORE_RUNS = 4
+"""Equal runs more before two passes of one shape are said to differ: they may differ by chance."""
 
 
 class Broken(AssertionError):
@@ -61,8 +80,15 @@ class Check:
     controls: Controls = field(default_factory=Controls)
     details: dict[str, Any] = field(default_factory=dict)
     margins: list[float] = field(default_factory=list)
+    leak: float | None = None
+    """The smallest leak, relative to a row, that a comparison of this law saw; None: not tried."""
     _room: float = math.inf
     _worst: float = margin(0.0, 1.0)
+
+    _equal: Rows | None = None
+    _one_shape: bool = False
+    _looks: int = 0
+    _noise: dict[str, float] = field(default_factory=dict)
 
     @property
     def tolerance(self) -> Tolerance:
@@ -89,6 +115,41 @@ class Check:
             raise Unsettled
         self.judge(worst[0].error, worst[1], worst[0].where)
 
+    def equal_runs(self, first: Rows, again: Callable[[], Rows], observed: Rows) -> None:
+        """The law for two passes of one shape: they differ by no more than two equal runs do.
+
+        ``first`` and ``again()`` are two equal runs, ``observed`` must be equal to them.  Not used
+        where the shapes inside a pass depend on the tokens (`harness.shapes`), or where nothing is
+        left to compare.
+        """
+        __tracebackhide__ = True
+        if shapes.depend_on_tokens(self.subject):
+            return
+        names = [name for name in first.tensors if name in observed.tensors]
+        first, observed = first.only(*names), observed.only(*names)
+        self._learn_noise(first, again())
+        worst, allowed = self._against_equal_run(first, observed)
+        for _ in range(MORE_RUNS):
+            if not _beyond(worst.error, allowed):
+                break
+            self._learn_noise(first, again())
+            worst, allowed = self._against_equal_run(first, observed)
+        self._one_shape, self._equal = True, first
+        self.judge(worst.error, allowed, f"{worst.where}, two passes of one shape")
+
+    def _learn_noise(self, first: Rows, again: Rows) -> None:
+        """Keep by how much two equal runs differed at most, by tensor."""
+        for name, apart in farthest(again.only(*first.tensors), first).items():
+            self._noise[name] = max(self._noise.get(name, 0.0), apart.error)
+
+    def _against_equal_run(self, first: Rows, observed: Rows) -> tuple[Distance, float]:
+        bound = EQUAL_RUNS[precision.working(self.subject)]
+        pairs = [
+            (apart, bound.allowed(self._noise.get(name, 0.0)))
+            for name, apart in farthest(observed, first).items()
+        ]
+        return min(pairs, key=lambda pair: margin(pair[0].error, pair[1]))
+
     def judge(self, observed: float, allowed: float, where: str = "") -> None:
         """The law as two numbers: ``observed`` must be at most ``allowed``; `Broken` if not."""
         __tracebackhide__ = True
@@ -106,15 +167,18 @@ class Check:
 
     def begin(self) -> None:
         """An example begins: what was compared in one before counts there."""
-        self._room = math.inf
+        self._room, self._equal = math.inf, None
 
     def end(self) -> None:
         """An example kept the law: its own least margin is kept, NaN if nothing was compared."""
         self.margins.append(self._room if math.isfinite(self._room) else math.nan)
 
     def wants(self, control: str = "") -> bool:
-        """Whether the control of that name has not been rejected often enough yet."""
-        return self.controls.wanted(control)
+        """Whether the control of that name has not been rejected often enough yet, or the law has
+        not seen a leak as small as it must: few rows, or rows that rounding moves far, hide it.
+        """
+        blunt = self.leak is not None and not self.sharp and self._looks < LOOKS
+        return self.controls.wanted(control) or blunt
 
     def rejects(
         self,
@@ -136,15 +200,73 @@ class Check:
         except Unsettled:
             return  # the law was compared on rows that the control leaves out
         self.judge_control(worst.error, allowed, control)
+        self._look_for_leaks(expected, rows, tolerance)
 
     def judge_control(self, observed: float, allowed: float, control: str = "") -> None:
         """A control as two numbers: counted as rejected when ``observed`` is above."""
         self.controls.of(control).count(observed, allowed, _beyond(observed, allowed))
 
+    def sees(self, planted: Callable[[float], tuple[float, float]]) -> None:
+        """How small an error this law sees: ``planted(size)`` gives what is observed, and what is
+        allowed, with an error of that relative size in what was compared.
+        """
+        if not self.sharp:
+            self._saw(sensitivity.smallest(lambda size: _beyond(*planted(size))))
+
+    def sees_one_bit(self, observed: float, allowed: float = 0.0) -> None:
+        """For a law about bits: ``observed`` is of one element moved by one unit in the last
+        place, and must be rejected.
+        """
+        size = torch.finfo(self.subject.dtype).eps if _beyond(observed, allowed) else math.inf
+        self._saw(size)
+
+    @property
+    def goal(self) -> float:
+        """The relative size of a leak that this law must see in the subject's dtype."""
+        goals = sensitivity.GOALS[precision.working(self.subject)]
+        return goals.one_shape if self._one_shape else goals.other
+
+    @property
+    def sharp(self) -> bool:
+        """Whether a leak as small as the goal was seen."""
+        return self.leak is not None and self.leak <= self.goal
+
+    def _saw(self, size: float) -> None:
+        self._looks += 1
+        if not math.isnan(size):
+            self.leak = min(size, math.inf if self.leak is None else self.leak)
+
+    def _look_for_leaks(
+        self, expected: Reference, damaged: Rows, tolerance: Tolerance | None
+    ) -> None:
+        """Plant the control, scaled down, into the plain rows until the comparison passes it."""
+        if self.sharp or (tolerance and tolerance.floor > self.tolerance.floor):
+            return  # a law that allows more than rounding says by itself what it does not see
+
+        def rejects(rows: Rows) -> bool:
+            exact, names = expected.oracle, [*rows.tensors]
+            told = ["router gap"] if "router gap" in exact.tensors else []
+            few = Reference(expected.plain.only(*names), exact.only(*names, *told))
+            worst, allowed = self._compare(few, rows, tolerance)
+            return _beyond(worst.error, allowed)
+
+        plain = _shared(expected.plain, expected)
+        try:
+            self._saw(sensitivity.least(plain, damaged, rejects))
+        except Unsettled:
+            return
+        if (first := self._equal) is not None:
+
+            def differs(rows: Rows) -> bool:
+                worst, allowed = self._against_equal_run(first.only(*rows.tensors), rows)
+                return _beyond(worst.error, allowed)
+
+            self._saw(sensitivity.least(first, damaged, differs))
+
     def _compare(
         self, expected: Reference, observed: Rows, tolerance: Tolerance | None
     ) -> tuple[Distance, float]:
-        """The tensor with the least room: its farthest row and what is allowed there."""
+        """The tensor with the least room: its farthest or median row, and what is allowed."""
         tolerance = tolerance or self.tolerance
         observed = _shared(observed, expected)
         settled = expected.oracle.settled(ROUTER_GAP * tolerance.floor)
@@ -153,6 +275,11 @@ class Check:
         plain = farthest(expected.plain, expected.oracle, settled)
         seen = farthest(observed, expected.oracle, settled)
         pairs = [(d, tolerance.allowed(plain[name].error)) for name, d in seen.items()]
+        for name, d in seen.items():
+            allowed = tolerance.allowed_typically(plain[name].typical)
+            if math.isfinite(allowed):
+                where = (f"{name} in the median row; farthest", d.row, d.position)
+                pairs.append((Distance(d.typical, *where), allowed))
         return min(pairs, key=lambda pair: margin(pair[0].error, pair[1]))
 
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from harness.check import NOT_NUMBERS, Broken, Check
+from harness.check import LEAK, LEAK_GOAL, NOT_NUMBERS, Broken, Check
 from harness.claim import Claim, Session, as_test
 from harness.clock import TOO_SLOW, Braked, ForwardClock
 from harness.controls import Controls
@@ -112,6 +112,7 @@ def run(
             "controls rejected": f"{check.controls.rejected} of {check.controls.tried}",
             "control margin": check.controls.margin,
             "controls": check.controls.as_json(),
+            **({} if check.leak is None else {LEAK: check.leak, LEAK_GOAL: check.goal}),
             **({} if examples.failed_at is None else {UNTIL_BROKEN: examples.failed_at}),
             "seconds in forward passes": clock.seconds,
         },
@@ -132,6 +133,9 @@ def _conclusion(claim: Claim, check: Check, examples: Examples) -> tuple[Verdict
         lacking = f"; {limits.reason}" if limits.reason else ""
         named = "; ".join(map(check.controls.sentence, dead))
         return Verdict.INCONCLUSIVE, f"the control passed too: {named}{lacking}"
+    if check.leak is not None and not check.sharp:
+        blunt = f"too blunt: does not see a leak of {check.goal:g}, but one of {check.leak:.2g}"
+        return Verdict.INCONCLUSIVE, blunt
     return Verdict.UPHELD, limits.upheld_up_to
 
 
