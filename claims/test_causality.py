@@ -60,7 +60,7 @@ def test_one_pass_scores_every_prefix(subject, draw, check):
     "C9",
     "the embedding path equals the token path",
     needs=["inputs-embeds"],
-    source="needed by 003; CLAIMS C9",
+    source="needed by 003",
     control="the embeddings of the tokens in reverse order",
 )
 def test_embeddings_do_what_their_tokens_do(subject, draw, check):

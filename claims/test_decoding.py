@@ -32,7 +32,7 @@ def twinned(subject):
 @law(
     "D2",
     "nearest-row decoding recovers every token whose row is its own",
-    source="beyond 003; INVERSION, linear algebra",
+    source="beyond 003: linear algebra",
     control="a duplicate of the token's row at a smaller id",
 )
 def test_the_nearest_row_is_the_token(subject, draw, check):
@@ -88,7 +88,7 @@ def changed(ids, plain):
 @law(
     "D4",
     "the fast decoder is the pseudo-inverse, in values and in tokens",
-    source="003, equation 3; INVERSION, linear algebra",
+    source="003, equation 3; beyond: linear algebra",
     control="the Gram matrix solved in spite of a repeated column",
 )
 def test_the_fast_decoder_is_the_pseudo_inverse(subject, draw, check):

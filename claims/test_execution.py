@@ -127,7 +127,7 @@ def test_saving_and_loading_keep_all_that_a_model_holds(subject, draw, check):
 @law(
     "C9",
     "a forward pass changes nothing that it is given",
-    source="needed by 003; CLAIMS C9",
+    source="needed by 003",
     control="a model that turns round in place what it is to embed",
 )
 @pytest.mark.parametrize("path", ["ids", "embeddings"])

@@ -280,7 +280,7 @@ def test_a_falling_step_size_beats_a_constant_one(subject, way, draws, sample):
     "E19",
     "with the head undone as much is recovered as without it: the head costs no information",
     needs=[*TRAINED, "lm-head"],
-    source="003, controlled; INVERSION, linear algebra",
+    source="003, controlled; beyond: linear algebra",
     bound=Bound(mean, at_least=-0.05, at_most=0.05),
     control="a head of an eighth of the rank",
     costly=True,

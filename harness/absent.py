@@ -34,7 +34,8 @@ class Absent:
     def result(self, claim: Claim) -> Result:
         """What comes of a claim on a model that is not there."""
         verdict = Verdict.NOT_APPLICABLE if self.lacking else Verdict.INCONCLUSIVE
-        return Result(claim.id, claim.says, claim.kind, self.name, verdict, reason=self.why)
+        named = claim.id, claim.says, claim.kind, self.name, verdict
+        return Result(*named, reason=self.why, source=claim.source)
 
     def description(self) -> dict[str, Any]:
         """The evidence's record, as of a subject (`harness.runs.describe_subject`)."""

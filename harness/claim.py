@@ -41,6 +41,7 @@ class Claim:
 
     def result(self, subject: Subject, verdict: Verdict, **more: Any) -> Result:
         """What came of the claim on ``subject``."""
+        more.setdefault("source", self.source)
         return Result(self.id, self.says, self.kind, subject.name, verdict, **more)
 
     def not_run(self, subject: Subject, error: Exception, size: Size | None) -> Result | None:

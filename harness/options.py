@@ -104,7 +104,8 @@ def add(parser: pytest.Parser) -> None:
     add(
         "--explain",
         action="store_true",
-        help="say why claims did not apply, and what the controls of findings came to",
+        help="say why claims did not apply, what the controls of findings came to, and which "
+        "document each claim is from",
     )
     add(
         "--record-expectations",

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from harness import bibliography
 from harness.errors import BadInput
 from harness.verdicts import DECADES, Kind, Result, Verdict, _plain
 
@@ -26,6 +27,7 @@ def document(run: dict[str, Any], results: Iterable[Result]) -> dict[str, Any]:
         "schema": VERSION,
         "run": _plain(run),
         "claims": [{key: claim[key] for key in CLAIM["properties"]} for claim in claims],
+        "bibliography": bibliography.works(claim["source"] for claim in claims),
     }
 
 
@@ -225,10 +227,25 @@ CLAIM = _object(
             "Of a broken law: the smallest inputs found, what was seen, the replaying command.",
         ),
         "details": _of("object", "What else the claim measured, by its own names."),
+        "source": _of(
+            "string",
+            "Where the claim comes from: documents by their keys in bibliography, and the place "
+            "in them; older reports do not say.",
+        ),
+    },
+)
+CLAIM["required"].remove("source")
+
+WORK = _object(
+    "A document, a paper or a documentation.",
+    {
+        "title": _of("string", "Its title.", **_NAME),
+        "author": _of("string", "Who wrote it, as far as it says.", **_NAME),
+        "address": _of("string", "Where it is to be read.", **_NAME),
     },
 )
 
-SCHEMA = {
+SCHEMA: dict[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "title": "Assay's report",
     **_object(
@@ -237,7 +254,12 @@ SCHEMA = {
             "schema": _of("integer", "Version of this schema.", const=VERSION),
             "run": RUN,
             "claims": _of("array", "In the order in which they ended.", items=CLAIM),
+            "bibliography": _map(
+                "The works that the claims' sources name, by key; older reports have none.",
+                WORK,
+            ),
         },
     ),
 }
+SCHEMA["required"].remove("bibliography")
 """The JSON Schema (draft 2020-12) of `document`: every key, its meaning and its unit."""

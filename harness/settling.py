@@ -147,6 +147,7 @@ class Assay:
                     *(claim.id, claim.says, claim.kind, subject.name, Verdict.UPHELD),
                     examples=1,
                     reason=why,
+                    source=claim.source,
                 )
             raise BadInput(f"--replay: is no example of {claim.id}, {claim.says!r}") from error
         except hypothesis.errors.InvalidArgument as error:

@@ -61,6 +61,9 @@ class Result:
     keeps every series of draws by name, [draws] or [draws, columns], in the order of the draws:
     the same seed draws the same inputs, so runs can be paired.  ``plots`` are its pictures.
     The ``sample`` of a law that was not broken is the least ``margin`` of each example [examples].
+
+    ``source`` is where the claim's sentence comes from (`harness.bibliography`); results of older
+    evidence have none.
     """
 
     id: str
@@ -77,6 +80,7 @@ class Result:
     reason: str = ""
     counterexample: dict[str, Any] | None = None
     details: dict[str, Any] = field(default_factory=dict)
+    source: str = ""
     sample: dict[str, Array] = field(default_factory=dict, compare=False)
     plots: tuple[Plot, ...] = field(default=(), compare=False)
 

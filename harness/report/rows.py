@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from harness import bibliography
 from harness.report import exhibits, intervals, texts, words
 from harness.verdicts import Kind, Result, Verdict
 
@@ -44,9 +45,15 @@ def cells(index: int, row: Result, judgements: Mapping[tuple[str, str], str]) ->
         "judgement": exhibits.short(judgements.get((row.name, row.subject), "")),
         "examples": row.examples,
         "seconds": texts.duration(row.seconds),
+        "sources": sources(row.source),
         "order": "|".join("" if key is None else f"{key:.6g}" for key in keys),
         **(_finding(row) if row.kind is Kind.FINDING else _law(row)),
     }
+
+
+def sources(source: str) -> list[tuple[str, str]]:
+    """A source in pieces (text, key): a work's title has its key, all else an empty one."""
+    return [(texts.visible(text), key) for text, key in bibliography.pieces(source) if text]
 
 
 def _law(row: Result) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from rich.box import Box
 from rich.table import Table
 from rich.text import Text
 
+from harness import bibliography
 from harness.report import intervals, texts
 from harness.report.glyphs import Glyphs
 from harness.verdicts import Result, Verdict
@@ -59,8 +60,13 @@ def _empty(glyphs: Glyphs, claim: str, *headings: str) -> Table:
     return table
 
 
-def laws(glyphs: Glyphs, rows: list[Result], judgements: Judgements, roomy: bool) -> Table:
-    """One row per law; where there is little room, its numbers stand below its margin."""
+def laws(
+    glyphs: Glyphs, rows: list[Result], judgements: Judgements, roomy: bool, explain: bool = False
+) -> Table:
+    """One row per law; where there is little room, its numbers stand below its margin.
+
+    With ``explain`` its source stands below its name.
+    """
     numbers = (" margin", "observed", "allowed") if roomy else (" margin, numbers",)
     table = _empty(glyphs, "law", *numbers)
     for row in rows:
@@ -68,9 +74,12 @@ def laws(glyphs: Glyphs, rows: list[Result], judgements: Judgements, roomy: bool
         margin = _margin(glyphs, row)
         if not roomy:
             margin.append(f"\n {observed} of {allowed}", style="dim")
+        claim = _claim(glyphs, row, judgements.get((row.name, row.subject)))
+        if explain:
+            claim.append(glyphs.fit(_sourced(row), keep="\n"), "dim")
         table.add_row(
             Text(glyphs.fit(row.id), style="bold"),
-            _claim(glyphs, row, judgements.get((row.name, row.subject))),
+            claim,
             _verdict(glyphs, row.verdict),
             margin,
             *((observed, allowed) if roomy else ()),
@@ -100,7 +109,7 @@ def findings(
             picture = Text("\n").join([picture, numbers])
         claim = _claim(glyphs, row, judgements.get((row.name, row.subject)))
         if explain:
-            claim.append(glyphs.fit(_explained(row), keep="\n"), "dim")
+            claim.append(glyphs.fit(_explained(row) + _sourced(row), keep="\n"), "dim")
         table.add_row(
             Text(glyphs.fit(row.id), style="bold"),
             claim,
@@ -122,6 +131,12 @@ def _explained(row: Result) -> str:
     if told:
         lines.append(f"medians: {texts.clipped(told, MOST_TEXT)}")
     return "\n".join(lines)
+
+
+def _sourced(row: Result) -> str:
+    """A line that says where the claim comes from; empty where the result does not."""
+    said = bibliography.named(row.source)
+    return f"\nsource: {texts.clipped(said, MOST_TEXT)}" if said else ""
 
 
 def strip(glyphs: Glyphs, row: Result) -> Text:

@@ -77,7 +77,7 @@ def _print_subject(
     roomy = console.width >= ROOMY
     laws, findings = words.by_kind(applied)
     if laws:
-        console.print(tables.laws(glyphs, laws, judgements, roomy))
+        console.print(tables.laws(glyphs, laws, judgements, roomy, explain))
     if laws and findings:
         console.print()
     if findings:

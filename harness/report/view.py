@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from harness import bibliography
 from harness.report import exhibits, rows, texts, words
 from harness.report.gallery import Gallery
 from harness.verdicts import Kind, Result, Verdict
@@ -52,6 +53,10 @@ def page(
         "gallery": _linked(gallery, ordered, shown),
         "absent": _all_absent(groups),
         "environment": _environment(run),
+        "works": [
+            {"key": key} | {name: texts.visible(text) for name, text in work.items()}
+            for key, work in bibliography.works(row.source for row in ordered).items()
+        ],
         "bound_at": round(rows.BOUND_AT, 1),
         "meanings": words.MEANINGS,
     }

@@ -146,7 +146,8 @@ def test_a_missing_and_an_additional_key_do_not_fit(where):
         }[where]
 
     whole = document(RUN, [RESULT])
-    for key in part_of(whole):
+    later = {"document": {"bibliography"}, "claim": {"source"}}  # older reports have none
+    for key in part_of(whole).keys() - later.get(where, set()):
         broken = copy.deepcopy(whole)
         del part_of(broken)[key]
         assert not valid(broken), key

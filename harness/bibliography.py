@@ -1,0 +1,166 @@
+"""What the claims' sources name: the documents that Assay checks, papers, and documentation.
+
+The same list is for people in ``docs/documents.md`` (a test compares them).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+PAGE = "docs/documents.md"
+
+
+@dataclass(frozen=True, order=True)
+class Work:
+    """A document or paper: ``named`` is the pattern by which a claim's source names it."""
+
+    key: str
+    title: str
+    author: str
+    address: str
+    named: str
+
+    @property
+    def anchor(self) -> str:
+        """Its place in `PAGE`."""
+        return f"{PAGE}#{self.key}"
+
+
+def _document(key: str, title: str, author: str, address: str) -> Work:
+    return Work(key, title, author, address, rf"\b{key}\b")
+
+
+def _paper(number: str, title: str, author: str, named: str) -> Work:
+    pattern = rf"(?:arXiv )?{re.escape(number)}|{named}"
+    return Work(f"arxiv-{number}", title, author, f"https://arxiv.org/abs/{number}", pattern)
+
+
+WORKS = (
+    _document(
+        "000",
+        "Why doesn't permuting positional encodings in GPT-2 affect the output as expected?",
+        "a question and its answer on Stack Overflow, as copied there; the copy names no author",
+        "https://coderapp.vercel.app/answer/78903454",
+    ),
+    _document(
+        "001",
+        "What does it mean that the order of the input does not matter for self-attention heads?",
+        "DeLorean88 and others, Data Science Stack Exchange",
+        "https://datascience.stackexchange.com/questions/122865/"
+        "what-does-it-mean-order-of-input-sequence-does-not-matter-for-transformer-self-a",
+    ),
+    _document(
+        "002",
+        "Exploring Position Embeddings: Similarity and Shuffling",
+        "drip-driptanil, adapted from 'A deep understanding of AI language model mechanisms'",
+        "https://drip-driptanil.vercel.app/blog/ai-llms/embeddings/position-explorations",
+    ),
+    _document(
+        "003",
+        "Sentence Representation with Language Models",
+        "blbadger",
+        "https://blbadger.github.io/language-representations-inputs.html",
+    ),
+    _document(
+        "004",
+        "Does the transformer decoder reuse previous tokens' intermediate states like GPT-2?",
+        "Johncowk and others, Data Science Stack Exchange",
+        "https://datascience.stackexchange.com/questions/70222/"
+        "does-the-transformer-decoder-reuse-previous-tokens-intermediate-states-like-gpt",
+    ),
+    _paper(
+        "2203.16634",
+        "Transformer Language Models without Positional Encodings Still Learn Positional "
+        "Information",
+        "Haviv et al., 2022",
+        r"Haviv et al\. 2022",
+    ),
+    _paper(
+        "2305.19466",
+        "The Impact of Positional Encoding on Length Generalization in Transformers",
+        "Kazemnejad et al., 2023",
+        r"Kazemnejad et al\. 2023",
+    ),
+    _paper(
+        "2510.15511",
+        "Language Models are Injective and Hence Invertible",
+        "Nikolaou et al., 2025",
+        "language models are injective",
+    ),
+    _paper(
+        "1908.04319",
+        "Neural Text Generation with Unlikelihood Training",
+        "Welleck et al., 2019",
+        r"\bWelleck\b",
+    ),
+    _paper(
+        "2202.06417",
+        "A Contrastive Framework for Neural Text Generation",
+        "Su et al., 2022",
+        r"\bSu\b",
+    ),
+    Work(
+        "transformers",
+        "The documentation of transformers, and the docstrings of its classes",
+        "Hugging Face",
+        "https://huggingface.co/docs/transformers",
+        r"\btransformers\b",
+    ),
+    Work(
+        "beyond",
+        "Beyond the documents",
+        "Assay",
+        PAGE,
+        r"\bbeyond\b",
+    ),
+)
+"""In the order of `PAGE`."""
+
+NUMBER = re.compile(r"(?<![\d.])(?:0\d\d|\d{4}\.\d{5})(?![\d.])")
+"""What looks like the number of a document, or of a paper on arXiv."""
+
+
+def cited(source: str) -> list[Work]:
+    """The works that a claim's ``source`` names."""
+    return [work for work in WORKS if re.search(work.named, source)]
+
+
+def unknown(source: str) -> list[str]:
+    """The numbers in ``source`` that are no work's."""
+    known = {work.key.removeprefix("arxiv-") for work in WORKS}
+    return [number for number in NUMBER.findall(source) if number not in known]
+
+
+def pieces(source: str) -> list[tuple[str, str]]:
+    """``source`` in pieces (text, key): where a work is named its key, elsewhere an empty one.
+
+    A document's bare number becomes its title.
+    """
+    found = sorted(
+        (match.span(), work) for work in WORKS for match in re.finditer(work.named, source)
+    )
+    told, end = [], 0
+    for (start, stop), work in found:
+        if start < end:
+            continue
+        text = f"“{work.title}” ({work.key})" if work.key.isdecimal() else source[start:stop]
+        told += [(source[end:start], ""), (text, work.key)]
+        end = stop
+    return [piece for piece in [*told, (source[end:], "")] if piece[0]]
+
+
+def named(source: str) -> str:
+    """``source`` in words: documents by their titles."""
+    return "".join(text for text, _ in pieces(source))
+
+
+def works(sources: Iterable[str]) -> dict[str, dict[str, str]]:
+    """The works that ``sources`` name, by key, in plain types: the JSON's bibliography."""
+    keys = {work.key for source in sources for work in cited(source)}
+    return {
+        work.key: {"title": work.title, "author": work.author, "address": work.address}
+        for work in WORKS
+        if work.key in keys
+    }
