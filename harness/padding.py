@@ -104,7 +104,7 @@ def _why_no_mask_of_past(subject: Subject, kind: str) -> str | None:
     try:
         ones = torch.ones_like(ids)
         given = caches.decode(subject, ids, [1, 1, 1, 1], kind, spare=spare, mask=ones)
-        same = capabilities.agree(given, without)
+        same = capabilities.agree(subject, given, without)
     except capabilities.REFUSALS as error:
         return f"{no}: {capabilities.first_line(error)}"
     return None if same else f"{no}: one that hides nothing changes the output"

@@ -28,7 +28,7 @@ def embeds_several(subject: Subject) -> str:
     ids = prompt(subject)
     other = subject.content(ids + 1)
     other[:, -1:] = ids[:, -1:]
-    if changes(*(embedded(subject, each)[:, -1:] for each in (ids, other))):
+    if changes(subject, *(embedded(subject, each)[:, -1:] for each in (ids, other))):
         return "what goes into the first block is made of several tokens"
     return ""
 

@@ -66,7 +66,7 @@ def _position_ids(subject: Subject) -> None:
         given = subject.rows(ids, positions=together, mask=mask)
     except REFUSALS:  # one that takes no such mask may take positions
         given = attempt(subject, "position_ids", ids=ids, positions=together)
-    if not changes(first_output(given), usual):
+    if not changes(subject, first_output(given), usual):
         raise Missing("the model takes position_ids and does not use them")
 
 
@@ -98,11 +98,11 @@ def _mask_4d(subject: Subject) -> None:
     behind = attempt(subject, "a 4-D mask", ids=ids, mask=causal)
     both = attempt(subject, "a 4-D mask", ids=ids, mask=full)
     first = first_output(behind.at([0])), first_output(both.at([0]))
-    if not changes(*first):
+    if not changes(subject, *first):
         raise Missing("the model hides the future from itself whatever the mask says")
     usual = first_output(attempt(subject, "a prompt", ids=ids))
     same = first_output(behind if "causal" in of(subject) else both)
-    if changes(same, usual):
+    if changes(subject, same, usual):
         raise Missing("the model reads something else in a 4-D mask than what may be seen")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness import compat, sinks
 from harness.capabilities.blending import blends, embeds_several
-from harness.capabilities.probing import VISIBLE, prompt
+from harness.capabilities.probing import prompt, visible
 from harness.capabilities.registry import capability, of
 from harness.errors import Missing
 from harness.subject import Subject
@@ -31,7 +31,7 @@ def _whole_attention(subject: Subject) -> None:
     sums = [layer.double().sum(-1) for layer in weights if layer.shape[-1] == ids.shape[1]]
     if len(sums) < len(weights):
         raise Missing("more is attended to than the prompt")
-    if any(bool(((total - 1).abs() > VISIBLE).any()) for total in sums):
+    if any(bool(((total - 1).abs() > visible(subject)).any()) for total in sums):
         raise Missing("weights of attention do not sum to one: some goes to a sink")
     if sinks.given(subject):
         raise Missing("attention is given a sink beside its weights")

@@ -36,7 +36,7 @@ def _absolute_positions(subject: Subject) -> None:
         states = embedded(subject, alike)
     except Missing:  # a model that pads long prompts by itself gives rows for short ones
         states = embedded(subject, alike[:, :2])
-    if not changes(states[:, 1:], states[:, :1].expand_as(states[:, 1:])):
+    if not changes(subject, states[:, 1:], states[:, :1].expand_as(states[:, 1:])):
         raise Missing("equal tokens go into the first block alike, wherever they stand")
 
 

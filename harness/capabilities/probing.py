@@ -11,10 +11,13 @@ from harness.capabilities.registry import REFUSALS, first_line
 from harness.errors import Missing
 from harness.rows import Rows
 from harness.subject import Subject
-from harness.tolerances import distance
+from harness.tolerances import TOLERANCES, distance
 
 VISIBLE = 1e-3
 """A relative change that a probe takes for an effect: far above noise in float32."""
+
+ABOVE_NOISE = 3
+"""Times the floor of the dtype's tolerance that an effect is at least: in bfloat16, 0.09."""
 
 PROBE = 6
 """Tokens in a probe's prompt (fewer where the context is shorter)."""
@@ -27,16 +30,25 @@ def prompt(subject: Subject, batch: int = 1) -> Tensor:
     return subject.content(ids * 7 + subject.vocabulary // 3)
 
 
-def changes(one: Tensor, other: Tensor) -> bool:
-    """Whether two results differ by an effect, and not by noise."""
-    return bool(distance(one, other).max() > VISIBLE)
+def visible(subject: Subject) -> float:
+    """The relative change that a probe of ``subject`` takes for an effect, and not for noise.
+
+    In 16 bits two ways of computing the same differ by more than `VISIBLE`, one way on one
+    processor and another way on the next.
+    """
+    return max(VISIBLE, ABOVE_NOISE * TOLERANCES[subject.dtype].floor)
 
 
-def agree(one: Rows, other: Rows) -> bool:
+def changes(subject: Subject, one: Tensor, other: Tensor) -> bool:
+    """Whether two results of ``subject`` differ by an effect, and not by noise."""
+    return bool(distance(one, other).max() > visible(subject))
+
+
+def agree(subject: Subject, one: Rows, other: Rows) -> bool:
     """Whether two passes gave rows of one shape without an effect that a probe would see."""
     names = [name for name in one.tensors if name != "router gap"]
     pairs = [(one[name], other[name]) for name in names]
-    return all(a.shape == b.shape and not changes(a, b) for a, b in pairs)
+    return all(a.shape == b.shape and not changes(subject, a, b) for a, b in pairs)
 
 
 def attempt(subject: Subject, what: str, **arguments: Any) -> Rows:

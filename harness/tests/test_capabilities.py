@@ -7,8 +7,11 @@ from itertools import groupby
 import pytest
 import torch
 
-from harness import capabilities
+from fixtures import families
+from harness import capabilities, loading
 from harness.capabilities import Missing, of
+from harness.rounding import Rounding
+from harness.subject import Subject
 from harness.tests.toys import CAUSAL, ENCODERS, TYPES, changed, fresh, seeing_ahead, toy
 
 ATTENTIVE = {*CAUSAL, "t5"} - {"mamba"}
@@ -239,3 +242,22 @@ def test_a_mask_is_tried_on_a_prompt_within_the_window():
     assert toy("modernbert").window < capabilities.PROBE
     assert "mask-4d" in of(toy("modernbert"))
     assert "reads something else" in str(of(toy("t5gemma2")).why_missing("mask-4d"))
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "bloom"])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_rounding_decides_no_capability_in_sixteen_bits(name, seed):
+    def found() -> list[str]:
+        adopted = loading.adopt(
+            f"tiny:{name}",
+            families.tiny(name),
+            None,
+            dtype=torch.bfloat16,
+            device=torch.device("cpu"),
+        )
+        every = capabilities.of(Subject.of(adopted)).all()
+        return [each for each, why in every.items() if why is None]
+
+    usual = found()
+    with Rounding(seed):
+        assert found() == usual
