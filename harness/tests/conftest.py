@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from torch.utils._python_dispatch import _disable_current_modes
 
-from harness import options
+from harness import allocation, options
 from harness.tests import browsers, sessions
 from harness.tests.browsers import Browser
 from harness.tests.sessions import Project
@@ -17,6 +18,14 @@ def pytest_configure(config: pytest.Config) -> None:
     """What is emulated here (`harness.emulation`) is emulated in the runs that tests begin."""
     given = options.emulated(config).items()
     sessions.EMULATED[:] = [f"--{name}={value}" for name, value in given if value is not None]
+
+
+@pytest.fixture
+def itself() -> Iterator[None]:
+    """The machine rounds and allocates as it does, whatever is emulated in the tests' own run."""
+    with _disable_current_modes(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(allocation, "_drawn", None)
+        yield
 
 
 @pytest.fixture

@@ -12,6 +12,9 @@ from harness.rounding import Rounding
 from harness.subject import Subject
 
 
+pytestmark = pytest.mark.usefixtures("itself")
+
+
 def tiny(name: str = "llama", dtype: torch.dtype = torch.float32) -> Subject:
     model = families.tiny(name)
     return Subject.of(

@@ -13,6 +13,8 @@ from harness.allocation import odd
 from harness.rounding import Rounding
 from harness.subject import Subject
 
+pytestmark = pytest.mark.usefixtures("itself")
+
 IDS = torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]])
 
 

@@ -16,6 +16,8 @@ from harness.heads import IMPLEMENTATIONS, Head
 from harness.rounding import BITS, Rounding
 from harness.subject import Subject
 
+pytestmark = pytest.mark.usefixtures("itself")
+
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 
 
