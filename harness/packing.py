@@ -31,4 +31,4 @@ def read_from_positions(subject: Subject) -> bool:
         whole = subject.rows(ids, positions=places, mask=mask)
     except REFUSALS:
         return False
-    return not capabilities.agree(alone, whole)
+    return not capabilities.agree(subject, alone, whole)

@@ -11,7 +11,6 @@ from harness import allocation, loading, twins
 from harness.rounding import Rounding
 from harness.subject import Subject
 
-
 pytestmark = pytest.mark.usefixtures("itself")
 
 
