@@ -23,6 +23,7 @@ from harness.emulation import emulated
 from harness.errors import BadInput
 from harness.recording import Recorder
 from harness.settling import DONE, SETTLED, Assay, claim_of, name_of
+from harness.verdicts import Kind
 
 MARKS = {
     "law": "follows from the architecture and must hold for every input (put on by @law)",
@@ -86,11 +87,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the claims asked for, and refuse two tests with one name: evidence and expectations
-    could not tell them apart.
+    """Keep the claims asked for, laws first, and refuse two tests with one name: evidence and
+    expectations could not tell them apart.
     """
     _keep_apart(config, items)
     _keep_claims(config, items)
+    items.sort(key=_is_finding)
     seen: dict[tuple[str, str], pytest.Item] = {}
     for item in items:
         if (claim := claim_of(item)) is None:
@@ -134,6 +136,12 @@ def _keep_apart(config: pytest.Config, items: list[pytest.Item]) -> None:
     if mixed:
         config.hook.pytest_deselected(items=mixed)
         items[:] = [item for item in items if item not in set(mixed)]
+
+
+def _is_finding(item: pytest.Item) -> bool:
+    """Whether a test is one: a broken law is news that comes sooner, and usually worse."""
+    claim = claim_of(item)
+    return claim is not None and claim.kind is Kind.FINDING
 
 
 def _keep_claims(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -4,7 +4,8 @@
 a worker all models of a file before the next file: each model is loaded again for every file.
 Here a unit of work is a file on one model, and a worker stays with its model as long as there is
 work on it: a model is loaded once by a worker at most, and by few workers where there are many
-models.  What is left then goes to whoever is free.
+models.  What is left then goes to whoever is free.  Of a model's files those with laws come first,
+as laws do within a file.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class BySubject(LoadFileScheduling):
     def __init__(self, config: pytest.Config, log: Any, models: Sequence[str]) -> None:
         super().__init__(config, log)
         self.models = models
+        self._places: dict[str, int] = {}
 
     def _split_scope(self, nodeid: str) -> str:
         """The unit of a test: its file, and the model that it runs on if it is a claim."""
@@ -44,9 +46,16 @@ class BySubject(LoadFileScheduling):
             dict.fromkeys(waiting),
             key=lambda model: (model != mine, busy[model], -left[model]),
         )
-        unit = next(unit for unit in self.workqueue if _model(unit) == wanted)
+        units = (unit for unit in self.workqueue if _model(unit) == wanted)
+        unit = min(units, key=self._place)
         self.workqueue.move_to_end(unit, last=False)
         super()._assign_work_unit(node)
+
+    def _place(self, unit: str) -> int:
+        """Where the unit's first test stands in the collection, which has laws first."""
+        if not self._places:
+            self._places = {test: place for place, test in enumerate(self.collection)}
+        return min(self._places[test] for test in self.workqueue[unit])
 
     def remove_node(self, node: Any) -> str | None:
         """Take the work of a worker that ended; the test that it crashed in is not run again.

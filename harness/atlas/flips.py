@@ -101,7 +101,10 @@ def _decided(tries: dict[Attempt, Try]) -> dict[Attempt, Try]:
 
 
 def _unseen(one: Try, other: Try) -> bool:
-    """Whether one of two upheld a law on fewer examples than it took to break it in the other."""
+    """Whether one of two upheld a law on fewer examples than it took to break it in the other.
+
+    As evidence from before examples were counted and not timed may have it.
+    """
     reach = {each.verdict: each.reach for each in (one, other)}
     held, broke = reach.get(Verdict.UPHELD), reach.get(Verdict.REFUTED)
     return held is not None and broke is not None and broke > held

@@ -1,7 +1,7 @@
 """Two runs held against each other: flips of verdicts, drifts of numbers, and what else differs.
 
-A flip needs no statistics: the verdicts already have them.  But a law is tried as long as there is
-time, so a run may have upheld it only because it stopped before the example that broke it in the
+A flip needs no statistics: the verdicts already have them.  But of two runs of different profiles
+one may have upheld a law only because it tried fewer examples than it took to break it in the
 other: such a flip says nothing of what lies between the runs, and is called unseen.
 
 Of the drifts there are as many tests as pairs, so their p-values are adjusted after Benjamini and

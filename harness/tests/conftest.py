@@ -11,13 +11,18 @@ from torch.utils._python_dispatch import _disable_current_modes
 from harness import allocation, options
 from harness.tests import browsers, sessions
 from harness.tests.browsers import Browser
+from harness.tests.ci import pytest_sessionfinish, pytest_terminal_summary  # noqa: F401
 from harness.tests.sessions import Project
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """What is emulated here (`harness.emulation`) is emulated in the runs that tests begin."""
+    """What is emulated here (`harness.emulation`) is emulated in the runs that tests begin.
+
+    And the mark of tests that have an environment of their own, `tox -e sweep`.
+    """
     given = options.emulated(config).items()
     sessions.EMULATED[:] = [f"--{name}={value}" for name, value in given if value is not None]
+    config.addinivalue_line("markers", "ray: needs Ray, which only `tox -e sweep` installs")
 
 
 @pytest.fixture
@@ -40,7 +45,7 @@ def project(tmp_path: Path) -> Iterator[Project]:
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """One headless Chromium for all the tests of a module, with an empty profile."""
     if (program := browsers.program()) is None:
-        pytest.skip("missing capability: chromium")
+        pytest.skip("missing capability: chromium (Debian package chromium)")
     browser = Browser(program, tmp_path_factory.mktemp("profile"))
     yield browser
     browser.close()

@@ -6,7 +6,6 @@ import base64
 import gzip
 import json
 import sqlite3
-import time
 from pathlib import Path
 from typing import Any
 
@@ -304,14 +303,12 @@ def test_the_same_evidence_gives_the_same_page(tmp_path, file):
 
 
 def test_a_hundred_thousand_results_would_fit(tmp_path, file):
-    """A twentieth of that here: 3 MB and 10 s are allowed for 100,000."""
+    """A twentieth of that here: 3 MB are allowed for 100,000."""
     sweep(file, types=36, laws=30, versions=5)
-    began = time.process_time()
     made = build([file], tmp_path / "atlas")
     assert made.results == 5400
     assert not made.shortened
     assert made.bytes < 3_000_000 / 10
-    assert time.process_time() - began < 5
 
 
 def test_where_room_is_short_counterexamples_are_told_in_less(tmp_path, file, monkeypatch):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 import pytest
 
 from harness.evidence import Evidence
@@ -30,6 +32,24 @@ def test_claims_are_picked_by_number_and_variant(project: Project, asked, ran):
         assert len(evidence.results(run["id"])) == len(ran) == run["per_subject"]
         given = [each.removeprefix("--claim=") for each in asked]
         assert run["selection"]["numbers"] == sorted(given)
+
+
+def test_laws_come_before_findings(project: Project):
+    finding = law(2).replace('@a_law("X2", "law 2")', '@a_finding("X2")')
+    finding = finding.replace("draw, check", "draws, sample").partition("    pass")[0]
+    project.claims(
+        "from harness.findings import Bound, finding\n"
+        "from harness.statistics import median\n"
+        "def a_finding(id):\n"
+        "    return finding(\n"
+        "        id, 'says', source='here', control='none', bound=Bound(median, above=0.0)\n"
+        "    )\n\n",
+        finding,
+        law(1),
+        law(3),
+    )
+    project.run("--profile=glance", "--model=tiny:gpt2", "--model=tiny:llama")
+    assert [each for each, _ in groupby(project.ran)] == ["1", "3", "2"] * 2
 
 
 @pytest.mark.parametrize("asked", ["X4", "X2:[quantised]"])

@@ -131,6 +131,13 @@ def test_claims_of_a_file_on_a_model_stay_together():
                 assert where.setdefault(unit, node) is node
 
 
+def test_the_files_of_a_model_come_in_the_order_of_the_collection():
+    """Which has laws first; xdist alone would begin with the file of the most tests."""
+    (node,) = scheduled(by_model(1, MANY[:1]), 1, ids(MANY[:1]))
+    files = [test.partition("::")[0] for test in node.ran if test.startswith("claims")]
+    assert files == sorted(files)
+
+
 @pytest.mark.parametrize("dies", [0, 1, 5, 60, 115, 118])
 @pytest.mark.parametrize("workers", [1, 3])
 def test_a_worker_that_dies_takes_one_test_with_it_and_no_other(workers, dies):

@@ -1,6 +1,6 @@
 """Sweeps on a cluster of Ray: two nodes on this machine, and workers that are lost.
 
-`tox -e sweep` runs these; without Ray they are skipped.
+`tox -e sweep` runs these: they are marked ``ray``, and `tox -e tests` deselects that.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pytest
 from harness.evidence import Evidence
 from harness.tests.sessions import Project, law, sweep_in
 
-ray = pytest.importorskip("ray", reason="Ray is not installed (tox -e sweep)")
+pytestmark = pytest.mark.ray
 
 PID = "pid.{subject.name.partition(':')[2]}"
 WAITING = (

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -255,18 +253,3 @@ def test_a_wide_head_is_not_later_than_itself():
     narrow, same = (bound.verdict(mean.interval(d, 0.95)) for d in differences)
     assert narrow is Verdict.UPHELD
     assert same is not Verdict.UPHELD
-
-
-def test_sixty_four_seeds_of_every_toy_are_trained_in_minutes(capsys):
-    steps, per_variant = 40, {}
-    for variant in VARIANTS:
-        training = trigram.course(variant, tuple(range(64)), steps)
-        next(training)  # the toys are made
-        began = time.process_time()
-        list(training)
-        per_variant[variant] = (time.process_time() - began) * 2000 / steps
-    with capsys.disabled():
-        print(f"\n64 seeds, 2000 steps, both tasks, {sum(per_variant.values()):.0f} s in all:")
-        for variant, seconds in per_variant.items():
-            print(f"{seconds:6.1f} s  {variant}")
-    assert sum(per_variant.values()) < 600
