@@ -6,7 +6,7 @@ import pytest
 from hypothesis import strategies as st
 
 from fixtures.prompts import prompts
-from harness import gradients, sensitivity
+from harness import gradients
 from harness.laws import law
 
 NET, *MODEL = gradients.PARTS
@@ -47,7 +47,7 @@ def gradients_add_up(subject, part, draw, check):
     sizes = gradients.lengths(gradients.of_pieces(subject.oracle, part, prompt.ids, pieces))
     noise = gradients.noise(expected.plain, expected.oracle, sizes)
     check.judge(noise, check.tolerance.most, "the gradient against float64's, median row")
-    allowed = check.tolerance.allowed(noise)
+    allowed = gradients.allowed(check.tolerance, noise)
     # Both come from one forward pass, so they are compared with each other.
     found = gradients.apart(gradients.total(terms), expected.plain, sizes)
     check.judge(found.error, allowed, found.where)
@@ -55,7 +55,7 @@ def gradients_add_up(subject, part, draw, check):
     check.judge_control(less.error, allowed)
 
     def planted(size):
-        leak = sensitivity.planted(expected.plain, gradients.total(terms[:-1]), size)
+        leak = gradients.leaking(expected.plain, gradients.total(terms[:-1]), sizes, size)
         return gradients.apart(leak, expected.plain, sizes).error, allowed
 
     check.sees(planted)

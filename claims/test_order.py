@@ -62,10 +62,7 @@ def test_the_pooled_output_is_invariant(subject, implementation, draw, check):
     "in one layer without positions, the order of what precedes the last token is invisible",
     needs=["order-blind", "mask-4d", "blocks"],
     source="001, answer 3",
-    control={
-        "positions": "positions added",
-        "token": "another token last, in a layer that uses no positions",
-    },
+    control="positions added; in a layer that has none, another token last",
 )
 def test_one_layer_without_positions_cannot_see_order(subject, draw, check):
     prompt = draw(prompts(subject, shortest=3, longest=subject.window), "prompt")
@@ -81,10 +78,10 @@ def test_one_layer_without_positions_cannot_see_order(subject, draw, check):
     check.same(expected, last_row(subject, prompt.ids[:, order], together))
     if not capabilities.agree(subject, last_row(subject, prompt.ids, usual), expected.plain):
         there = functools.partial(last_row, subject, prompt.ids[:, order], usual)
-        check.rejects(expected, there, control="positions")
+        check.rejects(expected, there)
     else:
         other = functools.partial(last_row, subject, prompt.ids.roll(1, 1), together)
-        check.rejects(expected, other, control="token")
+        check.rejects(expected, other)
 
 
 @law(

@@ -29,9 +29,6 @@ NOT_NUMBERS = "rows with NaN on both sides"
 """Of a law's details: how many rows could not be compared in full, over all examples."""
 
 
-LEAK, LEAK_GOAL = "sees a leak of", "must see a leak of"
-"""Of a law's details: relative sizes (`harness.sensitivity`)."""
-
 LOOKS = 24
 """How often the smallest leak that a law sees is looked for, at most."""
 
@@ -87,6 +84,7 @@ class Check:
 
     _equal: Rows | None = None
     _one_shape: bool = False
+    _by_reference: bool = False
     _looks: int = 0
     _noise: dict[str, float] = field(default_factory=dict)
 
@@ -107,6 +105,7 @@ class Check:
         Raises `Broken` where it is not, and `Unsettled` where no row can be compared.
         """
         __tracebackhide__ = True
+        self._by_reference = True
         worst = self._compare(expected, observed, tolerance)
         rows, nothing = incomparable(_shared(observed, expected), expected.oracle)
         if rows:
@@ -221,6 +220,14 @@ class Check:
         self._saw(size)
 
     @property
+    def judged_by(self) -> str:
+        """What this law's comparisons are judged by, in words."""
+        ways = ["the float64 reference"] if self._by_reference else []
+        if self._one_shape:
+            ways.append("what two equal runs differ by, for its two passes of one shape")
+        return "; ".join(ways) or "a bound of its own"
+
+    @property
     def goal(self) -> float:
         """The relative size of a leak that this law must see in the subject's dtype."""
         goals = sensitivity.GOALS[precision.working(self.subject)]
@@ -240,7 +247,7 @@ class Check:
         self, expected: Reference, damaged: Rows, tolerance: Tolerance | None
     ) -> None:
         """Plant the control, scaled down, into the plain rows until the comparison passes it."""
-        if self.sharp or (tolerance and tolerance.floor > self.tolerance.floor):
+        if self.sharp or (tolerance and tolerance not in TOLERANCES.values()):
             return  # a law that allows more than rounding says by itself what it does not see
 
         def rejects(rows: Rows) -> bool:

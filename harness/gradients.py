@@ -9,10 +9,14 @@ from harness.capabilities import Missing
 from harness.memo import memo
 from harness.rows import Rows
 from harness.subject import Subject
-from harness.tolerances import TOLERANCES, Distance, distance, worst
+from harness.tolerances import TOLERANCES, Distance, Tolerance, distance, worst
 
 PARTS = ("mlp", "block", "model")
 """A fully connected net like a block's, the first block, and all blocks (no head)."""
+
+FACTOR = 4.0
+"""Times the noise that a sum of gradients may be off by, besides the floor: both come from one
+forward pass, so they differ by less than two passes do."""
 
 VANISHED = 1e-6
 """A gradient of a sum below this share of its parts' is rounding."""
@@ -99,6 +103,13 @@ def apart(one: Rows, other: Rows, sizes: Tensor) -> Distance:
     return worst(distance(one["gradient"], other["gradient"], sizes=sizes), "gradient")
 
 
+def leaking(gradient: Rows, less: Rows, sizes: Tensor, size: float) -> Rows:
+    """``gradient`` moved towards ``less``, a sum that lacks a term, by ``size`` × ``sizes``."""
+    rows = gradient["gradient"].double()
+    direction = torch.nn.functional.normalize(less["gradient"].double() - rows, dim=-1)
+    return Rows({"gradient": rows + size * sizes[..., None] * direction})
+
+
 def noise(plain: Rows, exact: Rows, sizes: Tensor) -> float:
     """How far rounding moves a gradient: of its rows the median, relative to ``sizes`` [batch, n].
 
@@ -106,6 +117,11 @@ def noise(plain: Rows, exact: Rows, sizes: Tensor) -> float:
     nearly tied, the rounded pass and the exact one are on two sides of a corner.
     """
     return float(distance(plain["gradient"], exact["gradient"], sizes=sizes).median())
+
+
+def allowed(tolerance: Tolerance, noise: float) -> float:
+    """The bound for a sum of gradients, where rounding moves a gradient by ``noise``."""
+    return min(tolerance.allowed(noise), tolerance.floor + FACTOR * noise)
 
 
 def _wide(gradient: Tensor) -> Tensor:

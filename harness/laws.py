@@ -23,14 +23,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from harness.check import LEAK, LEAK_GOAL, NOT_NUMBERS, Broken, Check
+from harness.check import NOT_NUMBERS, Broken, Check
 from harness.claim import Claim, Session, as_test
 from harness.clock import TOO_SLOW, Braked, ForwardClock
 from harness.controls import Controls
 from harness.search import Examples
 from harness.subject import Subject
 from harness.tolerances import TOLERANCES, farthest
-from harness.verdicts import UNTIL_BROKEN, Kind, Result, Verdict, margin
+from harness.verdicts import BOUND, LEAK, LEAK_GOAL, UNTIL_BROKEN, Kind, Result, Verdict, margin
 
 
 def law(
@@ -112,6 +112,7 @@ def run(
             "controls rejected": f"{check.controls.rejected} of {check.controls.tried}",
             "control margin": check.controls.margin,
             "controls": check.controls.as_json(),
+            BOUND: check.judged_by,
             **({} if check.leak is None else {LEAK: check.leak, LEAK_GOAL: check.goal}),
             **({} if examples.failed_at is None else {UNTIL_BROKEN: examples.failed_at}),
             "seconds in forward passes": clock.seconds,

@@ -186,6 +186,30 @@ for _later in ("selection", "per_subject", "rounding", "allocation", "attends"):
 SUBJECT["required"].remove("attends")
 RUN["properties"]["selection"]["required"].remove("models")
 
+_CONTROL = _object(
+    "A control of a law: what the same check must reject.",
+    {
+        "says": _of("string", "What it is, in words."),
+        "rejected": _of("integer", "How often the check rejected it.", **_COUNT),
+        "tried": _of("integer", "How often it was run; 0: not on this model.", **_COUNT),
+        "margin": _of("number", "How far beyond its bound at best, in decades, at most 16."),
+    },
+)
+
+
+def _object_of_details() -> dict[str, Any]:
+    """What else a claim measured: any names, and some that mean the same in every law."""
+    leak = "Of a law: the smallest leak, relative to a row, that "
+    known = {
+        "controls": _map("Of a law: its controls by name.", _CONTROL),
+        "sees a leak of": _of(["number", "null"], leak + "a comparison rejected; null: none."),
+        "must see a leak of": _of("number", leak + "it must see, or it is inconclusive."),
+        "judged by": _of("string", "Of a law: what its comparisons are held against."),
+    }
+    about = "What else the claim measured, by its own names."
+    return {"type": "object", "description": about, "properties": known}
+
+
 CLAIM = _object(
     "One claim on one subject.",
     {
@@ -226,7 +250,7 @@ CLAIM = _object(
             ["object", "null"],
             "Of a broken law: the smallest inputs found, what was seen, the replaying command.",
         ),
-        "details": _of("object", "What else the claim measured, by its own names."),
+        "details": _object_of_details(),
         "source": _of(
             "string",
             "Where the claim comes from: documents by their keys in bibliography, and the place "

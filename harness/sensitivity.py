@@ -18,7 +18,7 @@ import torch
 
 from harness.rows import Rows
 
-STEPS = 4
+STEPS = 8
 """Sizes that are tried in each power of ten."""
 
 LEAST, MOST = -14, 0

@@ -48,7 +48,7 @@ class Tolerance:
 
 TOLERANCES = {
     torch.float64: Tolerance(factor=8.0, floor=1e-12, most=1e-6),
-    torch.float32: Tolerance(factor=6.0, floor=4e-6, most=1e-2, typical=(6.0, 1e-6)),
+    torch.float32: Tolerance(factor=6.0, floor=4e-6, most=1e-2, typical=(4.0, 1e-6)),
     torch.float16: Tolerance(factor=4.0, floor=4e-3, most=0.25, typical=(3.0, 5e-4)),
     torch.bfloat16: Tolerance(factor=4.0, floor=3e-2, most=0.5, typical=(3.0, 4e-3)),
 }

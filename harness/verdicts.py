@@ -32,6 +32,12 @@ DECADES = 16.0
 UNTIL_BROKEN = "examples until it broke"
 """Of a broken law's details: at which of the drawn examples it broke, before that was shrunk."""
 
+LEAK, LEAK_GOAL = "sees a leak of", "must see a leak of"
+"""Of a law's details: relative sizes (`harness.sensitivity`)."""
+
+BOUND = "judged by"
+"""Of a law's details: what its comparisons are judged by."""
+
 
 def margin(observed: float, bound: float) -> float:
     """Decades between what was seen and what is allowed: positive when ``observed`` is below.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from rich import box
@@ -19,8 +19,10 @@ from harness.commands.kills import Rooms, known_family
 from harness.commands.matrix import Matrix, Row, Settings
 from harness.environments import Environment
 from harness.evidence import Evidence
+from harness.leaks import Seen, by_law
 from harness.loading import DTYPES
 from harness.profiles import PROFILES
+from harness.report import texts
 from harness.verdicts import Result
 
 USUAL = ("float32", "bfloat16", "float16")
@@ -62,7 +64,11 @@ def main(
             line = f"{row.version}: {told.checks} checks, {len(told.alarms)} refuted for nothing"
             print(line, file=sys.stderr, flush=True)
     tallies = [tally(dtype, results, expected) for dtype, results in found.items()]
-    show(Console(width=None if sys.stdout.isatty() else WIDTH), tallies, broken)
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    show(console, tallies, broken)
+    if asked.leaks:
+        console.print()
+        show_leaks(console, found)
     return 1 if broken or any(each.alarms for each in tallies) else 0
 
 
@@ -112,6 +118,25 @@ def show(console: Console, tallies: Sequence[Tally], broken: Sequence[str]) -> N
         console.print(f"broken off: {line}", markup=False, highlight=False, soft_wrap=True)
 
 
+def show_leaks(console: Console, found: Mapping[str, Iterable[Result]]) -> None:
+    """A table in Markdown: the leak that each law sees, typical and worst, by dtype."""
+    table = Table(box=box.MARKDOWN)
+    table.add_column("law")
+    for dtype in found:
+        table.add_column(f"{dtype}: typical / worst", justify="right")
+    table.add_column("judged by")
+    for (id, name), each in by_law(found).items():
+        told = [_told(each[dtype]) if dtype in each else "" for dtype in found]
+        bound = max((seen.bound for seen in each.values()), key=len)
+        table.add_row(f"{id} {name}", *told, bound)
+    console.print(table)
+
+
+def _told(seen: Seen) -> str:
+    blunt = f" ({seen.blunt} too blunt)" if seen.blunt else ""
+    return f"{texts.number(seen.typical)} / {texts.number(seen.worst)}{blunt}"
+
+
 def _parser() -> Parser:
     parser = Parser(
         prog="python -m harness alarms",
@@ -127,5 +152,6 @@ def _parser() -> Parser:
     add("--family", action="append", default=[], metavar="NAME", help="only this (repeatable)")
     add_claims(parser, "only this claim")
     add("--profile", default="glance", choices=[*PROFILES], help="(default: glance)")
+    add("--leaks", action="store_true", help="print how small a leak each law sees, too")
     add("--count", action="store_true", help="run nothing; count what the evidence has")
     return parser

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness import bibliography
-from harness.report import exhibits, intervals, texts, words
+from harness.report import controls, exhibits, intervals, texts, words
 from harness.verdicts import Kind, Result, Verdict
 
 BAR_DECADES = (1.5, 3.0)
@@ -62,6 +62,7 @@ def _law(row: Result) -> dict[str, Any]:
         "bar": _bar(row.margin),
         "observed": texts.power(row.observed),
         "bound": texts.power(row.bound),
+        "controls": [(exhibits.short(n), exhibits.short(said)) for n, said in controls.lines(row)],
     }
 
 

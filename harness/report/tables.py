@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness import bibliography
-from harness.report import intervals, texts
+from harness.report import controls, intervals, texts
 from harness.report.glyphs import Glyphs
 from harness.verdicts import Result, Verdict
 
@@ -61,11 +61,16 @@ def _empty(glyphs: Glyphs, claim: str, *headings: str) -> Table:
 
 
 def laws(
-    glyphs: Glyphs, rows: list[Result], judgements: Judgements, roomy: bool, explain: bool = False
+    glyphs: Glyphs,
+    rows: list[Result],
+    judgements: Judgements,
+    roomy: bool,
+    explain: bool = False,
 ) -> Table:
     """One row per law; where there is little room, its numbers stand below its margin.
 
-    With ``explain`` its source stands below its name.
+    With ``explain`` its source, its controls, the smallest leak that it sees and its bound stand
+    below it.
     """
     numbers = (" margin", "observed", "allowed") if roomy else (" margin, numbers",)
     table = _empty(glyphs, "law", *numbers)
@@ -77,6 +82,9 @@ def laws(
         claim = _claim(glyphs, row, judgements.get((row.name, row.subject)))
         if explain:
             claim.append(glyphs.fit(_sourced(row), keep="\n"), "dim")
+            for name, said in controls.lines(row):
+                line = f"\n{name}: {texts.clipped(said, MOST_TEXT)}"
+                claim.append(glyphs.fit(line, keep="\n"), "dim")
         table.add_row(
             Text(glyphs.fit(row.id), style="bold"),
             claim,

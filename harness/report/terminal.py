@@ -28,7 +28,7 @@ def print_table(
     """Print the run: a header, tables of laws and findings per subject, every counterexample.
 
     ``judgements`` is keyed by (claim name, subject).  Claims that do not apply are one line per
-    subject unless ``explain`` is true; then findings show their controls too.
+    subject unless ``explain`` is true; then claims show their controls too.
     """
     glyphs = Glyphs(console)
     _print(console, glyphs, _header(run, results), style="bold")

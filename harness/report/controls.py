@@ -1,0 +1,37 @@
+"""The controls of a law as text: each with its counts, how small a leak is seen, by which bound.
+
+`Result.details` may hold anything (it may come from a file), so nothing of it is taken on trust.
+"""
+
+from __future__ import annotations
+
+from harness.report import texts
+from harness.report.intervals import real
+from harness.verdicts import BOUND, LEAK, LEAK_GOAL, Kind, Result
+
+MOST = 8
+"""Controls that are shown at most."""
+
+
+def lines(row: Result) -> list[tuple[str, str]]:
+    """What is to be said, as (name, text); nothing of a finding, or of an older run."""
+    if row.kind is not Kind.LAW:
+        return []
+    told = []
+    controls = row.details.get("controls")
+    for name, control in list(controls.items())[:MOST] if isinstance(controls, dict) else ():
+        if isinstance(control, dict):
+            told.append((str(name), _counts(control)))
+    leak, goal = (real(row.details.get(key)) for key in (LEAK, LEAK_GOAL))
+    if leak is not None:
+        must = "" if goal is None else f" (must: {texts.number(goal)})"
+        told.append((LEAK, texts.number(leak) + must))
+    if isinstance(bound := row.details.get(BOUND), str):
+        told.append((BOUND, texts.plain(bound)))
+    return told
+
+
+def _counts(control: dict) -> str:
+    says, tried = control.get("says"), control.get("tried")
+    counts = f"rejected {control.get('rejected')} of {tried}" if tried else "not run on this model"
+    return texts.plain(f"{counts}: {says}" if says else counts)
