@@ -7,7 +7,7 @@ from torch import Tensor
 
 from harness import masks
 from harness.capabilities.blending import blends
-from harness.capabilities.probing import attempt, changes, first_output, prompt
+from harness.capabilities.probing import attempt, changes, differs, first_output, prompt
 from harness.capabilities.registry import REFUSALS, capability, needs, of
 from harness.errors import Missing
 from harness.positions import counted_besides, first_position, follow_padding
@@ -102,7 +102,7 @@ def _mask_4d(subject: Subject) -> None:
         raise Missing("the model hides the future from itself whatever the mask says")
     usual = first_output(attempt(subject, "a prompt", ids=ids))
     same = first_output(behind if "causal" in of(subject) else both)
-    if changes(same, usual):
+    if differs(same, usual):
         raise Missing("the model reads something else in a 4-D mask than what may be seen")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from harness import compat, sinks
 from harness.capabilities.blending import blends, embeds_several
 from harness.capabilities.probing import VISIBLE, prompt
@@ -31,7 +33,9 @@ def _whole_attention(subject: Subject) -> None:
     sums = [layer.double().sum(-1) for layer in weights if layer.shape[-1] == ids.shape[1]]
     if len(sums) < len(weights):
         raise Missing("more is attended to than the prompt")
-    if any(bool(((total - 1).abs() > VISIBLE).any()) for total in sums):
+    # Each weight is rounded to the dtype, by half of its eps at most.
+    visible = max([VISIBLE, *(torch.finfo(layer.dtype).eps for layer in weights)])
+    if any(bool(((total - 1).abs() > visible).any()) for total in sums):
         raise Missing("weights of attention do not sum to one: some goes to a sink")
     if sinks.given(subject):
         raise Missing("attention is given a sink beside its weights")

@@ -32,11 +32,19 @@ def changes(one: Tensor, other: Tensor) -> bool:
     return bool(distance(one, other).max() > VISIBLE)
 
 
+def differs(one: Tensor, other: Tensor) -> bool:
+    """Whether two results that ought to be the same differ by more than 16 bits may round.
+
+    Other kernels compute them where a mask is given: up to 0.015 in bfloat16, 0.0015 in float16.
+    """
+    return bool(distance(one, other).max() > max(VISIBLE, 16 * torch.finfo(one.dtype).eps))
+
+
 def agree(one: Rows, other: Rows) -> bool:
-    """Whether two passes gave rows of one shape without an effect that a probe would see."""
+    """Whether two passes gave rows of one shape that differ by no more than rounding."""
     names = [name for name in one.tensors if name != "router gap"]
     pairs = [(one[name], other[name]) for name in names]
-    return all(a.shape == b.shape and not changes(a, b) for a, b in pairs)
+    return all(a.shape == b.shape and not differs(a, b) for a, b in pairs)
 
 
 def attempt(subject: Subject, what: str, **arguments: Any) -> Rows:
