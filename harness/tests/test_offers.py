@@ -7,9 +7,10 @@ import json
 from dataclasses import replace
 
 import pytest
+from transformers import AutoConfig, DebertaV2ForMaskedLM
 
 from claims import test_cache
-from fixtures.families import model_types, offers
+from fixtures.families import model_types, offers, shrunk
 from fixtures.subjects import load
 from harness import capabilities
 from harness.capabilities.offers import INDIVIDUAL, OF_LAYERS, OF_TYPE, Offer, lacking, told
@@ -150,3 +151,23 @@ def test_a_record_of_another_version_is_refused(tmp_path):
 @pytest.mark.parametrize("dtype", ["bfloat16", "float64"])
 def test_nothing_is_lacking_in_another_dtype(dtype):
     assert lacking(load("tiny:llama", Options(dtype=dtype))) == {}
+
+
+def test_what_a_configuration_decides_is_recorded_of_the_type_and_not_asked_of_its_models():
+    every = offers.recorded()
+    for model_type, free in offers.BY_CONFIGURATION.items():
+        keys = [key for key in every if key.partition(":")[2] == model_type]
+        assert keys, model_type
+        assert all(free <= set(every[key]) & OF_TYPE for key in keys), model_type
+
+
+def test_a_sound_model_with_a_configuration_of_its_own_lacks_nothing(tmp_path):
+    """As DeBERTa v3: positions only by distance, and a convolution that mixes padding in."""
+    config = shrunk(AutoConfig.for_model("deberta-v2"))
+    config.position_biased_input, config.conv_kernel_size = False, 3
+    config.relative_attention, config.pos_att_type = True, ["p2c", "c2p"]
+    DebertaV2ForMaskedLM(config).save_pretrained(tmp_path)
+    subject = load(str(tmp_path), Options())
+    assert {"position-ids", "padding"} <= {*offers.recorded()["masked:deberta-v2"]}
+    assert lacking(subject) == {}
+    assert {"position-ids", "padding"} <= describe_subject(subject)["missing"].keys()
