@@ -49,6 +49,7 @@ class Absent:
             "layers": 0,
             "attention": "none",
             "attends": {"ways": None, "why": self.why},
+            "recorded": {"type": None, "version": None, "why": self.why, "lacks": {}},
             "capabilities": [],
             "missing": {"model": self.why},
         }

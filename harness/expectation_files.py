@@ -22,6 +22,12 @@ An entry may be about several claims that have one cause.  ``claims`` takes the 
     ]
     verdict = "refuted"
     reason = "…"
+
+A capability that the model's type is recorded to have, and this model is known to lack::
+
+    [[capability]]
+    name = "mask-4d"
+    reason = "…"
 """
 
 from __future__ import annotations
@@ -40,6 +46,7 @@ from harness.expectations import Expectations, Expected, Key, judge, named
 from harness.schema import replace_file
 from harness.verdicts import Result, Verdict
 
+FILE_KEYS = {"model": str, "dtype": str, "claim": list, "capability": list}
 KEYS = {
     **{"id": str, "name": str, "claims": list},
     **{"verdict": str, "reason": str, "sometimes": bool},
@@ -86,7 +93,7 @@ def record(folder: Path, subject: str, results: Iterable[Result], dtype: str = U
     for (claim, name), result in mine.items():
         key = claim, name if tests[claim] > 1 else None
         rows[key] = _recorded(result, old.expected(claim, name))
-    replace_file(path, emit(subject, rows, dtype))
+    replace_file(path, emit(subject, rows, dtype, old.lacks))
     return path
 
 
@@ -103,7 +110,12 @@ def _recorded(result: Result, before: Expected | None) -> Expected:
     return Expected(verdict, reason, "", before.sometimes and verdict is not Verdict.UPHELD)
 
 
-def emit(model: str, rows: Mapping[Key, Expected], dtype: str = USUAL) -> str:
+def emit(
+    model: str,
+    rows: Mapping[Key, Expected],
+    dtype: str = USUAL,
+    lacks: Mapping[str, str] | None = None,
+) -> str:
     """The TOML of a model's entries, by number and name; claims of one cause stand together.
 
     Where a reason is still to be written each claim has an entry of its own.
@@ -124,6 +136,8 @@ def emit(model: str, rows: Mapping[Key, Expected], dtype: str = USUAL) -> str:
             lines.append(f"reason = {_quote(said.reason)}")
         if said.sometimes:
             lines.append("sometimes = true")
+    for name, reason in (lacks or {}).items():
+        lines += ["", "[[capability]]", f"name = {_quote(name)}", f"reason = {_quote(reason)}"]
     return "\n".join(lines) + "\n"
 
 
@@ -183,7 +197,7 @@ def _find(folder: Path, subject: str, dtype: str) -> tuple[Path, Expectations]:
 def _read(path: Path) -> Expectations:
     """One file, its reasons possibly still empty."""
     content = toml.read(path)
-    _check(str(path), content, {"model": str, "dtype": str, "claim": list}, {"model"})
+    _check(str(path), content, FILE_KEYS, {"model"})
     entries: dict[Key, Expected] = {}
     for number, row in enumerate(content.get("claim", []), start=1):
         where = f"{path}, claim {number}"
@@ -200,7 +214,22 @@ def _read(path: Path) -> Expectations:
                 raise BadInput(f"{told}: stands there already as {entries[key].where}")
             verdict, reason = Verdict(row["verdict"]), row.get("reason", "")
             entries[key] = Expected(verdict, reason, here, row.get("sometimes", False))
-    return Expectations(content["model"], path, content.get("dtype", USUAL), entries)
+    dtype = content.get("dtype", USUAL)
+    return Expectations(content["model"], path, dtype, entries, _lacks(path, content))
+
+
+def _lacks(path: Path, content: Mapping[str, Any]) -> dict[str, str]:
+    """Capabilities that are known to be lacking, each with its reason."""
+    found: dict[str, str] = {}
+    for number, row in enumerate(content.get("capability", []), start=1):
+        where = f"{path}, capability {number}"
+        if not isinstance(row, dict):
+            raise BadInput(f"{where}: not a table; write [[capability]]")
+        _check(where, row, {"name": str, "reason": str}, {"name", "reason"})
+        if row["name"] in found:
+            raise BadInput(f"{where}: {row['name']!r} stands there already")
+        found[row["name"]] = row["reason"]
+    return found
 
 
 def _keys(where: str, row: dict[str, Any]) -> list[Key]:

@@ -14,11 +14,13 @@ file's its entries allow a verdict and do not demand it: what rounding hides the
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 from harness import faults
+from harness.capabilities.offers import told
 from harness.verdicts import Kind, Result, Verdict
 
 Key = tuple[str, str | None]
@@ -45,12 +47,16 @@ class Expected:
 
 @dataclass(frozen=True)
 class Expectations:
-    """The expectations of one model: the file, and its entries by claim."""
+    """The expectations of one model: the file, and its entries by claim.
+
+    ``lacks``: capabilities of its type that the model is known to lack, with the reason.
+    """
 
     model: str
     path: Path
     dtype: str
     entries: dict[Key, Expected]
+    lacks: dict[str, str] = field(default_factory=dict)
 
     def expected(self, claim_id: str, name: str) -> Expected | None:
         """The entry for this very test, else the one for all tests of this number, else None."""
@@ -153,3 +159,29 @@ def judge(result: Result, expected: Expected | None) -> Judgement:
         told = f"{what} as far as was looked; {entry} sometimes"
         return Judgement("as expected", told, expected.reason)
     return Judgement("unexpected", f"{what}, but {entry}, which no longer matches{reason}")
+
+
+def lacks_held_against(
+    every: Mapping[str, Expectations], subject: str, recorded: Mapping[str, Any], dtype: str
+) -> list[str]:
+    """What is wrong with the capabilities of ``subject``: a line each, none if nothing is.
+
+    ``recorded`` is that part of its description (`harness.runs.describe_subject`).  A capability
+    that its type is recorded to have may be lacking only where an expectation says so, and has to
+    be lacking where the model's own file says so.
+    """
+    if recorded.get("type") is None:
+        return []
+    lacks: dict[str, str] = recorded["lacks"]
+    fitting = [each for each in every.values() if each.fits(subject)]
+    if faults.split(subject)[1] is not None:
+        fitting = []
+    allowed = {name for each in fitting for name in each.lacks}
+    wrong = [told(subject, recorded, n, why) for n, why in lacks.items() if n not in allowed]
+    own = [each for each in fitting if each.model == subject and each.dtype == dtype]
+    return wrong + [
+        f"{subject} has `{name}`, and {each.path} expects that it lacks it: remove that entry"
+        for each in own
+        for name in each.lacks
+        if name not in lacks
+    ]

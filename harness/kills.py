@@ -3,7 +3,8 @@
 For each family the claims are first settled on the healthy model: what does not apply there, or is
 refuted there already (a live defect, as the expectations say), cannot tell a fault and is left
 out.  Then each fault that applies is planted, and the claims are settled again, those first that
-must catch it.  A fault is *killed* by every claim that is refuted with it and upheld without.
+must catch it.  A fault is *killed* by every claim that is refuted with it and upheld without, and
+by every capability of the model's type that it takes away (`harness.capabilities.offers`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from enum import StrEnum
 from typing import Any
 
 from harness import expectations, faults
+from harness.capabilities.offers import CAPABILITY, lacking
 from harness.cases import Case
 from harness.claim import Session
 from harness.expectations import Expectations
@@ -273,9 +275,17 @@ class Attempt:
 
     def first(self, usable: Sequence[Case], stop: bool) -> None:
         """The claims that must catch the fault, until one does or, without ``stop``, all."""
-        if not self.lacks:
+        if self.lacks:
+            return
+        self._probe()
+        if not (stop and self.killers and CAPABILITY in self.fault.caught_by):
             must = [case for case in usable if case.claim.id in self.fault.caught_by]
             self._settle(must, MUST, stop)
+
+    def _probe(self) -> None:
+        """Capabilities of its type that the damaged model lacks: each ends a run with 1."""
+        with faults.planted(self.fault, self.healthy) as subject:
+            self.killers += [(CAPABILITY, name) for name in lacking(subject)]
 
     def others(self, cases: Sequence[Case]) -> bool:
         """Claims that have not been tried: whether one of them has caught the fault."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import textwrap
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +12,6 @@ from torch import Tensor
 from harness import caches, capabilities, positions
 from harness.capabilities import Missing
 from harness.check import Check
-from harness.memo import memo
 from harness.rows import Rows
 from harness.subject import Subject
 
@@ -83,28 +82,31 @@ def each_alone(check: Check, ids: Tensor, batch: Ragged, rows: Rows, states: boo
 def require_mask_of_past(subject: Subject, kind: str) -> None:
     """Raise `Missing` unless a mask of past and present is taken beside a cache of ``kind``.
 
+    ``kind`` is ``default`` or ``static``.
+    """
+    static = "static-" if kind == "static" else ""
+    capabilities.require(subject, f"mask-beside-{static}cache")
+
+
+def try_mask_of_past(subject: Subject, kind: str) -> None:
+    """Raise `Missing` where a mask of past and present changes what comes beside a cache.
+
     Some models want it cut to the present or widened to the cache, which is left to the caller.
     A mask of ones tells: it must not change a thing.
     """
-    why = _masks_of_past(subject)(kind)
-    if why is not None:
-        raise Missing(why)
-
-
-@memo
-def _masks_of_past(subject: Subject) -> Callable[[str], str | None]:
-    return functools.cache(lambda kind: _why_no_mask_of_past(subject, kind))
-
-
-def _why_no_mask_of_past(subject: Subject, kind: str) -> str | None:
     ids = subject.content(torch.arange(8, device=subject.device).reshape(2, 4) * 7 + 3)
     spare = 4  # room that the mask says nothing of
-    without = caches.decode(subject, ids, [1, 1, 1, 1], kind, spare=spare)
+    try:
+        without = caches.decode(subject, ids, [1, 1, 1, 1], kind, spare=spare)
+    except capabilities.REFUSALS:  # a model that breaks on its cache breaks its laws
+        return
     no = f"no mask of past and present is taken beside a {kind} cache"
     try:
         ones = torch.ones_like(ids)
         given = caches.decode(subject, ids, [1, 1, 1, 1], kind, spare=spare, mask=ones)
         same = capabilities.agree(subject, given, without)
     except capabilities.REFUSALS as error:
-        return f"{no}: {capabilities.first_line(error)}"
-    return None if same else f"{no}: one that hides nothing changes the output"
+        said = textwrap.shorten(capabilities.first_line(error), 100, placeholder=" …")
+        raise Missing(f"{no}: {said}") from error
+    if not same:
+        raise Missing(f"{no}: one that hides nothing changes the output")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness import expectation_files, options, runs, schema, selection, toy
+from harness import expectation_files, expectations, options, runs, schema, selection, toy
 from harness.errors import BadInput
 from harness.evidence import Evidence, resume_key
 from harness.report import html
@@ -140,6 +140,7 @@ class Recorder:
         # A run that -x ended, or that lost a claim with a worker, can be gone on with, too.
         missing = self.total - len(self.results)
         early = stopped or missing > 0
+        self.problems += self._lacking()
         if missing > 0 and not stopped:
             self.problems.append(f"without a verdict: {missing} of {self.total} claims")
         if not early:
@@ -192,6 +193,20 @@ class Recorder:
             expectation_files.load(folder)
         except BadInput as error:
             self.notes.append(f"before the next run: {error}")
+
+    def _lacking(self) -> list[str]:
+        """Capabilities that models lack and their types have; a note where nothing is recorded."""
+        known, wrong = expected_of_models(self.config), []
+        unjudged: dict[str, list[str]] = {}
+        for name, subject in self.run["subjects"].items():
+            recorded = subject.get("recorded") or {}
+            wrong += expectations.lacks_held_against(known, name, recorded, self.option.dtype)
+            if subject["parameters"] and recorded.get("why"):
+                unjudged.setdefault(recorded["why"], []).append(name)
+        for why, names in unjudged.items():
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            self.notes.append(f"capabilities of {names[0]}{more} are not judged: {why}")
+        return wrong
 
     def _stale(self) -> list[str]:
         """Expectations of claims that are no longer there; only a whole run can tell."""

@@ -13,6 +13,7 @@ import torch
 
 import harness
 from harness import capabilities, meant, placement
+from harness.capabilities import offers
 from harness.subject import Subject
 
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "scipy", "hypothesis")
@@ -94,6 +95,16 @@ def describe_subject(subject: Subject) -> dict[str, Any]:
         "layers": subject.layers,
         "attention": subject.attention,
         "attends": {"ways": said.ways, "why": said.why},
+        "recorded": _recorded(subject),
         "capabilities": [name for name, why in found.items() if why is None],
         "missing": {name: why for name, why in found.items() if why is not None},
     }
+
+
+def _recorded(subject: Subject) -> dict[str, Any]:
+    """What is recorded of the subject's type, and what it lacks of that."""
+    offer = subject.offer
+    if isinstance(offer, str):
+        return {"type": None, "version": None, "why": offer, "lacks": {}}
+    lacks = offers.lacking(subject)
+    return {"type": offer.type, "version": offer.version, "why": "", "lacks": lacks}

@@ -115,6 +115,18 @@ SUBJECT = _object(
                 "why": _of("string", "What says so.", **_NAME),
             },
         ),
+        "recorded": _object(
+            "What is recorded of its type, and what it lacks of that; older runs do not say.",
+            {
+                "type": _of(["string", "null"], "KIND:MODEL_TYPE; null: it is not judged."),
+                "version": _of(["string", "null"], "Minor version of transformers."),
+                "why": _of("string", "Why it is not judged; or empty."),
+                "lacks": _map(
+                    "Capabilities that its type has and it has not: a broken model.",
+                    _of("string", "How this was found."),
+                ),
+            },
+        ),
         "capabilities": _of(
             "array", "What it can do, by name.", items=_of("string", "A capability.", **_NAME)
         ),
@@ -183,7 +195,8 @@ RUN = _object(
 )
 for _later in ("selection", "per_subject", "rounding", "allocation", "attends"):
     RUN["required"].remove(_later)
-SUBJECT["required"].remove("attends")
+for _later in ("attends", "recorded"):
+    SUBJECT["required"].remove(_later)
 RUN["properties"]["selection"]["required"].remove("models")
 
 _CONTROL = _object(

@@ -25,6 +25,7 @@ from harness.passes import Output, Pass
 from harness.rows import Rows
 
 if TYPE_CHECKING:
+    from harness.capabilities.offers import Offer
     from harness.clock import ForwardClock
     from harness.faults import Planted
     from harness.loading import Loaded
@@ -40,7 +41,9 @@ class Subject:
     configuration and weights; ``planted`` is the fault in it, if there is one
     (`harness.faults`); ``drawn_as`` the dtype in which numbers that a pass draws are drawn, where
     that is not the model's own; ``attends`` what ``--attends`` says that it is meant to be
-    (`harness.meant`).  Every call runs without gradients unless ``embeddings`` require one.
+    (`harness.meant`); ``offer`` what its type is known to offer, or why that is not known
+    (`harness.capabilities.offers`).  Every call runs without gradients unless ``embeddings``
+    require one.
     """
 
     name: str
@@ -50,6 +53,7 @@ class Subject:
     planted: Planted | None = field(default=None, repr=False)
     drawn_as: torch.dtype | None = None
     attends: str | None = None
+    offer: Offer | str = ""
     known_reference: Subject | None = field(default=None, init=False, repr=False)
     """The float64 copy (`oracle`), once a claim has asked for it."""
     clocks: list[ForwardClock] = field(default_factory=list, init=False, repr=False)

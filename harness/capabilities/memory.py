@@ -70,6 +70,26 @@ def _chunks_beside_cache(subject: Subject) -> None:
         return
 
 
+@capability("mask-beside-cache")
+def _mask_beside_cache(subject: Subject) -> None:
+    """A mask over past and present is taken beside a cache that grows."""
+    _mask_beside(subject, "default")
+
+
+@capability("mask-beside-static-cache")
+def _mask_beside_static_cache(subject: Subject) -> None:
+    """The same beside a cache of fixed length."""
+    _mask_beside(subject, "static")
+
+
+def _mask_beside(subject: Subject, kind: str) -> None:
+    from harness import padding
+
+    needs(subject, "cache")
+    needs(subject, "padding")
+    padding.try_mask_of_past(subject, kind)
+
+
 @capability("kv-cache")
 def _kv_cache(subject: Subject) -> None:
     from harness import caches

@@ -49,7 +49,7 @@ def _names(asked: argparse.Namespace) -> tuple[str, str]:
 
 
 def _claims(asked: argparse.Namespace) -> int:
-    """1 if a claim that was as expected is refuted now."""
+    """1 if a claim that was as expected is refuted now, or a capability vanished."""
     from harness.comparison.document import document
     from harness.report import compared
     from harness.schema import replace_file
@@ -87,8 +87,8 @@ def _parser() -> Parser:
         description="Compare two runs: of claims, in files that `pytest --evidence FILE` or "
         "`--json FILE` wrote, or of benchmarks, in files that `pytest benchmarks "
         "--benchmark-json FILE` wrote.  The exit code is 1 if something regressed: a claim that "
-        "was upheld or did not apply is refuted now, or a benchmark is really slower by more than "
-        "a share.",
+        "was upheld or did not apply is refuted now, a capability that an upheld claim needs "
+        "vanished, or a benchmark is really slower by more than a share.",
     )
     parser.add_argument(
         "before",

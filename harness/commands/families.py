@@ -6,6 +6,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from rich import box
@@ -32,6 +33,7 @@ class Row(Protocol):
     build_seconds: float
     run_seconds: float
     ways: dict[str, str | None]
+    capabilities: dict[str, str | None]
     rule: str
     why: str
 
@@ -43,14 +45,17 @@ class Row(Protocol):
         """Plain JSON types."""
 
 
-Survey = Callable[[Sequence[str], str | None, float], tuple[int, Iterator[Row]]]
-"""(types, kind, limit) → how many rows there will be, and the rows; raises `BadInput`."""
+Survey = Callable[[Sequence[str], str | None, float, Path | None], tuple[int, Iterator[Row]]]
+"""(types, kind, limit, file to record capabilities in) → how many rows will come, and the rows.
+
+Raises `BadInput`.
+"""
 
 
 def main(arguments: Sequence[str], survey: Survey) -> int:
     """Print the table; 0, whatever came of the types: that is what the table is about."""
     asked = _parser().read(arguments, "types")
-    total, rows = survey(asked.types, asked.kind, asked.limit)
+    total, rows = survey(asked.types, asked.kind, asked.limit, asked.record)
     console = Console()
     waiting = track(
         rows, "models", total, console=Console(stderr=True), transient=True, disable=_quiet()
@@ -80,6 +85,12 @@ def _parser() -> Parser:
     add("types", nargs="*", metavar="TYPE", help="a model type, such as llama (default: all)")
     add("--kind", help="causal, masked or seq2seq (default: all three)")
     add("--json", type=file, metavar="FILE", help="write the table as JSON, too")
+    add(
+        "--record",
+        type=file,
+        metavar="FILE",
+        help="probe the capabilities of each type and record them, as what its models must offer",
+    )
     add("--markdown", action="store_true", help="print Markdown in place of a table")
     add("--limit", type=positive, default=LIMIT, help="seconds until a type is given up")
     return parser

@@ -31,6 +31,10 @@ ROW = _object(
             "mask): null where the output is finite. Empty if it was not built.",
             _of(["string", "null"], "Why it refuses, in one line."),
         ),
+        "capabilities": _map(
+            "Every capability by name, null where the type has it; empty unless recorded.",
+            _of(["string", "null"], "Why it is missing."),
+        ),
         "rule": _of("string", "Why it needed more than the general table; or empty."),
         "why": _of("string", "Why it does not run; or empty."),
         "runs": _of("boolean", "Whether it was built and gave finite logits for token ids."),

@@ -64,6 +64,7 @@ def _claim(each: Compared, least: float) -> dict[str, Any]:
         **_key(each.key),
         "kind": each.after["kind"],
         "flip": each.flip,
+        "vanished": each.vanished or None,
         "before": {name: each.before.get(name) for name in TOLD},
         "after": {name: each.after.get(name) for name in TOLD},
         "claimed": None if restated is None else list(restated),
@@ -150,11 +151,16 @@ _CLAIM = _object(
         "kind": _of("string", "law or finding.", enum=[each.value for each in Kind]),
         "flip": _of(
             ["string", "null"],
-            "regression: refuted now and upheld or not applicable before; lost: upheld before and "
-            "undecided or not applicable now; gained: upheld now; unseen: the run that upheld the "
-            "law did not come to the example that broke it in the other; other; null: the same "
-            "verdict.",
+            "regression: refuted now and upheld or not applicable before, or upheld before and "
+            "not applicable now for want of a capability; lost: upheld before and undecided now, "
+            "or not applicable for another reason; gained: upheld now; unseen: the run that "
+            "upheld the law did not come to the example that broke it in the other; other; null: "
+            "the same verdict.",
             enum=[*(each.value for each in Flip), None],
+        ),
+        "vanished": _of(
+            ["string", "null"],
+            "The capability that the model has no longer, if the claim needs it.",
         ),
         "before": _OF_RUN,
         "after": _OF_RUN,

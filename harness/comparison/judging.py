@@ -54,7 +54,8 @@ class Flip(StrEnum):
 class Compared:
     """One claim on one subject in both runs, as `Result.as_json`.
 
-    ``paired`` says whether both drew the same inputs, one after the other.
+    ``paired`` says whether both drew the same inputs, one after the other; ``vanished`` names the
+    capability that the model had and has no longer, if the claim does not apply for want of it.
     ``shift`` is None where neither run kept a sample, or the samples are no longer of the same
     thing; ``adjusted`` is its p-value among all, ``interval`` its corrected interval.
     """
@@ -63,6 +64,7 @@ class Compared:
     before: Mapping[str, Any]
     after: Mapping[str, Any]
     paired: bool = True
+    vanished: str = ""
     shift: Shift | None = None
     adjusted: float = 1.0
     interval: Pair | None = None
@@ -98,7 +100,8 @@ class Compared:
         """What became of the verdict; None if it is the same.
 
         A claim that was upheld or did not apply, both of which are as expected of any model, and
-        is refuted now has regressed; one that was upheld and says nothing now is lost.  One that
+        is refuted now has regressed; so has one that was upheld and does not apply now because a
+        capability vanished.  One that was upheld and says nothing now is lost.  One that
         was upheld on fewer examples than it took to break it in the other run has not been seen
         to change.
         """
@@ -111,7 +114,7 @@ class Compared:
             fine = before in (Verdict.UPHELD, Verdict.NOT_APPLICABLE)
             return Flip.REGRESSION if fine else Flip.OTHER
         if before is Verdict.UPHELD:
-            return Flip.LOST
+            return Flip.REGRESSION if self.vanished else Flip.LOST
         return Flip.GAINED if after is Verdict.UPHELD else Flip.OTHER
 
     @property
@@ -210,6 +213,7 @@ def compare(
     claims = [
         Compared(
             *(key, before.rows[key], after.rows[key], paired),
+            vanished=_vanished(before, after, key),
             shift=_shift(before, after, key, paired),
         )
         for key in common
@@ -231,6 +235,19 @@ def _apart(before: Side, after: Side) -> str:
 def _some(names: Sequence[str], most: int = 3) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return " and ".join(names[:most]) + more if not more else ", ".join(names[:most]) + more
+
+
+def _vanished(before: Side, after: Side, key: Key) -> str:
+    """The capability for want of which a claim that was upheld does not apply any more.
+
+    Empty where the model had none to lose: it cannot be built after, or the reason is another.
+    """
+    verdicts = [Verdict(side.rows[key]["verdict"]) for side in (before, after)]
+    if verdicts != [Verdict.UPHELD, Verdict.NOT_APPLICABLE]:
+        return ""
+    named = str(after.rows[key].get("reason") or "").partition(":")[0]
+    lost = after.missing(key[2]).keys() - before.missing(key[2]).keys()
+    return named if named in lost else ""
 
 
 def _shift(before: Side, after: Side, key: Key, paired: bool) -> Shift | None:

@@ -54,6 +54,10 @@ class Side:
         told = self.run["subjects"].get(subject) or {}
         return str(told.get("digest", ""))
 
+    def missing(self, subject: str) -> Mapping[str, str]:
+        """The capabilities that a subject lacks, each with the reason."""
+        return (self.run["subjects"].get(subject) or {}).get("missing") or {}
+
 
 def holds_claims(name: str) -> bool:
     """Whether ``name`` is a run of claims, else it is one of benchmarks; raises `BadInput`."""

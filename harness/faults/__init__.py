@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 from harness.errors import BadInput
 from harness.faults import (  # noqa: F401
     batches,
+    inputs,
     kernels,
     numbers,
     pasts,

@@ -46,6 +46,20 @@ def headline(found: Comparison, least: float) -> str:
     return f"{', '.join(told)} in {counted(len(found.claims), 'claim')}"
 
 
+def vanished(found: Comparison) -> list[str]:
+    """A line for each capability that a model has no longer, with the claims that needed it."""
+    needing: dict[tuple[str, str], list[Compared]] = {}
+    for each in found.flips(Flip.REGRESSION):
+        if each.vanished:
+            needing.setdefault((each.key[2], each.vanished), []).append(each)
+    told = []
+    for (subject, name), claims in needing.items():
+        why = visible(found.after.missing(subject)[name])
+        ids = _listed(each.key[0] for each in claims)
+        told.append(f"{visible(subject)} no longer has `{name}`: {why} ({ids})")
+    return told
+
+
 def notes(found: Comparison, least: float) -> list[str]:
     """What else there is to say, a line each."""
     told = []
@@ -61,6 +75,7 @@ def notes(found: Comparison, least: float) -> list[str]:
             f"{laws} broken by an example that the other run did not come to, so nothing is "
             f"known of a change (a larger --profile decides): {_listed(unseen)}"
         )
+    told += vanished(found)
     if not found.paired:
         told.append("the runs drew other inputs: nothing is paired, and smaller drifts are missed")
     if found.other_weights:

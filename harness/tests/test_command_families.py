@@ -20,7 +20,7 @@ ROWS = [
 ]
 
 
-def survey(types, kind, limit):
+def survey(types, kind, limit, record):
     """A survey that costs nothing."""
     found = [row for row in ROWS if kind in (None, row.kind)]
     return len(found), iter(found)

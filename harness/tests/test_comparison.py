@@ -12,8 +12,10 @@ from harness.comparison.judging import Flip, compare, statistic_of
 from harness.errors import BadInput
 from harness.findings import Bound
 from harness.laws import law
+from harness.report.compared import notes
 from harness.statistics import EVERY
 from harness.tests.compared import MODEL, a_finding, a_law, on, random, side
+from harness.tests.test_evidence import DIGEST
 from harness.tests.toys import budget, seeing_ahead, toy, verdict
 from harness.verdicts import UNTIL_BROKEN, Verdict
 
@@ -59,6 +61,41 @@ def test_what_another_verdict_means(make, before, after, flip):
     found = compare(side(results[:1]), side(results[1:]))
     assert found.claims[0].flip is flip
     assert [kind for kind in Flip if found.flips(kind)] == ([flip] if flip else [])
+
+
+def described(found, **missing):
+    """A side whose model lacks these capabilities."""
+    (name,) = found.subjects
+    about = {"digest": DIGEST, "missing": missing}
+    return replace(found, run={**found.run, "subjects": {name: about}})
+
+
+@pytest.mark.parametrize("make", [a_law, a_finding])
+def test_a_capability_that_vanished_is_a_regression_by_its_name(make):
+    gone = {"verdict": Verdict.NOT_APPLICABLE, "reason": "cache: the forward gives none"}
+    before, after = side([make(1)]), side([make(1, **gone)])
+    lacking = described(after, cache="the forward gives none")
+    (lost,) = compare(described(before), lacking).claims
+    assert (lost.flip, lost.vanished) == (Flip.REGRESSION, "cache")
+    # It lacked it before; it lacks another; it could not be built, or nothing is known of it.
+    others = (
+        (described(before, cache="none"), lacking),
+        (described(before), described(after, padding="no attention_mask")),
+        (described(before), described(after, model="transformers knows no such type")),
+        (before, after),
+    )
+    for one, other in others:
+        (claim,) = compare(one, other).claims
+        assert (claim.flip, claim.vanished) == (Flip.LOST, "")
+
+
+def test_a_vanished_capability_is_told_once_with_the_claims_that_need_it():
+    gone = {"verdict": Verdict.NOT_APPLICABLE, "reason": "cache: the forward gives none"}
+    before = side([a_law(1), a_law(2)])
+    after = side([a_law(1, **gone), a_law(2, **gone)])
+    found = compare(described(before), described(after, cache="the forward gives none"))
+    told = f"{MODEL} no longer has `cache`: the forward gives none (C1, C2)"
+    assert notes(found, 0.1).count(told) == 1
 
 
 def test_a_law_broken_by_an_example_that_the_other_run_did_not_reach_is_unseen():

@@ -13,9 +13,11 @@ from fixtures.kinds import KINDS
 from fixtures.prompts import prompts
 from harness import __main__ as harness_main
 from harness import cases, expectation_files, faults, kills
+from harness.capabilities.offers import CAPABILITY
 from harness.commands import kills as command
 from harness.commands.kills import Rooms, Task
 from harness.errors import BadInput
+from harness.faults import named
 from harness.kills import Extent, Family, Matrix, Row, Seen, Trial
 from harness.laws import law
 from harness.report import kills as showing
@@ -91,9 +93,30 @@ def test_the_sample_has_every_law_and_every_kind_of_family(every_case):
 
 
 def test_every_fault_names_claims_that_there_are(every_case):
-    known = {case.claim.id for case in every_case}
+    known = {case.claim.id for case in every_case} | {CAPABILITY}
     for fault in faults.FAULTS.values():
         assert set(fault.caught_by) <= known, fault.name
+
+
+@pytest.mark.parametrize(
+    ("name", "gone"),
+    [
+        ("positions-ignored", "position-ids"),
+        ("mask-4d-ignored", "mask-4d"),
+        ("cache-not-given", "cache"),
+    ],
+)
+def test_a_fault_that_takes_a_capability_away_is_killed_by_its_name(healthy, name, gone):
+    family = Trial([]).family("learned positions", healthy("learned positions"), [named(name)])
+    (row,) = family.rows
+    assert (row.state, row.tried) == ("killed", 0)
+    assert (CAPABILITY, gone) in row.killers
+
+
+def test_a_lost_capability_alone_does_not_stand_for_the_claim_that_must_notice(healthy):
+    fault = named("explicit-positions-off-by-one")
+    family = Trial([]).family("learned positions", healthy("learned positions"), [fault])
+    assert family.rows[0].state == "killed by others"
 
 
 def test_cases_are_named_as_in_a_run(every_case):

@@ -197,8 +197,8 @@ def test_a_mask_that_hides_nothing_must_change_nothing(decoding):
     assert torch.equal(given["mask"], torch.ones_like(ids))
     with_mask["adds"] = 0.5
     padding.require_mask_of_past(subject, "static")  # asked once of each kind
-    said = "^no mask of past and present is taken beside a default cache: one that hides nothing"
-    with pytest.raises(Missing, match=f"{said} changes the output$"):
+    said = "^mask-beside-cache: no mask of past and present is taken beside a default cache: one"
+    with pytest.raises(Missing, match=f"{said} that hides nothing changes the output$"):
         padding.require_mask_of_past(subject, "default")
 
 

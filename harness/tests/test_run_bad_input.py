@@ -25,6 +25,7 @@ OPTIONS = {
     "--device=meta": "holds no numbers",
     "--device=": "--device '': is empty",
     "--dtype=float7": "'float7': is no dtype",
+    "--attends=neither": "--attends 'neither': choose from causal, both",
     "--attention=": "--attention '': is empty",
     "--attention=hub/kernel": "'hub/kernel' is no attention implementation",
     "--attention=unheard_of": "cannot use the attention 'unheard_of'",

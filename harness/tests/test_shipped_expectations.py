@@ -41,7 +41,7 @@ def numbers(type_: str) -> set[str]:
 def test_claims_of_one_cause_share_an_entry(expected):
     text = expected.path.read_text()
     assert text.startswith("# ")
-    written = emit(expected.model, expected.entries, expected.dtype)
+    written = emit(expected.model, expected.entries, expected.dtype, expected.lacks)
     assert text.partition("\n")[2] == written.removeprefix(HEADER)
 
 

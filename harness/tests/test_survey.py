@@ -137,7 +137,7 @@ def misbehaving(pipe):
     """As `survey._serve`: dies of one type and hangs at another."""
     pipe.send("ready")
     while True:
-        model_type, kind = pipe.recv()
+        model_type, kind, _probe = pipe.recv()
         if model_type == "dies":
             os._exit(7)
         if model_type == "hangs":

@@ -1,0 +1,49 @@
+"""Faults that take a capability away: an input that the type takes is ignored.
+
+No claim is refuted by them, since those about the input no longer apply; what the type is recorded
+to offer tells (`harness.capabilities.offers`).
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from harness.capabilities.offers import CAPABILITY
+from harness.faults.bed import Bed
+from harness.faults.calls import Pass
+from harness.faults.catalogue import fault
+
+
+@fault(
+    "positions-ignored",
+    "positions that are given are ignored and counted instead",
+    caught_by=[CAPABILITY],
+    needs=["position-ids"],
+    at=Bed.arguments,
+)
+def _no_positions(seen: Pass, named: dict) -> None:
+    named.pop(seen.positions_name, None)
+
+
+@fault(
+    "mask-4d-ignored",
+    "a 4-D mask that is given is ignored",
+    caught_by=[CAPABILITY],
+    needs=["mask-4d"],
+    at=Bed.arguments,
+)
+def _no_mask(seen: Pass, named: dict) -> None:
+    for name in ("attention_mask", "decoder_attention_mask"):
+        if isinstance(named.get(name), Tensor) and named[name].ndim == 4:
+            named.pop(name)
+
+
+@fault(
+    "cache-not-given",
+    "a pass that is asked for its cache gives none",
+    caught_by=[CAPABILITY],
+    needs=["cache"],
+    at=Bed.arguments,
+)
+def _no_cache(seen: Pass, named: dict) -> None:
+    named["use_cache"] = False
