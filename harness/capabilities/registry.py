@@ -23,6 +23,9 @@ class Capabilities:
         """
         probe = PROBES[name]
         if name not in self._found:
+            if (why := _designed(self.subject, name)) is not None:
+                self._found[name] = why
+                return why
             try:
                 probe(self.subject)
                 self._found[name] = None
@@ -38,6 +41,12 @@ class Capabilities:
     def all(self) -> dict[str, str | None]:
         """Every capability by name, with None or why it is missing."""
         return {name: self.why_missing(name) for name in PROBES}
+
+
+def _designed(subject: Subject, name: str) -> str | None:
+    from harness.capabilities import designs  # which registers capabilities here
+
+    return designs.why_not(subject, name)
 
 
 @memo
