@@ -29,8 +29,7 @@ LONGEST = 96
 def test_cached_decoding_equals_recomputation(subject, kind, draw, check):
     caches.make(subject, kind, 1, 1)  # a cache that is not offered is not drawn for
     prompt = draw(prompts(subject, 2, LONGEST, rows=3, at_edges=True), "prompt")
-    # Scales of 8 bits are found from what a cache is first given: one token tells them least.
-    chunks = draw(chunkings(prompt, first_alone=kind == "quantised", subject=subject), "chunks")
+    chunks = draw(chunkings(prompt, subject=subject), "chunks")
     tolerance = None
     expected = check.reference(lambda s: s.rows(prompt.ids, states=False))
     if kind == "quantised":
@@ -104,7 +103,7 @@ def test_cached_entries_are_never_rewritten(subject, kind, draw, check):
 @law(
     "C11",
     "with a cache a step costs O(n), without one O(n²)",
-    needs=["kv-cache"],
+    needs=["kv-cache", "steady-cost"],
     source="004, answer 1",
     control="a step that recomputes the past: its cost is no straight line in n",
     enough=3,

@@ -19,7 +19,7 @@ PLAINLY = 100
 @law(
     "C1",
     "a prefix's states do not change when tokens are appended or altered after it",
-    needs=["causal"],
+    needs=["causal", "fixed-sight"],
     source="004, answer 2; 000, solution",
     control="every row moved one place back, as if each position had seen one token ahead",
 )
@@ -40,7 +40,7 @@ def test_a_prefix_ignores_what_follows_it(subject, draw, check):
 @law(
     "C6",
     "one pass scores every prefix",
-    needs=["causal", "lm-head"],
+    needs=["causal", "fixed-sight", "lm-head"],
     source="004, answer 1",
     control="the distributions of one pass, each taken one position too early",
 )
@@ -59,7 +59,7 @@ def test_one_pass_scores_every_prefix(subject, draw, check):
 @law(
     "C9",
     "the embedding path equals the token path",
-    needs=["inputs-embeds"],
+    needs=["embeddings-alone"],
     source="needed by 003",
     control="the embeddings of the tokens in reverse order",
 )

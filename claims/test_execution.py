@@ -89,6 +89,7 @@ def test_saving_and_loading_change_nothing(subject, draw, check):
 @law(
     "C10",
     "saving and loading change nothing in bfloat16",
+    needs=["bfloat16"],
     source="beyond the documents",
     control="the loaded copy with the embedding of one token of the prompt moved by a hundredth",
     enough=4,

@@ -15,7 +15,7 @@ from harness.tolerances import TOLERANCES
 @law(
     "E21",
     "without absolute positions, a token and its repetitions have the same last state",
-    needs=["causal"],
+    needs=["causal", "repeatable"],
     source="counterexample to arXiv 2510.15511",
     control="the same repetitions after another first token",
 )

@@ -15,7 +15,7 @@ NEIGHBOUR = "a neighbour's row in place of one's own"
 @law(
     "C5",
     "left padding and batch mates change nothing",
-    needs=["padding"],
+    needs=["padding", "fixed-sight"],
     source="beyond 004",
     control=NEIGHBOUR,
 )
@@ -42,7 +42,7 @@ def test_the_mask_alone_tells_of_left_padding(subject, draw, check):
 @law(
     "C5",
     "what stands before padding on the right does not see it",
-    needs=["causal", "padding"],
+    needs=["causal", "padding", "fixed-sight"],
     source="beyond 004",
     control=NEIGHBOUR,
 )

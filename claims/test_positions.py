@@ -105,6 +105,8 @@ def test_moving_rows_of_the_table_is_moving_position_ids(subject, draw, check):
 )
 @pytest.mark.parametrize("shape", ["batch", "one row"])
 def test_positions_given_are_positions_counted(subject, shape, draw, check):
+    if shape == "one row":
+        capabilities.require(subject, "one-row-of-positions")
     prompt = draw(prompts(subject, shortest=2, at_edges=True), "prompt")
     counted = positions.usual(subject, prompt.length)[None]
     given = counted.repeat(prompt.rows, 1) if shape == "batch" else counted

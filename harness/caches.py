@@ -27,7 +27,8 @@ IDEAL = "rounded"
 def make(subject: Subject, kind: str, batch: int, length: int) -> Any:
     """A fresh cache of ``kind`` for ``batch`` rows of up to ``length`` tokens.
 
-    None for ``default``.  Raises `Missing` where the model or this version of transformers has
+    None for ``default``.  A static one has no more room than the model has use for (`most_keys`).
+    Raises `Missing` where the model or this version of transformers has
     no such cache.
     """
     if kind == "default":
@@ -49,7 +50,8 @@ def make(subject: Subject, kind: str, batch: int, length: int) -> Any:
             return compat.told_cache(config)
         if kind == "static":
             _require_static(subject)
-            return compat.static_cache(subject.model, config, batch, length)
+            room = min(length, most_keys(subject) or length)
+            return compat.static_cache(subject.model, config, batch, room)
         if kind == "offloaded":
             _require_accelerator()
             return compat.offloaded_cache(config)
@@ -61,6 +63,15 @@ def make(subject: Subject, kind: str, batch: int, length: int) -> Any:
             said = f"it knows no {said}"
         raise Missing(f"this version of transformers has no {kind} cache here: {said}") from error
     raise ValueError(f"no cache of kind {kind!r}")
+
+
+def most_keys(subject: Subject) -> int | None:
+    """The most keys that a model's biases by distance are made for; None where it does not say.
+
+    MPT's are of ``max_seq_len`` keys (transformers' ``build_mpt_alibi_tensor``), and a cache of
+    fixed length has as many as it has room.
+    """
+    return subject.config.max_seq_len if subject.config.model_type == "mpt" else None
 
 
 def growing(subject: Subject) -> Any:

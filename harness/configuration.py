@@ -33,7 +33,18 @@ def context(config: Any) -> int | None:
     """The longest prompt that it names, or None."""
     # -1 stands for no limit in some.
     named = ("max_position_embeddings", "max_seq_len", "max_target_positions")
-    return min(_numbers(config, *named), default=None)
+    return min([*_numbers(config, *named), *_served(config)], default=None)
+
+
+def _served(config: Any) -> list[int]:
+    """The most tokens of a row that no expert turns away, where one takes only so many.
+
+    "There is no guarantee that each token is processed by an expert" where more are sent to one
+    than ``expert_capacity`` (docstring of transformers' ``SwitchTransformersTop1Router``): past
+    it, what a token gets depends on those before it in the pass.
+    """
+    switch = config.model_type == "switch_transformers"
+    return _numbers(config, "expert_capacity") if switch else []
 
 
 def routes(config: Any) -> bool:

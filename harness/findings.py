@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from harness import significance
 from harness.arrays import Array, Plot
 from harness.claim import Claim, Session, as_test
 from harness.clock import TOO_SLOW, Braked, ForwardClock
@@ -39,7 +40,7 @@ from harness.statistics import Pair, Statistic
 from harness.subject import Subject
 from harness.verdicts import DECADES, Kind, Result, Verdict
 
-ERROR = 0.05
+ERROR = significance.ERROR
 """How often a finding may be decided wrongly at its bound, over all looks together."""
 
 BLOCK = 64
@@ -268,6 +269,10 @@ class Plan:
             sizes.append(sizes[-1] * 2)
         return sizes
 
+    def number_of_looks(self, profile: Profile) -> int:
+        """How often the interval may be looked at."""
+        return 1 if self.costly else len(self.looks(profile.draws))
+
     def effect(self, sample: Sample, looks: int) -> Look:
         """The claim's own series against its bound, at one of so many ``looks``."""
         return _look(self.bound, sample, "effect", looks)
@@ -329,6 +334,12 @@ def run(
         details={
             **{name: _known(value) for name, value in sample.details.items()},
             "claimed": str(plan.bound),
+            significance.P: significance.p_value(
+                plan.bound,
+                sample.defined("effect")[: effect.draws],
+                plan.number_of_looks(session.profile),
+                effect.verdict,
+            ),
             "control": claim.control,
             "control must be": str(plan.control_bound or f"beyond: {plan.bound}"),
             "control value": _finite(control.value),

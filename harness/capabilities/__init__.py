@@ -1,9 +1,10 @@
 """What a subject can do, found by asking its configuration and by probing it.
 
 A capability is a name; a claim that needs one which a subject lacks is *not applicable*, with
-that name and the reason found here.  Nothing is read off a list of class names.  What a law is
-about is never probed by the law's own effect: whether a model is causal comes from what it says
-of itself, so that a causal model which sees the future is broken, not bidirectional.
+that name and the reason found here.  What a model is not meant to do is known by its type and
+configuration (`designs`); nothing else is read off a list of names.  What a law is about is never
+probed by the law's own effect: whether a model is causal comes from what it says of itself, so
+that a causal model which sees the future is broken, not bidirectional.
 
 The modules are by topic.  Importing one registers its probes, so that the order of the imports
 below is that in which reports list the capabilities.
@@ -11,7 +12,14 @@ below is that in which reports list the capabilities.
 
 from __future__ import annotations
 
-from harness.capabilities import identity, inputs, memory, parts, positions  # noqa: F401
+from harness.capabilities import (  # noqa: F401
+    designs,
+    identity,
+    inputs,
+    memory,
+    parts,
+    positions,
+)
 from harness.capabilities.probing import PROBE, VISIBLE, agree
 from harness.capabilities.registry import (
     PROBES,

@@ -25,6 +25,9 @@ class Capabilities:
         """
         probe = PROBES[name]
         if name not in self._found:
+            if (why := _designed(self.subject, name)) is not None:
+                self._found[name] = why
+                return why
             try:
                 probe(self.subject)
                 self._found[name] = None
@@ -50,6 +53,12 @@ class Capabilities:
             return self.why_missing(name)
         except (Missing, *REFUSALS) as error:
             return f"not found out: {shortage(error)}"
+
+
+def _designed(subject: Subject, name: str) -> str | None:
+    from harness.capabilities import designs  # which registers capabilities here
+
+    return designs.why_not(subject, name)
 
 
 @memo

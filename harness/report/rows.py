@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from harness import bibliography
+from harness import bibliography, significance
 from harness.report import controls, exhibits, intervals, texts, words
 from harness.verdicts import Kind, Result, Verdict
 
@@ -49,6 +49,14 @@ def cells(index: int, row: Result, judgements: Mapping[tuple[str, str], str]) ->
         "order": "|".join("" if key is None else f"{key:.6g}" for key in keys),
         **(_finding(row) if row.kind is Kind.FINDING else _law(row)),
     }
+
+
+def together(p: float | None) -> str:
+    """What a finding comes to when all of the run are judged together; empty for all else."""
+    if p is None:
+        return ""
+    verdict = "stands" if p <= significance.ERROR else "does not stand"
+    return f"{verdict} among all findings: adjusted p {texts.number(p)}"
 
 
 def sources(source: str) -> list[tuple[str, str]]:

@@ -10,6 +10,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from harness import significance
 from harness.report import tables, texts, words
 from harness.report.glyphs import Glyphs
 from harness.report.tables import MOST_TEXT, ROOMY, STYLES, Judgements
@@ -38,6 +39,8 @@ def print_table(
     console.print()
     told = " ".join(filter(None, (words.headline(results), words.of_findings(results))))
     _print(console, glyphs, told, style="bold")
+    if chance := significance.summary(results):
+        _print(console, glyphs, chance)
     counts = Text()
     for verdict, count in words.tally(results).items():
         if count:

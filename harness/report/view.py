@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness import bibliography
+from harness import bibliography, significance
 from harness.report import exhibits, rows, texts, words
 from harness.report.gallery import Gallery
 from harness.verdicts import Kind, Result, Verdict
@@ -31,12 +31,20 @@ def page(
     groups = words.by_subject(run, results)
     ordered = [row for mine in groups.values() for row in mine]
     kept = sorted(_worst_first(ordered)[: int(share * MOST_ROWS)])
-    shown = [rows.cells(i, ordered[i], judgements) for i in kept]
+    together = significance.adjusted(ordered)
+    shown = [
+        rows.cells(i, ordered[i], judgements) | {"together": rows.together(together.get(i))}
+        for i in kept
+    ]
     broken = [row for row in ordered if row.counterexample is not None]
     told = broken[: int(share * MOST_COUNTEREXAMPLES)]
     return {
         "headline": texts.visible(words.headline(ordered)),
-        "asides": [texts.visible(line) for line in words.asides(run, ordered)],
+        "asides": [
+            texts.visible(line)
+            for line in (*words.asides(run, ordered), significance.summary(ordered))
+            if line
+        ],
         "facts": _facts(run, ordered),
         "verdicts": [
             {"name": str(verdict), "class": exhibits.CLASSES[verdict], "count": count}

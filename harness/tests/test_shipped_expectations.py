@@ -7,13 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from harness import defects
+from harness import __main__ as harness_main
+from harness import capabilities, cases, defects
+from harness.capabilities import designs
 from harness.expectation_files import HEADER, emit, load
 from harness.expectations import Expectations
+from harness.verdicts import Kind, Verdict
 
 ROOT = Path(__file__).parents[2]
 EXPECTED = load(ROOT / "claims" / "expectations")
 DEFECTS = {each.path.name: each for each in defects.read(ROOT / "docs" / "defects")}
+CASES = cases.of(harness_main.rooms().claims)
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")]
     for line in (ROOT / "docs" / "by-design.md").read_text().splitlines()
@@ -25,16 +29,6 @@ each_file = pytest.mark.parametrize("expected", EXPECTED.values(), ids=EXPECTED)
 
 def model_type(expected: Expectations) -> str:
     return expected.model.rpartition(":")[2]
-
-
-def numbers(type_: str) -> set[str]:
-    """The claims that docs/by-design.md names for a type."""
-    return {
-        number
-        for names, seen, *_ in ROWS
-        if re.search(rf"(?<![\w.-]){re.escape(type_)}(?![\w.-])", names)
-        for number in re.findall(r"\b[A-F]\d+\b", seen)
-    }
 
 
 @each_file
@@ -54,15 +48,35 @@ def test_a_reason_that_names_a_defect_is_of_its_types_and_claims(expected):
 
 
 @each_file
-def test_what_is_by_design_stands_in_the_page_of_it(expected):
-    for (claim, _), entry in expected.entries.items():
-        by_design = entry.reason.startswith("by design: ")
-        assert by_design == ("docs/by-design.md" in entry.reason), entry.where
-        if by_design:
-            assert claim in numbers(model_type(expected)), entry.where
+def test_a_law_is_refuted_for_a_defect_only(expected):
+    for (claim, name), entry in expected.entries.items():
+        if entry.verdict is Verdict.REFUTED and is_law(claim, name):
+            assert re.search(r"docs/defects/(\w+\.py)", entry.reason), (entry.where, claim, name)
 
 
-def test_a_page_s_row_is_of_whole_names_only():
-    assert numbers("xlm") == {"A7"}
-    assert numbers("lm") == set()
-    assert numbers("qwen4_exp") == numbers("qwen4_exp_text") != set()
+def is_law(claim: str, name: str | None) -> bool:
+    """Whether an entry is about a law: D1 is a finding, and some numbers are of both."""
+    kinds = {
+        case.claim.kind for case in CASES if case.claim.id == claim and name in (None, case.name)
+    }
+    assert len(kinds) == 1, (claim, name)
+    return kinds == {Kind.LAW}
+
+
+@pytest.mark.parametrize("design", designs.DESIGNS, ids=lambda design: design.types[0])
+def test_a_design_stands_in_the_page_of_them(design):
+    for name in design.lacks:
+        assert name in capabilities.PROBES
+        rows = [row for row in ROWS if f"`{name}`" in row[2]]
+        told = [types for types, *_ in rows if named(types, design.types)]
+        assert told, (design.types, name)
+
+
+def named(text: str, types: tuple[str, ...]) -> bool:
+    """Whether one of ``types`` is named in ``text`` by its whole name."""
+    return any(re.search(rf"(?<![\w.-]){re.escape(each)}(?![\w.-])", text) for each in types)
+
+
+def test_a_name_is_a_whole_one():
+    assert named("xlm and others", ("xlm",))
+    assert not named("xlm-roberta, xlmx", ("xlm", "lm"))
