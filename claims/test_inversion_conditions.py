@@ -10,7 +10,7 @@ import torch
 from claims.test_inversion import ABOUT_0, DECIDING, DOCUMENTED, NEEDS, SCALED, both_ways, cases_of
 from fixtures import inversions
 from fixtures.inversions import invert
-from fixtures.trials import curves, record, repeats, shown_text
+from fixtures.trials import curves, record, repeats
 from harness import twins
 from harness.capabilities import Missing
 from harness.findings import Bound, finding
@@ -118,52 +118,6 @@ def test_the_distance_is_not_the_reason(subject, way, draws, sample):
     sample.add(effect=l2.recovery(decoder) - l1.recovery(decoder))
     sample.add(control=l1.recovery(decoder, step=1) - l1.recovery(decoder))
     record(sample, L1=l1, L2=l2)
-
-
-warm_starts = pytest.mark.parametrize(
-    "way",
-    [
-        pytest.param(replace(DOCUMENTED, begin="warm"), id="0.001 noise, 0.999 answer"),
-        pytest.param(replace(DOCUMENTED, begin="mixed"), id="noise and answer"),
-    ],
-)
-
-
-@finding(
-    "E10",
-    "a warm start meets (4)",
-    needs=TRAINED,
-    source="003, 'we can instead make an initial embedding that is a linear combination'",
-    bound=Bound(share, at_least=0.9),
-    control="from the document's noise alone, after a single step",
-    draws=DECIDING,
-    costly=True,
-)
-@warm_starts
-def test_a_warm_start_meets_the_inequality(subject, way, draws, sample):
-    cases = cases_of(subject, draws)
-    warm = invert(subject, way, cases)
-    cold = invert(subject, replace(DOCUMENTED, steps=1), cases, warm.rates[0])
-    sample.add(effect=warm.close, control=cold.close)
-    record(sample, warm=warm)
-
-
-@finding(
-    "E10",
-    "what a warm start comes to decodes to gibberish",
-    needs=TRAINED,
-    source="003, 'interstitial Skydragon a …'",
-    bound=Bound(mean, below=0.5),
-    control="the nearest row to the answer itself",
-    costly=True,
-)
-@warm_starts
-def test_a_warm_start_ends_in_gibberish(subject, way, draws, sample):
-    warm = invert(subject, way, cases_of(subject, draws))
-    answer = inversions.decoded_answer(subject, warm.ids)
-    sample.add(effect=warm.recovery(), control=(answer == warm.ids).double().mean(1))
-    record(sample, warm=warm)
-    shown_text(sample, subject, warm, "From a warm start, decoded")
 
 
 @finding(
