@@ -11,7 +11,6 @@ from claims.test_inversion import ABOUT_0, DECIDING, DOCUMENTED, NEEDS, SCALED, 
 from fixtures import inversions
 from fixtures.inversions import invert
 from fixtures.trials import curves, record, repeats
-from harness import twins
 from harness.capabilities import Missing
 from harness.findings import Bound, finding
 from harness.inversion.head import inverse
@@ -179,26 +178,6 @@ def test_later_blocks_are_worse_conditioned(subject, draws, sample):
     for depth in range(1, subject.layers + 1):
         mine = torch.tensor(found[depth - 1 :: subject.layers])
         sample.add(**{f"condition after {depth} blocks": mine})
-
-
-@finding(
-    "E16",
-    "8-bit weights change how well blocks are conditioned by less than a quarter",
-    needs=TRAINED,
-    source="003, 'quantization is not in this case responsible'",
-    bound=Bound(median, below=0.25),
-    control="2-bit weights",
-    draws=8,
-    costly=True,
-)
-def test_eight_bits_do_not_change_the_condition(subject, draws, sample):
-    ids, depth = cases_of(subject, draws).ids.to(subject.device), subject.layers
-    for row in ids:
-        exact, eight, two = (
-            conditioned(each, depth, row)
-            for each in (subject, twins.quantised(subject), twins.quantised(subject, bits=2))
-        )
-        sample.add(effect=abs(eight / exact - 1), control=abs(two / exact - 1))
 
 
 def conditioned(subject, depth, ids):
