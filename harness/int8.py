@@ -29,6 +29,10 @@ MOST = 127
 class Int8(nn.Module):
     """A linear layer of ``weight`` [out, in] and perhaps a ``bias`` [out]."""
 
+    weight: Tensor
+    rounded: Tensor
+    bias: Tensor | None
+
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
         self.register_buffer("weight", weight.detach().clone())
