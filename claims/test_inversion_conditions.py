@@ -10,8 +10,7 @@ import torch
 from claims.test_inversion import ABOUT_0, DECIDING, DOCUMENTED, NEEDS, SCALED, both_ways, cases_of
 from fixtures import inversions
 from fixtures.inversions import invert
-from fixtures.trials import curves, record, repeats, shown_text, survival, times_as_many
-from harness import twins
+from fixtures.trials import curves, record, repeats, survival, times_as_many
 from harness.capabilities import Missing
 from harness.findings import Bound, finding
 from harness.inversion.head import inverse
@@ -20,9 +19,7 @@ from harness.statistics import (
     bounded_change,
     censored_median,
     mean,
-    median,
     rank_correlation,
-    share,
 )
 
 TRAINED = ["trained", *NEEDS]
@@ -127,52 +124,6 @@ def test_the_distance_is_not_the_reason(subject, way, draws, sample):
     record(sample, L1=l1, L2=l2)
 
 
-warm_starts = pytest.mark.parametrize(
-    "way",
-    [
-        pytest.param(replace(DOCUMENTED, begin="warm"), id="0.001 noise, 0.999 answer"),
-        pytest.param(replace(DOCUMENTED, begin="mixed"), id="noise and answer"),
-    ],
-)
-
-
-@finding(
-    "E10",
-    "a warm start meets (4)",
-    needs=TRAINED,
-    source="003, 'we can instead make an initial embedding that is a linear combination'",
-    bound=Bound(share, at_least=0.9),
-    control="from the document's noise alone, after a single step",
-    draws=DECIDING,
-    costly=True,
-)
-@warm_starts
-def test_a_warm_start_meets_the_inequality(subject, way, draws, sample):
-    cases = cases_of(subject, draws)
-    warm = invert(subject, way, cases)
-    cold = invert(subject, replace(DOCUMENTED, steps=1), cases, warm.rates[0])
-    sample.add(effect=warm.close, control=cold.close)
-    record(sample, warm=warm)
-
-
-@finding(
-    "E10",
-    "what a warm start comes to decodes to gibberish",
-    needs=TRAINED,
-    source="003, 'interstitial Skydragon a …'",
-    bound=Bound(mean, below=0.5),
-    control="the nearest row to the answer itself",
-    costly=True,
-)
-@warm_starts
-def test_a_warm_start_ends_in_gibberish(subject, way, draws, sample):
-    warm = invert(subject, way, cases_of(subject, draws))
-    answer = inversions.decoded_answer(subject, warm.ids)
-    sample.add(effect=warm.recovery(), control=(answer == warm.ids).double().mean(1))
-    record(sample, warm=warm)
-    shown_text(sample, subject, warm, "From a warm start, decoded")
-
-
 @finding(
     "E16",
     "later blocks are worse conditioned",
@@ -194,26 +145,6 @@ def test_later_blocks_are_worse_conditioned(subject, draws, sample):
     for depth in range(1, subject.layers + 1):
         mine = torch.tensor(found[depth - 1 :: subject.layers])
         sample.add(**{f"condition after {depth} blocks": mine})
-
-
-@finding(
-    "E16",
-    "8-bit weights change how well blocks are conditioned by less than a quarter",
-    needs=TRAINED,
-    source="003, 'quantization is not in this case responsible'",
-    bound=Bound(median, below=0.25),
-    control="2-bit weights",
-    draws=8,
-    costly=True,
-)
-def test_eight_bits_do_not_change_the_condition(subject, draws, sample):
-    ids, depth = cases_of(subject, draws).ids.to(subject.device), subject.layers
-    for row in ids:
-        exact, eight, two = (
-            conditioned(each, depth, row)
-            for each in (subject, twins.quantised(subject), twins.quantised(subject, bits=2))
-        )
-        sample.add(effect=abs(eight / exact - 1), control=abs(two / exact - 1))
 
 
 def conditioned(subject, depth, ids):

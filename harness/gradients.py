@@ -22,7 +22,7 @@ VANISHED = 1e-6
 """A gradient of a sum below this share of its parts' is rounding."""
 
 
-def _net(subject: Subject) -> nn.Module:
+def net(subject: Subject) -> nn.Module:
     """Document 003's three-layer net: hidden → 4 × hidden → hidden, from a fixed seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -33,7 +33,7 @@ def _net(subject: Subject) -> nn.Module:
 
 def _output(subject: Subject, part: str, embeddings: Tensor) -> Tensor:
     if part == "mlp":
-        return _net(subject)(embeddings)
+        return net(subject)(embeddings)
     return subject.block_output(1 if part == "block" else subject.layers, embeddings=embeddings)
 
 

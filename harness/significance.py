@@ -113,6 +113,6 @@ def summary(results: Iterable[Result]) -> str:
     stand = sum(p <= ERROR for p in ps.values())
     noun = "finding was" if len(ps) == 1 else "findings were"
     return (
-        f"{len(ps)} {noun} decided by draws: {ERROR * len(ps):.2g} at most may be wrong by chance, "
-        f"on average; judged together (Benjamini-Yekutieli), {stand} stand."
+        f"{len(ps)} {noun} decided by draws: {ERROR * len(ps):.2g} at most may be wrong by "
+        f"chance, on average; judged together (Benjamini-Yekutieli), {stand} stand."
     )

@@ -25,7 +25,8 @@ Sources = Sequence[torch.Generator]
 SIZE = 0.01
 """Of a step of the document's orthogonal walk, whose directions have length 1."""
 
-DIRECTIONS = ("last", "random")
+DIRECTIONS = ("last", "several", "first", "random")
+"""One null vector for all tokens, one for each, one that is no null vector, a random null one."""
 
 
 class _Target(Protocol):
@@ -52,25 +53,29 @@ def orthogonal(
 
     At each step every token is moved by ``size`` along one unit vector that is orthogonal to all
     tokens' gradients: the ``last`` right-singular vector, as document 003 has it, or a ``random``
-    one, for which each row has its source.  Raises `BadInput` where no vector is orthogonal.
+    one, for which each row has its source.  With ``several`` each token has one of the last
+    right-singular vectors to itself; the ``first`` one is not orthogonal.  Raises `BadInput` where
+    no vector is orthogonal.
     """
     rows, n, d = _shape(start)
     if along not in DIRECTIONS:
         raise BadInput(f"direction {along!r}: there are {', '.join(DIRECTIONS)}")
     if steps < 1:
         raise BadInput(f"steps {steps}: at least 1 is needed")
-    if n >= d:
+    if n >= d or (along == "several" and 2 * n > d):
         raise BadInput(f"walk: gradients of {n} tokens in {d} dimensions have no null space")
     if along == "random":
         _check_sources(sources, rows)
     x = start.detach().clone()
     for _ in range(steps):
         gradient = gradient_of_sum(output, x)
-        if along == "last":
-            direction = torch.linalg.svd(gradient).Vh[:, -1]
+        if along == "random":
+            direction = random_orthogonal(gradient, sources)[:, None]
         else:
-            direction = random_orthogonal(gradient, sources)
-        x += size * direction[:, None]
+            vectors = torch.linalg.svd(gradient).Vh
+            places = {"last": slice(-1, None), "several": slice(-n, None), "first": slice(1)}
+            direction = vectors[:, places[along]]
+        x += size * direction
     return x
 
 
