@@ -50,6 +50,8 @@ SAMPLE = [
     ("encoder", "nan-in-an-embedding", "D4"),
     ("encoder", "activation-spoils-gradients", "F2"),
     ("encoder-decoder", "encoder-stale-for-a-second-prompt", "C4"),
+    ("rotary", "draft-accepted-unseen", "C4"),
+    ("learned positions", "not-a-number-for-one-token", "C13"),
 ]
 """Family, fault, and the law that must catch it."""
 
