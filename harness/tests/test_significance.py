@@ -26,21 +26,20 @@ def test_the_p_value_of_a_share_is_the_binomial_test_s():
     bound = Bound(share, at_least=0.9)
     p = p_value(bound, hits.astype(float), 1, decided(bound, hits))
     one_sided = stats.binomtest(190, 200, 0.9, alternative="greater").pvalue
-    assert p == pytest.approx(2 * one_sided, rel=1e-3)
+    assert p == pytest.approx(2 * one_sided, rel=2e-2)
 
 
 @pytest.mark.parametrize("looks", [1, 3])
 @pytest.mark.parametrize("statistic", [median, mean])
 def test_a_p_value_is_where_the_verdict_turns(statistic, looks):
-    values = np.random.default_rng(1).normal(0.24, 1.0, 128)
+    values = np.random.default_rng(1).normal(0.4, 1.0, 128)
     bound = Bound(statistic, above=0.0)
     verdict = decided(bound, values, looks)
-    if verdict is not Verdict.UPHELD:
-        pytest.skip("these draws do not decide it")
+    assert verdict is Verdict.UPHELD
     p = p_value(bound, values, looks, verdict)
     share_ = statistic.caution / looks
     assert p <= ERROR
-    assert bound.verdict(statistic.interval(values, 1 - 1.01 * p * share_)) is Verdict.UPHELD
+    assert bound.verdict(statistic.interval(values, 1 - 1.02 * p * share_)) is Verdict.UPHELD
 
 
 @pytest.mark.parametrize("statistic", [mean, ratio_of_means])
@@ -108,7 +107,7 @@ def test_laws_and_claims_that_do_not_apply_are_not_counted():
 def test_the_summary_says_how_many_may_be_wrong_and_how_many_stand():
     found = [finding(i, Verdict.UPHELD, 1e-6) for i in range(39)]
     told = summary([*found, finding(39, Verdict.REFUTED, 0.049)])
-    assert told.startswith("40 findings were decided by draws: 2 of them may be wrong by chance")
+    assert told.startswith("40 findings were decided by draws: 2 at most may be wrong by chance")
     assert told.endswith("39 stand.")
     assert told in " ".join(
         printed(*found, finding(39, Verdict.REFUTED, 0.049), width=200).split()
