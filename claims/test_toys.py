@@ -176,3 +176,26 @@ def test_success_in_few_steps_depends_on_the_seed(subject, draws, sample):
     sample.add(effect=learned["A hit B"][step], control=learned["A B hit"][step])
     sample.details["steps"] = step
     trigram.record(sample, learned)
+
+
+@finding(
+    "B10",
+    "the '?' of 'A hit B' comes out right more often than the '!'",
+    source="001, answer 2: 'I also seem to get ? for the second one more often than !'",
+    bound=Bound(mean, above=0.0),
+    control="the answers exchanged: if one of the prompts is learned before the other, the sign "
+    "turns",
+    control_bound=Bound(mean, at_most=0.1),
+    draws=256,
+    most=256,
+    block=256,
+    toy=True,
+)
+def test_the_question_mark_is_right_more_often(subject, draws, sample):
+    step = trigram.half_learned(ALONE, "A hit B", draws, subject.device)
+    usual, swapped = (
+        trigram.question_less_exclamation(ALONE, trigram.seeds(draws), step, subject.device, task)
+        for task in ("A hit B", "A hit B, swapped")
+    )
+    sample.add(effect=usual, control=swapped)
+    sample.details["steps"] = step

@@ -33,6 +33,9 @@ TASKS = {"A hit B": ("A hit B !", "B hit A ?"), "A B hit": ("A B hit ?", "B A hi
 In the first the last token gives the answer away, in the second it is the same.
 """
 
+SWAPPED = {"A hit B, swapped": ("A hit B ?", "B hit A !")}
+"""The first task with its answers exchanged."""
+
 WIDTH = 16
 """Of the embeddings: twice the usual head of 8, as the lecture has it (32 and 16)."""
 
@@ -140,15 +143,22 @@ def one_hot(ids: Tensor) -> Tensor:
 
 def sentences(task: str) -> tuple[Tensor, Tensor]:
     """The ids of a task's prompts [2, 3] and of the answers [2]."""
-    ids = torch.tensor([[VOCABULARY.index(word) for word in s.split()] for s in TASKS[task]])
+    ids = torch.tensor(
+        [[VOCABULARY.index(word) for word in s.split()] for s in (TASKS | SWAPPED)[task]]
+    )
     return ids[:, :-1], ids[:, -1]
 
 
 def right(logits: Tensor, answers: Tensor) -> Tensor:
     """Whether both answers lead every other token: [..., 2, vocabulary], [..., 2] → [...]."""
+    return each_right(logits, answers).all(-1)
+
+
+def each_right(logits: Tensor, answers: Tensor) -> Tensor:
+    """Whether each answer does: [..., 2, vocabulary], [..., 2] → [..., 2]."""
     answer = F.one_hot(answers, logits.shape[-1]).bool()
     best_other = logits.masked_fill(answer, -torch.inf).amax(-1)
-    return (logits[answer].view_as(best_other) - best_other > TIE).all(-1)
+    return logits[answer].view_as(best_other) - best_other > TIE
 
 
 def course(
@@ -206,6 +216,17 @@ def train(
 
 
 _trained: dict[tuple[Any, ...], Success] = {}
+
+
+def question_less_exclamation(
+    variant: Variant, seeds: Sequence[int], steps: int, device: torch.device | None, task: str
+) -> Tensor:
+    """Whether '?' is right less whether '!' is, after so many ``steps``: -1, 0 or 1, [seeds]."""
+    *_, (logits,) = course(variant, seeds, steps, device, [task])
+    answers = sentences(task)[1]
+    both = each_right(logits.cpu(), answers.expand(len(seeds), 2)).double()
+    asks = answers == VOCABULARY.index("?")
+    return (both[:, asks] - both[:, ~asks])[:, 0]
 
 
 def seeds(draws: Draws, purpose: str = "") -> tuple[int, ...]:

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from claims import test_toys as toys
 from harness import trigram
 from harness.draws import Draws
 from harness.findings import Bound, Sample, finding
@@ -253,3 +254,38 @@ def test_a_wide_head_is_not_later_than_itself():
     narrow, same = (bound.verdict(mean.interval(d, 0.95)) for d in differences)
     assert narrow is Verdict.UPHELD
     assert same is not Verdict.UPHELD
+
+
+def test_question_and_exclamation_are_scored_apart():
+    seeds, alone_ = tuple(range(16)), Variant(residual=False)
+    for task in ("A hit B", "A hit B, swapped"):
+        difference = trigram.question_less_exclamation(alone_, seeds, 60, None, task)
+        *_, (logits,) = trigram.course(alone_, seeds, 60, tasks=[task])
+        asks = trigram.sentences(task)[1].tolist().index(4)
+        top = logits.argmax(-1)
+        expected = (top[:, asks] == 4).double() - (top[:, 1 - asks] == 3).double()
+        assert torch.equal(difference, expected)
+        assert set(difference.tolist()) <= {-1.0, 0.0, 1.0}
+
+
+@pytest.mark.parametrize(
+    ("usual", "swapped", "came"),
+    [
+        (0.3, -0.3, Verdict.UPHELD),
+        (-0.3, 0.3, Verdict.INCONCLUSIVE),  # the control came out as the claim was to
+        (-0.3, 0.0, Verdict.REFUTED),
+        (0.3, 0.3, Verdict.INCONCLUSIVE),  # '?' is easier, wherever it stands
+    ],
+)
+def test_which_mark_comes_out_right_more_often_is_decided_by_both_trainings(
+    usual, swapped, came, monkeypatch
+):
+    def scored(variant, seeds, steps, device, task):
+        tilt = swapped if task in trigram.SWAPPED else usual
+        generator = torch.Generator().manual_seed(0)
+        lean = torch.rand(len(seeds), generator=generator) < abs(tilt)
+        return lean.double() * (1 if tilt > 0 else -1)
+
+    monkeypatch.setattr(trigram, "question_less_exclamation", scored)
+    result = verdict(toys.test_the_question_mark_is_right_more_often, toy("reference:small"))
+    assert result.verdict is came
