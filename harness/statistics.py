@@ -15,7 +15,9 @@ from functools import partial
 import numpy as np
 from scipy import stats
 
+from harness import model_statistics
 from harness.arrays import Array
+from harness.bounded import mean_interval
 
 Pair = tuple[float, float]
 
@@ -185,6 +187,58 @@ highest = Statistic(
 """Of all draws, for a control that none of them may pass: no interval."""
 
 
+def _of_limits(sample: Array, confidence: float) -> Pair:
+    least, most = (_of_median(column, confidence) for column in sample.T)
+    return least[0], most[1]
+
+
+censored_median = Statistic(
+    "censored median", lambda sample: float(np.median(sample[:, 0])), _of_limits
+)
+"""Of numbers known by their limits, [n, 2], such as times that were cut off: between order
+statistics of the lower limits and of the upper ones, which holds whatever lies between them."""
+
+bounded_mean = Statistic("bounded mean", mean.of, mean_interval)
+"""Of draws in [0, 1]: an interval that is valid at every size (`mean_interval`)."""
+
+bounded_change = Statistic("bounded change", mean.of, partial(mean_interval, low=-1.0))
+"""The same of paired differences, in [-1, 1]."""
+
+model_mean = Statistic(
+    "model mean",
+    model_statistics.of_mean,
+    partial(model_statistics.mean_within, low=0.0, high=1.0),
+    caution=0.5,
+)
+"""Of [n, 2], values in [0, 1] and the numbers of their models: over models and prompts."""
+
+model_change = Statistic(
+    "model change",
+    model_statistics.of_mean,
+    partial(model_statistics.mean_within, low=-1.0, high=1.0),
+    caution=0.5,
+)
+"""The same of paired differences, in [-1, 1]."""
+
+model_difference = Statistic(
+    "difference of models",
+    model_statistics.of_difference,
+    model_statistics.difference_within,
+    caution=0.5,
+)
+"""Of [n, 3], values in [0, 1], sides 1 and 0, and models: over models and prompts."""
+
+model_ratio = Statistic(
+    "ratio of models",
+    model_statistics.of_ratio,
+    model_statistics.ratio_within,
+    caution=0.5,
+)
+"""Of [n, 3], positive values, sides 1 and 0, and models: the ratio of geometric means."""
+
+
 EVERY = {each.name: each for each in (share, median, mean, ratio_of_means, rank_correlation)}
-EVERY |= {each.name: each for each in (exact, highest)}
+EVERY |= {each.name: each for each in (exact, highest, censored_median)}
+EVERY |= {each.name: each for each in (bounded_mean, bounded_change)}
+EVERY |= {e.name: e for e in (model_mean, model_change, model_difference, model_ratio)}
 """All of them by name; no name begins with another and a space."""

@@ -12,6 +12,7 @@ from scipy import stats
 from harness import statistics
 from harness.statistics import (
     NOWHERE,
+    censored_median,
     exact,
     highest,
     mean,
@@ -183,6 +184,17 @@ def test_a_ratio_that_may_be_to_nothing_has_no_interval():
     sample = np.stack([positive(30), np.arange(30) < 2], axis=1)
     assert math.isfinite(ratio_of_means(sample))
     assert ratio_of_means.interval(sample, 0.95) == NOWHERE
+
+
+def test_a_median_of_times_that_were_cut_off_is_between_their_limits():
+    times = np.sort(np.random.default_rng(0).random(30))
+    known = np.stack([times, times], axis=1)
+    low, high = censored_median.interval(known, 0.95)
+    assert (low, high) == median.interval(times, 0.95)
+    cut = np.stack([times.clip(max=0.8), np.where(times > 0.8, 1e9, times)], axis=1)
+    assert censored_median.interval(cut, 0.95) == (low, high)
+    all_cut = np.stack([np.full(30, 120.0), np.full(30, 1e9)], axis=1)
+    assert censored_median.interval(all_cut, 0.95) == (120.0, 1e9)
 
 
 # Ranks.
