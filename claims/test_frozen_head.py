@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from fixtures import frozen_head
 from harness.findings import Bound, finding
@@ -24,10 +23,9 @@ SEEDS = 6
 )
 @pytest.mark.parametrize("start", ["a trained model's head", "a fresh head"])
 def test_a_frozen_head_helps_training(start, draws, sample):
-    head = frozen_head.sensible_head() if start == "a trained model's head" else None
-    nothing = torch.zeros_like(frozen_head.sensible_head())
     for seed in draws:
+        head = frozen_head.sensible_head(seed) if start == "a trained model's head" else None
         frozen, trained = (frozen_head.loss(seed, head, frozen=each) for each in (True, False))
-        zero = frozen_head.loss(seed, nothing, frozen=True, steps=1)
+        zero = frozen_head.loss(seed, frozen_head.NOTHING, frozen=True, steps=1)
         sample.add(effect=frozen < trained, control=zero < trained)
         sample.add(frozen=frozen, trained=trained, frozen_less_trained=frozen - trained)

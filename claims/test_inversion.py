@@ -9,14 +9,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
+from scipy import stats
 
-from fixtures import inversions, texts
+from fixtures import sides, texts
 from fixtures.inversions import Cases, invert
 from fixtures.trials import curves, record, shown_text
 from fixtures.ways import Way
 from harness import measures
 from harness.findings import Bound, finding
-from harness.statistics import mean, rank_correlation, share
+from harness.statistics import bounded_change, model_change, model_mean
 
 NEEDS = ["usual-weights", "inputs-embeds", "blocks"]
 
@@ -25,8 +27,14 @@ DOCUMENTED, SCALED = Way(), Way(begin="scaled")
 DECIDING = 40
 """Draws that can decide a share of 0.9: with 36 that are all true the interval begins there."""
 
-ABOUT_0 = Bound(mean, at_least=-0.1, at_most=0.1)
+OF_MODELS = 60
+"""The same of draws of several models, whose interval is the longer one of two."""
+
+ABOUT_0 = Bound(bounded_change, at_least=-0.25, at_most=0.25)
 """Of a difference in recovery between what is alike but for a seed."""
+
+MODELS_ABOUT_0 = Bound(model_change, at_least=-0.25, at_most=0.25)
+"""The same over models."""
 
 both_ways = pytest.mark.parametrize(
     "way",
@@ -45,15 +53,16 @@ def cases_of(subject, draws):
     "one untrained block is inverted",
     needs=NEEDS,
     source="003, 'Language models translate nonsense into sense', N ≥ 1000",
-    bound=Bound(mean, at_least=0.8),
+    bound=Bound(model_mean, at_least=0.8),
     control="a single step",
     costly=True,
 )
 @both_ways
 def test_one_untrained_block_is_inverted(subject, way, draws, sample):
-    cases, models = cases_of(subject, draws), inversions.untrained(subject, len(draws))
+    cases, models = cases_of(subject, draws), sides.untrained(subject)
     long = invert(models, replace(way, steps=1000), cases)
-    sample.add(effect=long.recovery(), control=long.recovery(step=1))
+    sample.add(effect=long.by_model(long.recovery()))
+    sample.add(control=long.by_model(long.recovery(step=1)))
     record(sample, untrained=long)
     curves(sample, untrained=long)
     shown_text(sample, subject, long, "One untrained block, decoded")
@@ -64,18 +73,18 @@ def test_one_untrained_block_is_inverted(subject, way, draws, sample):
     "more of an untrained block is inverted in 1000 steps than in 100",
     needs=NEEDS,
     source="003, 'increasing the total iterations N further'",
-    bound=Bound(mean, above=0.0),
+    bound=Bound(model_change, above=0.0),
     control="100 steps from another start",
-    control_bound=ABOUT_0,
+    control_bound=MODELS_ABOUT_0,
     costly=True,
 )
 @both_ways
 def test_more_is_inverted_in_1000_steps_than_in_100(subject, way, draws, sample):
-    cases, models = cases_of(subject, draws), inversions.untrained(subject, len(draws))
+    cases, models = cases_of(subject, draws), sides.untrained(subject)
     long, short = (invert(models, replace(way, steps=steps), cases) for steps in (1000, 100))
     other = invert(models, replace(way, steps=100, seed=1), cases, short.rates[0])
-    sample.add(effect=long.recovery() - short.recovery())
-    sample.add(control=other.recovery() - short.recovery())
+    sample.add(effect=long.by_model(long.recovery() - short.recovery()))
+    sample.add(control=long.by_model(other.recovery() - short.recovery()))
     sample.add(after_100=short.recovery(), after_1000=long.recovery())
 
 
@@ -84,18 +93,18 @@ def test_more_is_inverted_in_1000_steps_than_in_100(subject, way, draws, sample)
     "depth makes inversion harder",
     needs=NEEDS,
     source="003, 'with an increase in the number of transformer blocks'",
-    bound=Bound(mean, below=0.0),
+    bound=Bound(model_change, below=0.0),
     control="one block from another start",
-    control_bound=ABOUT_0,
+    control_bound=MODELS_ABOUT_0,
     costly=True,
 )
 @both_ways
 def test_depth_makes_inversion_harder(subject, way, draws, sample):
-    cases, models = cases_of(subject, draws), inversions.untrained(subject, len(draws))
-    one, all_ = (invert(models, replace(way, depth=depth), cases) for depth in (1, -1))
+    cases, models = cases_of(subject, draws), sides.untrained(subject)
+    one, all_ = (invert(models, replace(way, depth=k), cases) for k in (1, subject.layers))
     again = invert(models, replace(way, seed=1), cases, one.rates[0])
-    sample.add(effect=all_.recovery() - one.recovery())
-    sample.add(control=again.recovery() - one.recovery())
+    sample.add(effect=one.by_model(all_.recovery() - one.recovery()))
+    sample.add(control=one.by_model(again.recovery() - one.recovery()))
     record(sample, one_block=one, all_blocks=all_)
     curves(sample, one_block=one, all_blocks=all_)
 
@@ -105,28 +114,46 @@ def test_depth_makes_inversion_harder(subject, way, draws, sample):
     "the deeper, the less is recovered",
     needs=NEEDS,
     source="003, 'with an increase in the number of transformer blocks'",
-    bound=Bound(rank_correlation, below=0.0),
+    bound=Bound(model_change, below=0.0),
     control="one block whatever the depth that is named",
-    control_bound=Bound(rank_correlation, at_least=-0.6, at_most=0.6),
-    draws=DECIDING,
+    control_bound=MODELS_ABOUT_0,
     costly=True,
 )
 def test_the_deeper_the_less_is_recovered(subject, draws, sample):
-    cases, models, way = (
+    cases, models, depths = (
         cases_of(subject, draws),
-        inversions.untrained(subject, len(draws)),
-        DOCUMENTED,
+        sides.untrained(subject),
+        some_depths(subject),
     )
-    one = invert(models, way, cases).recovery()
-    pairs, controls, points = [], [], []
-    for depth in range(1, subject.layers + 1):
-        mine = list(range(depth - 1, len(cases.ids), subject.layers))
-        found = invert(models, replace(way, depth=depth), cases.some(mine)).recovery()
-        pairs += [(depth, share) for share in found.tolist()]
-        controls += [(depth, share) for share in one[mine].tolist()]
-        points.append((depth, float(found.mean())))
-    sample.add(effect=pairs, control=controls)
+    found = [invert(models, replace(DOCUMENTED, depth=depth), cases) for depth in depths]
+    shares = torch.stack([trials.recovery() for trials in found], dim=1)
+    flat = shares[:, :1].expand_as(shares)
+    sample.add(effect=found[0].by_model(order_of(shares, depths)))
+    sample.add(control=found[0].by_model(order_of(flat, depths)))
+    points = list(zip(depths, shares.mean(0).tolist(), strict=True))
     sample.plot("Recovery over depth", "curves", {"untrained": points}, x="blocks", y="recovery")
+
+
+MANY_DEPTHS = 3
+"""Depths that are looked at, from one block to all."""
+
+
+def some_depths(subject, most=MANY_DEPTHS):
+    """At most so many numbers of blocks, evenly apart, the first and the last among them."""
+    evenly = torch.linspace(1, subject.layers, most).round().int()
+    return sorted(set(evenly.tolist()))
+
+
+def order_of(values, places):
+    """Spearman's correlation of each row of ``values`` [rows, k] with ``places`` [k]: [rows].
+
+    0 where there is no order: all values are the same, or all places.
+    """
+    if len(set(places)) == 1:
+        return torch.zeros(len(values), dtype=torch.float64)
+    rows = values.tolist()
+    found = [stats.spearmanr(places, row).statistic if len({*row}) > 1 else 0.0 for row in rows]
+    return torch.tensor(found, dtype=torch.float64)
 
 
 @finding(
@@ -134,19 +161,16 @@ def test_the_deeper_the_less_is_recovered(subject, draws, sample):
     "at full depth with the head, what is found gives the right next token",
     needs=[*NEEDS, "causal", "lm-head"],
     source="003, 'the full 12 transformer blocks … followed by the language modeling head'",
-    bound=Bound(share, at_least=0.9),
+    bound=Bound(model_mean, at_least=0.9),
     control="what was found for another prompt",
-    draws=DECIDING,
     costly=True,
 )
 @both_ways
 def test_what_is_found_gives_the_right_next_token(subject, way, draws, sample):
-    found, models = through_the_head(subject, way, draws)
+    found, side = through_the_head(subject, way, draws)
     right, other = found.ids, found.decoded()
-    sample.add(
-        effect=same_next_token(models, right, other),
-        control=same_next_token(models, right, other.roll(1, 0)),
-    )
+    same, by_luck = (same_next_token(side.models, right, ids) for ids in (other, other.roll(1, 0)))
+    sample.add(effect=found.by_model(same), control=found.by_model(by_luck))
     record(sample, untrained=found)
 
 
@@ -155,24 +179,25 @@ def test_what_is_found_gives_the_right_next_token(subject, way, draws, sample):
     "at full depth with the head, what is found is not the input",
     needs=[*NEEDS, "causal", "lm-head"],
     source="003, 'the full 12 transformer blocks … followed by the language modeling head'",
-    bound=Bound(mean, below=0.5),
+    bound=Bound(model_mean, below=0.5),
     control="one block without the head, after 1000 steps",
     costly=True,
 )
 @both_ways
 def test_what_is_found_is_not_the_input(subject, way, draws, sample):
-    found, models = through_the_head(subject, way, draws)
-    easy = invert(models, replace(way, steps=1000), cases_of(subject, draws))
-    sample.add(effect=found.recovery(), control=easy.recovery())
+    found, side = through_the_head(subject, way, draws)
+    easy = invert(side, replace(way, steps=1000), cases_of(subject, draws))
+    sample.add(effect=found.by_model(found.recovery()))
+    sample.add(control=easy.by_model(easy.recovery()))
     record(sample, all_blocks_and_head=found)
     shown_text(sample, subject, found, "All untrained blocks and the head, decoded")
 
 
 def through_the_head(subject, way, draws):
-    """All untrained blocks and the head inverted, and the models that they are of."""
-    models = inversions.untrained(subject, len(draws))
-    way = replace(way, depth=-1, through="head")
-    return invert(models, way, cases_of(subject, draws)), models
+    """All untrained blocks and the head inverted, and the side that they are of."""
+    side = sides.untrained(subject)
+    way = replace(way, depth=subject.layers, through="head")
+    return invert(side, way, cases_of(subject, draws)), side
 
 
 def same_next_token(models, one, other):
@@ -180,6 +205,7 @@ def same_next_token(models, one, other):
     same = one.new_zeros(len(one), dtype=bool)
     for i, model in enumerate(models):
         rows = slice(i, None, len(models))
-        p, q = (measures.next_token(model, ids[rows].to(model.device)) for ids in (one, other))
-        same[rows] = measures.same_top(p, q).cpu()
+        if len(one[rows]):
+            p, q = (measures.next_token(model, ids[rows].to(model.device)) for ids in (one, other))
+            same[rows] = measures.same_top(p, q).cpu()
     return same

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fixtures import inversions, texts
+from fixtures import sides, texts
 from harness.findings import Bound, finding
 from harness.inversion import Target
 from harness.inversion.search import exact
@@ -42,7 +42,7 @@ def test_exact_search_recovers_the_tokens(subject, source, depth, draws, sample)
 @pytest.mark.parametrize("depth", ["one block", "half of the blocks", "all blocks"])
 def test_exact_search_recovers_the_tokens_of_an_untrained_twin(subject, depth, draws, sample):
     source = texts.RANDOM if subject.tokenizer is None else texts.TEXT
-    search(inversions.untrained(subject, len(draws))[0], source, depth, draws, sample)
+    search(sides.untrained(subject).models[0], source, depth, draws, sample)
 
 
 def search(subject, source, depth, draws, sample):

@@ -7,17 +7,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from claims.test_inversion import DECIDING, NEEDS, both_ways, cases_of
-from fixtures import inversions
+from claims.test_inversion import ABOUT_0, NEEDS, both_ways, cases_of, order_of
+from fixtures import sides
 from fixtures.inversions import invert
 from fixtures.trials import likeliest, record, repeats
 from harness.findings import Bound, finding
 from harness.inversion.target import embedded
-from harness.statistics import mean, rank_correlation
+from harness.statistics import bounded_change, mean
 
 TRAINED = ["trained", *NEEDS]
-
-LADDER = ("small", "medium", "large")
 
 
 @finding(
@@ -72,30 +70,27 @@ def overlap(lists, meant):
 
 @finding(
     "E15",
-    "bigger models need fewer steps to meet (4)",
+    "of the embedded references the bigger need fewer steps to meet (4)",
     source="003, 'perhaps easier than it was for the gpt2-base model'",
-    bound=Bound(rank_correlation, below=0.0),
+    bound=Bound(bounded_change, below=0.0),
     control="the smallest model whatever the size that is named",
-    control_bound=Bound(rank_correlation, at_least=-0.6, at_most=0.6),
-    draws=DECIDING,
+    control_bound=ABOUT_0,
     costly=True,
     toy=True,
 )
 @both_ways
 def test_bigger_models_need_fewer_steps(subject, way, draws, sample):
-    climbed(
-        subject, draws, sample, replace(way, measure="close"), lambda found: found.steps_to_close
-    )
+    way = replace(way, measure="close")
+    climbed(subject, draws, sample, way, lambda found: found.steps_to_close)
 
 
 @finding(
     "E15",
-    "what is found of bigger models repeats less",
+    "what is found of the bigger embedded references repeats less",
     source="003, 'there is now much less repetition'",
-    bound=Bound(rank_correlation, below=0.0),
+    bound=Bound(bounded_change, below=0.0),
     control="the smallest model whatever the size that is named",
-    control_bound=Bound(rank_correlation, at_least=-0.6, at_most=0.6),
-    draws=DECIDING,
+    control_bound=ABOUT_0,
     costly=True,
     toy=True,
 )
@@ -105,13 +100,18 @@ def test_what_is_found_of_bigger_models_repeats_less(subject, way, draws, sample
 
 
 def climbed(subject, draws, sample, way, of):
-    """Add (size, ``of`` the trials) of every draw; each draw has one size of the ladder."""
-    models = [inversions.sister(subject, size) for size in LADDER]
+    """Add, for each prompt, how what is ``of`` it on every model is ordered by their sizes.
+
+    Too few models are trained for a statement about others: these are fixed, and prompts drawn.
+    """
+    models = [sides.sister(subject, size) for size in sides.LADDER]
     cases = cases_of(models[0], draws)
-    found = [of(invert(model, way, cases)).double() for model in models]
-    sizes = torch.arange(len(found[0])) % len(models)
-    mine = torch.stack(found).gather(0, sizes[None])[0]
-    sample.add(effect=torch.stack([sizes.double(), mine], dim=1))
-    sample.add(control=torch.stack([sizes.double(), found[0]], dim=1))
-    for size, values in zip(LADDER, found, strict=True):
+    found = [
+        of(invert(model, way, replace(cases, number=i))).double() for i, model in enumerate(models)
+    ]
+    sizes = [model.layers for model in models]
+    by_prompt = torch.stack(found, dim=1)
+    sample.add(effect=order_of(by_prompt, sizes))
+    sample.add(control=order_of(by_prompt[:, :1].expand_as(by_prompt), sizes))
+    for size, values in zip(sides.LADDER, found, strict=True):
         sample.add(**{f"reference:{size}": values})

@@ -21,7 +21,7 @@ class Profile:
     examples: int
     shrink: int
     draws: int = 256
-    prompts: int = 16
+    prompts: int = 24
     brake: float = math.inf
 
 
@@ -30,8 +30,8 @@ PROFILES = {
     for profile in (
         Profile("glance", examples=4, shrink=10, brake=120.0),
         Profile("quick", examples=12, shrink=30, brake=300.0),
-        Profile("standard", examples=60, shrink=300, draws=1024, prompts=72, brake=1800.0),
-        Profile("thorough", examples=1000, shrink=2000, draws=8192, prompts=240, brake=14400.0),
+        Profile("standard", examples=60, shrink=300, draws=1024, prompts=192, brake=1800.0),
+        Profile("thorough", examples=1000, shrink=2000, draws=8192, prompts=480, brake=14400.0),
     )
 }
 """The profiles by name; ``quick`` is the default."""

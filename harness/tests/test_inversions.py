@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
 
-from claims.test_inversion_conditions import times_as_many
-from fixtures import inversions, texts
+from fixtures import inversions, sides, texts
 from fixtures.inversions import Cases, invert
-from fixtures.trials import curves, shown_text, told
+from fixtures.sides import Side
+from fixtures.trials import (
+    NEVER,
+    Trials,
+    compared,
+    curves,
+    shown_text,
+    survival,
+    times_as_many,
+    told,
+)
 from fixtures.ways import LENGTH, Way, begun, shifted
 from harness import inversion
 from harness.draws import Draws
@@ -54,21 +63,54 @@ def test_some_rows_keep_their_starts_and_results(subject, cases):
 
 
 def test_rows_go_round_the_models_of_a_side(subject, cases):
-    models = inversions.untrained(subject, 3 * inversions.A_SEED)
-    assert len(models) == len(inversions.SEEDS)
-    assert len({id(model) for model in models}) == 3
-    assert inversions.untrained(subject, inversions.A_SEED) == models[:1]
-    trials = invert(models, SHORT, cases, 0.3)
+    side = sides.untrained(subject, (0, 1, 2))
+    assert len({id(model) for model in (*side.models, side.tuners[0])}) == 4
+    trials = invert(side, SHORT, cases, 0.3)
     assert torch.equal(trials.ids, cases.ids)
-    for i, model in enumerate(models):
+    assert trials.models.tolist() == [0, 1, 2, 0, 1, 2]
+    for i, model in enumerate(side.models):
         alone = invert(model, SHORT, cases.some(range(i, 6, 3)), 0.3)
         assert torch.allclose(trials.final[i::3], alone.final, rtol=1e-4)
-    assert not torch.allclose(trials.final, invert(models[0], SHORT, cases, 0.3).final, rtol=1e-3)
+    one = invert(side.models[0], SHORT, cases, 0.3)
+    assert not torch.allclose(trials.final, one.final, rtol=1e-3)
+
+
+def test_trained_models_are_tuned_each_on_prompts_of_its_own(subject, cases, monkeypatch):
+    asked = []
+
+    def tuned(model, way, its):
+        asked.append((model, its.tuning.tolist()))
+        return 0.3
+
+    monkeypatch.setattr(inversions, "tuned", tuned)
+    models = [subject, *(sides.sister(subject, size) for size in ("small-1", "small-2"))]
+    invert(Side(tuple(models)), SHORT, cases)
+    assert [model for model, _ in asked] == models
+    prompts = [tuple(row) for _, rows in asked for row in rows]
+    assert len(set(prompts)) == len(prompts) == 3 * inversions.TUNING
+
+
+def test_untrained_models_are_tuned_on_another_one(subject, cases, monkeypatch):
+    asked = []
+    monkeypatch.setattr(inversions, "tuned", lambda model, *_: asked.append(model) or 0.3)
+    side = sides.untrained(subject)
+    assert len(side.models) == len(sides.SEEDS) >= 6
+    invert(side, SHORT, cases)
+    assert len({id(model) for model in asked}) == 1
+    assert not {id(model) for model in asked} & {id(model) for model in side.models}
 
 
 def test_an_untrained_subject_is_its_own_untrained_side():
     subject = toy("untrained:small:0")
-    assert inversions.untrained(subject, 72) == [subject]
+    assert sides.untrained(subject).models == (subject,)
+
+
+def test_untrained_models_stand_beside_every_size_of_the_ladder(subject):
+    trained, fresh, others = sides.compared(subject, sides.EVERY)
+    assert [model.name for model in trained.models] == [f"reference:{s}" for s in sides.LADDER]
+    assert {m.hidden for m in fresh.models} == {m.hidden for m in trained.models}
+    assert len(fresh.models) == len(others.models) == 6
+    assert not {id(m) for m in fresh.models} & {id(m) for m in others.models}
 
 
 def test_the_documented_way_is_the_documents_own_loop(cases):
@@ -159,20 +201,57 @@ def test_text_and_curves_are_kept_as_pictures(subject, cases):
     assert [row[0] for row in table.rows[:-1]] == ["1", "10", "20"]
 
 
-def steps_of(*steps, budget=400.0):
-    """Trials that met (4) after so many steps; None did not within the budget."""
-    found = torch.tensor([budget if each is None else each for each in steps])
-    return SimpleNamespace(
-        steps_to_close=found, close=torch.tensor([each is not None for each in steps])
-    )
+class Steps(Trials):
+    """Trials of which nothing is known but the steps to (4)."""
+
+    def __init__(self, *steps, budget=400):
+        self.__dict__["found"] = torch.tensor(
+            [math.inf if each is None else each for each in steps]
+        ).double()
+        self.__dict__["way"] = Way(steps=budget)
+
+    def joined(self, of):
+        return self.found
+
+    @property
+    def models(self):
+        return torch.arange(len(self.found)) % 2
 
 
-def test_ratios_that_are_cut_off_are_unknown_unless_they_are_few():
-    bare = steps_of(*[20.0] * 20)
-    few, many = steps_of(*[40.0] * 19, None), steps_of(*[40.0] * 15, *[None] * 5)
-    assert times_as_many(few, bare).tolist() == [2.0] * 19 + [1000.0]
-    ratios = times_as_many(many, bare)
-    assert ratios[:15].tolist() == [2.0] * 15
-    assert ratios[15:].isnan().all()
-    late = times_as_many(steps_of(None, budget=4000.0), steps_of(20.0))
-    assert late.tolist() == [200.0]  # whenever it would have been met, over a hundred times
+def test_ratios_of_times_that_are_cut_off_are_known_by_their_limits():
+    bare = Steps(20.0, 20.0, None)
+    ratios = times_as_many(Steps(40.0, None, 40.0), bare)
+    assert ratios.tolist() == [[2.0, 2.0], [20.0, NEVER], [40.0 / NEVER, 0.1]]
+    late = times_as_many(Steps(None, budget=4000), Steps(20.0))
+    assert late.tolist() == [[200.0, NEVER]]  # whenever it was met, over a hundred times
+
+
+def test_sides_are_compared_by_model_without_rows_that_have_no_value():
+    one, other = Steps(4.0, 6.0), Steps(1.0, 2.0, 3.0)
+    rows = compared(one, other, lambda trials: torch.where(trials.found == 2, torch.nan, 1.0))
+    assert rows.tolist() == [[1, 1, 0], [1, 1, 1], [1, 0, 0], [1, 0, 0]]
+
+
+def test_restricted_means_and_the_log_rank_test_are_kept():
+    sample = Sample()
+    survival(sample, slow=Steps(*range(90, 100), None), fast=Steps(*range(10, 21)))
+    assert sample.details["mean steps to (4) of 400 at most, fast"] == 15.0
+    slow = sample.details["mean steps to (4) of 400 at most, slow"]
+    assert slow == pytest.approx((sum(range(90, 100)) + 400) / 11)
+    assert sample.details["p of the log-rank test"] < 1e-4
+
+
+def test_few_steps_are_tried_before_many_where_the_fewest_count(subject, cases, monkeypatch):
+    asked = []
+    plain = inversions._descend
+
+    def descend(model, way, its, rates, seen_through=None):
+        asked.append(way.steps)
+        return plain(model, way, its, rates)
+
+    monkeypatch.setattr(inversions, "_descend", descend)
+    monkeypatch.setattr(inversions, "STEPS", 1)
+    way = replace(SHORT, measure="close", steps=40)
+    assert inversions.tuned(subject, way, cases) in inversions.GRID
+    assert asked[0] == 1
+    assert asked == [4**i for i in range(len(asked) - 1)] + [min(4 ** (len(asked) - 1), 40)]

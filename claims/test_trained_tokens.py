@@ -1,0 +1,90 @@
+"""What trained models are inverted to where the tokens are wrong: rare ones, repeated (003)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from claims.test_inversion import DOCUMENTED, NEEDS, OF_MODELS, SCALED, cases_of
+from fixtures import sides
+from fixtures.inversions import invert
+from fixtures.sides import of_both_populations
+from fixtures.token_frequency import SOURCE, rarity
+from fixtures.trials import compared, record, repeats
+from harness.findings import Bound, finding
+from harness.measures import repeated
+from harness.statistics import model_change, model_difference
+
+TRAINED = ["trained", *NEEDS]
+
+without_and_with_the_head = pytest.mark.parametrize(
+    "way",
+    [
+        pytest.param(DOCUMENTED, id="as documented, one block"),
+        pytest.param(replace(DOCUMENTED, through="head"), id="as documented, with head"),
+        pytest.param(replace(SCALED, through="head"), id="controlled, with head"),
+    ],
+)
+
+
+@finding(
+    "E13",
+    "wrong tokens of trained models are rarer in text than those of untrained ones",
+    needs=[*TRAINED, "tokenizer", "lm-head"],
+    source="003, 'much less likely to exist in a real sentence'",
+    bound=Bound(model_difference, above=0.0),
+    control="the prompts' own tokens against tokens drawn evenly",
+    draws=OF_MODELS,
+    costly=True,
+)
+@without_and_with_the_head
+@of_both_populations
+def test_wrong_tokens_of_a_trained_model_are_rarer(subject, population, way, draws, sample):
+    way.target(subject).check(subject)
+    cases = cases_of(subject, draws)
+    trained, fresh, _ = (invert(side, way, cases) for side in sides.compared(subject, population))
+    effect = compared(trained, fresh, lambda trials: rarity_of_wrong_tokens(subject, trials))
+    sample.add(effect=effect)
+    places = range(cases.ids.shape[1])
+    evenly = torch.stack([draws.integers(0, subject.vocabulary, f"at {i}") for i in places], 1)
+    own, drawn = (rarity(subject, ids).mean(1) for ids in (cases.ids.cpu(), evenly))
+    sample.add(control=[(x, side, 0) for side, of in ((1, own), (0, drawn)) for x in of.tolist()])
+    sample.details["frequencies"] = SOURCE
+    sample.details["prompts with wrong tokens, trained"] = int((effect[:, 1] == 1).sum())
+    sample.details["prompts with wrong tokens, untrained"] = int((effect[:, 1] == 0).sum())
+    record(sample, trained=trained, untrained=fresh)
+
+
+def rarity_of_wrong_tokens(subject, trials):
+    """The mean `rarity` of the wrong tokens of each row; NaN where none is: [rows]."""
+    found = trials.decoded()
+    wrong = found != trials.ids
+    return (rarity(subject, found) * wrong).sum(1) / wrong.sum(1)
+
+
+@finding(
+    "E14",
+    "gibberish repeats",
+    needs=[*TRAINED, "lm-head"],
+    source="003, 'Representation Repetitions'",
+    bound=Bound(model_change, above=0.0),
+    control="what is found of untrained models",
+    control_bound=Bound(model_change, at_most=0.3),
+    draws=OF_MODELS,
+    costly=True,
+)
+@without_and_with_the_head
+@of_both_populations
+def test_gibberish_repeats(subject, population, way, draws, sample):
+    way.target(subject).check(subject)
+    cases = cases_of(subject, draws)
+    trained, fresh, _ = (invert(side, way, cases) for side in sides.compared(subject, population))
+    usual = repeated(cases.ids, gram=1).cpu()
+    wrong = (trained.decoded() != trained.ids).any(1)
+    more = torch.where(wrong, repeats(trained) - usual, 0.0)
+    sample.add(effect=trained.by_model(more))
+    sample.add(control=fresh.by_model(repeats(fresh) - usual))
+    sample.details["share of prompts with wrong tokens"] = float(wrong.double().mean())
+    record(sample, trained=trained, untrained=fresh)
