@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from claims.test_inversion import DOCUMENTED, NEEDS, OF_MODELS, SCALED, cases_of
+from claims.test_inversion import DOCUMENTED, NEEDS, OF_MODELS, cases_of
 from fixtures import sides
 from fixtures.inversions import invert
 from fixtures.sides import of_both_populations
@@ -24,7 +24,6 @@ without_and_with_the_head = pytest.mark.parametrize(
     [
         pytest.param(DOCUMENTED, id="as documented, one block"),
         pytest.param(replace(DOCUMENTED, through="head"), id="as documented, with head"),
-        pytest.param(replace(SCALED, through="head"), id="controlled, with head"),
     ],
 )
 

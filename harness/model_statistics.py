@@ -40,7 +40,8 @@ def mean_within(sample: Array, confidence: float, low: float, high: float) -> Pa
     each = units(values, models)
     if len(np.unique(models)) == 1:
         return over_prompts
-    return hull(over_prompts, _interval(stats.ttest_1samp, confidence, each, 0.0))
+    over_models = _interval(stats.ttest_1samp, confidence, each, 0.0)
+    return within(hull(over_prompts, over_models), low, high)
 
 
 def of_difference(sample: Array) -> float:
@@ -58,7 +59,7 @@ def difference_within(sample: Array, confidence: float) -> Pair:
         return NOWHERE
     each = [mean_interval(side[:, 0], (1 + confidence) / 2) for side in (one, other)]
     over_prompts = each[0][0] - each[1][1], each[0][1] - each[1][0]
-    return hull(over_prompts, _welch(one, other, confidence))
+    return within(hull(over_prompts, _welch(one, other, confidence)), -1.0, 1.0)
 
 
 def of_ratio(sample: Array) -> float:
@@ -99,6 +100,11 @@ def sides(sample: Array) -> tuple[Array, Array]:
 def hull(one: Pair, other: Pair) -> Pair:
     """The shortest interval that holds both."""
     return min(one[0], other[0]), max(one[1], other[1])
+
+
+def within(interval: Pair, low: float, high: float) -> Pair:
+    """The part of ``interval`` that is possible."""
+    return max(interval[0], low), min(interval[1], high)
 
 
 def _logs(sample: Array) -> Array:

@@ -131,6 +131,14 @@ def test_constant_samples_have_intervals_of_some_width():
     assert interval(model_ratio, of_sides(alike(9.0, 5, 6), alike(3.0, 6, 5))) == NOWHERE
 
 
+def test_an_interval_holds_nothing_that_is_impossible():
+    few = alike(1.0, 3, 4)
+    few[few[:, 1] == 0, 0] = 0.5
+    assert interval(model_mean, few)[1] == 1.0
+    low, high = interval(model_difference, of_sides(few, alike(0.0, 3, 4)))
+    assert (low >= -1.0, high) == (True, 1.0)
+
+
 def test_a_side_that_does_not_vary_has_the_other_s_variance():
     """All of one side were cut off at the horizon."""
     rng = np.random.default_rng(0)
