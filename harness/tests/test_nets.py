@@ -9,6 +9,7 @@ from torch import nn
 from claims import test_inversion_nets as claims
 from harness import memory, nets
 from harness.capabilities import Missing
+from harness.draws import Draws
 from harness.errors import BadInput
 from harness.inversion.descent import check_target, descend
 from harness.inversion.rule import Rule
@@ -209,3 +210,23 @@ def test_a_net_of_another_width_is_no_target_of_a_subject():
     fitting = nets.flattened("contracting", N, subject.hidden, seeded())
     with pytest.raises(BadInput, match="the contracting net has 32 features and not 31"):
         check_target(subject, fitting, noise(1, N, 31))
+
+
+def test_draws_have_eight_to_a_net(monkeypatch):
+    """48 prompts of one net say nothing of others."""
+    made = []
+
+    def searched(subject, kind, draws, generator):
+        made.append(len(draws))
+        row = (torch.zeros(claims.TOKENS), torch.zeros(6, claims.TOKENS)) + (
+            torch.zeros(claims.TOKENS),
+        ) * 2
+        return [dict.fromkeys(claims.WAYS, row) for _ in draws]
+
+    monkeypatch.setattr(claims, "searched", searched)
+    monkeypatch.setattr(claims, "tuning", lambda *_: dict.fromkeys(claims.WAYS, (1.0, {})))
+    monkeypatch.setattr(claims, "kept", lambda subject: known)
+    known = {}
+    found = claims.inverted(None, "expanding", claims.WAYS[0], Draws(0, "E1", range(20)))
+    assert made == [8, 8, 4]
+    assert found.by_net(found.exact)[:, 1].tolist() == [0] * 8 + [1] * 8 + [2] * 4
