@@ -101,6 +101,12 @@ WORKS = (
         "Su et al., 2022",
         r"\bSu\b",
     ),
+    _paper(
+        "2208.07339",
+        "LLM.int8(): 8-bit Matrix Multiplication for Transformers at Scale",
+        "Dettmers et al., 2022",
+        r"LLM\.int8\(\)",
+    ),
     Work(
         "transformers",
         "The documentation of transformers, and the docstrings of its classes",
