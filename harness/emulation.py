@@ -8,9 +8,6 @@ from contextlib import ExitStack, contextmanager
 from harness import allocation
 from harness.rounding import Rounding
 
-SETTINGS = ("rounding", "allocation")
-"""The options, under the names that they have in the record of a run, too."""
-
 
 @contextmanager
 def emulated(rounding: int | None, allocated: str | None) -> Iterator[None]:

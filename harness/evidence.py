@@ -12,9 +12,12 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from harness import emulation, merging
+from harness import merging
 from harness.evidence_file import EvidenceFile, clear
 from harness.verdicts import Result
+
+EMULATED = ("rounding", "allocation")
+"""The options that emulate another machine, as a run records them (`harness.emulation`)."""
 
 _REPEATED = ["name", "kind", "subject", "verdict", "observed", "bound", "margin"]
 _REPEATED += ["examples", "seconds"]
@@ -31,7 +34,7 @@ def resume_key(run: dict[str, Any]) -> str:
     """
     versions = [run["versions"][name] for name in ("python", "torch", "transformers")]
     settings = [run[name] for name in ("suite", "dtype", "device", "attention", "profile", "seed")]
-    emulated = {name: run[name] for name in emulation.SETTINGS if run.get(name) is not None}
+    emulated = {name: run[name] for name in EMULATED if run.get(name) is not None}
     settings += [emulated] if emulated else []
     if run.get("attends") is not None:  # as long as nobody says, the key of older runs
         settings.append(run["attends"])

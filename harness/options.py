@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from harness import allocation, emulation, faults, loading, meant, placement, toy
+from harness import allocation, faults, loading, meant, placement, toy
 from harness.errors import BadInput
+from harness.evidence import EMULATED
 from harness.profiles import PROFILES, check_profile
 from harness.runs import Options
 
@@ -226,7 +227,7 @@ def loading_options(config: pytest.Config) -> Options:
 
 def emulated(config: pytest.Config) -> dict[str, int | str | None]:
     """What of another machine is emulated: rounding and allocation, None where nothing is."""
-    return {name: getattr(config.option, name) for name in emulation.SETTINGS}
+    return {name: getattr(config.option, name) for name in EMULATED}
 
 
 def models(config: pytest.Config) -> list[str]:
