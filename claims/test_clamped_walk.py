@@ -158,6 +158,7 @@ both_ways = pytest.mark.parametrize(
     bound=Bound(share, at_least=0.5),
     control="a random step of the same size",
     draws=DRAWS,
+    most=4 * DRAWS,
 )
 @both_ways
 def test_a_clamped_walk_ends_in_other_tokens(subject, decoder, keeps, draws, sample):

@@ -10,6 +10,7 @@ from claims.test_inversion import NEEDS, cases_of
 from claims.test_inversion_conditions import conditioned
 from harness import int8, twins
 from harness.findings import Bound, finding
+from harness.memo import memo
 from harness.statistics import median
 
 
@@ -32,10 +33,23 @@ from harness.statistics import median
     ],
 )
 def test_eight_bits_do_not_change_the_condition(subject, quantised, draws, sample):
-    ids, depth = cases_of(subject, draws).ids.to(subject.device), subject.layers
-    for row in ids:
+    for row in cases_of(subject, draws).ids.to(subject.device):
         exact, eight, two = (
-            conditioned(each, depth, row)
+            of_all_blocks(each, row)
             for each in (subject, quantised(subject), twins.quantised(subject, bits=2))
         )
         sample.add(effect=abs(eight / exact - 1), control=abs(two / exact - 1))
+
+
+def of_all_blocks(subject, ids):
+    """The condition number of the last state's Jacobian; kept, as both claims ask for it."""
+    known, key = conditions(subject), tuple(ids.tolist())
+    if key not in known:
+        known[key] = conditioned(subject, subject.layers, ids)
+    return known[key]
+
+
+@memo
+def conditions(subject):
+    """Condition numbers by prompt."""
+    return {}

@@ -141,6 +141,7 @@ def by_clamped_walk(subject, draws, best):
     bound=Bound(share, at_least=0.9),
     control="a random step of the same size",
     draws=64,
+    most=128,
 )
 @pytest.mark.parametrize(
     "walk",

@@ -6,11 +6,9 @@ import pytest
 
 from claims import test_warm_start as warm
 from fixtures import inversions
-from harness.profiles import Profile
 from harness.tests.toys import toy, verdict
 from harness.verdicts import Verdict
 
-QUICK = Profile("test", 0, 0.0, 0.0, prompts=16)
 CLAIM = warm.test_a_warm_start_comes_to_meet_the_inequality
 
 
@@ -20,7 +18,7 @@ def test_a_start_that_is_not_close_enough_becomes_so_by_descending(grid, came, m
         monkeypatch.setattr(inversions, "GRID", (grid,))
     subject = toy("reference:small")
     warm.rates(subject).clear()
-    result = verdict(CLAIM, subject, QUICK, arguments={"way": warm.WARM})
+    result = verdict(CLAIM, subject, arguments={"way": warm.WARM})
     warm.rates(subject).clear()
     assert result.verdict is came
     assert result.details["recorded"]["held_at_the_start"] == 0
