@@ -43,7 +43,7 @@ def _served(config: Any) -> list[int]:
     than ``expert_capacity`` (docstring of transformers' ``SwitchTransformersTop1Router``): past
     it, what a token gets depends on those before it in the pass.
     """
-    switch = config.model_type == "switch_transformers"
+    switch = getattr(config, "model_type", None) == "switch_transformers"
     return _numbers(config, "expert_capacity") if switch else []
 
 

@@ -114,7 +114,7 @@ class Examples:
                 self.limits.ran(self.size)
                 self.tried += 1
             except (Unsettled, hypothesis.errors.UnsatisfiedAssumption) as why:
-                self.unsettled = str(why)
+                self.unsettled = str(why) if isinstance(why, Unsettled) else ""
                 self.passed_over += 1
                 if self._hopeless and self.smallest is None:
                     raise _Enough from None

@@ -108,7 +108,7 @@ def test_a_finding_that_needs_no_float64_builds_none():
         subject.rows(torch.tensor([[1, 2, 3]]))
         sample.add(effect=5 + draws.normal(), control=draws.normal() - 5)
 
-    profile = Profile("test", 0, 0.0, 0.0, draws=64, finding_seconds=60.0)
+    profile = Profile("test", examples=0, shrink=0, draws=64)
     assert verdict(body, subject, profile).verdict is Verdict.UPHELD
     assert subject.known_reference is None
 

@@ -117,7 +117,7 @@ def test_a_law_that_compares_nothing_is_undecided():
 def test_a_missing_capability_is_named_before_anything_is_tried():
     result = verdict(declare(causality, needs=["causal"]), toy("bert"))
     assert result.verdict is Verdict.NOT_APPLICABLE
-    assert result.reason.startswith("causal: the model does not generate")
+    assert result.reason.startswith("causal: BertForMaskedLM is an encoder")
     assert result.examples == 0
 
 
