@@ -1,0 +1,41 @@
+"""Whether toys that attend to the future work better than those that do not (004).
+
+A draw is one seed.  The subject `toy` lends its device only.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from harness import future, trigram
+from harness.findings import Bound, finding
+from harness.statistics import median
+
+SEEDS = 64
+"""Trained at once."""
+
+
+@finding(
+    "C12",
+    "attending to the future lowers the loss on sequences held out",
+    source="004, answer 1: 'it may work better because it leads to richer output representations'",
+    bound=Bound(median, above=0.0),
+    control="labels that need the left context only, in sequences whose future is noise",
+    draws=SEEDS,
+    most=2 * SEEDS,
+    block=SEEDS,
+    toy=True,
+)
+@pytest.mark.parametrize(
+    "task",
+    [
+        pytest.param(future.LEFT, id="labels that need the left context only"),
+        pytest.param(future.BOTH, id="labels that need both sides"),
+    ],
+)
+def test_attending_to_the_future_lowers_the_loss(subject, task, draws, sample):
+    seeds = trigram.seeds(draws)
+    masked, unmasked = future.trained(task, seeds, subject.device)
+    without, with_noise = future.trained(future.NOISE, seeds, subject.device)
+    sample.add(effect=masked - unmasked, control=without - with_noise)
+    sample.add(loss_with_a_mask=masked, loss_without=unmasked)
