@@ -4,50 +4,77 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 import torch
 
 from claims.test_inversion import ABOUT_0, NEEDS, both_ways, cases_of, order_of
 from fixtures import sides
 from fixtures.inversions import invert
-from fixtures.trials import likeliest, record, repeats
+from fixtures.trials import likeliest, ranks_of_the_true, record, repeats
 from harness.findings import Bound, finding
 from harness.inversion.target import embedded
 from harness.statistics import bounded_change, mean
 
 TRAINED = ["trained", *NEEDS]
 
+ANOTHER = "the same lists against another prompt's tokens"
+
+NEAR_0 = Bound(mean, at_least=-0.1, at_most=0.1)
+"""Of the overlap with tokens that were not meant."""
+
 
 @finding(
     "E12",
-    "the likeliest five tokens are near the true one for an expanding net, less for others",
+    "the likeliest five tokens are nearer to the true one for an expanding net than a contracting",
+    source="003, 'Approximate Token Mapping'",
+    bound=Bound(mean, above=0.0),
+    control=ANOTHER,
+    control_bound=NEAR_0,
+    costly=True,
+    toy=True,
+)
+@both_ways
+def test_the_likeliest_five_are_nearer_for_an_expanding_net(subject, way, draws, sample):
+    expanding, contracting = of_net(way, "expanding"), of_net(way, "contracting")
+    nearer(subject, draws, sample, expanding_net=expanding, contracting_net=contracting)
+
+
+@finding(
+    "E12",
+    "the likeliest five tokens are nearer to the true one for a contracting net than a block",
     needs=[*TRAINED, "full-rank-embedding"],
     source="003, 'Approximate Token Mapping'",
     bound=Bound(mean, above=0.0),
-    control="the same lists against another prompt's tokens",
-    control_bound=Bound(mean, at_least=-0.1, at_most=0.1),
+    control=ANOTHER,
+    control_bound=NEAR_0,
     costly=True,
 )
-@pytest.mark.parametrize(
-    ("nearer", "farther"),
-    [
-        pytest.param("expanding", "contracting", id="expanding and contracting net"),
-        pytest.param("contracting", "", id="contracting net and trained block"),
-    ],
-)
 @both_ways
-def test_the_likeliest_five_are_near_the_true_token(subject, way, nearer, farther, draws, sample):
+def test_the_likeliest_five_are_nearer_for_a_contracting_net(subject, way, draws, sample):
+    nearer(subject, draws, sample, contracting_net=of_net(way, "contracting"), trained_block=way)
+
+
+def of_net(way, kind):
+    """The ``way`` through a net of a ``kind`` in the place of a block."""
+    return replace(way, net=kind, steps=NET_STEPS)
+
+
+def nearer(subject, draws, sample, **ways):
+    """Add by how much more the first way's lists overlap with the true tokens' neighbours.
+
+    The median rank of a prompt's true tokens is recorded of either.
+    """
     cases = cases_of(subject, draws)
-    one, other = (
-        invert(subject, replace(way, net=net, steps=NET_STEPS if net else way.steps), cases)
-        for net in (nearer, farther)
-    )
-    near, far = likeliest(one, FIVE), likeliest(other, FIVE)
+    found = {name: invert(subject, way, cases) for name, way in ways.items()}
+    lists = {name: likeliest(trials, FIVE) for name, trials in found.items()}
+    one, other = lists.values()
     meant = neighbours(subject, cases.ids)
-    sample.add(effect=overlap(near, meant) - overlap(far, meant))
-    sample.add(control=overlap(near, meant.roll(1, 0)) - overlap(far, meant.roll(1, 0)))
-    sample.add(overlap_of_the_first=overlap(near, meant), of_the_second=overlap(far, meant))
-    record(sample, first=one, second=other)
+    sample.add(effect=overlap(one, meant) - overlap(other, meant))
+    sample.add(control=overlap(one, meant.roll(1, 0)) - overlap(other, meant.roll(1, 0)))
+    for name, trials in found.items():
+        ranks = ranks_of_the_true(trials).double().quantile(0.5, dim=1)
+        sample.add(**{f"{name} rank of the true token": ranks})
+        sample.add(**{f"{name} overlap": overlap(lists[name], meant)})
+    record(sample, **found)
 
 
 NET_STEPS = 40

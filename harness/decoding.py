@@ -7,6 +7,7 @@ rough factorisation will do, as what it leaves open is known and settled in floa
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -113,6 +114,10 @@ class PseudoInverse:
         parts = [self._top(points, k) for points in some_at_once(self.given, flat)]
         return torch.cat(parts).reshape(*embeddings.shape[:-1], k)
 
+    def ranks(self, embeddings: Tensor, ids: Tensor) -> Tensor:
+        """The ranks of tokens ``ids`` [...] by the logits for embeddings [..., d]: [...]."""
+        return _ranks(self.given, self.logits, embeddings, ids)
+
     def _top(self, e: Tensor, k: int) -> Tensor:
         """For points e [m, d] in float64: [m, k]."""
         rough = self._factored
@@ -148,6 +153,28 @@ def nearest_few(table: Tensor, embeddings: Tensor, k: int) -> Tensor:
     flat = embeddings.detach().reshape(-1, embeddings.shape[-1]).double()
     parts = [scorer.top(points, k) for points in some_at_once(table, flat)]
     return torch.cat(parts).reshape(*embeddings.shape[:-1], k)
+
+
+def ranks_by_nearness(table: Tensor, embeddings: Tensor, ids: Tensor) -> Tensor:
+    """The ranks of rows ``ids`` [...] of W [V, d] by nearness to e [..., d]: [...].
+
+    1 is the nearest; rows that are as near as another count for none before it.
+    """
+    scorer = Scorer(table.detach(), nearest=True)
+    return _ranks(table, scorer.scores, embeddings, ids)
+
+
+def _ranks(
+    table: Tensor, scored: Callable[[Tensor], Tensor], embeddings: Tensor, ids: Tensor
+) -> Tensor:
+    """One more than how many tokens are ``scored`` [m, d] → [m, V] above those of ``ids``."""
+    flat = embeddings.detach().reshape(-1, embeddings.shape[-1]).double()
+    wanted = ids.reshape(-1, 1).to(flat.device)
+    parts = []
+    for points, its in zip(some_at_once(table, flat), some_at_once(table, wanted), strict=True):
+        scores = scored(points)
+        parts.append(1 + (scores > scores.gather(1, its)).sum(1))
+    return torch.cat(parts).reshape(ids.shape)
 
 
 def has_twin(table: Tensor) -> Tensor:

@@ -202,6 +202,13 @@ def likeliest(
     return pseudo_inverse(subject).top(embeddings, count)
 
 
+def ranks(subject: Subject, embeddings: Tensor, ids: Tensor, decoder: str = "nearest") -> Tensor:
+    """The ranks of tokens ``ids`` [...] for embeddings [..., d], 1 for what comes first: [...]."""
+    if decoder == "nearest":
+        return decoding.ranks_by_nearness(embedded(subject), embeddings, ids)
+    return pseudo_inverse(subject).ranks(embeddings, ids)
+
+
 @memo
 def pseudo_inverse(subject: Subject) -> decoding.PseudoInverse:
     """The pseudo-inverse of what tokens are embedded as; in the factor of a factorised one."""

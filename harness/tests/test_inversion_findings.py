@@ -341,3 +341,31 @@ def test_e15_hangs_on_the_order_of_sizes(monkeypatch, rising, expected):
 
     constructed(monkeypatch, steps=steps)
     assert settled(tokens.test_bigger_models_need_fewer_steps, way=SCALED).verdict is expected
+
+
+OF_NETS = tokens.test_the_likeliest_five_are_nearer_for_an_expanding_net
+OF_A_BLOCK = tokens.test_the_likeliest_five_are_nearer_for_a_contracting_net
+
+
+@pytest.mark.parametrize("way", [SCALED, DOCUMENTED], ids=["controlled", "as documented"])
+@pytest.mark.parametrize(
+    ("claim", "better", "worse"),
+    [(OF_NETS, "expanding", "contracting"), (OF_A_BLOCK, "contracting", "")],
+)
+@pytest.mark.parametrize(("of_better", "of_worse"), [(1.0, 0.2), (0.2, 1.0), (0.5, 0.5)])
+def test_e12_hangs_on_what_is_recovered_of_either(
+    monkeypatch, claim, better, worse, of_better, of_worse, way
+):
+    constructed(monkeypatch, lambda _, way: of_better if way.net == better else of_worse)
+    result = settled(claim, way=way)
+    assert result.verdict is (UPHELD if of_better > of_worse else REFUTED)
+    for net, share in ((better, of_better), (worse, of_worse)):
+        name = f"{net} net" if net else "trained block"
+        rank = result.details["recorded"][f"{name.replace(' ', '_')} rank of the true token"]
+        assert (rank == 1) == (share > 0.5), (name, rank)
+
+
+def test_e12_is_about_a_block_on_the_subject_and_about_nets_once_a_run():
+    assert OF_NETS.claim.toy
+    assert not OF_A_BLOCK.claim.toy
+    assert "trained" in OF_A_BLOCK.claim.needs
