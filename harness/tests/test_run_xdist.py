@@ -142,7 +142,7 @@ def given_to(monkeypatch: pytest.MonkeyPatch, asked: str, worker: str, cards: in
     monkeypatch.setattr(torch.cuda, "device_count", lambda: cards)
     usual = {"dtype": "float32", "attention": None, "revision": None, "trust_remote_code": False}
     usual |= {"device_map": None, "models": None, "absent_ok": False, "plant": None}
-    option = SimpleNamespace(device=asked, **usual)
+    option = SimpleNamespace(device=asked, attends=None, **usual)
     config = SimpleNamespace(option=option, stash=pytest.Stash())
     if worker:
         config.workerinput = {"workerid": worker}
