@@ -1,17 +1,53 @@
-"""What lies beside the state of a sentence (003)."""
+"""Whether other inputs than sentences have a sentence's output, and what lies beside it (003)."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 import torch
 
-from fixtures import texts
+from claims.test_inversion import DOCUMENTED, NEEDS, cases_of
+from fixtures import sides, texts
+from fixtures.inversions import invert
 from fixtures.neighbours import neighbours
+from fixtures.nonsense import ALIKE, least_kl, nonsense, random_prompts
+from fixtures.sides import of_both_populations
 from harness.capabilities import Missing
 from harness.findings import Bound, finding
 from harness.inversion import Target
 from harness.inversion.search import accepted
 from harness.statistics import model_mean
+
+ALL_BLOCKS = replace(DOCUMENTED, depth=-1)
+"""The descents of E6, so that a run which makes both makes them once."""
+
+
+@finding(
+    "E27",
+    "for most prompts, descent finds nonsense that trained models continue alike",
+    needs=["trained", *NEEDS, "causal", "lm-head"],
+    source="003, 'one can find many completely nonsensical inputs that also yield an identical "
+    "output'",
+    # 'One can find' is said of any input: of most is the least that it can mean.
+    bound=Bound(model_mean, at_least=0.5),
+    control="as many prompts of random tokens, and the prompt itself",
+    costly=True,
+)
+@of_both_populations
+def test_nonsense_has_the_output_of_a_prompt(subject, population, draws, sample):
+    cases, (trained, fresh, _) = cases_of(subject, draws), sides.compared(subject, population)
+    for name, side in {"trained": trained, "untrained": fresh}.items():
+        found = invert(side, ALL_BLOCKS, cases)
+        tried, itself = nonsense(found), found.ids[:, None]
+        drawn = random_prompts(subject, draws, *tried.shape[1:]).cpu()
+        least, by_luck = (least_kl(found, each) for each in (tried, torch.cat([drawn, itself], 1)))
+        if side is trained:
+            sample.add(effect=found.by_model(least <= ALIKE))
+            sample.add(control=found.by_model(by_luck <= ALIKE))
+        sample.add(**{f"nonsense alike, {name}": least <= ALIKE, f"least KL, {name}": least})
+        sample.add(**{f"random tokens alike, {name}": by_luck <= ALIKE})
+
 
 APART = 0.05
 """How far a point is from the state, relative to the state's length."""
