@@ -127,11 +127,15 @@ def _subject(item: pytest.Item) -> str:
 
 
 def _keep_apart(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out claims about models where the model asked for is ``toy``."""
+    """Leave out claims about models where the model asked for is ``toy``, and findings about toys
+    where neither that nor an embedded reference is: they take minutes and say nothing of others.
+    """
+    wanted = toy.findings_run_beside(options.models(config))
     mixed = [
         item
         for item in items
-        if (claim := claim_of(item)) and not claim.toy and toy.is_toy(_subject(item))
+        if (claim := claim_of(item))
+        and (_is_finding(item) and not wanted if claim.toy else toy.is_toy(_subject(item)))
     ]
     if mixed:
         config.hook.pytest_deselected(items=mixed)

@@ -5,6 +5,9 @@ head, three tokens, a fully connected network.  They say nothing about the model
 asked for.  Such a claim is declared with ``toy=True``.  It runs once a run, whichever models were
 asked for, and its result is that of the subject ``toy``.  Where it needs embeddings, tokens or
 trained models, those are the embedded reference's.
+
+Laws about toys test the installed torch and run beside every model.  Findings about them take
+minutes and come out alike in every run: they run beside an embedded reference, or alone.
 """
 
 from __future__ import annotations
@@ -15,6 +18,9 @@ from harness import faults
 
 TOY = "toy"
 """The name of the subject, and what ``--model`` calls it."""
+
+REFERENCE = "reference"
+"""The first word of the embedded references' names."""
 
 
 def is_toy(subject: str) -> bool:
@@ -27,6 +33,12 @@ def of(models: Sequence[str]) -> str:
     planted = {faults.split(model)[1] for model in models}
     fault = planted.pop() if len(planted) == 1 else None
     return TOY if fault is None else f"{TOY}{faults.SIGN}{fault}"
+
+
+def findings_run_beside(models: Iterable[str]) -> bool:
+    """Whether findings about the toys run where ``models`` were asked for."""
+    kinds = {faults.split(model)[0].partition(":")[0] for model in models}
+    return not kinds.isdisjoint({TOY, REFERENCE})
 
 
 def subject_of(nodeid: str, subjects: Iterable[str]) -> str:

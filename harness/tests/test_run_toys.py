@@ -9,6 +9,16 @@ from harness.evidence import Evidence
 from harness.tests.sessions import Project, law
 
 ON_TOYS = law(2).replace('"law 2")', '"law 2", toy=True)')
+FINDING_ON_TOYS = """
+from harness.findings import Bound, finding
+from harness.statistics import share
+
+@finding("X3", "finding 3", source="a test", bound=Bound(share, at_least=0.5), control="none",
+         toy=True)
+def test_finding_3(subject, draws, sample):
+    sample.add(effect=[1.0] * len(draws), control=[0.0] * len(draws))
+
+"""
 TWO = ("--model=tiny:gpt2", "--model=tiny:llama", "--profile=glance", "--json=out.json")
 
 
@@ -138,3 +148,25 @@ def test_the_subject_of_a_test_is_the_longest_that_fits():
     assert toy.subject_of("claims/a.py::b[tiny:xlm-static]", subjects) == subjects[0]
     assert toy.subject_of("claims/a.py::b[toy]", subjects) == "toy"
     assert toy.subject_of("claims/a.py::b[toyish]", subjects) == ""
+
+
+@pytest.mark.parametrize(
+    ("models", "run"),
+    [
+        (["tiny:gpt2"], False),
+        (["tiny:gpt2", "toy"], True),
+        (["reference:small"], True),
+        (["reference+cache-shifted"], True),
+        (["path/to/reference"], False),
+    ],
+)
+def test_findings_about_toys_run_beside_the_reference_or_alone(models, run):
+    assert toy.findings_run_beside(models) is run
+
+
+def test_findings_about_toys_do_not_run_beside_other_models(project: Project):
+    project.claims(law(1), ON_TOYS, FINDING_ON_TOYS)
+    assert project.run("--model=tiny:gpt2", "--profile=glance", "--json=out.json").exit == 0
+    assert pairs(project) == {("X1", "tiny:gpt2"), ("X2", "toy")}
+    assert project.run("--model=toy", "--profile=glance", "--json=out.json").exit == 0
+    assert pairs(project) == {("X2", "toy"), ("X3", "toy")}
