@@ -29,7 +29,7 @@ class Design:
 
     def is_of(self, subject: Subject) -> bool:
         """Whether ``subject`` is of this design."""
-        types = {subject.config.model_type, subject.model.config.model_type}
+        types = {getattr(c, "model_type", None) for c in (subject.config, subject.model.config)}
         return bool(types & set(self.types)) and self.when(subject.config)
 
 
