@@ -10,7 +10,7 @@ One TOML file per model::
     name = "…"                       # only where several tests share the number
     verdict = "refuted"
     reason = "…"                     # mandatory for anything but upheld
-    sometimes = true                 # a law's search need not find it in every budget
+    sometimes = true                 # a small budget may miss it
 
 An entry may be about several claims that have one cause.  ``claims`` takes the place of ``id`` and
 ``name``, each as in ``--claim``: the number, and after a colon the name where it is needed::

@@ -36,7 +36,8 @@ def named(where: str, key: Key) -> str:
 class Expected:
     """The verdict that an entry expects, why, and where the entry stands (for messages).
 
-    ``sometimes``: a law that is known to be broken, whose search may end without having found it.
+    ``sometimes``: a small budget may miss it, as the search for what breaks a law may end before
+    it has found it, and few draws may leave a finding inconclusive.
     """
 
     verdict: Verdict
@@ -158,6 +159,8 @@ def judge(result: Result, expected: Expected | None) -> Judgement:
     if expected.sometimes and verdict is Verdict.UPHELD and result.kind is Kind.LAW:
         told = f"{what} as far as was looked; {entry} sometimes"
         return Judgement("as expected", told, expected.reason)
+    if expected.sometimes and verdict is Verdict.INCONCLUSIVE:
+        return Judgement("inconclusive", f"{what}; {entry} where enough is drawn{reason}")
     return Judgement("unexpected", f"{what}, but {entry}, which no longer matches{reason}")
 
 

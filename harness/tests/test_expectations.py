@@ -328,6 +328,15 @@ def test_a_file_demands_verdicts_in_its_own_dtype_only(tmp_path, dtype, verdict,
     assert held_against(load(tmp_path), result(verdict=verdict), dtype).status == status
 
 
+@pytest.mark.parametrize(
+    ("more", "status"), [("sometimes = true\n", "inconclusive"), ("", "unexpected")]
+)
+def test_a_finding_that_is_refuted_sometimes_may_be_left_open(tmp_path, more, status):
+    write(tmp_path, MODEL + C8 + more)
+    open_ = result(verdict=Verdict.INCONCLUSIVE)
+    assert judge(open_, load(tmp_path)["m"].entries["C8", None]).status == status
+
+
 @pytest.mark.parametrize(("kind", "status"), [(LAW, "as expected"), (FINDING, "unexpected")])
 def test_a_law_that_is_broken_sometimes_may_be_upheld(tmp_path, kind, status):
     write(tmp_path, MODEL + C8 + "sometimes = true\n")
