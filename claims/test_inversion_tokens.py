@@ -54,7 +54,7 @@ def test_the_likeliest_five_are_nearer_for_a_contracting_net(subject, way, draws
 
 
 def of_net(way, kind):
-    """The ``way`` through a net of a ``kind`` in the place of a block."""
+    """The ``way`` through a net of a ``kind`` instead of a block."""
     return replace(way, net=kind, steps=NET_STEPS)
 
 

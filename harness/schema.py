@@ -217,7 +217,7 @@ def _object_of_details() -> dict[str, Any]:
         "controls": _map("Of a law: its controls by name.", _CONTROL),
         "sees a leak of": _of(["number", "null"], leak + "a comparison rejected; null: none."),
         "must see a leak of": _of("number", leak + "it must see, or it is inconclusive."),
-        "judged by": _of("string", "Of a law: what its comparisons are held against."),
+        "judged by": _of("string", "Of a law: what its results are compared with."),
     }
     about = "What else the claim measured, by its own names."
     return {"type": "object", "description": about, "properties": known}
