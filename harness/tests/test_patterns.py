@@ -168,3 +168,21 @@ def test_a_model_that_cannot_run_is_refused_in_one_line_before_any_claim(monkeyp
     with pytest.raises(BadInput, match=said):
         subjects.load("tiny:llama", Options())
     assert isinstance(subjects.Loader(Options(), ["tiny:llama"]).load("tiny:llama"), Absent)
+
+
+@pytest.mark.parametrize(
+    ("spec", "short"),
+    [
+        ("tiny:causal:bamba", "tiny:bamba"),
+        ("tiny:bamba:0", "tiny:bamba"),
+        ("tiny:masked:bert:3", "tiny:bert:3"),
+        ("tiny:causal:bert", "tiny:causal:bert"),
+        ("tiny:no-such", "tiny:no-such"),
+        ("tiny:causal:no-such", "tiny:causal:no-such"),
+        ("tiny:llama:x", "tiny:llama:x"),
+        ("owner/name", "owner/name"),
+        ("reference:small", "reference:small"),
+    ],
+)
+def test_a_model_has_its_shortest_name(spec, short):
+    assert subjects.expanded([spec]) == ([short], [])
