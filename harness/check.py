@@ -176,8 +176,7 @@ class Check:
         """Whether the control of that name has not been rejected often enough yet, or the law has
         not seen a leak as small as it must: few rows, or rows that rounding moves far, hide it.
         """
-        blunt = self.leak is not None and not self.sharp and self._looks < LOOKS
-        return self.controls.wanted(control) or blunt
+        return self.controls.wanted(control) or (self.blunt and self._looks < LOOKS)
 
     def rejects(
         self,
@@ -237,6 +236,16 @@ class Check:
     def sharp(self) -> bool:
         """Whether a leak as small as the goal was seen."""
         return self.leak is not None and self.leak <= self.goal
+
+    @property
+    def blunt(self) -> bool:
+        """Whether a leak was looked for and none as small as the goal was seen."""
+        return self.leak is not None and not self.sharp
+
+    @property
+    def can_fail(self) -> bool:
+        """Whether every control was rejected, and a leak as small as must be was seen."""
+        return not self.controls.dead and not self.blunt
 
     def _saw(self, size: float) -> None:
         self._looks += 1

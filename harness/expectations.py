@@ -101,7 +101,8 @@ class Judgement:
     """A result held against what was expected: ``as expected``, ``unexpected``, ``inconclusive``.
 
     Only the first is a pass and only the second fails a run; the third is that of a finding
-    which needs more samples, where no entry says that it is decided.
+    which needs more samples, where no entry says that it is decided, and of a law in 16 bits on a
+    model whose rounding hides what the law has to see.
     """
 
     status: str
@@ -141,6 +142,8 @@ def judge(result: Result, expected: Expected | None) -> Judgement:
         f"{result.id} ({result.name}) on {result.subject} is {result.verdict}",
     )
     reason = f": {result.reason}" if result.reason else ""
+    if result.rounding_hides:
+        return Judgement("inconclusive", f"{what}{reason}")
     if verdict is Verdict.INCONCLUSIVE and result.kind is Kind.LAW:
         return Judgement("unexpected", f"{what}, and a law must be decided{reason}")
     if expected is None:

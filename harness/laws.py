@@ -134,7 +134,7 @@ def _conclusion(claim: Claim, check: Check, examples: Examples) -> tuple[Verdict
         lacking = f"; {limits.reason}" if limits.reason else ""
         named = "; ".join(map(check.controls.sentence, dead))
         return Verdict.INCONCLUSIVE, f"the control passed too: {named}{lacking}"
-    if check.leak is not None and not check.sharp:
+    if check.blunt:
         blunt = f"too blunt: does not see a leak of {check.goal:g}, but one of {check.leak:.2g}"
         return Verdict.INCONCLUSIVE, blunt
     return Verdict.UPHELD, limits.upheld_up_to

@@ -27,7 +27,8 @@ PASSED_ON = (capabilities.Missing, BadInput, hypothesis.errors.HypothesisExcepti
 """Exceptions of a law's body that are no verdict on the model."""
 
 ROUNDS = 4
-"""Rounds of examples that a law may take until each control is rejected; usually one does."""
+"""Rounds of examples that a law may take until each control is rejected and a leak as small as
+must be is seen; usually one does."""
 
 
 PASSED_OVER = 10
@@ -83,7 +84,8 @@ class Examples:
     def search(self) -> None:
         """Try the examples; `Broken` with the smallest failure found, `Braked` in an emergency.
 
-        Rounds of as many examples follow while a control has not been rejected.
+        Rounds of as many examples follow while a control has not been rejected, or a small leak
+        not been seen.
         """
         __tracebackhide__ = True
         for number in range(1 if self.session.replay is not None else ROUNDS):
@@ -91,7 +93,7 @@ class Examples:
                 self._round(number)
             except _NothingSmaller:
                 return
-            if not self.check.controls.dead or self._hopeless:
+            if self.check.can_fail or self._hopeless:
                 return
 
     def _round(self, number: int) -> None:
@@ -143,7 +145,7 @@ class Examples:
             if self._small_enough():
                 raise _SmallEnough
             self.clock.check()
-            if number and not self.check.controls.dead and self.smallest is None:
+            if number and self.check.can_fail and self.smallest is None:
                 raise _Enough
 
         # Hypothesis keys its draws in CI by the function's name.

@@ -35,6 +35,9 @@ UNTIL_BROKEN = "examples until it broke"
 LEAK, LEAK_GOAL = "sees a leak of", "must see a leak of"
 """Of a law's details: relative sizes (`harness.sensitivity`)."""
 
+FLOAT32_GOAL = 1e-5
+"""The relative size of a leak that every law must see in float32."""
+
 BOUND = "judged by"
 """Of a law's details: what its comparisons are judged by."""
 
@@ -89,6 +92,16 @@ class Result:
     source: str = ""
     sample: dict[str, Array] = field(default_factory=dict, compare=False)
     plots: tuple[Plot, ...] = field(default=(), compare=False)
+
+    @property
+    def rounding_hides(self) -> bool:
+        """Whether a law in 16 bits is undecided only because it sees no leak as small as it must.
+
+        There rounding alone may move a sound model by more: no fault of the model or the budget.
+        """
+        size, goal = self.details.get(LEAK), self.details.get(LEAK_GOAL, 0.0)
+        undecided = self.kind is Kind.LAW and self.verdict is Verdict.INCONCLUSIVE
+        return undecided and size is not None and goal > FLOAT32_GOAL and goal < size < 1.0
 
     def as_json(self) -> dict[str, Any]:
         """Plain JSON types; numbers that are not finite become null, but not those of arrays."""

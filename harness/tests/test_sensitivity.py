@@ -101,6 +101,25 @@ def test_a_law_that_sees_no_small_leak_is_undecided_although_its_control_is_reje
     assert result.details["controls"]["control"]["rejected"] > 0
 
 
+@law("X1", "says", source="here", control="rows moved by one")
+def blunt_at_first(subject, draw, check):
+    """Its noise hides small leaks in the first six examples."""
+    ids = draw(prompts(subject, shortest=4, longest=24), "prompt").ids
+    seen = check.details.setdefault("ids", [])
+    seen.append(ids)
+    noise = 1e-3 if len(seen) <= 6 else 0.0
+    expected = check.reference(lambda s: s.rows(ids))
+    expected = type(expected)(expected.oracle.map(lambda t: t * (1 + noise)), expected.oracle)
+    check.same(expected, expected.plain)
+    check.rejects(expected, expected.plain.map(lambda t: t.roll(1, 1)))
+
+
+def test_more_examples_are_drawn_where_the_first_ones_hide_a_small_leak():
+    result = verdict(blunt_at_first, toy("gpt2"), budget(4))
+    assert result.verdict is Verdict.UPHELD
+    assert result.examples == 7 and result.details[LEAK] <= 1e-5
+
+
 def test_small_errors_in_every_row_do_not_hide_under_one_row_that_is_far_off():
     exact = drawn(0, 1, 12, 64).double()
     plain = exact.clone()
