@@ -117,7 +117,8 @@ def blunt_at_first(subject, draw, check):
 def test_more_examples_are_drawn_where_the_first_ones_hide_a_small_leak():
     result = verdict(blunt_at_first, toy("gpt2"), budget(4))
     assert result.verdict is Verdict.UPHELD
-    assert result.examples == 7 and result.details[LEAK] <= 1e-5
+    assert result.examples == 7
+    assert result.details[LEAK] <= 1e-5
 
 
 def test_small_errors_in_every_row_do_not_hide_under_one_row_that_is_far_off():
