@@ -91,7 +91,7 @@ class Examples:
                 self._round(number)
             except _NothingSmaller:
                 return
-            if not self.check.controls.dead or self._hopeless:
+            if not self.check.controls.outstanding or self._hopeless:
                 return
 
     def _round(self, number: int) -> None:
@@ -143,7 +143,7 @@ class Examples:
             if self._small_enough():
                 raise _SmallEnough
             self.clock.check()
-            if number and not self.check.controls.dead and self.smallest is None:
+            if number and not self.check.controls.outstanding and self.smallest is None:
                 raise _Enough
 
         # Hypothesis keys its draws in CI by the function's name.
