@@ -91,23 +91,31 @@ def test_saving_and_loading_change_nothing(subject, draw, check):
     "saving and loading change nothing in bfloat16",
     needs=["bfloat16"],
     source="beyond the documents",
-    control="the loaded copy with the embedding of one token of the prompt moved by a hundredth",
+    control={
+        "weights": "the model in bfloat16 with one embedding moved by a hundredth",
+        "outputs": "its loaded copy with the embedding of one token of the prompt moved likewise",
+    },
     enough=4,
 )
 def test_saving_and_loading_change_nothing_in_bfloat16(subject, draw, check):
     prompt = draw(prompts(subject, rows=2), "prompt")
-    judge_the_loaded(check, twins.in_bfloat16(subject), prompt)
+    rounded = twins.in_bfloat16(subject)
+    check.judge(twins.weights_lost(subject, rounded), 0.0, "weights, rounded to bfloat16")
+    if check.wants("weights"):
+        with twins.nudged(rounded, 1):
+            check.judge_control(twins.weights_lost(subject, rounded), 0.0, "weights")
+    judge_the_loaded(check, rounded, prompt, "outputs")
 
 
-def judge_the_loaded(check, subject, prompt):
+def judge_the_loaded(check, subject, prompt, control=""):
     """Compare a copy's outputs with those of the model's own weights at the copy's addresses."""
     copy = twins.saved_and_loaded(subject)
     observed, allowed = copies.apart(subject, copy, prompt.ids)
     check.judge(observed.error, allowed, observed.where)
-    if check.wants():
+    if check.wants(control):
         with twins.nudged(copy, int(prompt.ids[0, 0])):
             damaged, allowed = copies.apart(subject, copy, prompt.ids)
-        check.judge_control(damaged.error, allowed)
+        check.judge_control(damaged.error, allowed, control)
 
 
 @law(

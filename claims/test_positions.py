@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from fixtures.permutations import orders
 from fixtures.prompts import chunkings, prompts
-from harness import caches, capabilities, masks, packing, positions
+from harness import caches, capabilities, masks, positions
+from harness.controls import Damage
 from harness.laws import law
 
 FAR = 512
@@ -42,8 +43,8 @@ def test_the_mask_must_be_permuted_too(subject, draw, check):
     needs=["attention-only", "positions-alone"],
     source="000, solution, last paragraph; 001",
     control={
-        "causal": "a causal mask",
-        "left": "the positions left as they were, where no mask is taken",
+        "causal": Damage("a causal mask", needs="mask-4d"),
+        "left": Damage("the positions left as they were", unless="mask-4d"),
     },
 )
 def test_without_a_causal_mask_permuting_both_restores_the_output(subject, draw, check):
@@ -74,8 +75,7 @@ def test_without_a_causal_mask_permuting_both_restores_the_output(subject, draw,
     source="000, question, its code",
     control={
         "left": "the table's rows left in place",
-        "packed": "the explicit mask left out, where positions out of order are read as packed "
-        "sequences",
+        "packed": Damage("the explicit mask left out", needs="packed-positions"),
     },
 )
 def test_moving_rows_of_the_table_is_moving_position_ids(subject, draw, check):
@@ -91,7 +91,7 @@ def test_moving_rows_of_the_table_is_moving_position_ids(subject, draw, check):
     with positions.rows_moved(subject, order):
         check.same(expected, subject.rows(prompt.ids, mask=mask))
     check.rejects(expected, lambda: subject.rows(prompt.ids, mask=mask), control="left")
-    if packing.read_from_positions(subject):
+    if "packed-positions" in capabilities.of(subject):
         unmasked = functools.partial(subject.rows, prompt.ids, positions=moved)
         check.rejects(expected, unmasked, control="packed")
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from harness import capabilities
+from harness.controls import Damage
 from harness.errors import Missing
 from harness.profiles import Profile
 from harness.shortage import Size, in_words, release, shortage
@@ -29,8 +30,8 @@ class Claim:
     control: str = ""
     enough: int | None = None
     toy: bool = False
-    controls: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """A law's controls: name → sentence; a law's only control has the empty name."""
+    controls: Mapping[str, Damage] = field(default_factory=dict, compare=False)
+    """A law's controls by name; a law's only control has the empty name."""
 
     def lacks(self, subject: Subject) -> str:
         """The first capability that ``subject`` lacks, and why; empty if it lacks none."""

@@ -6,10 +6,32 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from harness import capabilities
+from harness.subject import Subject
 from harness.verdicts import DECADES, margin
 
 ENOUGH = 3
 """A control that was rejected this often need not be run again."""
+
+
+@dataclass(frozen=True)
+class Damage:
+    """What a control does, in words, and the models that it can be done to.
+
+    It applies to models with the capability ``needs`` and without the capability ``unless``;
+    an empty name asks for nothing.
+    """
+
+    says: str
+    needs: str = ""
+    unless: str = ""
+
+    def why_not(self, subject: Subject) -> str:
+        """Why this does not apply to ``subject``, by a capability's name; empty if it does."""
+        has = capabilities.of(subject)
+        if self.needs and (why := has.why_missing(self.needs)) is not None:
+            return f"{self.needs}: {why}"
+        return f"the model has {self.unless}" if self.unless and self.unless in has else ""
 
 
 @dataclass
@@ -32,18 +54,28 @@ class Control:
 class Controls:
     """The controls of one law by name; a law's only control has the empty name.
 
-    ``says`` has a sentence for each.  One that a model cannot be given (it names a capability
-    that is missing) is never tried and need not be rejected; of all, at least one must be.
+    ``damages`` has what each does.  Each must be tried and rejected, save those that do not apply
+    to the model (`inapplicable`); where none applies, the law has no control.
     """
 
-    def __init__(self, says: str | Mapping[str, str] = "") -> None:
-        self.says = {"": says} if isinstance(says, str) else dict(says)
+    def __init__(self, damages: str | Damage | Mapping[str, str | Damage] = "") -> None:
+        named = damages if isinstance(damages, Mapping) else {"": damages}
+        self.damages = {
+            name: Damage(damage) if isinstance(damage, str) else damage
+            for name, damage in named.items()
+        }
         self.by_name: dict[str, Control] = {}
+        self.inapplicable: dict[str, str] = {}
+
+    def on(self, subject: Subject) -> None:
+        """Note the controls that do not apply to ``subject``, each with the reason."""
+        reasons = {name: damage.why_not(subject) for name, damage in self.damages.items()}
+        self.inapplicable = {name: why for name, why in reasons.items() if why}
 
     def of(self, name: str) -> Control:
         """The counts of one control; ValueError for a name that the law did not declare."""
-        if name not in self.says:
-            raise ValueError(f"control {name!r} is not declared: {', '.join(self.says)}")
+        if name not in self.damages:
+            raise ValueError(f"control {name!r} is not declared: {', '.join(self.damages)}")
         return self.by_name.setdefault(name, Control())
 
     def wanted(self, name: str = "") -> bool:
@@ -66,25 +98,49 @@ class Controls:
         return min((control.margin for control in self.by_name.values()), default=-DECADES)
 
     @property
-    def dead(self) -> list[str]:
-        """Names of controls that were tried and never rejected; all names if none was tried."""
-        if not self.by_name:
-            return list(self.says)
+    def never_tried(self) -> list[str]:
+        """Names of controls that were never tried; those that do not apply only if none does."""
+        applying = [name for name in self.damages if name not in self.inapplicable]
+        return [name for name in applying or self.damages if name not in self.by_name]
+
+    @property
+    def never_rejected(self) -> list[str]:
+        """Names of controls that were tried, and passed whenever they were."""
         return [name for name, control in self.by_name.items() if not control.rejected]
+
+    @property
+    def outstanding(self) -> list[str]:
+        """Names of controls that must still be rejected."""
+        return [*self.never_rejected, *self.never_tried]
 
     def sentence(self, name: str) -> str:
         """What a control is, with its name where it has one."""
-        return ": ".join(part for part in (name, self.says[name]) if part)
+        return ": ".join(part for part in (name, self.damages[name].says) if part)
+
+    @property
+    def complaint(self) -> str:
+        """Which controls passed, or were never tried, in words; empty where all were rejected."""
+        said = {
+            "the control passed too": self.never_rejected,
+            "the control was never tried": self.never_tried,
+        }
+        parts = [f"{how}: {self._listed(names)}" for how, names in said.items() if names]
+        return "; ".join(parts)
+
+    def _listed(self, names: list[str]) -> str:
+        return "; ".join(map(self.sentence, names))
 
     def as_json(self) -> dict[str, Any]:
-        """The details of every control: its sentence, counts and margin."""
-        told = {}
-        for name, says in self.says.items():
+        """Every control: its sentence, counts and margin, and why it does not apply if so."""
+        details = {}
+        for name, damage in self.damages.items():
             control = self.by_name.get(name, Control())
-            told[name or "control"] = {
-                "says": says,
+            details[name or "control"] = {
+                "says": damage.says,
                 "rejected": control.rejected,
                 "tried": control.tried,
                 "margin": control.margin,
             }
-        return told
+            if name in self.inapplicable:
+                details[name or "control"]["does not apply"] = self.inapplicable[name]
+        return details

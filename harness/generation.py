@@ -80,14 +80,22 @@ class Generated:
         them is another matter, and some are given more than the tokens.
         """
         if "causal" not in capabilities.of(subject):
-            again = _forced(subject.oracle, self.prompt, self.ids)
-            return Reference(self.rows, Rows({"logits": torch.stack(again.logits, dim=1)}))
+
+            def forced(which: Subject) -> Rows:
+                again = _forced(which, self.prompt, self.ids)
+                return Rows({"logits": torch.stack(again.logits, dim=1)})
+
+            return Reference(self.rows, forced(subject.oracle), lambda: forced(subject))
         steps = self.ids.shape[1]
         first = torch.full_like(self.prompt[:, :1], _start(subject))
         before = first if subject.is_encoder_decoder else self.prompt
         given = torch.cat([before, self.ids[:, :-1]], dim=1)
-        exact = _recomputed(subject.oracle, self.prompt, given)
-        return Reference(self.rows, exact.at(slice(exact["logits"].shape[1] - steps, None)))
+
+        def uncached(which: Subject) -> Rows:
+            rows = _recomputed(which, self.prompt, given)
+            return rows.at(slice(rows["logits"].shape[1] - steps, None))
+
+        return Reference(self.rows, uncached(subject.oracle), lambda: uncached(subject))
 
 
 def _recomputed(subject: Subject, prompt: Tensor, ids: Tensor) -> Rows:
@@ -148,9 +156,10 @@ def _generate(
 
 
 def _forced(twin: Subject, prompt: Tensor, ids: Tensor) -> Any:
-    """``prompt`` continued by ``ids`` [batch, steps] whatever the scores, computed in float64.
+    """``prompt`` continued by ``ids`` [batch, steps] whatever the scores.
 
-    `generate` rounds the scores to float32 at the end, far below what any bound allows.
+    Of a model in float64 `generate` rounds the scores to float32 at the end, far below what any
+    bound allows.
     Raises `Missing` where the model does not generate so.
     """
     how: dict[str, Any] = {"use_cache": False, "do_sample": False, "output_logits": True, **ONE}
@@ -277,9 +286,15 @@ class Beams:
         The first is taken from the search ``plain``, or recomputed where that holds another beam.
         So a near tie of two beams, of which one is dropped, leaves nothing uncompared.
         """
-        exact = [_recomputed(subject.oracle, self.prompt, ids).last for ids in self.ids]
         own = [self._without(subject, plain, step) for step in range(len(self.ids))]
-        return Reference(Rows.along_positions(own), Rows.along_positions(exact))
+
+        def uncached(which: Subject) -> Rows:
+            rows = [_recomputed(which, self.prompt, ids).last for ids in self.ids]
+            return Rows.along_positions(rows)
+
+        return Reference(
+            Rows.along_positions(own), uncached(subject.oracle), lambda: uncached(subject)
+        )
 
     def _without(self, subject: Subject, plain: Beams, step: int) -> Rows:
         """The logits [beams, 1, V] after the beams of one step, uncached."""

@@ -26,7 +26,7 @@ import torch
 from harness.check import NOT_NUMBERS, Broken, Check
 from harness.claim import Claim, Session, as_test
 from harness.clock import TOO_SLOW, Braked, ForwardClock
-from harness.controls import Controls
+from harness.controls import Controls, Damage
 from harness.search import Examples
 from harness.subject import Subject
 from harness.tolerances import TOLERANCES, farthest
@@ -39,7 +39,7 @@ def law(
     *,
     needs: Sequence[str] = (),
     source: str,
-    control: str | Mapping[str, str],
+    control: str | Damage | Mapping[str, str | Damage],
     enough: int | None = None,
     toy: bool = False,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -47,14 +47,15 @@ def law(
 
     ``says`` is the claim as a sentence, ``needs`` the capabilities without which it does not
     apply, ``source`` the document and section, ``control`` what the body's `Check.rejects` does,
-    in words (where there are several, a sentence for each name), ``enough`` a number of examples
-    beyond which more say nothing new.  ``toy`` says that the law is about networks that Assay
-    makes itself (`harness.toy`).  The function's further parameters are pytest's (fixtures,
-    parametrisation).
+    in words (where there are several, a sentence for each name; a `Damage` where it applies to
+    some models only), ``enough`` a number of examples beyond which more say nothing new.
+    ``toy`` says that the law is about networks that Assay makes itself (`harness.toy`).  The
+    function's further parameters are pytest's (fixtures, parametrisation).
     """
     controls = Controls(control)
-    told = "; ".join(map(controls.sentence, controls.says))
-    claim = Claim(id, says, Kind.LAW, source, tuple(needs), told, enough, toy, controls.says)
+    says_control = "; ".join(map(controls.sentence, controls.damages))
+    damages = controls.damages
+    claim = Claim(id, says, Kind.LAW, source, tuple(needs), says_control, enough, toy, damages)
 
     def declare(body: Callable[..., None]) -> Callable[..., None]:
         return as_test(claim, body, {"draw", "check"}, functools.partial(run, claim))
@@ -79,6 +80,7 @@ def run(
     try:
         if lacking := claim.lacks(subject):
             return claim.result(subject, Verdict.NOT_APPLICABLE, reason=lacking)
+        check.controls.on(subject)
         with clock.watching(subject):
             examples.search()
     except Braked as braked:
@@ -130,10 +132,8 @@ def _conclusion(claim: Claim, check: Check, examples: Examples) -> tuple[Verdict
     if not check.compared:
         why = NOT_NUMBERS if NOT_NUMBERS in check.details else examples.unsettled
         return Verdict.INCONCLUSIVE, ": ".join(filter(None, ["no example could be compared", why]))
-    if dead := check.controls.dead:
-        lacking = f"; {limits.reason}" if limits.reason else ""
-        named = "; ".join(map(check.controls.sentence, dead))
-        return Verdict.INCONCLUSIVE, f"the control passed too: {named}{lacking}"
+    if complaint := check.controls.complaint:
+        return Verdict.INCONCLUSIVE, "; ".join(filter(None, [complaint, limits.reason]))
     if check.blunt:
         blunt = f"too blunt: does not see a leak of {check.goal:g}, but one of {check.leak:.2g}"
         return Verdict.INCONCLUSIVE, blunt

@@ -204,10 +204,11 @@ _CONTROL = _object(
     {
         "says": _of("string", "What it is, in words."),
         "rejected": _of("integer", "How often the check rejected it.", **_COUNT),
-        "tried": _of("integer", "How often it was run; 0: not on this model.", **_COUNT),
+        "tried": _of("integer", "How often it was run.", **_COUNT),
         "margin": _of("number", "How far beyond its bound at best, in decades, at most 16."),
+        "does not apply": _of("string", "Why it was not run on this model; or not there."),
     },
-)
+) | {"required": ["says", "rejected", "tried", "margin"]}
 
 
 def _object_of_details() -> dict[str, Any]:

@@ -8,7 +8,7 @@ A path may be off from the float64 oracle by ``factor`` times what the plain pat
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -94,6 +94,11 @@ class Distance:
     row: int = 0
     position: int = 0
     typical: float = math.nan
+
+    def largest(self, other: Distance) -> Distance:
+        """The larger of two errors, with the larger of their median rows'."""
+        typical = max(self.typical, other.typical)
+        return replace(max(self, other, key=lambda each: each.error), typical=typical)
 
     @property
     def where(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -145,7 +145,16 @@ def differences(one: Subject, other: Subject) -> dict[str, float]:
     }
 
 
-def _share(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> float:
+def weights_lost(one: Subject, other: Subject) -> float:
+    """The largest share of any weight's elements in ``other`` that are not those of ``one``,
+    rounded to the dtype that the weight has in ``other``: 0 to 1.
+    """
+    theirs = dict(other.model.named_parameters())
+    ours = dict(one.model.named_parameters())
+    return _share({n: w.to(theirs[n]) for n, w in ours.items() if n in theirs}, theirs)
+
+
+def _share(ours: Mapping[str, torch.Tensor], theirs: Mapping[str, torch.Tensor]) -> float:
     if ours.keys() != theirs.keys():
         return 1.0
     return max((bit_equal(tensor, theirs[name]) for name, tensor in ours.items()), default=0.0)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from harness import masks
+from harness import masks, positions
 from harness.capabilities.blending import blends
-from harness.capabilities.probing import attempt, changes, first_output, prompt
+from harness.capabilities.probing import agree, attempt, changes, first_output, prompt
 from harness.capabilities.registry import REFUSALS, capability, needs, of
 from harness.errors import Missing
 from harness.positions import counted_besides, first_position, follow_padding
@@ -104,6 +104,24 @@ def _mask_4d(subject: Subject) -> None:
     same = first_output(behind if "causal" in of(subject) else both)
     if changes(subject, same, usual):
         raise Missing("the model reads something else in a 4-D mask than what may be seen")
+
+
+@capability("packed-positions")
+def _packed_positions(subject: Subject) -> None:
+    """Without a mask, positions that restart within a row are read as several packed sequences.
+
+    True of causal models of transformers 4.53 or later that make their mask by its functions.
+    """
+    for name in ("causal", "mask-4d"):
+        needs(subject, name)
+    ids = prompt(subject)[:, : subject.window]  # past it a model hides more than the mask does
+    n = ids.shape[1]
+    restarting = positions.usual(subject, n)[torch.arange(n, device=subject.device) % (n // 2)]
+    alone = attempt(subject, "positions that restart", ids=ids, positions=restarting)
+    mask = masks.causal(n, subject.dtype, subject.device)
+    whole = attempt(subject, "a 4-D mask", ids=ids, positions=restarting, mask=mask)
+    if agree(subject, alone, whole):
+        raise Missing("positions that restart leave the mask as it is")
 
 
 @capability("padding")

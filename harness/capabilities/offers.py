@@ -22,6 +22,7 @@ INDIVIDUAL = frozenset(
     {
         *("weights-in-memory", "tokenizer", "trained", "usual-weights"),
         *("tied-head", "full-rank-embedding"),
+        "packed-positions",  # of a control only: no law goes with it
     }
 )
 """Capabilities of one model, its weights and what came with it: never recorded of a type."""

@@ -22,6 +22,7 @@ from harness.faults import (  # noqa: F401
     numbers,
     pasts,
     places,
+    quantised,
     sight,
     states,
     tables,

@@ -28,6 +28,9 @@ FLAG = "_planted_functions"
 PASS = "_planted_pass"
 """Under this name a model holds its `Pass`; plain state of faults lies on that."""
 
+UPDATE = "update of the cache"
+"""Under this name a pass keeps what stood in its cache where a change of what is read stands."""
+
 
 class Hook:
     """A hook that calls ``change(pass, …)``; a deep copy has the copied model's pass."""
@@ -249,11 +252,14 @@ class _Update:
 def _wrap_cache(seen: Pass, given: tuple, inner: Callable, **held: Any) -> None:
     cache = own_cache(seen.cache)
     if cache is not None and seen.cached and hasattr(cache, "update"):
+        seen.kept[UPDATE] = vars(cache).get("update", GONE)
         cache.update = _Update(cache, seen, partial(inner, **held))
 
 
 def _unwrap_cache(seen: Pass, given: tuple, output: Any) -> None:
-    cache = own_cache(seen.cache)
-    if cache is not None:
+    cache, usual = own_cache(seen.cache), seen.kept.pop(UPDATE, None)
+    if usual is GONE:
         vars(cache).pop("update", None)
+    elif usual is not None:  # a caller's, which watches what comes
+        cache.update = usual
     seen.cache = None  # nothing of a caller's is kept

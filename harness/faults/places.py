@@ -146,7 +146,7 @@ def _bias_rolled(seen: Pass, bias: Tensor) -> Tensor:
     at=first_block,
 )
 def _by_place(seen: Pass, state: Tensor) -> Tensor:
-    return state + 1e-3 * seen.places(state)[None, :, None] * state.roll(1, -1)
+    return state + 1e-3 * seen.places(state).to(state)[None, :, None] * state.roll(1, -1)
 
 
 fault(

@@ -33,5 +33,7 @@ def lines(row: Result) -> list[tuple[str, str]]:
 
 def _counts(control: dict) -> str:
     says, tried = control.get("says"), control.get("tried")
-    counts = f"rejected {control.get('rejected')} of {tried}" if tried else "not run on this model"
+    counts = f"rejected {control.get('rejected')} of {tried}" if tried else "never tried"
+    if why := control.get("does not apply"):
+        counts = f"does not apply ({why})"
     return texts.plain(f"{counts}: {says}" if says else counts)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fixtures import families
-from harness import capabilities, loading
+from harness import capabilities, loading, masks
 from harness.capabilities import Missing, designs, of
 from harness.rounding import Rounding
 from harness.subject import Subject
@@ -90,6 +90,28 @@ def test_positions_are_taken_whatever_comes_of_a_mask():
     assert "mask-4d" not in found
     said = of(toy("tiny:causal:reformer")).why_missing("position-ids")
     assert str(said).startswith("the model does not take position_ids: ")
+
+
+def test_positions_that_restart_are_packed_sequences_where_the_mask_follows_them():
+    assert "packed-positions" in of(toy("gpt2"))
+    assert "positions that restart leave the mask as it is" in of(deaf_to_packing()).why_missing(
+        "packed-positions"
+    )
+    assert "packed-positions" not in of(toy("bert"))
+
+
+def deaf_to_packing():
+    """A model that is always given its causal mask."""
+    subject = fresh("llama")
+
+    def mask_it(module, given, named):
+        if named.get("attention_mask") is None:
+            n = named["input_ids"].shape[1]
+            named["attention_mask"] = masks.causal(n, subject.dtype, subject.device)
+        return given, named
+
+    subject.model.register_forward_pre_hook(mask_it, with_kwargs=True)
+    return subject
 
 
 def refusing_chunks(error: Exception):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.controls import ENOUGH, Controls
+from harness.controls import ENOUGH, Controls, Damage
 from harness.laws import law
 from harness.tests.toys import budget, toy, verdict
 from harness.verdicts import DECADES, Verdict
@@ -54,17 +54,60 @@ def test_every_control_is_run_until_it_was_rejected_often_enough():
     for _ in range(20):
         body(None, check)
     assert tried == {"shifted": ENOUGH, "mixed": ENOUGH + 2}
-    assert controls.dead == []
+    assert controls.outstanding == []
 
 
-def test_a_control_that_a_model_cannot_be_given_need_not_be_rejected():
+def rejects_the_shifted_only(draw, check):
+    check.judge(0.0, 1.0)
+    check.judge_control(2.0, 1.0, "shifted")
+
+
+def test_a_named_control_that_was_never_tried_leaves_the_law_undecided():
+    result = verdict(declared(rejects_the_shifted_only), toy("gpt2"), budget(4))
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert result.reason == "the control was never tried: mixed: a neighbour's row"
+    assert result.details["controls"]["mixed"]["tried"] == 0
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        (Damage("rows mixed", needs="encoder"), "encoder: the model has no encoder"),
+        (Damage("rows mixed", unless="causal"), "the model has causal"),
+    ],
+)
+def test_a_control_that_does_not_apply_to_a_model_names_the_capability(damage, why):
+    control = {"shifted": "rows moved by one", "mixed": damage}
+    result = verdict(declared(rejects_the_shifted_only, control), toy("gpt2"), budget(4))
+    assert result.verdict is Verdict.UPHELD
+    assert result.details["controls"]["mixed"]["does not apply"].startswith(why)
+    assert "does not apply" not in result.details["controls"]["shifted"]
+
+
+def test_a_control_that_applies_must_be_tried_whatever_it_needs():
+    control = {"shifted": "rows moved by one", "mixed": Damage("rows mixed", needs="causal")}
+    result = verdict(declared(rejects_the_shifted_only, control), toy("gpt2"), budget(4))
+    assert result.reason == "the control was never tried: mixed: rows mixed"
+
+
+def test_a_law_none_of_whose_controls_applies_has_no_control():
+    control = {"one": Damage("one", needs="encoder"), "two": Damage("two", unless="causal")}
+    body = declared(lambda draw, check: check.judge(0.0, 1.0), control)
+    result = verdict(body, toy("gpt2"), budget(4))
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert result.reason == "the control was never tried: one: one; two: two"
+
+
+def test_what_passed_and_what_was_never_tried_are_named_apart():
     def body(draw, check):
         check.judge(0.0, 1.0)
-        check.judge_control(2.0, 1.0, "shifted")
+        check.judge_control(0.5, 1.0, "shifted")
 
     result = verdict(declared(body), toy("gpt2"), budget(4))
-    assert result.verdict is Verdict.UPHELD
-    assert result.details["controls"]["mixed"]["tried"] == 0
+    assert result.reason == (
+        "the control passed too: shifted: rows moved by one; "
+        "the control was never tried: mixed: a neighbour's row"
+    )
 
 
 def test_a_law_whose_controls_were_never_run_names_them_all():

@@ -8,7 +8,7 @@ import transformers
 from transformers import DynamicCache
 
 from claims import test_cache_quantised
-from harness import caches, float8, quantised
+from harness import caches, faults, float8, kills, quantised
 from harness.quantised import History
 from harness.tests.toys import prompt, toy, verdict
 from harness.verdicts import Verdict
@@ -127,6 +127,24 @@ _sound, _dequantised = FP8._quantize, FP8._dequantize
 def test_a_library_with_a_broken_cache_is_refuted(monkeypatch, method, broken):
     monkeypatch.setattr(FP8, method, broken)
     assert verdict(KEEPS, toy("llama")).verdict is Verdict.REFUTED
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["quantised-scales-exchanged", "quantised-past-rounded-again", "quantised-past-shifted"],
+)
+@pytest.mark.parametrize("spec", ["gpt2", "llama"])
+def test_the_law_catches_each_injected_fault(spec, name):
+    with faults.planted(faults.named(name), toy(spec)) as damaged:
+        result = verdict(KEEPS, damaged, kills.MUST)
+    assert result.verdict is Verdict.REFUTED
+    assert verdict(KEEPS, toy(spec)).verdict is Verdict.UPHELD
+
+
+def test_updates_are_watched_to_the_end_whatever_is_read_of_a_cache():
+    with faults.planted(faults.named("cache-stale"), toy("llama")) as damaged:
+        histories = quantised.histories(damaged, prompt(damaged, 6), [1, 3, 2])
+    assert {len(history.given) for history in histories} == {3}
 
 
 def test_a_model_without_such_a_cache_is_not_asked():

@@ -19,7 +19,7 @@ from claims import test_masks as masks
 from claims import test_order as order
 from claims import test_padding as padding
 from claims import test_positions as positions
-from harness import twins
+from harness import faults, twins
 from harness.subject import Subject
 from harness.tests.toys import budget, fresh, seeing_ahead, toy, verdict
 from harness.verdicts import Verdict
@@ -285,6 +285,15 @@ def test_bfloat16_that_is_rounded_when_it_is_saved_is_caught(monkeypatch):
     monkeypatch.setattr(transformers.PreTrainedModel, "save_pretrained", rounding)
     law = execution.test_saving_and_loading_change_nothing_in_bfloat16
     assert verdict(law, fresh("llama"), FEW).verdict is Verdict.REFUTED
+
+
+def test_weights_that_are_lost_whenever_a_model_is_loaded_are_caught_in_bfloat16():
+    """Both copies have lost them: their outputs agree."""
+    law = execution.test_saving_and_loading_change_nothing_in_bfloat16
+    with faults.planted(faults.named("norm-lost-by-saving"), toy("llama")) as damaged:
+        result = verdict(law, damaged, FEW)
+    assert result.verdict is Verdict.REFUTED
+    assert "weights, rounded to bfloat16" in result.reason
 
 
 def test_a_model_that_remembers_its_last_prompt_is_caught():
