@@ -13,14 +13,19 @@ from claims.test_inversion import DOCUMENTED, NEEDS, OF_MODELS, SCALED, cases_of
 from fixtures import sides
 from fixtures.inversions import invert
 from fixtures.sides import of_both_populations
-from fixtures.trials import Trials, compared, record, shown_text, survival
+from fixtures.trials import compared_steps, record, shown_text, survival
 from harness.findings import Bound, finding
 from harness.statistics import model_ratio, share
 
 NEEDS_HEAD = ["trained", *NEEDS, "lm-head"]
 
-HORIZON = 600
-"""Steps to (4) that are waited for: a restricted mean counts no more."""
+HORIZON = 1000
+"""Steps within which (4) is to be met: a restricted mean counts no more.
+
+Document 003 names the number where it is about (4) and one trained block with the head: 'at N=1000
+an a_g such that (4) holds'.  A descent that is cut off counts as at least as many steps, never as
+so many: it may uphold that more are needed and cannot refute it.
+"""
 
 FEWEST = 36
 """Draws that decide a share of 0.9 if all of them are true, or of 0.1 if none is."""
@@ -41,7 +46,7 @@ both_ways = pytest.mark.parametrize(
 
 @finding(
     "E24",
-    "a trained model needs ten times the steps of an untrained one to meet (4)",
+    "a trained model needs ten times the steps of an untrained one to meet (4), each given 1000",
     needs=NEEDS_HEAD,
     source="003, 'on the order to one hundred times as many as for the untrained model'",
     bound=Bound(model_ratio, above=10.0),
@@ -58,15 +63,10 @@ def test_a_trained_model_needs_ten_times_the_steps(subject, population, way, dra
     trained, fresh, others = (
         invert(side, way, cases) for side in sides.compared(subject, population)
     )
-    sample.add(effect=compared(trained, fresh, steps), control=compared(others, fresh, steps))
-    sample.add(steps_trained=steps(trained), steps_untrained=steps(fresh))
+    sample.add(effect=compared_steps(trained, fresh), control=compared_steps(others, fresh))
+    sample.add(steps_trained=trained.steps_to_close, steps_untrained=fresh.steps_to_close)
     record(sample, trained=trained, untrained=fresh)
     survival(sample, trained=trained, untrained=fresh)
-
-
-def steps(trials: Trials):
-    """Steps until (4) was met, all that were made where it was not: [rows]."""
-    return trials.steps_to_close
 
 
 @finding(

@@ -15,13 +15,11 @@ from fixtures import sides
 from fixtures.inversions import invert
 from fixtures.sides import of_both_populations
 from fixtures.trials import Trials, compared, curves, record, shown_text
-from harness.findings import Bound, finding
-from harness.statistics import model_difference, model_mean
+from harness.bounds import Bound, NoDifference
+from harness.findings import finding
+from harness.statistics import model_change, model_difference, model_mean
 
 TRAINED = ["trained", *NEEDS]
-
-OTHER_SEEDS = Bound(model_difference, at_least=-0.35, at_most=0.35)
-"""Of untrained models against others: 0 is inside, and a third is not."""
 
 STYLES = {
     "as documented": DOCUMENTED,
@@ -37,8 +35,8 @@ PLACES = {"one block": 1, "all blocks": -1}
     needs=TRAINED,
     source="003, 'Language models become less trainable as they are trained'",
     bound=Bound(model_difference, below=0.0),
-    control="untrained models against other untrained ones",
-    control_bound=OTHER_SEEDS,
+    control="untrained models against others of their architectures, on the same prompts",
+    control_bound=NoDifference(model_change),
     draws=OF_MODELS,
     costly=True,
 )
@@ -58,7 +56,7 @@ def test_trained_models_invert_worse(subject, population, place, style, draws, s
         invert(side, way, cases) for side in sides.compared(subject, population)
     )
     sample.add(effect=compared(trained, fresh, Trials.recovery))
-    sample.add(control=compared(others, fresh, Trials.recovery))
+    sample.add(control=fresh.by_model(others.recovery() - fresh.recovery()))
     record(sample, trained=trained, untrained=fresh)
     curves(sample, trained=trained, untrained=fresh)
     shown_text(sample, subject, trained, "Trained, decoded")

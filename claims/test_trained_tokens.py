@@ -70,7 +70,7 @@ def rarity_of_wrong_tokens(subject, trials):
     source="003, 'Representation Repetitions'",
     bound=Bound(model_change, above=0.0),
     control="what is found of untrained models",
-    control_bound=Bound(model_change, at_most=0.3),
+    control_bound=Bound(model_change, at_most=0.1),
     draws=OF_MODELS,
     costly=True,
 )

@@ -32,13 +32,14 @@ import torch
 
 from harness import significance
 from harness.arrays import Array, Plot
+from harness.bounds import Bound, NoDifference
 from harness.claim import Claim, Session, as_test
 from harness.clock import TOO_SLOW, Braked, ForwardClock
 from harness.draws import Draws
 from harness.profiles import Profile
 from harness.statistics import Pair, Statistic
 from harness.subject import Subject
-from harness.verdicts import DECADES, Kind, Result, Verdict
+from harness.verdicts import Kind, Result, Verdict
 
 ERROR = significance.ERROR
 """How often a finding may be decided wrongly at its bound, over all looks together."""
@@ -48,67 +49,6 @@ BLOCK = 64
 
 UNDEFINED = 0.01
 """A finding with a larger share of draws without a value (0 / 0) than this is not decided."""
-
-
-@dataclass(frozen=True)
-class Bound:
-    """The claimed side: ``statistic`` of the draws is within the limits that are given.
-
-    ``at_least`` and ``at_most`` belong to it, ``above`` and ``below`` do not.
-    """
-
-    statistic: Statistic
-    at_least: float = -math.inf
-    at_most: float = math.inf
-    above: float = -math.inf
-    below: float = math.inf
-
-    def verdict(self, interval: Pair) -> Verdict:
-        """Upheld or refuted if all of ``interval`` is on one side, else inconclusive."""
-        low, high = interval
-        inside = self.at_least <= low and high <= self.at_most
-        strictly = self.above < low and (high < self.below or self.below == math.inf)
-        if inside and strictly:
-            return Verdict.UPHELD
-        outside = high < self.at_least or low > self.at_most
-        if outside or high <= self.above or low >= self.below:
-            return Verdict.REFUTED
-        return Verdict.INCONCLUSIVE
-
-    @property
-    def limits(self) -> tuple[float, ...]:
-        """The limits that are given, lower ones first."""
-        every = (self.at_least, self.above, self.at_most, self.below)
-        return tuple(limit for limit in every if math.isfinite(limit))
-
-    def nearest(self, value: float) -> float:
-        """The limit nearest to ``value``."""
-        return min(self.limits, key=lambda limit: abs(limit - value))
-
-    def margin(self, value: float, interval: Pair) -> float:
-        """How far ``interval`` clears the nearest limit, in units of its half-width.
-
-        0 where it touches the limit from the claimed side, -2 where it does from the other.
-        """
-        low, high = interval
-        limit = self.nearest(value)
-        half = (high - low) / 2
-        lower = limit in (self.at_least, self.above)
-        clear = low - limit if lower else limit - high
-        if not math.isfinite(clear):
-            return -DECADES
-        if half == 0.0:
-            return math.copysign(DECADES, clear) if clear else 0.0
-        return max(-DECADES, min(DECADES, clear / half))
-
-    def __str__(self) -> str:
-        signs = {"at_least": "≥", "above": ">", "at_most": "≤", "below": "<"}
-        told = [
-            f"{sign} {getattr(self, name):g}"
-            for name, sign in signs.items()
-            if math.isfinite(getattr(self, name))
-        ]
-        return f"{self.statistic.name} {' and '.join(told)}"
 
 
 @dataclass
@@ -205,7 +145,7 @@ def finding(
     source: str,
     bound: Bound,
     control: str,
-    control_bound: Bound | None = None,
+    control_bound: Bound | NoDifference | None = None,
     draws: int | None = None,
     most: int = Profile.draws,
     block: int = BLOCK,
@@ -215,7 +155,7 @@ def finding(
     """Declare a test function as the finding ``id``.
 
     ``bound`` is the claimed side.  ``control`` says in words what the ``control`` series is: it
-    must lie wholly beyond ``bound``, or wholly within ``control_bound`` where that is given.
+    must lie wholly beyond ``bound``, or come to ``control_bound`` where that is given.
     ``draws`` are those of the first look, where its statistic does not say how many.  Each look
     has twice those of the one before, up to ``most`` under the first profile, and under others as
     many times more as these draw; ``block`` are asked for in one call.  Of a ``costly`` finding
@@ -239,7 +179,7 @@ class Plan:
     """How a finding is to be sampled and judged."""
 
     bound: Bound
-    control_bound: Bound | None
+    control_bound: Bound | NoDifference | None
     fewest: int | None
     block: int
     costly: bool = False
@@ -275,11 +215,15 @@ class Plan:
 
     def effect(self, sample: Sample, looks: int) -> Look:
         """The claim's own series against its bound, at one of so many ``looks``."""
-        return _look(self.bound, sample, "effect", looks)
+        return _look(self.bound.statistic, sample, "effect", looks, self.bound.verdict)
 
-    def control(self, sample: Sample, looks: int) -> Look:
-        """The control's series: upheld if it comes out as a control must."""
-        look = _look(self.control_bound or self.bound, sample, "control", looks)
+    def control(self, sample: Sample, looks: int, effect: float) -> Look:
+        """The control's series, beside the ``effect``: upheld if it is as a control must be."""
+        if isinstance(self.control_bound, NoDifference):
+            none, statistic = self.control_bound, self.control_bound.statistic
+            return _look(statistic, sample, "control", looks, lambda x: none.verdict(x, effect))
+        bound = self.control_bound or self.bound
+        look = _look(bound.statistic, sample, "control", looks, bound.verdict)
         if self.control_bound is not None:
             return look
         other = {Verdict.UPHELD: Verdict.REFUTED, Verdict.REFUTED: Verdict.UPHELD}
@@ -287,14 +231,19 @@ class Plan:
         return Look(verdict, look.value, look.interval, look.draws)
 
 
-def _look(bound: Bound, sample: Sample, name: str, looks: int) -> Look:
+def _look(
+    statistic: Statistic,
+    sample: Sample,
+    name: str,
+    looks: int,
+    judged: Callable[[Pair], Verdict],
+) -> Look:
     values = sample.defined(name)
     if not len(values):
         return Look()
-    confidence = 1 - ERROR * bound.statistic.caution / looks
-    interval = bound.statistic.interval(values, confidence)
-    verdict = Verdict.INCONCLUSIVE if sample.undefined(name) else bound.verdict(interval)
-    return Look(verdict, bound.statistic(values), interval, len(values))
+    interval = statistic.interval(values, 1 - ERROR * statistic.caution / looks)
+    verdict = Verdict.INCONCLUSIVE if sample.undefined(name) else judged(interval)
+    return Look(verdict, statistic(values), interval, len(values))
 
 
 def run(
@@ -344,6 +293,7 @@ def run(
             "control must be": str(plan.control_bound or f"beyond: {plan.bound}"),
             "control value": _finite(control.value),
             "control interval": list(_told(control.interval) or ()) or None,
+            **_sensitivity(plan, control),
             "recorded": {
                 name: _middle(sample.defined(name))
                 for name in sample.series
@@ -385,10 +335,17 @@ def _settle(
         if settled.effect.verdict is Verdict.INCONCLUSIVE:
             settled.effect = plan.effect(sample, len(sizes))
         if settled.control.verdict is Verdict.INCONCLUSIVE:
-            settled.control = plan.control(sample, len(sizes))
+            settled.control = plan.control(sample, len(sizes), settled.effect.value)
         if Verdict.INCONCLUSIVE not in (settled.effect.verdict, settled.control.verdict):
             break
     return settled
+
+
+def _sensitivity(plan: Plan, control: Look) -> dict[str, float]:
+    """What difference the control would have seen, where it must show none."""
+    if not isinstance(plan.control_bound, NoDifference) or not _told(control.interval):
+        return {}
+    return {"control sees a difference of": plan.control_bound.sees(control.interval)}
 
 
 def _arguments(

@@ -1,9 +1,10 @@
 """Statistics over models and prompts: the unit of a statement about models is the model.
 
 A sample is [n, 2], the value of a prompt and the number of its model, or [n, 3], with the side of
-a comparison (1 or 0) between them.  Every model has prompts of its own (they are nested), so that
-the models' means are independent draws that vary by model and by prompt at once, and Student's t
-of them covers both.  A side with a single model is about this model, and its units are prompts.
+a comparison (1 or 0) between them; a ratio's has two limits of each value, [n, 4].  Every model
+has prompts of its own (they are nested), so that the models' means are independent draws that vary
+by model and by prompt at once, and Student's t of them covers both.  A side with a single model is
+about this model, and its units are prompts.
 
 A few models that agree, such as six in which everything is recovered, have means of no variance.
 An interval is therefore never shorter than the one over prompts that takes the models as one: the
@@ -68,11 +69,21 @@ def difference_within(sample: Array, confidence: float) -> Pair:
 
 
 def of_ratio(sample: Array) -> float:
-    """The ratio of the sides' geometric means over models, of positive values [n, 3]."""
-    return math.exp(of_difference(_logs(sample)))
+    """The ratio of the sides' geometric means over models at its least, of [n, 4]."""
+    return math.exp(of_difference(_logs(sample[:, [0, 2, 3]])))
 
 
 def ratio_within(sample: Array, confidence: float) -> Pair:
+    """Of positive values known by two limits, [n, 4]; the first makes the ratio least.
+
+    From the lower end of the interval at the first limits to the upper end at the second, which
+    holds wherever the values lie between them.
+    """
+    least, most = (_ratio_within(sample[:, [limit, 2, 3]], confidence) for limit in (0, 1))
+    return least[0], most[1]
+
+
+def _ratio_within(sample: Array, confidence: float) -> Pair:
     """Of positive values [n, 3], by their logarithms.
 
     Over models values are averaged before the logarithm is taken.

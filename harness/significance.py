@@ -21,7 +21,7 @@ from harness.verdicts import Kind, Result, Verdict
 
 if TYPE_CHECKING:
     from harness.arrays import Array
-    from harness.findings import Bound
+    from harness.bounds import Bound
 
 ERROR = 0.05
 """The share of wrong ones among decided findings, and how often a single one may be wrong."""
@@ -54,10 +54,9 @@ def p_value(bound: Bound, values: Array, looks: int, verdict: Verdict) -> float 
     def decides(error: float) -> bool:
         return bound.verdict(statistic.interval(values, 1 - error * share)) is verdict
 
-    resolved = statistic.caution < 1  # a bootstrap
-    finest = min(ERROR, 4 / statistics.RESAMPLES / share) if resolved else LEAST
+    finest = min(ERROR, 4 / statistics.RESAMPLES / share) if statistic.resampled else LEAST
     if decides(finest):
-        return _beyond(bound, values, finest, share) if resolved else finest
+        return _beyond(bound, values, finest, share) if statistic.resampled else finest
     low, high = math.log(finest), math.log(ERROR)
     for _ in range(HALVINGS):
         middle = (low + high) / 2

@@ -37,7 +37,8 @@ class Statistic:
 
     ``caution`` is the share of the allowed error that is asked of the interval: a bootstrap of a
     hundred draws, of a skewed distribution above all, errs more often than it says (simulated in
-    ``harness/tests/test_findings.py``).  ``fewest`` draws are worth a look.
+    ``harness/tests/test_findings.py``).  ``fewest`` draws are worth a look.  ``resampled`` says
+    that the interval is a bootstrap's, which resolves no error below a few of its resamples.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Statistic:
     interval: Callable[[Array, float], Pair]
     caution: float = 1.0
     fewest: int = 64
+    resampled: bool = False
 
     def __call__(self, sample: Array) -> float:
         """The statistic of ``sample``; NaN or infinite where it has none."""
@@ -149,6 +151,7 @@ mean = Statistic(
     partial(_bootstrap, _mean),
     caution=0.5,
     fewest=128,
+    resampled=True,
 )
 """Of [n], or of paired differences: BCa bootstrap."""
 
@@ -158,6 +161,7 @@ ratio_of_means = Statistic(
     partial(_bootstrap, _ratio),
     caution=0.1,
     fewest=128,
+    resampled=True,
 )
 """Of the two columns of [n, 2], paired: BCa bootstrap."""
 
@@ -167,6 +171,7 @@ rank_correlation = Statistic(
     _of_rank_correlation,
     caution=0.5,
     fewest=128,
+    resampled=True,
 )
 """Spearman's, of the two columns of [n, 2]: BCa bootstrap."""
 
@@ -234,7 +239,9 @@ model_ratio = Statistic(
     model_statistics.ratio_within,
     caution=0.5,
 )
-"""Of [n, 3], positive values, sides 1 and 0, and models: the ratio of geometric means."""
+"""Of positive values known by their limits, such as times that were cut off: [n, 4], the limit
+that makes the ratio least, the one that makes it most, sides 1 and 0, and models.  The ratio of
+geometric means at the first limits."""
 
 
 EVERY = {each.name: each for each in (share, median, mean, ratio_of_means, rank_correlation)}

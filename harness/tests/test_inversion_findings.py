@@ -18,46 +18,14 @@ from claims.test_inversion import DOCUMENTED, SCALED, order_of, some_depths
 from fixtures import inversions, sides
 from fixtures.token_frequency import rarity
 from fixtures.ways import Way
-from harness.inversion.batch import Descent
 from harness.inversion.target import embedded
 from harness.profiles import Profile
 from harness.subject import Subject
+from harness.tests.constructed import constructed, fresh_side, settled
 from harness.tests.toys import fresh, verdict
 from harness.verdicts import Verdict
 
 UPHELD, REFUTED, OPEN = Verdict.UPHELD, Verdict.REFUTED, Verdict.INCONCLUSIVE
-
-
-def constructed(monkeypatch, right=lambda model, way: 1.0, steps=lambda model, way: 10.0, wrong=7):
-    """Descents that recover a share ``right`` of the tokens and meet (4) after ``steps``.
-
-    Wrong tokens are ``wrong`` ones.  Steps vary by row, and by model as they are given.
-    """
-
-    def descend(model, way, cases, rates, seen_through=None):
-        ids = cases.ids.repeat(len(rates), 1)
-        rows, n = ids.shape
-        hit = (torch.arange(rows * n).view(rows, n) * 0.618) % 1 < right(model, way)
-        found = embedded(model)[torch.where(hit, ids, wrong)]
-        met = steps(model, way) * (1 + 0.1 * (torch.arange(rows) % 3))
-        close = torch.where(met <= way.steps, met.ceil(), torch.inf)
-        losses = torch.ones(rows, way.steps + 1)
-        losses[:, -1] = torch.where(close.isfinite(), 0.0, 1e9)
-        watched = {s: found for s in (*inversions.WATCHED, way.steps) if s <= way.steps}
-        watched |= {s: embedded(model)[torch.full_like(ids, wrong)] for s in (0, 1)}
-        return Descent(found, losses, close, torch.zeros(rows, dtype=torch.long), watched)
-
-    monkeypatch.setattr(inversions, "_descend", descend)
-    monkeypatch.setattr(inversions, "unit_of", lambda *_: 1.0)
-
-
-def fresh_side(model):
-    return "untrained" in model.name
-
-
-def settled(claim, prompts=24, spec="reference:small", **arguments):
-    profile = Profile("test", examples=0, shrink=0, prompts=prompts)
-    return verdict(claim, fresh(spec), profile, arguments=arguments)
 
 
 # E3, E4, E5: untrained models.

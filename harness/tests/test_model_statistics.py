@@ -32,6 +32,11 @@ def side(code, sample):
     return np.insert(sample, 1, code, axis=1)
 
 
+def known(sample):
+    """Values that are known: both limits are the value."""
+    return np.insert(sample, 1, sample[:, 0], axis=1)
+
+
 def misses(intervals, value):
     return np.mean([not low <= value <= high for low, high in intervals])
 
@@ -82,7 +87,7 @@ def test_a_ratio_of_models_is_outside_in_one_of_twenty_at_most(spread, ratio):
             steps = 20 * times * of_models * np.exp(0.3 * rng.normal(size=(models, 6)))
             number = np.repeat(np.arange(models), 6)
             parts.append(side(code, np.stack([steps.ravel(), number], axis=1)))
-        found.append(interval(model_ratio, np.concatenate(parts)))
+        found.append(interval(model_ratio, known(np.concatenate(parts))))
     assert misses(found, ratio) <= ERROR
 
 
@@ -128,7 +133,8 @@ def test_constant_samples_have_intervals_of_some_width():
         assert low <= 0.0 < high
     low, high = interval(model_difference, of_sides(alike(0.0, 5, 12), alike(0.0, 6, 10)))
     assert low < 0.0 < high
-    assert interval(model_ratio, of_sides(alike(9.0, 5, 6), alike(3.0, 6, 5))) == NOWHERE
+    constant = known(of_sides(alike(9.0, 5, 6), alike(3.0, 6, 5)))
+    assert interval(model_ratio, constant) == NOWHERE
 
 
 def test_an_interval_holds_nothing_that_is_impossible():
@@ -144,9 +150,24 @@ def test_a_side_that_does_not_vary_has_the_other_s_variance():
     rng = np.random.default_rng(0)
     fresh = alike(1.0, 6, 5)
     fresh[:, 0] = rng.integers(5, 12, 30)
-    low, high = interval(model_ratio, of_sides(alike(2000.0, 5, 6), fresh))
-    assert low < model_ratio(of_sides(alike(2000.0, 5, 6), fresh)) < high
+    sample = known(of_sides(alike(2000.0, 5, 6), fresh))
+    low, high = interval(model_ratio, sample)
+    assert low < model_ratio(sample) < high
     assert math.log(high / low) > 0.1
+
+
+def test_what_was_cut_off_upholds_that_more_steps_are_needed_and_cannot_refute_it():
+    """At 1000 steps all of the first side were cut off: three times as many, or any number."""
+    rng, above = np.random.default_rng(0), Bound(model_ratio, above=10.0)
+    for steps, verdict in ((300.0, Verdict.INCONCLUSIVE), (20.0, Verdict.UPHELD)):
+        fresh = alike(steps, 6, 5)
+        fresh[:, 0] *= rng.uniform(0.9, 1.1, 30)
+        limits = np.insert(alike(1000.0, 5, 6), 1, 1e9, axis=1)
+        sample = np.concatenate([np.insert(limits, 2, 1, axis=1), side(0, fresh)[:, [0, 0, 1, 2]]])
+        assert above.verdict(interval(model_ratio, sample)) is verdict
+        cut_short = known(sample[:, [0, 2, 3]])  # the horizon taken for the number of steps
+        shorter = above.verdict(interval(model_ratio, cut_short))
+        assert shorter is (Verdict.REFUTED if steps == 300.0 else Verdict.UPHELD)
 
 
 def test_of_one_model_the_prompts_are_the_units():
@@ -162,11 +183,11 @@ def test_models_count_alike_whatever_their_prompts():
     sample = np.array([[1.0, 0], [0.0, 1], [0.0, 1], [0.0, 1]])
     assert model_mean(sample) == 0.5
     ratio = np.array([[8.0, 1, 0], [2.0, 1, 1], [2.0, 0, 0], [2.0, 0, 1]])
-    assert model_ratio(ratio) == pytest.approx(2.0)
+    assert model_ratio(known(ratio)) == pytest.approx(2.0)
 
 
 def test_a_side_that_is_missing_has_no_interval():
     one = side(1, alike(0.5, 3, 4))
-    for statistic in (model_difference, model_ratio):
-        assert statistic.interval(one, 0.95) == NOWHERE
-        assert math.isnan(statistic(one))
+    for statistic, sample in ((model_difference, one), (model_ratio, known(one))):
+        assert statistic.interval(sample, 0.95) == NOWHERE
+        assert math.isnan(statistic(sample))

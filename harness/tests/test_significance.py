@@ -10,7 +10,7 @@ from harness import significance
 from harness.findings import ERROR, Bound
 from harness.report import html
 from harness.significance import adjusted, p_value, summary
-from harness.statistics import exact, mean, median, ratio_of_means, share
+from harness.statistics import bounded_mean, exact, mean, median, model_mean, ratio_of_means, share
 from harness.tests.test_report import printed, sample_run
 from harness.verdicts import Kind, Result, Verdict
 
@@ -40,6 +40,23 @@ def test_a_p_value_is_where_the_verdict_turns(statistic, looks):
     share_ = statistic.caution / looks
     assert p <= ERROR
     assert bound.verdict(statistic.interval(values, 1 - 1.02 * p * share_)) is Verdict.UPHELD
+
+
+@pytest.mark.parametrize("statistic", [bounded_mean, model_mean])
+def test_what_is_no_bootstrap_has_the_p_value_at_which_its_interval_turns(statistic):
+    """However small: no normal law is assumed beyond what a bootstrap resolves."""
+    values = 0.8 + 0.02 * np.random.default_rng(0).normal(size=60)
+    if statistic is model_mean:
+        values = np.stack([values, np.arange(60) % 6], axis=1)
+    bound = Bound(statistic, above=0.5)
+    p = p_value(bound, values, 1, Verdict.UPHELD)
+    assert significance.LEAST < p < 1e-3
+
+    def at(error):
+        return bound.verdict(statistic.interval(values, 1 - error * statistic.caution))
+
+    assert at(1.02 * p) is Verdict.UPHELD
+    assert at(p / 1.02) is Verdict.INCONCLUSIVE
 
 
 @pytest.mark.parametrize("statistic", [mean, ratio_of_means])
