@@ -106,11 +106,17 @@ class Check:
     _emulated: bool = False
     _looks: int = 0
     _noise: dict[str, float] = field(default_factory=dict)
+    _least_noise: float = math.inf
 
     @property
     def tolerance(self) -> Tolerance:
         """What the subject's dtype allows."""
         return TOLERANCES[precision.working(self.subject)]
+
+    @property
+    def _wide(self) -> bool:
+        """Whether emulated rounding says what machines do: 16-bit results it moves by far more."""
+        return precision.working(self.subject) in (torch.float32, torch.float64)
 
     def reference(self, plain: Callable[[Subject], Rows]) -> Reference:
         """Run the plain path on the subject and on its float64 oracle."""
@@ -124,14 +130,15 @@ class Check:
 
         The plain path's own error is one draw of rounding, and may be small by luck where much is
         cancelled.  So before the law is said to be broken, the plain path is run as other machines
-        may round it, and its largest error counts.
+        may round it, and its largest error counts (not in 16 bits, where the bound is
+        wide and emulated rounding is coarser than any machine's).
 
         Raises `Broken` where it is not, and `Unsettled` where no row can be compared.
         """
         __tracebackhide__ = True
         self._by_reference = True
         worst = self._compare(expected, observed, tolerance)
-        if worst[1] < worst[0].error < math.inf and not self._emulated:
+        if worst[1] < worst[0].error < math.inf and not self._emulated and self._wide:
             self._emulated = True
             worst = self._compare(expected, observed, tolerance)
         rows, nothing = incomparable(_shared(observed, expected), expected.oracle)
@@ -231,11 +238,14 @@ class Check:
         """A control as two numbers: counted as rejected when ``observed`` is above."""
         self.controls.of(control).count(observed, allowed, _beyond(observed, allowed))
 
-    def sees(self, planted: Callable[[float], tuple[float, float]]) -> None:
+    def sees(self, planted: Callable[[float], tuple[float, float]], noise: float = 0.0) -> None:
         """How small an error this law sees: ``planted(size)`` gives what is observed, and what is
         allowed, with an error of that relative size in what was compared.
+
+        ``noise`` is what rounding alone moves it by.
         """
         if not self.sharp:
+            self._least_noise = min(self._least_noise, noise)
             self._saw(sensitivity.smallest(lambda size: _beyond(*planted(size))))
 
     def sees_one_bit(self, observed: float, allowed: float = 0.0) -> None:
@@ -255,9 +265,17 @@ class Check:
 
     @property
     def goal(self) -> float:
-        """The relative size of a leak that this law must see in the subject's dtype."""
+        """The relative size of a leak that this law must see in the subject's dtype.
+
+        Where rounding moves the subject far, no comparison sees as little; in 16 bits it does so
+        on any subject, and the goal has no part in that.
+        """
         goals = sensitivity.GOALS[precision.working(self.subject)]
-        return goals.one_shape if self._one_shape else goals.other
+        goal = goals.one_shape if self._one_shape else goals.other
+        if not self._wide or self._least_noise == math.inf:
+            return goal
+        relative = min(sensitivity.TIMES_NOISE * self._least_noise, sensitivity.MOST * goal)
+        return max(goal, relative)
 
     @property
     def sharp(self) -> bool:
@@ -294,6 +312,9 @@ class Check:
             return _beyond(worst.error, allowed)
 
         plain = _shared(expected.plain, expected)
+        errors = farthest(plain, expected.oracle, self._settled(expected, tolerance))
+        noise = max(distance.error for distance in errors.values())
+        self._least_noise = min(self._least_noise, noise)
         try:
             self._saw(sensitivity.least(plain, damaged, rejects))
         except Unsettled:
@@ -306,13 +327,17 @@ class Check:
 
             self._saw(sensitivity.least(first, damaged, differs))
 
+    def _settled(self, expected: Reference, tolerance: Tolerance | None) -> Tensor | None:
+        """The rows that near-ties between experts leave alone; None where there are no experts."""
+        return expected.oracle.settled(ROUTER_GAP * (tolerance or self.tolerance).floor)
+
     def _compare(
         self, expected: Reference, observed: Rows, tolerance: Tolerance | None
     ) -> tuple[Distance, float]:
         """The tensor with the least room: its farthest or median row, and what is allowed."""
         tolerance = tolerance or self.tolerance
         observed = _shared(observed, expected)
-        settled = expected.oracle.settled(ROUTER_GAP * tolerance.floor)
+        settled = self._settled(expected, tolerance)
         if settled is not None and not bool(settled.any()):
             raise Unsettled("every row is routed to experts by near-ties")
         plain = farthest(expected.plain, expected.oracle, settled)

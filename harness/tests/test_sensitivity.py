@@ -94,10 +94,16 @@ def test_a_law_says_how_small_a_leak_it_sees():
     assert 1e-7 < result.details[LEAK] <= 1e-5 == result.details[LEAK_GOAL]
 
 
+def test_a_law_on_a_model_that_rounding_moves_further_need_not_see_as_little():
+    result = verdict(declared(50.0), toy("gpt2"), budget(4))
+    assert result.verdict is Verdict.UPHELD
+    assert 1e-5 < result.details[LEAK] <= result.details[LEAK_GOAL] < 1e-3
+
+
 def test_a_law_that_sees_no_small_leak_is_undecided_although_its_control_is_rejected():
-    result = verdict(declared(1e4), toy("gpt2"), budget(4))
+    result = verdict(declared(1e5), toy("gpt2"), budget(4))
     assert result.verdict is Verdict.INCONCLUSIVE
-    assert result.reason.startswith("too blunt: does not see a leak of 1e-05, but one of 0.00")
+    assert result.reason.startswith("too blunt: does not see a leak of 0.001, but one of 0.00")
     assert result.details["controls"]["control"]["rejected"] > 0
 
 
