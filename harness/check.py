@@ -23,7 +23,7 @@ from harness.tolerances import (
     farthest,
     incomparable,
 )
-from harness.verdicts import margin
+from harness.verdicts import LEAK, LEAK_GOAL, SEES_ONE, margin
 
 NOT_NUMBERS = "rows with NaN on both sides"
 """Of a law's details: how many rows could not be compared in full, over all examples."""
@@ -86,6 +86,7 @@ class Check:
     _one_shape: bool = False
     _by_reference: bool = False
     _looks: int = 0
+    _goal: float | None = None
     _noise: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -205,10 +206,15 @@ class Check:
         """A control as two numbers: counted as rejected when ``observed`` is above."""
         self.controls.of(control).count(observed, allowed, _beyond(observed, allowed))
 
-    def sees(self, planted: Callable[[float], tuple[float, float]]) -> None:
+    def sees(
+        self, planted: Callable[[float], tuple[float, float]], goal: float | None = None
+    ) -> None:
         """How small an error this law sees: ``planted(size)`` gives what is observed, and what is
         allowed, with an error of that relative size in what was compared.
+
+        ``goal`` is what must be seen where the law's bound is not that of the dtype.
         """
+        self._goal = goal
         if not self.sharp:
             self._saw(sensitivity.smallest(lambda size: _beyond(*planted(size))))
 
@@ -218,6 +224,31 @@ class Check:
         """
         size = torch.finfo(self.subject.dtype).eps if _beyond(observed, allowed) else math.inf
         self._saw(size)
+
+    def sees_one(self, what: str, observed: float, allowed: float = 0.0) -> None:
+        """For a law that counts: ``observed`` is of one ``what`` that is wrong, the smallest error
+        that there is, and must be rejected.
+        """
+        counts = self.details.setdefault(SEES_ONE, {"what": what, "injected": 0, "seen": 0})
+        counts["injected"] += 1
+        counts["seen"] += _beyond(observed, allowed)
+
+    @property
+    def leaks(self) -> dict[str, float]:
+        """The details about leaks: the smallest one seen, and what must be seen, if anything."""
+        if self.leak is None:
+            return {}
+        return {LEAK: self.leak} | ({LEAK_GOAL: self.goal} if math.isfinite(self.goal) else {})
+
+    @property
+    def blunt(self) -> str:
+        """Why the law does not see an error as small as it must, in words; empty if it does."""
+        if self.leak is not None and not self.sharp:
+            return f"does not see a leak of {self.goal:g}, but one of {self.leak:.2g}"
+        one = self.details.get(SEES_ONE, {"injected": 0, "seen": 0})
+        if one["seen"] < one["injected"]:
+            return f"saw one {one['what']} in {one['seen']} of {one['injected']} injections"
+        return ""
 
     @property
     def judged_by(self) -> str:
@@ -230,6 +261,8 @@ class Check:
     @property
     def goal(self) -> float:
         """The relative size of a leak that this law must see in the subject's dtype."""
+        if self._goal is not None:
+            return self._goal
         goals = sensitivity.GOALS[precision.working(self.subject)]
         return goals.one_shape if self._one_shape else goals.other
 
@@ -247,8 +280,9 @@ class Check:
         self, expected: Reference, damaged: Rows, tolerance: Tolerance | None
     ) -> None:
         """Plant the control, scaled down, into the plain rows until the comparison passes it."""
-        if self.sharp or (tolerance and tolerance not in TOLERANCES.values()):
-            return  # a law that allows more than rounding says by itself what it does not see
+        self._goal = None if tolerance is None else tolerance.sees
+        if self.sharp and math.isfinite(self.goal):
+            return
 
         def rejects(rows: Rows) -> bool:
             exact, names = expected.oracle, [*rows.tensors]

@@ -16,7 +16,7 @@ from harness.errors import BadInput, first_line
 from harness.memo import memo
 from harness.rows import Rows
 from harness.subject import Subject
-from harness.tolerances import bit_equal
+from harness.tolerances import bit_equal, one_bit_off
 
 
 @memo
@@ -191,6 +191,20 @@ def nudged(subject: Subject, token: int) -> Iterator[None]:
     finally:
         with torch.no_grad():
             row.copy_(kept)
+
+
+@contextmanager
+def one_bit_off_in_a_weight(subject: Subject) -> Iterator[None]:
+    """One element of the embedding matrix off by one unit in the last place, for a block."""
+    table = subject.embedding_table
+    kept = table.detach().clone()
+    with torch.no_grad():
+        table.copy_(one_bit_off(kept))
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            table.copy_(kept)
 
 
 def require_attention(subject: Subject, implementation: str) -> None:

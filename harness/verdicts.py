@@ -35,6 +35,9 @@ UNTIL_BROKEN = "examples until it broke"
 LEAK, LEAK_GOAL = "sees a leak of", "must see a leak of"
 """Of a law's details: relative sizes (`harness.sensitivity`)."""
 
+SEES_ONE = "sees one"
+"""Of a law's details, where it counts: what one error is, how many were injected and seen."""
+
 BOUND = "judged by"
 """Of a law's details: what its comparisons are judged by."""
 
