@@ -33,6 +33,15 @@ def test_variants_and_models_of_one_law_count_together():
     assert told["C2", "another law"]["float32"].blunt == 1
 
 
+def test_a_variant_that_need_not_see_what_others_must_is_listed_by_itself():
+    wide = result(0.3, "a law [quantised]")
+    del wide.details[LEAK_GOAL]
+    told = by_law({"float32": [result(1e-6), wide]})
+    assert told["C2", "a law"]["float32"].worst == 1e-6
+    assert (told["C2", "a law [quantised]"]["float32"].worst) == 0.3
+    assert told["C2", "a law [quantised]"]["float32"].blunt == 0
+
+
 def test_what_was_never_seen_is_infinite_and_blunt():
     rows = [result(None, verdict=Verdict.INCONCLUSIVE)]
     seen = by_law({"float32": rows})["C2", "a law"]["float32"]
