@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from fixtures.prompts import chunk_sizes, chunkings, cuts, equal_chunks, prompts
 from harness import caches, encoders, flops
-from harness.check import Reference
 from harness.laws import law
+from harness.reference import Reference
 from harness.tolerances import QUANTISED, bit_equal, one_bit_off
 
 LONGEST = 96

@@ -34,5 +34,6 @@ def test_a_quantised_cache_keeps_its_first_scale(subject, draw, check):
     layers = quantised.histories(subject, prompt.ids, chunks)
     for number, history in enumerate(layers):
         check.judge(history.excess, 1.0, f"keys and values, number {number}")
+    check.sees(lambda size: (layers[-1].with_leak(size), 1.0), quantised.must_see(subject.dtype))
     for name, change in BROKEN.items():
         check.judge_control(layers[-1].changed(change).excess, 1.0, name)

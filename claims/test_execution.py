@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fixtures.prompts import cuts, endings, lengths, other_ids, prompts
-from harness import caches, capabilities, copies, experts, inputs, padding, twins
+from harness import caches, capabilities, copies, experts, inputs, padding, sensitivity, twins
 from harness.laws import law
 from harness.tolerances import bit_equal, one_bit_off
 
@@ -110,12 +110,13 @@ def test_saving_and_loading_change_nothing_in_bfloat16(subject, draw, check):
 def judge_the_loaded(check, subject, prompt, control=""):
     """Compare a copy's outputs with those of the model's own weights at the copy's addresses."""
     copy = twins.saved_and_loaded(subject)
-    observed, allowed = copies.apart(subject, copy, prompt.ids)
-    check.judge(observed.error, allowed, observed.where)
+    apart = copies.apart(subject, copy, prompt.ids)
+    check.judge(apart.found.error, apart.allowed, apart.found.where)
+    check.sees(apart.with_leak, sensitivity.GOALS[subject.dtype].other)
     if check.wants(control):
         with twins.nudged(copy, int(prompt.ids[0, 0])):
-            damaged, allowed = copies.apart(subject, copy, prompt.ids)
-        check.judge_control(damaged.error, allowed, control)
+            damaged = copies.apart(subject, copy, prompt.ids)
+        check.judge_control(damaged.found.error, damaged.allowed, control)
 
 
 @law(
@@ -129,6 +130,8 @@ def test_saving_and_loading_keep_all_that_a_model_holds(subject, draw, check):
     copy = twins.saved_and_loaded(subject)
     for what, share in twins.differences(subject, copy).items():
         check.judge(share, 0.0, what)
+    with twins.one_bit_off_in_a_weight(copy):
+        check.sees_one_bit(max(twins.differences(subject, copy).values()))
     with twins.nudged(copy, 1):
         check.judge_control(max(twins.differences(subject, copy).values()), 0.0)
 

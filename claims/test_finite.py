@@ -11,7 +11,7 @@ from harness.laws import law
     "C13",
     "finite inputs give finite outputs",
     source="beyond the documents",
-    control="one element of the last row replaced by NaN",
+    control="one element of the last row replaced by NaN, or by infinity",
 )
 def test_finite_inputs_give_finite_outputs(subject, draw, check):
     alone = finiteness.of_vocabulary(subject)
@@ -21,4 +21,7 @@ def test_finite_inputs_give_finite_outputs(subject, draw, check):
     place = finiteness.first(rows)
     where = "" if place is None else finiteness.in_words(subject, ids, place)
     check.judge(float(place is not None), 0.0, where)
-    check.judge_control(float(finiteness.first(finiteness.spoiled(rows)) is not None), 0.0)
+    for spoiled in finiteness.spoiled(rows):
+        found = float(finiteness.first(spoiled) is not None)
+        check.judge_control(found, 0.0)
+        check.sees_one("element that is not finite", found)

@@ -58,7 +58,7 @@ def gradients_add_up(subject, part, draw, check):
         leak = gradients.leaking(expected.plain, gradients.total(terms[:-1]), sizes, size)
         return gradients.apart(leak, expected.plain, sizes).error, allowed
 
-    check.sees(planted, noise)
+    check.sees(planted, noise=noise)
 
 
 ORTHOGONAL = {

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from fixtures.prompts import LONGEST, prompts
 from harness import capabilities, precision
 from harness.capabilities import Missing
-from harness.check import Reference
 from harness.laws import law
+from harness.reference import Reference
 from harness.tolerances import TOLERANCES
 
 

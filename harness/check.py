@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from harness import precision, sensitivity, shapes
 from harness.controls import Controls
-from harness.rounding import Rounding
+from harness.reference import Reference
 from harness.rows import Rows
 from harness.subject import Subject
 from harness.tolerances import (
@@ -24,14 +24,11 @@ from harness.tolerances import (
     farthest,
     incomparable,
 )
-from harness.verdicts import margin
+from harness.verdicts import LEAK, LEAK_GOAL, SEES_ONE, margin
 
 NOT_NUMBERS = "rows with NaN on both sides"
 """Of a law's details: how many rows could not be compared in full, over all examples."""
 
-
-MACHINES = 8
-"""Roundings of the plain path that are tried before a law is said to be broken."""
 
 LOOKS = 24
 """How often the smallest leak that a law sees is looked for, at most."""
@@ -52,36 +49,6 @@ class Unsettled(Exception):
     """Why an example does not count: nothing is tested by it, or nothing can be compared there, as
     a mixture of experts routes every row by near-ties or every number is NaN on both sides.
     """
-
-
-@dataclass(frozen=True)
-class Reference:
-    """The plain path's rows on the subject and in float64, and how far apart they are.
-
-    ``once_more`` runs the plain path on the subject again, where that can be done.
-    """
-
-    plain: Rows
-    oracle: Rows
-    once_more: Callable[[], Rows] | None = None
-
-    def map(self, change: Callable[[Rows], Rows]) -> Reference:
-        """The same change on both sides."""
-        again = self.once_more
-        changed = None if again is None else lambda: change(again())
-        return Reference(change(self.plain), change(self.oracle), changed)
-
-    def elsewhere(self) -> Iterator[Rows]:
-        """The plain path's rows as other machines may round them (`harness.rounding`)."""
-        if self.once_more is None:
-            return
-        for seed in range(MACHINES):
-            with Rounding(seed):
-                yield self.once_more()
-
-    def at(self, index: slice | Tensor | list[int]) -> Reference:
-        """The positions that ``index`` selects."""
-        return self.map(lambda rows: rows.at(index))
 
 
 @dataclass
@@ -105,6 +72,7 @@ class Check:
     _by_reference: bool = False
     _emulated: bool = False
     _looks: int = 0
+    _goal: float | None = None
     _noise: dict[str, float] = field(default_factory=dict)
     _least_noise: float = math.inf
 
@@ -210,7 +178,7 @@ class Check:
         """Whether the control of that name has not been rejected often enough yet, or the law has
         not seen a leak as small as it must: few rows, or rows that rounding moves far, hide it.
         """
-        return self.controls.wanted(control) or (self.blunt and self._looks < LOOKS)
+        return self.controls.wanted(control) or (bool(self.blunt) and self._looks < LOOKS)
 
     def rejects(
         self,
@@ -238,12 +206,19 @@ class Check:
         """A control as two numbers: counted as rejected when ``observed`` is above."""
         self.controls.of(control).count(observed, allowed, _beyond(observed, allowed))
 
-    def sees(self, planted: Callable[[float], tuple[float, float]], noise: float = 0.0) -> None:
+    def sees(
+        self,
+        planted: Callable[[float], tuple[float, float]],
+        goal: float | None = None,
+        noise: float = math.inf,
+    ) -> None:
         """How small an error this law sees: ``planted(size)`` gives what is observed, and what is
         allowed, with an error of that relative size in what was compared.
 
-        ``noise`` is what rounding alone moves it by.
+        ``goal`` is what must be seen where the law's bound is not that of the dtype, ``noise``
+        what rounding alone moves it by, where that is known.
         """
+        self._goal = goal
         if not self.sharp:
             self._least_noise = min(self._least_noise, noise)
             self._saw(sensitivity.smallest(lambda size: _beyond(*planted(size))))
@@ -254,6 +229,39 @@ class Check:
         """
         size = torch.finfo(self.subject.dtype).eps if _beyond(observed, allowed) else math.inf
         self._saw(size)
+
+    def sees_one(self, what: str, observed: float, allowed: float = 0.0) -> None:
+        """For a law that counts: ``observed`` is of one ``what`` that is wrong, the smallest error
+        that there is, and must be rejected.
+        """
+        counts = self.details.setdefault(SEES_ONE, {"what": what, "injected": 0, "seen": 0})
+        counts["injected"] += 1
+        counts["seen"] += _beyond(observed, allowed)
+
+    @property
+    def leaks(self) -> dict[str, float]:
+        """The details about leaks: the smallest one seen, and what must be seen, if anything."""
+        if self.leak is None:
+            return {}
+        return {LEAK: self.leak} | ({LEAK_GOAL: self.goal} if math.isfinite(self.goal) else {})
+
+    @property
+    def blunt(self) -> str:
+        """Why the law does not see an error as small as it must, in words; empty if it does."""
+        if self.leak is not None and not self.sharp:
+            return f"does not see a leak of {self.goal:g}, but one of {self.leak:.2g}"
+        one = self.details.get(SEES_ONE, {"injected": 0, "seen": 0})
+        if one["seen"] < one["injected"]:
+            return f"saw one {one['what']} in {one['seen']} of {one['injected']} injections"
+        return ""
+
+    @property
+    def hidden(self) -> bool:
+        """Whether all that the law lacks is to see a small leak, and that in 16 bits, where
+        rounding alone may move a sound model by more.
+        """
+        seen = self.leak is not None and self.goal < self.leak < 1.0
+        return seen and not self._wide
 
     @property
     def judged_by(self) -> str:
@@ -270,6 +278,8 @@ class Check:
         Where rounding moves the subject far, no comparison sees as little; in 16 bits it does so
         on any subject, and the goal has no part in that.
         """
+        if self._goal is not None:
+            return self._goal
         goals = sensitivity.GOALS[precision.working(self.subject)]
         goal = goals.one_shape if self._one_shape else goals.other
         if not self._wide or self._least_noise == math.inf:
@@ -281,11 +291,6 @@ class Check:
     def sharp(self) -> bool:
         """Whether a leak as small as the goal was seen."""
         return self.leak is not None and self.leak <= self.goal
-
-    @property
-    def blunt(self) -> bool:
-        """Whether a leak was looked for and none as small as the goal was seen."""
-        return self.leak is not None and not self.sharp
 
     @property
     def can_fail(self) -> bool:
@@ -301,8 +306,9 @@ class Check:
         self, expected: Reference, damaged: Rows, tolerance: Tolerance | None
     ) -> None:
         """Plant the control, scaled down, into the plain rows until the comparison passes it."""
-        if self.sharp or (tolerance and tolerance not in TOLERANCES.values()):
-            return  # a law that allows more than rounding says by itself what it does not see
+        self._goal = None if tolerance is None else tolerance.sees
+        if self.sharp and math.isfinite(self.goal):
+            return
 
         def rejects(rows: Rows) -> bool:
             exact, names = expected.oracle, [*rows.tensors]

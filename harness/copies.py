@@ -10,10 +10,11 @@ places.  Nothing of this needs float64.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from torch import Tensor
 
-from harness import encoders
+from harness import encoders, sensitivity
 from harness.allocation import lying_like
 from harness.rows import Rows
 from harness.subject import Subject
@@ -29,10 +30,30 @@ TIMES = 4.0
 """Times the noise that a copy may differ by: the largest of few is not the largest there is."""
 
 
-def apart(subject: Subject, copied: Subject, ids: Tensor) -> tuple[Distance, float]:
-    """How far the outputs of a copy for ``ids`` [batch, n] are from the subject's, and the bound.
+@dataclass(frozen=True)
+class Apart:
+    """Two models' rows for the same ids: ``found`` is the worst row's distance, ``allowed`` what
+    the model differs by from itself, times `TIMES`; both relative.
+    """
 
-    Relative, of the worst row.  The copy has the subject's parameters under the same names.
+    mine: Rows
+    theirs: Rows
+    found: Distance
+    allowed: float
+
+    def with_leak(self, size: float) -> tuple[float, float]:
+        """The distance where each of the copy's rows is off by ``size`` of its length, rounded to
+        its own dtype, and what is allowed.
+        """
+        moved = sensitivity.planted(self.theirs, self.theirs, size).tensors
+        rounded = {name: moved[name].to(own.dtype) for name, own in self.theirs.tensors.items()}
+        return _apart(Rows(rounded), self.mine).error, self.allowed
+
+
+def apart(subject: Subject, copied: Subject, ids: Tensor) -> Apart:
+    """How far the outputs of a copy for ``ids`` [batch, n] are from the subject's.
+
+    The copy has the subject's parameters under the same names.
     """
     theirs = _rows(copied, ids)
     _rows(subject, ids)  # some change their weights in their first pass: not while they are moved
@@ -43,7 +64,7 @@ def apart(subject: Subject, copied: Subject, ids: Tensor) -> tuple[Distance, flo
         if place >= PLACES and found.error <= TIMES * noise:
             break
         noise = max(noise, _apart(next(places), mine).error)
-    return found, TIMES * noise
+    return Apart(mine, theirs, found, TIMES * noise)
 
 
 def _rows(subject: Subject, ids: Tensor) -> Rows:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -73,9 +76,10 @@ def of_vocabulary(subject: Subject) -> str:
     return found[0] if found else ""
 
 
-def spoiled(rows: Rows) -> Rows:
-    """The same rows with a NaN in the last row of the last tensor."""
-    *_, name = (name for name in rows.tensors if name != "router gap")
-    tensor = rows[name].clone()
-    tensor[-1, -1, -1] = torch.nan
-    return Rows({**rows.tensors, name: tensor})
+def spoiled(rows: Rows) -> Iterator[Rows]:
+    """Each tensor of ``rows`` by itself, with NaN, and then infinity, as its last element."""
+    for name, value in itertools.product(rows.tensors, (torch.nan, torch.inf)):
+        if name != "router gap":
+            tensor = rows[name].clone()
+            tensor[-1, -1, -1] = value
+            yield Rows({name: tensor})

@@ -13,7 +13,7 @@ from transformers import LogitsProcessor, LogitsProcessorList
 
 from harness import capabilities, encoders, float64
 from harness.capabilities import Missing
-from harness.check import Reference
+from harness.reference import Reference
 from harness.rows import Rows
 from harness.subject import Subject
 from harness.tolerances import Tolerance, farthest

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from harness.check import Reference
+from harness.reference import Reference
 from harness.rows import Rows
 
 IMPLEMENTATIONS = ("eager", "sdpa", "flex")

@@ -30,7 +30,7 @@ from harness.controls import Controls, Damage
 from harness.search import Examples
 from harness.subject import Subject
 from harness.tolerances import TOLERANCES, farthest
-from harness.verdicts import BOUND, LEAK, LEAK_GOAL, UNTIL_BROKEN, Kind, Result, Verdict, margin
+from harness.verdicts import BOUND, HIDDEN, UNTIL_BROKEN, Kind, Result, Verdict, margin
 
 
 def law(
@@ -115,7 +115,8 @@ def run(
             "control margin": check.controls.margin,
             "controls": check.controls.as_json(),
             BOUND: check.judged_by,
-            **({} if check.leak is None else {LEAK: check.leak, LEAK_GOAL: check.goal}),
+            **check.leaks,
+            **({HIDDEN: True} if verdict is Verdict.INCONCLUSIVE and check.hidden else {}),
             **({} if examples.failed_at is None else {UNTIL_BROKEN: examples.failed_at}),
             "seconds in forward passes": clock.seconds,
         },
@@ -135,8 +136,7 @@ def _conclusion(claim: Claim, check: Check, examples: Examples) -> tuple[Verdict
     if complaint := check.controls.complaint:
         return Verdict.INCONCLUSIVE, "; ".join(filter(None, [complaint, limits.reason]))
     if check.blunt:
-        blunt = f"too blunt: does not see a leak of {check.goal:g}, but one of {check.leak:.2g}"
-        return Verdict.INCONCLUSIVE, blunt
+        return Verdict.INCONCLUSIVE, f"too blunt: {check.blunt}"
     return Verdict.UPHELD, limits.upheld_up_to
 
 

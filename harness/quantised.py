@@ -63,6 +63,10 @@ class History:
         held = [self.held[0], *(change(self, i, h) for i, h in enumerate(self.held[1:], 1))]
         return replace(self, held=held)
 
+    def with_leak(self, size: float) -> float:
+        """The `excess` where all that is held after the first update is larger by ``size``."""
+        return self.changed(lambda history, number, held: grown(held, size)).excess
+
 
 def _largest(ratios: Tensor) -> float:
     """The largest of ``ratios``; infinite where one is not a number."""
@@ -78,8 +82,21 @@ def rescaled(history: History, number: int, held: Tensor) -> Tensor:
 
 
 def enlarged(history: History, number: int, held: Tensor) -> Tensor:
-    """What a cache holds whose scale is off by a hundredth, or by two steps of its dtype."""
-    return held * (1 + max(0.01, 2 * torch.finfo(held.dtype).eps))
+    """What a cache holds whose scale is off by as little as must be seen."""
+    return grown(held, must_see(held.dtype))
+
+
+def must_see(dtype: torch.dtype) -> float:
+    """The relative error of a scale that the law must see: a hundredth, or two steps of ``dtype``.
+
+    Numbers are off by up to 1/17 each, and some in thousands by nearly that.
+    """
+    return max(0.01, 2 * torch.finfo(dtype).eps)
+
+
+def grown(held: Tensor, by: float) -> Tensor:
+    """``held`` larger by a share of itself, in its own dtype."""
+    return held * (1 + by)
 
 
 def stale(history: History, number: int, held: Tensor) -> Tensor:

@@ -218,6 +218,14 @@ def _object_of_details() -> dict[str, Any]:
         "controls": _map("Of a law: its controls by name.", _CONTROL),
         "sees a leak of": _of(["number", "null"], leak + "a comparison rejected; null: none."),
         "must see a leak of": _of("number", leak + "it must see, or it is inconclusive."),
+        "sees one": _object(
+            "Of a law that counts: the smallest error, and how often it was injected and seen.",
+            {
+                "what": _of("string", "What is wrong, such as an element that is not finite."),
+                "injected": _of("integer", "How often.", **_COUNT),
+                "seen": _of("integer", "How often it was rejected.", **_COUNT),
+            },
+        ),
         "judged by": _of("string", "Of a law: what its results are compared with."),
     }
     about = "What else the claim measured, by its own names."

@@ -23,13 +23,15 @@ class Tolerance:
     Without ``most`` a plain path that is wrong itself would excuse every other.  Where ``typical``
     is given (a factor and a floor), the median row must keep it as well: one row that rounding
     moves far widens the bound of the worst row for all of them, and a small error in every row
-    would hide under it.
+    would hide under it.  ``sees`` is the relative leak that a law must see within this bound:
+    None for that of the dtype (`harness.sensitivity`), infinite where any is only reported.
     """
 
     factor: float
     floor: float
     most: float
     typical: tuple[float, float] | None = None
+    sees: float | None = None
 
     def allowed(self, plain_error: float) -> float:
         """The bound for a path whose plain counterpart is off by ``plain_error``."""
@@ -66,7 +68,7 @@ Floors are a few units in the last place of float32 and float64, and a sixteenth
 there one element that is rounded otherwise makes all later rows differ by more than that.
 """
 
-QUANTISED = Tolerance(factor=4.0, floor=0.02, most=math.inf)
+QUANTISED = Tolerance(factor=4.0, floor=0.02, most=math.inf, sees=math.inf)
 """For 8-bit caches, over the error of an ideal one (`harness.float8.RoundedCache`).
 
 That one is Assay's own, so it needs no limit; it loses much where its first token is small.

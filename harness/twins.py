@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,7 +16,7 @@ from harness.errors import BadInput, first_line
 from harness.memo import memo
 from harness.rows import Rows
 from harness.subject import Subject
-from harness.tolerances import bit_equal
+from harness.tolerances import bit_equal, one_bit_off
 
 
 @memo
@@ -146,15 +146,23 @@ def differences(one: Subject, other: Subject) -> dict[str, float]:
 
 
 def weights_lost(one: Subject, other: Subject) -> float:
-    """The largest share of any weight's elements in ``other`` that are not those of ``one``,
-    rounded to the dtype that the weight has in ``other``: 0 to 1.
+    """The largest share of any weight's elements in ``other`` that are not those of ``one``, as
+    they are or rounded to ``other``'s dtype: 0 to 1.
+
+    Some weights stay in float32, and some models change a weight's dtype in their first pass.
     """
-    theirs = dict(other.model.named_parameters())
-    ours = dict(one.model.named_parameters())
-    return _share({n: w.to(theirs[n]) for n, w in ours.items() if n in theirs}, theirs)
+    ours, theirs = dict(one.model.named_parameters()), dict(other.model.named_parameters())
+    if ours.keys() != theirs.keys():
+        return 1.0
+    shares = [0.0]
+    for name, own in ours.items():
+        loaded = theirs[name]
+        versions = own.to(loaded), own.to(other.dtype).to(loaded)
+        shares.append(min(bit_equal(version, loaded) for version in versions))
+    return max(shares)
 
 
-def _share(ours: Mapping[str, torch.Tensor], theirs: Mapping[str, torch.Tensor]) -> float:
+def _share(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> float:
     if ours.keys() != theirs.keys():
         return 1.0
     return max((bit_equal(tensor, theirs[name]) for name, tensor in ours.items()), default=0.0)
@@ -191,6 +199,20 @@ def nudged(subject: Subject, token: int) -> Iterator[None]:
     finally:
         with torch.no_grad():
             row.copy_(kept)
+
+
+@contextmanager
+def one_bit_off_in_a_weight(subject: Subject) -> Iterator[None]:
+    """One element of the embedding matrix off by one unit in the last place, for a block."""
+    table = subject.embedding_table
+    kept = table.detach().clone()
+    with torch.no_grad():
+        table.copy_(one_bit_off(kept))
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            table.copy_(kept)
 
 
 def require_attention(subject: Subject, implementation: str) -> None:

@@ -134,6 +134,8 @@ def show_leaks(console: Console, found: Mapping[str, Iterable[Result]]) -> None:
 
 def _told(seen: Seen) -> str:
     blunt = f" ({seen.blunt} too blunt)" if seen.blunt else ""
+    if seen.one:
+        return f"one {seen.one}{blunt}"
     return f"{texts.number(seen.typical)} / {texts.number(seen.worst)}{blunt}"
 
 

@@ -157,6 +157,7 @@ def _pytest(asked: Any, before: int) -> list[str]:
         "device": asked.device,
         "dtype": asked.dtype,
         "attention": asked.attention,
+        "attends": asked.attends,
         "revision": asked.revision,
     }
     flags = ["--trust-remote-code"] if asked.trust_remote_code else []

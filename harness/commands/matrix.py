@@ -39,6 +39,7 @@ class Settings:
     device: str | None = None
     dtype: str | None = None
     attention: str | None = None
+    attends: str | None = None
     again: bool = False
 
 
@@ -98,7 +99,7 @@ class Matrix:
         models = [f"--model={os.path.abspath(s) if os.path.exists(s) else s}" for s in specs]
         asked = self.settings
         settings = {"profile": asked.profile, "seed": asked.seed, "evidence": self.path}
-        for name in ("device", "dtype", "attention"):
+        for name in ("device", "dtype", "attention", "attends"):
             settings[name] = getattr(asked, name)
         given = [f"--{name}={value}" for name, value in settings.items() if value is not None]
         claims = [f"--claim={each}" for each in asked.claims]
@@ -127,6 +128,7 @@ class Matrix:
             run
             for run in runs
             if all(run[name] == value for name, value in like.items())
+            and run.get("attends") == asked.attends
             and run["device"].split(" ")[0] == (asked.device or "cpu")
             and all(run.get("selection", {}).get(k) == value for k, value in selection.items())
             and (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
+from harness import meant
 from harness.commands.arguments import word
 from harness.runs import Options
 from harness.subject import Subject
@@ -34,6 +35,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add("--attention", type=word, metavar="NAME", help="eager, sdpa, flex_attention, ...")
     add(
+        "--attends",
+        choices=meant.WAYS,
+        help="what the model is meant to do, where its class and configuration say otherwise",
+    )
+    add(
         "--trust-remote-code",
         action="store_true",
         help="run Python code that comes with a model; it can do anything that you can",
@@ -43,5 +49,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def loading(asked: argparse.Namespace) -> Options:
     """What the options come to."""
     return Options(
-        asked.device, asked.dtype, asked.attention, asked.revision, asked.trust_remote_code
+        asked.device,
+        asked.dtype,
+        asked.attention,
+        asked.revision,
+        asked.trust_remote_code,
+        attends=asked.attends,
     )

@@ -20,8 +20,8 @@ SPARE = 12
 Had = Callable[[str], Environment]
 """The environment with a version of transformers; raises `CannotInstall`."""
 
-Where = tuple[str, str, str, str | None]
-"""(version, device, dtype, attention implementation)."""
+Where = tuple[str, str, str, str | None, str | None]
+"""(version, device, dtype, attention implementation, what ``--attends`` says)."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,8 @@ def batches(flips: Sequence[Flip], found: Collected) -> list[Batch]:
         for version in (flip.before, flip.after):
             cell = found.cells[flip.setting, flip.subject, flip.name, version]
             run = found.runs[cell.run]
-            where = version, run["device"].split(" ")[0], run["dtype"], run.get("attention")
+            device, said = run["device"].split(" ")[0], (run.get("attention"), run.get("attends"))
+            where = version, device, run["dtype"], *said
             wanted[where][flip.subject].add(f"{cell.result.id}:{flip.name}")
     age = {version: place for place, version in enumerate(found.versions)}
     places = sorted(wanted, key=lambda where: (age[where[0]], *map(str, where)))
@@ -97,7 +98,7 @@ def repeat(
     breaks, is told in its row, and the others go on.
     """
     for batch in todo:
-        version, device, dtype, attention = batch.where
+        version, device, dtype, attention, attends = batch.where
         row = Row(version)
         settings = Settings(
             profile,
@@ -106,6 +107,7 @@ def repeat(
             device=device,
             dtype=dtype,
             attention=attention,
+            attends=attends,
             marker="",
         )
         matrix = Matrix(path, batch.subjects, settings, ["--tb=no", "-q"], run)

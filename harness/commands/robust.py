@@ -32,7 +32,7 @@ LIBRARY = ("COMPATIBLE", "AVX2")
 THREADS = (1, 2, 4)
 """Numbers of threads of torch and of the matrix library."""
 
-ALSO = ("device", "dtype", "attention", "revision")
+ALSO = ("device", "dtype", "attention", "attends", "revision")
 """Options of a model that every run is given."""
 
 

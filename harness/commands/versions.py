@@ -91,7 +91,7 @@ def _parser() -> Parser:
     add_claims(parser, "as for claims")
     add("-k", dest="keyword", default="", metavar="EXPRESSION", help="pytest's own")
     add("-m", dest="marker", default="law", help="pytest's own (default: law)")
-    for name in ("device", "dtype", "attention"):
+    for name in ("device", "dtype", "attention", "attends"):
         add(f"--{name}", help="as for claims")
     add(
         "--environments",

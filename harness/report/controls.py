@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from harness.report import texts
 from harness.report.intervals import real
-from harness.verdicts import BOUND, LEAK, LEAK_GOAL, Kind, Result
+from harness.verdicts import BOUND, LEAK, LEAK_GOAL, SEES_ONE, Kind, Result
 
 MOST = 8
 """Controls that are shown at most."""
@@ -26,6 +26,9 @@ def lines(row: Result) -> list[tuple[str, str]]:
     if leak is not None:
         must = "" if goal is None else f" (must: {texts.number(goal)})"
         told.append((LEAK, texts.number(leak) + must))
+    if isinstance(one := row.details.get(SEES_ONE), dict):
+        counts = f"{one.get('what')}: seen in {one.get('seen')} of {one.get('injected')}"
+        told.append((SEES_ONE, texts.plain(counts)))
     if isinstance(bound := row.details.get(BOUND), str):
         told.append((BOUND, texts.plain(bound)))
     return told

@@ -146,6 +146,7 @@ def command(job: Job) -> list[str]:
         "profile": cell.profile,
         "seed": cell.seed,
         "attention": cell.attention,
+        "attends": cell.attends,
         "device-map": cell.device_map,
         "expectations": cell.expectations,
         "evidence": job.evidence,

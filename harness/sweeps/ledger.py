@@ -99,6 +99,7 @@ def same(run: dict[str, Any], cell: Cell, environment: Environment) -> bool:
         and models == [cell.model]
         and all(run[key] == getattr(cell, key) for key in ("profile", "seed", "dtype"))
         and run["attention"] == cell.attention
+        and run.get("attends") == cell.attends
         and device.partition(" (")[0] == cell.device
         and placed.partition(" (")[0] == (cell.device_map or "")
         and all(run["versions"].get(name) == environment.versions.get(name) for name in SAME)

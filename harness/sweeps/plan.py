@@ -9,6 +9,7 @@
     profile = "quick"
     seed = 0
     attention = "eager"                         # default: each model's own
+    attends = "causal"                          # as --attends; default: what each model says
     device_map = "auto"                         # as --device-map; default: none
     expectations = "expected"                   # a folder; default: that of the claims
     evidence = "sweep.sqlite"                   # the default, beside this file
@@ -49,14 +50,20 @@ HERE = "here"
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 """As in `harness.loading`, which would have to import torch."""
 
+ATTENDS = ("causal", "both")
+"""As in `harness.meant`, which would have to import transformers."""
+
 LISTS = ("models", "dtypes", "devices", "versions", "claims")
-TEXTS = ("profile", "attention", "device_map", "expectations", "evidence", "keyword", "marker")
+TEXTS = (
+    *("profile", "attention", "attends", "device_map", "expectations", "evidence"),
+    *("keyword", "marker"),
+)
 WHOLE = ("seed", "retries")
 NUMBERS = ("cpu", "gpu", "memory")
 TABLES = {
     "": (
         *("models", "dtypes", "devices", "versions", "profile", "seed", "attention"),
-        *("device_map", "expectations", "evidence", "retries", "select", "resources"),
+        *("attends", "device_map", "expectations", "evidence", "retries", "select", "resources"),
     ),
     "select": ("keyword", "marker", "claims"),
     "resources": NUMBERS,
@@ -84,6 +91,7 @@ class Cell:
     profile: str
     seed: int
     attention: str | None
+    attends: str | None
     device_map: str | None
     expectations: str | None
     keyword: str
@@ -130,6 +138,8 @@ def read(path: str | Path) -> Sweep:
     _check_among(f"{path}: profile", [profile], PROFILES)
     dtypes = content.get("dtypes", ["float32"])
     _check_among(f"{path}: dtypes", dtypes, DTYPES)
+    if "attends" in content:
+        _check_among(f"{path}: attends", [content["attends"]], ATTENDS)
     expectations = content.get("expectations")
     folder = path.parent
     if expectations is not None:
@@ -148,6 +158,7 @@ def read(path: str | Path) -> Sweep:
             profile=profile,
             seed=content.get("seed", 0),
             attention=content.get("attention"),
+            attends=content.get("attends"),
             device_map=content.get("device_map"),
             expectations=expectations,
             keyword=select.get("keyword", ""),

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from harness.check import Broken, Check, Reference, Unsettled
+from harness.check import Broken, Check, Unsettled
 from harness.controls import ENOUGH
+from harness.reference import Reference
 from harness.rows import Rows
 from harness.tests.toys import exactly, is_broken, one_tensor, toy
 from harness.tolerances import ROUTER_GAP, TOLERANCES, Tolerance

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from harness.check import MACHINES, Broken, Check
+from harness.check import Broken, Check
+from harness.reference import MACHINES
 from harness.rows import Rows
 from harness.tests.toys import toy
 

@@ -91,11 +91,12 @@ def test_versions_that_cannot_be_tested_are_said(world, capsys):
 
 def test_runs_are_given_what_was_asked_and_another_seed_when_repeated(world):
     more = ["--variant", "default", "--seed", "7", "--dtype", "float64", "--profile", "standard"]
+    more += ["--attends", "causal"]
     world(*ASKED, *ENDS, *more)
     version, arguments = world.given[0]
     wanted = ["--claim=C2:default", "--model=tiny:mamba2", "--seed=7", "--dtype=float64"]
     assert version == "5.0.0"
-    assert {*wanted, "--profile=standard", "--absent-ok"} <= set(arguments)
+    assert {*wanted, "--attends=causal", "--profile=standard", "--absent-ok"} <= set(arguments)
     assert "--seed=8" in world.given[-1][1]
 
 
@@ -111,6 +112,7 @@ def test_runs_are_given_what_was_asked_and_another_seed_when_repeated(world):
         ([*ASKED, "--good", "5.0", "--bad", "5.7.1"], "nothing is upheld at 5.0.0 and refuted"),
         ([*ASKED, "--good", "5.4.0", "--bad", "5.0"], "5.4.0, given as good, cannot be tested: "),
         ([*ASKED, *ENDS, "--profile", "swift"], "'swift': is unknown"),
+        ([*ASKED, *ENDS, "--attends", "left"], "--attends: invalid choice: 'left'"),
         ([*ASKED, *ENDS, "--limit", "0"], "not a number above 0"),
         ([*ASKED, "--good", "5.7.1"], "required: --bad"),
     ],

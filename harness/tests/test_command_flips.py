@@ -81,6 +81,15 @@ def test_a_flip_is_repeated_in_both_versions_with_another_seed(world, capsys):
     assert "2 flips: 1 seen again, 1 not seen again" in said
 
 
+def test_a_flip_is_repeated_with_what_its_runs_say_that_models_are_meant_to_do(world):
+    for version, each in ((OLD, law(REAL)), (NEW, broken(REAL))):
+        run = run_of(version, REAL, profile="glance") | {"attends": "causal"}
+        write(world.first, run, [each])
+    world.repeat()
+    said = [[a for a in command if a.startswith("--attends")] for command in world.commands]
+    assert ["--attends=causal"] in said
+
+
 def test_what_was_repeated_is_not_repeated_again_but_otherwise(world):
     world.repeat()
     world.repeat()

@@ -329,6 +329,10 @@ BAD = {
     ("--device", "abacus", "Hi"): "'abacus': is no device",
     ("--dtype", "float7", "Hi"): "'float7': is no dtype",
     ("--attention", "unheard_of", "Hi"): "cannot use the attention 'unheard_of'",
+    ("--attends", "left", "Hi"): "--attends: invalid choice: 'left'",
+    ("--model", "tiny:gpt2", "--attends", "both", "--method", "exact", "--ids", "5"): (
+        "tiny:gpt2 is not causal"
+    ),
     ("--revision", "v2", "Hi"): "has no revision 'v2'",
     ("--model", "", "Hi"): "--model: '' is empty; say which",
     ("--model", "/no/such/folder", "Hi"): "'/no/such/folder': there is no such folder",

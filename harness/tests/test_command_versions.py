@@ -9,6 +9,7 @@ import pytest
 
 from harness import runs
 from harness.commands import versions
+from harness.commands.matrix import Matrix, Row, Settings
 from harness.environments import CannotInstall, Environment
 from harness.errors import BadInput
 from harness.evidence import Evidence
@@ -80,6 +81,17 @@ def test_versions_run_one_after_the_other_into_one_file(world, capsys):
     assert "✓ transformers 4.48.9: 6 upheld" in said
     with Evidence.open(world.path) as evidence:
         assert [r["versions"]["transformers"] for r in evidence.runs()] == ["4.48.9", "5.8.1"]
+
+
+def test_what_models_are_meant_to_do_is_handed_on_and_tells_runs_apart(world):
+    world.versions("5.8.1")
+    given = []
+    settings = Settings("quick", attends="causal")
+    matrix = Matrix(world.path, MODELS, settings, [], lambda command: given.append(command) or 2)
+    environment = world.made(world.folder, ["transformers==5.8.1"])
+    assert not matrix.finished(environment)
+    matrix.fill(Row("5.8.1"), environment)
+    assert "--attends=causal" in given[0]
 
 
 def test_a_version_that_does_not_install_is_one_line_and_the_rest_goes_on(world, capsys):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fixtures import families
-from harness import copies, loading, twins
+from harness import copies, loading, sensitivity, twins
 from harness.allocation import odd
 from harness.rounding import Rounding
 from harness.subject import Subject
@@ -26,8 +26,8 @@ def tiny(name: str = "llama", dtype: torch.dtype = torch.float32) -> Subject:
 
 
 def differs(subject: Subject, copied: Subject) -> bool:
-    found, allowed = copies.apart(subject, copied, IDS)
-    return found.error > allowed
+    apart = copies.apart(subject, copied, IDS)
+    return apart.found.error > apart.allowed
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "t5", "rwkv"])
@@ -69,8 +69,8 @@ def test_a_model_that_draws_numbers_may_differ_by_what_it_differs_from_itself():
 
     for each in (subject, copied):
         each.input_embeddings.register_forward_hook(noisy)
-    found, allowed = copies.apart(subject, copied, IDS)
-    assert 1e-5 < found.error <= allowed < 1e-2
+    apart = copies.apart(subject, copied, IDS)
+    assert 1e-5 < apart.found.error <= apart.allowed < 1e-2
     copied.embedding_table[:, 0].add_(0.1)
     assert differs(subject, copied)
 
@@ -82,12 +82,22 @@ def test_a_number_that_is_none_in_one_alone_is_a_difference(broken):
     damaged = {"copy": copied, "model": subject}[broken]
     with torch.no_grad():
         damaged.embedding_table[int(IDS[0, 4]), 0] = torch.nan
-    found, allowed = copies.apart(subject, copied, IDS)
-    assert found.error == torch.inf > allowed
+    apart = copies.apart(subject, copied, IDS)
+    assert apart.found.error == torch.inf > apart.allowed
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_leak_in_a_copy_s_rows_is_beyond_the_bound_and_none_is_not(dtype):
+    subject = tiny(dtype=dtype)
+    apart = copies.apart(subject, twins.saved_and_loaded(subject), IDS)
+    found, allowed = apart.with_leak(0.0)
+    assert found <= allowed
+    found, allowed = apart.with_leak(sensitivity.GOALS[dtype].one_shape)
+    assert found > allowed
 
 
 def test_where_addresses_tell_nothing_not_a_bit_may_differ():
     subject = tiny()
     twin = Subject("a copy", copy.deepcopy(subject.model))
-    found, allowed = copies.apart(subject, twin, IDS)
-    assert found.error == 0 <= allowed
+    apart = copies.apart(subject, twin, IDS)
+    assert apart.found.error == 0 <= apart.allowed

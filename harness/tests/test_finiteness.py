@@ -15,7 +15,7 @@ from harness.check import NOT_NUMBERS, Broken, Check
 from harness.laws import law
 from harness.rows import Rows
 from harness.tests.toys import budget, changed, exactly, fresh, is_broken, one_tensor, toy, verdict
-from harness.verdicts import Verdict
+from harness.verdicts import SEES_ONE, Verdict
 
 C13 = test_finite.test_finite_inputs_give_finite_outputs
 
@@ -36,6 +36,13 @@ def spoiled_for(spec: str, token: int, value: float = math.nan):
 @pytest.mark.parametrize("spec", ["gpt2", "bert", "mamba2", "t5"])
 def test_sound_models_give_finite_outputs(spec):
     assert verdict(C13, toy(spec), budget(3)).verdict is Verdict.UPHELD
+
+
+def test_one_element_is_injected_into_each_tensor_and_seen():
+    seen = verdict(C13, toy("t5"), budget(2)).details[SEES_ONE]
+    ids = toy("t5").content(torch.arange(2)[None])
+    many = 2 * 2 * len(finiteness.outputs(toy("t5"), ids).tensors)  # examples, NaN and infinity
+    assert seen == {"what": "element that is not finite", "injected": many, "seen": many}
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from harness.commands.alarms import show_leaks
 from harness.leaks import by_law
-from harness.verdicts import BOUND, LEAK, LEAK_GOAL, Kind, Result, Verdict
+from harness.verdicts import BOUND, LEAK, LEAK_GOAL, SEES_ONE, Kind, Result, Verdict
 
 FLOAT64 = "the float64 reference"
 
@@ -33,6 +33,15 @@ def test_variants_and_models_of_one_law_count_together():
     assert told["C2", "another law"]["float32"].blunt == 1
 
 
+def test_a_variant_that_need_not_see_what_others_must_is_listed_by_itself():
+    wide = result(0.3, "a law [quantised]")
+    del wide.details[LEAK_GOAL]
+    told = by_law({"float32": [result(1e-6), wide]})
+    assert told["C2", "a law"]["float32"].worst == 1e-6
+    assert (told["C2", "a law [quantised]"]["float32"].worst) == 0.3
+    assert told["C2", "a law [quantised]"]["float32"].blunt == 0
+
+
 def test_what_was_never_seen_is_infinite_and_blunt():
     rows = [result(None, verdict=Verdict.INCONCLUSIVE)]
     seen = by_law({"float32": rows})["C2", "a law"]["float32"]
@@ -45,6 +54,19 @@ def test_laws_that_broke_or_look_for_no_leak_are_left_out_and_others_in_order():
     told = by_law({"float32": rows})
     assert [law[0] for law in told] == ["C2", "C10"]
     assert told["C2", "a law"]["float32"].worst == pytest.approx(1e-6)
+
+
+def counted(seen, verdict=Verdict.UPHELD):
+    one = {"what": "token that is not recovered", "injected": 4, "seen": seen}
+    return Result("D2", "exact", Kind.LAW, "m", verdict, details={SEES_ONE: one})
+
+
+def test_a_law_that_counts_is_listed_with_what_one_error_is():
+    seen = by_law({"float32": [counted(4), counted(3, Verdict.INCONCLUSIVE)]})["D2", "exact"]
+    assert (seen["float32"].one, seen["float32"].blunt) == ("token that is not recovered", 1)
+    console = Console(width=200, record=True)
+    show_leaks(console, {"float32": [counted(4)]})
+    assert "one token that is not recovered |" in console.export_text()
 
 
 def test_the_table_has_a_column_for_each_dtype():

@@ -7,11 +7,11 @@ import torch
 import transformers
 from transformers import DynamicCache
 
-from claims import test_cache_quantised
+from claims import test_cache, test_cache_quantised
 from harness import caches, faults, float8, kills, quantised
 from harness.quantised import History
 from harness.tests.toys import prompt, toy, verdict
-from harness.verdicts import Verdict
+from harness.verdicts import LEAK, LEAK_GOAL, Verdict
 
 KEEPS = test_cache_quantised.test_a_quantised_cache_keeps_its_first_scale
 FP8 = transformers.cache_utils.Fp8QuantizedLayer
@@ -89,6 +89,21 @@ def test_a_cache_that_keeps_its_scale_is_within_the_bound(scale, seed, dtype):
 @DTYPES
 def test_a_broken_cache_is_beyond_the_bound(damage, seed, dtype):
     assert kept(drawn(9, 50, 9, seed=seed, dtype=dtype)).changed(damage).excess > 1
+
+
+@DTYPES
+def test_a_scale_that_is_off_by_what_must_be_seen_is_seen_and_a_sound_one_is_not(dtype):
+    history = kept(drawn(9, 50, 9, dtype=dtype))
+    assert history.with_leak(0.0) <= 1 < history.with_leak(quantised.must_see(dtype))
+
+
+def test_both_laws_about_quantised_caches_say_what_they_see():
+    seen = verdict(KEEPS, toy("llama")).details
+    assert seen[LEAK] <= seen[LEAK_GOAL] == quantised.must_see(torch.float32)
+    decoded = test_cache.test_cached_decoding_equals_recomputation
+    seen = verdict(decoded, toy("llama"), arguments={"kind": "quantised"}).details
+    assert 0.01 < seen[LEAK] < 1
+    assert LEAK_GOAL not in seen
 
 
 def test_a_number_that_is_none_is_beyond_the_bound():

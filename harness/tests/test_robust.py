@@ -59,12 +59,14 @@ class World:
 
 def test_every_machine_is_tried_and_verdicts_that_agree_pass(capsys):
     world = World()
-    assert world.run("--seeds=2", "--claim=C1", "--dtype=bfloat16") == 0
+    assert world.run("--seeds=2", "--claim=C1", "--dtype=bfloat16", "--attends=both") == 0
     arguments, settings = zip(*world.asked, strict=True)
     assert "--rounding=0" not in arguments[0]
     assert [f"--rounding={seed}" in each for seed, each in enumerate(arguments[1:3])] == [True] * 2
     assert all("--allocation=odd" in each for each in arguments[1:4])
-    assert {"--claim=C1", "--dtype=bfloat16", "--profile=glance"} <= set(arguments[-1])
+    assert {"--claim=C1", "--dtype=bfloat16", "--attends=both", "--profile=glance"} <= set(
+        arguments[-1]
+    )
     assert {"MKL_CBWR": "COMPATIBLE"} in settings
     assert [s["OMP_NUM_THREADS"] for s in settings if "OMP_NUM_THREADS" in s] == ["1", "2", "4"]
     assert "as it is: 2 decided, 0 otherwise" in capsys.readouterr().out

@@ -236,3 +236,15 @@ def test_every_dtype_has_goals_and_bounds_that_reach_them():
     for dtype, goal in GOALS.items():
         assert EQUAL_RUNS[dtype].floor < goal.one_shape <= goal.other
         assert TOLERANCES[dtype].floor < goal.other
+
+
+def test_a_law_that_counts_is_undecided_where_it_misses_one_error():
+    def body(draw, check):
+        check.judge(0.0, 0.0)
+        check.judge_control(1.0, 0.0)
+        check.sees_one("token", 0.1)
+        check.sees_one("token", 0.0)
+
+    result = verdict(law("X1", "says", source="here", control="all")(body), toy("gpt2"), budget(2))
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert result.reason == "too blunt: saw one token in 1 of 2 injections"

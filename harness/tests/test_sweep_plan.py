@@ -15,7 +15,8 @@ from harness.environments import CannotInstall
 from harness.errors import BadInput
 from harness.sweeps import cluster, environments, plan
 from harness.sweeps.board import Board
-from harness.sweeps.cell import FAILED, HELD, Outcome
+from harness.sweeps.cell import FAILED, HELD, Job, Outcome
+from harness.sweeps.cell import command as run
 from harness.sweeps.ledger import same
 from harness.sweeps.plan import Resources, read
 
@@ -79,6 +80,7 @@ def test_every_combination_is_a_cell_and_each_only_once(tmp_path: Path) -> None:
         ("models = ['a']\nseed = true", ["seed is True"]),
         ("models = ['a']\nprofile = 'quik'", ["profile: 'quik' is unknown", "'quick' meant?"]),
         ("models = ['a']\ndtypes = ['int4']", ["dtypes: 'int4' is unknown", "there are float32"]),
+        ("models = ['a']\nattends = 'left'", ["attends: 'left' is unknown", "causal, both"]),
         ("models = ['a']\nexpectations = 'no'", ["expectations:", "is no folder"]),
         ("models = ['a']\nzebra = 1", ["unknown key 'zebra'; there are models, dtypes"]),
         ("models = ['a']\nevidence = ' '", ["evidence is ' ', not a text"]),
@@ -179,6 +181,15 @@ def test_a_version_is_looked_for_once_whether_it_is_found_or_not(
     assert len(asked) == 1
 
 
+def test_what_the_models_are_meant_to_do_reaches_every_cell(tmp_path: Path) -> None:
+    (plain,) = read(written(tmp_path, "models = ['a']")).cells
+    (cell,) = read(written(tmp_path, "models = ['a']\nattends = 'causal'")).cells
+    assert cell.key != plain.key
+    jobs = [Job(each, "python", "root", "folder", "files") for each in (cell, plain)]
+    given = [[word for word in run(job) if word.startswith("--attends")] for job in jobs]
+    assert given == [["--attends=causal"], []]
+
+
 def test_a_run_is_a_cells_only_if_all_that_matters_is_the_same(tmp_path: Path) -> None:
     (cell,) = read(written(tmp_path, "models = ['a']\n[select]\nkeyword = 'cache'")).cells
     here = environments.find("here")
@@ -206,6 +217,7 @@ def test_a_run_is_a_cells_only_if_all_that_matters_is_the_same(tmp_path: Path) -
         {"device": "cpu, device map auto"},
         {"dtype": "float64"},
         {"attention": "eager"},
+        {"attends": "causal"},
         {"versions": {**here.versions, "torch": "1.0"}},
         {"subjects": {"b": {"digest": "0"}}},
         {"subjects": {"a": {"digest": "0"}, "b": {"digest": "0"}}},

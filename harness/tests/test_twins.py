@@ -115,3 +115,14 @@ def test_two_bits_are_coarser_than_eight():
         for each in (subject, twins.quantised(subject), twins.quantised(subject, bits=2))
     )
     assert 0 < (eight - exact).norm() < 0.1 * (two - exact).norm()
+
+
+def test_weights_that_a_copy_keeps_rounded_or_as_they_are_are_not_lost():
+    subject = fresh("nllb-moe")
+    rounded = twins.in_bfloat16(subject)
+    assert twins.weights_lost(subject, rounded) == 0
+    rounded.rows(rounded.content(torch.arange(4)[None]))  # turns its routers into float32
+    assert {p.dtype for p in rounded.model.parameters()} == {torch.bfloat16, torch.float32}
+    assert twins.weights_lost(subject, rounded) == 0
+    with twins.one_bit_off_in_a_weight(rounded):
+        assert 0 < twins.weights_lost(subject, rounded) < 1

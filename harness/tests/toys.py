@@ -14,9 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from fixtures.subjects import load
-from harness.check import Broken, Check, Reference
+from harness.check import Broken, Check
 from harness.claim import Session
 from harness.profiles import Profile
+from harness.reference import Reference
 from harness.rows import Rows
 from harness.runs import Options
 from harness.subject import Subject
