@@ -22,7 +22,7 @@ SEEDS = 64
     bound=Bound(median, above=0.0),
     control="labels that need the left context only, in sequences whose future is noise",
     draws=SEEDS,
-    most=2 * SEEDS,
+    most=SEEDS,
     block=SEEDS,
     toy=True,
 )
@@ -33,9 +33,12 @@ SEEDS = 64
         pytest.param(future.BOTH, id="labels that need both sides"),
     ],
 )
-def test_attending_to_the_future_lowers_the_loss(subject, task, draws, sample):
+@pytest.mark.parametrize(
+    "steps", [pytest.param(steps, id=f"after {steps} steps") for steps in future.STEPS]
+)
+def test_attending_to_the_future_lowers_the_loss(subject, steps, task, draws, sample):
     seeds = trigram.seeds(draws)
-    masked, unmasked = future.trained(task, seeds, subject.device)
-    without, with_noise = future.trained(future.NOISE, seeds, subject.device)
+    masked, unmasked = future.trained(task, seeds, subject.device)[steps]
+    without, with_noise = future.trained(future.NOISE, seeds, subject.device)[steps]
     sample.add(effect=masked - unmasked, control=without - with_noise)
     sample.add(loss_with_a_mask=masked, loss_without=unmasked)

@@ -8,9 +8,13 @@ from fixtures import sides, texts
 from harness.findings import Bound, finding
 from harness.inversion import Target
 from harness.inversion.search import exact
-from harness.statistics import mean
+from harness.statistics import bounded_mean
 
-DRAWS = 64
+DRAWS = 512
+"""Of which all are recovered in full, or all but one token, where 0.99 is cleared."""
+
+BLOCK = 64
+"""Draws that are searched for at once."""
 
 
 @finding(
@@ -18,10 +22,10 @@ DRAWS = 64
     "exact search recovers the tokens at every depth",
     needs=["causal", "blocks", "inputs-embeds"],
     source="language models are injective (arXiv 2510.15511)",
-    bound=Bound(mean, at_least=0.99),
+    bound=Bound(bounded_mean, at_least=0.99),
     control="the target of another prompt",
     draws=DRAWS,
-    block=DRAWS,
+    block=BLOCK,
 )
 @pytest.mark.parametrize("source", [texts.TEXT, texts.RANDOM])
 @pytest.mark.parametrize("depth", ["one block", "half of the blocks", "all blocks"])
@@ -34,10 +38,10 @@ def test_exact_search_recovers_the_tokens(subject, source, depth, draws, sample)
     "exact search recovers the tokens of an untrained twin at every depth",
     needs=["trained", "causal", "blocks", "inputs-embeds"],
     source="language models are injective (arXiv 2510.15511)",
-    bound=Bound(mean, at_least=0.99),
+    bound=Bound(bounded_mean, at_least=0.99),
     control="the target of another prompt",
     draws=DRAWS,
-    block=DRAWS,
+    block=BLOCK,
 )
 @pytest.mark.parametrize("depth", ["one block", "half of the blocks", "all blocks"])
 def test_exact_search_recovers_the_tokens_of_an_untrained_twin(subject, depth, draws, sample):

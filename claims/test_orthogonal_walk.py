@@ -7,9 +7,10 @@ import torch
 
 from fixtures.clamped_walks import TOKENS, embedded_prompts, kept, sources
 from harness import gradients, nets, walks
-from harness.findings import Bound, finding
+from harness.bounds import Bound, NoDifference
+from harness.findings import finding
 from harness.inversion.target import Target
-from harness.statistics import mean, median, share
+from harness.statistics import bounded_change, median, share
 
 DRAWS = 32
 """Nets or prompts at the first look: a walk of each costs dozens of passes."""
@@ -47,8 +48,9 @@ def test_the_orthogonal_walk_keeps_the_output_of_narrow_nets(subject, width, dra
     "F3",
     "the wider the net, the more seldom the orthogonal walk keeps its output",
     source="003, orthogonal walk: 'or 200 or more'; d_o / d_i = 2 at 768",
-    bound=Bound(mean, below=0.0),
+    bound=Bound(bounded_change, below=0.0),
     control="other nets of the first width in the place of the last",
+    control_bound=NoDifference(bounded_change),
     draws=DRAWS,
     most=2 * DRAWS,
     toy=True,

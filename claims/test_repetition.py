@@ -12,7 +12,7 @@ from fixtures import texts
 from harness import contrastive, generation, measures
 from harness.findings import Bound, finding
 from harness.memo import memo
-from harness.statistics import mean
+from harness.statistics import bounded_change, mean
 
 START = 32
 """Tokens of held-out text that are continued."""
@@ -33,7 +33,7 @@ ABOUT_0 = Bound(mean, at_least=-0.05, at_most=0.05)
     "greedy text repeats itself more than text that people wrote",
     needs=NEEDS,
     source="003, after Welleck and Su",
-    bound=Bound(mean, above=0.0),
+    bound=Bound(bounded_change, above=0.0),
     control="other held-out text in the place of the generated one: about 0",
     control_bound=ABOUT_0,
     draws=DRAWS,
@@ -50,7 +50,7 @@ def test_greedy_text_repeats_itself(subject, draws, sample):
     "beams repeat less than greedy text",
     needs=NEEDS,
     source="003, after Welleck",
-    bound=Bound(mean, below=0.0),
+    bound=Bound(bounded_change, below=0.0),
     control="other held-out text against held-out text: about 0",
     control_bound=ABOUT_0,
     draws=DRAWS,
@@ -67,7 +67,7 @@ def test_beams_repeat_less_than_greedy_text(subject, draws, sample):
     "contrastive search repeats less than greedy text",
     needs=NEEDS,
     source="003, after Su (arXiv 2202.06417)",
-    bound=Bound(mean, below=0.0),
+    bound=Bound(bounded_change, below=0.0),
     control="other held-out text against held-out text: about 0",
     control_bound=ABOUT_0,
     draws=DRAWS // 2,
@@ -87,7 +87,7 @@ def test_contrastive_search_repeats_less_than_greedy_text(subject, draws, sample
     "text generated under a repetition penalty repeats less than greedy text",
     needs=NEEDS,
     source="003, after Welleck and Su",
-    bound=Bound(mean, below=0.0),
+    bound=Bound(bounded_change, below=0.0),
     control="other held-out text against held-out text: about 0",
     control_bound=ABOUT_0,
     draws=DRAWS,

@@ -24,7 +24,7 @@ from harness.inversion.descent import descend
 from harness.inversion.rule import DISTANCES
 from harness.inversion.target import embedded
 from harness.memo import memo
-from harness.statistics import mean, share
+from harness.statistics import bounded_mean, share
 
 TRAINED = ["trained", *NEEDS]
 
@@ -70,7 +70,7 @@ def test_a_warm_start_comes_to_meet_the_inequality(subject, way, draws, sample):
     "what a warm start comes to decodes to gibberish",
     needs=TRAINED,
     source="003, 'interstitial Skydragon a …'",
-    bound=Bound(mean, below=0.5),
+    bound=Bound(bounded_mean, below=0.5),
     control="the nearest row to the answer itself",
     costly=True,
 )

@@ -74,9 +74,7 @@ def _bootstrap(of: Callable[..., Array], sample: Array, confidence: float) -> Pa
         return NOWHERE
     columns = tuple(sample.T) if sample.ndim == 2 else (sample,)
     if all(np.ptp(column) == 0.0 for column in columns):
-        with np.errstate(divide="ignore", invalid="ignore"):
-            value = float(of(*columns, axis=-1))
-        return (value, value) if math.isfinite(value) else NOWHERE
+        return NOWHERE  # its resamples are all alike, and nothing is known of what it lacks
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a degenerate resample, which NaN tells of
         found = stats.bootstrap(

@@ -84,3 +84,28 @@ def test_an_output_moves_twenty_times_as_far_once_it_is_large():
     assert verdict(claim, as_trained("gpt2")).verdict is Verdict.REFUTED
     large = named(changed("gpt2", lambda state: 1000 * state, 1))
     assert verdict(claim, large).verdict is Verdict.UPHELD
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide", "again", "expected"),
+    [
+        (1.0, 0.0, 1.0, Verdict.UPHELD),
+        (0.0, 1.0, 0.0, Verdict.REFUTED),
+        (1.0, 1.0, 1.0, Verdict.INCONCLUSIVE),
+        (1.0, 0.0, 0.5, Verdict.INCONCLUSIVE),  # other nets of the first width lose it as well
+    ],
+)
+def test_f3_hangs_on_the_widest_nets_and_its_control_on_others_of_the_first(
+    monkeypatch, narrow, wide, again, expected
+):
+    def on_nets(subject, draws, width, along="last", purpose=""):
+        kept = again if purpose else wide if width == orthogonal.WIDTHS[-1] else narrow
+        lost = (torch.arange(len(draws)) * 0.618) % 1 >= kept
+        return {"l1": torch.where(lost, 2.0, 0.5).double()}
+
+    monkeypatch.setattr(orthogonal, "on_nets", on_nets)
+    monkeypatch.setattr(orthogonal, "ratio_by_width", lambda *_: None)
+    claim = orthogonal.test_the_orthogonal_walk_loses_the_output_of_wide_nets
+    result = verdict(claim, as_trained("gpt2"))
+    assert result.verdict is expected
+    assert ("control" in result.reason) == (again != narrow)
