@@ -31,6 +31,10 @@ arithmetic takes all the time, and a record holds everything that a step compute
 SHARE_DONE = 0.25
 """Rows that are done are dropped once they are so many: without them a step is recorded again."""
 
+Over = Callable[[int, Tensor, Tensor], Tensor]
+"""Which rows need not go on (bool [R]): asked with the number of steps made, the steps after which
+each row was close (infinite: not yet) and how often its step size was halved."""
+
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 """Adam's own (Kingma and Ba, arXiv 1412.6980)."""
 
@@ -132,8 +136,9 @@ class Batch:
         until_close: bool,
         watch: Sequence[int],
         tell: Callable[[int, Tensor, Tensor], None] | None = None,
+        over: Over | None = None,
     ) -> Descent:
-        """All steps, looking at the losses every so often."""
+        """All steps, looking at the losses every so often (and asking ``over``, if rows end)."""
         steps, every = self.rule.steps, self.rule.every
         total = len(self.x)
         ends = self.x.clone()
@@ -170,7 +175,8 @@ class Batch:
                 if tell is not None:
                     tell(end, watched[end], self._losses_now(total).masked_fill(ended, math.nan))
             if until_close and end < steps:
-                ended = (losses[:end] < thresholds).any(0)
+                close = _first_below(losses[:end], thresholds)
+                ended = close.isfinite() if over is None else over(end, close, lowered)
                 done = ended[self.rows]
                 if bool(done.all()):
                     break
@@ -178,9 +184,7 @@ class Batch:
                     self._keep(~done)
                     advance = self.stepper()
         watched |= {step: ends.clone() for step in watch if end < step <= steps}
-        hit = losses < thresholds
-        never = torch.full((total,), math.inf, dtype=self.x.dtype, device=self.x.device)
-        close = torch.where(hit.any(0), hit.to(self.x).argmax(0).to(self.x), never)
+        close = _first_below(losses, thresholds)
         return Descent(ends, losses.T.contiguous(), close, lowered, watched)
 
     def _diverged(self, seen: Tensor, kept: list[Tensor]) -> Tensor:
@@ -266,6 +270,12 @@ class Batch:
         count = (self.step + 1).to(gradient)
         unbiased = (square / (1 - fast**count)).sqrt_().add_(EPSILON)
         return mean / (1 - slow**count) / unbiased
+
+
+def _first_below(losses: Tensor, thresholds: Tensor) -> Tensor:
+    """Steps until ``losses`` [steps, R] are below ``thresholds`` [R], infinite for never: [R]."""
+    below = losses < thresholds
+    return torch.where(below.any(0), below.to(losses).argmax(0).to(losses), math.inf)
 
 
 def _recorded(batch: Batch) -> Callable[[], None]:
