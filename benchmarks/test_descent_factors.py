@@ -28,6 +28,7 @@ CASES = {
     "tf32": replace(USUAL, arithmetic="tf32"),
     "bfloat16": replace(USUAL, arithmetic="bfloat16"),
     "eager": replace(USUAL, runner="eager"),
+    "replayed": replace(USUAL, runner="replay"),
     "compiled": replace(USUAL, runner="compiled"),
     "compiled, 64 prompts": replace(USUAL, rows=64, runner="compiled"),
     "CUDA graph": replace(USUAL, runner="graph"),

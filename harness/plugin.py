@@ -9,14 +9,14 @@ claim is in `harness.settling`.
 from __future__ import annotations
 
 import gc
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
 import torch
 
-from harness import display, options, toy
+from harness import display, options, together, toy
 from harness.claim import Claim
 from harness.display import Display
 from harness.emulation import emulated
@@ -42,6 +42,7 @@ EMULATED = pytest.StashKey[ExitStack]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Assay's own options."""
     options.add(parser)
+    together.add(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -87,12 +88,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the claims asked for, laws first, and refuse two tests with one name: evidence and
+    """Keep the claims asked for, in turn, and refuse two tests with one name: evidence and
     expectations could not tell them apart.
     """
     _keep_apart(config, items)
     _keep_claims(config, items)
-    items.sort(key=_is_finding)
+    groups = together.lines(config)
+    items.sort(key=lambda item: _turn(item, groups))
     seen: dict[tuple[str, str], pytest.Item] = {}
     for item in items:
         if (claim := claim_of(item)) is None:
@@ -118,7 +120,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         return None
     from harness.scheduling import BySubject  # xdist is there if this hook is called
 
-    return BySubject(config, log, options.subjects(config))
+    return BySubject(config, log, options.subjects(config), together.lines(config))
 
 
 def _subject(item: pytest.Item) -> str:
@@ -140,6 +142,12 @@ def _keep_apart(config: pytest.Config, items: list[pytest.Item]) -> None:
     if mixed:
         config.hook.pytest_deselected(items=mixed)
         items[:] = [item for item in items if item not in set(mixed)]
+
+
+def _turn(item: pytest.Item, groups: Sequence[str]) -> tuple[bool, int]:
+    """Laws come first, then findings that share what is costly."""
+    late = _is_finding(item)
+    return late, together.turn(item.nodeid, groups) if late else 0
 
 
 def _is_finding(item: pytest.Item) -> bool:

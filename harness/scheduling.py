@@ -6,6 +6,8 @@ Here a unit of work is a file on one model, and a worker stays with its model as
 work on it: a model is loaded once by a worker at most, and by few workers where there are many
 models.  What is left then goes to whoever is free.  Of a model's files those with laws come first,
 as laws do within a file.
+
+Files whose claims share what is costly, such as descents, are one unit (`harness.together`).
 """
 
 from __future__ import annotations
@@ -17,24 +19,33 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-from harness import toy
+from harness import together, toy
 
 BETWEEN = "\n"
-"""Stands between file and model in the name of a unit; in neither of them."""
+"""Stands between files and model in the name of a unit; in neither of them."""
 
 
 class BySubject(LoadFileScheduling):
     """xdist's schedule by files, with a model to every unit."""
 
-    def __init__(self, config: pytest.Config, log: Any, models: Sequence[str]) -> None:
+    def __init__(
+        self,
+        config: pytest.Config,
+        log: Any,
+        models: Sequence[str],
+        groups: Sequence[str] = (),
+    ) -> None:
         super().__init__(config, log)
         self.models = models
+        self.groups = groups
         self._places: dict[str, int] = {}
 
     def _split_scope(self, nodeid: str) -> str:
-        """The unit of a test: its file, and the model that it runs on if it is a claim."""
+        """The unit of a test: its files, and the model that it runs on if it is a claim."""
         file = super()._split_scope(nodeid)
-        return f"{file}{BETWEEN}{toy.subject_of(nodeid, self.models)}"
+        group = together.turn(nodeid, self.groups)
+        files = self.groups[group] if group < len(self.groups) else file
+        return f"{files}{BETWEEN}{toy.subject_of(nodeid, self.models)}"
 
     def _assign_work_unit(self, node: Any) -> None:
         """Give ``node`` a unit of the model it has, or else of the one with the fewest workers."""

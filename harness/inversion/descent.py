@@ -15,7 +15,7 @@ from torch import Tensor
 from harness import memory
 from harness.errors import BadInput
 from harness.inversion import running
-from harness.inversion.batch import Batch, Descent
+from harness.inversion.batch import Batch, Descent, Over
 from harness.inversion.rule import Rule
 from harness.inversion.target import Output
 from harness.subject import Subject
@@ -40,6 +40,7 @@ def descend(
     *,
     thresholds: Tensor | None = None,
     until_close: bool = False,
+    over: Over | None = None,
     watch: Sequence[int] = (),
     tell: Tell | None = None,
     runner: str = "",
@@ -48,9 +49,10 @@ def descend(
 
     ``start`` and result are embedded tokens before positions.  ``rates`` [R] are the rows' first
     step sizes.  A row is close once its loss is below its one of ``thresholds`` [R], and ends
-    there with ``until_close``.  ``watch`` names steps after which embeddings are kept, and
-    ``tell`` is told of them at once (anew where memory ran out and a part is done again).
-    ``runner`` is how steps are run (`harness.inversion.running.RUNNERS`).
+    there with ``until_close``, or where ``over`` says so (`harness.inversion.batch.Over`; only if
+    all rows fit into memory).  ``watch`` names steps after which embeddings are kept, and ``tell``
+    is called with them at once (again where memory ran out and a part is repeated).  ``runner`` is
+    how steps are run (`harness.inversion.running.RUNNERS`).
     """
     rule, runner = rule or Rule(), running.chosen(runner, subject.device)
     check_target(subject, target, wanted)
@@ -68,7 +70,8 @@ def descend(
         batch = Batch(subject, target, rule, wanted[rows], start[rows], rates[rows])
         told = None if tell is None else partial(tell, rows)
         with batch.run_by(runner):
-            done.append(batch.run(thresholds[rows], until_close, watch, told))
+            whole = over if len(start[rows]) == len(start) else None
+            done.append(batch.run(thresholds[rows], until_close, watch, told, whole))
 
     said: list[str] = []
     memory.in_batches(run, len(start), rows_that_fit(subject, target, start.shape[1]), said)

@@ -1,4 +1,4 @@
-"""How a step of a descent is run: as it is written, compiled, or recorded as a CUDA graph."""
+"""How a step of a descent is run: as it is written, replayed, compiled, or as a CUDA graph."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from harness.errors import BadInput
 from harness.inversion.target import Output, Target, slipped
 from harness.subject import Subject
 
-RUNNERS = ("eager", "compiled", "graph")
-"""``compiled`` by `torch.compile`, after which steps are faster that many have to follow;
-``graph`` records a step once and replays it (CUDA)."""
+RUNNERS = ("eager", "replay", "compiled", "graph")
+"""``replay`` runs the operations of a step without the Python between them
+(`harness.inversion.replay`); ``compiled`` by `torch.compile`, after which steps are faster that
+many have to follow; ``graph`` records a step once and replays it (CUDA)."""
 
 
 def chosen(runner: str, device: torch.device) -> str:
@@ -28,7 +29,7 @@ def chosen(runner: str, device: torch.device) -> str:
         raise BadInput(f"runner {runner!r}: there are {', '.join(RUNNERS)}")
     if runner == "graph" and not on_card:
         raise BadInput(f"runner graph: needs CUDA, and the model is on {device}")
-    return runner or ("graph" if on_card else "eager")
+    return runner or ("graph" if on_card else "replay")
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from harness.errors import BadInput
-from harness.inversion import descent
+from harness.inversion import descent, replay
 from harness.inversion.batch import DIVERGED, Batch
 from harness.inversion.descent import descend
 from harness.inversion.rule import Rule
@@ -54,6 +54,8 @@ def explode(monkeypatch: pytest.MonkeyPatch, row: int, step: int) -> None:
         return loss(batch, x) * torch.where(here, 1e6, 1.0)
 
     monkeypatch.setattr(Batch, "_loss", with_one_more)
+    # A replay is of a loss that depends on ``x`` alone.
+    monkeypatch.setattr(replay, "replayed", lambda function, x: function)
 
 
 @pytest.mark.parametrize(("every", "begin", "fine"), [(5, 5, 5), (1, 7, 6)])

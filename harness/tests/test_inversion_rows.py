@@ -93,6 +93,36 @@ def test_rows_that_ended_go_through_the_model_no_more(monkeypatch):
     assert went == [5] * 20
 
 
+def test_rows_that_are_over_end_though_they_are_not_close():
+    given, asked = task(), []
+    whole = descend(*given, RULE)
+    thresholds = thresholds_for(whole, [7, 99, 99, 99, 99])
+
+    def over(steps, close, lowered):
+        asked.append((steps, close.tolist()))
+        return close.isfinite() | (torch.arange(ROWS) == 3) & (steps >= 10)
+
+    made = descend(*given, RULE, thresholds=thresholds, until_close=True, over=over)
+    assert [steps for steps, _ in asked] == [5, 10, 15]
+    assert [close[0] for _, close in asked] == [math.inf, 7.0, 7.0]
+    assert made.close.tolist() == [7.0] + [math.inf] * 4
+    for row, end in enumerate([10, 21, 21, 10, 21]):
+        assert same(made.losses[row, :end], whole.losses[row, :end])
+        assert bool(made.losses[row, end:].isnan().all())
+
+
+def test_rows_are_not_over_where_some_of_them_are_in_another_batch(monkeypatch):
+    given = task()
+    thresholds = torch.zeros(ROWS)
+    monkeypatch.setattr(descent, "rows_that_fit", lambda *_: 2)
+
+    def over(*_):
+        raise AssertionError("all rows are not there")
+
+    made = descend(*given, RULE, thresholds=thresholds, until_close=True, over=over)
+    assert not bool(made.losses.isnan().any())
+
+
 # Watched.
 
 

@@ -78,7 +78,8 @@ def test_the_model_is_left_as_it_was():
 
 
 @pytest.mark.parametrize(
-    ("runner", "why"), [("graph", "needs CUDA"), ("fast", "there are eager, compiled, graph")]
+    ("runner", "why"),
+    [("graph", "needs CUDA"), ("fast", "eager, replay, compiled, graph")],
 )
 def test_a_runner_that_is_not_to_be_had_is_refused(runner, why):
     with pytest.raises(BadInput, match=why):
@@ -86,5 +87,5 @@ def test_a_runner_that_is_not_to_be_had_is_refused(runner, why):
 
 
 def test_the_usual_runner_is_that_of_the_device():
-    assert running.chosen("", torch.device("cpu")) == "eager"
+    assert running.chosen("", torch.device("cpu")) == "replay"
     assert running.chosen("", torch.device("cuda")) == "graph"

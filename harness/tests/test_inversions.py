@@ -26,6 +26,7 @@ from harness import inversion
 from harness.draws import Draws
 from harness.findings import Sample
 from harness.inversion import loop, start
+from harness.inversion.descent import descend
 from harness.inversion.target import embedded
 from harness.tests.toys import toy
 
@@ -98,6 +99,39 @@ def test_untrained_models_are_tuned_on_another_one(subject, cases, monkeypatch):
     invert(side, SHORT, cases)
     assert len({id(model) for model in asked}) == 1
     assert not {id(model) for model in asked} & {id(model) for model in side.models}
+
+
+@pytest.mark.parametrize("begin", ["documented", "scaled"])
+@pytest.mark.parametrize("through", ["block", "head"])
+def test_step_sizes_that_are_slower_are_given_up_and_the_best_is_picked(
+    subject, cases, monkeypatch, begin, through
+):
+    way, made = Way(begin=begin, through=through, measure="close"), []
+
+    def descended(*given, **named):
+        made.append(descend(*given, **named))
+        return made[-1]
+
+    monkeypatch.setattr(inversions, "descend", descended)
+    few = inversions._slowness(subject, way, cases)
+    monkeypatch.setattr(inversions, "_slower", lambda steps, close, lowered: close.isfinite())
+    whole = inversions._slowness(subject, way, cases)
+    assert few.argmin() == whole.argmin()
+    assert few.min() == pytest.approx(float(whole.min()), abs=0.5)
+    steps_made = [int(each.losses.isfinite().sum()) for each in made]
+    assert steps_made[0] < 0.8 * steps_made[1]
+
+
+def test_a_step_size_is_slower_once_it_cannot_be_the_best():
+    close = torch.full((6, 2), torch.inf)
+    close[2], close[3], close[4, 0] = torch.tensor([10.0, 20.0]), 30.0, 4.0
+    lowered = torch.zeros(12, dtype=torch.long)
+    over = inversions._slower(25, close.flatten(), lowered).reshape(6, 2)
+    assert over.all(1).tolist() == [True, True, True, True, False, True]
+    assert over[4].tolist() == [True, False]  # 4 and 25 are 14.5 on average, below 15
+    lowered[4] = 1  # what diverged has not met it
+    over = inversions._slower(29, close.flatten(), lowered).reshape(6, 2)
+    assert over.all(1).tolist() == [False, False, True, True, False, False]
 
 
 def test_an_untrained_subject_is_its_own_untrained_side():
@@ -245,11 +279,11 @@ def test_few_steps_are_tried_before_many_where_the_fewest_count(subject, cases, 
     asked = []
     plain = inversions._descend
 
-    def descend(model, way, its, rates, seen_through=None):
+    def descended(model, way, its, rates, **named):
         asked.append(way.steps)
-        return plain(model, way, its, rates)
+        return plain(model, way, its, rates, **named)
 
-    monkeypatch.setattr(inversions, "_descend", descend)
+    monkeypatch.setattr(inversions, "_descend", descended)
     monkeypatch.setattr(inversions, "STEPS", 1)
     way = replace(SHORT, measure="close", steps=40)
     assert inversions.tuned(subject, way, cases) in inversions.GRID

@@ -5,8 +5,11 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -15,8 +18,9 @@ pytest.importorskip("xdist")
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
-from harness import plugin
+from harness import plugin, together
 from harness.scheduling import BySubject
+from harness.verdicts import Kind
 
 
 class Worker:
@@ -97,8 +101,8 @@ FILES = 6
 MANY = [f"tiny:{number}" for number in range(9)]
 
 
-def by_model(workers: int, models: list[str]) -> BySubject:
-    return BySubject(config(workers), Producer("test", enabled=False), models)
+def by_model(workers: int, models: list[str], groups: Sequence[str] = ()) -> BySubject:
+    return BySubject(config(workers), Producer("test", enabled=False), models, groups)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 8])
@@ -136,6 +140,45 @@ def test_the_files_of_a_model_come_in_the_order_of_the_collection():
     (node,) = scheduled(by_model(1, MANY[:1]), 1, ids(MANY[:1]))
     files = [test.partition("::")[0] for test in node.ran if test.startswith("claims")]
     assert files == sorted(files)
+
+
+GROUPS = ("claims/test_4.py claims/test_1.py", "claims/test_3.py")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_one_worker_runs_the_files_that_share_what_is_costly(seed):
+    tests = ids(MANY[:1])
+    nodes = scheduled(by_model(4, MANY[:1], GROUPS), 4, tests, seed)
+    assert sorted(test for node in nodes for test in node.ran) == sorted(tests)
+    shared = [node for node in nodes for test in node.ran if test[:16] in GROUPS[0]]
+    assert len({id(node) for node in shared}) == 1
+
+
+def test_groups_are_numbered_in_their_order():
+    files = [f"claims/test_{number}.py::test_x[tiny:0]" for number in range(5)]
+    assert [together.turn(test, GROUPS) for test in files] == [2, 0, 2, 1, 0]
+    assert together.turn("claims/test_1.py", ()) == 0
+
+
+def test_the_groups_of_the_suite_are_files_of_claims(pytestconfig):
+    files = [file for group in together.lines(pytestconfig) for file in group.split()]
+    assert files
+    assert len(set(files)) == len(files)
+    root = Path(__file__).parents[2]
+    assert all((root / file).is_file() for file in files)
+
+
+def test_findings_of_groups_come_before_others_and_after_laws(pytestconfig):
+    def item(file: str, kind: Kind) -> Any:
+        obj = mock.Mock(claim=mock.Mock(kind=kind))
+        return mock.Mock(obj=obj, nodeid=f"claims/test_{file}.py::test_x")
+
+    items = [
+        *(item("0", Kind.FINDING), item("3", Kind.FINDING), item("1", Kind.FINDING)),
+        *(item("2", Kind.LAW), item("4", Kind.LAW)),
+    ]
+    turns = sorted(items, key=lambda each: plugin._turn(each, GROUPS))
+    assert [each.nodeid[12] for each in turns] == ["2", "4", "1", "3", "0"]
 
 
 @pytest.mark.parametrize("dies", [0, 1, 5, 60, 115, 118])
@@ -177,5 +220,6 @@ def test_the_users_own_schedule_stands_where_models_are_few_or_it_is_not_one_of_
 ):
     asked = config(2)
     asked.option.dist, asked.option.models, asked.option.tx = dist, MANY[:models], ["popen"] * 2
+    asked.getini = lambda name: []
     made = plugin.pytest_xdist_make_scheduler(asked, Producer("test", enabled=False))
     assert isinstance(made, BySubject) is ours
