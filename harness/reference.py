@@ -1,4 +1,4 @@
-"""The plain way of computing something: on the subject, in float64, and as other machines round."""
+"""The plain way of computing something: on the subject, in float64, and as others round."""
 
 from __future__ import annotations
 
