@@ -178,7 +178,8 @@ class Check:
         """Whether the control of that name has not been rejected often enough yet, or the law has
         not seen a leak as small as it must: few rows, or rows that rounding moves far, hide it.
         """
-        return self.controls.wanted(control) or (bool(self.blunt) and self._looks < LOOKS)
+        blunt = self.leak is not None and not self.sharp and self._looks < LOOKS
+        return self.controls.wanted(control) or blunt
 
     def rejects(
         self,
@@ -295,7 +296,7 @@ class Check:
     @property
     def can_fail(self) -> bool:
         """Whether every control was rejected, and a leak as small as must be was seen."""
-        return not self.controls.outstanding and not self.blunt
+        return not self.controls.outstanding and (self.leak is None or self.sharp)
 
     def _saw(self, size: float) -> None:
         self._looks += 1
