@@ -24,7 +24,7 @@ def constructed(
     After a single step nothing is recovered, or the share ``at_once``.
     """
 
-    def descend(model, way, cases, rates, seen_through=None):
+    def descend(model, way, cases, rates, seen_through=None, over=None):
         ids = cases.ids.repeat(len(rates), 1)
         rows, n = ids.shape
         places = (torch.arange(rows * n).view(rows, n) * 0.618) % 1

@@ -168,7 +168,7 @@ def test_e13_hangs_on_how_rare_the_wrong_tokens_are(monkeypatch, rare_side, expe
     constructed(monkeypatch, lambda model, way: 0.0)
     real = inversions._descend
 
-    def descend(model, way, cases, rates, seen_through=None):
+    def descend(model, way, cases, rates, seen_through=None, over=None):
         made = real(model, way, cases, rates)
         token = rare if fresh_side(model) == (rare_side == "fresh") else frequent
         made.embeddings = embedded(model)[torch.full_like(cases.ids, token)].repeat(
@@ -222,7 +222,7 @@ def test_e8_hangs_on_the_steps_in_float64(monkeypatch, times, expected):
     )
     plain = inversions._descend
 
-    def descend(model, way, cases, rates, seen_through=None):
+    def descend(model, way, cases, rates, seen_through=None, over=None):
         rate[0] = 10.0 if max(rates) < min(inversions.GRID) else 1.0
         return plain(model, way, cases, rates)
 
