@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from harness import elsewhere, expectation_files, runs
@@ -128,7 +129,7 @@ def show_leaks(console: Console, found: Mapping[str, Iterable[Result]]) -> None:
     for (id, name), each in by_law(found).items():
         told = [_told(each[dtype]) if dtype in each else "" for dtype in found]
         bound = max((seen.bound for seen in each.values()), key=len)
-        table.add_row(f"{id} {name}", *told, bound)
+        table.add_row(escape(f"{id} {name}"), *told, bound)
     console.print(table)
 
 

@@ -89,7 +89,7 @@ def _weighed_by_neighbour(call: ExpertsCall) -> Any:
 @fault(
     "dropout-left-on",
     "one part goes on dropping a tenth after training",
-    caught_by=["C10"],
+    caught_by=["C6"],
     needs=["dropout"],
 )
 def _drop(bed: Bed) -> None:
@@ -102,7 +102,7 @@ def _drop(bed: Bed) -> None:
 @fault(
     "router-jitter-left-on",
     "what is routed to experts is jittered by a hundredth after training",
-    caught_by=["C10"],
+    caught_by=["C6"],
     needs=["experts"],
 )
 def _jitter(bed: Bed) -> None:

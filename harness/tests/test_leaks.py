@@ -40,6 +40,9 @@ def test_a_variant_that_need_not_see_what_others_must_is_listed_by_itself():
     assert told["C2", "a law"]["float32"].worst == 1e-6
     assert (told["C2", "a law [quantised]"]["float32"].worst) == 0.3
     assert told["C2", "a law [quantised]"]["float32"].blunt == 0
+    console = Console(width=200, record=True)
+    show_leaks(console, {"float32": [wide]})
+    assert "C2 a law [quantised]" in console.export_text()
 
 
 def test_what_was_never_seen_is_infinite_and_blunt():
