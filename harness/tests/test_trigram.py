@@ -273,7 +273,7 @@ def test_question_and_exclamation_are_scored_apart():
     [
         (0.3, -0.3, Verdict.UPHELD),
         (-0.3, 0.3, Verdict.INCONCLUSIVE),  # the control came out as the claim was to
-        (-0.3, 0.0, Verdict.REFUTED),
+        (-0.3, 0.02, Verdict.REFUTED),
         (0.3, 0.3, Verdict.INCONCLUSIVE),  # '?' is easier, wherever it stands
     ],
 )
