@@ -139,7 +139,8 @@ def test_an_earlier_token_changes_the_logits_of_a_later_one(model):
 
 @pytest.mark.parametrize("model_type", CAUSAL)
 def test_a_causal_model_does_not_see_a_later_token(model_type):
-    assert effect(tiny(model_type), on=2, of=4) == 0
+    # Not 0 to the bit: how many tokens an expert is given depends on all of them.
+    assert effect(tiny(model_type), on=2, of=4) < 1e-5
 
 
 @pytest.mark.parametrize("model_type", [*MASKED, "t5"])

@@ -121,10 +121,12 @@ def test_a_fault_is_in_what_was_saved_and_loaded_as_well(healthy):
     ids = subject.content(torch.arange(6)[None] * 7)
     with faults.planted(faults.named("future-seen-by-one"), subject) as damaged:
         loaded = twins.saved_and_loaded(damaged)
-        assert torch.equal(loaded.rows(ids)["logits"], damaged.rows(ids)["logits"])
+        # Not to the bit: a copy lies at other addresses (docs/rounding.md).
+        torch.testing.assert_close(loaded.rows(ids)["logits"], damaged.rows(ids)["logits"])
     with faults.planted(faults.named("norm-lost-by-saving"), subject) as damaged:
         loaded = twins.saved_and_loaded(damaged)
-        assert not torch.equal(loaded.rows(ids)["logits"], damaged.rows(ids)["logits"])
+        apart = loaded.rows(ids)["logits"] - damaged.rows(ids)["logits"]
+        assert apart.abs().max() > 1e-3
 
 
 def test_a_fault_of_one_implementation_is_in_no_other(healthy):
@@ -151,7 +153,7 @@ def test_a_copy_keeps_its_fault_when_the_original_is_put_back(healthy):
     with faults.planted(faults.named("future-seen-by-one"), subject) as damaged:
         taken = copy.deepcopy(damaged.model)
         expected = damaged.rows(ids)["logits"]
-    assert torch.equal(Subject("", taken).rows(ids)["logits"], expected)
+    torch.testing.assert_close(Subject("", taken).rows(ids)["logits"], expected)
 
 
 def test_the_subject_says_that_it_is_planted(healthy):
