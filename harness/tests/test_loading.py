@@ -98,12 +98,22 @@ def set_number(value: float) -> Any:
 # What loads
 
 
+def same(one: torch.nn.Module, other: torch.nn.Module) -> None:
+    """Weights are equal to the bit, and outputs but for rounding, which addresses may change."""
+    weights = dict(one.named_parameters())
+    assert weights.keys() == dict(other.named_parameters()).keys()
+    assert all(torch.equal(weights[name], weight) for name, weight in other.named_parameters())
+    found, expected = logits(one), logits(other)
+    error = (found - expected).double().norm() / expected.double().norm()
+    assert error < 50 * torch.finfo(expected.dtype).eps
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_healthy_folder_loads_with_bit_equal_logits(saved: dict[str, Path], kind: str) -> None:
+def test_a_healthy_folder_loads_with_equal_weights(saved: dict[str, Path], kind: str) -> None:
     original = tiny(kind)
     loaded = load(str(saved[kind]), **PLAIN)
     assert type(loaded.model) is type(original)
-    assert torch.equal(logits(loaded.model), logits(original))
+    same(loaded.model, original)
     assert loaded.name == str(saved[kind])
 
 
@@ -120,7 +130,7 @@ def test_shards_load_as_one_file_does(shards: Path, folder: Path) -> None:
     assert len(list(shards.glob("*.safetensors"))) > 2
     whole, parts = load(str(folder), **PLAIN), load(str(shards), **PLAIN)
     assert parts.digest == whole.digest
-    assert torch.equal(logits(parts.model), logits(whole.model))
+    same(parts.model, whole.model)
 
 
 def test_tied_weights_are_not_missing(folder: Path) -> None:
@@ -414,7 +424,7 @@ def test_weights_that_the_configuration_leaves_out_are_refused(
 @pytest.mark.parametrize("spare", ["score.weight", "transformer.h.0.attn.bias", "v_head.bias"])
 def test_spare_heads_and_old_buffers_do_no_harm(folder: Path, spare: str) -> None:
     edit_weights(folder, lambda tensors: tensors.update({spare: torch.ones(16)}))
-    assert torch.equal(logits(load(str(folder), **PLAIN).model), logits(tiny("gpt2")))
+    same(load(str(folder), **PLAIN).model, tiny("gpt2"))
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
@@ -465,7 +475,7 @@ def test_code_of_a_repository_runs_if_it_is_asked_for(
     loaded = load(str(folder), trust_remote_code=True, **PLAIN)
     assert type(loaded.model).__name__ == "Own"
     assert (tmp_path / "marker").read_text() == "ran"
-    assert torch.equal(logits(loaded.model), logits(tiny("gpt2")))
+    same(loaded.model, tiny("gpt2"))
 
 
 def test_code_of_a_tokenizer_is_refused(folder: Path) -> None:
@@ -624,7 +634,7 @@ def test_an_adopted_model_is_the_one_that_loads(
     adopted = adopt(kind, tiny(kind).train(), None, **options)
     loaded = load(str(saved[kind]), **options)
     assert adopted.digest == loaded.digest
-    assert torch.equal(logits(adopted.model), logits(loaded.model))
+    same(adopted.model, loaded.model)
     kept = [{k: b.dtype for k, b in made.model.named_buffers()} for made in (adopted, loaded)]
     assert kept[0] == kept[1], "buffers that are not saved keep their dtype"
     assert not any(module.training for module in adopted.model.modules())
