@@ -33,7 +33,7 @@ def test_cached_decoding_equals_recomputation(subject, kind, draw, check):
     tolerance = None
     expected = check.reference(lambda s: s.rows(prompt.ids, states=False))
     if kind == "quantised":
-        # What is off unrounded must not count as rounding.
+        # An error of the exact cache must not count as rounding.
         check.same(expected, caches.decode(subject, prompt.ids, chunks))
         # Rounding is meant to cost something, and its scale stays that of the first chunk.
         ideal = caches.decode(subject, prompt.ids, chunks, caches.IDEAL)

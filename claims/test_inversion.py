@@ -75,7 +75,7 @@ def test_one_untrained_block_is_inverted(subject, way, draws, sample):
     needs=NEEDS,
     source="003, 'increasing the total iterations N further'",
     bound=Bound(model_change, above=0.0),
-    control="a single step in the place of 1000",
+    control="a single step in place of 1000",
     costly=True,
 )
 @both_ways

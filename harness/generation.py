@@ -13,7 +13,7 @@ from transformers import LogitsProcessor, LogitsProcessorList
 
 from harness import capabilities, encoders, float64
 from harness.capabilities import Missing
-from harness.reference import Reference
+from harness.reference import Reference, run_elsewhere
 from harness.rows import Rows
 from harness.subject import Subject
 from harness.tolerances import Tolerance, farthest
@@ -85,7 +85,9 @@ class Generated:
                 again = _forced(which, self.prompt, self.ids)
                 return Rows({"logits": torch.stack(again.logits, dim=1)})
 
-            return Reference(self.rows, forced(subject.oracle), lambda: forced(subject))
+            return Reference(
+                self.rows, forced(subject.oracle), run_elsewhere(lambda: forced(subject))
+            )
         steps = self.ids.shape[1]
         first = torch.full_like(self.prompt[:, :1], _start(subject))
         before = first if subject.is_encoder_decoder else self.prompt
@@ -95,7 +97,8 @@ class Generated:
             rows = _recomputed(which, self.prompt, given)
             return rows.at(slice(rows["logits"].shape[1] - steps, None))
 
-        return Reference(self.rows, uncached(subject.oracle), lambda: uncached(subject))
+        elsewhere = run_elsewhere(lambda: uncached(subject))
+        return Reference(self.rows, uncached(subject.oracle), elsewhere)
 
 
 def _recomputed(subject: Subject, prompt: Tensor, ids: Tensor) -> Rows:
@@ -292,9 +295,8 @@ class Beams:
             rows = [_recomputed(which, self.prompt, ids).last for ids in self.ids]
             return Rows.along_positions(rows)
 
-        return Reference(
-            Rows.along_positions(own), uncached(subject.oracle), lambda: uncached(subject)
-        )
+        elsewhere = run_elsewhere(lambda: uncached(subject))
+        return Reference(Rows.along_positions(own), uncached(subject.oracle), elsewhere)
 
     def _without(self, subject: Subject, plain: Beams, step: int) -> Rows:
         """The logits [beams, 1, V] after the beams of one step, uncached."""

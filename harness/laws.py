@@ -116,7 +116,7 @@ def run(
             "controls": check.controls.as_json(),
             BOUND: check.judged_by,
             **check.leaks,
-            **({HIDDEN: True} if verdict is Verdict.INCONCLUSIVE and check.hidden else {}),
+            **({HIDDEN: True} if reason == _too_blunt(check) and check.hidden else {}),
             **({} if examples.failed_at is None else {UNTIL_BROKEN: examples.failed_at}),
             "seconds in forward passes": clock.seconds,
         },
@@ -136,8 +136,13 @@ def _conclusion(claim: Claim, check: Check, examples: Examples) -> tuple[Verdict
     if complaint := check.controls.complaint:
         return Verdict.INCONCLUSIVE, "; ".join(filter(None, [complaint, limits.reason]))
     if check.blunt:
-        return Verdict.INCONCLUSIVE, f"too blunt: {check.blunt}"
+        return Verdict.INCONCLUSIVE, _too_blunt(check)
     return Verdict.UPHELD, limits.upheld_up_to
+
+
+def _too_blunt(check: Check) -> str:
+    """The reason of a law that is undecided only because it sees no error as small as it must."""
+    return f"too blunt: {check.blunt}"
 
 
 def repeats(subject: Subject) -> bool:

@@ -1,8 +1,9 @@
-"""The plain way of computing something: on the subject, in float64, and as others round."""
+"""The plain path of a law: on the subject, in float64, and as other machines may round it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -11,34 +12,42 @@ from harness.rounding import Rounding
 from harness.rows import Rows
 
 MACHINES = 8
-"""Roundings of the plain path that are tried before a law is said to be broken."""
+"""Roundings of the plain path that are tried before a law is refuted."""
 
 
 @dataclass(frozen=True)
 class Reference:
     """The plain path's rows on the subject and in float64, and how far apart they are.
 
-    ``once_more`` runs the plain path on the subject again, where that can be done.
+    ``elsewhere`` gives the plain path's rows as other machines may round them, if it can be run
+    again (`run_elsewhere`).
     """
 
     plain: Rows
     oracle: Rows
-    once_more: Callable[[], Rows] | None = None
+    elsewhere: Callable[[], Sequence[Rows]] = tuple
 
     def map(self, change: Callable[[Rows], Rows]) -> Reference:
         """The same change on both sides."""
-        again = self.once_more
-        changed = None if again is None else lambda: change(again())
-        return Reference(change(self.plain), change(self.oracle), changed)
-
-    def elsewhere(self) -> Iterator[Rows]:
-        """The plain path's rows as other machines may round them (`harness.rounding`)."""
-        if self.once_more is None:
-            return
-        for seed in range(MACHINES):
-            with Rounding(seed):
-                yield self.once_more()
+        elsewhere = self.elsewhere
+        return Reference(
+            change(self.plain), change(self.oracle), lambda: [change(r) for r in elsewhere()]
+        )
 
     def at(self, index: slice | Tensor | list[int]) -> Reference:
         """The positions that ``index`` selects."""
         return self.map(lambda rows: rows.at(index))
+
+
+def run_elsewhere(plain: Callable[[], Rows]) -> Callable[[], Sequence[Rows]]:
+    """``plain`` under `MACHINES` emulated roundings (`harness.rounding`): run when first asked."""
+
+    @functools.cache
+    def rounded() -> list[Rows]:
+        rows = []
+        for seed in range(MACHINES):
+            with Rounding(seed):
+                rows.append(plain())
+        return rows
+
+    return rounded

@@ -139,8 +139,9 @@ def test_an_earlier_token_changes_the_logits_of_a_later_one(model):
 
 @pytest.mark.parametrize("model_type", CAUSAL)
 def test_a_causal_model_does_not_see_a_later_token(model_type):
-    # Not 0 to the bit: how many tokens an expert is given depends on all of them.
-    assert effect(tiny(model_type), on=2, of=4) < 1e-5
+    # An expert is given more or fewer tokens, and sums of another length round otherwise.
+    allowed = 1e-5 if model_type == "mixtral" else 0.0
+    assert effect(tiny(model_type), on=2, of=4) <= allowed
 
 
 @pytest.mark.parametrize("model_type", [*MASKED, "t5"])

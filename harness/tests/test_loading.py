@@ -105,7 +105,7 @@ def same(one: torch.nn.Module, other: torch.nn.Module) -> None:
     assert all(torch.equal(weights[name], weight) for name, weight in other.named_parameters())
     found, expected = logits(one), logits(other)
     error = (found - expected).double().norm() / expected.double().norm()
-    assert error < 50 * torch.finfo(expected.dtype).eps
+    assert error < 8 * torch.finfo(expected.dtype).eps
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -57,7 +57,7 @@ IDS = torch.arange(3, 19).reshape(2, 8)
 def same(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Equal but for rounding, which addresses may change: weights are compared by their digest."""
     error = (one - other).double().norm() / other.double().norm()
-    return bool(error < 100 * torch.finfo(other.dtype).eps)
+    return bool(error < 16 * torch.finfo(other.dtype).eps)
 
 
 def test_states_cache_and_gradients_are_those_of_the_plain_load(both) -> None:

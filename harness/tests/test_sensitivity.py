@@ -248,3 +248,20 @@ def test_a_law_that_counts_is_undecided_where_it_misses_one_error():
     result = verdict(law("X1", "says", source="here", control="all")(body), toy("gpt2"), budget(2))
     assert result.verdict is Verdict.INCONCLUSIVE
     assert result.reason == "too blunt: saw one token in 1 of 2 injections"
+
+
+@pytest.mark.parametrize("dead", [True, False])
+def test_a_dead_control_is_not_excused_by_rounding_that_hides_leaks_in_16_bits(dead):
+    control = {"one": "rejected", "other": "passes where dead"}
+
+    @law("X1", "says", source="here", control=control)
+    def body(subject, draw, check):
+        draw(prompts(subject), "prompt")
+        check.judge(0.0, 1.0)
+        check.judge_control(2.0, 1.0, "one")
+        check.judge_control(0.0 if dead else 2.0, 1.0, "other")
+        check.sees(lambda size: (size, 0.3))
+
+    result = verdict(body, toy("gpt2", "bfloat16"), budget(2))
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert result.rounding_hides is not dead
