@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from harness import placement
+
 LINE = 64
 """Bytes to which torch aligns what it allocates, and by which an address is told apart."""
 
@@ -46,8 +48,11 @@ def odd() -> Iterator[None]:
 
 
 def allocated(model: nn.Module) -> None:
-    """A model was loaded or copied: inside `odd` its tensors are moved, otherwise they stay."""
-    if (draws := _drawn) is not None:
+    """A model was loaded or copied: inside `odd` its tensors are moved, otherwise they stay.
+
+    What accelerate dispatches stays: it knows tied weights by their addresses.
+    """
+    if (draws := _drawn) is not None and not placement.is_dispatched(model):
         move(model, lambda _, tensor: (draws.choice(ODD), tensor.stride()))
 
 

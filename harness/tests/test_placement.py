@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from harness import capabilities, loading, placement, twins
+from harness import allocation, capabilities, loading, placement, twins
 from harness.capabilities import Missing
 from harness.errors import BadInput
 from harness.subject import Subject
@@ -112,6 +112,15 @@ def test_a_cast_is_the_plain_loads(tmp_path: Path) -> None:
     assert same(plain.oracle.rows(IDS)["logits"], spread.oracle.rows(IDS)["logits"])
 
 
+def test_what_is_dispatched_stays_where_it_lies(tmp_path: Path) -> None:
+    """Accelerate knows tied weights by their addresses: others may come to lie there."""
+    folders.tiny("gpt2").save_pretrained(tmp_path / "model")
+    with allocation.odd():
+        spread = loaded(tmp_path / "model", written(tmp_path))
+        assert spread.embedding_table.data_ptr() % 64 == 0
+        assert loaded(tmp_path / "model").embedding_table.data_ptr() % 64 != 0
+
+
 @pytest.mark.parametrize("name", placement.NAMED)
 def test_named_maps_are_taken(tmp_path: Path, name: str) -> None:
     folders.tiny("gpt2").save_pretrained(tmp_path)
@@ -189,10 +198,11 @@ def test_laws_run_on_it_and_agree_with_the_plain_load(project: Project, tmp_path
     differs = {name: verdict for name, verdict in other.items() if verdict != one[name]}
     assert set(differs.values()) == {"not applicable"}
     assert {name for name in one if name.startswith("saving")} == set(differs)
-    # The same examples gave the same numbers.
+    # The same examples gave the same numbers, but for rounding.
     claims = [
         {c["name"]: c for c in project.json(f"{n}.json")["claims"]} for n in ("plain", "spread")
     ]
     for name in one.keys() - differs.keys():
         first, second = (found[name] for found in claims)
-        assert (first["examples"], first["margin"]) == (second["examples"], second["margin"])
+        assert first["examples"] == second["examples"]
+        assert first["margin"] == pytest.approx(second["margin"], abs=0.5)
