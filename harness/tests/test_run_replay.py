@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from harness.tests import sessions
 from harness.tests.sessions import ROOT, Project, law
 
 AHEAD = """
@@ -121,7 +122,10 @@ def test_what_is_no_example_is_refused(project: Project) -> None:
     assert project.files() - before <= {"ran"}
 
 
-def test_the_line_has_all_that_the_run_was_asked_for(project: Project) -> None:
+def test_the_line_has_all_that_the_run_was_asked_for(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "EMULATED", [])  # it would ask for more
     project.claims(law(1, "2.0"))
     folder = project.folder / "claims"
     asked = ["--dtype=float64", "--attention=eager", "--seed=7", "--model=tiny:gpt2:3"]

@@ -108,7 +108,7 @@ def test_random_vectors_have_no_direction_of_their_own():
     gradient = torch.zeros(2000, 1, 3, dtype=torch.float64)
     gradient[:, :, 0] = 1
     vectors = walks.random_orthogonal(gradient, sources(2000))
-    assert torch.equal(vectors[:, 0], torch.zeros(2000).double())
+    assert float(vectors[:, 0].abs().max()) < 1e-15
     assert float(vectors.mean(0).norm()) < 0.05
     square = vectors.T @ vectors / 2000
     assert torch.allclose(square[1:, 1:], torch.eye(2).double() / 2, atol=0.05)
