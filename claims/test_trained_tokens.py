@@ -13,11 +13,15 @@ from fixtures.inversions import invert
 from fixtures.sides import of_both_populations
 from fixtures.token_frequency import SOURCE, rarity
 from fixtures.trials import compared, record, repeats
-from harness.findings import Bound, finding
+from harness.findings import Bound, finding, need
 from harness.measures import repeated
 from harness.statistics import model_change, model_difference
 
 TRAINED = ["trained", *NEEDS]
+
+THROUGH_THE_HEAD = 4 * OF_MODELS
+"""Draws that are worth descents through the head: `OF_MODELS` leave a rarity unknown to 0.6 nats
+and repetition to 0.4, after half a minute."""
 
 without_and_with_the_head = pytest.mark.parametrize(
     "way",
@@ -41,9 +45,7 @@ without_and_with_the_head = pytest.mark.parametrize(
 @without_and_with_the_head
 @of_both_populations
 def test_wrong_tokens_of_a_trained_model_are_rarer(subject, population, way, draws, sample):
-    way.target(subject).check(subject)
-    cases = cases_of(subject, draws)
-    trained, fresh, _ = (invert(side, way, cases) for side in sides.compared(subject, population))
+    cases, trained, fresh = inverted(subject, population, way, draws)
     effect = compared(trained, fresh, lambda trials: rarity_of_wrong_tokens(subject, trials))
     sample.add(effect=effect)
     places = range(cases.ids.shape[1])
@@ -54,6 +56,16 @@ def test_wrong_tokens_of_a_trained_model_are_rarer(subject, population, way, dra
     sample.details["prompts with wrong tokens, trained"] = int((effect[:, 1] == 1).sum())
     sample.details["prompts with wrong tokens, untrained"] = int((effect[:, 1] == 0).sum())
     record(sample, trained=trained, untrained=fresh)
+
+
+def inverted(subject, population, way, draws):
+    """The prompts, and what is found of them on trained and on untrained models."""
+    way.target(subject).check(subject)
+    compared_sides = sides.compared(subject, population)[:2]
+    if way.through == "head":
+        need(draws, THROUGH_THE_HEAD)
+    cases = cases_of(subject, draws)
+    return cases, *(invert(side, way, cases) for side in compared_sides)
 
 
 def rarity_of_wrong_tokens(subject, trials):
@@ -77,9 +89,7 @@ def rarity_of_wrong_tokens(subject, trials):
 @without_and_with_the_head
 @of_both_populations
 def test_gibberish_repeats(subject, population, way, draws, sample):
-    way.target(subject).check(subject)
-    cases = cases_of(subject, draws)
-    trained, fresh, _ = (invert(side, way, cases) for side in sides.compared(subject, population))
+    cases, trained, fresh = inverted(subject, population, way, draws)
     usual = repeated(cases.ids, gram=1).cpu()
     wrong = (trained.decoded() != trained.ids).any(1)
     more = torch.where(wrong, repeats(trained) - usual, 0.0)

@@ -51,6 +51,22 @@ UNDEFINED = 0.01
 """A finding with a larger share of draws without a value (0 / 0) than this is not decided."""
 
 
+class TooFew(Exception):
+    """A finding has fewer draws than can decide it; the message says how many it needs."""
+
+
+def need(draws: Draws, fewest: int) -> None:
+    """Raise `TooFew` in the body of a costly finding that ``fewest`` draws might decide.
+
+    A profile with fewer then spends no time on it, and the finding is inconclusive by name.
+    """
+    if len(draws) < fewest:
+        raise TooFew(
+            f"{fewest} draws are needed and this profile has {len(draws)}: nothing was measured "
+            "(--profile standard has more)"
+        )
+
+
 @dataclass
 class Sample:
     """The draws of one finding so far: a series of values for each name."""
@@ -264,6 +280,8 @@ def run(
             return claim.result(subject, Verdict.NOT_APPLICABLE, reason=lacking)
         with clock.watching(subject):
             settled = _settle(claim, plan, body, subject, given, session, sample, clock)
+    except TooFew as error:
+        return claim.result(subject, Verdict.INCONCLUSIVE, reason=str(error))
     except Exception as error:
         if (result := claim.not_run(subject, error, clock.size)) is None:
             raise

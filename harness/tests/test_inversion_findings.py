@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -191,6 +192,22 @@ def test_e14_hangs_on_repetition(monkeypatch, share, expected):
     assert result.verdict is expected
     low, high = result.interval
     assert low < high
+
+
+THROUGH_THE_HEAD = [
+    trained_tokens.test_wrong_tokens_of_a_trained_model_are_rarer,
+    trained_tokens.test_gibberish_repeats,
+]
+
+
+@pytest.mark.parametrize("claim", THROUGH_THE_HEAD)
+def test_through_the_head_few_draws_are_not_worth_a_descent(monkeypatch, claim):
+    made = []
+    constructed(monkeypatch, lambda m, way: made.append(m) or 1.0)
+    result = settled(claim, **EVERY, way=replace(SCALED, through="head"))
+    assert (result.verdict, result.examples) == (OPEN, 0)
+    assert "240 draws are needed and this profile has 60" in result.reason
+    assert not made
 
 
 # E7, E8, E24, E25, E26: steps until inequality 4 is met.
