@@ -183,35 +183,15 @@ def test_a_warm_start_is_all_but_the_answer(subject, cases):
 
 def test_a_step_size_that_diverges_is_never_picked(subject, cases, monkeypatch):
     way = replace(SHORT, steps=31)
-    for grid in ((0.1, 1e6), (0.1, 1e6, 1e7, 1e8)):
-        monkeypatch.setattr(inversions, "GRID", grid)
-        assert inversions.tuned(subject, replace(way, steps=way.steps + len(grid)), cases) == 0.1
+    monkeypatch.setattr(inversions, "GRID", (0.1, 1e6))
+    assert inversions.tuned(subject, way, cases) == 0.1
 
 
-@pytest.mark.parametrize("begin", ["documented", "scaled"])
-@pytest.mark.parametrize("through", ["block", "head"])
-@pytest.mark.parametrize("optimiser", ["descent", "adam"])
-def test_the_picked_step_size_ends_lowest(subject, cases, begin, through, optimiser):
-    way = replace(SHORT, begin=begin, through=through, optimiser=optimiser)
-    best = inversions.tuned(subject, way, cases)
-    finals = {rate: float(tuning_loss(subject, way, cases, rate)) for rate in inversions.GRID}
+def test_the_picked_step_size_ends_lowest(subject, cases):
+    best = inversions.tuned(subject, SHORT, cases)
+    finals = {rate: float(tuning_loss(subject, SHORT, cases, rate)) for rate in inversions.GRID}
     assert finals[best] == min(finals.values())
     assert finals[best] < max(finals.values())
-
-
-@pytest.mark.parametrize("least", range(6))
-def test_step_sizes_beyond_a_rise_are_not_tried(subject, cases, monkeypatch, least):
-    tried = []
-
-    def finals(_, way, cases, rates):
-        places = [inversions.GRID.index(rate) for rate in rates]
-        tried.extend(places)
-        return [float(abs(place - least)) for place in places]
-
-    monkeypatch.setattr(inversions, "_finals", finals)
-    assert inversions._lowest(subject, SHORT, cases) == least
-    assert len(tried) == len(set(tried)) <= 5
-    assert set(tried) >= {least} | {least - 1, least + 1} & set(range(6))
 
 
 def tuning_loss(subject, way, cases, rate):
