@@ -319,6 +319,29 @@ def test_e9_is_not_decided_by_few_draws_that_are_all_alike(monkeypatch):
     assert low < 0 < high
 
 
+@pytest.mark.parametrize(
+    ("undone", "cut", "prompts", "expected"),
+    [
+        (1.0, 0.3, 96, UPHELD),
+        (0.6, 0.3, 96, REFUTED),
+        (1.0, 1.0, 96, OPEN),  # the control recovers as much
+        (1.0, 0.3, 48, OPEN),
+    ],
+)
+def test_e19_hangs_on_what_the_undone_head_gives(monkeypatch, undone, cut, prompts, expected):
+    constructed(monkeypatch, lambda *_: cut)
+    lossy = inversions._descend
+    constructed(monkeypatch, lambda model, way: undone if way.undone else 1.0)
+    whole = inversions._descend
+
+    def descend(model, way, cases, rates, seen_through=None, over=None):
+        return (whole if seen_through is None else lossy)(model, way, cases, rates)
+
+    monkeypatch.setattr(inversions, "_descend", descend)
+    claim = conditions.test_the_head_is_conditioning_and_not_information
+    assert settled(claim, prompts=prompts, way=SCALED).verdict is expected
+
+
 @pytest.mark.parametrize(("rising", "expected"), [(False, UPHELD), (True, REFUTED)])
 def test_e15_hangs_on_the_order_of_sizes(monkeypatch, rising, expected):
     def steps(model, way):

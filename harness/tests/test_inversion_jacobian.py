@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from harness.inversion import jacobian as module
 from harness.inversion.jacobian import condition, jacobian
 from harness.inversion.target import Target, embedded
 from harness.tests.toys import toy
@@ -12,7 +13,13 @@ from harness.tests.toys import toy
 
 @pytest.mark.parametrize("spec", ["gpt2", "llama", "bert"])
 @pytest.mark.parametrize("depth", [1, 2])
-def test_the_jacobian_is_torchs_own(spec, depth):
+@pytest.mark.parametrize("at_once", [True, False])
+def test_the_jacobian_is_torchs_own(monkeypatch, spec, depth, at_once):
+    def refuse(*_):
+        raise RuntimeError("there is no rule for this operation")
+
+    if not at_once:
+        monkeypatch.setattr(module, "_at_once", refuse)
     subject = toy(spec, "float64")
     ids, target = torch.tensor([5, 9, 17]), Target(depth)
     before = embedded(subject)[ids]
