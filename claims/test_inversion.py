@@ -18,7 +18,7 @@ from fixtures.trials import curves, record, shown_text
 from fixtures.ways import Way
 from harness import measures
 from harness.bounds import Bound, NoDifference
-from harness.findings import finding
+from harness.findings import finding, need
 from harness.statistics import model_change, model_mean
 
 NEEDS = ["usual-weights", "inputs-embeds", "blocks"]
@@ -202,6 +202,8 @@ def through_the_head(subject, way, draws):
     """All untrained blocks and the head inverted, and the side that they are of."""
     side = sides.untrained(subject)
     way = replace(way, depth=subject.layers, through="head")
+    way.target(subject).check(subject)
+    need(draws, OF_MODELS)  # 24 that are all alike do not decide a share of 0.9
     return invert(side, way, cases_of(subject, draws)), side
 
 

@@ -85,18 +85,23 @@ def test_an_order_is_spearman_s_and_none_where_all_is_flat():
 @pytest.mark.parametrize(("share", "expected"), [(0.1, UPHELD), (0.9, REFUTED)])
 def test_e5_hangs_on_what_is_recovered_through_the_head(monkeypatch, share, expected):
     constructed(monkeypatch, lambda model, way: share if way.through == "head" else 0.95)
-    result = settled(untrained.test_what_is_found_is_not_the_input, way=SCALED)
+    result = settled(untrained.test_what_is_found_is_not_the_input, prompts=60, way=SCALED)
     assert result.verdict is expected
 
 
-@pytest.mark.parametrize(("share", "expected"), [(1.0, OPEN), (0.0, REFUTED)])
+@pytest.mark.parametrize(("share", "expected"), [(1.0, UPHELD), (0.0, REFUTED)])
 def test_e5_hangs_on_the_next_token(monkeypatch, share, expected):
-    """With 24 prompts 0.9 cannot be cleared; with 48 it is."""
     constructed(monkeypatch, lambda model, way: share)
     claim = untrained.test_what_is_found_gives_the_right_next_token
-    assert settled(claim, way=SCALED).verdict is expected
-    if share:
-        assert settled(claim, prompts=60, way=SCALED).verdict is UPHELD
+    assert settled(claim, prompts=60, way=SCALED).verdict is expected
+
+
+def test_e5_is_not_descended_for_with_draws_that_cannot_uphold_it(monkeypatch):
+    """24 that are all right leave a share of 0.81."""
+    constructed(monkeypatch)
+    result = settled(untrained.test_what_is_found_gives_the_right_next_token, way=SCALED)
+    assert (result.verdict, result.examples) == (OPEN, 0)
+    assert "60 draws are needed and this profile has 24" in result.reason
 
 
 # E6, E11, E13, E14: trained models beside untrained ones.
