@@ -52,11 +52,17 @@ TAKE_VALUES = frozenset(
 )
 """Assay's options that are followed by a value; `harness.options` would have to import torch."""
 
+WRITTEN = frozenset({"--evidence", "--json", "--report"})
+"""Those whose value is a file that the run writes: by the time that pytest-xdist's workers read
+the same arguments it is there, whether it was before or not."""
+
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None, object, object]:
     """Run pytest again if it has taken a value of Assay's options for a test path."""
     given = early_config.invocation_params
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return (yield)  # its claims are dealt by a run that has begun
     # Options may come by the environment as well.
     added = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
     if about_a_clone(given.dir, given.args) and (misleads(given.args) or misleads(added)):
@@ -88,8 +94,10 @@ def about_a_clone(folder: Path, args: Sequence[str]) -> bool:
 
 
 def misleads(args: Sequence[str]) -> bool:
-    """Whether a value that stands apart from its option is also the name of something there."""
-    return any(os.path.exists(args[i + 1]) for i in _apart(args))
+    """Whether a value that stands apart from its option is the name of something there, or will
+    be before the run ends.
+    """
+    return any(args[i] in WRITTEN or os.path.exists(args[i + 1]) for i in _apart(args))
 
 
 def joined(args: Sequence[str]) -> list[str]:

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -121,6 +122,30 @@ def test_files_that_exist_are_values_as_well_and_claims_can_be_chosen(clone: Pat
     assert "::test_two[x]" in done.stdout
 
 
+BEGUN = """
+from pathlib import Path
+
+def pytest_configure(config):
+    worker = hasattr(config, "workerinput")
+    with Path("begun").open("a") as file:
+        file.write("worker " if worker else "run ")
+    if not worker and config.option.evidence:
+        Path(config.option.evidence).touch()
+"""
+
+
+@pytest.mark.parametrize("by", ["arguments", "environment"])
+def test_a_file_that_the_run_makes_is_no_test_path_to_its_workers(clone: Path, by: str) -> None:
+    """They began the whole run again each, and the run did not end."""
+    (clone / "conftest.py").open("a").write(BEGUN)
+    given = ["--model", "x", "--evidence", str(clone.parent / "new.sqlite")]
+    asked = {"PYTEST_ADDOPTS": " ".join(given)} if by == "environment" else {}
+    done = run(clone, "-n", "2", *(given if by == "arguments" else ()), **asked)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 passed" in done.stdout
+    assert Counter((clone / "begun").read_text().split()) == {"run": 1, "worker": 2}
+
+
 def test_a_failure_keeps_its_exit_code(clone: Path) -> None:
     (clone / "broken").mkdir()
     done = run(clone, "--model", "broken")
@@ -187,6 +212,7 @@ def test_a_run_elsewhere_is_about_the_clone_whose_claims_it_names(
 
 def test_only_what_exists_misleads(tmp_path: Path) -> None:
     assert early.misleads(["--model", str(tmp_path)])
+    assert early.misleads(["--evidence", str(tmp_path / "new.sqlite")])
     assert not early.misleads(["--model", "tiny:llama"])
     assert not early.misleads(["--replay", "A" * 100_000])
     assert not early.misleads([f"--model={tmp_path}", str(tmp_path)])
