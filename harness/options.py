@@ -14,6 +14,7 @@ import pytest
 from harness import allocation, faults, loading, meant, placement, toy
 from harness.errors import BadInput
 from harness.evidence import EMULATED
+from harness.outputs import keep_apart
 from harness.profiles import PROFILES, check_profile
 from harness.runs import Options
 
@@ -161,6 +162,7 @@ def check(config: pytest.Config) -> None:
     for name in ("json", "report"):
         if getattr(option, name) is not None:
             _check_writable(name, getattr(option, name))
+    _check_outputs(config)
     _check_expectations(option.expectations, option.record_expectations)
     for flag in ("resume", "record_expectations"):
         if option.replay is not None and getattr(option, flag):
@@ -198,6 +200,19 @@ def _check_writable(name: str, path: Path) -> None:
             pass
     except OSError as error:
         raise BadInput(f"--{name} {path}: cannot be written ({error.strerror})") from error
+
+
+def _check_outputs(config: pytest.Config) -> None:
+    """Refuse to write two files into one, or to write over what is read."""
+    option = config.option
+    files = {"--json": option.json, "--report": option.report}
+    if xml := getattr(option, "xmlpath", None):
+        files["--junitxml"] = Path(xml)
+    read = {"--device-map": None if option.device_map is None else Path(option.device_map)}
+    for model in models(config):
+        read[f"--model={model}"] = Path(faults.split(model)[0]).expanduser()
+    keep_apart({"--evidence": option.evidence, **files})
+    keep_apart(files, {name: path for name, path in read.items() if path and path.exists()})
 
 
 def _check_expectations(folder: Path | None, to_record: bool) -> None:

@@ -16,6 +16,7 @@ from harness.commands.arguments import Parser, file, positive
 from harness.comparison import joining, sides
 from harness.comparison.judging import LEAST, Flip, compare
 from harness.errors import BadInput
+from harness.outputs import keep_apart
 
 if TYPE_CHECKING:  # torch takes seconds to import, and is not needed here
     from harness.commands.models import Load
@@ -37,6 +38,8 @@ def main(arguments: Sequence[str], load: Load) -> int:
         words = [KINDS[kind][0] for kind in claims]
         told = (f"{name} is {kind}" for name, kind in zip(_names(asked), words, strict=True))
         raise BadInput(f"{', '.join(told)}; compare two of one kind")
+    read = {name: sides.file_of(name) for name in _names(asked)}
+    keep_apart({"--html": asked.html}, read)
     what, unfit = KINDS[claims[0]]
     for option in unfit:
         if getattr(asked, option) is not None:

@@ -17,6 +17,7 @@ from rich.table import Table
 
 from harness.commands.arguments import Parser, file, positive
 from harness.commands.families_schema import document
+from harness.outputs import keep_apart
 from harness.schema import replace_file
 
 LIMIT = 60.0
@@ -55,6 +56,7 @@ Raises `BadInput`.
 def main(arguments: Sequence[str], survey: Survey) -> int:
     """Print the table; 0, whatever came of the types: that is what the table is about."""
     asked = _parser().read(arguments, "types")
+    keep_apart({"--json": asked.json, "--record": asked.record})
     total, rows = survey(asked.types, asked.kind, asked.limit, asked.record)
     console = Console()
     waiting = track(

@@ -27,6 +27,7 @@ from harness.errors import BadInput
 from harness.faults import Fault
 from harness.kills import Extent, Family, Law, Matrix, Trial
 from harness.loading import DTYPES
+from harness.outputs import keep_apart
 from harness.report import kills as showing
 from harness.runs import Options
 from harness.schema import replace_file
@@ -94,6 +95,7 @@ def main(arguments: Sequence[str], rooms: Callable[[], Rooms]) -> int:
 
 def _main(arguments: Sequence[str], rooms: Callable[[], Rooms]) -> int:
     asked = _parser().parse_args(arguments)
+    keep_apart({"--json": asked.json, "--report": asked.report})
     known = rooms().families
     names = list(dict.fromkeys(known_family(name, known) for name in asked.family)) or [*known]
     planned = tuple(dict.fromkeys(faults.named(name).name for name in asked.fault))

@@ -59,6 +59,11 @@ class Side:
         return (self.run["subjects"].get(subject) or {}).get("missing") or {}
 
 
+def file_of(name: str) -> Path:
+    """The file of a side, which may name a run in it."""
+    return _split(name)[0]
+
+
 def holds_claims(name: str) -> bool:
     """Whether ``name`` is a run of claims, else it is one of benchmarks; raises `BadInput`."""
     path, which = _split(name)
