@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -105,13 +105,23 @@ class Recorder:
 
     # -- a claim ends -------------------------------------------------------------------------
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """A test has ended somewhere; if it was a claim, its result is kept at once."""
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_logreport(
+        self, report: pytest.TestReport
+    ) -> Generator[None, object, object]:
+        """A test has ended somewhere; if it was a claim, its result is kept at once.
+
+        Before anybody is told of it: what was said to hold is stored, whenever the run is killed.
+        A refusal ends the run once everybody knows.
+        """
+        if (settled := Settled.on(report)) is not None:
+            self._end(settled)
+        told = yield
         if (why := getattr(report, "refused", None)) is not None:
             raise pytest.UsageError(why)
-        if (settled := Settled.on(report)) is None:
-            return
+        return told
+
+    def _end(self, settled: Settled) -> None:
         result, judgement = settled.result, settled.judgement
         self.results.append(result)
         if judgement.fails or result.verdict is Verdict.REFUTED:

@@ -41,6 +41,33 @@ def cut_short(project: Project, blow: signal.Signals, *arguments: str) -> tuple[
     return ended.exit, run["id"]
 
 
+TELLING = """
+import harness.recording
+from harness.evidence import Evidence
+from harness.report.progress import Progress
+
+def noted(function, what):
+    def note(self, *given):
+        with open("order", "a") as file:
+            file.write(what + " ")
+        return function(self, *given)
+    return note
+
+Evidence.record = noted(Evidence.record, "stored")
+Progress.update = noted(Progress.update, "told")
+"""
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "in workers"])
+def test_a_result_is_stored_before_anybody_is_told(
+    project: Project, workers: tuple[str, ...]
+) -> None:
+    project.claims(law(1), law(2))
+    (project.folder / "conftest.py").open("a").write(TELLING)
+    assert project.run(*workers).exit == 0
+    assert (project.folder / "order").read_text().split() == ["stored", "told"] * 2
+
+
 def test_a_killed_run_goes_on_where_it_stopped(waiting: Project) -> None:
     code, first = cut_short(waiting, signal.SIGKILL, "-m", "law")
     assert code == -signal.SIGKILL
