@@ -17,6 +17,7 @@ from harness.evidence import EMULATED
 from harness.outputs import keep_apart
 from harness.profiles import PROFILES, check_profile
 from harness.runs import Options
+from harness.seeds import SHOWN, read_seed
 
 TEXTS = (
     *("models", "claims", "plant", "revision", "device", "device_map", "dtype", "attention"),
@@ -26,7 +27,6 @@ TEXTS = (
 PATHS = ("evidence", "json", "report", "expectations")
 """The options that are given words, and those that are given paths."""
 
-LARGEST_SEED = 2**63 - 1
 """What a signed integer of 64 bits holds: others who read the JSON may have no larger one."""
 
 
@@ -144,9 +144,9 @@ def check(config: pytest.Config) -> None:
                 option_name = singular.replace("_", "-")
                 raise BadInput(f"--{option_name} {value!r}: is empty; say which")
     check_profile(option.profile)
-    option.seed = _seed("seed", option.seed)
+    option.seed = read_seed(option.seed, "--seed")
     if option.rounding is not None:
-        option.rounding = _seed("rounding", option.rounding)
+        option.rounding = read_seed(option.rounding, "--rounding")
     if option.allocation is not None and option.allocation not in allocation.NAMES:
         known = ", ".join(allocation.NAMES)
         raise BadInput(f"--allocation {option.allocation!r}: is none of {known}")
@@ -173,19 +173,17 @@ def check(config: pytest.Config) -> None:
     loading.check_pair(loading.parse_device(option.device), loading.parse_dtype(option.dtype))
 
 
-def _seed(name: str, given: str) -> int:
-    if not (given.isascii() and given.isdecimal()):
-        raise BadInput(f"--{name} {given!r}: is not a whole number from 0 on")
-    if int(given) > LARGEST_SEED:
-        raise BadInput(f"--{name} {given}: is too large; the largest is 2**63 - 1")
-    return int(given)
-
-
 def _path(name: str, given: str) -> Path:
     try:
-        return Path(given).expanduser().absolute()
+        path = Path(given).expanduser().absolute()
+        path.lstat()
     except RuntimeError as error:
         raise BadInput(f"--{name} {given}: there is no such home folder") from error
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        pass  # it may be made, or is refused with what it is for
+    except OSError as error:
+        raise BadInput(f"--{name} {given[:SHOWN]}…: is no path ({error.strerror})") from error
+    return path
 
 
 def _check_writable(name: str, path: Path) -> None:
@@ -212,7 +210,7 @@ def _check_outputs(config: pytest.Config) -> None:
     for model in models(config):
         read[f"--model={model}"] = Path(faults.split(model)[0]).expanduser()
     keep_apart({"--evidence": option.evidence, **files})
-    keep_apart(files, {name: path for name, path in read.items() if path and path.exists()})
+    keep_apart(files, {name: path for name, path in read.items() if path and os.path.exists(path)})
 
 
 def _check_expectations(folder: Path | None, to_record: bool) -> None:

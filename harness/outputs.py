@@ -39,11 +39,11 @@ def is_same(one: Path, other: Path) -> bool:
 
 
 def _is_file_to_be(path: Path) -> bool:
-    return path.is_file() or not path.exists()
+    return os.path.isfile(path) or not os.path.exists(path)
 
 
 def _is_in(path: Path, folder: Path) -> bool:
     """Whether ``path`` is a file that is there, in a folder."""
-    if not (path.is_file() and folder.is_dir()):
+    if not (os.path.isfile(path) and os.path.isdir(folder)):
         return False
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))

@@ -17,6 +17,7 @@ import atexit
 import hashlib
 import importlib.util
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -65,7 +66,7 @@ def read(given: str) -> Placement:
     if given in NAMED:
         return Placement(given, given)
     path = Path(given).expanduser()
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise BadInput(f"{where}: is no file, and none of {', '.join(NAMED)}")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

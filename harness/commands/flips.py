@@ -23,9 +23,9 @@ from harness.commands.matrix import PACKAGE
 from harness.commands.repeating import Batch, batches, repeat, unrepeated
 from harness.environments import Environment
 from harness.evidence import Evidence
-from harness.options import LARGEST_SEED
 from harness.profiles import PROFILES, check_profile
 from harness.report import texts
+from harness.seeds import LARGEST_SEED
 
 Having = Callable[[Path, str, str], Environment]
 """(folder, package, version) → an environment with it; raises as `environments.having`."""

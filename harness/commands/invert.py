@@ -22,7 +22,7 @@ from harness.errors import BadInput
 from harness.inversion import Target
 from harness.inversion.rule import Rule
 from harness.inversion.target import THROUGH
-from harness.options import LARGEST_SEED
+from harness.seeds import LARGEST_SEED
 from harness.subject import Subject
 
 MOST_STEPS = 10**6

@@ -16,8 +16,8 @@ from harness.commands import models
 from harness.commands.arguments import Parser, add_claims, positive, whole
 from harness.elsewhere import Broke
 from harness.environments import Environment
-from harness.options import LARGEST_SEED
 from harness.profiles import PROFILES, check_profile
+from harness.seeds import LARGEST_SEED
 from harness.verdicts import Result, Verdict
 
 SEEDS = 5

@@ -20,8 +20,8 @@ from harness.commands.matrix import PACKAGE, Matrix, Row, Settings
 from harness.environments import CannotInstall, Environment
 from harness.errors import BadInput
 from harness.evidence import Evidence
-from harness.options import LARGEST_SEED
 from harness.profiles import PROFILES, check_profile
+from harness.seeds import LARGEST_SEED
 from harness.verdicts import Verdict
 
 VERSIONS = (
