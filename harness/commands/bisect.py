@@ -23,8 +23,8 @@ from harness.commands.arguments import Parser, positive, whole, word
 from harness.elsewhere import Broke
 from harness.environments import CannotInstall, Environment
 from harness.errors import BadInput
-from harness.options import LARGEST_SEED
 from harness.profiles import PROFILES, check_profile
+from harness.seeds import LARGEST_SEED
 from harness.verdicts import Verdict
 
 PACKAGE = "transformers"
