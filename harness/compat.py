@@ -145,8 +145,12 @@ def set_attention(model: PreTrainedModel, name: str) -> None:
     model.set_attn_implementation(name)
 
 
-def attentions_set(model: PreTrainedModel) -> list[tuple[Any, str | None]]:
-    """Every configuration of ``model``, wholes before their parts, and how it says to attend."""
+ATTENTION, EXPERTS = "_attn_implementation", "_experts_implementation"
+"""Settings of a configuration that name how the model computes; its parts have their own."""
+
+
+def told(model: PreTrainedModel, setting: str) -> list[tuple[Any, str | None]]:
+    """Every configuration of ``model``, wholes before their parts, and its value of a setting."""
     found: dict[int, Any] = {}
     waiting: list[Any] = [m.config for m in model.modules() if isinstance(m, PreTrainedModel)]
     while waiting:
@@ -156,7 +160,7 @@ def attentions_set(model: PreTrainedModel) -> list[tuple[Any, str | None]]:
         found[id(config)] = config
         parts = [getattr(config, name, None) for name in getattr(config, "sub_configs", {})]
         waiting[:0] = parts
-    return [(config, getattr(config, "_attn_implementation", None)) for config in found.values()]
+    return [(config, getattr(config, setting, None)) for config in found.values()]
 
 
 def attentions_in_force(model: PreTrainedModel) -> set[str | None]:
@@ -169,15 +173,15 @@ def attentions_in_force(model: PreTrainedModel) -> set[str | None]:
     return {getattr(part.config, "_attn_implementation", None) for part in inner}
 
 
-def put_attentions_back(before: list[tuple[Any, str | None]]) -> None:
-    """Have all attend as `attentions_set` found it.
+def put_back(before: list[tuple[Any, str | None]], setting: str) -> None:
+    """Give every configuration the value of a setting that `told` found.
 
     Not by the library's own setter: it gives all parts one implementation, and refuses some of
     those that it made a model with.
     """
     for config, name in before:
-        if getattr(config, "_attn_implementation", None) != name:
-            config._attn_implementation = name
+        if getattr(config, setting, None) != name:
+            setattr(config, setting, name)
 
 
 def attention_functions() -> Any:

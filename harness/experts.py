@@ -19,19 +19,24 @@ NAMED = "batched_mm"
 
 
 def in_use(subject: Subject) -> str:
-    """The way in which the subject's experts are computed, by the library's name for it."""
-    return getattr(subject.model.config, "_experts_implementation", None) or "eager"
+    """The way in which the subject's experts are computed, by the library's name for it.
+
+    The experts' own: a model of several parts may have told them otherwise than the whole.
+    """
+    parts = [getattr(each, "config", None) for each in modules(subject)]
+    config = next(filter(None, parts), subject.model.config)
+    return getattr(config, compat.EXPERTS, None) or "eager"
 
 
 @contextmanager
 def computed_by(subject: Subject, implementation: str) -> Iterator[Subject]:
     """The subject with its experts computed in another way, for the length of a block."""
-    usual = in_use(subject)
+    before = compat.told(subject.model, compat.EXPERTS)
     try:
         compat.set_experts(subject.model, implementation)  # refused, it may be set in part
         yield subject
     finally:
-        compat.set_experts(subject.model, usual)
+        compat.put_back(before, compat.EXPERTS)
 
 
 @memo

@@ -55,6 +55,20 @@ def test_another_way_is_taken_and_left_again():
     torch.testing.assert_close(one_by_one, before, atol=1e-5, rtol=1e-5)
 
 
+def test_the_parts_of_a_model_are_left_as_each_was():
+    """The whole says eager and the part with the experts grouped_mm: a copy is loaded so, too."""
+    subject = fresh("nemo_speechlm")
+    before = compat.told(subject.model, compat.EXPERTS)
+    assert {name for _, name in before} > {"eager", "grouped_mm"}
+    assert experts.in_use(subject) == "grouped_mm"
+    with experts.computed_by(subject, "eager"):
+        assert experts.in_use(subject) == "eager"
+    assert compat.told(subject.model, compat.EXPERTS) == before
+    with pytest.raises(Missing, match="grouped_mm is what the model is run with"):
+        experts.require(subject, "grouped_mm")
+    experts.require(subject, "eager")
+
+
 def test_tokens_are_sent_to_the_next_expert_for_a_while():
     subject = fresh("mixtral")
     ids = prompt(subject)

@@ -199,10 +199,12 @@ def test_of_several_models_the_text_s_attention_is_meant_and_all_are_put_back(sp
     """Their other parts attend in another way, or refuse to be told."""
     subject = fresh(spec)
     assert subject.attention == "sdpa"
-    before = compat.attentions_set(subject.model)
+    before = compat.told(subject.model, compat.ATTENTION)
     with subject.attending_by("eager"):
         assert subject.attention == "eager"
-    assert [name for _, name in compat.attentions_set(subject.model)] == [n for _, n in before]
+    assert [name for _, name in compat.told(subject.model, compat.ATTENTION)] == [
+        n for _, n in before
+    ]
 
 
 def test_tokens_are_words_where_there_is_a_tokenizer_and_numbers_where_there_is_none():
