@@ -10,7 +10,9 @@ import errno
 import json
 import math
 import os
+import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,6 +60,13 @@ HEADS = (
 """Transformers' own classes for language models with a head, and which types have one."""
 
 
+IMPLEMENTATION = re.compile(r"[a-z0-9_|]+")
+"""What names a way of computing that transformers has itself."""
+
+MALFORMED = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
+"""What a header raises that is not as it should be."""
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """A model folder that has passed every check short of loading it.
@@ -95,6 +104,7 @@ def inspect_checkpoint(
     raw = read_json(folder / "config.json", spec)
     if not trust_remote_code:
         refuse_remote_code(raw, "config.json", spec)
+        refuse_code_of_the_hub(raw, spec)
     config = _configuration(raw, folder, spec, trust_remote_code)
     refuse_short_context(config, spec)
     try:
@@ -145,6 +155,7 @@ def brief(error: BaseException, most: int = 200) -> str:
 
 def read_json(path: Path, spec: str) -> dict[str, Any]:
     """The object in a JSON file of the model ``spec``; raises `BadInput`."""
+    _refuse_pipes(path, spec)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -158,6 +169,12 @@ def read_json(path: Path, spec: str) -> dict[str, Any]:
     return content
 
 
+def _refuse_pipes(path: Path, spec: str) -> None:
+    """Only files are read: a pipe would be waited for, and a device has no end."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise BadInput(f"{spec}: {path.name} is no regular file")
+
+
 def refuse_remote_code(content: dict[str, Any], file: str, spec: str) -> None:
     """Raise `BadInput` if the configuration in ``file`` names code that comes with the model."""
     if wanted := content.get("auto_map"):
@@ -166,6 +183,40 @@ def refuse_remote_code(content: dict[str, Any], file: str, spec: str) -> None:
             f"{spec}: wants to run code of its own ({file} names {listed(named)}); "
             "read that code and pass --trust-remote-code to run it"
         )
+
+
+def refuse_code_of_the_hub(content: Any, spec: str) -> None:
+    """Raise `BadInput` if config.json, or a part of it, names code or weights of the hub.
+
+    An attention implementation with a slash in its name is a kernel that transformers fetches
+    and runs; a pretrained backbone is another model that it loads.
+    """
+    for key, value in _entries(content):
+        names = value.values() if isinstance(value, dict) else [value]
+        if key.strip("_").removesuffix("_internal").endswith("implementation"):
+            for name in names:
+                if isinstance(name, str) and not IMPLEMENTATION.fullmatch(name):
+                    raise BadInput(
+                        f"{spec}: wants to run code of the hub (config.json names {name!r} as "
+                        f"{key}); read that code and pass --trust-remote-code to run it"
+                    )
+        if key == "use_pretrained_backbone" and value:
+            raise BadInput(
+                f"{spec}: wants to load another model (config.json sets {key}); "
+                "pass --trust-remote-code to let it"
+            )
+
+
+def _entries(content: Any) -> Iterator[tuple[str, Any]]:
+    """Every key and value of nested objects and arrays."""
+    waiting = [content]
+    while waiting:
+        here = waiting.pop()
+        if isinstance(here, dict):
+            yield from here.items()
+            waiting += here.values()
+        elif isinstance(here, list):
+            waiting += here
 
 
 def refuse_short_context(config: PretrainedConfig, spec: str) -> None:
@@ -358,6 +409,7 @@ def read_header(path: Path, spec: str) -> dict[str, dict[str, Any]]:
     The file's length is compared with what its header promises, and the library's own checks
     (offsets, shapes, dtypes) are run; no tensor is read.
     """
+    _refuse_pipes(path, spec)
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
@@ -382,7 +434,7 @@ def read_header(path: Path, spec: str) -> dict[str, dict[str, Any]]:
             opened.keys()
     except OSError as error:
         raise BadInput(f"{spec}: {path.name} cannot be read: {brief(error, 80)}") from error
-    except (ValueError, TypeError, AttributeError, LookupError, SafetensorError) as error:
+    except (*MALFORMED, SafetensorError) as error:
         raise BadInput(
             f"{spec}: {path.name} has a corrupt header ({brief(error, 80)}); "
             "copy or download it again"

@@ -483,6 +483,55 @@ def test_code_of_a_tokenizer_is_refused(folder: Path) -> None:
     assert "tokenizer_config.json names" in refused(folder)
 
 
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        (
+            {"attn_implementation": "kernels-community/flash-attn2"},
+            "kernels-community/flash-attn2",
+        ),
+        ({"_attn_implementation": "evil/kernel@main:attention"}, "evil/kernel@main:attention"),
+        ({"_attn_implementation_internal": "evil/kernel"}, "evil/kernel"),
+        ({"attn_implementation": {"": "eager", "text_config": "evil/kernel"}}, "evil/kernel"),
+        ({"experts_implementation": "evil/experts"}, "evil/experts"),
+        ({"text_config": {"deep": [{"attn_implementation": "evil/kernel"}]}}, "evil/kernel"),
+        ({"backbone": "evil/model", "use_pretrained_backbone": True}, "use_pretrained_backbone"),
+    ],
+    ids=str,
+)
+def test_code_of_the_hub_is_refused_and_not_fetched(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, changes: dict, named: str
+) -> None:
+    fetched: list[str] = []
+    kernels = transformers.integrations.hub_kernels
+    monkeypatch.setattr(kernels, "load_and_register_attn_kernel", fetched.append)
+    edit_json(folder / "config.json", **changes)
+    message = refused(folder)
+    assert named in message
+    assert "--trust-remote-code" in message
+    assert not fetched
+
+
+def test_ways_of_computing_that_transformers_has_are_no_code(folder: Path) -> None:
+    edit_json(folder / "config.json", attn_implementation="eager")
+    assert load(str(folder), **PLAIN).model.config._attn_implementation == "eager"
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer_config.json"])
+def test_a_pipe_is_not_waited_for(saved: dict[str, Path], tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "piped"
+    shutil.copytree(saved["gpt2"], folder)
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    assert name in refused(folder)
+
+
+def test_a_header_that_is_nested_too_deeply_is_corrupt(folder: Path) -> None:
+    header = b'{"a":' * 100_000 + b"1" + b"}" * 100_000
+    (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    assert "corrupt header" in refused(folder)
+
+
 # Tokenizers
 
 
