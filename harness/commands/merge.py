@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from harness.commands.arguments import Parser
 from harness.evidence import Evidence
-from harness.outputs import keep_apart
 from harness.report.texts import counted
 
 if TYPE_CHECKING:  # torch takes seconds to import, and is not needed here
@@ -19,7 +18,6 @@ if TYPE_CHECKING:  # torch takes seconds to import, and is not needed here
 def main(arguments: Sequence[str], load: Load) -> int:
     """Merge files into one, which is made if need be; all of them, or none if one is bad."""
     asked = _parser().parse_args(arguments)
-    keep_apart({"OUT": asked.out}, {str(path): path for path in asked.files})
     with ExitStack() as opened:
         others = [opened.enter_context(Evidence.read(path)) for path in asked.files]
         out = opened.enter_context(Evidence.open(asked.out))

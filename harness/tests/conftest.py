@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     given = options.emulated(config).items()
     sessions.EMULATED[:] = [f"--{name}={value}" for name, value in given if value is not None]
+    # Those that look at a terminal's lines bring one of their own.
+    os.environ["TERM"] = "xterm"
     config.addinivalue_line("markers", "ray: needs Ray, which only `tox -e sweep` installs")
 
 

@@ -34,13 +34,13 @@ def test_e3_s_control_fails_where_as_much_is_recovered_in_one_step_as_in_1000(mo
         assert failed(result) if at_once else result.verdict is UPHELD
 
 
-@pytest.mark.parametrize("other", [0.8, 0.0])
+@pytest.mark.parametrize("other", [0.5, 0.0])
 def test_e4_s_control_fails_where_one_start_recovers_less_than_another(monkeypatch, other):
     claim = untrained.test_depth_makes_inversion_harder
     constructed(monkeypatch, lambda _, way: 0.1 if way.depth > 1 else other if way.seed else 1.0)
     result = settled(claim, way=SCALED)
     assert failed(result)
-    assert len(result.sample["control"]) == untrained.ALIKE > len(result.sample["effect"])
+    assert result.details["control sees a difference of"] > 0.3
 
 
 def by_start(way):

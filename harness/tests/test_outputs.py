@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.commands import compare, families, kills, merge
+from harness.commands import compare, families, kills
 from harness.errors import BadInput
 from harness.outputs import keep_apart
 from harness.tests import folders
@@ -69,7 +69,6 @@ def test_commands_keep_their_inputs(ran: Project, monkeypatch: pytest.MonkeyPatc
     asked = [
         (compare.main, [evidence, evidence, "--html", evidence]),
         (compare.main, [f"{evidence}@latest", "before.json", "--html", "before.json"]),
-        (merge.main, ["link.sqlite", evidence]),
         (kills.main, ["--json", "both", "--report", "both"]),
         (families.main, ["--json", "both", "--record", "both"]),
     ]
