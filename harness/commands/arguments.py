@@ -10,6 +10,9 @@ from typing import Any, NoReturn
 
 from harness.errors import BadInput
 
+LONGEST = 1e9
+"""Seconds; a few times as many are no time to the operating system."""
+
 
 class Parser(argparse.ArgumentParser):
     """Raises `BadInput` where argparse would print its usage, and knows no abbreviations."""
@@ -62,6 +65,13 @@ def positive(text: str) -> float:
         number = math.nan
     if not 0 < number < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return number
+
+
+def seconds(text: str) -> float:
+    """A number of seconds that a process can be waited for."""
+    if (number := positive(text)) > LONGEST:
+        raise argparse.ArgumentTypeError(f"{text} seconds are too many; the most are {LONGEST:g}")
     return number
 
 

@@ -19,7 +19,7 @@ from rich.markup import escape
 from harness import elsewhere, environments
 from harness.bisection import Answer, Step, Untestable, bisect
 from harness.commands import models
-from harness.commands.arguments import Parser, positive, whole, word
+from harness.commands.arguments import Parser, seconds, whole, word
 from harness.elsewhere import Broke
 from harness.environments import CannotInstall, Environment
 from harness.errors import BadInput
@@ -84,7 +84,7 @@ def _parser() -> Parser:
     add("--bad", required=True, type=word, metavar="VERSION", help="where it is refuted")
     add("--seed", type=whole(0, LARGEST_SEED), default=0, help="of every draw (default: 0)")
     add("--profile", default="quick", help=f"how much to try: {', '.join(PROFILES)}")
-    add("--limit", type=positive, default=LIMIT, help="seconds until a run is given up")
+    add("--limit", type=seconds, default=LIMIT, help="seconds until a run is given up")
     add("--json", action="store_true", help="print JSON, and the steps to standard error")
     models.add_options(parser)
     return parser

@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.progress import track
 from rich.table import Table
 
-from harness.commands.arguments import Parser, file, positive
+from harness.commands.arguments import Parser, file, seconds
 from harness.commands.families_schema import document
 from harness.outputs import keep_apart
 from harness.schema import replace_file
@@ -94,7 +94,7 @@ def _parser() -> Parser:
         help="probe the capabilities of each type and record them, as what its models must offer",
     )
     add("--markdown", action="store_true", help="print Markdown in place of a table")
-    add("--limit", type=positive, default=LIMIT, help="seconds until a type is given up")
+    add("--limit", type=seconds, default=LIMIT, help="seconds until a type is given up")
     return parser
 
 

@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from harness import elsewhere, runs
 from harness.commands import models
-from harness.commands.arguments import Parser, add_claims, positive, whole
+from harness.commands.arguments import Parser, add_claims, seconds, whole
 from harness.elsewhere import Broke
 from harness.environments import Environment
 from harness.profiles import PROFILES, check_profile
@@ -130,6 +130,6 @@ def _parser() -> Parser:
     add("--profile", default="glance", help=f"{', '.join(PROFILES)} (default: glance)")
     add("--seed", type=whole(0, LARGEST_SEED), default=0, help="of every draw (default: 0)")
     add("--seeds", type=whole(0), default=SEEDS, metavar="N", help="of rounding (default: 5)")
-    add("--limit", type=positive, default=LIMIT, help="seconds until a run is given up")
+    add("--limit", type=seconds, default=LIMIT, help="seconds until a run is given up")
     models.add_options(parser)
     return parser

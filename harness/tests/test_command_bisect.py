@@ -114,6 +114,7 @@ def test_runs_are_given_what_was_asked_and_another_seed_when_repeated(world):
         ([*ASKED, *ENDS, "--profile", "swift"], "'swift': is unknown"),
         ([*ASKED, *ENDS, "--attends", "left"], "--attends: invalid choice: 'left'"),
         ([*ASKED, *ENDS, "--limit", "0"], "not a number above 0"),
+        ([*ASKED, *ENDS, "--limit", "1e300"], "1e300 seconds are too many"),
         ([*ASKED, "--good", "5.7.1"], "required: --bad"),
     ],
 )

@@ -71,6 +71,7 @@ def test_every_row_fits_the_schema_and_a_wrong_one_does_not():
         (["llama", "--kind", "masked"], "has no masked model"),
         (["--kind", "sideways"], "no kind 'sideways'"),
         (["--limit", "0"], "not a number above 0"),
+        (["--limit", "1e300"], "1e300 seconds are too many"),
         (["--jso", "x"], "unrecognized"),
     ],
 )
