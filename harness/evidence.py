@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from harness import merging
-from harness.evidence_file import EvidenceFile, clear
-from harness.verdicts import Result
+from harness.evidence_file import EvidenceFile, clear, damaged
+from harness.verdicts import Result, Verdict
 
 EMULATED = ("rounding", "allocation")
 """The options that emulate another machine, as a run records them (`harness.emulation`)."""
@@ -115,7 +115,7 @@ class Evidence(EvidenceFile):
                 "SELECT run, started, finished, exit FROM runs ORDER BY started, rowid"
             ).fetchall()
         return [
-            {**json.loads(run), "started": started, "finished": finished, "exit": exit}
+            {**self._told(run, "subjects"), "started": started, "finished": finished, "exit": exit}
             for run, started, finished, exit in rows
         ]
 
@@ -126,7 +126,7 @@ class Evidence(EvidenceFile):
 
     def results(self, run_id: str) -> list[Result]:
         """The claims recorded in this run, in the order in which they were first recorded."""
-        return [Result.from_json(row) for _, row in self.rows(run_id)]
+        return [result for _, result in self._results(run_id)]
 
     def every(self) -> Iterator[dict[str, Any]]:
         """What is recorded of each claim, of whatever run, without its draws and pictures.
@@ -139,6 +139,7 @@ class Evidence(EvidenceFile):
         columns = "run claim name kind subject digest dtype device verdict observed bound margin"
         names = [*columns.split(), "examples", "recorded"]
         parts = ", ".join(f"'$.{key}'" for key in EXTRACTED)
+        self.check()
         with clear(self.path):
             rows = self._db.execute(
                 f"SELECT {', '.join(names)}, json_extract(result, {parts}) FROM claims "
@@ -149,7 +150,7 @@ class Evidence(EvidenceFile):
 
     def recorded(self, run_id: str) -> dict[tuple[str, str, str], Result]:
         """The same by (claim's name, subject's name, subject's digest): what a resume may skip."""
-        found = [(digest, Result.from_json(row)) for digest, row in self.rows(run_id)]
+        found = self._results(run_id)
         return {(result.name, result.subject, digest): result for digest, result in found}
 
     def rows(self, run_id: str) -> list[tuple[str, dict[str, Any]]]:
@@ -159,7 +160,39 @@ class Evidence(EvidenceFile):
             rows = self._db.execute(
                 "SELECT digest, result FROM claims WHERE run = ? ORDER BY rowid", (run_id,)
             ).fetchall()
-        return [(digest, json.loads(result)) for digest, result in rows]
+        found = [(digest, self._told(result, "verdict")) for digest, result in rows]
+        for _, row in found:
+            self._check_verdict(row["verdict"])
+        return found
+
+    def check(self) -> None:
+        """Raise BadInput where runs or results are not as Assay writes them."""
+        self.runs()
+        with clear(self.path):
+            rows = self._db.execute(
+                "SELECT DISTINCT verdict, json_extract(result, '$.verdict') FROM claims"
+            ).fetchall()
+        for verdict in {each for row in rows for each in row}:
+            self._check_verdict(verdict)
+
+    def _check_verdict(self, verdict: object) -> None:
+        if verdict not in {each.value for each in Verdict}:
+            raise damaged(self.path, f"{verdict!r} is no verdict")
+
+    def _results(self, run_id: str) -> list[tuple[str, Result]]:
+        rows = self.rows(run_id)
+        try:
+            return [(digest, Result.from_json(row)) for digest, row in rows]
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise damaged(self.path, f"a result: {error}") from error
+
+    def _told(self, text: str, needed: str) -> dict[str, Any]:
+        """The JSON object of a row, which has the key ``needed``; raises BadInput."""
+        with clear(self.path):
+            told = json.loads(text)
+        if not isinstance(told, dict) or needed not in told:
+            raise damaged(self.path, f"JSON of a row that has no {needed}")
+        return told
 
     def unfinished(self, key: str) -> str | None:
         """The latest run with this `resume_key` that has no finish, if there is one.

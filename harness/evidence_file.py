@@ -9,6 +9,8 @@ processes queue for at most ``timeout`` seconds and a killed one loses at most i
 
 from __future__ import annotations
 
+import functools
+import json
 import os
 import shutil
 import sqlite3
@@ -100,6 +102,13 @@ class EvidenceFile:
         self.path = path
         self._db = db
 
+    def _check_columns(self) -> None:
+        """Raise BadInput for a file whose tables lack what Assay writes."""
+        found = _columns_of(self._db)
+        for table, columns in _columns().items():
+            if missing := sorted(columns - found.get(table, frozenset())):
+                raise damaged(self.path, f"{table} lacks {missing[0]}")
+
     @classmethod
     def open(cls, path: str | Path | None = None, timeout: float = TIMEOUT) -> Self:
         """Open, and if need be make or migrate, the file; wait ``timeout`` seconds for locks."""
@@ -112,6 +121,7 @@ class EvidenceFile:
             evidence = cls(path, sqlite3.connect(path, timeout=timeout, isolation_level=None))
             try:
                 evidence._migrate()
+                evidence._check_columns()
             except BaseException:
                 evidence.close()
                 raise
@@ -144,6 +154,7 @@ class EvidenceFile:
                 if old:
                     evidence._db = _in_memory(evidence._db)
                     evidence._migrate()
+                evidence._check_columns()
             except BaseException:
                 evidence.close()
                 raise
@@ -237,12 +248,38 @@ def _rolled_back(path: Path, db: sqlite3.Connection) -> sqlite3.Connection:
         return _in_memory(sqlite3.connect(copy, isolation_level=None))
 
 
+def damaged(path: Path, what: str) -> BadInput:
+    """The error for a file with rows or columns that Assay did not write."""
+    return BadInput(f"evidence {path}: damaged ({what}); move it away or give another file")
+
+
+@functools.cache
+def _columns() -> dict[str, frozenset[str]]:
+    """The columns of every table, by its name."""
+    with closing(sqlite3.connect(":memory:")) as db:
+        for script in MIGRATIONS:
+            db.executescript(script)
+        return _columns_of(db)
+
+
+def _columns_of(db: sqlite3.Connection) -> dict[str, frozenset[str]]:
+    tables = db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+    return {
+        name: frozenset(row[1] for row in db.execute(f"PRAGMA table_info({name!r})"))
+        for (name,) in tables
+    }
+
+
 @contextmanager
 def clear(path: Path) -> Iterator[None]:
     """Turn what the user can mend into BadInput; let our own mistakes (bad SQL) through."""
     try:
         yield
+    except json.JSONDecodeError as error:
+        raise damaged(path, f"JSON of a row: {error}") from error
     except sqlite3.Error as error:
+        if "malformed JSON" in str(error):
+            raise damaged(path, "JSON of a row") from error
         # The low byte is the kind of error, the others its details.
         reason = _REASONS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
         if reason is None:

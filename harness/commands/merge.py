@@ -20,6 +20,8 @@ def main(arguments: Sequence[str], load: Load) -> int:
     asked = _parser().parse_args(arguments)
     with ExitStack() as opened:
         others = [opened.enter_context(Evidence.read(path)) for path in asked.files]
+        for other in others:
+            other.check()  # before anything is made
         out = opened.enter_context(Evidence.open(asked.out))
         new = out.merge(*others)
         runs, claims = len(out.runs()), sum(out.counts().values())
