@@ -149,7 +149,7 @@ ATTENTION, EXPERTS = "_attn_implementation", "_experts_implementation"
 """Settings of a configuration that name how the model computes; its parts have their own."""
 
 
-def told(model: PreTrainedModel, setting: str) -> list[tuple[Any, str | None]]:
+def settings(model: PreTrainedModel, setting: str) -> list[tuple[Any, str | None]]:
     """Every configuration of ``model``, wholes before their parts, and its value of a setting."""
     found: dict[int, Any] = {}
     waiting: list[Any] = [m.config for m in model.modules() if isinstance(m, PreTrainedModel)]
@@ -173,8 +173,8 @@ def attentions_in_force(model: PreTrainedModel) -> set[str | None]:
     return {getattr(part.config, "_attn_implementation", None) for part in inner}
 
 
-def put_back(before: list[tuple[Any, str | None]], setting: str) -> None:
-    """Give every configuration the value of a setting that `told` found.
+def restore(before: list[tuple[Any, str | None]], setting: str) -> None:
+    """Give every configuration the value of a setting that `settings` found.
 
     Not by the library's own setter: it gives all parts one implementation, and refuses some of
     those that it made a model with.

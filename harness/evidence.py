@@ -115,7 +115,12 @@ class Evidence(EvidenceFile):
                 "SELECT run, started, finished, exit FROM runs ORDER BY started, rowid"
             ).fetchall()
         return [
-            {**self._told(run, "subjects"), "started": started, "finished": finished, "exit": exit}
+            {
+                **self._object(run, "subjects"),
+                "started": started,
+                "finished": finished,
+                "exit": exit,
+            }
             for run, started, finished, exit in rows
         ]
 
@@ -139,14 +144,15 @@ class Evidence(EvidenceFile):
         columns = "run claim name kind subject digest dtype device verdict observed bound margin"
         names = [*columns.split(), "examples", "recorded"]
         parts = ", ".join(f"'$.{key}'" for key in EXTRACTED)
-        self.check()
         with clear(self.path):
             rows = self._db.execute(
                 f"SELECT {', '.join(names)}, json_extract(result, {parts}) FROM claims "
                 "ORDER BY rowid"
             )
             for row in rows:
-                yield dict(zip([*names, "told"], row, strict=True))
+                claim = dict(zip([*names, "told"], row, strict=True))
+                self._check_verdict(claim["verdict"])
+                yield claim
 
     def recorded(self, run_id: str) -> dict[tuple[str, str, str], Result]:
         """The same by (claim's name, subject's name, subject's digest): what a resume may skip."""
@@ -160,7 +166,7 @@ class Evidence(EvidenceFile):
             rows = self._db.execute(
                 "SELECT digest, result FROM claims WHERE run = ? ORDER BY rowid", (run_id,)
             ).fetchall()
-        found = [(digest, self._told(result, "verdict")) for digest, result in rows]
+        found = [(digest, self._object(result, "verdict")) for digest, result in rows]
         for _, row in found:
             self._check_verdict(row["verdict"])
         return found
@@ -186,7 +192,7 @@ class Evidence(EvidenceFile):
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise damaged(self.path, f"a result: {error}") from error
 
-    def _told(self, text: str, needed: str) -> dict[str, Any]:
+    def _object(self, text: str, needed: str) -> dict[str, Any]:
         """The JSON object of a row, which has the key ``needed``; raises BadInput."""
         with clear(self.path):
             told = json.loads(text)

@@ -31,12 +31,12 @@ def in_use(subject: Subject) -> str:
 @contextmanager
 def computed_by(subject: Subject, implementation: str) -> Iterator[Subject]:
     """The subject with its experts computed in another way, for the length of a block."""
-    before = compat.told(subject.model, compat.EXPERTS)
+    before = compat.settings(subject.model, compat.EXPERTS)
     try:
         compat.set_experts(subject.model, implementation)  # refused, it may be set in part
         yield subject
     finally:
-        compat.put_back(before, compat.EXPERTS)
+        compat.restore(before, compat.EXPERTS)
 
 
 @memo

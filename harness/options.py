@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import tempfile
@@ -26,8 +27,6 @@ TEXTS = (
 )
 PATHS = ("evidence", "json", "report", "expectations")
 """The options that are given words, and those that are given paths."""
-
-"""What a signed integer of 64 bits holds: others who read the JSON may have no larger one."""
 
 
 def add(parser: pytest.Parser) -> None:
@@ -179,10 +178,10 @@ def _path(name: str, given: str) -> Path:
         path.lstat()
     except RuntimeError as error:
         raise BadInput(f"--{name} {given}: there is no such home folder") from error
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
-        pass  # it may be made, or is refused with what it is for
     except OSError as error:
-        raise BadInput(f"--{name} {given[:SHOWN]}…: is no path ({error.strerror})") from error
+        # What is not there may be made, or is refused by whoever reads it.
+        if error.errno == errno.ENAMETOOLONG:
+            raise BadInput(f"--{name} {given[:SHOWN]}…: is no path ({error.strerror})") from error
     return path
 
 
@@ -206,11 +205,12 @@ def _check_outputs(config: pytest.Config) -> None:
     files = {"--json": option.json, "--report": option.report}
     if xml := getattr(option, "xmlpath", None):
         files["--junitxml"] = Path(xml)
-    read = {"--device-map": None if option.device_map is None else Path(option.device_map)}
-    for model in models(config):
-        read[f"--model={model}"] = Path(faults.split(model)[0]).expanduser()
+    named = {f"--model={model}": faults.split(model)[0] for model in models(config)}
+    named["--device-map"] = option.device_map or ""
+    # A model may have a name that is no path, such as one of the hub.
+    paths = {name: Path(os.path.expanduser(given)) for name, given in named.items() if given}
     keep_apart({"--evidence": option.evidence, **files})
-    keep_apart(files, {name: path for name, path in read.items() if path and os.path.exists(path)})
+    keep_apart(files, {name: path for name, path in paths.items() if os.path.exists(path)})
 
 
 def _check_expectations(folder: Path | None, to_record: bool) -> None:

@@ -111,8 +111,8 @@ class Recorder:
     ) -> Generator[None, object, object]:
         """A test has ended somewhere; if it was a claim, its result is kept at once.
 
-        Before anybody is told of it: what was said to hold is stored, whenever the run is killed.
-        A refusal ends the run once everybody knows.
+        The evidence has the result before the terminal shows it, so that a killed run has stored
+        all that it reported.  A refusal ends the run after other plug-ins have seen the report.
         """
         if (settled := Settled.on(report)) is not None:
             self._end(settled)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from harness.errors import BadInput
 
 LARGEST_SEED = 2**63 - 1
+"""What a signed integer of 64 bits holds: others who read the JSON may have no larger one."""
 
 SHOWN = 40
 """Characters of what was given that a message repeats."""

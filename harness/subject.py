@@ -311,12 +311,12 @@ class Subject:
     @contextmanager
     def attending_by(self, implementation: str) -> Iterator[Subject]:
         """The subject with another attention implementation, for the length of a block."""
-        usual = compat.told(self.model, compat.ATTENTION)
+        usual = compat.settings(self.model, compat.ATTENTION)
         try:
             compat.set_attention(self.model, implementation)  # refused, it may be set in part
             yield self
         finally:
-            compat.put_back(usual, compat.ATTENTION)
+            compat.restore(usual, compat.ATTENTION)
 
     def tokens(self, ids: list[int]) -> list[str]:
         """The ids as token strings; the numbers themselves where there is no tokenizer."""

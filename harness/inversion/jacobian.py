@@ -9,6 +9,7 @@ from torch import Tensor
 from harness import memory
 from harness.inversion.descent import rows_that_fit
 from harness.inversion.target import Target, embedded
+from harness.shortage import shortage
 from harness.subject import Subject
 
 
@@ -26,7 +27,9 @@ def jacobian(subject: Subject, target: Target, ids: Tensor) -> Tensor:
         mine = torch.arange(some.start, some.stop, device=e.device)
         try:
             gradient = _at_once(subject, target, e, mine)
-        except (RuntimeError, NotImplementedError):
+        except (RuntimeError, NotImplementedError) as error:
+            if shortage(error):
+                raise
             gradient = _row_by_row(subject, target, e, mine)
         parts.append(gradient[:, -1])
 

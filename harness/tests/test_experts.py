@@ -58,12 +58,12 @@ def test_another_way_is_taken_and_left_again():
 def test_the_parts_of_a_model_are_left_as_each_was():
     """The whole says eager and the part with the experts grouped_mm: a copy is loaded so, too."""
     subject = fresh("nemo_speechlm")
-    before = compat.told(subject.model, compat.EXPERTS)
+    before = compat.settings(subject.model, compat.EXPERTS)
     assert {name for _, name in before} > {"eager", "grouped_mm"}
     assert experts.in_use(subject) == "grouped_mm"
     with experts.computed_by(subject, "eager"):
         assert experts.in_use(subject) == "eager"
-    assert compat.told(subject.model, compat.EXPERTS) == before
+    assert compat.settings(subject.model, compat.EXPERTS) == before
     with pytest.raises(Missing, match="grouped_mm is what the model is run with"):
         experts.require(subject, "grouped_mm")
     experts.require(subject, "eager")

@@ -88,7 +88,8 @@ def test_every_row_and_step_is_the_document_s_loop(model_type, target):
         slow, losses = loop.descend(subject, target, wanted[row], begin[row], rate, STEPS)
         assert same(made.losses[row, :-1], torch.tensor(losses, dtype=torch.float64), model_type)
         assert same(made.embeddings[row], slow, model_type)
-    other, _ = loop.descend(subject, target, wanted[row], begin[row], 1.01 * rate, STEPS)
+    more = 1.01 if model_type in NARROW else 1.0001
+    other, _ = loop.descend(subject, target, wanted[row], begin[row], more * rate, STEPS)
     assert not same(made.embeddings[row], other, model_type)
 
 

@@ -42,6 +42,7 @@ OPTIONS = {
     f"--model=tiny:llama:{'9' * 40}": "is too large; the largest is 2**63 - 1",
     f"--model=untrained:small:{'9' * 40}": "is too large; the largest is 2**63 - 1",
     f"--model={'m' * 5000}": "there is no such folder",
+    "--model=~nobody-of-this-name/x": "there is no such",
     f"--json={'m' * 5000}": "is no path (File name too long)",
     f"--expectations={'m' * 5000}": "is no path (File name too long)",
     f"--evidence={'m' * 5000}": "is no path (File name too long)",

@@ -199,10 +199,10 @@ def test_of_several_models_the_text_s_attention_is_meant_and_all_are_put_back(sp
     """Their other parts attend in another way, or refuse to be told."""
     subject = fresh(spec)
     assert subject.attention == "sdpa"
-    before = compat.told(subject.model, compat.ATTENTION)
+    before = compat.settings(subject.model, compat.ATTENTION)
     with subject.attending_by("eager"):
         assert subject.attention == "eager"
-    assert [name for _, name in compat.told(subject.model, compat.ATTENTION)] == [
+    assert [name for _, name in compat.settings(subject.model, compat.ATTENTION)] == [
         n for _, n in before
     ]
 
