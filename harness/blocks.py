@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from harness.errors import Missing
 from harness.lengths import SHORT
+from harness.shortage import pass_on
 
 if TYPE_CHECKING:
     from harness.subject import Subject
@@ -46,7 +47,8 @@ def _run_by_a_pass(subject: Subject, lists: list[nn.ModuleList]) -> list[nn.Modu
     try:
         ids = subject.content(torch.arange(SHORT, device=subject.device)[None])
         subject(ids, states=False)
-    except (RuntimeError, ValueError, TypeError):
+    except (RuntimeError, ValueError, TypeError) as error:
+        pass_on(error)
         return []
     finally:
         for hook in hooks:

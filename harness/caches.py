@@ -15,6 +15,7 @@ from harness.capabilities import REFUSALS, Missing, first_line, of
 from harness.float8 import RoundedCache
 from harness.memo import memo
 from harness.rows import Rows
+from harness.shortage import pass_on
 from harness.subject import Subject
 
 KINDS = ("default", "dynamic", "sliding", "static", "offloaded", "quantised")
@@ -101,7 +102,8 @@ def _own_kind(subject: Subject) -> str:
     """The class of the cache that the model makes itself; empty for one of the library's."""
     try:
         made = subject(subject.content(_one_token(subject)), keep=True, states=False).cache
-    except REFUSALS:  # a model that breaks on its cache breaks its laws
+    except REFUSALS as error:  # a model that breaks on its cache breaks its laws
+        pass_on(error)
         return ""
     if made is None or isinstance(made, tuple):  # tuples: of models before 4.56
         return ""

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import inspect
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from hypothesis.errors import HypothesisException
 
 from harness import capabilities
 from harness.controls import Damage
-from harness.errors import Missing
+from harness.errors import BadInput, Missing, in_words
 from harness.profiles import Profile
-from harness.shortage import Size, in_words, release, shortage
+from harness.shortage import Size, at_size, release, shortage
 from harness.subject import Subject
-from harness.verdicts import Kind, Result, Verdict
+from harness.verdicts import ERROR, Kind, Result, Verdict
 
 
 @dataclass(frozen=True)
@@ -45,17 +47,23 @@ class Claim:
         more.setdefault("source", self.source)
         return Result(self.id, self.says, self.kind, subject.name, verdict, **more)
 
-    def not_run(self, subject: Subject, error: Exception, size: Size | None) -> Result | None:
-        """What the claim comes to where its body ended in ``error``; None: the error is another.
+    def not_run(self, subject: Subject, error: BaseException, size: Size | None) -> Result:
+        """What the claim comes to where its body, or a probe before it, ended in ``error``.
 
-        ``size`` is that of the last prompt that was run.
+        ``size`` is that of the last prompt that was run.  Raises ``error`` where that is about
+        the run: bad input, or an example of Hypothesis's that cannot be replayed.
         """
         if why := shortage(error):
             release(error)
-            return self.result(subject, Verdict.INCONCLUSIVE, reason=why + in_words(size))
+            return self.result(subject, Verdict.INCONCLUSIVE, reason=why + at_size(size))
         if isinstance(error, Missing):
             return self.result(subject, Verdict.NOT_APPLICABLE, reason=str(error))
-        return None
+        if isinstance(error, BadInput | HypothesisException):
+            raise error
+        # Nobody can tell whether the model's code or the claim's is wrong.
+        told = "".join(traceback.format_exception(error))
+        why = f"ended in {in_words(error)}"
+        return self.result(subject, Verdict.INCONCLUSIVE, reason=why, details={ERROR: told})
 
 
 @dataclass(frozen=True)

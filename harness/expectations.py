@@ -102,7 +102,7 @@ class Judgement:
 
     Only the first is a pass and only the second fails a run; the third is that of a finding
     which needs more samples, where no entry says that it is decided, and of a law in 16 bits on a
-    model whose rounding hides what the law has to see.
+    model whose rounding hides what the law has to see.  A claim that an error ended fails a run.
     """
 
     status: str
@@ -146,6 +146,8 @@ def judge(result: Result, expected: Expected | None) -> Judgement:
         return Judgement("inconclusive", f"{what}{reason}")
     if verdict is Verdict.INCONCLUSIVE and result.kind is Kind.LAW:
         return Judgement("unexpected", f"{what}, and a law must be decided{reason}")
+    if result.ended_in_error and (expected is None or expected.verdict is not verdict):
+        return Judgement("unexpected", f"{what}{reason}")
     if expected is None:
         if verdict is Verdict.INCONCLUSIVE:
             return Judgement("inconclusive", f"{what}{reason}")

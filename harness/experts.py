@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from harness import compat
-from harness.errors import REFUSALS, Missing, first_line
+from harness.errors import Missing, first_line
 from harness.memo import memo
+from harness.shortage import refusals_ignored
 from harness.subject import Subject
 
 NAMED = "batched_mm"
@@ -44,7 +45,7 @@ def modules(subject: Subject) -> tuple[nn.Module, ...]:
     """The parts that look up by name how to compute their experts; none in most models."""
     heard: list[nn.Module] = []
     # What was heard before it broke counts.
-    with suppress(Missing, *REFUSALS), _heard_by(heard), computed_by(subject, NAMED):
+    with refusals_ignored(), _heard_by(heard), computed_by(subject, NAMED):
         subject(_prompt(subject), states=False)
     return tuple(dict.fromkeys(heard))
 

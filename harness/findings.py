@@ -37,6 +37,7 @@ from harness.claim import Claim, Session, as_test
 from harness.clock import TOO_SLOW, Braked, ForwardClock
 from harness.draws import Draws
 from harness.profiles import Profile
+from harness.shortage import ENDS
 from harness.statistics import Pair, Statistic
 from harness.subject import Subject
 from harness.verdicts import Kind, Result, Verdict
@@ -282,10 +283,8 @@ def run(
             settled = _settle(claim, plan, body, subject, given, session, sample, clock)
     except TooFew as error:
         return claim.result(subject, Verdict.INCONCLUSIVE, reason=str(error))
-    except Exception as error:
-        if (result := claim.not_run(subject, error, clock.size)) is None:
-            raise
-        return result
+    except ENDS as error:
+        return claim.not_run(subject, error, clock.size)
     effect, control = settled.effect, settled.control
     verdict, reason = _conclusion(claim, sample, settled)
     return claim.result(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +14,7 @@ from harness import capabilities, encoders, float64
 from harness.capabilities import Missing
 from harness.reference import Reference, run_elsewhere
 from harness.rows import Rows
+from harness.shortage import pass_on
 from harness.subject import Subject
 from harness.tolerances import Tolerance, farthest
 
@@ -171,12 +171,15 @@ def _forced(twin: Subject, prompt: Tensor, ids: Tensor) -> Any:
         forced = LogitsProcessorList([_Forced(ids)])
         return _generate(twin, prompt, ids.shape[1], logits_processor=forced, **how)
 
-    with suppress(RuntimeError):
+    try:
         return generate()
+    except RuntimeError as error:
+        pass_on(error)
     try:
         with float64.widened():  # some make their masks in float32 before each pass
             return generate()
     except RuntimeError as error:
+        pass_on(error)
         said = capabilities.first_line(error)
         raise Missing(f"the model does not generate in float64: {said}") from error
 
@@ -250,6 +253,7 @@ def scores(
             raise Missing(f"{mode}: {capabilities.first_line(error)}") from error
         raise
     except RuntimeError as error:
+        pass_on(error)
         if mode == "assisted" and not _takes_back(subject, ids):
             raise Missing(f"{mode}: the model's cache cannot let go of drafts") from error
         raise

@@ -28,6 +28,7 @@ from harness.claim import Claim, Session, as_test
 from harness.clock import TOO_SLOW, Braked, ForwardClock
 from harness.controls import Controls, Damage
 from harness.search import Examples
+from harness.shortage import ENDS
 from harness.subject import Subject
 from harness.tolerances import TOLERANCES, farthest
 from harness.verdicts import BOUND, HIDDEN, UNTIL_BROKEN, Kind, Result, Verdict, margin
@@ -92,10 +93,8 @@ def run(
         if not repeats(subject):
             reason += "; the model is not deterministic: it gives one prompt two outputs"
         counterexample = examples.counterexample(broken)
-    except Exception as error:
-        if (result := claim.not_run(subject, error, clock.size)) is None:
-            raise
-        return result
+    except ENDS as error:
+        return claim.not_run(subject, error, clock.size)
     else:
         verdict, reason = _conclusion(claim, check, examples)
     return claim.result(
@@ -150,7 +149,7 @@ def repeats(subject: Subject) -> bool:
     ids = subject.content(torch.arange(min(4, subject.context or 4), device=subject.device)[None])
     try:
         once, again = subject.rows(ids), subject.rows(ids)
-    except Exception:  # a model that raises has been found out by that
+    except ENDS:  # a model that raises has been found out by that
         return True
     floor = TOLERANCES[subject.dtype].floor
     return all(apart.error <= floor for apart in farthest(again, once).values())

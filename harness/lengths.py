@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from harness import compat, configuration, meant, positions
+from harness.shortage import pass_on
 
 if TYPE_CHECKING:
     from harness.subject import Subject
@@ -34,7 +35,8 @@ def shortest(subject: Subject) -> int:
     for n in range(1, SHORT + 1):
         try:
             subject.rows(subject.content(torch.arange(n, device=subject.device)[None]))
-        except (RuntimeError, ValueError, IndexError):
+        except (RuntimeError, ValueError, IndexError) as error:
+            pass_on(error)
             continue
         return n
     return 1

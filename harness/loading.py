@@ -35,6 +35,7 @@ from harness.checkpoints import (
 )
 from harness.errors import BadInput, Missing
 from harness.placement import Placement
+from harness.shortage import ENDS, MEMORY, shortage
 
 __all__ = [
     "Checkpoint",
@@ -231,12 +232,13 @@ def _from_pretrained(
             ignore_mismatched_sizes=True,  # they are reported with the others instead
             **options,
         )
-    except Exception as error:  # whatever a model's own code raises
+    except ENDS as error:  # whatever a model's own code raises
         if attention is not None and "attention" in str(error).lower():
             raise _no_such_attention(checkpoint.name, attention, error) from error
-        if isinstance(error, MemoryError) or "allocate memory" in str(error):
+        if (lacking := shortage(error)) == MEMORY:
             raise BadInput(f"{checkpoint.name}: too little memory ({brief(error)})") from error
-        raise BadInput(f"{checkpoint.name}: cannot be loaded ({brief(error)})") from error
+        why = lacking or brief(error)
+        raise BadInput(f"{checkpoint.name}: cannot be loaded ({why})") from error
     _check_keys(checkpoint.name, model, info)
     return model
 
@@ -320,7 +322,7 @@ def _set_attention(name: str, model: PreTrainedModel, attention: str | None) -> 
         raise _no_such_attention(name, attention, RuntimeError("it has only its own"))
 
 
-def _no_such_attention(name: str, attention: str, error: Exception) -> BadInput:
+def _no_such_attention(name: str, attention: str, error: BaseException) -> BadInput:
     return BadInput(f"{name}: cannot use the attention {attention!r} here ({brief(error, 120)})")
 
 

@@ -14,6 +14,7 @@ from harness.errors import REFUSALS, Missing
 from harness.float64 import Drawn
 from harness.lengths import SHORT
 from harness.rows import Rows
+from harness.shortage import pass_on
 
 if TYPE_CHECKING:
     from harness.subject import Subject
@@ -164,7 +165,8 @@ def passes_on(subject: Subject, name: str) -> bool:
     try:
         usual = run(subject, _plain(ids)).rows
         given = run(subject, _plain(ids, **{name: torch.zeros_like(ids)})).rows
-    except (Missing, *REFUSALS):
+    except (Missing, *REFUSALS) as error:
+        pass_on(error)
         return False
     pairs = [(tensor, given[key]) for key, tensor in usual.tensors.items() if key != "router gap"]
     return any(bool((a - b).norm() > 1e-3 * a.norm()) for a, b in pairs)

@@ -23,6 +23,7 @@ from harness.emulation import emulated
 from harness.errors import BadInput
 from harness.recording import Recorder
 from harness.settling import DONE, SETTLED, Assay, claim_of, name_of
+from harness.shortage import gpu_failure
 from harness.verdicts import Kind
 
 MARKS = {
@@ -213,7 +214,11 @@ def assay(request: pytest.FixtureRequest) -> Assay:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Put on a claim's report what was settled, or the one line that ends the run."""
+    """Put on a claim's report what was settled, or the one line that ends the run.
+
+    The run stops after a GPU has failed: what this process would compute on it from then on is
+    not to be relied on.
+    """
     report = yield
     error = call.excinfo.value if call.excinfo is not None else None
     if isinstance(error, BadInput) and claim_of(item) is not None:
@@ -221,6 +226,9 @@ def pytest_runtest_makereport(
         report.refused = str(error)  # type: ignore[attr-defined]
     elif call.when == "call" and SETTLED in item.stash:
         item.stash[SETTLED].attach(report)
+    if (failure := gpu_failure()) and claim_of(item) is not None:
+        report.gpu_failure = failure  # type: ignore[attr-defined]
+        item.session.shouldstop = failure
     return report
 
 

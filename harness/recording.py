@@ -36,13 +36,20 @@ class Recorder:
         )
         self.run |= options.emulated(config)
         self.run["selection"] = selection.chosen(config)
-        self.total = 0
+        self.claims: dict[str, None] = {}
         self.results: list[Result] = []
+        self._ended: set[str] = set()
+        self._failure = ""
         self.judgements: dict[tuple[str, str], str] = {}
         self.resumed: Recorded = {}
         self.notes: list[str] = []
         self.problems: list[str] = []
         self._evidence: Evidence | None = None
+
+    @property
+    def total(self) -> int:
+        """How many claims there are."""
+        return len(self.claims)
 
     # -- a run begins -------------------------------------------------------------------------
 
@@ -68,8 +75,8 @@ class Recorder:
 
     def _expect(self, claims: Sequence[str]) -> None:
         """Make ready for these claims, by their node ids."""
-        if claims and not self.total:
-            self.total = len(claims)
+        if claims and not self.claims:
+            self.claims.update(dict.fromkeys(claims))
             with options.usage_errors():
                 expected_of_models(self.config)
             self._open()
@@ -115,7 +122,9 @@ class Recorder:
         all that it reported.  A refusal ends the run after other plug-ins have seen the report.
         """
         if (settled := Settled.on(report)) is not None:
+            self._ended.add(report.nodeid)
             self._end(settled)
+        self._failure = self._failure or getattr(report, "gpu_failure", "")
         told = yield
         if (why := getattr(report, "refused", None)) is not None:
             raise pytest.UsageError(why)
@@ -153,6 +162,11 @@ class Recorder:
         self.problems += self._lacking()
         if missing > 0 and not stopped:
             self.problems.append(f"without a verdict: {missing} of {self.total} claims")
+        elif missing > 0 and self._failure:
+            left = (claim for claim in self.claims if claim not in self._ended)
+            undone = ", ".join(claim.partition("::")[2] for claim in left)
+            self.problems.append(f"{self._failure}; --resume goes on in a new process")
+            self.problems.append(f"without a verdict: {undone}")
         if not early:
             self.run["finished"] = runs.now()
             self.problems += self._stale()

@@ -14,6 +14,7 @@ import torch
 import harness
 from harness import capabilities, meant, placement
 from harness.capabilities import offers
+from harness.shortage import ENDS
 from harness.subject import Subject
 
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "scipy", "hypothesis")
@@ -90,7 +91,7 @@ def describe_subject(subject: Subject) -> dict[str, Any]:
         "model_type": subject.model.config.model_type,
         "parameters": subject.model.num_parameters(),
         "vocabulary": subject.vocabulary,
-        "context": subject.context,
+        "context": _context(subject),
         "hidden": subject.hidden,
         "layers": subject.layers,
         "attention": subject.attention,
@@ -99,6 +100,14 @@ def describe_subject(subject: Subject) -> dict[str, Any]:
         "capabilities": [name for name, why in found.items() if why is None],
         "missing": {name: why for name, why in found.items() if why is not None},
     }
+
+
+def _context(subject: Subject) -> int | None:
+    """The longest prompt; None also where an error, which claims tell of, keeps it unknown."""
+    try:
+        return subject.context
+    except ENDS:
+        return None
 
 
 def _recorded(subject: Subject) -> dict[str, Any]:

@@ -20,8 +20,9 @@ from harness.check import Broken, Check, Unsettled
 from harness.claim import Session
 from harness.clock import Braked, ForwardClock
 from harness.errors import BadInput
-from harness.shortage import Limits, Size, release, shortage
+from harness.shortage import ENDS, Limits, Size, release, shortage
 from harness.subject import Subject
+from harness.verdicts import ERROR
 
 PASSED_ON = (capabilities.Missing, BadInput, hypothesis.errors.HypothesisException)
 """Exceptions of a law's body that are no verdict on the model."""
@@ -131,10 +132,10 @@ class Examples:
             except Broken as failure:
                 self._failed(failure, shown, data)
                 raise
-            except Exception as error:
+            except ENDS as error:
                 if not (lacking := shortage(error)):
                     # A model that refuses an input it should take breaks the law as well.
-                    self.check.details["traceback"] = traceback.format_exc()
+                    self.check.details[ERROR] = traceback.format_exc()
                     first = (str(error).splitlines() or [""])[0]
                     raised = Broken(math.inf, 0.0, f"{type(error).__name__}: {first}")
                     self._failed(raised, shown, data)

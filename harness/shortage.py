@@ -2,6 +2,9 @@
 
 Memory that runs out, a full disk or an interrupted system call is no counterexample.  A law goes
 on with smaller prompts where memory ran out, and is inconclusive if no example could be run.
+
+After some errors of a GPU every later call of the process may fail or give anything (CUDA's
+documentation, cudaErrorIllegalAddress).  They are kept in `gpu_failure`, and the run stops.
 """
 
 from __future__ import annotations
@@ -10,13 +13,20 @@ import errno
 import math
 import traceback
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
 from harness import memory
+from harness.errors import REFUSALS, Missing, first_line
 
 MEMORY = "out of memory"
 RECURSION = "recursion too deep"
+EXIT = "the model's code ended the process"
+GPU = "the GPU failed"
+
+ENDS = (Exception, SystemExit)
+"""What a model's code may raise in place of a result."""
 
 _BY_NUMBER = {
     errno.ENOMEM: MEMORY,
@@ -37,12 +47,40 @@ _BY_WORDS = {
 }
 """What libraries say that raise errors of their own for these."""
 
+_GPU_FAILURES = (
+    "illegal memory access",
+    "illegal instruction",
+    "misaligned address",
+    "invalid program counter",
+    "device-side assert",
+    "hardware stack error",
+    "operation not supported on global/shared address space",
+    "uncorrectable ECC error",
+    "unspecified launch failure",
+    "launch timed out",
+    "CUBLAS_STATUS_EXECUTION_FAILED",
+    "CUDNN_STATUS_EXECUTION_FAILED",
+)
+"""What is said by errors after which a process cannot use its GPU any more."""
+
+_gpu_failures: list[str] = []
+
+
+def gpu_failure() -> str:
+    """The error after which this process's GPU gives no results to rely on; empty: none was."""
+    return _gpu_failures[0] if _gpu_failures else ""
+
 
 def shortage(error: BaseException) -> str:
     """What the machine lacked, in words; empty where ``error`` may be the model's fault."""
     for each in _causes(error):
         if isinstance(each, RecursionError):
             return RECURSION
+        if isinstance(each, SystemExit):
+            return f"{EXIT} (SystemExit: {each.code})"
+        if isinstance(each, RuntimeError) and any(f in str(each) for f in _GPU_FAILURES):
+            _gpu_failures.append(f"{GPU}: {first_line(each)}")
+            return _gpu_failures[-1]
         if memory.lacking(each):
             return MEMORY
         if isinstance(each, OSError) and each.errno in _BY_NUMBER:
@@ -65,11 +103,26 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         cause = cause.__cause__
 
 
+def pass_on(error: BaseException) -> None:
+    """Raise ``error`` again where it says nothing about the model; else it can be handled."""
+    if shortage(error):
+        raise error
+
+
+@contextmanager
+def refusals_ignored() -> Iterator[None]:
+    """End the block where the model refuses something; what the machine lacked is raised."""
+    try:
+        yield
+    except (Missing, *REFUSALS) as error:
+        pass_on(error)
+
+
 def release(error: BaseException) -> None:
     """Free what the frames of ``error`` hold, so that a smaller prompt has the room."""
     for each in _causes(error):
         traceback.clear_frames(each.__traceback__)
-    if torch.cuda.is_available():
+    if torch.cuda.is_available() and not gpu_failure():
         torch.cuda.empty_cache()
 
 
@@ -77,7 +130,7 @@ Size = tuple[int, int]
 """Rows and tokens of a batch of prompts."""
 
 
-def in_words(size: Size | None) -> str:
+def at_size(size: Size | None) -> str:
     """``at 3 × 96 tokens``; empty where no prompt was drawn."""
     return f" at {size[0]} × {size[1]} tokens" if size else ""
 
@@ -96,11 +149,13 @@ class Limits:
 
     def note(self, lacking: str, size: Size | None) -> None:
         """An example with a prompt of ``size`` could not be run."""
-        self.reason = lacking + in_words(size)
-        # A recursion too deep may be the model's own, and no other example says it is not.
-        self.fatal = self.fatal or lacking == RECURSION
+        self.reason = lacking + at_size(size)
+        # These may be the model's own fault, and no other example says that they are not.
+        self.fatal = self.fatal or lacking.startswith((RECURSION, EXIT, GPU))
         if lacking == MEMORY:
             self._most = math.prod(size) // 2 if size else 0
+        if lacking.startswith(GPU):
+            self._most = 0
 
     def admits(self, size: Size) -> bool:
         """Whether a prompt of ``size`` is to be tried."""

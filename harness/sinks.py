@@ -7,14 +7,13 @@ the attention function is replaced by one that looks what it is given.
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from harness import compat
-from harness.errors import REFUSALS, Missing
+from harness.shortage import refusals_ignored
 from harness.subject import Subject
 
 LISTENER = "assay_listener"
@@ -39,7 +38,7 @@ def given(subject: Subject) -> bool:
     """Whether some layer's attention is given sinks; False where it cannot be listened to."""
     _heard.sinks = False
     ids = subject.content(torch.arange(2, device=subject.device)[None])
-    with suppress(Missing, *REFUSALS):  # what was heard before it broke counts
+    with refusals_ignored():  # what was heard before it broke counts
         compat.attention_functions().register(LISTENER, _listen)
         with subject.attending_by(LISTENER):
             subject(ids, states=False)

@@ -15,6 +15,7 @@ from harness.capabilities import Missing, require
 from harness.errors import BadInput, first_line
 from harness.memo import memo
 from harness.rows import Rows
+from harness.shortage import pass_on
 from harness.subject import Subject
 from harness.tolerances import bit_equal, one_bit_off
 
@@ -87,6 +88,7 @@ def fresh(subject: Subject, seed: int) -> Subject:
         try:
             twin = type(model)(copy.deepcopy(model.config))
         except Exception as error:  # a class that needs more than a configuration
+            pass_on(error)
             raise Missing(f"no untrained twin: {error}") from error
     twin = twin.to(device=subject.device, dtype=subject.dtype).eval().requires_grad_(False)
     allocation.allocated(twin)

@@ -41,6 +41,9 @@ SEES_ONE = "sees one"
 HIDDEN = "rounding hides smaller leaks"
 """Of a law's details: true where it sees no leak as small as it must, in 16 bits."""
 
+ERROR = "traceback"
+"""Of the details of a claim that an error ended: where it was raised."""
+
 BOUND = "judged by"
 """Of a law's details: what its comparisons are judged by."""
 
@@ -104,6 +107,11 @@ class Result:
         """
         undecided = self.kind is Kind.LAW and self.verdict is Verdict.INCONCLUSIVE
         return undecided and bool(self.details.get(HIDDEN))
+
+    @property
+    def ended_in_error(self) -> bool:
+        """Whether an error ended the claim that says nothing about the machine."""
+        return self.verdict is Verdict.INCONCLUSIVE and ERROR in self.details
 
     def as_json(self) -> dict[str, Any]:
         """Plain JSON types; numbers that are not finite become null, but not those of arrays."""

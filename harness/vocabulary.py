@@ -11,6 +11,7 @@ from harness import configuration
 from harness.encoders import ENCODER_PROMPT
 from harness.memo import memo
 from harness.positions import LookUps
+from harness.shortage import pass_on
 
 if TYPE_CHECKING:
     from harness.subject import Subject
@@ -33,7 +34,8 @@ def embeddings(subject: Subject) -> Any:
         encoded = subject.encode(prompt)
         with torch.no_grad(), LookUps() as look_ups:
             subject.model(encoder_outputs=encoded, decoder_input_ids=ids, **bare)
-    except (RuntimeError, ValueError, TypeError, LookupError, AttributeError):
+    except (RuntimeError, ValueError, TypeError, LookupError, AttributeError) as error:
+        pass_on(error)
         return named  # what breaks here breaks its laws
     places = {place for place, rows in look_ups.seen if torch.equal(rows, ids)}
     tables = [m for m in subject.model.modules() if isinstance(m, nn.Embedding)]

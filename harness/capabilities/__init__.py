@@ -26,11 +26,10 @@ from harness.capabilities.registry import (
     REFUSALS,
     Capabilities,
     capability,
-    first_line,
     of,
     require,
 )
-from harness.errors import Missing
+from harness.errors import Missing, first_line
 
 __all__ = [
     "PROBE",

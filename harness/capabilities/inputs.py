@@ -11,6 +11,7 @@ from harness.capabilities.probing import agree, attempt, changes, first_output, 
 from harness.capabilities.registry import REFUSALS, capability, needs, of
 from harness.errors import Missing
 from harness.positions import counted_besides, first_position, follow_padding
+from harness.shortage import pass_on
 from harness.subject import Subject
 
 
@@ -64,7 +65,8 @@ def _position_ids(subject: Subject) -> None:
     mask = _default_mask(subject, ids.shape[1])
     try:
         given = subject.rows(ids, positions=together, mask=mask)
-    except REFUSALS:  # one that takes no such mask may take positions
+    except REFUSALS as error:  # one that takes no such mask may take positions
+        pass_on(error)
         given = attempt(subject, "position_ids", ids=ids, positions=together)
     if not changes(subject, first_output(given), usual):
         raise Missing("the model takes position_ids and does not use them")

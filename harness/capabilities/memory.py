@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 
 from harness.capabilities.probing import prompt
-from harness.capabilities.registry import REFUSALS, capability, first_line, needs, of
-from harness.errors import Missing
+from harness.capabilities.registry import REFUSALS, capability, needs, of
+from harness.errors import Missing, first_line
+from harness.shortage import pass_on
 from harness.subject import Subject
 
 OWN_PASTS = ("mems", "cache", "past_buckets_states")
@@ -30,8 +31,8 @@ def _cache(subject: Subject) -> None:
     needs(subject, "cached-generation")
     try:
         given = subject(prompt(subject), keep=True, states=False).cache
-    except REFUSALS:  # a model that takes a cache and breaks on it breaks its laws
-        return
+    except REFUSALS as error:  # a model that takes a cache and breaks on it breaks its laws
+        return pass_on(error)
     if given is None:
         raise Missing("the model's forward gives no cache unless it is handed one")
     if _wants_the_past_again(subject):
@@ -48,7 +49,8 @@ def _wants_the_past_again(subject: Subject) -> bool:
         given = {"input_ids": ids, str(subject.cache_argument): filled, "use_cache": True}
         with torch.no_grad():
             output = subject.model(**given, return_dict=True)
-    except REFUSALS:
+    except REFUSALS as error:
+        pass_on(error)
         return False
     return "logits" in output and output["logits"].shape[1] == 1
 
@@ -66,8 +68,8 @@ def _chunks_beside_cache(subject: Subject) -> None:
         subject(ids[:, 1:], cache=filled, keep=True, states=False)
     except (AssertionError, NotImplementedError) as error:
         raise Missing(f"the model says so: {first_line(error)}") from error
-    except REFUSALS:
-        return
+    except REFUSALS as error:
+        return pass_on(error)
 
 
 @capability("mask-beside-cache")

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.capabilities.registry import of
+from harness.errors import in_words
+from harness.shortage import ENDS, shortage
 from harness.subject import Subject
 
 CAPABILITY = "capability"
@@ -72,8 +74,16 @@ def lacking(subject: Subject) -> dict[str, str]:
     """The capabilities that the subject's type offers and it lacks, each with the reason."""
     if not isinstance(subject.offer, Offer):
         return {}
-    found = {name: of(subject).why_missing(name) for name in sorted(subject.offer.demanded)}
+    found = {name: _lack(subject, name) for name in sorted(subject.offer.demanded)}
     return {name: why for name, why in found.items() if why is not None}
+
+
+def _lack(subject: Subject, name: str) -> str | None:
+    """Why the subject lacks a capability; None if it has it or the machine could not tell."""
+    try:
+        return of(subject).why_missing(name)
+    except ENDS as error:
+        return None if shortage(error) else f"not found out: {in_words(error)}"
 
 
 def told(subject: str, recorded: Mapping[str, Any], name: str, why: str) -> str:

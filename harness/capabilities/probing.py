@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.capabilities.registry import REFUSALS, first_line
-from harness.errors import Missing
+from harness.capabilities.registry import REFUSALS
+from harness.errors import Missing, first_line
 from harness.rows import Rows
 from harness.subject import Subject
 from harness.tolerances import TOLERANCES, distance

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from harness.errors import REFUSALS, Missing, first_line
+from harness.errors import REFUSALS, Missing, in_words
 from harness.memo import memo
-from harness.shortage import shortage
+from harness.shortage import ENDS, shortage
 from harness.subject import Subject
 
 
@@ -20,8 +20,9 @@ class Capabilities:
     def why_missing(self, name: str) -> str | None:
         """None if the subject has the capability ``name``, otherwise why it has not.
 
-        Raises KeyError for a name that is no capability, and what the probe raised where the
-        machine lacked something (`harness.shortage`): that is no answer, and is not kept.
+        Raises KeyError for a name that is no capability, and what the probe raised where that is
+        no answer: the machine lacked something (`harness.shortage`), or the error is none by
+        which models refuse.  It is not kept.
         """
         probe = PROBES[name]
         if name not in self._found:
@@ -38,7 +39,7 @@ class Capabilities:
             except REFUSALS as error:  # of the library's, whatever the probe asked
                 if shortage(error):
                     raise
-                self._found[name] = f"not found out: {type(error).__name__}: {first_line(error)}"
+                self._found[name] = f"not found out: {in_words(error)}"
         return self._found[name]
 
     def __contains__(self, name: str) -> bool:
@@ -51,8 +52,8 @@ class Capabilities:
     def _described(self, name: str) -> str | None:
         try:
             return self.why_missing(name)
-        except (Missing, *REFUSALS) as error:
-            return f"not found out: {shortage(error)}"
+        except ENDS as error:
+            return f"not found out: {shortage(error) or in_words(error)}"
 
 
 def _designed(subject: Subject, name: str) -> str | None:

@@ -19,6 +19,7 @@ from harness import caches, capabilities, masks, positions, precision
 from harness.capabilities import Missing
 from harness.inversion.target import Target
 from harness.memo import memo
+from harness.shortage import pass_on
 from harness.subject import Subject
 from harness.tolerances import TOLERANCES, distance
 
@@ -165,7 +166,8 @@ def copies(subject: Subject) -> bool:
         return False
     try:
         cache = caches.growing(subject)
-    except (Missing, TypeError, ValueError, AttributeError):
+    except (Missing, TypeError, ValueError, AttributeError) as error:
+        pass_on(error)
         return False
     return _right(subject, cache, copied=True)
 
@@ -185,7 +187,8 @@ def _right(subject: Subject, cache: Any, copied: bool = False) -> bool:
         for token in ids.T:
             prefixes.append(token)
         side_by_side = torch.cat([states for _, states in prefixes.states(others)], dim=1)
-    except (Missing, ValueError, RuntimeError, TypeError, AttributeError, IndexError):
+    except (Missing, ValueError, RuntimeError, TypeError, AttributeError, IndexError) as error:
+        pass_on(error)
         return False
     alone = torch.cat([ids.expand(count, -1), others.T], dim=1)
     plain = target.of(subject, alone)[:, -1]

@@ -9,10 +9,15 @@ import torch
 from hypothesis import strategies as st
 
 from fixtures.prompts import prompts
+from harness import capabilities
+from harness.capabilities.offers import Offer
+from harness.capabilities.registry import PROBES
 from harness.errors import Missing
+from harness.expectations import Expected, judge
 from harness.findings import Bound, finding
 from harness.laws import law
-from harness.shortage import MEMORY, Limits, shortage
+from harness.runs import describe_subject
+from harness.shortage import MEMORY, Limits, gpu_failure, shortage
 from harness.statistics import mean
 from harness.tests.toys import budget, changed, fresh, toy, verdict
 from harness.verdicts import Verdict
@@ -28,7 +33,16 @@ SHORTAGES = {
     "an interrupted call by number": OSError(errno.EINTR, "Interrupted system call"),
     "a library's error": ValueError("I/O error: No space left on device (os error 28)"),
     "recursion": RecursionError("maximum recursion depth exceeded"),
+    "an end of the process": SystemExit(0),
+    "a GPU": RuntimeError("CUDA error: an illegal memory access was encountered\nFor debugging …"),
+    "an assertion on a GPU": RuntimeError("CUDA error: device-side assert triggered"),
 }
+
+
+@pytest.fixture(autouse=True)
+def working_gpu(monkeypatch):
+    """Errors of a GPU are remembered for a process's life: let these be forgotten."""
+    monkeypatch.setattr("harness.shortage._gpu_failures", [])
 
 
 def same_twice(subject, draw, check):
@@ -134,9 +148,6 @@ def test_a_capability_that_could_not_be_looked_for_is_not_missing():
 
 
 def test_a_probe_that_ran_out_of_memory_is_asked_again(monkeypatch):
-    from harness import capabilities
-    from harness.capabilities.registry import PROBES
-
     subject, answers = fresh("gpt2"), iter([MemoryError(), None])
 
     def probe(subject):
@@ -147,6 +158,89 @@ def test_a_probe_that_ran_out_of_memory_is_asked_again(monkeypatch):
     result = verdict(declared(needs=["causal"]), subject, budget(2))
     assert (result.verdict, result.reason) == (Verdict.INCONCLUSIVE, MEMORY)
     assert "causal" in capabilities.of(subject)
+
+
+PROBED = ("cache", "chunks-beside-cache", "inputs-embeds", "mask-4d", "padding", "position-ids")
+
+
+@pytest.mark.parametrize("name", PROBED)
+@pytest.mark.parametrize("kind", ["memory of a card", "a GPU", "an end of the process"])
+def test_what_the_machine_lacks_in_a_probe_takes_no_capability_away(name, kind):
+    subject = raising(SHORTAGES[kind])
+    with pytest.raises((RuntimeError, SystemExit, Missing)) as raised:
+        capabilities.of(subject).why_missing(name)
+    assert shortage(raised.value)
+    result = verdict(declared(needs=[name]), subject, budget(2))
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert result.reason.startswith(shortage(SHORTAGES[kind]))
+
+
+@pytest.mark.parametrize("kind", SHORTAGES)
+def test_a_description_says_what_could_not_be_found_out(kind):
+    subject = raising(SHORTAGES[kind])
+    subject.offer = Offer("causal:gpt2", "5.23", frozenset({"cache", "padding"}))
+    found = describe_subject(subject)
+    assert found["missing"]["cache"].startswith(f"not found out: {shortage(SHORTAGES[kind])}")
+    assert found["recorded"]["lacks"] == {}
+
+
+def test_after_a_gpu_has_failed_nothing_more_is_tried():
+    tried = []
+
+    def body(subject, draw, check):
+        draw(prompts(subject), "prompt")
+        tried.append(1)
+        raise SHORTAGES["a GPU"]
+
+    result = verdict(declared(body), toy("gpt2"), budget(50))
+    assert len(tried) == 1
+    assert result.reason.startswith("the GPU failed: CUDA error: an illegal memory access")
+    assert result.reason.endswith("tokens")
+    assert gpu_failure() == "the GPU failed: CUDA error: an illegal memory access was encountered"
+
+
+@pytest.mark.parametrize(
+    "said", ["no kernel image is available for execution on the device", "invalid argument"]
+)
+def test_an_operation_that_a_gpu_refuses_is_no_failure_of_it(said):
+    assert shortage(RuntimeError(f"CUDA error: {said}")) == ""
+    assert gpu_failure() == ""
+
+
+def finding_that(does):
+    def body(subject, draws, sample):
+        does(subject)
+
+    bound = Bound(mean, above=0.0)
+    return finding("X1", "says", source="here", bound=bound, control="none")(body)
+
+
+def test_an_error_ends_a_finding_without_a_verdict_and_fails_the_run():
+    def does(subject):
+        raise ZeroDivisionError("division by zero")
+
+    result = verdict(finding_that(does), toy("gpt2"), budget(4))
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert result.reason == "ended in ZeroDivisionError: division by zero"
+    assert "in does" in result.details["traceback"]
+    assert judge(result, None).fails
+    assert not judge(result, Expected(Verdict.INCONCLUSIVE, "known", "here")).fails
+
+
+@pytest.mark.parametrize("kind", ["law", "finding"])
+def test_an_error_in_a_probe_that_no_model_refuses_by_is_no_lack(kind, monkeypatch):
+    def probe(subject):
+        raise ZeroDivisionError
+
+    monkeypatch.setitem(PROBES, "causal", probe)
+    test = declared(needs=["causal"])
+    if kind == "finding":
+        bound = Bound(mean, above=0.0)
+        made = finding("X1", "says", source="here", bound=bound, control="none", needs=["causal"])
+        test = made(lambda subject, draws, sample: None)
+    result = verdict(test, fresh("gpt2"), budget(2))
+    assert (result.verdict, result.reason) == (Verdict.INCONCLUSIVE, "ended in ZeroDivisionError")
+    assert judge(result, None).fails
 
 
 def test_errors_of_a_model_are_no_shortage():
