@@ -21,6 +21,7 @@ from harness.claim import Claim
 from harness.display import Display
 from harness.emulation import emulated
 from harness.errors import BadInput
+from harness.interrupts import Interrupts
 from harness.recording import Recorder
 from harness.settling import DONE, SETTLED, Assay, claim_of, name_of
 from harness.shortage import gpu_failure
@@ -62,6 +63,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         torch.set_num_threads(1)  # workers share the cores among themselves
         return
+    config.pluginmanager.register(Interrupts(), "assay-interrupts")
     recorder = Recorder(config)
     config.pluginmanager.register(recorder, "assay-recorder")
     config.pluginmanager.register(Display(config, recorder), "assay-display")

@@ -132,17 +132,18 @@ class Recorder:
 
     def _end(self, settled: Settled) -> None:
         result, judgement = settled.result, settled.judgement
+        # First the evidence: Ctrl-C may come while it is written.
+        with options.usage_errors():
+            self._keep(result, settled.subject)
         self.results.append(result)
         if judgement.fails or result.verdict is Verdict.REFUTED:
             # What is expected has its reason; of what is undecided the result itself says why.
             told = f"{judgement.status}: {judgement.reason or judgement.message}"
             self.judgements[result.name, result.subject] = told
-        with options.usage_errors():
-            self._keep(result, settled.subject)
 
     def _keep(self, result: Result, subject: dict[str, Any]) -> None:
         subjects = self.run["subjects"]
-        new = subjects.get(result.subject) != subject or len(self.results) == 1
+        new = subjects.get(result.subject) != subject or not self.results
         subjects[result.subject] = subject
         if self._evidence is not None:
             if new:
@@ -162,11 +163,14 @@ class Recorder:
         self.problems += self._lacking()
         if missing > 0 and not stopped:
             self.problems.append(f"without a verdict: {missing} of {self.total} claims")
-        elif missing > 0 and self._failure:
-            left = (claim for claim in self.claims if claim not in self._ended)
-            undone = ", ".join(claim.partition("::")[2] for claim in left)
-            self.problems.append(f"{self._failure}; --resume goes on in a new process")
-            self.problems.append(f"without a verdict: {undone}")
+        elif missing > 0:
+            told = f"stopped: {missing} of {self.total} claims have no verdict"
+            self.notes.append(told if self._evidence is None else f"{told}; --resume goes on")
+            if self._failure:
+                left = (claim for claim in self.claims if claim not in self._ended)
+                undone = ", ".join(claim.partition("::")[2] for claim in left)
+                self.problems.append(f"{self._failure}; --resume goes on in a new process")
+                self.problems.append(f"without a verdict: {undone}")
         if not early:
             self.run["finished"] = runs.now()
             self.problems += self._stale()

@@ -93,18 +93,96 @@ def test_a_killed_run_goes_on_where_it_stopped(waiting: Project) -> None:
     assert waiting.json()["run"]["id"] != first
 
 
-def test_an_interrupt_ends_with_pytests_own_code_and_all_that_was_found(waiting: Project) -> None:
-    code, first = cut_short(waiting, signal.SIGINT, "--json=out.json", "--report=page.html")
+@pytest.mark.parametrize("blow", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+def test_an_interrupt_ends_with_pytests_own_code_and_all_that_was_found(
+    waiting: Project, blow: signal.Signals
+) -> None:
+    code, first = cut_short(waiting, blow, "--json=out.json", "--report=page.html")
     assert code == pytest.ExitCode.INTERRUPTED
     assert waiting.verdicts() == {"law 1": "upheld", "law 2": "refuted"}
     Draft202012Validator(SCHEMA).validate(waiting.json())
     assert waiting.json()["run"]["finished"] is None
     assert "as far as it came" in (waiting.folder / "page.html").read_text()
-    assert "KeyboardInterrupt" in waiting.output.read_text()
+    shown = {signal.SIGINT: "! KeyboardInterrupt !", signal.SIGTERM: ".Terminated !"}
+    assert shown[blow] in waiting.output.read_text()
+    assert "stopped: 2 of 4 claims have no verdict; --resume goes on" in waiting.output.read_text()
     assert waiting.run("--resume", "--json=out.json").exit == 1
     assert waiting.ran == ["3", "4"]
     assert waiting.json()["run"]["id"] == first
     assert waiting.json()["run"]["exit"] == 1
+
+
+TWICE = law(
+    2,
+    body="""with tempfile.TemporaryDirectory(dir="."):
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)""",
+)
+
+
+def test_a_run_that_is_terminated_twice_removes_its_temporary_files(project: Project) -> None:
+    project.claims("import tempfile\n\n", law(1), TWICE, law(3))
+    run = project.run("--json=out.json")
+    assert run.exit == pytest.ExitCode.INTERRUPTED
+    assert project.ran == ["1", "2"]
+    assert [p.name for p in project.folder.iterdir() if p.name.startswith("tmp")] == []
+    assert list(project.verdicts()) == ["law 1"]
+
+
+LOST = law(
+    2,
+    body="""import gc
+    def interrupts(phase, _):
+        gc.callbacks.remove(interrupts)
+        os.kill(os.getpid(), signal.{})
+    gc.callbacks.append(interrupts)
+    gc.collect()""",
+)
+
+
+@pytest.mark.parametrize("blow", ["SIGINT", "SIGTERM"])
+def test_an_interrupt_that_python_ignores_ends_the_run_after_the_claim(
+    project: Project, blow: str
+) -> None:
+    """Python ignores exceptions in callbacks of its garbage collector; Hypothesis has one."""
+    project.claims(law(1), LOST.format(blow), law(3), law(4))
+    run = project.run("--json=out.json")
+    assert run.exit == pytest.ExitCode.INTERRUPTED
+    assert "Traceback" not in run.output
+    assert project.ran == ["1", "2"]
+    assert list(project.verdicts()) == ["law 1", "law 2"]
+
+
+INTERRUPTED = """
+import os, signal
+from harness.evidence import Evidence
+
+record = Evidence.record
+
+def interrupted(self, run, result, digest):
+    if result.name == "law 2":
+        os.kill(os.getpid(), signal.SIGINT)
+    record(self, run, result, digest)
+
+Evidence.record = interrupted
+"""
+
+
+def test_what_an_interrupt_keeps_from_the_evidence_is_not_reported(project: Project) -> None:
+    project.claims(law(1), law(2), law(3))
+    conftest = project.folder / "conftest.py"
+    sound = conftest.read_text()
+    conftest.write_text(sound + INTERRUPTED)
+    run = project.run("--json=out.json")
+    assert run.exit == pytest.ExitCode.INTERRUPTED
+    assert "1 upheld" in run.output
+    assert list(project.verdicts()) == ["law 1"]
+    conftest.write_text(sound)
+    project.forget_ran()
+    assert project.run("--resume").exit == 0
+    assert project.ran == ["2", "3"]
 
 
 def test_only_a_run_like_this_is_resumed_and_only_on_the_same_weights(
