@@ -16,6 +16,12 @@ from harness.tests.ci import pytest_sessionfinish, pytest_terminal_summary  # no
 from harness.tests.sessions import Project
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """How often, and at which instants, runs are killed (`harness.tests.test_interruptions`)."""
+    parser.addoption("--kills", type=int, default=0, help="so many kills of runs, not a few")
+    parser.addoption("--kill-seed", default="0", help="draw other instants")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """What is emulated here (`harness.emulation`) is emulated in the runs that tests begin.
 
