@@ -102,13 +102,17 @@ class Screen:
 
 @dataclass
 class Tally:
-    """What came of a chain: kills that met a run by what they were, and those that came late."""
+    """What came of a chain: kills that met a run by what they were, and those that came late.
+
+    Not judged: ``leftovers`` of processes that were killed, and tracebacks ``of_workers``.
+    """
 
     landed: Counter[str] = field(default_factory=Counter)
     late: int = 0
     reported: int = 0
     stored: int = 0
     leftovers: list[str] = field(default_factory=list)
+    of_workers: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
 
 
@@ -207,8 +211,10 @@ class Chain:
             wrong.append(f"exit code {code}, not one of {allowed}")
         if code == 0 and not self.stored.ended:
             wrong.append("exit code 0 of a run that is not finished")
-        if "Traceback" in output or "INTERNALERROR" in output:
-            wrong.append("a traceback")
+        if (at := re.search("Traceback|INTERNALERROR", output)) is not None:
+            # A worker whose run has ended may print one; the run itself ends with exit code 3.
+            printed = f"a traceback: {output[max(0, at.start() - 500) :][:3000]}"
+            (self.tally.of_workers if plan.workers else wrong).append(printed)
         if code == INTERRUPTED and reported(output, plan.shown):
             if "claims have no verdict; --resume goes on" not in output:
                 wrong.append("does not say what was interrupted")
