@@ -122,8 +122,8 @@ class Recorder:
         all that it reported.  A refusal ends the run after other plug-ins have seen the report.
         """
         if (settled := Settled.on(report)) is not None:
-            self._ended.add(report.nodeid)
             self._end(settled)
+            self._ended.add(report.nodeid)
         self._failure = self._failure or getattr(report, "gpu_failure", "")
         told = yield
         if (why := getattr(report, "refused", None)) is not None:
