@@ -12,9 +12,11 @@ runs pytest once more, in this process, before any conftest is loaded or output 
 cost a debugger, a coverage measurement or the interpreter's own options that the first one had.
 The first pytest ends by SystemExit with the second one's exit code.
 
-Where neither the folder nor an argument lies in a clone of Assay nothing happens.  Not caught: a
-model's folder with a pytest configuration that pytest refuses before plug-ins are asked; there,
-write ``--model=FOLDER``.
+Where neither the folder nor an argument lies in a clone of Assay nothing happens.
+
+pytest reads the configuration beside such a value before any plug-in is asked, and runs what that
+names (``addopts = -p module``, ``pythonpath``).  That cannot be prevented here: the run is refused
+once it has happened.  Only ``--model=FOLDER`` keeps pytest from reading there (SECURITY.md).
 """
 
 from __future__ import annotations
@@ -56,6 +58,9 @@ WRITTEN = frozenset({"--evidence", "--json", "--report"})
 """Those whose value is a file that the run writes: by the time that pytest-xdist's workers read
 the same arguments it is there, whether it was before or not."""
 
+ROOMS = frozenset({"benchmarks", "claims"})
+"""Folders of a clone where pytest looks for tests, and runs every conftest.py and __init__.py."""
+
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None, object, object]:
@@ -65,7 +70,13 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
         return (yield)  # its claims are dealt by a run that has begun
     # Options may come by the environment as well.
     added = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
-    if about_a_clone(given.dir, given.args) and (misleads(given.args) or misleads(added)):
+    if not about_a_clone(given.dir, given.args):
+        return (yield)
+    misled = misleads(given.args) or misleads(added)
+    if misled:
+        _refuse_foreign_settings(early_config)
+    _refuse_models_among_code(early_config, [*added, *given.args])
+    if misled:
         if added:
             os.environ["PYTEST_ADDOPTS"] = shlex.join(joined(added))
         # Found by way of the install, and perhaps another clone's: with the root known, pytest
@@ -76,10 +87,61 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
     return (yield)
 
 
+def _refuse_models_among_code(early_config: pytest.Config, args: Sequence[str]) -> None:
+    directory = early_config.invocation_params.dir
+    for arg in joined(args):
+        option, _, model = arg.partition("=")
+        if option == "--model" and (why := importable(model, directory)):
+            raise pytest.UsageError(f"{model}: {why}")
+
+
+def importable(model: str, directory: Path) -> str:
+    """Why files in the folder ``model`` could be run as code; empty if they could not, or if there
+    is no such folder.
+
+    ``directory`` is where the run was begun.
+    """
+    folder = Path(os.path.realpath(directory / os.path.expanduser(model)))
+    if not model.strip() or not os.path.isdir(folder):
+        return ""
+    places = [Path(os.path.realpath(directory / place)) for place in sys.path]
+    if any(place.is_relative_to(folder) for place in places):
+        return (
+            "Python looks for modules in it, and its files could be run; start `pytest`, not "
+            "`python -m pytest`, in another folder, and look at PYTHONPATH"
+        )
+    if Path(os.path.realpath(directory)).is_relative_to(folder):
+        return (
+            "the run was begun in it, where workers, git and matplotlib would read its files; "
+            "begin it in another folder"
+        )
+    if folder.parent in places and (folder / "__init__.py").exists():
+        return "could be imported as a package, and its files be run; move it elsewhere"
+    above = (folder, *folder.parents)
+    if any(room.name in ROOMS and is_a_clone(room.parent) for room in above):
+        return "lies where pytest looks for tests, and its files would be run; move it elsewhere"
+    return ""
+
+
+def _refuse_foreign_settings(early_config: pytest.Config) -> None:
+    """Refuse to go on after another folder's configuration; one named by ``-c`` was asked for."""
+    settings = early_config.inipath
+    asked = early_config.known_args_namespace.inifilename
+    if settings is not None and asked is None and not in_a_clone(settings.parent):
+        raise pytest.UsageError(
+            f"{settings}: pytest has taken this for its configuration, and may have run code that "
+            "it names, as an option and its path stand apart; write --model=FOLDER, in one piece"
+        )
+
+
 def in_a_clone(folder: Path) -> bool:
     """Whether ``folder`` is a clone of Assay or lies in one."""
-    above = (folder, *folder.parents)
-    return any((f / "harness" / "early.py").is_file() and (f / "claims").is_dir() for f in above)
+    return any(is_a_clone(above) for above in (folder, *folder.parents))
+
+
+def is_a_clone(folder: Path) -> bool:
+    """Whether ``folder`` is the top of a clone of Assay."""
+    return (folder / "harness" / "early.py").is_file() and (folder / "claims").is_dir()
 
 
 def about_a_clone(folder: Path, args: Sequence[str]) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import allocation, faults, loading, meant, placement, toy
+from harness import allocation, early, faults, loading, meant, placement, toy
 from harness.errors import BadInput
 from harness.evidence import EMULATED
 from harness.outputs import keep_apart
@@ -142,6 +142,7 @@ def check(config: pytest.Config) -> None:
                 singular = name.removesuffix("s") if name in ("models", "claims") else name
                 option_name = singular.replace("_", "-")
                 raise BadInput(f"--{option_name} {value!r}: is empty; say which")
+    _refuse_models_among_code(config)
     check_profile(option.profile)
     option.seed = read_seed(option.seed, "--seed")
     if option.rounding is not None:
@@ -170,6 +171,13 @@ def check(config: pytest.Config) -> None:
     if option.device_map is not None:
         placement.read(option.device_map)
     loading.check_pair(loading.parse_device(option.device), loading.parse_dtype(option.dtype))
+
+
+def _refuse_models_among_code(config: pytest.Config) -> None:
+    """Refuse a model's folder from which Python or pytest would run files."""
+    for model in (faults.split(each)[0] for each in models(config)):
+        if why := early.importable(model, config.invocation_params.dir):
+            raise BadInput(f"{model}: {why}")
 
 
 def _path(name: str, given: str) -> Path:

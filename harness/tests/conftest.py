@@ -13,6 +13,7 @@ from harness import allocation, options
 from harness.tests import browsers, sessions
 from harness.tests.browsers import Browser
 from harness.tests.ci import pytest_sessionfinish, pytest_terminal_summary  # noqa: F401
+from harness.tests.clones import clone  # noqa: F401
 from harness.tests.sessions import Project
 
 

@@ -3,84 +3,23 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
-import sys
 import tomllib
 from collections import Counter
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 
 from harness import early, options
+from harness.tests.clones import INSTALLED, PLUGIN, ROOT, run
 
-ROOT = Path(__file__).parents[2]
-PLUGIN = "harness.early"
-INSTALLED = bool(entry_points(group="pytest11", name=PLUGIN))
 STRAY = "a conftest.py beside the model was run"
-SETTINGS = """
-[tool.pytest.ini_options]
-testpaths = ["claims"]
-pythonpath = ["."]
-"""
-CONFTEST = """
-def pytest_addoption(parser):
-    parser.addoption("--model", action="append")
-    parser.addoption("--evidence")
-
-def pytest_generate_tests(metafunc):
-    metafunc.parametrize("subject", metafunc.config.option.model)
-"""
-CLAIMS = """
-def test_one(subject): assert subject != "broken"
-def test_two(subject): assert subject != "broken"
-"""
-
-
-def run(
-    folder: Path, *args: object, command: tuple[str, ...] = ("-m", "pytest"), **env: str
-) -> subprocess.CompletedProcess[str]:
-    """Run pytest in a process of its own, in ``folder``, with ``args`` on the command line.
-
-    Where Assay is not installed the plug-in comes by the environment, at the same moment.
-    """
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
-    inherited["PYTHONPATH"] = str(next(f for f in (folder, *folder.parents) if _has_harness(f)))
-    if not INSTALLED:
-        inherited["PYTEST_PLUGINS"] = PLUGIN
-    line = [sys.executable, *command, "-v", "-p", "no:cacheprovider"]
-    line += ["-W", "error::pytest.PytestAssertRewriteWarning", *map(str, args)]
-    return subprocess.run(
-        line, cwd=folder, env=inherited | env, capture_output=True, text=True, timeout=300
-    )
-
-
-def _has_harness(folder: Path) -> bool:
-    return (folder / "harness").is_dir()
-
-
-@pytest.fixture
-def clone(tmp_path: Path) -> Path:
-    """What pytest sees of a clone of Assay, with claims that need no model: quick to run."""
-    folder = tmp_path / "clone"
-    (folder / "claims").mkdir(parents=True)
-    (folder / "harness").mkdir()
-    (folder / "pyproject.toml").write_text(SETTINGS)
-    (folder / "conftest.py").write_text(CONFTEST)
-    (folder / "claims" / "test_it.py").write_text(CLAIMS)
-    (folder / "test_elsewhere.py").write_text(CLAIMS)
-    (folder / "harness" / "__init__.py").touch()
-    shutil.copy(early.__file__, folder / "harness")
-    return folder
 
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """A model's folder that would mislead pytest most: with a configuration and a conftest."""
+    """A model's folder with a conftest."""
     folder = tmp_path / "a model"
     folder.mkdir()
-    (folder / "pytest.ini").write_text("[pytest]\n")
     (folder / "conftest.py").write_text(f"print({STRAY!r})\n")
     return folder
 

@@ -65,7 +65,7 @@ OPTIONS = {
     "--plant=future-seen": "'future-seen': is no planted fault; near: future-seen-by-one",
     "--plant=window-crop-one-too-far": "does not apply; window: no layer has a sliding window",
     "--model=/no/such/folder": "'/no/such/folder': there is no such folder",
-    "--model=claims": "claims: holds no model, there is no config.json in it",
+    "--model=empty": "empty: holds no model, there is no config.json in it",
     "--model=pytest.ini": "pytest.ini: is a file; give the folder that holds the model",
     "--evidence=": "--evidence '': is empty",
     "--evidence=claims": "not a file",
@@ -79,6 +79,7 @@ OPTIONS = {
 
 def test_what_cannot_be_used_is_refused_before_anything_runs(project: Project) -> None:
     project.claims(law(1))
+    (project.folder / "empty").mkdir()
     (project.folder / "conftest.py").open("a").write(IMPATIENT)
     with closing(sqlite3.connect(project.folder / "foreign.sqlite")) as foreign:
         foreign.execute("CREATE TABLE theirs (a)")
