@@ -147,7 +147,7 @@ def is_a_clone(folder: Path) -> bool:
 def about_a_clone(folder: Path, args: Sequence[str]) -> bool:
     """Whether the run is begun in a clone, or one of ``args`` is a path in one.
 
-    Claims are run on another project's model by ``pytest path/to/assay/claims --model FOLDER``.
+    Claims are run on another project's model by ``pytest path/to/assay/claims``.
     """
     values = {i + 1 for i in _apart(args)}
     paths = [arg for i, arg in enumerate(args) if i not in values and not arg.startswith("-")]

@@ -88,7 +88,7 @@ def default_path() -> Path:
     try:
         return Path.home() / ".cache" / "assay" / "evidence.sqlite"
     except RuntimeError as error:
-        raise BadInput("evidence: there is no home folder; give --evidence PATH") from error
+        raise BadInput("evidence: there is no home folder; give --evidence=PATH") from error
 
 
 class EvidenceFile:
@@ -117,7 +117,7 @@ class EvidenceFile:
         with clear(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.exists() and not path.is_file():
-                raise BadInput(f"evidence {path}: not a file; give --evidence a file's path")
+                raise BadInput(f"evidence {path}: not a file; name a file with --evidence")
             evidence = cls(path, sqlite3.connect(path, timeout=timeout, isolation_level=None))
             try:
                 evidence._migrate()

@@ -87,8 +87,8 @@ def _timings(asked: argparse.Namespace) -> int:
 def _parser() -> Parser:
     parser = Parser(
         prog="python -m harness compare",
-        description="Compare two runs: of claims, in files that `pytest --evidence FILE` or "
-        "`--json FILE` wrote, or of benchmarks, in files that `pytest benchmarks "
+        description="Compare two runs: of claims, in files that `pytest --evidence=FILE` or "
+        "`--json=FILE` wrote, or of benchmarks, in files that `pytest benchmarks "
         "--benchmark-json FILE` wrote.  The exit code is 1 if something regressed: a claim that "
         "was upheld or did not apply is refuted now, a capability that an upheld claim needs "
         "vanished, or a benchmark is really slower by more than a share.",

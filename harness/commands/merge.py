@@ -33,7 +33,7 @@ def main(arguments: Sequence[str], load: Load) -> int:
 def _parser() -> Parser:
     parser = Parser(
         prog="python -m harness merge",
-        description="Copy the runs of evidence files (`pytest --evidence FILE`) into one file.  "
+        description="Copy the runs of evidence files (`pytest --evidence=FILE`) into one file.  "
         "Every run and claim is there once, however often it is merged.",
     )
     parser.add_argument("out", type=Path, metavar="OUT", help="made if it is not there")
