@@ -1,3 +1,9 @@
 """What measures and judges: subjects, numbers, verdicts, evidence, reports.  Knows no claim."""
 
+import os
+
 __version__ = "0.1.0"
+
+# Transformers reads this when it is imported.  Where the package kernels is installed, it would
+# fetch code from the hub for some types, wherever their weights come from, and run it.
+os.environ.setdefault("USE_HUB_KERNELS", "NO")

@@ -31,6 +31,7 @@ from safetensors import SafetensorError, safe_open
 from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig
 
 from harness.errors import BadInput, NotHere
+from harness.foreign import refuse_generation_code, refuse_weights_elsewhere
 
 SMALL = ("*.json", "*.txt", "*.model", "*.jinja", "*.tiktoken")
 """What is fetched of a hub repository beside its weights: configuration and tokenizer."""
@@ -103,6 +104,7 @@ def inspect_checkpoint(
     folder, hub = _locate(spec, revision)
     raw = read_json(folder / "config.json", spec)
     if not trust_remote_code:
+        refuse_generation_code(folder, spec)
         refuse_remote_code(raw, "config.json", spec)
         refuse_code_of_the_hub(raw, spec)
     config = _configuration(raw, folder, spec, trust_remote_code)
@@ -368,11 +370,15 @@ def _classes(mapping: str, config: PretrainedConfig) -> set[str]:
 def _weight_files(folder: Path, raw: dict[str, Any], spec: str) -> dict[Path, set[str]]:
     """The safetensors files to load, in transformers' order, with the tensors promised in each."""
     chosen = raw.get("transformers_weights")
-    single = folder / (chosen if isinstance(chosen, str) else "model.safetensors")
+    single = folder / "model.safetensors"
     index = folder / "model.safetensors.index.json"
-    if single.name.endswith(".json"):
-        single, index = folder / "model.safetensors", single
-    if single.is_file():
+    if isinstance(chosen, str):
+        refuse_weights_elsewhere(chosen, spec)
+        if chosen.endswith(".json"):
+            index = folder / chosen
+        else:
+            single = folder / chosen
+    if single.is_file() and index.name != chosen:
         return {single: set()}
     if not index.is_file():
         pickles = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
