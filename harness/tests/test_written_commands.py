@@ -79,3 +79,11 @@ def test_settings_are_named_where_tox_hands_arguments_on() -> None:
     runs = [line for line in (ROOT / "tox.ini").read_text().splitlines() if "--dist" in line]
     assert len(runs) == 3
     assert all("pytest -c {tox_root}{/}pyproject.toml " in line for line in runs)
+
+
+def test_the_promises_are_linked_and_name_the_tests_that_show_them() -> None:
+    promises = (ROOT / "SECURITY.md").read_text()
+    named = set(re.findall(r"`(harness/tests/\w+\.py)`", promises))
+    assert named == {"harness/tests/test_untrusted.py", "harness/tests/test_import_paths.py"}
+    assert all((ROOT / name).is_file() for name in named)
+    assert "](SECURITY.md)" in (ROOT / "README.md").read_text()
