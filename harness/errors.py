@@ -34,3 +34,17 @@ def in_words(error: BaseException) -> str:
 def first_line(error: BaseException) -> str:
     """The first line of what ``error`` says, or its kind where it says nothing."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def listed(names: list[str], most: int = 3) -> str:
+    """The first ``most`` names in quotes, and how many more there are."""
+    shown = ", ".join(repr(name) for name in names[:most])
+    return shown + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def brief(error: BaseException, most: int = 200) -> str:
+    """Someone else's exception in at most ``most`` printable characters of one line."""
+    text = " ".join(str(error).split()) or "no message"
+    text = "".join(character if character.isprintable() else "?" for character in text)
+    text = text if len(text) <= most else text[: most - 1] + "…"
+    return f"{type(error).__name__}: {text}"

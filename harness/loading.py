@@ -5,16 +5,12 @@ What cannot be used is refused with a `BadInput` of one line before anything is 
 
 from __future__ import annotations
 
-import logging
 import re
 import tempfile
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import huggingface_hub.utils as hub_utils
 import psutil
 import torch
 from torch import Tensor, nn
@@ -22,19 +18,17 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
-from transformers.utils import logging as transformers_logging
 
 from harness import allocation, compat, digests, tokenizers
 from harness import placement as placing
 from harness.checkpoints import (
     Checkpoint,
-    brief,
     inspect_checkpoint,
-    listed,
     refuse_short_context,
 )
-from harness.errors import BadInput, Missing
+from harness.errors import BadInput, Missing, brief, listed
 from harness.placement import Placement
+from harness.quiet import quiet
 from harness.shortage import ENDS, MEMORY, shortage
 
 __all__ = [
@@ -135,7 +129,7 @@ def load(
     """
     check_pair(device, dtype)
     _check_attention_name(spec, attention)
-    with _quiet():
+    with quiet():
         checkpoint = inspect_checkpoint(
             spec, revision=revision, trust_remote_code=trust_remote_code
         )
@@ -179,7 +173,7 @@ def adopt(
     refuse_short_context(model.config, name)
     _check_finite(name, model)
     digest = digests.of(model)
-    with _quiet():
+    with quiet():
         if dtype != model.dtype:
             with tempfile.TemporaryDirectory() as folder:
                 model.save_pretrained(folder)
@@ -187,32 +181,6 @@ def adopt(
         _set_attention(name, model, attention)
         _check_finite(name, model, f" in {dtype}, whose range is too small for it")
         return _ready(Loaded(name, model, tokenizer, digest), device)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Nothing of the libraries' logging, warnings or progress bars reaches the terminal."""
-    level = transformers_logging.get_verbosity()
-    bars = transformers_logging.is_progress_bar_enabled()
-    hub_level = hub_utils.logging.get_verbosity()
-    hub_bars = not hub_utils.are_progress_bars_disabled()
-    spreading = logging.getLogger("accelerate")
-    spreading_level = spreading.level
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        spreading.setLevel(logging.CRITICAL)
-        transformers_logging.set_verbosity(transformers_logging.CRITICAL)
-        transformers_logging.disable_progress_bar()  # the hub's as well
-        hub_utils.logging.set_verbosity(transformers_logging.CRITICAL)
-        try:
-            yield
-        finally:
-            spreading.setLevel(spreading_level)
-            transformers_logging.set_verbosity(level)
-            hub_utils.logging.set_verbosity(hub_level)
-            if bars:
-                transformers_logging.enable_progress_bar()
-            (hub_utils.enable_progress_bars if hub_bars else hub_utils.disable_progress_bars)()
 
 
 def _from_pretrained(

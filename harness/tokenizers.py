@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from harness.checkpoints import Checkpoint, brief, read_json, refuse_remote_code
-from harness.errors import BadInput
+from harness.checkpoints import Checkpoint
+from harness.errors import BadInput, brief
+from harness.remote_code import refuse_remote_code
+from harness.weight_files import read_json
 
 VOCABULARIES = ("tokenizer.json", "vocab.*", "*.model", "*.tiktoken", "*.vocab", "tekken.json")
 

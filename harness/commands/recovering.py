@@ -11,10 +11,9 @@ import torch
 from torch import Tensor
 
 from harness import inversion, memory
-from harness.checkpoints import brief
 from harness.commands.recovery import Outcome, Step
 from harness.commands.showing import Display
-from harness.errors import BadInput
+from harness.errors import BadInput, brief
 from harness.inversion import Target
 from harness.inversion.descent import check_target
 from harness.inversion.rule import Rule

@@ -21,7 +21,7 @@ from huggingface_hub import HfApi, constants
 from torch import Tensor
 from transformers.utils import logging as transformers_logging
 
-from harness import checkpoints, digests
+from harness import digests, hub
 from harness.errors import BadInput
 from harness.loading import (
     adopt,
@@ -732,7 +732,7 @@ def test_a_hub_that_does_not_answer_is_given_up_after_its_time(
     saved: dict[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     hub_cache(tmp_path, "owner/model", {"main": saved["gpt2"]})
-    monkeypatch.setattr(checkpoints, "HUB_TIMEOUT", 0.2)
+    monkeypatch.setattr(hub, "HUB_TIMEOUT", 0.2)
     limits: list[float | None] = []
     usual = HfApi.model_info
 
