@@ -6,9 +6,7 @@ are not.  No pickle is ever opened, and no code of a repository is run unless it
 
 from __future__ import annotations
 
-import math
 import os
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,21 +18,16 @@ from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig
 
+from harness import sizes, stored
 from harness.errors import BadInput, NotHere, brief, listed
 from harness.foreign import refuse_generation_code
 from harness.hub import SMALL, fetch
+from harness.other_formats import refuse_adapters
+from harness.quiet import quiet
 from harness.remote_code import refuse_code_of_the_hub, refuse_remote_code
-from harness.weight_files import read_header, read_json, weight_files, weight_map
-
-FLOATS = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "F8_E4M3": torch.float8_e4m3fn,
-    "F8_E5M2": torch.float8_e5m2,
-}
-"""Floating-point dtypes by their names in a safetensors header."""
+from harness.stored import Stored
+from harness.weight_dtypes import refuse_integers, refuse_unknown_quantisation
+from harness.weight_files import read_json, weight_files, weight_map
 
 HEADS = (
     ("AutoModelForSeq2SeqLM", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING"),
@@ -49,24 +42,19 @@ class Checkpoint:
     """A model folder that has passed every check short of loading it.
 
     ``name`` is what was asked for and ``folder`` where it lies.  ``auto`` is the auto class of
-    transformers that loads it.  The weights hold ``floats`` floating-point numbers and
-    ``others`` bytes of anything else; ``exact`` is the narrowest of float16, bfloat16, float32
-    and float64 that holds all of the former as stored.
+    transformers that loads it.  ``weights`` are the files that hold the ``stored`` tensors.
     """
 
     name: str
     folder: Path
-    config: PretrainedConfig
     auto: type[Any]
     weights: tuple[Path, ...]
-    floats: int
-    others: int
-    exact: torch.dtype
+    stored: Stored
     trust_remote_code: bool = False
 
     def bytes_at(self, dtype: torch.dtype) -> int:
         """Memory that the weights take in ``dtype``."""
-        return self.floats * dtype.itemsize + self.others
+        return self.stored.floats * dtype.itemsize + self.stored.others
 
 
 def inspect_checkpoint(
@@ -78,11 +66,13 @@ def inspect_checkpoint(
     hub's cache, or a hub id, which alone may use the network.  Raises `BadInput`.
     """
     folder, hub = _locate(spec, revision)
-    raw = read_json(folder / "config.json", spec)
+    refuse_adapters(folder, spec)
+    raw = _read_configuration(folder, spec)
     if not trust_remote_code:
         refuse_generation_code(folder, spec)
         refuse_remote_code(raw, "config.json", spec)
         refuse_code_of_the_hub(raw, spec)
+    refuse_unknown_quantisation(raw, spec)
     config = _configuration(raw, folder, spec, trust_remote_code)
     refuse_short_context(config, spec)
     try:
@@ -92,29 +82,14 @@ def inspect_checkpoint(
     if hub:
         _fetch_code_and_weights(spec, revision, folder, trust_remote_code)
     weights = weight_files(folder, raw, spec)
-    sizes: Counter[str] = Counter()
-    others = 0
-    for path, named in weights.items():
-        header = read_header(path, spec)
-        if absent := sorted(named - header.keys()):
-            raise BadInput(f"{spec}: {path.name} lacks {listed(absent)}, which the index names")
-        for entry in header.values():
-            begin, end = entry["data_offsets"]
-            if entry["dtype"] in FLOATS:
-                sizes[entry["dtype"]] += math.prod(entry["shape"])
-            else:
-                others += end - begin
-    return Checkpoint(
-        name=spec,
-        folder=folder,
-        config=config,
-        auto=auto,
-        weights=tuple(weights),
-        floats=sum(sizes.values()),
-        others=others,
-        exact=_exact(set(sizes)),
-        trust_remote_code=trust_remote_code,
-    )
+    held = stored.read(weights, spec)
+    if (settings := folder / "generation_config.json").exists():
+        read_json(settings, spec)  # transformers goes on without it
+    if not (trust_remote_code and raw.get("auto_map")):  # code that is not transformers' own
+        with quiet():
+            outline = sizes.check(raw, auto, held, spec)
+        refuse_integers(raw, held, frozenset(outline.shapes if outline else ()), spec)
+    return Checkpoint(spec, folder, auto, tuple(weights), held, trust_remote_code)
 
 
 def refuse_short_context(config: PretrainedConfig, spec: str) -> None:
@@ -156,9 +131,21 @@ def _local(folder: Path, spec: str, revision: str | None) -> Path:
     return snapshots / commit
 
 
+def _read_configuration(folder: Path, spec: str) -> dict[str, Any]:
+    """What config.json holds, or the file that it names for this version of transformers."""
+    others = read_json(folder / "config.json", spec).get("configuration_files") or []
+    for name in others if isinstance(others, list) else [others]:
+        read_json(folder / str(name), spec)
+    try:
+        return PretrainedConfig.get_config_dict(folder, local_files_only=True)[0]
+    except Exception as error:  # whatever the library raises
+        raise BadInput(f"{spec}: config.json is of no use ({brief(error)})") from error
+
+
 def _configuration(
     raw: dict[str, Any], folder: Path, spec: str, trust_remote_code: bool
 ) -> PretrainedConfig:
+    """What config.json says, with its numbers bounded as no weight has been looked at yet."""
     kind = raw.get("model_type")
     custom = trust_remote_code and "AutoConfig" in (raw.get("auto_map") or {})
     if not isinstance(kind, str) or not kind:
@@ -168,10 +155,10 @@ def _configuration(
             f"{spec}: the model type {kind!r} is unknown to transformers "
             f"{transformers.__version__}; another version may know it"
         )
+    if not custom:
+        return sizes.configuration(raw, spec)
     try:
-        return AutoConfig.from_pretrained(
-            folder, trust_remote_code=trust_remote_code, local_files_only=not custom
-        )
+        return AutoConfig.from_pretrained(folder, trust_remote_code=True)
     except Exception as error:  # whatever a model's own configuration class raises
         raise BadInput(f"{spec}: config.json is of no use ({brief(error)})") from error
 
@@ -218,12 +205,3 @@ def _fetch_code_and_weights(
     names = names or ["model.safetensors"]
     code = ("*.py",) if trust_remote_code else ()
     fetch(spec, revision, (*names, *code), needed=tuple(names))
-
-
-def _exact(stored: set[str]) -> torch.dtype:
-    """The narrowest usual dtype that holds every one of the ``stored`` dtypes exactly."""
-    if "F64" in stored:
-        return torch.float64
-    if len(stored) == 1 and stored <= {"F16", "BF16"}:
-        return FLOATS[next(iter(stored))]
-    return torch.float32

@@ -133,8 +133,8 @@ def load(
         checkpoint = inspect_checkpoint(
             spec, revision=revision, trust_remote_code=trust_remote_code
         )
-        exactly = torch.promote_types(checkpoint.exact, dtype) == dtype
-        first = dtype if exactly else checkpoint.exact
+        exactly = torch.promote_types(checkpoint.stored.exact, dtype) == dtype
+        first = dtype if exactly else checkpoint.stored.exact
         if placement is None:
             _check_memory(checkpoint, max(first, dtype, key=lambda kind: kind.itemsize), "cpu")
             if device.type == "cuda":

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
+from harness import other_formats
 from harness.errors import BadInput, brief, listed
 from harness.foreign import refuse_weights_elsewhere
 
-PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
+PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
+
+BEGINNINGS = {
+    b"version ": "is a Git LFS pointer; run `git lfs pull`",
+    b"PK\x03\x04": "is an archive of pickles, not safetensors; convert it with save_pretrained",
+    b"\x80": "is a pickle, not safetensors; convert it with save_pretrained",
+    b"GGUF": "is a GGUF file, not safetensors; get the model in safetensors",
+    b"<": "is a web page, not weights; download it again",
+}
+"""What other files begin with, and what to do about them: read as a header's length, too long."""
 
 LONGEST_HEADER = 100_000_000
 """Bytes; the safetensors format allows no longer one."""
@@ -27,7 +39,8 @@ def read_json(path: Path, spec: str) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise BadInput(f"{spec}: holds no model, there is no {path.name} in it") from None
+        held = other_formats.in_place_of_a_model(path.parent)
+        raise BadInput(f"{spec}: holds no model, there is no {path.name} in it{held}") from None
     except OSError as error:
         raise BadInput(f"{spec}: {path.name} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
@@ -57,14 +70,10 @@ def weight_files(folder: Path, raw: dict[str, Any], spec: str) -> dict[Path, set
     if single.is_file() and index.name != chosen:
         return {single: set()}
     if not index.is_file():
-        pickles = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
-        if pickles:
-            raise BadInput(
-                f"{spec}: its weights are pickled ({listed(pickles, 1)}), and opening a pickle "
-                "can run any code; convert it to safetensors with save_pretrained"
-            )
+        _refuse_pickles((path.name for path in folder.iterdir()), spec)
         raise BadInput(
             f"{spec}: holds no weights in safetensors: no {single.name} and no {index.name}"
+            + other_formats.beside(folder)
         )
     files: dict[Path, set[str]] = {}
     for tensor, name in weight_map(index, spec).items():
@@ -82,7 +91,18 @@ def weight_map(index: Path, spec: str) -> dict[str, str]:
     for name in found.values():
         if not isinstance(name, str) or Path(name).name != name:
             raise BadInput(f"{spec}: {index.name} names {name!r}, which is no file beside it")
+    _refuse_pickles(found.values(), spec, f"{index.name} names ")
     return found
+
+
+def _refuse_pickles(names: Iterable[str], spec: str, where: str = "") -> None:
+    """Raise `BadInput` if there is a file of pickled weights among ``names``."""
+    pickles = sorted({n for n in names if any(fnmatch(n, pattern) for pattern in PICKLES)})
+    if pickles:
+        raise BadInput(
+            f"{spec}: its weights are pickled ({where}{listed(pickles, 1)}), and opening a pickle "
+            "can run any code; convert it to safetensors with save_pretrained"
+        )
 
 
 def read_header(path: Path, spec: str) -> dict[str, dict[str, Any]]:
@@ -97,9 +117,10 @@ def read_header(path: Path, spec: str) -> dict[str, dict[str, Any]]:
         with path.open("rb") as file:
             start = file.read(8)
             length = int.from_bytes(start, "little")
-            if start == b"version ":
-                raise BadInput(f"{spec}: {path.name} is a Git LFS pointer; run `git lfs pull`")
             if size < 8 or length > min(size - 8, LONGEST_HEADER):
+                for beginning, said in BEGINNINGS.items() if length > LONGEST_HEADER else ():
+                    if start.startswith(beginning):
+                        raise BadInput(f"{spec}: {path.name} {said}")
                 raise BadInput(
                     f"{spec}: {path.name} is truncated or corrupt: {size} bytes are too few for "
                     "its header; copy or download it again"

@@ -1,0 +1,251 @@
+"""Sizes in a configuration, compared with the stored tensors before the model is built.
+
+No field is known by name.  The model is built without memory (torch's meta device) and given up
+as soon as it asks for far more than is stored; the field at fault is found by changing one at a
+time.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules import module as hooks
+from transformers import CONFIG_MAPPING, PretrainedConfig
+
+from harness.errors import BadInput, brief
+from harness.stored import Stored, outermost
+
+MOST = 2**22
+"""A larger number in a configuration counts as this while sizes are compared, unless dimensions
+near it are stored: some configurations make a list with an entry for each layer."""
+
+ROOM = 16
+"""How many times what is stored a model may ask for while it is being made: weights that are to
+be tied are separate at first."""
+
+ROOM_MADE = 2
+"""The same for a model that is made; tables of positions need not be stored."""
+
+TENSORS, NUMBERS, MODULES = 2**12, 2**20, 2**16
+"""What a model of any size may have in addition."""
+
+SUSPECTS = 12
+"""The largest numbers of a configuration that are changed, and the sizes tried in their place."""
+
+Path = tuple[str | int, ...]
+"""Keys and indices that lead to a value in nested objects and arrays."""
+
+
+class TooLarge(Exception):
+    """A model asks for far more than is stored."""
+
+
+@dataclass(frozen=True)
+class Outline:
+    """The parameters of a model that was built without memory.
+
+    ``shapes`` are by name; ``prefix`` begins the names of the body's in a model with a head.
+    """
+
+    shapes: dict[str, tuple[int, ...]]
+    prefix: str
+
+    def lists(self) -> set[str]:
+        """The outermost lists of modules: see `_list_names`."""
+        return _list_names(self.shapes, self.prefix)
+
+
+def configuration(raw: dict[str, Any], spec: str) -> PretrainedConfig:
+    """The configuration that ``raw`` is of, its numbers bounded by `MOST`; raises `BadInput`."""
+    try:
+        return _made(_bounded(raw, MOST))
+    except Exception as error:  # whatever a model's own configuration class raises
+        said = brief(error)
+        with_field = _not_positive(raw, [1], _made)
+        said += f"; it sets {with_field}" if with_field else ""
+        said += f"; numbers above {MOST} count as that" if str(MOST) in said else ""
+        raise BadInput(f"{spec}: config.json is of no use ({said})") from error
+
+
+def check(raw: dict[str, Any], auto: type[Any], stored: Stored, spec: str) -> Outline | None:
+    """The model's outline; raises `BadInput` where it is far from the ``stored`` tensors in size.
+
+    ``raw`` is the content of config.json and ``auto`` the class of transformers that is to load
+    the model.  One that cannot be built on the meta device has no outline: loading it says why.
+    """
+    comparison = _Comparison(raw, auto, stored)
+    made = None
+    try:
+        made = comparison.outline(raw)
+    except TooLarge:
+        said = comparison.too_large() or "describes a larger model; sizes left out have defaults"
+    except Exception:  # whatever a model's own code raises
+        said = comparison.not_positive(made)
+    else:
+        said = comparison.not_positive(made)
+    if said:
+        said = said if said.startswith("describes") else f"sets {said}"
+        raise BadInput(
+            f"{spec}: config.json {said}; its weights hold {stored}: they are not of one model"
+        )
+    return made
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """What config.json holds, the class that it is for, and the tensors that are stored."""
+
+    raw: dict[str, Any]
+    auto: type[Any]
+    stored: Stored
+
+    def outline(self, raw: dict[str, Any]) -> Outline:
+        """The outline of the model that ``raw`` describes; raises `TooLarge`, or what it does."""
+        most = max(MOST, ROOM * self.stored.widest)
+        config = _made(_bounded(raw, most))
+        make = getattr(self.auto, "from_config", self.auto)
+        with (
+            torch.random.fork_rng(devices=[]),
+            torch.device("meta"),
+            _limited(self.stored, most),
+        ):
+            model = make(config)
+        if sum(p.numel() for p in model.parameters()) > _limit(self.stored, ROOM_MADE):
+            raise TooLarge
+        shapes = {name: tuple(p.shape) for name, p in model.named_parameters()}
+        return Outline(shapes, model.base_model_prefix)
+
+    def too_large(self) -> str:
+        """The field without which the model would not be too large, and its value."""
+        usual = sorted({n for t in self.stored.tensors.values() for n in t.shape})
+        largest = sorted(_whole_numbers(self.raw), key=lambda item: -item[1])
+        for path, value in largest[:SUSPECTS]:
+            for smaller in (1, *usual[:SUSPECTS]):
+                try:
+                    self.outline(_changed(self.raw, path, smaller))
+                except TooLarge:
+                    break
+                except Exception:  # it does not go with the other sizes
+                    continue
+                return _field(path, value)
+        return ""
+
+    def not_positive(self, made: Outline | None) -> str:
+        """The field of at most 0 that hides stored tensors or keeps the model from being made.
+
+        A field hides stored tensors if a list of modules that ``made`` lacks is there without it.
+        """
+        if made is None:
+            return _not_positive(self.raw, [1, *self.stored.lists.values()], self.outline)
+        lacking = _list_names(self.stored.tensors, made.prefix) - made.lists()
+
+        def shows(raw: dict[str, Any]) -> None:
+            if not self.outline(raw).lists() & lacking:
+                raise LookupError
+
+        return _not_positive(self.raw, self.stored.lists.values(), shows) if lacking else ""
+
+
+def _made(raw: dict[str, Any]) -> PretrainedConfig:
+    return CONFIG_MAPPING[raw["model_type"]].from_dict(raw)
+
+
+def _bounded(content: Any, most: int) -> Any:
+    """A copy of a configuration in which no whole number is above ``most``."""
+    if isinstance(content, dict):
+        return {key: _bounded(value, most) for key, value in content.items()}
+    if isinstance(content, list):
+        return [_bounded(value, most) for value in content]
+    return min(content, most) if type(content) is int else content
+
+
+def _limit(stored: Stored, room: int) -> int:
+    return room * stored.parameters + NUMBERS
+
+
+@contextmanager
+def _limited(stored: Stored, most: int) -> Iterator[None]:
+    """Raise `TooLarge` from within a constructor that goes far beyond what is stored.
+
+    So does a parameter with a dimension of ``most`` or more.
+    """
+    parameters: dict[int, nn.Parameter] = {}
+    numbers = modules = 0
+
+    def parameter_made(_module: nn.Module, _name: str, made: nn.Parameter | None) -> None:
+        nonlocal numbers
+        if made is None or id(made) in parameters:
+            return
+        parameters[id(made)] = made  # kept, so that its id is not given to another
+        numbers += made.numel()
+        many = len(parameters) > ROOM * len(stored.tensors) + TENSORS
+        if many or numbers > _limit(stored, ROOM) or max(made.shape, default=0) >= most:
+            raise TooLarge
+
+    def module_made(_module: nn.Module, _name: str, _made: nn.Module | None) -> None:
+        nonlocal modules
+        modules += 1
+        if modules > ROOM * len(stored.tensors) + MODULES:
+            raise TooLarge
+
+    handles = (
+        hooks.register_module_parameter_registration_hook(parameter_made),
+        hooks.register_module_module_registration_hook(module_made),
+    )
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _list_names(tensors: Iterable[str], prefix: str) -> set[str]:
+    """The outermost lists that tensors are in, by path and by last name.
+
+    ``prefix`` is left out, with which a body's tensors may be saved or not.
+    """
+    paths = {name.removeprefix(f"{prefix}.") for name, _ in outermost(tensors)}
+    return paths | {path.rpartition(".")[2] for path in paths}
+
+
+def _not_positive(
+    raw: dict[str, Any], values: Iterable[int], works: Callable[[dict[str, Any]], object]
+) -> str:
+    """The field of at most 0 in whose place one of ``values`` works, that is raises nothing."""
+    for path, value in _whole_numbers(raw):
+        for number in sorted(set(values)) if value <= 0 else ():
+            try:
+                works(_changed(raw, path, number))
+            except Exception:  # whatever a model's own code raises
+                continue
+            return _field(path, value)
+    return ""
+
+
+def _whole_numbers(content: Any, path: Path = ()) -> Iterator[tuple[Path, int]]:
+    """Every whole number in nested objects and arrays, by where it stands."""
+    if type(content) is int:
+        yield path, content
+    elif isinstance(content, dict | list):
+        for key, value in content.items() if isinstance(content, dict) else enumerate(content):
+            yield from _whole_numbers(value, (*path, key))
+
+
+def _changed(raw: dict[str, Any], path: Path, value: int) -> dict[str, Any]:
+    """A copy of a configuration with another value at ``path``."""
+    changed = copy.deepcopy(raw)
+    holder: Any = changed
+    for key in path[:-1]:
+        holder = holder[key]
+    holder[path[-1]] = value
+    return changed
+
+
+def _field(path: Path, value: int) -> str:
+    return f"{'.'.join(map(str, path))} to {str(value)[:40]}"
