@@ -8,6 +8,8 @@ time.
 from __future__ import annotations
 
 import copy
+import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,18 +23,23 @@ from transformers import CONFIG_MAPPING, PretrainedConfig
 from harness.errors import BadInput, brief
 from harness.stored import Stored, outermost
 
-MOST = 2**22
-"""A larger number in a configuration counts as this while sizes are compared, unless dimensions
-near it are stored: some configurations make a list with an entry for each layer."""
+COUNT = 2**5 * 3 * 5 * 7
+"""Numbers above this and above every stored dimension are lowered to it or a multiple: widths
+have to be divided among heads."""
 
-ROOM = 16
+MOST = COUNT, 2**22
+"""What larger numbers count as, at first and where that fails, until the stored tensors are known:
+some configurations make a list with an entry for each layer, and look it through for each."""
+
+ROOM_NUMBERS, ROOM_TENSORS = 16, 4
 """How many times what is stored a model may ask for while it is being made: weights that are to
-be tied are separate at first."""
+be tied are separate at first, and fused ones may be stored apart."""
 
 ROOM_MADE = 2
-"""The same for a model that is made; tables of positions need not be stored."""
+"""How many times the stored numbers a model may hold that is made: tables of positions need not
+be stored."""
 
-TENSORS, NUMBERS, MODULES = 2**12, 2**20, 2**16
+TENSORS, NUMBERS, MODULES = 2**9, 2**20, 2**13
 """What a model of any size may have in addition."""
 
 SUSPECTS = 12
@@ -63,14 +70,17 @@ class Outline:
 
 def configuration(raw: dict[str, Any], spec: str) -> PretrainedConfig:
     """The configuration that ``raw`` is of, its numbers bounded by `MOST`; raises `BadInput`."""
-    try:
-        return _made(_bounded(raw, MOST))
-    except Exception as error:  # whatever a model's own configuration class raises
-        said = brief(error)
-        with_field = _not_positive(raw, [1], _made)
-        said += f"; it sets {with_field}" if with_field else ""
-        said += f"; numbers above {MOST} count as that" if str(MOST) in said else ""
-        raise BadInput(f"{spec}: config.json is of no use ({said})") from error
+    for most in MOST:
+        bounded = _replaced(raw, lambda number, most=most: min(number, most))  # type: ignore[misc]
+        try:
+            return _made(bounded)
+        except Exception as error:  # whatever a model's own configuration class raises
+            failure = error
+    said = brief(failure)
+    field = _not_positive(raw, [1], _made)
+    said += f"; it sets {field}" if field else ""
+    said += f"; numbers above {most} count as that" if str(most) in said else ""
+    raise BadInput(f"{spec}: config.json is of no use ({said})") from failure
 
 
 def check(raw: dict[str, Any], auto: type[Any], stored: Stored, spec: str) -> Outline | None:
@@ -107,16 +117,17 @@ class _Comparison:
 
     def outline(self, raw: dict[str, Any]) -> Outline:
         """The outline of the model that ``raw`` describes; raises `TooLarge`, or what it does."""
-        most = max(MOST, ROOM * self.stored.widest)
-        config = _made(_bounded(raw, most))
+        lowered = _Lowered(self.stored)
+        config = _made(_replaced(raw, lowered))
         make = getattr(self.auto, "from_config", self.auto)
         with (
             torch.random.fork_rng(devices=[]),
             torch.device("meta"),
-            _limited(self.stored, most),
+            _limited(self.stored, lowered),
         ):
             model = make(config)
-        if sum(p.numel() for p in model.parameters()) > _limit(self.stored, ROOM_MADE):
+        numbers = sum(lowered.numbers(p.shape) for p in model.parameters())
+        if numbers > _limit(self.stored, ROOM_MADE):
             raise TooLarge
         shapes = {name: tuple(p.shape) for name, p in model.named_parameters()}
         return Outline(shapes, model.base_model_prefix)
@@ -156,13 +167,41 @@ def _made(raw: dict[str, Any]) -> PretrainedConfig:
     return CONFIG_MAPPING[raw["model_type"]].from_dict(raw)
 
 
-def _bounded(content: Any, most: int) -> Any:
-    """A copy of a configuration in which no whole number is above ``most``."""
+class _Lowered:
+    """Puts small numbers in the place of large ones and knows dimensions by them."""
+
+    def __init__(self, stored: Stored) -> None:
+        dimensions = {n for tensor in stored.tensors.values() for n in tensor.shape if n}
+        self.most = max(COUNT, stored.widest)
+        self.fresh = (n for n in itertools.count(COUNT, COUNT) if all(d % n for d in dimensions))
+        self.small: dict[int, int] = {}
+
+    def __call__(self, number: int) -> int:
+        """``number``, or the small one for it if it is above every stored dimension."""
+        if number <= self.most:
+            return number
+        if number not in self.small:
+            self.small[number] = next(self.fresh)
+        return self.small[number]
+
+    def numbers(self, shape: Iterable[int]) -> int:
+        """How many numbers a tensor holds that has this shape but for the lowered ones."""
+        return math.prod(map(self._dimension, shape))
+
+    def _dimension(self, lowered: int) -> int:
+        for large, small in self.small.items():
+            if lowered and lowered % small == 0:
+                return lowered // small * large
+        return lowered
+
+
+def _replaced(content: Any, by: Callable[[int], int]) -> Any:
+    """A copy of a configuration with other whole numbers."""
     if isinstance(content, dict):
-        return {key: _bounded(value, most) for key, value in content.items()}
+        return {key: _replaced(value, by) for key, value in content.items()}
     if isinstance(content, list):
-        return [_bounded(value, most) for value in content]
-    return min(content, most) if type(content) is int else content
+        return [_replaced(value, by) for value in content]
+    return by(content) if type(content) is int else content
 
 
 def _limit(stored: Stored, room: int) -> int:
@@ -170,11 +209,9 @@ def _limit(stored: Stored, room: int) -> int:
 
 
 @contextmanager
-def _limited(stored: Stored, most: int) -> Iterator[None]:
-    """Raise `TooLarge` from within a constructor that goes far beyond what is stored.
-
-    So does a parameter with a dimension of ``most`` or more.
-    """
+def _limited(stored: Stored, lowered: _Lowered) -> Iterator[None]:
+    """Raise `TooLarge` from within a constructor that goes far beyond what is stored."""
+    tensors = ROOM_TENSORS * len(stored.tensors)
     parameters: dict[int, nn.Parameter] = {}
     numbers = modules = 0
 
@@ -183,15 +220,14 @@ def _limited(stored: Stored, most: int) -> Iterator[None]:
         if made is None or id(made) in parameters:
             return
         parameters[id(made)] = made  # kept, so that its id is not given to another
-        numbers += made.numel()
-        many = len(parameters) > ROOM * len(stored.tensors) + TENSORS
-        if many or numbers > _limit(stored, ROOM) or max(made.shape, default=0) >= most:
+        numbers += lowered.numbers(made.shape)
+        if len(parameters) > tensors + TENSORS or numbers > _limit(stored, ROOM_NUMBERS):
             raise TooLarge
 
     def module_made(_module: nn.Module, _name: str, _made: nn.Module | None) -> None:
         nonlocal modules
         modules += 1
-        if modules > ROOM * len(stored.tensors) + MODULES:
+        if modules > tensors + MODULES:
             raise TooLarge
 
     handles = (
