@@ -22,9 +22,10 @@ once it has happened.  Only ``--model=FOLDER`` keeps pytest from reading there (
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -60,6 +61,34 @@ the same arguments it is there, whether it was before or not."""
 
 ROOMS = frozenset({"benchmarks", "claims"})
 """Folders of a clone where pytest looks for tests, and runs every conftest.py and __init__.py."""
+
+
+NUMBER = re.compile(r"-\d+|-\d*\.\d+")
+"""What argparse takes for a value though it begins with a dash."""
+
+
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    """Say where Assay's options are known, and how a value is written that begins with a dash.
+
+    No option is added: this is the one hook that is called before pytest reads its arguments.
+    """
+    config = pluginmanager.get_plugin("pytestconfig")
+    given = config.invocation_params if config is not None else None
+    if given is None:
+        return
+    if about_a_clone(given.dir, given.args):
+        for option, value in _pairs(given.args):
+            if option in TAKE_VALUES and value.startswith("-") and not NUMBER.fullmatch(value):
+                raise pytest.UsageError(
+                    f"{option}: is followed by {value}; a value that begins with a dash is "
+                    f"written {option}=VALUE"
+                )
+    elif any(arg.partition("=")[0] in TAKE_VALUES for arg in given.args):
+        # Printed with what pytest does not understand, and with nothing else.
+        parser.extra_info["Assay"] = (
+            "its options are known in a clone of Assay only; run pytest there, or name its "
+            "claims: pytest path/to/assay/claims --model=MODEL"
+        )
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -172,6 +201,10 @@ def joined(args: Sequence[str]) -> list[str]:
 
 def _apart(args: Sequence[str]) -> list[int]:
     """Where in ``args`` an option of Assay's stands whose value is the next argument."""
-    ends = args.index("--") if "--" in args else len(args)
-    pairs = enumerate(pairwise(args[:ends]))
+    pairs = enumerate(_pairs(args))
     return [i for i, (arg, value) in pairs if arg in TAKE_VALUES and not value.startswith("-")]
+
+
+def _pairs(args: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Each argument with the next, up to ``--``."""
+    return pairwise(args[: args.index("--") if "--" in args else len(args)])

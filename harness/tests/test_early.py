@@ -121,6 +121,33 @@ def test_outside_of_a_clone_nothing_changes(clone: Path, model: Path) -> None:
     assert STRAY in done.stdout
 
 
+@pytest.mark.parametrize("given", [("--model=x",), ("--model", "x"), ("--evidence", "e.sqlite")])
+def test_outside_of_a_clone_an_option_is_refused_with_the_place_where_it_is_known(
+    tmp_path: Path, given: tuple[str, ...]
+) -> None:
+    (tmp_path / "harness").symlink_to(ROOT / "harness")
+    done = run(tmp_path, *given)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert f"unrecognized arguments: {given[0]}" in done.stderr
+    assert "known in a clone of Assay only; run pytest there, or name its claims" in done.stderr
+    other = run(tmp_path, "--nothing-of-assays=x")
+    assert other.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "clone of Assay" not in other.stderr
+
+
+@pytest.mark.parametrize("value", ["-dash", "--json=x"])
+def test_a_value_that_begins_with_a_dash_is_refused_by_its_option(clone: Path, value: str) -> None:
+    done = run(clone, "--model", value)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    errors = [line for line in done.stderr.splitlines() if line.strip()]
+    assert errors == [
+        f"ERROR: --model: is followed by {value}; a value that begins with a dash is written "
+        "--model=VALUE"
+    ]
+    assert run(clone, "--model=-dash").returncode == 0
+    assert run(clone, "--model", "-1").returncode == 0, "argparse takes numbers for values"
+
+
 def test_claims_run_with_the_harness_of_their_own_clone(clone: Path, model: Path) -> None:
     (clone / "harness" / "__init__.py").write_text("own = True\n")
     (clone / "claims" / "test_it.py").write_text(
