@@ -103,10 +103,14 @@ class Evidence(EvidenceFile):
             for other in others:
                 # A file has all of its own already, and may not be read while it is written.
                 if not (other.path.exists() and other.path.samefile(self.path)):
-                    with clear(other.path):
-                        merging.merge(db, other._db)
+                    merging.merge(db, other._copies())
             after = merging.size(db)
         return after[0] - before[0], after[1] - before[1]
+
+    def _copies(self) -> Iterator[merging.Copy]:
+        """Every run and its claims; what is wrong with them is said of this file alone."""
+        with clear(self.path):
+            yield from merging.copies(self._db)
 
     def runs(self) -> list[dict[str, Any]]:
         """Every run as it was given to `begin`, with its finish and exit code; oldest first."""

@@ -64,7 +64,7 @@ MIGRATIONS = (
 """Script n takes a file from schema n to n + 1.  Append, never edit; a semicolon ends a statement
 and stands nowhere else."""
 
-_FULL = "the disk is full; free some space, then go on with --resume"
+_FULL = "the disk is full; free some space, then run this again (claims go on with --resume)"
 _READ_ONLY = "cannot be written; check the permissions or give another file"
 _REASONS = {
     sqlite3.SQLITE_BUSY: "locked by another process; wait for it or give another file",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 Row = dict[str, Any]
@@ -20,14 +22,31 @@ def size(db: sqlite3.Connection) -> tuple[int, int]:
     return found
 
 
-def merge(db: sqlite3.Connection, other: sqlite3.Connection) -> None:
-    """Put all runs of ``other`` into ``db``, in a transaction of the caller's."""
-    for run in _table(other, "SELECT * FROM runs ORDER BY rowid"):
-        claims = _table(other, "SELECT * FROM claims WHERE run = ? ORDER BY rowid", run["id"])
+@dataclass(frozen=True)
+class Copy:
+    """A run with its claims, and when the last of them was recorded."""
+
+    run: Row
+    claims: list[Row]
+    latest: str
+
+
+def copies(db: sqlite3.Connection) -> Iterator[Copy]:
+    """Every run of ``db``, each read when it is wanted."""
+    for run in _table(db, "SELECT * FROM runs ORDER BY rowid"):
+        json.loads(run["run"])["subjects"].items()  # a file that is damaged is found out here
+        claims = _table(db, "SELECT * FROM claims WHERE run = ? ORDER BY rowid", run["id"])
+        yield Copy(run, claims, _latest(db, run["id"]))
+
+
+def merge(db: sqlite3.Connection, others: Iterable[Copy]) -> None:
+    """Put ``others`` into ``db``, in a transaction of the caller's."""
+    for other in others:
+        run = other.run
         if mine := _table(db, "SELECT * FROM runs WHERE id = ?", run["id"]):
-            run = _of_both(mine[0], _latest(db, run["id"]), run, _latest(other, run["id"]))
+            run = _of_both(mine[0], _latest(db, run["id"]), run, other.latest)
         insert(db, "runs", [run], "(id)")
-        insert(db, "claims", claims, CLAIM, "excluded.recorded > recorded")
+        insert(db, "claims", other.claims, CLAIM, "excluded.recorded > recorded")
         for name, subject in json.loads(run["run"])["subjects"].items():
             db.execute(
                 "DELETE FROM claims WHERE run = ? AND subject = ? AND digest <> ?",

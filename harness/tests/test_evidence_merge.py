@@ -161,6 +161,25 @@ def test_a_bad_file_among_several_leaves_the_target_as_it_was(tmp_path, capsys):
     assert out.read_bytes() == before
 
 
+def test_a_merge_onto_a_full_disk_says_what_to_do(tmp_path, capsys, monkeypatch):
+    out, big = made(tmp_path / "out", "r1"), made(tmp_path / "big", "r2", claims=200)
+    before = content(out)
+    usual = Evidence.open.__func__
+
+    def full(cls, *given):
+        opened = usual(cls, *given)
+        pages = opened._db.execute("PRAGMA page_count").fetchone()[0]
+        opened._db.execute(f"PRAGMA max_page_count = {pages + 2}")
+        return opened
+
+    monkeypatch.setattr(Evidence, "open", classmethod(full))
+    assert main(["merge", str(out), str(big)]) == 4
+    said = capsys.readouterr().err
+    assert f"{out}: the disk is full; free some space, then run this again" in said
+    monkeypatch.undo()
+    assert content(out) == before
+
+
 def test_a_merge_that_is_killed_leaves_the_target_as_it_was(tmp_path):
     out, big = made(tmp_path / "out", "r1"), made(tmp_path / "big", "r2", claims=200)
     code = """if True:
