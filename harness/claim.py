@@ -111,3 +111,9 @@ def as_test(claim: Claim, body: Callable[..., None], ours: set[str], run: Runner
     test.pytestmark = [*getattr(body, "pytestmark", []), *marks]  # type: ignore[attr-defined]
     test.claim = claim  # type: ignore[attr-defined]
     return test
+
+
+def is_asked(asked: str, claim: Claim, name: str) -> bool:
+    """Whether ``asked``, ``ID`` or ``ID:TEXT``, means the claim's test with this ``name``."""
+    number, _, text = asked.partition(":")
+    return claim.id == number and text in name

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from harness import display, options, together, toy
-from harness.claim import Claim
+from harness.claim import is_asked
 from harness.display import Display
 from harness.emulation import emulated
 from harness.errors import BadInput
@@ -185,12 +185,6 @@ def _keep_claims(config: pytest.Config, items: list[pytest.Item]) -> None:
             kept.append(item)
     config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
     items[:] = kept
-
-
-def is_asked(asked: str, claim: Claim, name: str) -> bool:
-    """Whether ``asked``, ``ID`` or ``ID:TEXT``, means the claim's test with this ``name``."""
-    number, _, text = asked.partition(":")
-    return claim.id == number and text in name
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -13,18 +13,20 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from harness import elsewhere, expectation_files, runs
+from harness import cases, elsewhere, expectation_files, runs
 from harness.alarms import Tally, by_type, tally
+from harness.claim import is_asked
 from harness.commands.arguments import Parser, add_claims, file, whole
 from harness.commands.kills import Rooms, known_family
 from harness.commands.matrix import Matrix, Row, Settings
 from harness.environments import Environment
+from harness.errors import BadInput
 from harness.evidence import Evidence
 from harness.leaks import Seen, by_law
 from harness.loading import DTYPES
 from harness.profiles import PROFILES
 from harness.report import texts
-from harness.verdicts import Result
+from harness.verdicts import Kind, Result
 
 USUAL = ("float32", "bfloat16", "float16")
 """The dtypes that are run unless others are named."""
@@ -44,8 +46,10 @@ def main(
     kinds = list(dict.fromkeys(known_family(name, room.families) for name in asked.family))
     models = [room.families[kind] for kind in kinds or room.families]
     expected = expectation_files.load(room.expectations)
+    _check_claims(asked.claims, room)
     path = asked.evidence.absolute()
-    Evidence.open(path).close()  # what cannot be written to is known at once
+    # What cannot be read, or written to, is known at once.
+    (Evidence.read if asked.count else Evidence.open)(path).close()
     here = Environment(Path(sys.executable), runs.versions())
     found: dict[str, list[Result]] = {}
     broken = []
@@ -64,6 +68,8 @@ def main(
             told = tally(dtype, results, expected)
             line = f"{row.version}: {told.checks} checks, {len(told.alarms)} refuted for nothing"
             print(line, file=sys.stderr, flush=True)
+    if asked.count and not any(found.values()):
+        raise BadInput(f"{path}: has no runs like these; leave --count out to run the claims")
     tallies = [tally(dtype, results, expected) for dtype, results in found.items()]
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     show(console, tallies, broken)
@@ -71,6 +77,17 @@ def main(
         console.print()
         show_leaks(console, found)
     return 1 if broken or any(each.alarms for each in tallies) else 0
+
+
+def _check_claims(asked: Sequence[str], room: Rooms) -> None:
+    """Raise `BadInput` for a claim that is none of the laws."""
+    laws = [case for case in cases.of(room.claims) if case.claim.kind is Kind.LAW]
+    for each in asked:
+        if not any(is_asked(each, case.claim, case.name) for case in laws):
+            numbers = sorted({c.claim.id for c in laws}, key=lambda n: (n[0], int(n[1:])))
+            raise BadInput(
+                f"--claim {each}: there is no such law here; there are {', '.join(numbers)}"
+            )
 
 
 def _quietly(command: list[str]) -> int:

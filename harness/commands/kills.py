@@ -129,8 +129,8 @@ def _parser() -> Parser:
     add("--family", action="append", default=[], metavar="NAME", help="only this (repeatable)")
     add(
         "--extent",
-        choices=[*Extent],
-        default=Extent.LAWS,
+        choices=[each.value for each in Extent],  # whose repr argparse would print
+        default=Extent.LAWS.value,
         help="named: each fault with the claims that must catch it, until one does; laws (the "
         "default): as well each law that has caught nothing anywhere by then, until it catches "
         "a fault; all: every law with every fault",

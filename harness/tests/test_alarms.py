@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from claims import test_cache as causality
+from claims import test_position_effects as positions
 from harness import alarms, runs
 from harness.commands import alarms as command
 from harness.commands.kills import Rooms
@@ -81,6 +84,7 @@ class World:
         self.folder, self.path = folder, folder / "alarms.sqlite"
         self.verdicts: dict[tuple[str, str], Verdict] = {}
         self.commands: list[list[str]] = []
+        self.claims: list[ModuleType] = []
         self.code = 0
 
     def run(self, given: list[str]) -> int:
@@ -101,7 +105,7 @@ class World:
         return 0
 
     def alarms(self, *arguments: str) -> int:
-        rooms = Rooms([], self.folder / "expected", FAMILIES, lambda *_: None)
+        rooms = Rooms(self.claims, self.folder / "expected", FAMILIES, lambda *_: None)
         given = ["--evidence", str(self.path), *arguments]
         return command.main(given, lambda: rooms, self.run)
 
@@ -135,9 +139,37 @@ def test_an_alarm_is_told_and_fails(world, capsys):
 
 
 def test_counting_runs_nothing(world, capsys):
+    assert world.alarms("--seeds", "1") == 0
+    before = len(world.commands)
+    counted = capsys.readouterr().out
     assert world.alarms("--seeds", "1", "--count") == 0
+    assert len(world.commands) == before
+    assert capsys.readouterr().out == counted
+
+
+def test_there_must_be_something_to_count(world):
+    with pytest.raises(BadInput, match="no such file"):
+        world.alarms("--count")
+    assert not world.path.exists()
+    world.alarms("--seeds", "1")
+    with pytest.raises(BadInput, match="has no runs like these; leave --count out"):
+        world.alarms("--count", "--profile", "thorough")
+
+
+@pytest.mark.parametrize("asked", ["Z9", "A1", "C2:no such text"])
+def test_a_claim_that_is_no_law_is_refused(world, asked):
+    """A1 is a finding: alarms are of laws."""
+    world.claims = [causality, positions]
+    with pytest.raises(BadInput, match=f"--claim {asked}: there is no such law here; there are "):
+        world.alarms("--claim", asked)
     assert world.commands == []
-    assert "nan" in capsys.readouterr().out
+    assert not world.path.exists()
+
+
+def test_a_claim_that_is_a_law_is_run(world):
+    world.claims = [causality]
+    world.alarms("--claim", "C2", "--seeds", "1", "--dtype", "float32")
+    assert "--claim=C2" in world.commands[0]
 
 
 def test_a_run_that_breaks_off_is_told_and_fails(world, capsys):

@@ -310,12 +310,14 @@ def test_the_command_fails_where_a_fault_survives(rooms, capsys):
         (["--family", "whales"], "there is no such family; there are learned positions"),
         (["--json", "."], "is a folder"),
         (["--processes", "0"], "is not a whole number from 1 on"),
+        (["--extent", "x"], "--extent: invalid choice: 'x' (choose from "),
     ],
 )
 def test_the_command_refuses_what_is_not_there(rooms, asked, said):
-    with pytest.raises(BadInput, match=r"fault|family|folder|number") as refused:
+    with pytest.raises(BadInput, match=r"fault|family|folder|number|extent") as refused:
         command.main(asked, rooms)
     assert said in str(refused.value)
+    assert "<" not in str(refused.value), "the repr of an object"
 
 
 def test_a_trial_leaves_out_what_a_healthy_model_breaks(rooms, healthy):
