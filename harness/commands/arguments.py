@@ -30,7 +30,10 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Refuse the arguments."""
-        raise BadInput(message.removeprefix("argument "))
+        said = message.removeprefix("argument ")
+        if said.endswith("expected one argument"):
+            said += f"; a value that begins with a dash is written {said.partition(':')[0]}=VALUE"
+        raise BadInput(said)
 
 
 def add_claims(parser: argparse.ArgumentParser, help: str) -> None:

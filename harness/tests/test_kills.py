@@ -310,6 +310,7 @@ def test_the_command_fails_where_a_fault_survives(rooms, capsys):
         (["--family", "whales"], "there is no such family; there are learned positions"),
         (["--json", "."], "is a folder"),
         (["--processes", "0"], "is not a whole number from 1 on"),
+        (["--family", "-x"], "begins with a dash is written --family=VALUE"),
         (["--extent", "x"], "--extent: invalid choice: 'x' (choose from "),
     ],
 )
