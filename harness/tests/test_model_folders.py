@@ -125,8 +125,8 @@ def test_a_method_of_quantisation_that_transformers_does_not_know(folder: Path) 
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({}, "has no usable quant_method"),
-        ({"quant_method": ["awq"]}, "has no usable quant_method"),
+        ({}, "has a quantization_config without a quant_method"),
+        ({"quant_method": ["awq"]}, "has a quantization_config without a quant_method"),
         ("awq", "has a quantization_config that is no JSON object"),
     ],
 )

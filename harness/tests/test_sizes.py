@@ -29,10 +29,8 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     kinds = ("gpt2", "llama", "bert", "t5")
     for kind in kinds:
         tiny(kind).save_pretrained(root / kind)
-    others = ("audioflamingo3", "bamba")
-    for kind in others:
-        families.tiny(kind).save_pretrained(root / kind)
-    return {kind: root / kind for kind in (*kinds, *others)}
+    families.tiny("bamba").save_pretrained(root / "bamba")
+    return {kind: root / kind for kind in (*kinds, "bamba")}
 
 
 @pytest.fixture
@@ -110,11 +108,13 @@ def test_widths_far_from_those_stored(
     assert not built
 
 
-def test_sizes_in_parts_of_a_configuration(saved: dict[str, Path], built: list[type]) -> None:
-    content = json.loads((saved["audioflamingo3"] / "config.json").read_text())
+def test_sizes_in_parts_of_a_configuration(tmp_path: Path, built: list[type]) -> None:
+    folder = tmp_path / "whole"
+    families.tiny("audioflamingo3").save_pretrained(folder)
+    content = json.loads((folder / "config.json").read_text())
     for field in ("num_hidden_layers", "intermediate_size"):
         part = content["text_config"] | {field: 10**6, "layer_types": None}
-        said = refusal(saved["audioflamingo3"], text_config=part)
+        said = refusal(folder, text_config=part)
         assert said.startswith(f"config.json sets text_config.{field} to 1000000; its weights")
     assert not built
 
