@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 from harness import merging
 from harness.evidence_file import EvidenceFile, clear, damaged
-from harness.verdicts import Result, Verdict
+from harness.records import mistake
+from harness.schema import CLAIM, RUN
+from harness.verdicts import Kind, Result, Verdict
 
 EMULATED = ("rounding", "allocation")
 """The options that emulate another machine, as a run records them (`harness.emulation`)."""
@@ -25,6 +27,24 @@ _REPEATED += ["examples", "seconds"]
 
 EXTRACTED = ("reason", "counterexample", "interval", "details")
 """What `Evidence.every` gives of a result's JSON."""
+
+OF_A_RUN = (
+    *("id", "suite", "profile", "seed", "device", "dtype", "attention"),
+    *("versions", "subjects"),
+)
+OF_A_CLAIM = (
+    *("id", "name", "kind", "subject", "verdict", "observed", "bound", "margin"),
+    "examples",
+)
+"""The entries that every version has written."""
+
+_TEXT = {"type": "string"}
+_ROW = {
+    "type": "object",
+    "properties": CLAIM["properties"]
+    | dict.fromkeys(("run", "claim", "digest", "dtype", "device", "recorded"), _TEXT),
+}
+"""The schema of what `Evidence.every` gives."""
 
 
 def resume_key(run: dict[str, Any]) -> str:
@@ -52,7 +72,8 @@ class Evidence(EvidenceFile):
         """
         with self._transaction() as db:
             known = db.execute("SELECT run FROM runs WHERE id = ?", (run["id"],)).fetchone()
-            subjects = {**(json.loads(known[0])["subjects"] if known else {}), **run["subjects"]}
+            before = self._object(known[0], RUN, OF_A_RUN)["subjects"] if known else {}
+            subjects = {**before, **run["subjects"]}
             db.execute(
                 "INSERT INTO runs (id, started, key, run) VALUES (?, ?, ?, ?) ON CONFLICT (id) DO "
                 "UPDATE SET key = excluded.key, run = excluded.run, finished = NULL, exit = NULL",
@@ -116,17 +137,20 @@ class Evidence(EvidenceFile):
         """Every run as it was given to `begin`, with its finish and exit code; oldest first."""
         with clear(self.path):
             rows = self._db.execute(
-                "SELECT run, started, finished, exit FROM runs ORDER BY started, rowid"
+                "SELECT id, run, started, finished, exit FROM runs ORDER BY started, rowid"
             ).fetchall()
-        return [
-            {
-                **self._object(run, "subjects"),
-                "started": started,
-                "finished": finished,
-                "exit": exit,
-            }
-            for run, started, finished, exit in rows
-        ]
+        found = []
+        for id, text, started, finished, exit in rows:
+            run = self._object(text, RUN, OF_A_RUN)
+            run |= {"started": started, "finished": finished, "exit": exit}
+            self._check(run, RUN, OF_A_RUN)
+            self._check(run["versions"], {}, ("python", "torch", "transformers"))
+            for subject in run["subjects"].values():
+                self._check(subject, {}, ("digest",))
+            if run["id"] != id:
+                raise damaged(self.path, f"a run has two ids, {id!r} and {run['id']!r}")
+            found.append(run)
+        return found
 
     def counts(self) -> dict[str, int]:
         """How many claims are recorded of each run that has any, by the run's id."""
@@ -142,8 +166,8 @@ class Evidence(EvidenceFile):
 
         Keys: ``run``, ``claim``, ``name``, ``kind``, ``subject``, ``digest``, ``dtype``,
         ``device``, ``verdict``, ``observed``, ``bound``, ``margin``, ``examples``, ``recorded``
-        as the columns have them, and ``told``: JSON of [reason, counterexample, interval,
-        details].  In the order in which they were first recorded.
+        as the columns have them, and ``reason``, ``counterexample``, ``interval``, ``details``
+        where there are any.  In the order in which they were first recorded.
         """
         columns = "run claim name kind subject digest dtype device verdict observed bound margin"
         names = [*columns.split(), "examples", "recorded"]
@@ -153,9 +177,12 @@ class Evidence(EvidenceFile):
                 f"SELECT {', '.join(names)}, json_extract(result, {parts}) FROM claims "
                 "ORDER BY rowid"
             )
-            for row in rows:
-                claim = dict(zip([*names, "told"], row, strict=True))
-                self._check_verdict(claim["verdict"])
+            for *values, told in rows:
+                claim = dict(zip(names, values, strict=True))
+                more = zip(EXTRACTED, self._json(told), strict=True)
+                claim |= {key: value for key, value in more if value is not None}
+                self._check(claim, _ROW, ())
+                self._check_words(claim)
                 yield claim
 
     def recorded(self, run_id: str) -> dict[tuple[str, str, str], Result]:
@@ -170,24 +197,35 @@ class Evidence(EvidenceFile):
             rows = self._db.execute(
                 "SELECT digest, result FROM claims WHERE run = ? ORDER BY rowid", (run_id,)
             ).fetchall()
-        found = [(digest, self._object(result, "verdict")) for digest, result in rows]
+        found = [(digest, self._object(text, CLAIM, OF_A_CLAIM)) for digest, text in rows]
         for _, row in found:
-            self._check_verdict(row["verdict"])
+            self._check_words(row)
         return found
 
     def check(self) -> None:
         """Raise BadInput where runs or results are not as Assay writes them."""
-        self.runs()
+        ids = {run["id"] for run in self.runs()}
+        if strays := {row["run"] for row in self.every()} - ids:
+            raise damaged(self.path, f"results of {min(strays)!r}, which is no run")
         with clear(self.path):
             rows = self._db.execute(
-                "SELECT DISTINCT verdict, json_extract(result, '$.verdict') FROM claims"
+                "SELECT DISTINCT json_extract(result, '$.verdict', '$.kind') FROM claims"
             ).fetchall()
-        for verdict in {each for row in rows for each in row}:
-            self._check_verdict(verdict)
+        for (told,) in rows:
+            self._check_words(dict(zip(("verdict", "kind"), json.loads(told), strict=True)))
 
-    def _check_verdict(self, verdict: object) -> None:
-        if verdict not in {each.value for each in Verdict}:
-            raise damaged(self.path, f"{verdict!r} is no verdict")
+    def _check_words(self, row: dict[str, Any]) -> None:
+        for name, known in (("verdict", Verdict), ("kind", Kind)):
+            if row[name] not in {each.value for each in known}:
+                raise damaged(self.path, f"{row[name]!r} is no {name}")
+
+    def _check(self, record: Any, schema: dict[str, Any], needed: Iterable[str]) -> None:
+        """Raise BadInput where a record is not of its schema's types, or lacks what is needed."""
+        wrong = mistake(record, schema) or next(
+            (f"JSON of a row that has no {name}" for name in needed if name not in record), None
+        )
+        if wrong is not None:
+            raise damaged(self.path, wrong)
 
     def _results(self, run_id: str) -> list[tuple[str, Result]]:
         rows = self.rows(run_id)
@@ -196,13 +234,17 @@ class Evidence(EvidenceFile):
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise damaged(self.path, f"a result: {error}") from error
 
-    def _object(self, text: str, needed: str) -> dict[str, Any]:
-        """The JSON object of a row, which has the key ``needed``; raises BadInput."""
-        with clear(self.path):
-            told = json.loads(text)
-        if not isinstance(told, dict) or needed not in told:
-            raise damaged(self.path, f"JSON of a row that has no {needed}")
+    def _object(self, text: Any, schema: dict[str, Any], needed: Iterable[str]) -> dict[str, Any]:
+        """The JSON object of a row; raises BadInput."""
+        told: dict[str, Any] = self._json(text)
+        self._check(told, {**schema, "type": "object"}, needed)
         return told
+
+    def _json(self, text: Any) -> Any:
+        try:
+            return json.loads(text, parse_constant=_refuse)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise damaged(self.path, f"JSON of a row: {error}") from error
 
     def unfinished(self, key: str) -> str | None:
         """The latest run with this `resume_key` that has no finish, if there is one.
@@ -221,8 +263,12 @@ class Evidence(EvidenceFile):
         row = self._db.execute("SELECT run FROM runs WHERE id = ?", (run_id,)).fetchone()
         if row is None:
             raise KeyError(run_id)
-        run: dict[str, Any] = json.loads(row[0])
-        return run
+        return self._object(row[0], RUN, OF_A_RUN)
+
+
+def _refuse(number: str) -> None:
+    """JSON has no NaN and nothing infinite, though Python reads and writes them."""
+    raise ValueError(f"{number} is no number")
 
 
 def _json(value: object) -> str:

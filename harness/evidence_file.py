@@ -78,6 +78,9 @@ _REASONS = {
     sqlite3.SQLITE_PERM: _READ_ONLY,
 }
 
+_OF_DAMAGE = ("unsupported file format", "Could not decode to UTF-8")
+"""What SQLite and Python say of damage as they would of wrong SQL."""
+
 
 def default_path() -> Path:
     """``assay/evidence.sqlite`` in the user's cache folder; BadInput where there is no home."""
@@ -275,11 +278,13 @@ def clear(path: Path) -> Iterator[None]:
     """Turn what the user can mend into BadInput; let our own mistakes (bad SQL) through."""
     try:
         yield
-    except json.JSONDecodeError as error:
-        raise damaged(path, f"JSON of a row: {error}") from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise damaged(path, f"text of a row: {error}") from error
     except sqlite3.Error as error:
         if "malformed JSON" in str(error):
             raise damaged(path, "JSON of a row") from error
+        if any(words in str(error) for words in _OF_DAMAGE):
+            raise damaged(path, " ".join(ascii(str(error)).split())[:80]) from error
         # The low byte is the kind of error, the others its details.
         reason = _REASONS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
         if reason is None:

@@ -12,7 +12,6 @@ all the same, by a run whose record has ``refused``, why by the subject's name::
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,6 +23,7 @@ from packaging.version import InvalidVersion, Version
 from harness import expectation_files, expectations
 from harness.errors import BadInput
 from harness.evidence import Evidence
+from harness.evidence_file import damaged
 from harness.expectations import Expectations
 from harness.profiles import PROFILES
 from harness.report import words
@@ -192,6 +192,8 @@ def _read(evidence: Evidence, found: Collected, best: dict[Key, _Found]) -> None
         for subject, why in (run.get("refused") or {}).items():
             found.refused[subject, version_of(run)] = str(why)
     for row in evidence.every():
+        if row["run"] not in places:
+            raise damaged(evidence.path, f"results of {row['run']!r}, which is no run")
         place, setting, version, attempt = places[row["run"]]
         key = setting, row["subject"], row["name"], version
         rank = attempt[0], row["recorded"]
@@ -209,7 +211,7 @@ def _read(evidence: Evidence, found: Collected, best: dict[Key, _Found]) -> None
 def _try(row: dict[str, Any]) -> Try:
     verdict, reach = Verdict(row["verdict"]), row["examples"]
     if verdict is Verdict.REFUTED:
-        reach = (json.loads(row["told"])[3] or {}).get(UNTIL_BROKEN)
+        reach = row.get("details", {}).get(UNTIL_BROKEN)
     return Try(verdict, reach, row["recorded"])
 
 
@@ -233,7 +235,6 @@ def setting_of(run: Mapping[str, Any]) -> str:
 
 
 def _result(row: dict[str, Any]) -> Result:
-    reason, counterexample, interval, details = json.loads(row["told"])
     return Result(
         row["claim"],
         row["name"],
@@ -243,11 +244,11 @@ def _result(row: dict[str, Any]) -> Result:
         observed=row["observed"],
         bound=row["bound"],
         margin=row["margin"],
-        interval=tuple(interval) if interval else None,
+        interval=tuple(row["interval"]) if "interval" in row else None,
         examples=row["examples"],
-        reason=reason or "",
-        counterexample=counterexample,
-        details=details or {},
+        reason=row.get("reason", ""),
+        counterexample=row.get("counterexample"),
+        details=row.get("details", {}),
     )
 
 

@@ -23,6 +23,7 @@ def main(arguments: Sequence[str], load: Load) -> int:
         for other in others:
             other.check()  # before anything is made
         out = opened.enter_context(Evidence.open(asked.out))
+        out.check()
         new = out.merge(*others)
         runs, claims = len(out.runs()), sum(out.counts().values())
     told = f"{counted(runs, 'run')}, {counted(claims, 'claim')}"

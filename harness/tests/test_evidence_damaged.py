@@ -23,6 +23,19 @@ HARM = {
     "a column less": "ALTER TABLE claims DROP COLUMN margin",
     "a column of runs less": "ALTER TABLE runs DROP COLUMN exit",
     "a table less": "DROP TABLE claims",
+    "a time that is no text": "UPDATE runs SET started = x'00'",
+    "a run of another id": "UPDATE runs SET id = x'00'",
+    "a run without versions": "UPDATE runs SET run = json_set(run, '$.versions', json('{}'))",
+    "a run without a suite": "UPDATE runs SET run = json_remove(run, '$.suite')",
+    "a subject without a digest": "UPDATE runs SET run = json_set(run, '$.subjects', "
+    "json('{\"x\": {}}'))",
+    "results of no run": "UPDATE claims SET run = 'r9'",
+    "a margin that is a list": "UPDATE claims SET result = json_set(result, '$.margin', "
+    "json('[]'))",
+    "a column that is bytes": "UPDATE claims SET margin = x'00'",
+    "no kind in its column": "UPDATE claims SET kind = 'maybe'",
+    "an infinite number": "UPDATE claims SET result = replace(result, '{', '{\"x\": Infinity, ')",
+    "text in another code": "UPDATE claims SET subject = cast(x'ff' AS TEXT)",
 }
 
 
@@ -31,6 +44,12 @@ UNREAD = {
     "a result that lacks all": {"runs", "atlas", "flips"},
     "a result of no verdict": {"runs", "atlas", "flips"},
     "no verdict in its column": {"runs", "compare"},
+    "results of no run": {"runs"},
+    "a margin that is a list": {"runs", "merge", "atlas", "flips"},
+    "a column that is bytes": {"runs", "compare"},
+    "no kind in its column": {"runs", "compare"},
+    "an infinite number": {"runs"},
+    "text in another code": {"runs", "compare"},
 }
 """Commands that do not read what is damaged."""
 
