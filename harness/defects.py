@@ -41,6 +41,9 @@ from harness.errors import BadInput
 KEYS = ("Claims", "Types", "Met by", "Seen in", "Expected", "Observed", "Cause", "Upstream")
 """What every docstring has to say, each once."""
 
+MARK = "<!-- Written by: python -m harness defects -->"
+"""Stands in an index, so that another README is not written over."""
+
 MOST_LINES = 39
 """Lines of code in a script, blank lines, comments and the docstring aside."""
 
@@ -183,7 +186,7 @@ def index(found: list[Defect]) -> str:
     lines = [
         "# Defects",
         "",
-        "<!-- Written by: python -m harness defects -->",
+        MARK,
         "",
         "Each script shows one defect of transformers without Assay: it exits with 1 where the",
         "defect shows itself and with 0 where it does not.",

@@ -70,7 +70,7 @@ def read(given: str) -> Placement:
         raise BadInput(f"{where}: is no file, and none of {', '.join(NAMED)}")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"{where}: is no JSON ({error})") from error
     if not isinstance(content, dict) or not content:
         raise BadInput(f"{where}: is no object of modules and devices")

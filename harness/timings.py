@@ -94,17 +94,17 @@ class Timings:
             document = json.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise BadInput(f"{path}: {error.strerror or error}") from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise BadInput(f"{path}: is not JSON ({error})") from error
         if not isinstance(document, dict) or not isinstance(document.get("benchmarks"), list):
             raise BadInput(f"{path}: is no result of benchmarks (write one by --benchmark-json)")
         try:
             found = [_timing(each) for each in document["benchmarks"]]
-        except (KeyError, TypeError, ValueError) as error:
+            made_by = dict(document.get("commit_info") or {})
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise BadInput(f"{path}: a benchmark in it cannot be read ({error!r})") from error
         if not found:
             raise BadInput(f"{path}: holds no benchmark")
-        made_by = document.get("commit_info") or {}
         commit = str(made_by.get("id") or "")[:12] + " and changes" * bool(made_by.get("dirty"))
         return cls(path, {each.name: each for each in found}, commit)
 

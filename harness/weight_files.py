@@ -78,7 +78,7 @@ def weight_files(folder: Path, raw: dict[str, Any], spec: str) -> dict[Path, set
     files: dict[Path, set[str]] = {}
     for tensor, name in weight_map(index, spec).items():
         files.setdefault(folder / name, set()).add(tensor)
-    if absent := sorted(path.name for path in files if not path.is_file()):
+    if absent := sorted(path.name for path in files if not os.path.isfile(path)):
         raise BadInput(f"{spec}: {index.name} names {listed(absent)}, which is not there")
     return files
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from harness import defects
 from harness.commands.arguments import Parser
+from harness.errors import BadInput
 from harness.report import texts
 from harness.schema import replace_file
 
@@ -21,8 +22,12 @@ def main(arguments: Sequence[str], load: Load) -> int:
     """Write the index, or run the scripts: then 1 unless each shows its defect, otherwise 0."""
     asked = _parser().parse_args(arguments)
     found = defects.read(asked.folder)
+    if not found:
+        raise BadInput(f"defects {asked.folder}: holds no script")
     if not asked.run:
         index = asked.folder / "README.md"
+        if index.is_file() and defects.MARK not in index.read_text("utf-8", errors="replace"):
+            raise BadInput(f"{index}: is no index of defects; move it away")
         replace_file(index, defects.index(found))
         print(f"{index}: {texts.counted(len(found), 'defect')}")
         return 0

@@ -48,7 +48,7 @@ def read(path: Path) -> tuple[Json, list[Json]]:
         return run, [{**row, "sample": {}} for row in told["claims"]]
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror or error}") from error
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise BadInput(f"{path}: is no report of a run (write one by --json)") from error
 
 

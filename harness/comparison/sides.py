@@ -75,7 +75,7 @@ def holds_claims(name: str) -> bool:
         told = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror or error}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"{path}: is not JSON, and no evidence either ({error})") from error
     if not isinstance(told, dict) or not ("claims" in told or "benchmarks" in told):
         raise BadInput(

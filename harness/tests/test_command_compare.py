@@ -277,6 +277,7 @@ def test_a_report_is_a_run_without_samples(one, other, tmp_path, capsys):
         ),
         ('{"schema": 99, "claims": [], "run": {}}', "has schema 99, this version knows 1"),
         ('{"claims": ', "is not JSON"),
+        ("[" * 3000, "is not JSON"),
         ("[]", "is no result of benchmarks"),
     ],
 )

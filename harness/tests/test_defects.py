@@ -146,6 +146,21 @@ def test_what_cannot_be_read_is_one_line_and_exit_code_4(folder, capsys):
     assert not (folder / "README.md").exists()
 
 
+def test_a_readme_that_is_no_index_is_left_alone(folder, capsys):
+    put(folder)
+    readme = folder / "README.md"
+    readme.write_text("# Somebody's own\n")
+    assert main(["defects", str(folder)]) == 4
+    assert capsys.readouterr().err.count("\n") == 1
+    assert readme.read_text() == "# Somebody's own\n"
+
+
+def test_a_folder_without_scripts_gets_no_index(tmp_path, capsys):
+    assert main(["defects", str(tmp_path)]) == 4
+    assert "holds no script" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_defect_has_a_page_with_its_script_and_what_it_explains(folder, tmp_path):
     put(folder, code="print('<script>pwned</script>')")
     file = tmp_path / "evidence.sqlite"

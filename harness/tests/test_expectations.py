@@ -160,6 +160,7 @@ def test_entries_that_no_result_is_about_are_named(tmp_path):
 REASONLESS = [entry(id="C8", verdict=v) for v in ("refuted", "inconclusive", "not applicable")]
 BAD = {
     "not TOML": ("model = ", "not TOML: Invalid value"),
+    "too deep": ("model = " + "[" * 3000, "not TOML"),
     "no model": (C8, "model is missing or empty"),
     "empty model": ('model = ""', "model is missing or empty"),
     "model is a number": ("model = 5", "model is 5, not a str"),

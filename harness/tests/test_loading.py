@@ -374,6 +374,7 @@ def test_an_index_that_names_a_missing_shard_is_refused(shards: Path) -> None:
         ({}, "has no weight_map"),
         ({"a": 3}, "names 3, which is no file beside it"),
         ({"a": "../model.safetensors"}, "which is no file beside it"),
+        ({"a": "m" * 300}, "which is not there"),
     ],
 )
 def test_an_index_of_no_use_is_refused(shards: Path, mapping: Any, said: str) -> None:

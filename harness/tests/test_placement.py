@@ -140,6 +140,7 @@ def test_weights_on_the_disk_are_looked_at_too(tmp_path: Path) -> None:
     [
         (None, "is no file, and none of auto, balanced"),
         ("{", "is no JSON"),
+        ("[" * 3000, "is no JSON"),
         ("[]", "is no object of modules and devices"),
         ("{}", "is no object of modules and devices"),
         ('{"a": "moon"}', "'a' is put on 'moon', which is no device"),

@@ -190,9 +190,12 @@ def test_two_machines_are_compared_only_when_asked(write, capsys):
     ("text", "why"),
     [
         ("{", "is not JSON"),
+        ("[" * 3000, "is not JSON"),
         ("[]", "is no result of benchmarks"),
         ('{"benchmarks": []}', "holds no benchmark"),
         ('{"benchmarks": [{"fullname": "b"}]}', "cannot be read"),
+        ('{"benchmarks": [[]]}', "cannot be read"),
+        ('{"benchmarks": [], "commit_info": 1}', "cannot be read"),
         ('{"benchmarks": [{"fullname": "b", "stats": {"data": [0]}}]}', "not seconds above 0"),
     ],
 )
