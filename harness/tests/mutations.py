@@ -1,0 +1,153 @@
+"""Strategies: something valid with a few changes, as files and command lines get damaged."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from hypothesis import strategies as st
+
+LARGEST_SIZE = 1000
+"""The largest whole number that is put into a configuration.
+
+Left out until sizes are compared with the stored tensors before a model is built: a million
+layers, a vocabulary of 1e12.
+"""
+
+TEXTS = ("", " ", "none", "-1", "1e999", "..", "nosuch", "\x00", "é\n\x1b[31m", "a/b", "x" * 300)
+NUMBERS = (-1, 0, 1, 2, 3, 7, LARGEST_SIZE, 0.5, 1e308, float("nan"), float("inf"))
+HUGE = (2**31, 2**53, 2**63, 2**64, 10**400)
+"""Whole numbers that are not put into configurations."""
+
+
+def scalars(huge: bool = True) -> st.SearchStrategy[Any]:
+    """Numbers, texts, truth values and None at the edges of what is expected."""
+    numbers = NUMBERS + (HUGE if huge else ())
+    return st.sampled_from([None, True, False, *TEXTS, *numbers])
+
+
+def values(huge: bool = True) -> st.SearchStrategy[Any]:
+    """The same, and small or deep lists and objects of them."""
+    one = scalars(huge)
+    deep = st.just(_nested(60))
+    return (
+        one | st.lists(one, max_size=3) | st.dictionaries(st.sampled_from(TEXTS), one, max_size=2)
+    ) | deep
+
+
+def _nested(depth: int) -> list[Any]:
+    found: list[Any] = []
+    for _ in range(depth):
+        found = [found]
+    return found
+
+
+def _places(tree: Any, here: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path of everything inside nested lists and objects."""
+    inside = tree.items() if isinstance(tree, dict) else enumerate(tree)
+    for key, value in inside:
+        yield (*here, key)
+        if isinstance(value, dict | list):
+            yield from _places(value, (*here, key))
+
+
+@st.composite
+def trees(draw: st.DrawFn, valid: Any, huge: bool = True, most: int = 3) -> Any:
+    """``valid`` JSON with up to ``most`` changes: entries replaced, removed, added or swapped."""
+    tree = copy.deepcopy(valid)
+    for _ in range(draw(st.integers(1, most))):
+        places = list(_places(tree))
+        if not places:
+            return draw(values(huge))
+        *above, key = draw(st.sampled_from(places))
+        parent = tree
+        for step in above:
+            parent = parent[step]
+        change = draw(st.sampled_from(["replace", "replace", "remove", "other", "add", "wrap"]))
+        if change == "replace":
+            parent[key] = draw(values(huge))
+        elif change == "remove":
+            del parent[key]
+        elif change == "wrap":
+            parent[key] = [parent[key]]
+        elif change == "other":
+            parent[key] = copy.deepcopy(_at(tree, draw(st.sampled_from(places))))
+        elif isinstance(parent, dict):
+            parent[draw(st.sampled_from([*TEXTS, *map(str, parent)]))] = draw(values(huge))
+        else:
+            parent.insert(draw(st.integers(0, len(parent))), draw(values(huge)))
+    return tree
+
+
+def _at(tree: Any, place: Sequence[Any]) -> Any:
+    for step in place:
+        tree = tree[step]
+    return tree
+
+
+def json_of(tree: Any) -> bytes:
+    """A tree as JSON, NaN and infinities as Python writes them."""
+    return json.dumps(tree).encode()
+
+
+def toml_of(table: dict[str, Any]) -> bytes:
+    """A table as TOML: tables and lists in it on one line each; None is left out."""
+    rows = [f"{_toml(key)} = {_toml(value)}" for key, value in table.items() if value is not None]
+    return "\n".join(rows).encode()
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        rows = (f"{_toml(str(k))} = {_toml(v)}" for k, v in value.items() if v is not None)
+        return "{" + ", ".join(rows) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(_toml(each) for each in value if each is not None) + "]"
+    return repr(value) if isinstance(value, float) else json.dumps(value)
+
+
+def jsons(valid: Any, huge: bool = True) -> st.SearchStrategy[bytes]:
+    """JSON files: changed entries mostly, else changed bytes."""
+    return trees(valid, huge).map(json_of) | broken(json_of(valid))
+
+
+def tomls(valid: dict[str, Any]) -> st.SearchStrategy[bytes]:
+    """TOML files: changed entries mostly, else changed bytes."""
+    tables = trees(valid).filter(lambda tree: isinstance(tree, dict))
+    return tables.map(toml_of) | broken(toml_of(valid))
+
+
+@st.composite
+def broken(draw: st.DrawFn, valid: bytes) -> bytes:
+    """A file's bytes cut short, or with some of them replaced, doubled or removed."""
+    start = draw(st.integers(0, len(valid)))
+    end = min(len(valid), start + draw(st.integers(0, 40)))
+    odd = [b"", b"{", b"]", b'"', b"\x00", b"\xff\xfe", b"\xef\xbb\xbf", b"=", b"\n", b"[" * 3000]
+    put = draw(st.sampled_from(odd) | st.binary(max_size=8) | st.just(valid[start:end] * 2))
+    rest = valid[end:] if draw(st.booleans()) else b""
+    return valid[:start] + put + rest
+
+
+@st.composite
+def arguments(draw: st.DrawFn, valid: Sequence[str], pool: Sequence[str]) -> list[str]:
+    """A command line with up to three changes; ``pool`` are other words that fit somewhere."""
+    given = list(valid)
+    odd = st.sampled_from([*pool, *(text for text in TEXTS if "\x00" not in text), "--", "-x"])
+    for _ in range(draw(st.integers(0, 3))):
+        place = draw(st.integers(0, len(given)))
+        name, sign, _ = given[place].partition("=") if place < len(given) else ("", "", "")
+        change = draw(st.sampled_from(["value", "word", "add", "remove", "again", "cut"]))
+        if change == "add" or place == len(given):
+            given.insert(place, draw(odd))
+        elif change == "value" and sign:
+            given[place] = f"{name}={draw(odd)}"
+        elif change == "remove":
+            del given[place]
+        elif change == "again":
+            given.append(given[place])
+        elif change == "cut":
+            given[place] = given[place][:-1]
+        else:
+            given[place] = draw(odd)
+    return given
