@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.tests.fuzzing import Started, trial, wrong
+from harness.tests.contained import Started
+from harness.tests.fuzzing import trial, wrong
 
 
 def refuse(text: str = "error: no") -> int:
