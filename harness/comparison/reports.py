@@ -9,23 +9,10 @@ from typing import Any
 
 from harness import schema
 from harness.errors import BadInput
+from harness.records import mistake
 from harness.verdicts import Kind, Verdict
 
 Json = Mapping[str, Any]
-
-_NUMBER = (int, float, type(None))
-_TEXT = (str, type(None))
-
-OF_A_RUN = {
-    **dict.fromkeys(("id", "started", "finished", "suite", "profile", "device", "dtype"), _TEXT),
-    **{"exit": (int, type(None)), "seed": (int, type(None)), "versions": (dict, type(None))},
-}
-OF_A_CLAIM = {
-    **dict.fromkeys(("id", "name", "subject"), (str,)),
-    **dict.fromkeys(("margin", "observed", "bound"), _NUMBER),
-    **{"details": (dict,), "counterexample": (dict, type(None)), "reason": (str,)},
-}
-"""What entries are that have to be of some type; those that are left out pass."""
 
 NEEDED = ("id", "name", "subject", "verdict", "kind", "margin", "observed")
 
@@ -33,17 +20,17 @@ NEEDED = ("id", "name", "subject", "verdict", "kind", "margin", "observed")
 def read(path: Path) -> tuple[Json, list[Json]]:
     """The run and its claims; raises `BadInput`."""
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
+        told = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
         if told["schema"] != schema.VERSION:
             raise BadInput(
                 f"{path}: has schema {told['schema']}, this version knows {schema.VERSION}"
             )
         run = {**told["run"], "subjects": {**told["run"]["subjects"]}}
-        _check(run, OF_A_RUN)
+        _check(run, schema.RUN)
         for row in told["claims"]:
             [row[name] for name in NEEDED]
             Verdict(row["verdict"]), Kind(row["kind"])
-            _check(row, OF_A_CLAIM)
+            _check(row, schema.CLAIM)
         # Samples are in the evidence only; what else stands there is not this report's.
         return run, [{**row, "sample": {}} for row in told["claims"]]
     except OSError as error:
@@ -52,7 +39,10 @@ def read(path: Path) -> tuple[Json, list[Json]]:
         raise BadInput(f"{path}: is no report of a run (write one by --json)") from error
 
 
-def _check(entries: Json, types: Mapping[str, tuple[type, ...]]) -> None:
-    for name, value in entries.items():
-        if not isinstance(value, types.get(name, object)):
-            raise TypeError(name)
+def _check(record: Json, its: Json) -> None:
+    if (wrong := mistake(record, its)) is not None:
+        raise TypeError(wrong)
+
+
+def _refuse(number: str) -> None:
+    raise ValueError(f"{number} is no number")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import subprocess
 import sys
@@ -301,6 +302,8 @@ def test_a_report_whose_entries_are_of_other_types_is_refused(one, tmp_path, cap
         lambda found: found["claims"].append("law"),
         lambda found: found["run"].update(versions=["torch"]),
         lambda found: found["run"].update(started=5),
+        lambda found: found["run"].update(subjects={"tiny:llama": []}),
+        lambda found: found["claims"][0]["details"].update(gap=math.inf),
         lambda found: found.update(run=["a"]),
     ]
     for change in changes:
