@@ -20,11 +20,14 @@ from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig
 
 from harness import sizes, stored
 from harness.errors import BadInput, NotHere, brief, listed
-from harness.foreign import refuse_generation_code
 from harness.hub import SMALL, fetch
 from harness.other_formats import refuse_adapters
 from harness.quiet import quiet
-from harness.remote_code import refuse_code_of_the_hub, refuse_remote_code
+from harness.remote_code import (
+    refuse_code_of_the_hub,
+    refuse_generation_code,
+    refuse_remote_code,
+)
 from harness.stored import Stored
 from harness.weight_dtypes import refuse_integers, refuse_unknown_quantisation
 from harness.weight_files import read_json, weight_files, weight_map

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from harness.errors import BadInput, listed
 
 IMPLEMENTATION = re.compile(r"[a-z0-9_|]+")
 """What names a way of computing that transformers has itself."""
+
+GENERATION = Path("custom_generate", "generate.py")
+"""Python code in place of ``generate``; transformers 4.53 runs it unasked, 5.23 does not."""
 
 
 def refuse_remote_code(content: dict[str, Any], file: str, spec: str) -> None:
@@ -19,6 +23,15 @@ def refuse_remote_code(content: dict[str, Any], file: str, spec: str) -> None:
         raise BadInput(
             f"{spec}: wants to run code of its own ({file} names {listed(named)}); "
             "read that code and pass --trust-remote-code to run it"
+        )
+
+
+def refuse_generation_code(folder: Path, spec: str) -> None:
+    """Raise `BadInput` if the folder brings its own code for generating text."""
+    if (folder / GENERATION).exists():
+        raise BadInput(
+            f"{spec}: wants to run code of its own ({GENERATION}); "
+            "read that code and pass --trust-remote-code to run it, or remove it"
         )
 
 

@@ -13,7 +13,6 @@ from safetensors import SafetensorError, safe_open
 
 from harness import other_formats
 from harness.errors import BadInput, brief, listed
-from harness.foreign import refuse_weights_elsewhere
 
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
@@ -62,14 +61,17 @@ def weight_files(folder: Path, raw: dict[str, Any], spec: str) -> dict[Path, set
     single = folder / "model.safetensors"
     index = folder / "model.safetensors.index.json"
     if isinstance(chosen, str):
-        refuse_weights_elsewhere(chosen, spec)
+        if Path(chosen).name != chosen:
+            raise BadInput(
+                f"{spec}: config.json names the weights {chosen!r}, which is no file beside it"
+            )
         if chosen.endswith(".json"):
             index = folder / chosen
         else:
             single = folder / chosen
-    if single.is_file() and index.name != chosen:
+    if os.path.isfile(single) and index.name != chosen:
         return {single: set()}
-    if not index.is_file():
+    if not os.path.isfile(index):
         _refuse_pickles((path.name for path in folder.iterdir()), spec)
         raise BadInput(
             f"{spec}: holds no weights in safetensors: no {single.name} and no {index.name}"

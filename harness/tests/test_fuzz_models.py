@@ -33,7 +33,7 @@ def stored(stocked: Path, model: str, file: str = "config.json") -> Any:
 @given(data=st.data())
 def test_any_configuration(stocked: Path, kind: str, data: st.DataObject) -> None:
     with room(stocked, kind) as here:
-        config = data.draw(jsons(stored(stocked, kind), huge=False))
+        config = data.draw(jsons(stored(stocked, kind)))
         (here.work / kind / "config.json").write_bytes(config)
         here.check("pytest", f"--model={kind}", *RUN)
 
@@ -42,7 +42,7 @@ def test_any_configuration(stocked: Path, kind: str, data: st.DataObject) -> Non
 @given(data=st.data())
 def test_any_configuration_in_a_process_of_its_own(stocked: Path, data: st.DataObject) -> None:
     with room(stocked, "gpt2") as here:
-        config = data.draw(jsons(stored(stocked, "gpt2"), huge=False))
+        config = data.draw(jsons(stored(stocked, "gpt2")))
         (here.work / "gpt2" / "config.json").write_bytes(config)
         here.check("pytest", "--model=gpt2", *RUN, whole=True)
 
