@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from harness import capabilities, generation
+from harness import capabilities, generation, generation_settings
 from harness.check import Unsettled
 from harness.generation import Generated
 from harness.memo import memo
@@ -98,7 +98,7 @@ class _Erring:
 def _assistant(subject: Subject) -> tuple[Any, _Erring]:
     own = itertools.chain(subject.model.parameters(), subject.model.buffers())
     model: Any = copy.deepcopy(subject.model, {id(tensor): tensor for tensor in own})
-    settings = model.generation_config
+    settings = model.generation_config = generation_settings.defaults(subject.model)
     settings.num_assistant_tokens, settings.assistant_confidence_threshold = AT_ONCE, 0.0
     settings.num_assistant_tokens_schedule = "constant"
     erring = _Erring()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
-from harness import capabilities, encoders, float64
+from harness import capabilities, encoders, float64, generation_settings
 from harness.capabilities import Missing
 from harness.reference import Reference, run_elsewhere
 from harness.rows import Rows
@@ -25,16 +25,12 @@ BEAMS = 3
 SEED = 0
 """The seed under which sampling is repeated."""
 
-ONE: dict[str, Any] = {"num_beams": 1, "repetition_penalty": 1.0}
-"""Said outright: a configuration may ask for several beams wherever nothing is said, or for a
-penalty, under which the tokens that are chosen are not those whose logits are compared."""
-
 MODES: dict[str, dict[str, Any]] = {
-    "greedy": {"do_sample": False, **ONE},
-    "sampling": {"do_sample": True, "top_k": 0, "temperature": 1.0, **ONE},
+    "greedy": {"do_sample": False},
+    "sampling": {"do_sample": True, "top_k": 0, "temperature": 1.0},
     # Drafts are looked up in the prompt itself, or are an `assistant`'s (`harness.drafting`).
-    "assisted": {"do_sample": False, "prompt_lookup_num_tokens": 3, **ONE},
-    "static": {"do_sample": False, "cache_implementation": "static", **ONE},
+    "assisted": {"do_sample": False, "prompt_lookup_num_tokens": 3},
+    "static": {"do_sample": False, "cache_implementation": "static"},
 }
 CACHING = ("assisted", "static")
 """Modes that always cache; without a cache they stand for the greedy decoding they must equal."""
@@ -147,15 +143,16 @@ def _generate(
     with torch.random.fork_rng(devices=[subject.device] if subject.device.type == "cuda" else []):
         torch.manual_seed(SEED)
         model: Any = subject.model
-        return model.generate(
-            ids,
-            attention_mask=torch.ones_like(ids) if mask is None else mask,
-            max_new_tokens=tokens,
-            min_new_tokens=tokens if fewest is None else fewest,
-            return_dict_in_generate=True,
-            pad_token_id=getattr(subject.config, "pad_token_id", None) or 0,
-            **arguments,
-        )
+        with generation_settings.ignored(model):
+            return model.generate(
+                ids,
+                attention_mask=torch.ones_like(ids) if mask is None else mask,
+                max_new_tokens=tokens,
+                min_new_tokens=tokens if fewest is None else fewest,
+                return_dict_in_generate=True,
+                pad_token_id=getattr(subject.config, "pad_token_id", None) or 0,
+                **arguments,
+            )
 
 
 def _forced(twin: Subject, prompt: Tensor, ids: Tensor) -> Any:
@@ -165,7 +162,7 @@ def _forced(twin: Subject, prompt: Tensor, ids: Tensor) -> Any:
     bound allows.
     Raises `Missing` where the model does not generate so.
     """
-    how: dict[str, Any] = {"use_cache": False, "do_sample": False, "output_logits": True, **ONE}
+    how: dict[str, Any] = {"use_cache": False, "do_sample": False, "output_logits": True}
 
     def generate() -> Any:
         forced = LogitsProcessorList([_Forced(ids)])
@@ -212,7 +209,7 @@ def ended(subject: Subject, ids: list[int]) -> list[int]:
 
 def _continued(subject: Subject, ids: Tensor, tokens: int, how: dict[str, Any]) -> Any:
     try:
-        return _generate(subject, ids, tokens, **{"do_sample": False, **ONE, **how})
+        return _generate(subject, ids, tokens, **{"do_sample": False, **how})
     except ValueError as error:
         if "not supported" in str(error):
             raise Missing(f"generation: {capabilities.first_line(error)}") from error

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from claims import test_generation as laws
-from harness import faults, generation
+from harness import drafting, faults, generation
 from harness.capabilities import Missing
 from harness.check import Check
 from harness.generation import BEAMS, MODES, NEW_TOKENS, Beams, Generated
@@ -118,16 +118,48 @@ def test_a_model_that_fails_while_drafts_are_taken_is_no_refusal(monkeypatch):
         generation.scores(subject, prompt(subject, batch=1), "assisted", use_cache=True)
 
 
-@pytest.mark.parametrize("mode", ["greedy", "sampling", "assisted"])
-def test_a_model_that_is_configured_for_beams_is_continued_without(mode):
+OWN = {
+    "num_beams": 5,
+    "num_return_sequences": 2,
+    "repetition_penalty": 1.5,
+    "no_repeat_ngram_size": 1,
+    "top_p": 0.1,
+    "guidance_scale": 1.5,
+    "penalty_alpha": 0.6,
+    "prompt_lookup_num_tokens": 3,
+    "stop_strings": ["x"],
+    "suppress_tokens": [3, 4, 5],
+    "forced_eos_token_id": 7,
+    "use_cache": False,
+    "cache_implementation": "static",
+    "max_length": 5,
+}
+"""Settings of its own that a model may come with."""
+
+
+@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("mode", MODES)
+def test_settings_that_a_model_comes_with_change_nothing(name, mode):
     subject = fresh("llama")
-    subject.model.generation_config.num_beams = 5
-    made = generation.scores(subject, prompt(subject, batch=2)[:1], mode, use_cache=True)
-    assert made.rows["logits"].shape[0] == 1
-    ids = prompt(subject, batch=2)
-    assert torch.equal(
-        generation.continued(subject, ids, 4), generation.continued(toy("llama"), ids, 4)
-    )
+    own = subject.model.generation_config
+    setattr(own, name, OWN[name])
+    ids = prompt(subject, batch=1)
+    for use_cache in (True, False):
+        made, usual = (
+            generation.scores(each, ids, mode, use_cache=use_cache)
+            for each in (subject, toy("llama"))
+        )
+        assert torch.equal(made.ids, usual.ids)
+        assert torch.equal(made.rows["logits"], usual.rows["logits"])
+    assert subject.model.generation_config is own
+    assert getattr(own, name) == OWN[name]
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_settings_that_a_model_comes_with_are_not_its_assistants(name):
+    subject = fresh("llama")
+    setattr(subject.model.generation_config, name, OWN[name])
+    assert getattr(drafting.assistant(subject).generation_config, name) is None
 
 
 def test_a_decoder_begins_with_what_the_library_begins_with_and_never_with_padding():
