@@ -28,6 +28,7 @@ from harness.remote_code import (
     refuse_generation_code,
     refuse_remote_code,
 )
+from harness.shortage import ENDS
 from harness.stored import Stored
 from harness.weight_dtypes import refuse_integers, refuse_unknown_quantisation
 from harness.weight_files import read_json, weight_files, weight_map
@@ -80,7 +81,7 @@ def inspect_checkpoint(
     refuse_short_context(config, spec)
     try:
         auto = _auto_class(config, raw if trust_remote_code else {})
-    except Exception as error:  # a model's module may want what is not installed
+    except ENDS as error:  # a model's module may want what is not installed
         raise BadInput(f"{spec}: its class cannot be imported ({brief(error)})") from error
     if hub:
         _fetch_code_and_weights(spec, revision, folder, trust_remote_code)
@@ -141,7 +142,7 @@ def _read_configuration(folder: Path, spec: str) -> dict[str, Any]:
         read_json(folder / str(name), spec)
     try:
         return PretrainedConfig.get_config_dict(folder, local_files_only=True)[0]
-    except Exception as error:  # whatever the library raises
+    except ENDS as error:  # whatever the library raises
         raise BadInput(f"{spec}: config.json is of no use ({brief(error)})") from error
 
 
@@ -162,7 +163,7 @@ def _configuration(
         return sizes.configuration(raw, spec)
     try:
         return AutoConfig.from_pretrained(folder, trust_remote_code=True)
-    except Exception as error:  # whatever a model's own configuration class raises
+    except ENDS as error:  # whatever a model's own configuration class raises
         raise BadInput(f"{spec}: config.json is of no use ({brief(error)})") from error
 
 

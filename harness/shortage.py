@@ -72,7 +72,12 @@ def gpu_failure() -> str:
 
 
 def shortage(error: BaseException) -> str:
-    """What the machine lacked, in words; empty where ``error`` may be the model's fault."""
+    """What the machine lacked, in words; empty where ``error`` may be the model's fault.
+
+    Raises the KeyboardInterrupt in whose place ``error`` came, if it did.
+    """
+    if (interrupt := _interrupt(error)) is not None:
+        raise interrupt
     for each in _causes(error):
         if isinstance(each, RecursionError):
             return RECURSION
@@ -101,6 +106,18 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         seen.add(id(cause))
         yield cause
         cause = cause.__cause__
+
+
+def _interrupt(error: BaseException) -> KeyboardInterrupt | None:
+    """The Ctrl-C that was being handled when ``error`` was raised, as by a library's clean-up."""
+    seen: set[int] = set()
+    each: BaseException | None = error
+    while each is not None and id(each) not in seen:
+        if isinstance(each, KeyboardInterrupt):
+            return each
+        seen.add(id(each))
+        each = each.__cause__ or each.__context__
+    return None
 
 
 def pass_on(error: BaseException) -> None:

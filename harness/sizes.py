@@ -21,6 +21,7 @@ from torch.nn.modules import module as hooks
 from transformers import CONFIG_MAPPING, PretrainedConfig
 
 from harness.errors import BadInput, brief
+from harness.shortage import ENDS
 from harness.stored import Stored, outermost
 
 COUNT = 2**5 * 3 * 5 * 7
@@ -74,7 +75,7 @@ def configuration(raw: dict[str, Any], spec: str) -> PretrainedConfig:
         bounded = _replaced(raw, lambda number, most=most: min(number, most))  # type: ignore[misc]
         try:
             return _made(bounded)
-        except Exception as error:  # whatever a model's own configuration class raises
+        except ENDS as error:  # whatever a model's own configuration class raises
             failure = error
     said = brief(failure)
     field = _not_positive(raw, [1], _made)
@@ -95,7 +96,7 @@ def check(raw: dict[str, Any], auto: type[Any], stored: Stored, spec: str) -> Ou
         made = comparison.outline(raw)
     except TooLarge:
         said = comparison.too_large() or "describes a larger model; sizes left out have defaults"
-    except Exception:  # whatever a model's own code raises
+    except ENDS:  # whatever a model's own code raises
         said = comparison.not_positive(made)
     else:
         said = comparison.not_positive(made)
@@ -142,7 +143,7 @@ class _Comparison:
                     self.outline(_changed(self.raw, path, smaller))
                 except TooLarge:
                     break
-                except Exception:  # it does not go with the other sizes
+                except ENDS:  # it does not go with the other sizes
                     continue
                 return _field(path, value)
         return ""
@@ -258,7 +259,7 @@ def _not_positive(
         for number in sorted(set(values)) if value <= 0 else ():
             try:
                 works(_changed(raw, path, number))
-            except Exception:  # whatever a model's own code raises
+            except ENDS:  # whatever a model's own code raises
                 continue
             return _field(path, value)
     return ""

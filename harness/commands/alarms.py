@@ -65,6 +65,8 @@ def main(
                 broken.append(f"{row.version}: {'; '.join([*row.notes, row.why]).rstrip('; ')}")
             results = _results(matrix, here)
             found.setdefault(dtype, []).extend(results)
+            if asked.count and not results:
+                continue
             told = tally(dtype, results, expected)
             line = f"{row.version}: {told.checks} checks, {len(told.alarms)} refuted for nothing"
             print(line, file=sys.stderr, flush=True)

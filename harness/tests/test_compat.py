@@ -116,8 +116,22 @@ def test_a_fault_in_attention_is_planted_where_its_functions_are_looked_up(llama
 
 IN_ALL_VERSIONS = {
     *("AutoConfig", "AutoModelForCausalLM", "AutoModelForMaskedLM", "AutoModelForSeq2SeqLM"),
-    *("AutoTokenizer", "BertConfig", "BertForMaskedLM", "CONFIG_MAPPING", "Conv1D", "GPT2Config"),
-    *("GPT2LMHeadModel", "LlamaConfig", "LogitsProcessor", "LogitsProcessorList"),
+    *(
+        "AUTO_QUANTIZATION_CONFIG_MAPPING",
+        "AutoTokenizer",
+        "BertConfig",
+        "BertForMaskedLM",
+        "CONFIG_MAPPING",
+        "Conv1D",
+        "GPT2Config",
+    ),
+    *(
+        "GPT2LMHeadModel",
+        "GenerationConfig",
+        "LlamaConfig",
+        "LogitsProcessor",
+        "LogitsProcessorList",
+    ),
     *("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",),
     *("MODEL_FOR_MASKED_LM_MAPPING_NAMES", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES"),
     *("PreTrainedModel", "PreTrainedTokenizerBase", "PreTrainedTokenizerFast"),

@@ -230,7 +230,7 @@ def test_without_a_home_folder_the_user_is_asked_for_a_path(monkeypatch):
 
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(Path, "home", no_home)
-    with pytest.raises(BadInput, match="--evidence PATH"):
+    with pytest.raises(BadInput, match="--evidence=PATH"):
         default_path()
 
 

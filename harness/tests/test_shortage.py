@@ -227,6 +227,25 @@ def test_an_error_ends_a_finding_without_a_verdict_and_fails_the_run():
     assert not judge(result, Expected(Verdict.INCONCLUSIVE, "known", "here")).fails
 
 
+def test_an_error_in_place_of_an_interrupt_is_the_interrupt():
+    """Hypothesis, interrupted where it sets an example up, fails in an assertion of its own."""
+
+    def does(subject):
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise AssertionError
+
+    def body(subject, draw, check):
+        draw(prompts(subject), "prompt")
+        does(subject)
+
+    with pytest.raises(KeyboardInterrupt):
+        verdict(declared(body), toy("gpt2"), budget(4))
+    with pytest.raises(KeyboardInterrupt):
+        verdict(finding_that(does), toy("gpt2"), budget(4))
+
+
 @pytest.mark.parametrize("kind", ["law", "finding"])
 def test_an_error_in_a_probe_that_no_model_refuses_by_is_no_lack(kind, monkeypatch):
     def probe(subject):
