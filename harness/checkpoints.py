@@ -28,7 +28,7 @@ from harness.remote_code import (
     refuse_generation_code,
     refuse_remote_code,
 )
-from harness.shortage import ENDS
+from harness.shortage import ENDS, contained
 from harness.stored import Stored
 from harness.weight_dtypes import refuse_integers, refuse_unknown_quantisation
 from harness.weight_files import read_json, weight_files, weight_map
@@ -80,7 +80,8 @@ def inspect_checkpoint(
     config = _configuration(raw, folder, spec, trust_remote_code)
     refuse_short_context(config, spec)
     try:
-        auto = _auto_class(config, raw if trust_remote_code else {})
+        with contained():
+            auto = _auto_class(config, raw if trust_remote_code else {})
     except ENDS as error:  # a model's module may want what is not installed
         raise BadInput(f"{spec}: its class cannot be imported ({brief(error)})") from error
     if hub:
@@ -162,7 +163,8 @@ def _configuration(
     if not custom:
         return sizes.configuration(raw, spec)
     try:
-        return AutoConfig.from_pretrained(folder, trust_remote_code=True)
+        with contained():
+            return AutoConfig.from_pretrained(folder, trust_remote_code=True)
     except ENDS as error:  # whatever a model's own configuration class raises
         raise BadInput(f"{spec}: config.json is of no use ({brief(error)})") from error
 

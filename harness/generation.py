@@ -14,7 +14,7 @@ from harness import capabilities, encoders, float64, generation_settings
 from harness.capabilities import Missing
 from harness.reference import Reference, run_elsewhere
 from harness.rows import Rows
-from harness.shortage import pass_on
+from harness.shortage import contained, pass_on
 from harness.subject import Subject
 from harness.tolerances import Tolerance, farthest
 
@@ -61,7 +61,8 @@ class Generated:
             logits.gather(1, made.ids[:, step, None].to(logits.device)) for made in (self, other)
         )
         size = torch.linalg.vector_norm(logits, dim=-1, keepdim=True)
-        return float(((own - others).abs() / size).max())
+        apart = (own - others).abs()
+        return float(torch.where(apart > 0, apart / size, apart).max())
 
     def of(self, row: int) -> Generated:
         """One row of the batch, as a batch of its own."""
@@ -137,13 +138,20 @@ def _generate(
     fewest: int | None = None,
     **arguments: Any,
 ) -> Any:
-    """Of transformers' ``generate``; the end token is held back for ``fewest`` (default: all)."""
+    """Of transformers' ``generate``; the end token is held back for ``fewest`` (default: all).
+
+    Raises `Missing` where the context has no room for so many.
+    """
+    before = 1 if subject.is_encoder_decoder else ids.shape[1]
+    if subject.context is not None and before + tokens > subject.context:
+        said = f"a context of {subject.context} tokens has no room for {tokens} after {before}"
+        raise Missing(f"generation: {said}")
     if subject.is_encoder_decoder:
         arguments["decoder_start_token_id"] = _start(subject)
     with torch.random.fork_rng(devices=[subject.device] if subject.device.type == "cuda" else []):
         torch.manual_seed(SEED)
         model: Any = subject.model
-        with generation_settings.ignored(model):
+        with generation_settings.ignored(model), contained():
             return model.generate(
                 ids,
                 attention_mask=torch.ones_like(ids) if mask is None else mask,

@@ -146,8 +146,9 @@ def _too_blunt(check: Check) -> str:
 
 def repeats(subject: Subject) -> bool:
     """Whether two passes over one prompt give the same, as far as the dtype's floor goes."""
-    ids = subject.content(torch.arange(min(4, subject.context or 4), device=subject.device)[None])
     try:
+        n = min(4, subject.context or 4)
+        ids = subject.content(torch.arange(n, device=subject.device)[None])
         once, again = subject.rows(ids), subject.rows(ids)
     except ENDS:  # a model that raises has been found out by that
         return True

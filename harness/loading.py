@@ -29,7 +29,7 @@ from harness.checkpoints import (
 from harness.errors import BadInput, Missing, brief, listed
 from harness.placement import Placement
 from harness.quiet import quiet
-from harness.shortage import ENDS, MEMORY, shortage
+from harness.shortage import ENDS, MEMORY, contained, shortage
 
 __all__ = [
     "Checkpoint",
@@ -191,15 +191,16 @@ def _from_pretrained(
     if attention is not None:
         options["attn_implementation"] = attention
     try:
-        model, info = checkpoint.auto.from_pretrained(
-            checkpoint.folder,
-            use_safetensors=True,
-            local_files_only=not checkpoint.trust_remote_code,
-            trust_remote_code=checkpoint.trust_remote_code,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,  # they are reported with the others instead
-            **options,
-        )
+        with contained():
+            model, info = checkpoint.auto.from_pretrained(
+                checkpoint.folder,
+                use_safetensors=True,
+                local_files_only=not checkpoint.trust_remote_code,
+                trust_remote_code=checkpoint.trust_remote_code,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # they are reported with the others instead
+                **options,
+            )
     except ENDS as error:  # whatever a model's own code raises
         if attention is not None and "attention" in str(error).lower():
             raise _no_such_attention(checkpoint.name, attention, error) from error

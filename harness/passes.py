@@ -14,7 +14,7 @@ from harness.errors import REFUSALS, Missing
 from harness.float64 import Drawn
 from harness.lengths import SHORT
 from harness.rows import Rows
-from harness.shortage import pass_on
+from harness.shortage import contained, pass_on
 
 if TYPE_CHECKING:
     from harness.subject import Subject
@@ -61,7 +61,8 @@ def run(subject: Subject, asked: Pass) -> Output:
     wants_gradient = asked.embeddings is not None and asked.embeddings.requires_grad
     gradients = torch.set_grad_enabled(wants_gradient)
     drawing = Drawn(subject.drawn_as) if subject.drawn_as else nullcontext()
-    with gradients, uncompiled(subject), drawing, routing.listening(subject) as scores:
+    listening = routing.listening(subject)
+    with gradients, uncompiled(subject), drawing, listening as scores, contained():
         output = subject.model(**arguments)
     rows, pooled = _rows(subject, output, n, asked)
     if scores:
@@ -137,6 +138,9 @@ def _rows(subject: Subject, output: Any, n: int, asked: Pass) -> tuple[Rows, tup
         tensors["logits"] = output["logits"]
     elif "last_hidden_state" in output:
         tensors["output"] = output["last_hidden_state"]
+    for name, tensor in tensors.items():
+        if not tensor.is_floating_point():
+            raise ValueError(f"the model's {name} are {tensor.dtype} and no floats")
     by_position = {
         name: tensor
         for name, tensor in tensors.items()

@@ -163,6 +163,8 @@ class Recorder:
         self.problems += self._lacking()
         if missing > 0 and not stopped:
             self.problems.append(f"without a verdict: {missing} of {self.total} claims")
+            if exitstatus == pytest.ExitCode.OK:  # as after --setup-plan
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
         elif missing > 0:
             told = f"stopped: {missing} of {self.total} claims have no verdict"
             self.notes.append(told if self._evidence is None else f"{told}; --resume goes on")

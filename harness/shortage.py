@@ -18,7 +18,8 @@ from contextlib import contextmanager
 import torch
 
 from harness import memory
-from harness.errors import REFUSALS, Missing, first_line
+from harness.clock import Braked
+from harness.errors import REFUSALS, Missing, first_line, in_words
 
 MEMORY = "out of memory"
 RECURSION = "recursion too deep"
@@ -118,6 +119,20 @@ def _interrupt(error: BaseException) -> KeyboardInterrupt | None:
         seen.add(id(each))
         each = each.__cause__ or each.__context__
     return None
+
+
+@contextmanager
+def contained() -> Iterator[None]:
+    """For a model's own code: what it raises that is no Exception becomes a RuntimeError.
+
+    Such as asyncio's CancelledError or pytest's Skipped, which would end the run or hide a claim.
+    """
+    try:
+        yield
+    except (*ENDS, KeyboardInterrupt, GeneratorExit, Braked):
+        raise
+    except BaseException as error:
+        raise RuntimeError(in_words(error)) from error
 
 
 def pass_on(error: BaseException) -> None:

@@ -21,7 +21,7 @@ from torch.nn.modules import module as hooks
 from transformers import CONFIG_MAPPING, PretrainedConfig
 
 from harness.errors import BadInput, brief
-from harness.shortage import ENDS
+from harness.shortage import ENDS, contained
 from harness.stored import Stored, outermost
 
 COUNT = 2**5 * 3 * 5 * 7
@@ -125,6 +125,7 @@ class _Comparison:
             torch.random.fork_rng(devices=[]),
             torch.device("meta"),
             _limited(self.stored, lowered),
+            contained(),
         ):
             model = make(config)
         numbers = sum(lowered.numbers(p.shape) for p in model.parameters())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,6 +91,8 @@ class Timings:
     @classmethod
     def read(cls, path: Path) -> Timings:
         """Read pytest-benchmark's JSON; raises `BadInput`."""
+        if os.path.exists(path) and not os.path.isfile(path):  # a device may have no end
+            raise BadInput(f"{path}: is no regular file")
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
         except OSError as error:

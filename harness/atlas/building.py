@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
@@ -122,7 +123,7 @@ def check_folder(out: Path) -> None:
 @contextmanager
 def _placed(out: Path) -> Iterator[Path]:
     """A new folder to write into, which takes the place of ``out`` if all goes well."""
-    target = out.resolve()
+    target = Path(os.path.realpath(out))  # a loop of links is left as it is
     name = f".assay-{secrets.token_hex(8)}"
     draft, old = target.with_name(f"{name}.tmp"), target.with_name(f"{name}.old")
     try:

@@ -11,6 +11,8 @@ from harness.capabilities import Missing
 from harness.check import Check
 from harness.generation import BEAMS, MODES, NEW_TOKENS, Beams, Generated
 from harness.rows import Rows
+from harness.subject import Subject
+from harness.tests import folders
 from harness.tests.toys import budget, fresh, is_broken, prompt, toy, verdict
 from harness.verdicts import Verdict
 
@@ -280,3 +282,24 @@ def test_what_is_broken_is_caught_in_16_bits(spec, name, law, arguments, dtype):
     with faults.planted(faults.named(name), toy(spec, dtype)) as damaged:
         result = verdict(law, damaged, budget(12), arguments=arguments)
     assert result.verdict is Verdict.REFUTED, result.reason
+
+
+def test_logits_that_are_all_zero_have_no_gap():
+    subject = fresh("gpt2")
+    subject.model.lm_head.weight = torch.nn.Parameter(
+        torch.zeros_like(subject.model.lm_head.weight), requires_grad=False
+    )
+    ids = prompt(subject, batch=1)
+    made, other = (generation.scores(subject, ids, "greedy", use_cache=c) for c in (True, False))
+    assert made.gap(other) == 0.0
+
+
+def test_a_context_without_room_for_what_is_generated_is_named():
+    subject = load_tiny_context(4)
+    with pytest.raises(Missing, match="a context of 4 tokens has no room for 6 after 3"):
+        generation.scores(subject, prompt(subject, n=3, batch=1), "greedy", use_cache=True)
+
+
+def load_tiny_context(tokens):
+    model = folders.tiny("gpt2", max_position_embeddings=tokens)
+    return Subject("a short context", model.requires_grad_(False))

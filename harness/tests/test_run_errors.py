@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from asyncio import CancelledError
 
 import pytest
 import torch
@@ -51,6 +52,8 @@ ERRORS = {
     "memory": MemoryError(),
     "a full disk": OSError(errno.ENOSPC, "No space left on device"),
     "an error of arithmetic": ZeroDivisionError("division by zero"),
+    "what is no Exception": CancelledError(),
+    "a skipped test": pytest.skip.Exception("not here"),
     "a card's memory": torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"),
 }
 
@@ -71,3 +74,10 @@ def test_a_model_that_cannot_be_made_or_run_is_refused_in_one_line(
     message = str(refused.value)
     assert message.startswith(str(tmp_path))
     assert len(message.splitlines()) == 1
+
+
+def test_a_run_that_leaves_claims_without_a_verdict_does_not_end_with_0(project: Project) -> None:
+    project.claims(law(1))
+    run = project.run("--setup-plan")
+    assert run.errors == ["ERROR: without a verdict: 1 of 1 claims"]
+    assert run.exit == 1

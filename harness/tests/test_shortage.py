@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from asyncio import CancelledError
 
 import pytest
 import torch
@@ -279,3 +280,19 @@ def test_limits_halve_what_did_not_fit_and_end_at_one_token():
     assert not limits.admits((3, 256))
     limits.note(MEMORY, (1, 1))
     assert limits.exhausted
+
+
+@pytest.mark.parametrize("error", [CancelledError(), pytest.skip.Exception("not here")])
+def test_a_model_that_raises_what_is_no_exception_breaks_a_law(error):
+    result = verdict(declared(), raising(error), budget(4))
+    assert result.verdict is Verdict.REFUTED
+    assert "RuntimeError" in result.reason
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.int64])
+def test_logits_that_are_no_floats_break_a_law(dtype):
+    subject = fresh("gpt2")
+    subject.model.lm_head.register_forward_hook(lambda module, given, logits: logits.to(dtype))
+    result = verdict(declared(), subject, budget(4))
+    assert result.verdict is Verdict.REFUTED
+    assert f"the model's logits are {dtype} and no floats" in result.reason
