@@ -143,7 +143,7 @@ def _read_configuration(folder: Path, spec: str) -> dict[str, Any]:
         read_json(folder / str(name), spec)
     try:
         return PretrainedConfig.get_config_dict(folder, local_files_only=True)[0]
-    except ENDS as error:  # whatever the library raises
+    except ENDS as error:  # any error of the library's
         raise BadInput(f"{spec}: config.json is of no use ({brief(error)})") from error
 
 

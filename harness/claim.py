@@ -13,7 +13,7 @@ from hypothesis.errors import HypothesisException
 
 from harness import capabilities
 from harness.controls import Damage
-from harness.errors import BadInput, Missing, in_words
+from harness.errors import BadInput, Missing, brief
 from harness.profiles import Profile
 from harness.shortage import Size, at_size, release, shortage
 from harness.subject import Subject
@@ -62,7 +62,7 @@ class Claim:
             raise error
         # Nobody can tell whether the model's code or the claim's is wrong.
         told = "".join(traceback.format_exception(error))
-        why = f"ended in {in_words(error)}"
+        why = f"ended in {brief(error)}"
         return self.result(subject, Verdict.INCONCLUSIVE, reason=why, details={ERROR: told})
 
 

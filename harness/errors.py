@@ -25,12 +25,6 @@ REFUSALS = (
 """What the library raises where a model is given what it does not take."""
 
 
-def in_words(error: BaseException) -> str:
-    """The kind of ``error`` and the first line of what it says, if it says anything."""
-    kind, said = type(error).__name__, first_line(error)
-    return kind if said == kind else f"{kind}: {said}"
-
-
 def first_line(error: BaseException) -> str:
     """The first line of what ``error`` says, or its kind where it says nothing."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -20,7 +20,7 @@ FORMATS = {
 
 
 def refuse_adapters(folder: Path, spec: str) -> None:
-    """Raise `BadInput` for a folder with an adapter, whether or not there is a model beside it.
+    """Raise `BadInput` for a folder with an adapter, even where the folder holds a model as well.
 
     Transformers leaves it out or loads it and its base, by whether peft is installed.
     """

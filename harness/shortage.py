@@ -19,7 +19,7 @@ import torch
 
 from harness import memory
 from harness.clock import Braked
-from harness.errors import REFUSALS, Missing, first_line, in_words
+from harness.errors import REFUSALS, Missing, brief, first_line
 
 MEMORY = "out of memory"
 RECURSION = "recursion too deep"
@@ -132,7 +132,7 @@ def contained() -> Iterator[None]:
     except (*ENDS, KeyboardInterrupt, GeneratorExit, Braked):
         raise
     except BaseException as error:
-        raise RuntimeError(in_words(error)) from error
+        raise RuntimeError(brief(error)) from error
 
 
 def pass_on(error: BaseException) -> None:

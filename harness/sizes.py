@@ -170,7 +170,7 @@ def _made(raw: dict[str, Any]) -> PretrainedConfig:
 
 
 class _Lowered:
-    """Puts small numbers in the place of large ones and knows dimensions by them."""
+    """Replaces large numbers by small ones, and recognises dimensions by them."""
 
     def __init__(self, stored: Stored) -> None:
         dimensions = {n for tensor in stored.tensors.values() for n in tensor.shape if n}

@@ -63,7 +63,8 @@ def weight_files(folder: Path, raw: dict[str, Any], spec: str) -> dict[Path, set
     if isinstance(chosen, str):
         if Path(chosen).name != chosen:
             raise BadInput(
-                f"{spec}: config.json names the weights {chosen!r}, which is no file beside it"
+                f"{spec}: config.json names the weights {chosen!r}, "
+                "which is not a file of this folder"
             )
         if chosen.endswith(".json"):
             index = folder / chosen
@@ -92,7 +93,9 @@ def weight_map(index: Path, spec: str) -> dict[str, str]:
         raise BadInput(f"{spec}: {index.name} has no weight_map, so its shards are not known")
     for name in found.values():
         if not isinstance(name, str) or Path(name).name != name:
-            raise BadInput(f"{spec}: {index.name} names {name!r}, which is no file beside it")
+            raise BadInput(
+                f"{spec}: {index.name} names {name!r}, which is not a file of this folder"
+            )
     _refuse_pickles(found.values(), spec, f"{index.name} names ")
     return found
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.capabilities.registry import of
-from harness.errors import in_words
+from harness.errors import brief
 from harness.shortage import ENDS, shortage
 from harness.subject import Subject
 
@@ -83,7 +83,7 @@ def _lack(subject: Subject, name: str) -> str | None:
     try:
         return of(subject).why_missing(name)
     except ENDS as error:
-        return None if shortage(error) else f"not found out: {in_words(error)}"
+        return None if shortage(error) else f"not found out: {brief(error)}"
 
 
 def told(subject: str, recorded: Mapping[str, Any], name: str, why: str) -> str:

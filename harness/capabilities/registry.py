@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from harness.errors import REFUSALS, Missing, in_words
+from harness.errors import REFUSALS, Missing, brief
 from harness.memo import memo
 from harness.shortage import ENDS, shortage
 from harness.subject import Subject
@@ -39,7 +39,7 @@ class Capabilities:
             except REFUSALS as error:  # of the library's, whatever the probe asked
                 if shortage(error):
                     raise
-                self._found[name] = f"not found out: {in_words(error)}"
+                self._found[name] = f"not found out: {brief(error)}"
         return self._found[name]
 
     def __contains__(self, name: str) -> bool:
@@ -53,7 +53,7 @@ class Capabilities:
         try:
             return self.why_missing(name)
         except ENDS as error:
-            return f"not found out: {shortage(error) or in_words(error)}"
+            return f"not found out: {shortage(error) or brief(error)}"
 
 
 def _designed(subject: Subject, name: str) -> str | None:

@@ -101,7 +101,7 @@ def trial(
             with contained_in(root, seconds) if contained else contextlib.nullcontext():
                 code = run()
         except Started:
-            pass
+            code = None  # it was taken, or nothing would have been started
         except SystemExit as error:
             code = error.code if isinstance(error.code, int) else int(bool(error.code))
         except BaseException:

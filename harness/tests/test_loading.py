@@ -372,8 +372,8 @@ def test_an_index_that_names_a_missing_shard_is_refused(shards: Path) -> None:
     [
         (None, "has no weight_map"),
         ({}, "has no weight_map"),
-        ({"a": 3}, "names 3, which is no file beside it"),
-        ({"a": "../model.safetensors"}, "which is no file beside it"),
+        ({"a": 3}, "names 3, which is not a file of this folder"),
+        ({"a": "../model.safetensors"}, "which is not a file of this folder"),
         ({"a": "m" * 300}, "which is not there"),
     ],
 )

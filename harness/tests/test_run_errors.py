@@ -17,7 +17,7 @@ from harness.tests import folders
 from harness.tests.sessions import Project, law
 
 GPU = 'raise RuntimeError("CUDA error: device-side assert triggered")'
-BROKEN = law(2, body=f"if not Path('mended').exists(): {GPU}")
+BROKEN = law(2, body=f"if not Path('repaired').exists(): {GPU}")
 
 
 @pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "in a worker"])
@@ -36,7 +36,7 @@ def test_after_a_gpu_has_failed_the_rest_is_left_undone_by_name(
     assert second.startswith("ERROR: without a verdict: test_law_3[tiny:gpt2], test_law_4[")
     assert project.verdicts() == {"law 1": "upheld", "law 2": "inconclusive"}
     assert set(project.ran) == {"1", "2"}
-    project.write("mended", "")
+    project.write("repaired", "")
     project.forget_ran()
     run = project.run(*workers, "--json=out.json", "--resume")
     assert run.exit == 1  # a law was left undecided

@@ -179,9 +179,9 @@ REFUSED = {
     pickle_by_another_name: "model.safetensors",
     link_to_a_pickle: "model.safetensors",
     link_out: "tokenizer.json is not valid JSON",
-    shard_elsewhere: "'../x.safetensors', which is no file beside it",
+    shard_elsewhere: "'../x.safetensors', which is not a file of this folder",
     pickled_shard: "pytorch_model.bin",
-    weights_elsewhere: "'../y.safetensors', which is no file beside it",
+    weights_elsewhere: "'../y.safetensors', which is not a file of this folder",
     pickled_shard_of_another_index: "pytorch_model.bin",
 }
 """What is done to a folder, and what it is refused for."""
