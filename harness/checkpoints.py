@@ -140,7 +140,10 @@ def _read_configuration(folder: Path, spec: str) -> dict[str, Any]:
     """What config.json holds, or the file that it names for this version of transformers."""
     others = read_json(folder / "config.json", spec).get("configuration_files") or []
     for name in others if isinstance(others, list) else [others]:
-        read_json(folder / str(name), spec)
+        if not isinstance(name, str) or Path(name).name != name:
+            said = f"config.json names {name!r}, which is not a file of this folder"
+            raise BadInput(f"{spec}: {said}")
+        read_json(folder / name, spec)
     try:
         return PretrainedConfig.get_config_dict(folder, local_files_only=True)[0]
     except ENDS as error:  # any error of the library's

@@ -179,3 +179,10 @@ def test_the_configuration_for_this_version_is_the_one_that_is_checked(folder: P
     assert "wants to run code of its own" in refused(folder)
     (folder / "config.4.0.0.json").write_text("{")
     assert "config.4.0.0.json is not valid JSON" in refused(folder)
+
+
+@pytest.mark.parametrize("name", ["../config.4.0.0.json", "/config.4.0.0.json", 4])
+def test_a_configuration_in_another_folder_is_not_read(folder: Path, name: Any) -> None:
+    (folder.parent / "config.4.0.0.json").write_text("no JSON")
+    edit_json(folder / "config.json", configuration_files=[name])
+    assert refused(folder) == f"config.json names {name!r}, which is not a file of this folder"
