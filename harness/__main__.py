@@ -57,7 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command = importlib.import_module(f"harness.commands.{name}")
         # Other processes look `rooms` up in this module by its own name, not as ``__main__``.
         findable = importlib.import_module("harness.__main__").rooms
-        handed = {"alarms": findable, "families": survey, "kills": findable, "versions": expand}
+        handed = {"alarms": findable, "families": survey, "kills": findable}
+        handed |= {"bisect": check, "versions": expand}
         return command.main(given[1:], handed.get(name, load))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -98,6 +99,16 @@ def expand(specs: list[str]) -> list[str]:
         if spec not in fitting:
             subjects.check(spec, Options())
     return found
+
+
+def check(model: str, claim: str) -> None:
+    """Raise `BadInput` where there is no such model, or no such claim (``ID[:TEXT]``)."""
+    from harness import cases
+    from harness.claim import unknown
+
+    if why := unknown([claim], [(e.claim, e.name) for e in cases.of(rooms().claims)], "claim"):
+        raise BadInput(why)
+    expand([model])
 
 
 def survey(

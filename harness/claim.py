@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -117,3 +117,15 @@ def is_asked(asked: str, claim: Claim, name: str) -> bool:
     """Whether ``asked``, ``ID`` or ``ID:TEXT``, means the claim's test with this ``name``."""
     number, _, text = asked.partition(":")
     return claim.id == number and text in name
+
+
+def unknown(asked: Sequence[str], named: Collection[tuple[Claim, str]], what: str) -> str:
+    """Why one of ``asked`` means no test among those ``named`` (claim, name); empty if each does.
+
+    ``what`` they are called in the message.
+    """
+    for each in asked:
+        if not any(is_asked(each, claim, name) for claim, name in named):
+            numbers = sorted({claim.id for claim, _ in named}, key=lambda n: (n[0], int(n[1:])))
+            return f"--claim {each}: there is no such {what} here; there are {', '.join(numbers)}"
+    return ""

@@ -24,7 +24,9 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import signal
 import sys
+import threading
 from collections.abc import Generator, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -113,7 +115,19 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
         for name in ("harness.early", "harness"):
             sys.modules.pop(name, None)
         raise SystemExit(int(pytest.main(joined(given.args), given.plugins)))
-    return (yield)
+    # The libraries are about to be imported, which takes seconds, outside what pytest guards.
+    main = threading.current_thread() is threading.main_thread()
+    ended = signal.SIG_DFL
+    if main and signal.getsignal(signal.SIGTERM) == ended:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return (yield)
+    except KeyboardInterrupt:
+        print("interrupted before any claim was run", file=sys.stderr)
+        raise SystemExit(int(pytest.ExitCode.INTERRUPTED)) from None
+    finally:
+        if main and signal.getsignal(signal.SIGTERM) == signal.default_int_handler:
+            signal.signal(signal.SIGTERM, ended)
 
 
 def _refuse_models_among_code(early_config: pytest.Config, args: Sequence[str]) -> None:

@@ -7,7 +7,11 @@ class BadInput(Exception):
     """Something given to Assay cannot be used; the message is one line that says what and why.
 
     Of errors the only kind that a user can mend; it ends a run or a command with exit code 4.
+    The message may quote what files are called and hold; a terminal obeys nothing of it.
     """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))
 
 
 class NotHere(BadInput):
@@ -30,6 +34,11 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
+def printable(text: str) -> str:
+    """``text`` as one line, with "?" for each character that is not printed but obeyed."""
+    return "".join(char if char.isprintable() else "?" for char in " ".join(text.split()))
+
+
 def listed(names: list[str], most: int = 3) -> str:
     """The first ``most`` names in quotes, and how many more there are."""
     shown = ", ".join(repr(name) for name in names[:most])
@@ -38,7 +47,6 @@ def listed(names: list[str], most: int = 3) -> str:
 
 def brief(error: BaseException, most: int = 200) -> str:
     """Someone else's exception in at most ``most`` printable characters of one line."""
-    text = " ".join(str(error).split()) or "no message"
-    text = "".join(character if character.isprintable() else "?" for character in text)
+    text = printable(str(error)) or "no message"
     text = text if len(text) <= most else text[: most - 1] + "…"
     return f"{type(error).__name__}: {text}"

@@ -5,10 +5,13 @@ By default a process dies of SIGTERM at once.  Schedulers, containers and `timeo
 `KeyboardInterrupt` is raised wherever the program is, and is lost in a callback from C, such as
 those of the garbage collector: Python prints it and goes on.  It is then raised again, and not
 printed, when the next test begins.
+
+A second Ctrl-C, while the first ends the run, ends it at once: what was told is stored by then.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -34,6 +37,7 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.asked: type[KeyboardInterrupt] | None = None
+        self._ending = False
         self._replaced: list[signal.Signals] = []
         self._unraisable: Callable[[Any], Any] | None = None
         if threading.current_thread() is threading.main_thread():
@@ -46,6 +50,9 @@ class Interrupts:
         # `timeout` sends SIGTERM twice, to the process and to its group; a second Ctrl-C is meant.
         if self.asked is not None and number == signal.SIGTERM:
             return
+        if self._ending:
+            os.write(2, b"\ninterrupted again: ended without a summary\n")
+            os._exit(pytest.ExitCode.INTERRUPTED)
         self.asked = Terminated if number == signal.SIGTERM else KeyboardInterrupt
         raise self.asked
 
@@ -57,6 +64,10 @@ class Interrupts:
     def _lost(self, what: Any) -> None:
         if self._unraisable is not None and not isinstance(what.exc_value, KeyboardInterrupt):
             self._unraisable(what)
+
+    def pytest_keyboard_interrupt(self) -> None:
+        """The run is ending: from now on an exception would only stop that halfway."""
+        self._ending = True
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logstart(self) -> None:

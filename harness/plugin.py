@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from harness import display, options, together, toy
-from harness.claim import is_asked
+from harness.claim import is_asked, unknown
 from harness.display import Display
 from harness.emulation import emulated
 from harness.errors import BadInput
@@ -165,14 +165,11 @@ def _keep_claims(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not asked or not items:
         return
     named = [(claim, name_of(item, claim)) for item in items if (claim := claim_of(item))]
-    for each in asked:
-        if not any(is_asked(each, claim, name) for claim, name in named):
-            numbers = sorted({claim.id for claim, _ in named}, key=lambda n: (n[0], int(n[1:])))
-            why = f"--claim {each}: there is no such claim here; there are {', '.join(numbers)}"
-            if not hasattr(config, "workerinput"):
-                raise pytest.UsageError(why)
-            config.stash[REFUSED] = why
-            return
+    if why := unknown(asked, named, "claim"):
+        if not hasattr(config, "workerinput"):
+            raise pytest.UsageError(why)
+        config.stash[REFUSED] = why
+        return
     # A test's whole name means that test alone, and not those whose names go on.
     whole = {f"{claim.id}:{name}" for claim, name in named} & set(asked)
     kept = []

@@ -70,6 +70,7 @@ def weight_files(folder: Path, raw: dict[str, Any], spec: str) -> dict[Path, set
             index = folder / chosen
         else:
             single = folder / chosen
+    _refuse_pipes(single, spec)
     if os.path.isfile(single) and index.name != chosen:
         return {single: set()}
     if not os.path.isfile(index):
@@ -88,7 +89,8 @@ def weight_files(folder: Path, raw: dict[str, Any], spec: str) -> dict[Path, set
 
 def weight_map(index: Path, spec: str) -> dict[str, str]:
     """Which file holds which tensor, from a sharded checkpoint's index."""
-    found = read_json(index, spec).get("weight_map")
+    content = read_json(index, spec)
+    found = content.get("weight_map")
     if not isinstance(found, dict) or not found:
         raise BadInput(f"{spec}: {index.name} has no weight_map, so its shards are not known")
     for name in found.values():
@@ -97,6 +99,11 @@ def weight_map(index: Path, spec: str) -> dict[str, str]:
                 f"{spec}: {index.name} names {name!r}, which is not a file of this folder"
             )
     _refuse_pickles(found.values(), spec, f"{index.name} names ")
+    if not isinstance(content.get("metadata"), dict):
+        raise BadInput(
+            f"{spec}: {index.name} has no metadata, without which transformers loads no shards; "
+            'add "metadata": {} to it, or save the model again'
+        )
     return found
 
 

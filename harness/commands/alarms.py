@@ -15,7 +15,7 @@ from rich.table import Table
 
 from harness import cases, elsewhere, expectation_files, runs
 from harness.alarms import Tally, by_type, tally
-from harness.claim import is_asked
+from harness.claim import unknown
 from harness.commands.arguments import Parser, add_claims, file, whole
 from harness.commands.kills import Rooms, known_family
 from harness.commands.matrix import Matrix, Row, Settings
@@ -83,13 +83,10 @@ def main(
 
 def _check_claims(asked: Sequence[str], room: Rooms) -> None:
     """Raise `BadInput` for a claim that is none of the laws."""
-    laws = [case for case in cases.of(room.claims) if case.claim.kind is Kind.LAW]
-    for each in asked:
-        if not any(is_asked(each, case.claim, case.name) for case in laws):
-            numbers = sorted({c.claim.id for c in laws}, key=lambda n: (n[0], int(n[1:])))
-            raise BadInput(
-                f"--claim {each}: there is no such law here; there are {', '.join(numbers)}"
-            )
+    all_of_them = cases.of(room.claims)
+    laws = [(each.claim, each.name) for each in all_of_them if each.claim.kind is Kind.LAW]
+    if why := unknown(asked, laws, "law"):
+        raise BadInput(why)
 
 
 def _quietly(command: list[str]) -> int:

@@ -80,7 +80,7 @@ def seconds(text: str) -> float:
 
 def file(text: str) -> Path:
     """The path of a file, which need not be there, and is no folder."""
-    if (path := Path(text)).is_dir():
+    if (path := Path(word(text))).is_dir():
         raise argparse.ArgumentTypeError(f"{text!r} is a folder; give a file's path")
     return path
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.commands.arguments import Parser
+from harness.commands.arguments import Parser, file
 from harness.report import texts
 
 if TYPE_CHECKING:  # it imports torch, which is of no use here
@@ -50,7 +50,7 @@ def _parser() -> Parser:
         "say: which laws hold on which models, in which versions of transformers.",
     )
     add = parser.add_argument
-    add("evidence", nargs="+", type=Path, metavar="EVIDENCE", help="a file that --evidence wrote")
+    add("evidence", nargs="+", type=file, metavar="EVIDENCE", help="a file that --evidence wrote")
     add("--out", type=Path, required=True, metavar="FOLDER", help="new, empty, or an older atlas")
     add("--defects", type=Path, metavar="FOLDER", help=f"scripts (default: {DEFECTS}, if there)")
     add(

@@ -32,11 +32,13 @@ LIMIT = 600.0
 MARKS = {Verdict.UPHELD: "[green]✓[/] upheld", Verdict.REFUTED: "[red]✗[/] refuted"}
 
 Made = Callable[[Path, Sequence[str]], Environment]
+Check = Callable[[str, str], None]
+"""Raises `BadInput` where there is no such model, or no such claim or variant of one."""
 
 
 def main(
     arguments: Sequence[str],
-    load: object,
+    check: Check,
     made: Made = environments.made,
     released: Callable[[str], list[Version]] = environments.released,
     results: Callable[..., Any] = elsewhere.results,
@@ -44,6 +46,7 @@ def main(
     """Bisect and tell; 0 if the answer stood when it was repeated, else 1."""
     asked = _parser().parse_args(arguments)
     check_profile(asked.profile)
+    check(asked.model, _claim(asked))
     console = Console(stderr=asked.json, highlight=False, emoji=False)
     versions, good, bad = _between(asked.good, asked.bad, released)
     started = time.perf_counter()
@@ -145,12 +148,15 @@ def _probe(
     return probe
 
 
+def _claim(asked: Any) -> str:
+    return f"{asked.claim}:{asked.variant}" if asked.variant else asked.claim
+
+
 def _pytest(asked: Any, before: int) -> list[str]:
     """Pytest's arguments; every value in one piece, so that none is taken for a test's path."""
-    claim = f"{asked.claim}:{asked.variant}" if asked.variant else asked.claim
     model = os.path.abspath(asked.model) if os.path.exists(asked.model) else asked.model
     given = {
-        "claim": claim,
+        "claim": _claim(asked),
         "model": model,
         "seed": (asked.seed + before) % (LARGEST_SEED + 1),
         "profile": asked.profile,

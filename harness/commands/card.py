@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness import cards
-from harness.commands.arguments import Parser
+from harness.commands.arguments import Parser, file
 from harness.commands.models import Load
 from harness.timings import Timings
 
@@ -28,6 +28,6 @@ def _parser() -> Parser:
         prog="python -m harness card",
         description="Print what `pytest benchmarks --benchmark-json FILE` measured, as Markdown.",
     )
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="a file of results")
+    parser.add_argument("files", nargs="+", type=file, metavar="FILE", help="a file of results")
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw plots into a folder")
     return parser

@@ -14,7 +14,9 @@ from rich.table import Table
 from harness.commands import models
 from harness.commands.arguments import Parser
 from harness.commands.models import Load
+from harness.errors import BadInput
 from harness.faults import FAULTS, Fault
+from harness.runs import Options
 
 
 def main(arguments: Sequence[str], load: Load) -> int:
@@ -25,6 +27,8 @@ def main(arguments: Sequence[str], load: Load) -> int:
     if any(argument.partition("=")[0] == "--model" for argument in arguments):
         subject = load(asked.model, models.loading(asked))
         lacks = {name: fault.lacks(subject) for name, fault in FAULTS.items()}
+    elif models.loading(asked) != Options():
+        raise BadInput("options about a model are given, and no --model; say which it is")
     if asked.json:
         sys.stdout.write(json.dumps(document(lacks), indent=2) + "\n")
     else:

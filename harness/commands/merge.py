@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.commands.arguments import Parser
+from harness.commands.arguments import Parser, file
 from harness.evidence import Evidence
 from harness.report.texts import counted
 
@@ -37,6 +36,6 @@ def _parser() -> Parser:
         description="Copy the runs of evidence files (`pytest --evidence=FILE`) into one file.  "
         "Every run and claim is there once, however often it is merged.",
     )
-    parser.add_argument("out", type=Path, metavar="OUT", help="made if it is not there")
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="only read")
+    parser.add_argument("out", type=file, metavar="OUT", help="made if it is not there")
+    parser.add_argument("files", nargs="+", type=file, metavar="FILE", help="only read")
     return parser

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -11,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from harness.commands.arguments import Parser
+from harness.commands.arguments import Parser, file
 from harness.evidence import Evidence
 from harness.report.texts import visible
 
@@ -57,5 +56,5 @@ def _parser() -> Parser:
         "(FILE@-1 is the last) or FILE@ID, of which the first digits are enough; to compare, "
         "FILE@all are all that came to their end.",
     )
-    parser.add_argument("file", type=Path, metavar="FILE", help="what `--evidence` wrote")
+    parser.add_argument("file", type=file, metavar="FILE", help="what `--evidence` wrote")
     return parser

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from harness.commands.arguments import Parser, word
+from harness.commands.arguments import Parser, file, word
 from harness.errors import BadInput
 from harness.report.texts import counted
 from harness.sweeps import cluster, environments, local
@@ -138,7 +138,7 @@ def _parser() -> Parser:
         epilog="Exit code: 0 if every claim of every cell came out as expected, 1 if not or if a "
         "cell could not be run, 4 if the file cannot be used.",
     )
-    parser.add_argument("file", type=Path, metavar="FILE", help="sweep.toml")
+    parser.add_argument("file", type=file, metavar="FILE", help="sweep.toml")
     parser.add_argument(
         "--resume",
         action="store_true",

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
+from harness.__main__ import check
 from harness.commands import bisect
 from harness.elsewhere import Broke
 from harness.environments import CannotInstall, Environment
@@ -19,6 +20,10 @@ RELEASED = [Version(f"5.{minor}.{patch}") for minor in range(8) for patch in (0,
 ASKED = ["--claim", "C2", "--model", "tiny:mamba2"]
 ENDS = ["--good", "5.7.1", "--bad", "5.0"]
 MENDED = Version("5.3.1")
+
+
+def known(model: str, claim: str) -> None:
+    """Every model and claim is."""
 
 
 @pytest.fixture
@@ -45,7 +50,7 @@ def world(tmp_path, monkeypatch):
 
     def run(*arguments: str) -> int:
         once = _once(made)
-        return bisect.main(list(arguments), None, once, lambda package: list(RELEASED), results)
+        return bisect.main(list(arguments), known, once, lambda package: list(RELEASED), results)
 
     run.given = given
     return run
@@ -55,12 +60,12 @@ def _once(made):
     """As the real one: an environment that is there is taken as it is."""
     there: dict[Path, Environment] = {}
 
-    def known(folder: Path, requirements: list[str]) -> Environment:
+    def either(folder: Path, requirements: list[str]) -> Environment:
         if folder not in there:
             there[folder] = made(folder, requirements)
         return there[folder]
 
-    return known
+    return either
 
 
 def test_the_answer_is_a_sentence_and_no_rubbish_is_left(world, capsys, tmp_path):
@@ -129,7 +134,26 @@ def test_versions_that_pip_cannot_tell_are_one_line():
         raise CannotInstall("no connection")
 
     with pytest.raises(BadInput, match="cannot be had: no connection"):
-        bisect.main([*ASKED, *ENDS], None, released=released)
+        bisect.main([*ASKED, *ENDS], known, released=released)
+
+
+@pytest.mark.parametrize(
+    ("claim", "model", "why"),
+    [
+        ("Z9", "tiny:gpt2", "--claim Z9: there is no such claim here; there are A1"),
+        ("C2:nosuch", "tiny:gpt2", "--claim C2:nosuch: there is no such claim"),
+        ("C2", "tiny:nosuch", "nosuch"),
+    ],
+)
+def test_a_claim_or_model_that_is_not_there_is_refused_before_anything_is_installed(
+    claim: str, model: str, why: str
+) -> None:
+    def released(package: str) -> list[Version]:
+        raise AssertionError("asked for versions")
+
+    asked = ["--claim", claim, "--model", model, *ENDS]
+    with pytest.raises(BadInput, match=why):
+        bisect.main(asked, check, released=released)
 
 
 def test_a_deciding_version_that_flips_is_told_and_fails(world, capsys, monkeypatch):
@@ -146,6 +170,6 @@ def test_a_deciding_version_that_flips_is_told_and_fails(world, capsys, monkeypa
     def made(folder: Path, requirements: list[str]) -> Environment:
         return Environment(folder, {"transformers": requirements[0].partition("==")[2]})
 
-    code = bisect.main([*ASKED, *ENDS], None, made, lambda package: list(RELEASED), flipping)
+    code = bisect.main([*ASKED, *ENDS], known, made, lambda package: list(RELEASED), flipping)
     assert code == 1
     assert "Doubtful: 5.3.0 was refuted and is upheld when repeated." in capsys.readouterr().out

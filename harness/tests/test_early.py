@@ -135,6 +135,15 @@ def test_outside_of_a_clone_an_option_is_refused_with_the_place_where_it_is_know
     assert "clone of Assay" not in other.stderr
 
 
+@pytest.mark.parametrize("blow", ["SIGINT", "SIGTERM"])
+def test_an_interrupt_while_the_libraries_are_imported_is_one_line(clone: Path, blow: str) -> None:
+    (clone / "conftest.py").write_text(f"import os, signal\nos.kill(os.getpid(), signal.{blow})\n")
+    done = run(clone, "--model=x")
+    assert done.returncode == pytest.ExitCode.INTERRUPTED
+    assert "Traceback" not in done.stdout + done.stderr
+    assert done.stderr.strip() == "interrupted before any claim was run"
+
+
 @pytest.mark.parametrize("value", ["-dash", "--json=x"])
 def test_a_value_that_begins_with_a_dash_is_refused_by_its_option(clone: Path, value: str) -> None:
     done = run(clone, "--model", value)

@@ -80,5 +80,7 @@ def test_damaged_evidence_is_one_line(
         return
     assert code == 4
     assert error.count("\n") == 1
-    assert "damaged" in error
+    empty = (command, harm) == ("compare", "results of no run")
+    said = f"{harmed}: the run has no results" if empty else f"evidence {harmed}: damaged ("
+    assert said in error
     assert not out.exists()

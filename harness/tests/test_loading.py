@@ -382,6 +382,15 @@ def test_an_index_of_no_use_is_refused(shards: Path, mapping: Any, said: str) ->
     assert said in refused(shards)
 
 
+def test_an_index_without_metadata_is_refused(shards: Path) -> None:
+    index = shards / "model.safetensors.index.json"
+    found = json.loads(index.read_text())
+    index.write_text(json.dumps({"weight_map": found["weight_map"]}))
+    assert 'has no metadata, without which transformers loads no shards; add "metadata"' in (
+        refused(shards)
+    )
+
+
 def test_an_index_that_promises_too_much_is_refused(shards: Path) -> None:
     index = shards / "model.safetensors.index.json"
     found = json.loads(index.read_text())["weight_map"]

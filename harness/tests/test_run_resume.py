@@ -131,6 +131,30 @@ def test_a_run_that_is_terminated_twice_removes_its_temporary_files(project: Pro
     assert list(project.verdicts()) == ["law 1"]
 
 
+ONCE = "Path('once').exists() or (Path('once').touch(), os.kill(os.getpid(), signal.SIGINT))"
+
+AGAIN = """
+import os, signal
+
+def pytest_sessionfinish():
+    os.kill(os.getpid(), signal.SIGINT)
+"""
+
+
+def test_ctrl_c_while_a_run_ends_ends_it_at_once(project: Project) -> None:
+    project.claims(law(1), law(2, body=ONCE), law(3))
+    conftest = project.folder / "conftest.py"
+    alone = conftest.read_text()
+    conftest.write_text(alone + AGAIN)
+    run = project.run()
+    assert run.exit == pytest.ExitCode.INTERRUPTED
+    assert "Traceback" not in run.output
+    assert "interrupted again: ended without a summary" in run.output
+    conftest.write_text(alone)
+    assert project.run("--resume").exit == 0
+    assert project.ran == ["1", "2", "2", "3"]
+
+
 LOST = law(
     2,
     body="""import gc
