@@ -1,3 +1,13 @@
-"""The plug-ins of Assay: options and verdicts, and the models under test."""
+"""The plug-ins of Assay: those of this clone, installed or not, whichever clone is installed."""
 
-pytest_plugins = ["harness.plugin", "fixtures.subjects"]
+import sys
+from pathlib import Path
+
+PACKAGE = Path(__file__).parent / "harness" / "package"
+
+if str(PACKAGE / "assay") not in getattr(sys.modules.get("assay"), "__path__", ()):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "assay"]:
+        del sys.modules[name]
+    sys.path.insert(0, str(PACKAGE))
+
+pytest_plugins = ["assay.harness.plugin.hooks", "assay.fixtures.subjects"]

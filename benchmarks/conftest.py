@@ -12,17 +12,18 @@ import pytest
 import torch
 from rich.console import Console
 
-from benchmarks import limits, machine, vitals
-from benchmarks.figures import Figure, table
-from benchmarks.limits import Ceiling
-from benchmarks.rounds import Rounds
-from benchmarks.stopwatch import Stopwatch
-from fixtures.geometries import TooLarge
-from fixtures.subjects import LOADER
-from harness import loading, options
-from harness.absent import Absent
-from harness.arrays import Array
-from harness.subject import Subject
+from assay.benchmarks import limits, machine, vitals
+from assay.benchmarks.figures import Figure, table
+from assay.benchmarks.limits import Ceiling
+from assay.benchmarks.rounds import Rounds
+from assay.benchmarks.stopwatch import Stopwatch
+from assay.fixtures.geometries import TooLarge
+from assay.fixtures.subjects import LOADER
+from assay.harness.checking.absent import Absent
+from assay.harness.models import loading
+from assay.harness.models.subject import Subject
+from assay.harness.plugin import options
+from assay.harness.results.arrays import Array
 
 FIGURES = pytest.StashKey[list[Figure]]()
 DOUBTS = pytest.StashKey[list[str]]()

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from benchmarks import limits, operations, prompts
-from benchmarks.stopwatch import Stopwatch
-from harness import loading, memory
-from harness.inversion import running, start
-from harness.inversion.batch import Batch
-from harness.inversion.descent import rows_that_fit
-from harness.inversion.rule import Rule
-from harness.inversion.target import Target
-from harness.subject import Subject
+from assay.benchmarks import limits, operations, prompts
+from assay.benchmarks.stopwatch import Stopwatch
+from assay.harness.models import loading, memory
+from assay.harness.models.subject import Subject
+from assay.harness.operations.inversion import running, start
+from assay.harness.operations.inversion.batch import Batch
+from assay.harness.operations.inversion.descent import rows_that_fit
+from assay.harness.operations.inversion.rule import Rule
+from assay.harness.operations.inversion.target import Target
 
 ROW_STEPS = 320
 """Rows times steps of one timed call; never fewer than `LEAST_STEPS` steps."""
@@ -35,7 +35,7 @@ class Case:
 
     ``rows`` prompts of so many ``tokens``; ``depth`` in blocks (0: all of them); ``through`` as in
     `Target`; an ``arithmetic`` of `limits` (empty: the model's own dtype); a ``runner`` of
-    `harness.inversion.running` (empty: the usual one of the device).
+    `harness.operations.inversion.running` (empty: the usual one of the device).
     """
 
     rows: int = 16

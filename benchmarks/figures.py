@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from rich import box
 from rich.table import Table
 
-from benchmarks.rounds import interval
-from harness.arrays import Array
-from harness.cards import number
+from assay.benchmarks.rounds import interval
+from assay.harness.report.cards import number
+from assay.harness.results.arrays import Array
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 import torch
 
-from benchmarks.stopwatch import Stopwatch
-from harness import memory
-from harness.errors import BadInput
+from assay.benchmarks.stopwatch import Stopwatch
+from assay.harness.models import memory
+from assay.harness.results.errors import BadInput
 
 SIZES = {"cpu": (1024, 2048, 3072), "cuda": (4096, 8192, 16384)}
 """Of the square matrices whose products are timed, by the kind of device."""

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import torch
 
-import harness
-from benchmarks import vitals
-from harness import runs
+from assay import harness
+from assay.benchmarks import vitals
+from assay.harness.models import runs
 
 
 def describe(device: torch.device) -> dict[str, object]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from harness.inversion.target import Target
-from harness.subject import Subject
+from assay.harness.models.subject import Subject
+from assay.harness.operations.inversion.target import Target
 
 
 def weights(subject: Subject, target: Target) -> int:

@@ -1,4 +1,4 @@
-"""The memory that a descent takes at most, in a process of its own: python -m benchmarks.peak."""
+"""The memory that a descent takes at most, as a process of its own."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import prompts
-from fixtures import subjects
-from harness.inversion import start
-from harness.inversion.descent import descend
-from harness.inversion.rule import Rule
-from harness.inversion.target import Target
-from harness.runs import Options
+from assay.benchmarks import prompts
+from assay.fixtures import subjects
+from assay.harness.models.runs import Options
+from assay.harness.operations.inversion import start
+from assay.harness.operations.inversion.descent import descend
+from assay.harness.operations.inversion.rule import Rule
+from assay.harness.operations.inversion.target import Target
 
 
 def resident() -> int:
@@ -35,7 +35,7 @@ def resident() -> int:
 
 def main() -> None:
     """Descend and print, as JSON, the peak before and after, and the losses."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.peak", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m assay.benchmarks.peak", description=__doc__)
     parser.add_argument("model", nargs="?", default="reference")
     parser.add_argument("--rows", type=int, default=64)
     parser.add_argument("--steps", type=int, default=10)

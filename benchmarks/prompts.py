@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fixtures import texts
-from harness import capabilities
-from harness.draws import Draws
-from harness.subject import Subject
+from assay.fixtures import texts
+from assay.harness.checking.draws import Draws
+from assay.harness.models import capabilities
+from assay.harness.models.subject import Subject
 
 TOKENS = 20
 """Of every prompt, unless told otherwise."""

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.stopwatch import Lap, Stopwatch
-from benchmarks.vitals import Monitor, Vitals
-from harness.arrays import Array
-from harness.statistics import median
+from assay.benchmarks.stopwatch import Lap, Stopwatch
+from assay.benchmarks.vitals import Monitor, Vitals
+from assay.harness.checking.statistics import median
+from assay.harness.results.arrays import Array
 
 CONFIDENCE = 0.9
 """Of intervals over rounds: of five, all of them."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from harness import flops
+from assay.harness.operations import flops
 
 MODELS = ["geometry:rotary-small"]
 LENGTHS = (64, 256, 1024, 4096)

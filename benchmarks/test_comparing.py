@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.comparison import joining
-from harness.comparison.judging import compare
-from harness.evidence import Evidence
-from harness.verdicts import Kind, Result, Verdict
+from assay.harness.comparison import joining
+from assay.harness.comparison.judging import compare
+from assay.harness.results.evidence import Evidence
+from assay.harness.results.verdicts import Kind, Result, Verdict
 
 MODELS, LAWS, FINDINGS = 10, 170, 30
 ROUNDS = 3

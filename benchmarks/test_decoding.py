@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness import memory
-from harness.decoding import PseudoInverse
+from assay.harness.models import memory
+from assay.harness.operations.decoding import PseudoInverse
 
 TOKENS = 20
 ROUNDS, FEW_ROUNDS = 5, 3

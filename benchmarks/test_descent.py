@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import operations, prompts
-from harness.inversion import decode, loop, start
-from harness.inversion.descent import descend
-from harness.inversion.rule import Rule
-from harness.inversion.target import Target
+from assay.benchmarks import operations, prompts
+from assay.harness.operations.inversion import decode, loop, start
+from assay.harness.operations.inversion.descent import descend
+from assay.harness.operations.inversion.rule import Rule
+from assay.harness.operations.inversion.target import Target
 
 MODELS = ["reference"]
 STEPS, ROUNDS = 40, 5

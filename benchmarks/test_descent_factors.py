@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.descents import Case, fits, ready
-from harness.errors import BadInput
+from assay.benchmarks.descents import Case, fits, ready
+from assay.harness.results.errors import BadInput
 
 MODELS = ["reference"]
 ROUNDS = 5

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks import operations, prompts
-from harness.inversion import search
-from harness.inversion.target import Target
-from harness.subject import Subject
+from assay.benchmarks import operations, prompts
+from assay.harness.models.subject import Subject
+from assay.harness.operations.inversion import search
+from assay.harness.operations.inversion.target import Target
 
 MODELS = ["reference", "untrained:large:0"]
 ROUNDS = 3

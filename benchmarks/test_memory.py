@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.descents import Case, fits, largest, ready
+from assay.benchmarks.descents import Case, fits, largest, ready
 
 ROOT = Path(__file__).parents[1]
 MODELS = ["reference"]
@@ -23,7 +23,7 @@ def test_memory(benchmark, report, pytestconfig, model):
     if model.device.type != "cpu":
         pytest.skip("the memory of a card is another matter")
     threads = pytestconfig.option.threads
-    command = [sys.executable, "-m", "benchmarks.peak", model.name]
+    command = [sys.executable, "-m", "assay.benchmarks.peak", model.name]
     command += [f"--rows={ROWS}", f"--threads={threads}"]
 
     def descend():

@@ -7,12 +7,12 @@ import pytest
 import torch
 from scipy import stats
 
-from benchmarks import prompts
-from benchmarks.descents import Case, begun, fits
-from harness.inversion import decode, start
-from harness.inversion.descent import descend
-from harness.inversion.rule import Rule
-from harness.inversion.target import Target
+from assay.benchmarks import prompts
+from assay.benchmarks.descents import Case, begun, fits
+from assay.harness.operations.inversion import decode, start
+from assay.harness.operations.inversion.descent import descend
+from assay.harness.operations.inversion.rule import Rule
+from assay.harness.operations.inversion.target import Target
 
 MODELS = ["reference", "untrained:large:0"]
 ROWS, STEPS = 64, 200

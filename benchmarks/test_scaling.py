@@ -11,11 +11,11 @@ import torch
 from scipy import stats
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from benchmarks import prompts
-from benchmarks.descents import Case, fits, ready
-from harness.inversion import search
-from harness.inversion.target import Target
-from harness.subject import Subject
+from assay.benchmarks import prompts
+from assay.benchmarks.descents import Case, fits, ready
+from assay.harness.models.subject import Subject
+from assay.harness.operations.inversion import search
+from assay.harness.operations.inversion.target import Target
 
 MODELS = ["reference"]
 ROUNDS = 3

@@ -8,11 +8,12 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
-from fixtures.prompts import chunk_sizes, chunkings, cuts, equal_chunks, prompts
-from harness import caches, encoders, flops
-from harness.laws import law
-from harness.reference import Reference
-from harness.tolerances import QUANTISED, bit_equal, one_bit_off
+from assay.fixtures.prompts import chunk_sizes, chunkings, cuts, equal_chunks, prompts
+from assay.harness.checking.laws import law
+from assay.harness.checking.reference import Reference
+from assay.harness.models import caches, encoders
+from assay.harness.models.tolerances import QUANTISED, bit_equal, one_bit_off
+from assay.harness.operations import flops
 
 LONGEST = 96
 """Prompts are decoded in chunks, each a forward pass: longer ones cost more than they find."""

@@ -8,9 +8,10 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
-from fixtures.prompts import endings, other_ids, prompts, rearrangements
-from harness import cache_operations, caches, encoders
-from harness.laws import law
+from assay.fixtures.prompts import endings, other_ids, prompts, rearrangements
+from assay.harness.checking.laws import law
+from assay.harness.models import caches, encoders
+from assay.harness.operations import cache_operations
 
 
 @law(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fixtures.prompts import chunkings, prompts
-from harness import caches, quantised
-from harness.laws import law
+from assay.fixtures.prompts import chunkings, prompts
+from assay.harness.checking.laws import law
+from assay.harness.models import caches, quantised
 
 LONGEST = 48
 """A prompt of so many tokens has thousands of keys and values."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import torch
 from hypothesis import strategies as st
 
-from fixtures import texts
-from fixtures.prompts import cuts, other_ids, prompts
-from harness import masks, measures
-from harness.findings import Bound, finding
-from harness.laws import law
-from harness.statistics import share
-from harness.tolerances import bit_equal
+from assay.fixtures import texts
+from assay.fixtures.prompts import cuts, other_ids, prompts
+from assay.harness.checking import measures
+from assay.harness.checking.findings import Bound, finding
+from assay.harness.checking.laws import law
+from assay.harness.checking.statistics import share
+from assay.harness.models import masks
+from assay.harness.models.tolerances import bit_equal
 
 PLAINLY = 100
 """Times the tolerance of laws: a state that differs by so much is another."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fixtures import texts
-from fixtures.clamped_walks import (
+from assay.fixtures import texts
+from assay.fixtures.clamped_walks import (
     CHANGED,
     CLAMPS_OF_MANY,
     MANY,
@@ -16,10 +16,10 @@ from fixtures.clamped_walks import (
     unlike,
     walked,
 )
-from harness import measures
-from harness.findings import Bound, finding
-from harness.inversion import decode
-from harness.statistics import median, share
+from assay.harness.checking import measures
+from assay.harness.checking.findings import Bound, finding
+from assay.harness.checking.statistics import median, share
+from assay.harness.operations.inversion import decode
 
 DRAWS = 32
 """Prompts at the first look: a walk of each costs dozens of passes."""

@@ -7,11 +7,11 @@ import functools
 import torch
 from hypothesis import strategies as st
 
-from fixtures.prompts import prompts
-from harness import positions
-from harness.decoding import PseudoInverse, has_twin, nearest
-from harness.laws import law
-from harness.memo import memo
+from assay.fixtures.prompts import prompts
+from assay.harness.checking.laws import law
+from assay.harness.models import positions
+from assay.harness.models.memo import memo
+from assay.harness.operations.decoding import PseudoInverse, has_twin, nearest
 
 MANY = 256
 """Tokens decoded at once at most: each is compared with the whole vocabulary."""
@@ -181,7 +181,7 @@ def relative(observed, exact):
 
 def allowed(fast):
     """What rounding in float64 explains, with the room that the tolerance table gives."""
-    from harness.tolerances import TOLERANCES
+    from assay.harness.models.tolerances import TOLERANCES
 
     return TOLERANCES[torch.float64].allowed(fast.rounding)
 

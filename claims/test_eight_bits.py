@@ -6,12 +6,12 @@ import functools
 
 import pytest
 
-from claims.test_inversion import NEEDS, cases_of
-from claims.test_inversion_conditions import conditioned
-from harness import int8, twins
-from harness.findings import Bound, finding, need
-from harness.memo import memo
-from harness.statistics import median
+from assay.claims.test_inversion import NEEDS, cases_of
+from assay.claims.test_inversion_conditions import conditioned
+from assay.harness.checking.findings import Bound, finding, need
+from assay.harness.checking.statistics import median
+from assay.harness.models.memo import memo
+from assay.harness.operations import int8, twins
 
 MANY = 32
 """Draws that are worth their Jacobians: of 8 a median's interval is all that they span."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from fixtures.texts import on_text_and_random_tokens, prompts
-from harness import measures
-from harness.capabilities import Missing
-from harness.decoding import PseudoInverse, duplicates, recovery
-from harness.findings import Bound, finding
-from harness.statistics import exact, share
+from assay.fixtures.texts import on_text_and_random_tokens, prompts
+from assay.harness.checking import measures
+from assay.harness.checking.findings import Bound, finding
+from assay.harness.checking.statistics import exact, share
+from assay.harness.models.capabilities import Missing
+from assay.harness.operations.decoding import PseudoInverse, duplicates, recovery
 
 MOST_LISTED = 20
 """Tokens that are named in the evidence."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fixtures.prompts import cuts, endings, lengths, other_ids, prompts
-from harness import caches, capabilities, copies, experts, inputs, padding, sensitivity, twins
-from harness.laws import law
-from harness.shortage import refusals_ignored
-from harness.tolerances import bit_equal, one_bit_off
+from assay.fixtures.prompts import cuts, endings, lengths, other_ids, prompts
+from assay.harness.checking import sensitivity
+from assay.harness.checking.laws import law
+from assay.harness.models import caches, capabilities, experts, inputs
+from assay.harness.models.shortage import refusals_ignored
+from assay.harness.models.tolerances import bit_equal, one_bit_off
+from assay.harness.operations import copies, padding, twins
 
 
 @law(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fixtures.prompts import prompts
-from harness import finiteness
-from harness.laws import law
+from assay.fixtures.prompts import prompts
+from assay.harness.checking.laws import law
+from assay.harness.models import finiteness
 
 
 @law(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fixtures import frozen_head
-from harness.findings import Bound, finding
-from harness.statistics import share
+from assay.fixtures import frozen_head
+from assay.harness.checking.findings import Bound, finding
+from assay.harness.checking.statistics import share
 
 SEEDS = 6
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from harness import future, trigram
-from harness.findings import Bound, finding
-from harness.statistics import median
+from assay.harness.checking.findings import Bound, finding
+from assay.harness.checking.statistics import median
+from assay.harness.operations import future, trigram
 
 SEEDS = 64
 """Trained at once."""

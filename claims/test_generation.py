@@ -6,9 +6,10 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from fixtures.prompts import lengths, prompts
-from harness import caches, capabilities, drafting, generation, padding
-from harness.laws import law
+from assay.fixtures.prompts import lengths, prompts
+from assay.harness.checking.laws import law
+from assay.harness.models import caches, capabilities
+from assay.harness.operations import drafting, generation, padding
 
 
 @law(

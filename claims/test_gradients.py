@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import strategies as st
 
-from fixtures.prompts import prompts
-from harness import gradients
-from harness.laws import law
+from assay.fixtures.prompts import prompts
+from assay.harness.checking.laws import law
+from assay.harness.operations import gradients
 
 NET, *MODEL = gradients.PARTS
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from fixtures.prompts import LONGEST, prompts
-from harness import capabilities, precision
-from harness.capabilities import Missing
-from harness.laws import law
-from harness.reference import Reference
-from harness.tolerances import TOLERANCES
+from assay.fixtures.prompts import LONGEST, prompts
+from assay.harness.checking.laws import law
+from assay.harness.checking.reference import Reference
+from assay.harness.models import capabilities, precision
+from assay.harness.models.capabilities import Missing
+from assay.harness.models.tolerances import TOLERANCES
 
 
 @law(

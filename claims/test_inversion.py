@@ -12,14 +12,14 @@ import pytest
 import torch
 from scipy import stats
 
-from fixtures import sides, texts
-from fixtures.inversions import Cases, invert
-from fixtures.trials import curves, record, shown_text
-from fixtures.ways import Way
-from harness import measures
-from harness.bounds import Bound, NoDifference
-from harness.findings import finding, need
-from harness.statistics import model_change, model_mean
+from assay.fixtures import sides, texts
+from assay.fixtures.inversions import Cases, invert
+from assay.fixtures.trials import curves, record, shown_text
+from assay.fixtures.ways import Way
+from assay.harness.checking import measures
+from assay.harness.checking.bounds import Bound, NoDifference
+from assay.harness.checking.findings import finding, need
+from assay.harness.checking.statistics import model_change, model_mean
 
 NEEDS = ["usual-weights", "inputs-embeds", "blocks"]
 

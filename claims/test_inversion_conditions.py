@@ -7,20 +7,20 @@ from dataclasses import replace
 import pytest
 import torch
 
-from claims.test_inversion import DECIDING, DOCUMENTED, NEEDS, SCALED, both_ways, cases_of
-from fixtures import inversions
-from fixtures.inversions import invert
-from fixtures.trials import curves, record, repeats, survival, times_as_many
-from harness.capabilities import Missing
-from harness.findings import Bound, finding, need
-from harness.inversion.head import inverse
-from harness.inversion.jacobian import condition, jacobian
-from harness.statistics import (
+from assay.claims.test_inversion import DECIDING, DOCUMENTED, NEEDS, SCALED, both_ways, cases_of
+from assay.fixtures import inversions
+from assay.fixtures.inversions import invert
+from assay.fixtures.trials import curves, record, repeats, survival, times_as_many
+from assay.harness.checking.findings import Bound, finding, need
+from assay.harness.checking.statistics import (
     bounded_change,
     censored_median,
     mean,
     rank_correlation,
 )
+from assay.harness.models.capabilities import Missing
+from assay.harness.operations.inversion.head import inverse
+from assay.harness.operations.inversion.jacobian import condition, jacobian
 
 TRAINED = ["trained", *NEEDS]
 

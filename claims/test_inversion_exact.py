@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from fixtures import sides, texts
-from harness.findings import Bound, finding
-from harness.inversion import Target
-from harness.inversion.search import exact
-from harness.statistics import bounded_mean
+from assay.fixtures import sides, texts
+from assay.harness.checking.findings import Bound, finding
+from assay.harness.checking.statistics import bounded_mean
+from assay.harness.operations.inversion import Target
+from assay.harness.operations.inversion.search import exact
 
 DRAWS = 512
 """Of which all are recovered in full, or all but one token, where 0.99 is cleared."""

@@ -7,15 +7,17 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from fixtures import texts
-from harness import capabilities, measures, nets
-from harness.draws import Draws
-from harness.findings import Bound, finding
-from harness.inversion import DECODERS, decode, start
-from harness.inversion.descent import descend
-from harness.inversion.rule import Rule
-from harness.memo import memo
-from harness.statistics import model_mean
+from assay.fixtures import texts
+from assay.harness.checking import measures
+from assay.harness.checking.draws import Draws
+from assay.harness.checking.findings import Bound, finding
+from assay.harness.checking.statistics import model_mean
+from assay.harness.models import capabilities
+from assay.harness.models.memo import memo
+from assay.harness.operations import nets
+from assay.harness.operations.inversion import DECODERS, decode, start
+from assay.harness.operations.inversion.descent import descend
+from assay.harness.operations.inversion.rule import Rule
 
 TOKENS = 5
 """'This is a prompt sentence.', without its full stop: what the document's `FCNet` reads."""

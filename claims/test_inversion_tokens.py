@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import torch
 
-from claims.test_inversion import NEEDS, at_least, both_ways, cases_of, order_of
-from fixtures import sides
-from fixtures.inversions import invert
-from fixtures.trials import likeliest, ranks_of_the_true, record, repeats
-from harness.bounds import Bound, NoDifference
-from harness.findings import finding
-from harness.inversion.target import embedded
-from harness.statistics import bounded_change
+from assay.claims.test_inversion import NEEDS, at_least, both_ways, cases_of, order_of
+from assay.fixtures import sides
+from assay.fixtures.inversions import invert
+from assay.fixtures.trials import likeliest, ranks_of_the_true, record, repeats
+from assay.harness.checking.bounds import Bound, NoDifference
+from assay.harness.checking.findings import finding
+from assay.harness.checking.statistics import bounded_change
+from assay.harness.operations.inversion.target import embedded
 
 TRAINED = ["trained", *NEEDS]
 

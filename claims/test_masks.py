@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from fixtures.prompts import chunkings, lengths, prompts
-from harness import caches, capabilities, masks, padding, positions
-from harness.laws import law
+from assay.fixtures.prompts import chunkings, lengths, prompts
+from assay.harness.checking.laws import law
+from assay.harness.models import caches, capabilities, masks, positions
+from assay.harness.operations import padding
 
 LONGEST = 48
 """Of prompts that are decoded in chunks."""

@@ -8,12 +8,12 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
-from fixtures.permutations import orders
-from fixtures.prompts import prompts
-from harness import capabilities, masks, positions
-from harness.heads import IMPLEMENTATIONS, Head
-from harness.laws import law
-from harness.rows import Rows
+from assay.fixtures.permutations import orders
+from assay.fixtures.prompts import prompts
+from assay.harness.checking.laws import law
+from assay.harness.models import capabilities, masks, positions
+from assay.harness.models.rows import Rows
+from assay.harness.operations.heads import IMPLEMENTATIONS, Head
 
 
 @law(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from harness import masks, measures, positions
-from harness.capabilities import Missing
-from harness.findings import Bound, finding
-from harness.heads import Head
-from harness.statistics import share
+from assay.harness.checking import measures
+from assay.harness.checking.findings import Bound, finding
+from assay.harness.checking.statistics import share
+from assay.harness.models import masks, positions
+from assay.harness.models.capabilities import Missing
+from assay.harness.operations.heads import Head
 
 PLAINLY = 100
 """Times the tolerance of laws: two rows that differ by so much are told apart."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fixtures.clamped_walks import TOKENS, embedded_prompts, kept, sources
-from harness import gradients, nets, walks
-from harness.bounds import Bound, NoDifference
-from harness.findings import finding
-from harness.inversion.target import Target
-from harness.statistics import bounded_change, median, share
+from assay.fixtures.clamped_walks import TOKENS, embedded_prompts, kept, sources
+from assay.harness.checking.bounds import Bound, NoDifference
+from assay.harness.checking.findings import finding
+from assay.harness.checking.statistics import bounded_change, median, share
+from assay.harness.operations import gradients, nets, walks
+from assay.harness.operations.inversion.target import Target
 
 DRAWS = 32
 """Nets or prompts at the first look: a walk of each costs dozens of passes."""

@@ -7,17 +7,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from claims.test_inversion import DOCUMENTED, NEEDS, cases_of
-from fixtures import sides, texts
-from fixtures.inversions import invert
-from fixtures.neighbours import neighbours
-from fixtures.nonsense import ALIKE, least_kl, nonsense, random_prompts
-from fixtures.sides import of_both_populations
-from harness.capabilities import Missing
-from harness.findings import Bound, finding
-from harness.inversion import Target
-from harness.inversion.search import accepted
-from harness.statistics import model_mean
+from assay.claims.test_inversion import DOCUMENTED, NEEDS, cases_of
+from assay.fixtures import sides, texts
+from assay.fixtures.inversions import invert
+from assay.fixtures.neighbours import neighbours
+from assay.fixtures.nonsense import ALIKE, least_kl, nonsense, random_prompts
+from assay.fixtures.sides import of_both_populations
+from assay.harness.checking.findings import Bound, finding
+from assay.harness.checking.statistics import model_mean
+from assay.harness.models.capabilities import Missing
+from assay.harness.operations.inversion import Target
+from assay.harness.operations.inversion.search import accepted
 
 ALL_BLOCKS = replace(DOCUMENTED, depth=-1)
 """The descents of E6, so that a run which makes both makes them once."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import strategies as st
 
-from fixtures.prompts import chunkings, lengths, prompts
-from harness import caches, encoders, padding
-from harness.laws import law
+from assay.fixtures.prompts import chunkings, lengths, prompts
+from assay.harness.checking.laws import law
+from assay.harness.models import caches, encoders
+from assay.harness.operations import padding
 
 NEIGHBOUR = "a neighbour's row in place of one's own"
 

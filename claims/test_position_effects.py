@@ -6,12 +6,14 @@ import math
 
 import torch
 
-from fixtures.texts import RANDOM, TEXT, on_text_and_random_tokens, prompts
-from harness import capabilities, masks, measures, positions, twins
-from harness.draws import Draws
-from harness.findings import Bound, finding
-from harness.measures import gathered, kl, moved, next_token
-from harness.statistics import median, ratio_of_means, share
+from assay.fixtures.texts import RANDOM, TEXT, on_text_and_random_tokens, prompts
+from assay.harness.checking import measures
+from assay.harness.checking.draws import Draws
+from assay.harness.checking.findings import Bound, finding
+from assay.harness.checking.measures import gathered, kl, moved, next_token
+from assay.harness.checking.statistics import median, ratio_of_means, share
+from assay.harness.models import capabilities, masks, positions
+from assay.harness.operations import twins
 
 POSITIONED = ["learned-positions", "causal", "lm-head", "position-ids", "mask-4d"]
 """What it takes to give a model the positions of other tokens."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from claims.test_position_effects import ENTIRELY, last_tensor
-from fixtures.texts import LENGTHS, on_text_and_random_tokens, prompts
-from harness import measures, positions
-from harness.capabilities import Missing
-from harness.findings import Bound, finding
-from harness.statistics import share
+from assay.claims.test_position_effects import ENTIRELY, last_tensor
+from assay.fixtures.texts import LENGTHS, on_text_and_random_tokens, prompts
+from assay.harness.checking import measures
+from assay.harness.checking.findings import Bound, finding
+from assay.harness.checking.statistics import share
+from assay.harness.models import positions
+from assay.harness.models.capabilities import Missing
 
 SHIFTS = (1, 3, 10, 30)
 """Constants that are added; each draw has one of those that the context has room for."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from harness import positions, tables, twins
-from harness.capabilities import Missing
-from harness.findings import Bound, finding
-from harness.statistics import exact, highest, mean, median, rank_correlation
+from assay.harness.checking.findings import Bound, finding
+from assay.harness.checking.statistics import exact, highest, mean, median, rank_correlation
+from assay.harness.models import positions
+from assay.harness.models.capabilities import Missing
+from assay.harness.operations import tables, twins
 
 SHUFFLES = 100
 """At least so many for what chance gives."""

@@ -7,11 +7,11 @@ import functools
 import pytest
 from hypothesis import strategies as st
 
-from fixtures.permutations import orders
-from fixtures.prompts import chunkings, prompts
-from harness import caches, capabilities, masks, positions
-from harness.controls import Damage
-from harness.laws import law
+from assay.fixtures.permutations import orders
+from assay.fixtures.prompts import chunkings, prompts
+from assay.harness.checking.controls import Damage
+from assay.harness.checking.laws import law
+from assay.harness.models import caches, capabilities, masks, positions
 
 FAR = 512
 """Positions are moved by at most this much: rotary angles are rounded in float32 beyond."""

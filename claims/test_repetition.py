@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import torch
 
-from fixtures import texts
-from harness import contrastive, generation, measures
-from harness.findings import Bound, finding
-from harness.memo import memo
-from harness.statistics import bounded_change, mean
+from assay.fixtures import texts
+from assay.harness.checking import measures
+from assay.harness.checking.findings import Bound, finding
+from assay.harness.checking.statistics import bounded_change, mean
+from assay.harness.models.memo import memo
+from assay.harness.operations import contrastive, generation
 
 START = 32
 """Tokens of held-out text that are continued."""

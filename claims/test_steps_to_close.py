@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from claims.test_inversion import DOCUMENTED, NEEDS, OF_MODELS, SCALED, cases_of
-from fixtures import sides
-from fixtures.inversions import invert
-from fixtures.sides import of_both_populations
-from fixtures.trials import compared_steps, record, shown_text, survival
-from harness.findings import Bound, finding
-from harness.statistics import model_ratio, share
+from assay.claims.test_inversion import DOCUMENTED, NEEDS, OF_MODELS, SCALED, cases_of
+from assay.fixtures import sides
+from assay.fixtures.inversions import invert
+from assay.fixtures.sides import of_both_populations
+from assay.fixtures.trials import compared_steps, record, shown_text, survival
+from assay.harness.checking.findings import Bound, finding
+from assay.harness.checking.statistics import model_ratio, share
 
 NEEDS_HEAD = ["trained", *NEEDS, "lm-head"]
 

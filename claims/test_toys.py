@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import pytest
 
-from harness import trigram
-from harness.findings import Bound, finding
-from harness.statistics import mean, share
-from harness.trigram import Variant
+from assay.harness.checking.findings import Bound, finding
+from assay.harness.checking.statistics import mean, share
+from assay.harness.operations import trigram
+from assay.harness.operations.trigram import Variant
 
 DRAWS = 128
 """Seeds trained at once: an interval of their share can clear 0.05, 0.9 and 0.95."""

@@ -10,14 +10,14 @@ from dataclasses import replace
 
 import pytest
 
-from claims.test_inversion import DOCUMENTED, NEEDS, OF_MODELS, SCALED, both_ways, cases_of
-from fixtures import sides
-from fixtures.inversions import invert
-from fixtures.sides import of_both_populations
-from fixtures.trials import Trials, compared, curves, record, shown_text
-from harness.bounds import Bound, NoDifference
-from harness.findings import finding
-from harness.statistics import model_change, model_difference, model_mean
+from assay.claims.test_inversion import DOCUMENTED, NEEDS, OF_MODELS, SCALED, both_ways, cases_of
+from assay.fixtures import sides
+from assay.fixtures.inversions import invert
+from assay.fixtures.sides import of_both_populations
+from assay.fixtures.trials import Trials, compared, curves, record, shown_text
+from assay.harness.checking.bounds import Bound, NoDifference
+from assay.harness.checking.findings import finding
+from assay.harness.checking.statistics import model_change, model_difference, model_mean
 
 TRAINED = ["trained", *NEEDS]
 

@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from claims.test_inversion import DOCUMENTED, NEEDS, OF_MODELS, cases_of
-from fixtures import sides
-from fixtures.inversions import invert
-from fixtures.sides import of_both_populations
-from fixtures.token_frequency import SOURCE, rarity
-from fixtures.trials import compared, record, repeats
-from harness.findings import Bound, finding, need
-from harness.measures import repeated
-from harness.statistics import model_change, model_difference
+from assay.claims.test_inversion import DOCUMENTED, NEEDS, OF_MODELS, cases_of
+from assay.fixtures import sides
+from assay.fixtures.inversions import invert
+from assay.fixtures.sides import of_both_populations
+from assay.fixtures.token_frequency import SOURCE, rarity
+from assay.fixtures.trials import compared, record, repeats
+from assay.harness.checking.findings import Bound, finding, need
+from assay.harness.checking.measures import repeated
+from assay.harness.checking.statistics import model_change, model_difference
 
 TRAINED = ["trained", *NEEDS]
 

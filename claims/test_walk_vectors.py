@@ -7,12 +7,13 @@ import functools
 import pytest
 import torch
 
-from claims.test_orthogonal_walk import DRAWS, on_model
-from fixtures.clamped_walks import embedded_prompts, outputs, sources, unlike, walked
-from harness import attentionless, gradients, measures, walks
-from harness.findings import Bound, finding
-from harness.inversion.target import Target
-from harness.statistics import median, share
+from assay.claims.test_orthogonal_walk import DRAWS, on_model
+from assay.fixtures.clamped_walks import embedded_prompts, outputs, sources, unlike, walked
+from assay.harness.checking import measures
+from assay.harness.checking.findings import Bound, finding
+from assay.harness.checking.statistics import median, share
+from assay.harness.operations import attentionless, gradients, walks
+from assay.harness.operations.inversion.target import Target
 
 NEEDS = ["usual-weights", "inputs-embeds", "blocks"]
 

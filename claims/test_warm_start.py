@@ -13,18 +13,18 @@ from dataclasses import replace
 import pytest
 import torch
 
-from claims.test_inversion import DECIDING, DOCUMENTED, NEEDS, cases_of
-from fixtures import inversions
-from fixtures.inversions import invert
-from fixtures.trials import record, shown_text
-from fixtures.ways import aim, begun
-from harness.findings import Bound, finding
-from harness.inversion import start
-from harness.inversion.descent import descend
-from harness.inversion.rule import DISTANCES
-from harness.inversion.target import embedded
-from harness.memo import memo
-from harness.statistics import bounded_mean, share
+from assay.claims.test_inversion import DECIDING, DOCUMENTED, NEEDS, cases_of
+from assay.fixtures import inversions
+from assay.fixtures.inversions import invert
+from assay.fixtures.trials import record, shown_text
+from assay.fixtures.ways import aim, begun
+from assay.harness.checking.findings import Bound, finding
+from assay.harness.checking.statistics import bounded_mean, share
+from assay.harness.models.memo import memo
+from assay.harness.operations.inversion import start
+from assay.harness.operations.inversion.descent import descend
+from assay.harness.operations.inversion.rule import DISTANCES
+from assay.harness.operations.inversion.target import embedded
 
 TRAINED = ["trained", *NEEDS]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.comparison.judging import ERROR, Compared, Comparison, Flip
-from harness.comparison.sides import Key, Side
-from harness.schema import _COUNT, _NAME, _map, _object, _of
-from harness.verdicts import Kind, Verdict, _plain
+from assay.harness.comparison.judging import ERROR, Compared, Comparison, Flip
+from assay.harness.comparison.sides import Key, Side
+from assay.harness.results.schema import _COUNT, _NAME, _map, _object, _of
+from assay.harness.results.verdicts import Kind, Verdict, _plain
 
 VERSION = 1
 """Of the schema: raised when a key goes or changes its meaning, not for a new key."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.comparison.sides import Key, Side, read
+from assay.harness.comparison.sides import Key, Side, read
 
 SETTINGS = ("dtype", "device", "attention", "profile", "seed", "rounding", "allocation")
 PACKAGES = ("transformers", "torch")

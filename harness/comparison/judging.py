@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from harness.arrays import unpack
-from harness.comparison import shifts
-from harness.comparison.shifts import Shift
-from harness.comparison.sides import Key, Side
-from harness.errors import BadInput
-from harness.statistics import EVERY, Pair, Statistic
-from harness.verdicts import UNTIL_BROKEN, Kind, Verdict
+from assay.harness.checking.statistics import EVERY, Pair, Statistic
+from assay.harness.comparison import shifts
+from assay.harness.comparison.shifts import Shift
+from assay.harness.comparison.sides import Key, Side
+from assay.harness.results.arrays import unpack
+from assay.harness.results.errors import BadInput
+from assay.harness.results.verdicts import UNTIL_BROKEN, Kind, Verdict
 
 ERROR = 0.05
 """The share of drifts that are none, among those that are told."""

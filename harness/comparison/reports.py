@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness import schema
-from harness.errors import BadInput
-from harness.records import mistake
-from harness.verdicts import Kind, Verdict
+from assay.harness.results import schema
+from assay.harness.results.errors import BadInput
+from assay.harness.results.records import mistake
+from assay.harness.results.verdicts import Kind, Verdict
 
 Json = Mapping[str, Any]
 

@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 from scipy import special, stats
 
-from harness import statistics
-from harness.arrays import Array
-from harness.statistics import Pair, Statistic
+from assay.harness.checking import statistics
+from assay.harness.checking.statistics import Pair, Statistic
+from assay.harness.results.arrays import Array
 
 FEWEST = 3
 """Draws that a shift can be judged by."""

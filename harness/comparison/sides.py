@@ -10,9 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from harness.comparison import reports
-from harness.errors import BadInput
-from harness.evidence import Evidence
+from assay.harness.comparison import reports
+from assay.harness.results.errors import BadInput
+from assay.harness.results.evidence import Evidence
 
 Key = tuple[str, str, str]
 """A claim's number, its name, and the subject's name."""
@@ -145,7 +145,7 @@ def _ended(path: Path, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _chosen(path: Path, runs: list[dict[str, Any]], which: str | None) -> dict[str, Any]:
-    listed = f"`python -m harness runs {path}` lists them"
+    listed = f"`assay runs {path}` lists them"
     if which is None:
         return _ended(path, runs)[-1]
     if NUMBER.fullmatch(which):

@@ -14,8 +14,7 @@ from dataclasses import replace
 
 from transformers import PreTrainedModel
 
-from harness.errors import BadInput
-from harness.faults import (  # noqa: F401
+from assay.harness.faults import (  # noqa: F401
     batches,
     inputs,
     kernels,
@@ -27,9 +26,10 @@ from harness.faults import (  # noqa: F401
     states,
     tables,
 )
-from harness.faults.bed import Bed
-from harness.faults.catalogue import FAULTS, Fault, named
-from harness.subject import Subject
+from assay.harness.faults.bed import Bed
+from assay.harness.faults.catalogue import FAULTS, Fault, named
+from assay.harness.models.subject import Subject
+from assay.harness.results.errors import BadInput
 
 __all__ = ["FAULTS", "SIGN", "DoesNotApply", "Fault", "Planted", "named", "planted", "split"]
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from harness.capabilities import Missing
-from harness.memo import memo
-from harness.subject import Subject
+from assay.harness.models.capabilities import Missing
+from assay.harness.models.memo import memo
+from assay.harness.models.subject import Subject
 
 PROBE = 5
 """Tokens in the prompt that is watched."""

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.faults.bed import Bed
-from harness.faults.calls import AttentionCall, Pass
-from harness.faults.catalogue import fault
-from harness.faults.spots import biases, experts, first_block, last_block, sdpa
+from assay.harness.faults.bed import Bed
+from assay.harness.faults.calls import AttentionCall, Pass
+from assay.harness.faults.catalogue import fault
+from assay.harness.faults.spots import biases, experts, first_block, last_block, sdpa
 
 LEAK = 0.01
 """How much of another row gets into one."""

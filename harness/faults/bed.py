@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from harness import compat
-from harness.faults.calls import AttentionCall, CacheRead, ExpertsCall, Pass, own_cache
-from harness.subject import Subject
+from assay.harness.faults.calls import AttentionCall, CacheRead, ExpertsCall, Pass, own_cache
+from assay.harness.models import compat
+from assay.harness.models.subject import Subject
 
 GONE = object()
 """Stands for an attribute that was not there."""

@@ -10,15 +10,16 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from harness import caches, capabilities, experts, generation
-from harness.capabilities import Missing
-from harness.errors import BadInput
-from harness.faults import anatomy
-from harness.faults.bed import Bed
-from harness.faults.calls import AttentionCall, Pass, own_cache
-from harness.faults.spots import sdpa
-from harness.subject import Subject
-from harness.tolerances import distance
+from assay.harness.faults import anatomy
+from assay.harness.faults.bed import Bed
+from assay.harness.faults.calls import AttentionCall, Pass, own_cache
+from assay.harness.faults.spots import sdpa
+from assay.harness.models import caches, capabilities, experts
+from assay.harness.models.capabilities import Missing
+from assay.harness.models.subject import Subject
+from assay.harness.models.tolerances import distance
+from assay.harness.operations import generation
+from assay.harness.results.errors import BadInput
 
 NOTICED = 1e-4
 """A relative change that is plainly more than rounding."""
@@ -86,7 +87,7 @@ def named(name: str) -> Fault:
     """The fault of that name; raises `BadInput` with near ones for a name that is none."""
     if name not in FAULTS:
         near = difflib.get_close_matches(name, FAULTS, cutoff=0.5)
-        hint = f"near: {', '.join(near)}" if near else "see python -m harness faults"
+        hint = f"near: {', '.join(near)}" if near else "see assay faults"
         raise BadInput(f"{name!r}: is no planted fault; {hint}")
     return FAULTS[name]
 

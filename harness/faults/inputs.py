@@ -1,17 +1,17 @@
 """Faults that take a capability away: an input that the type takes is ignored.
 
 No claim is refuted by them, since those about the input no longer apply; what the type is recorded
-to offer tells (`harness.capabilities.offers`).
+to offer tells (`harness.models.capabilities.offers`).
 """
 
 from __future__ import annotations
 
 from torch import Tensor
 
-from harness.capabilities.offers import CAPABILITY
-from harness.faults.bed import Bed
-from harness.faults.calls import Pass
-from harness.faults.catalogue import fault
+from assay.harness.faults.bed import Bed
+from assay.harness.faults.calls import Pass
+from assay.harness.faults.catalogue import fault
+from assay.harness.models.capabilities.offers import CAPABILITY
 
 
 @fault(

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.attention import flex_attention as flexible
 
-from harness.faults.bed import Bed
-from harness.faults.catalogue import fault
+from assay.harness.faults.bed import Bed
+from assay.harness.faults.catalogue import fault
 
 
 def _later_more(value: Tensor) -> Tensor:

@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from harness.faults import anatomy
-from harness.faults.bed import Bed
-from harness.faults.calls import AttentionCall, ExpertsCall, Pass
-from harness.faults.catalogue import fault
-from harness.faults.kernels import one_infinite, to_length_one
-from harness.faults.spots import experts_at_once, first_block, sdpa
+from assay.harness.faults import anatomy
+from assay.harness.faults.bed import Bed
+from assay.harness.faults.calls import AttentionCall, ExpertsCall, Pass
+from assay.harness.faults.catalogue import fault
+from assay.harness.faults.kernels import one_infinite, to_length_one
+from assay.harness.faults.spots import experts_at_once, first_block, sdpa
 
 
 @fault(

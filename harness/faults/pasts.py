@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessorList
 
-from harness.faults.bed import Bed
-from harness.faults.calls import CacheRead, Pass, own_cache
-from harness.faults.catalogue import fault
-from harness.faults.spots import output
+from assay.harness.faults.bed import Bed
+from assay.harness.faults.calls import CacheRead, Pass, own_cache
+from assay.harness.faults.catalogue import fault
+from assay.harness.faults.spots import output
 
 KV = ["cache", "kv-cache", "attention cache of its own"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from harness.faults.bed import Bed
-from harness.faults.calls import Pass
-from harness.faults.catalogue import fault
-from harness.faults.spots import biases, first_block, rotations
-from harness.positions import first_position, position_table
+from assay.harness.faults.bed import Bed
+from assay.harness.faults.calls import Pass
+from assay.harness.faults.catalogue import fault
+from assay.harness.faults.spots import biases, first_block, rotations
+from assay.harness.models.positions import first_position, position_table
 
 CACHED = ["causal", "cache", "position-ids"]
 

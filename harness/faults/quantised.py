@@ -9,14 +9,14 @@ import torch
 import transformers
 from torch import Tensor
 
-from harness import caches
-from harness.errors import REFUSALS, Missing, first_line
-from harness.faults.bed import Bed
-from harness.faults.calls import Pass, own_cache
-from harness.faults.catalogue import fault, part
-from harness.faults.pasts import KV
-from harness.float8 import rounded, scale_of
-from harness.subject import Subject
+from assay.harness.faults.bed import Bed
+from assay.harness.faults.calls import Pass, own_cache
+from assay.harness.faults.catalogue import fault, part
+from assay.harness.faults.pasts import KV
+from assay.harness.models import caches
+from assay.harness.models.float8 import rounded, scale_of
+from assay.harness.models.subject import Subject
+from assay.harness.results.errors import REFUSALS, Missing, first_line
 
 NEEDS = [*KV, "quantised cache"]
 

@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness import capabilities, masks
-from harness.faults import anatomy
-from harness.faults.bed import Bed
-from harness.faults.calls import AttentionCall, Pass
-from harness.faults.catalogue import fault
-from harness.faults.spots import every_block, first_block, last_block, sdpa
+from assay.harness.faults import anatomy
+from assay.harness.faults.bed import Bed
+from assay.harness.faults.calls import AttentionCall, Pass
+from assay.harness.faults.catalogue import fault
+from assay.harness.faults.spots import every_block, first_block, last_block, sdpa
+from assay.harness.models import capabilities, masks
 
 LEAK = 0.05
 """How much of another row gets into one that must not see it."""

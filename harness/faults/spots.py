@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
-from harness import experts as implementations
-from harness.faults import anatomy
-from harness.faults.bed import Bed
-from harness.faults.calls import Pass
+from assay.harness.faults import anatomy
+from assay.harness.faults.bed import Bed
+from assay.harness.faults.calls import Pass
+from assay.harness.models import experts as implementations
 
 
 def first_block(bed: Bed, change: Callable[..., Any], **held: Any) -> None:

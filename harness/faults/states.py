@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.faults.bed import Bed
-from harness.faults.calls import Pass
-from harness.faults.catalogue import fault
-from harness.faults.spots import first_block
+from assay.harness.faults.bed import Bed
+from assay.harness.faults.calls import Pass
+from assay.harness.faults.catalogue import fault
+from assay.harness.faults.spots import first_block
 
 
 @fault(

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from harness.faults import anatomy
-from harness.faults.bed import Bed
-from harness.faults.calls import Pass
-from harness.faults.catalogue import fault
-from harness.faults.spots import embedding_table, output
-from harness.positions import position_table
+from assay.harness.faults import anatomy
+from assay.harness.faults.bed import Bed
+from assay.harness.faults.calls import Pass
+from assay.harness.faults.catalogue import fault
+from assay.harness.faults.spots import embedding_table, output
+from assay.harness.models.positions import position_table
 
 
 @fault(

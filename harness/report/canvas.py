@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from harness.report import svg
+from assay.harness.report import svg
 
 INK, MUTED, LINE, TINT = (svg.COLOURS[name] for name in ("ink", "muted", "line", "tint"))
 

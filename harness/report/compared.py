@@ -12,13 +12,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness.comparison.judging import Compared, Comparison, Flip
-from harness.comparison.sides import ALL, Key, Side
-from harness.report import words
-from harness.report.exhibits import CLASSES
-from harness.report.templates import environment
-from harness.report.texts import counted, moment, number, shortened, visible
-from harness.verdicts import Verdict
+from assay.harness.comparison.judging import Compared, Comparison, Flip
+from assay.harness.comparison.sides import ALL, Key, Side
+from assay.harness.report import words
+from assay.harness.report.exhibits import CLASSES
+from assay.harness.report.templates import environment
+from assay.harness.report.texts import counted, moment, number, shortened, visible
+from assay.harness.results.verdicts import Verdict
 
 MOST_ROWS = 25
 """Of one table in a terminal; the JSON has them all."""

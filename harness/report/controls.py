@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from harness.report import texts
-from harness.report.intervals import real
-from harness.verdicts import BOUND, LEAK, LEAK_GOAL, SEES_ONE, Kind, Result
+from assay.harness.report import texts
+from assay.harness.report.intervals import real
+from assay.harness.results.verdicts import BOUND, LEAK, LEAK_GOAL, SEES_ONE, Kind, Result
 
 MOST = 8
 """Controls that are shown at most."""

@@ -9,12 +9,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy import stats
 
-from harness.arrays import Array, Plot
-from harness.report import canvas, texts
-from harness.report.canvas import INK, MUTED
-from harness.report.drawing import BOTTOM, LETTERS, WIDTH, Drawing, Series, listed
-from harness.report.drawing import dots as put_dots
-from harness.report.scales import Scale, frame, scale
+from assay.harness.report import canvas, texts
+from assay.harness.report.canvas import INK, MUTED
+from assay.harness.report.drawing import BOTTOM, LETTERS, WIDTH, Drawing, Series, listed
+from assay.harness.report.drawing import dots as put_dots
+from assay.harness.report.scales import Scale, frame, scale
+from assay.harness.results.arrays import Array, Plot
 
 ROW = 74
 """Pixels for one label: its name, its density above a line, its draws below that."""

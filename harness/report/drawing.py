@@ -12,9 +12,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from harness.arrays import Array
-from harness.report import canvas, svg, texts
-from harness.report.scales import Scale, frame, numbers
+from assay.harness.report import canvas, svg, texts
+from assay.harness.report.scales import Scale, frame, numbers
+from assay.harness.results.arrays import Array
 
 WIDTH, HEIGHT, LETTERS = 360, 250, 12.0
 LEFT, TOP, RIGHT, BOTTOM = 46, 30, 12, 42

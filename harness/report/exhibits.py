@@ -7,8 +7,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from harness.report import texts, words
-from harness.verdicts import Kind, Result, Verdict
+from assay.harness.report import texts, words
+from assay.harness.results.verdicts import Kind, Result, Verdict
 
 CLASSES = {
     Verdict.UPHELD: "upheld",
@@ -79,7 +79,7 @@ def margins(
 ) -> list[dict[str, Any]]:
     """A picture per subject, both layouts of it; ``room`` is for how many rows in all."""
     # Matplotlib takes a second to load: only who wants a page should wait for it.
-    from harness.report import pictures
+    from assay.harness.report import pictures
 
     most = min(pictures.MOST_ROWS, max(4, room // max(1, len(groups))))
     told = []

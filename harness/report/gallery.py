@@ -8,9 +8,9 @@ from typing import Any
 
 from markupsafe import Markup
 
-from harness.arrays import Plot
-from harness.report import exhibits, texts, words
-from harness.verdicts import Result
+from assay.harness.report import exhibits, texts, words
+from assay.harness.results.arrays import Plot
+from assay.harness.results.verdicts import Result
 
 MOST_BYTES = 1_000_000
 """Of all pictures together; those that would be beyond it are left out."""
@@ -53,7 +53,7 @@ def _figure(row: Result, plot: Plot, salt: str) -> dict[str, Any]:
     if plot.kind == "table":
         return _table(row, plot)
     # Matplotlib and scipy take a second to load: only who has pictures should wait for them.
-    from harness.report import plots
+    from assay.harness.report import plots
 
     drawing = plots.drawn(plot, salt)
     title = exhibits.short(plot.title) or "untitled"

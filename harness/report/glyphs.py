@@ -5,9 +5,9 @@ from __future__ import annotations
 from rich.box import ASCII, ROUNDED, Box
 from rich.console import Console
 
-from harness.report.texts import visible
-from harness.report.words import SYMBOLS
-from harness.verdicts import Verdict
+from assay.harness.report.texts import visible
+from assay.harness.report.words import SYMBOLS
+from assay.harness.results.verdicts import Verdict
 
 _PLAIN_SYMBOLS = {
     Verdict.UPHELD: "+",

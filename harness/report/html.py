@@ -10,9 +10,9 @@ from typing import Any
 
 from markupsafe import Markup
 
-from harness.report import gallery, view, words
-from harness.report.templates import environment
-from harness.verdicts import Result
+from assay.harness.report import gallery, view, words
+from assay.harness.report.templates import environment
+from assay.harness.results.verdicts import Result
 
 MOST_BYTES = 2_000_000
 """A page that comes out larger, the findings' pictures aside (see `gallery.MOST_BYTES`), is laid

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from harness.report import texts
-from harness.verdicts import DECADES, Result
+from assay.harness.report import texts
+from assay.harness.results.verdicts import DECADES, Result
 
 Ends = tuple[float, float]
 

@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from harness.faults import FAULTS
-from harness.kills import Family, Matrix, Row
-from harness.report.templates import environment
-from harness.verdicts import Verdict
+from assay.harness.faults import FAULTS
+from assay.harness.faults.kills import Family, Matrix, Row
+from assay.harness.report.templates import environment
+from assay.harness.results.verdicts import Verdict
 
 _HERE = Path(__file__).parent
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from harness.arrays import Array, Plot
-from harness.report import texts
-from harness.report.drawing import Drawing, Series, dots, listed, paint
-from harness.report.scales import at_values, numbers, scale
+from assay.harness.report import texts
+from assay.harness.report.drawing import Drawing, Series, dots, listed, paint
+from assay.harness.report.scales import at_values, numbers, scale
+from assay.harness.results.arrays import Array, Plot
 
 MOST_BINS = 400
 

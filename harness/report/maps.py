@@ -11,11 +11,11 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from harness.arrays import Array, Plot
-from harness.report import canvas, texts
-from harness.report.canvas import MUTED
-from harness.report.drawing import LETTERS, WIDTH, Drawing
-from harness.report.scales import Scale, frame, numbers, scale
+from assay.harness.report import canvas, texts
+from assay.harness.report.canvas import MUTED
+from assay.harness.report.drawing import LETTERS, WIDTH, Drawing
+from assay.harness.report.scales import Scale, frame, numbers, scale
+from assay.harness.results.arrays import Array, Plot
 
 MOST_CELLS = 256
 """Along one side; cells of a larger map are means over so many of its own."""

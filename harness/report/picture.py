@@ -1,6 +1,7 @@
 """The terminal picture in the README, from a real run.
 
-What follows the SVG's path is handed to pytest: ``python -m harness.report.picture docs/run.svg``.
+What follows the SVG's path is handed to pytest: ``python -m assay.harness.report.picture
+docs/run.svg``.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from harness.report import canvas, svg, texts
-from harness.report.canvas import INK, LINE, MUTED, TINT
-from harness.verdicts import Kind, Result, Verdict
+from assay.harness.report import canvas, svg, texts
+from assay.harness.report.canvas import INK, LINE, MUTED, TINT
+from assay.harness.results.verdicts import Kind, Result, Verdict
 
 MOST_ROWS = 60
 """Of more claims than this, those with the least margin are drawn."""

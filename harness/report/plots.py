@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from harness.arrays import Plot
-from harness.report import distributions, lines, maps, texts
-from harness.report.drawing import Drawing
+from assay.harness.report import distributions, lines, maps, texts
+from assay.harness.report.drawing import Drawing
+from assay.harness.results.arrays import Plot
 
 KINDS: dict[str, Callable[[Plot, str, Drawing], None]] = {
     "map": maps.draw,

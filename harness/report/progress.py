@@ -12,10 +12,10 @@ from rich.progress import Progress as RichProgress
 from rich.table import Column
 from rich.text import Text
 
-from harness.report import intervals, texts, words
-from harness.report.glyphs import Glyphs
-from harness.report.tables import STYLES
-from harness.verdicts import Kind, Result, Verdict
+from assay.harness.report import intervals, texts, words
+from assay.harness.report.glyphs import Glyphs
+from assay.harness.report.tables import STYLES
+from assay.harness.results.verdicts import Kind, Result, Verdict
 
 SPARE = 8
 """So many columns of the terminal the live line leaves free."""

@@ -7,9 +7,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from harness import bibliography, significance
-from harness.report import controls, exhibits, intervals, texts, words
-from harness.verdicts import Kind, Result, Verdict
+from assay.harness.checking import significance
+from assay.harness.report import controls, exhibits, intervals, texts, words
+from assay.harness.results import bibliography
+from assay.harness.results.verdicts import Kind, Result, Verdict
 
 BAR_DECADES = (1.5, 3.0)
 """What the bar in the table has room for, beyond the bound and within it."""

@@ -11,9 +11,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from harness.arrays import Array
-from harness.report import texts
-from harness.report.canvas import LINE, MUTED
+from assay.harness.report import texts
+from assay.harness.report.canvas import LINE, MUTED
+from assay.harness.results.arrays import Array
 
 HUGE = 1e100
 """Numbers beyond this are as good as infinite: sums of a few would overflow in drawing."""

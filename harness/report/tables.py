@@ -9,10 +9,10 @@ from rich.box import Box
 from rich.table import Table
 from rich.text import Text
 
-from harness import bibliography
-from harness.report import controls, intervals, texts
-from harness.report.glyphs import Glyphs
-from harness.verdicts import Result, Verdict
+from assay.harness.report import controls, intervals, texts
+from assay.harness.report.glyphs import Glyphs
+from assay.harness.results import bibliography
+from assay.harness.results.verdicts import Result, Verdict
 
 STYLES = {
     Verdict.UPHELD: "green",

@@ -10,11 +10,11 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from harness import significance
-from harness.report import tables, texts, words
-from harness.report.glyphs import Glyphs
-from harness.report.tables import MOST_TEXT, ROOMY, STYLES, Judgements
-from harness.verdicts import Result, Verdict
+from assay.harness.checking import significance
+from assay.harness.report import tables, texts, words
+from assay.harness.report.glyphs import Glyphs
+from assay.harness.report.tables import MOST_TEXT, ROOMY, STYLES, Judgements
+from assay.harness.results.verdicts import Result, Verdict
 
 MOST_INPUT = 2000
 

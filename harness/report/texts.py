@@ -8,7 +8,7 @@ import re
 import unicodedata
 from typing import Any
 
-from harness.verdicts import DECADES, Result
+from assay.harness.results.verdicts import DECADES, Result
 
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 

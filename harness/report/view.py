@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness import bibliography, significance
-from harness.report import exhibits, rows, texts, words
-from harness.report.gallery import Gallery
-from harness.verdicts import Kind, Result, Verdict
+from assay.harness.checking import significance
+from assay.harness.report import exhibits, rows, texts, words
+from assay.harness.report.gallery import Gallery
+from assay.harness.results import bibliography
+from assay.harness.results.verdicts import Kind, Result, Verdict
 
 # These keep the page small, whatever the run was like; what they leave out is in the JSON.
 MOST_ROWS = 1500

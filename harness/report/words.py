@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from harness.report.texts import counted, large, plain
-from harness.verdicts import Kind, Result, Verdict
+from assay.harness.report.texts import counted, large, plain
+from assay.harness.results.verdicts import Kind, Result, Verdict
 
 SYMBOLS = {
     Verdict.UPHELD: "✓",

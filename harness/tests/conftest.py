@@ -9,22 +9,25 @@ from pathlib import Path
 import pytest
 from torch.utils._python_dispatch import _disable_current_modes
 
-from harness import allocation, options
-from harness.tests import browsers, sessions
-from harness.tests.browsers import Browser
-from harness.tests.ci import pytest_sessionfinish, pytest_terminal_summary  # noqa: F401
-from harness.tests.clones import clone  # noqa: F401
-from harness.tests.sessions import Project
+from assay.harness.models import allocation
+from assay.harness.plugin import options
+from assay.harness.tests.support import browsers, sessions
+from assay.harness.tests.support.browsers import Browser
+from assay.harness.tests.support.ci import pytest_sessionfinish, pytest_terminal_summary  # noqa: F401
+from assay.harness.tests.support.clones import clone  # noqa: F401
+from assay.harness.tests.support.sessions import Project
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """How often, and at which instants, runs are killed (`harness.tests.test_interruptions`)."""
+    """How often, and at which instants, runs are killed
+    (`harness.tests.plugin.test_interruptions`).
+    """
     parser.addoption("--kills", type=int, default=0, help="so many kills of runs, not a few")
     parser.addoption("--kill-seed", default="0", help="draw other instants")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """What is emulated here (`harness.emulation`) is emulated in the runs that tests begin.
+    """What is emulated here (`harness.models.emulation`) is emulated in the runs that tests begin.
 
     And the mark of tests that have an environment of their own, `tox -e sweep`.
     """

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.claim import Claim
-from harness.verdicts import Kind
+from assay.harness.checking.claim import Claim
+from assay.harness.results.verdicts import Kind
 
 ROOT = Path(__file__).parents[2]
 ABOVE = {
@@ -21,7 +21,7 @@ ABOVE = {
 }
 """Imports go one way: what each room must not import."""
 
-PUT_TOGETHER = {"harness/__main__.py": {"fixtures", "claims"}}
+PUT_TOGETHER = {"harness/cli/main.py": {"fixtures", "claims"}}
 """Where the rooms are put together, as in conftest.py, and what only these files may import."""
 
 LAWS = {
@@ -44,9 +44,10 @@ def tree(path: Path) -> ast.Module:
 def imported(source: ast.Module) -> Iterator[str]:
     for node in ast.walk(source):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            yield from (alias.name.removeprefix("assay.") for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module
+            whole = (f"{node.module}.{alias.name}" for alias in node.names)
+            yield from (name.removeprefix("assay.") for name in whole)
 
 
 def named(source: ast.Module) -> Iterator[str]:
@@ -64,7 +65,7 @@ def claims() -> list[Claim]:
     """What every claim of the catalogue says of itself."""
     found = []
     for path in modules("claims"):
-        module = importlib.import_module(f"claims.{path.stem}")
+        module = importlib.import_module(f"assay.claims.{path.stem}")
         tests = [value for name, value in vars(module).items() if name.startswith("test_")]
         found += [test.claim for test in tests]
     return found

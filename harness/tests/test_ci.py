@@ -23,9 +23,7 @@ def test_b():
 
 def came(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, body: str, ci: bool):
     monkeypatch.setenv("CI", "true") if ci else monkeypatch.delenv("CI", raising=False)
-    pytester.makeconftest(
-        f"import sys; sys.path.insert(0, {str(ROOT)!r})\nfrom harness.tests.ci import *\n"
-    )
+    pytester.makeconftest("from assay.harness.tests.support.ci import *\n")
     pytester.makepyfile(TESTS.format(body=body))
     return pytester.runpytest_subprocess("-p", "no:xdist", "-p", "no:cacheprovider")
 

@@ -1,5 +1,0 @@
-"""The atlas: one offline page of what evidence files say, model types × laws × versions."""
-
-from harness.atlas.building import build
-
-__all__ = ["build"]

@@ -1,0 +1,1 @@
+"""How claims are checked: laws example by example, findings by draws, each with a control."""

@@ -1,0 +1,55 @@
+"""Models of a whole family that are not here: their claims are settled without them.
+
+Whoever asks for one model that cannot be built has made a mistake, which ends the run.  Whoever
+asks for all models of a pattern wants to know of each what came of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from assay.harness.checking.claim import Claim
+from assay.harness.results.verdicts import Result, Verdict
+
+
+@dataclass(frozen=True)
+class Absent:
+    """A model that a pattern named and that cannot be had: ``name`` and ``why``, in one line.
+
+    ``lacking``: something is missing here that the model needs, so claims do not apply.  Else the
+    model broke when it was made, and its claims stay undecided, which fails a run.
+    """
+
+    name: str
+    why: str
+    lacking: bool
+
+    @property
+    def digest(self) -> str:
+        """Of what is known: there are no weights."""
+        return sha256(f"{self.name}: {self.why}".encode()).hexdigest()
+
+    def result(self, claim: Claim) -> Result:
+        """What comes of a claim on a model that is not there."""
+        verdict = Verdict.NOT_APPLICABLE if self.lacking else Verdict.INCONCLUSIVE
+        named = claim.id, claim.says, claim.kind, self.name, verdict
+        return Result(*named, reason=self.why, source=claim.source)
+
+    def description(self) -> dict[str, Any]:
+        """The evidence's record, as of a subject (`harness.models.runs.describe_subject`)."""
+        return {
+            "digest": self.digest,
+            "model_type": self.name.rpartition(":")[2] or self.name,
+            "parameters": 0,
+            "vocabulary": 0,
+            "context": None,
+            "hidden": 0,
+            "layers": 0,
+            "attention": "none",
+            "attends": {"ways": None, "why": self.why},
+            "recorded": {"type": None, "version": None, "why": self.why, "lacks": {}},
+            "capabilities": [],
+            "missing": {"model": self.why},
+        }

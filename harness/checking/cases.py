@@ -1,0 +1,76 @@
+"""Claims outside of pytest: every test of the claims with each of its parameters, as a call."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from types import ModuleType
+from typing import Any
+
+from assay.harness.checking.claim import Claim, Session
+from assay.harness.models.subject import Subject
+from assay.harness.results.verdicts import Result
+
+
+@dataclass(frozen=True)
+class Case:
+    """A claim's test with its own parameters ``given``; ``name`` as pytest's run would name it."""
+
+    claim: Claim
+    name: str
+    test: Callable[..., None]
+    given: dict[str, Any] = field(default_factory=dict)
+
+    def settle(self, subject: Subject, session: Session) -> Result:
+        """What the claim comes to on ``subject`` within the session's budget."""
+        taken = _Taken(session)
+        self.test(assay=taken, subject=subject, **self.given)
+        assert taken.result is not None
+        return replace(taken.result, name=self.name)
+
+
+class _Taken:
+    """Stands where pytest's fixture ``assay`` does: runs a claim and keeps the result."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.result: Result | None = None
+
+    def settle(self, claim: Claim, subject: Subject, run: Callable[[Session], Result]) -> None:
+        self.result = run(self.session)
+
+
+def of(modules: Iterable[ModuleType]) -> list[Case]:
+    """The cases of all the claims in ``modules``, in their order."""
+    return [case for module in modules for case in _of_module(module)]
+
+
+def _of_module(module: ModuleType) -> Iterator[Case]:
+    for name, test in vars(module).items():
+        claim = getattr(test, "claim", None)
+        if not name.startswith("test_") or not isinstance(claim, Claim):
+            continue
+        for ids, given in _parameters(test):
+            said = f"{claim.says} [{'-'.join(ids)}]" if ids else claim.says
+            yield Case(claim, said, test, given)
+
+
+def _parameters(test: Any) -> Iterator[tuple[list[str], dict[str, Any]]]:
+    """Every combination of what ``pytest.mark.parametrize`` gives: its ids and arguments."""
+    ways = [_way(mark) for mark in test.pytestmark if mark.name == "parametrize"]
+    for chosen in itertools.product(*ways):
+        ids = [id for id, _ in chosen]
+        yield ids, {name: value for _, given in chosen for name, value in given.items()}
+
+
+def _way(mark: Any) -> list[tuple[str, dict[str, Any]]]:
+    names, values = mark.args[0], mark.args[1]
+    names = [n.strip() for n in names.split(",")] if isinstance(names, str) else list(names)
+    ids = mark.kwargs.get("ids")
+    found = []
+    for index, value in enumerate(values):
+        many = tuple(getattr(value, "values", (value,) if len(names) == 1 else value))
+        id = getattr(value, "id", None) or (ids[index] if isinstance(ids, list | tuple) else None)
+        found.append((id or "-".join(map(str, many)), dict(zip(names, many, strict=True))))
+    return found

@@ -1,0 +1,386 @@
+"""Comparisons of a law: against the float64 oracle, with the worst case and the control kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from assay.harness.checking import sensitivity
+from assay.harness.checking.controls import Controls
+from assay.harness.checking.reference import Reference, run_elsewhere
+from assay.harness.models import precision, shapes
+from assay.harness.models.rows import Rows
+from assay.harness.models.subject import Subject
+from assay.harness.models.tolerances import (
+    EQUAL_RUNS,
+    ROUTER_GAP,
+    TOLERANCES,
+    Distance,
+    Tolerance,
+    farthest,
+    incomparable,
+)
+from assay.harness.results.verdicts import LEAK, LEAK_GOAL, SEES_ONE, margin
+
+NOT_NUMBERS = "rows with NaN on both sides"
+"""Of a law's details: how many rows could not be compared in full, over all examples."""
+
+
+LOOKS = 24
+"""How often the smallest leak that a law sees is looked for, at most."""
+
+MORE_RUNS = 4
+"""Equal runs more before two passes of one shape are said to differ: they may differ by chance."""
+
+
+class Broken(AssertionError):
+    """A law does not hold on an example: what was observed, what is allowed, and where."""
+
+    def __init__(self, observed: float, allowed: float, where: str) -> None:
+        super().__init__(f"observed {observed:.3g}, allowed {allowed:.3g}, at {where}")
+        self.observed, self.allowed, self.where = observed, allowed, where
+
+
+class Unsettled(Exception):
+    """Why an example does not count: nothing is tested by it, or nothing can be compared there, as
+    a mixture of experts routes every row by near-ties or every number is NaN on both sides.
+    """
+
+
+@dataclass
+class Check:
+    """Compares, judges and remembers the worst case over all examples of one law."""
+
+    subject: Subject
+    observed: float = 0.0
+    allowed: float = 1.0
+    compared: int = 0
+    controls: Controls = field(default_factory=Controls)
+    details: dict[str, Any] = field(default_factory=dict)
+    margins: list[float] = field(default_factory=list)
+    leak: float | None = None
+    """The smallest leak, relative to a row, that a comparison of this law saw; None: not tried."""
+    _room: float = math.inf
+    _worst: float = margin(0.0, 1.0)
+
+    _equal: Rows | None = None
+    _one_shape: bool = False
+    _by_reference: bool = False
+    _emulated: bool = False
+    _looks: int = 0
+    _goal: float | None = None
+    _noise: dict[str, float] = field(default_factory=dict)
+    _least_noise: float = math.inf
+
+    @property
+    def tolerance(self) -> Tolerance:
+        """What the subject's dtype allows."""
+        return TOLERANCES[precision.working(self.subject)]
+
+    @property
+    def _wide(self) -> bool:
+        """Whether emulated rounding says what machines do: 16-bit results it moves by far more."""
+        return precision.working(self.subject) in (torch.float32, torch.float64)
+
+    def reference(self, plain: Callable[[Subject], Rows]) -> Reference:
+        """Run the plain path on the subject and on its float64 oracle."""
+        subject = self.subject
+        elsewhere = run_elsewhere(lambda: plain(subject))
+        return Reference(plain(subject), plain(subject.oracle), elsewhere)
+
+    def same(
+        self, expected: Reference, observed: Rows, tolerance: Tolerance | None = None
+    ) -> None:
+        """The law: ``observed`` is as near to the oracle as the plain path is, within tolerance.
+
+        The plain path's own error is one draw of rounding, and may be small by luck where much is
+        cancelled.  So before the law is refuted, the plain path is run as other machines may round
+        it, and its largest error counts.  Not in 16 bits, where the bound is wide and emulated
+        rounding is coarser than any machine's, nor where the error is more than any bound allows.
+
+        Raises `Broken` where it is not, and `Unsettled` where no row can be compared.
+        """
+        __tracebackhide__ = True
+        self._by_reference = True
+        worst = self._compare(expected, observed, tolerance)
+        most = (tolerance or self.tolerance).most
+        if worst[1] < worst[0].error <= most and not self._emulated and self._wide:
+            self._emulated = True
+            worst = self._compare(expected, observed, tolerance)
+        rows, nothing = incomparable(_shared(observed, expected), expected.oracle)
+        if rows:
+            self.details[NOT_NUMBERS] = self.details.get(NOT_NUMBERS, 0) + rows
+        if nothing and not worst[0].error:
+            raise Unsettled
+        self.judge(worst[0].error, worst[1], worst[0].where)
+
+    def equal_runs(self, first: Rows, again: Callable[[], Rows], observed: Rows) -> None:
+        """The law for two passes of one shape: they differ by no more than two equal runs do.
+
+        ``first`` and ``again()`` are two equal runs, ``observed`` must be equal to them.  Not used
+        where the shapes inside a pass depend on the tokens (`harness.models.shapes`), or where
+        nothing is left to compare.
+        """
+        __tracebackhide__ = True
+        if shapes.depend_on_tokens(self.subject):
+            return
+        names = [name for name in first.tensors if name in observed.tensors]
+        first, observed = first.only(*names), observed.only(*names)
+        self._learn_noise(first, again())
+        worst, allowed = self._against_equal_run(first, observed)
+        for _ in range(MORE_RUNS):
+            if not _beyond(worst.error, allowed):
+                break
+            self._learn_noise(first, again())
+            worst, allowed = self._against_equal_run(first, observed)
+        self._one_shape, self._equal = True, first
+        self.judge(worst.error, allowed, f"{worst.where}, two passes of one shape")
+
+    def _learn_noise(self, first: Rows, again: Rows) -> None:
+        """Keep by how much two equal runs differed at most, by tensor."""
+        for name, apart in farthest(again.only(*first.tensors), first).items():
+            self._noise[name] = max(self._noise.get(name, 0.0), apart.error)
+
+    def _against_equal_run(self, first: Rows, observed: Rows) -> tuple[Distance, float]:
+        bound = EQUAL_RUNS[precision.working(self.subject)]
+        pairs = [
+            (apart, bound.allowed(self._noise.get(name, 0.0)))
+            for name, apart in farthest(observed, first).items()
+        ]
+        return min(pairs, key=lambda pair: margin(pair[0].error, pair[1]))
+
+    def judge(self, observed: float, allowed: float, where: str = "") -> None:
+        """The law as two numbers: ``observed`` must be at most ``allowed``; `Broken` if not."""
+        __tracebackhide__ = True
+        self.compared += 1
+        self.remember(observed, allowed)
+        if _beyond(observed, allowed):
+            raise Broken(observed, allowed, where)
+
+    def remember(self, observed: float, allowed: float) -> None:
+        """Keep the two numbers if they leave less room than any before."""
+        room = margin(observed, allowed)
+        self._room = min(self._room, room)
+        if room < self._worst or self.compared == 1:
+            self._worst, self.observed, self.allowed = room, observed, allowed
+
+    def begin(self) -> None:
+        """An example begins: what was compared in one before counts there."""
+        self._room, self._equal, self._emulated = math.inf, None, False
+
+    def end(self) -> None:
+        """An example kept the law: its own least margin is kept, NaN if nothing was compared."""
+        self.margins.append(self._room if math.isfinite(self._room) else math.nan)
+
+    def wants(self, control: str = "") -> bool:
+        """Whether the control of that name has not been rejected often enough yet, or the law has
+        not seen a leak as small as it must: few rows, or rows that rounding moves far, hide it.
+        """
+        blunt = self.leak is not None and not self.sharp and self._looks < LOOKS
+        return self.controls.wanted(control) or blunt
+
+    def rejects(
+        self,
+        expected: Reference,
+        damaged: Rows | Callable[[], Rows],
+        tolerance: Tolerance | None = None,
+        control: str = "",
+    ) -> None:
+        """A control: the same comparison on ``damaged`` rows must come out the other way.
+
+        Not every example can tell them apart (one token, equal tokens); at least one must.  A law
+        with several declares them by name, and each must be rejected.
+        """
+        if not self.wants(control):
+            return
+        rows = damaged() if callable(damaged) else damaged
+        try:
+            worst, allowed = self._compare(expected, rows, tolerance)
+        except Unsettled:
+            return  # the law was compared on rows that the control leaves out
+        self.judge_control(worst.error, allowed, control)
+        self._look_for_leaks(expected, rows, tolerance)
+
+    def judge_control(self, observed: float, allowed: float, control: str = "") -> None:
+        """A control as two numbers: counted as rejected when ``observed`` is above."""
+        self.controls.of(control).count(observed, allowed, _beyond(observed, allowed))
+
+    def sees(
+        self,
+        planted: Callable[[float], tuple[float, float]],
+        goal: float | None = None,
+        noise: float = math.inf,
+    ) -> None:
+        """How small an error this law sees: ``planted(size)`` gives what is observed, and what is
+        allowed, with an error of that relative size in what was compared.
+
+        ``goal`` is what must be seen where the law's bound is not that of the dtype, ``noise``
+        what rounding alone moves it by, where that is known.
+        """
+        self._goal = goal
+        if not self.sharp:
+            self._least_noise = min(self._least_noise, noise)
+            self._saw(sensitivity.smallest(lambda size: _beyond(*planted(size))))
+
+    def sees_one_bit(self, observed: float, allowed: float = 0.0) -> None:
+        """For a law about bits: ``observed`` is of one element moved by one unit in the last
+        place, and must be rejected.
+        """
+        size = torch.finfo(self.subject.dtype).eps if _beyond(observed, allowed) else math.inf
+        self._saw(size)
+
+    def sees_one(self, what: str, observed: float, allowed: float = 0.0) -> None:
+        """For a law that counts: ``observed`` is of one ``what`` that is wrong, the smallest error
+        that there is, and must be rejected.
+        """
+        counts = self.details.setdefault(SEES_ONE, {"what": what, "injected": 0, "seen": 0})
+        counts["injected"] += 1
+        counts["seen"] += _beyond(observed, allowed)
+
+    @property
+    def leaks(self) -> dict[str, float]:
+        """The details about leaks: the smallest one seen, and what must be seen, if anything."""
+        if self.leak is None:
+            return {}
+        return {LEAK: self.leak} | ({LEAK_GOAL: self.goal} if math.isfinite(self.goal) else {})
+
+    @property
+    def blunt(self) -> str:
+        """Why the law does not see an error as small as it must, in words; empty if it does."""
+        if self.leak is not None and not self.sharp:
+            return f"does not see a leak of {self.goal:g}, but one of {self.leak:.2g}"
+        one = self.details.get(SEES_ONE, {"injected": 0, "seen": 0})
+        if one["seen"] < one["injected"]:
+            return f"saw one {one['what']} in {one['seen']} of {one['injected']} injections"
+        return ""
+
+    @property
+    def hidden(self) -> bool:
+        """Whether the law sees no leak as small as it must, but a larger one, in 16 bits: there
+        rounding alone may move a sound model by more.
+        """
+        seen = self.leak is not None and self.goal < self.leak < 1.0
+        return seen and not self._wide
+
+    @property
+    def judged_by(self) -> str:
+        """What this law's comparisons are judged by, in words."""
+        ways = ["the float64 reference"] if self._by_reference else []
+        if self._one_shape:
+            ways.append("what two equal runs differ by, for its two passes of one shape")
+        return "; ".join(ways) or "a bound of its own"
+
+    @property
+    def goal(self) -> float:
+        """The relative size of a leak that this law must see in the subject's dtype.
+
+        Where rounding moves the subject far, no comparison sees as little; in 16 bits it does so
+        on any subject, and the goal has no part in that.
+        """
+        if self._goal is not None:
+            return self._goal
+        goals = sensitivity.GOALS[precision.working(self.subject)]
+        goal = goals.one_shape if self._one_shape else goals.other
+        if not self._wide or self._least_noise == math.inf:
+            return goal
+        relative = min(sensitivity.TIMES_NOISE * self._least_noise, sensitivity.MOST * goal)
+        return max(goal, relative)
+
+    @property
+    def sharp(self) -> bool:
+        """Whether a leak as small as the goal was seen."""
+        return self.leak is not None and self.leak <= self.goal
+
+    @property
+    def can_fail(self) -> bool:
+        """Whether every control was rejected, and a leak as small as must be was seen."""
+        return not self.controls.outstanding and (self.leak is None or self.sharp)
+
+    def _saw(self, size: float) -> None:
+        self._looks += 1
+        if not math.isnan(size):
+            self.leak = min(size, math.inf if self.leak is None else self.leak)
+
+    def _look_for_leaks(
+        self, expected: Reference, damaged: Rows, tolerance: Tolerance | None
+    ) -> None:
+        """Plant the control, scaled down, into the plain rows until the comparison passes it."""
+        self._goal = None if tolerance is None else tolerance.sees
+        if self.sharp and math.isfinite(self.goal):
+            return
+
+        def rejects(rows: Rows) -> bool:
+            exact, names = expected.oracle, [*rows.tensors]
+            told = ["router gap"] if "router gap" in exact.tensors else []
+            few = Reference(
+                expected.plain.only(*names),
+                exact.only(*names, *told),
+                lambda: [rows.only(*names) for rows in expected.elsewhere()],
+            )
+            worst, allowed = self._compare(few, rows, tolerance)
+            return _beyond(worst.error, allowed)
+
+        plain = _shared(expected.plain, expected)
+        errors = farthest(plain, expected.oracle, self._settled(expected, tolerance))
+        noise = max(distance.error for distance in errors.values())
+        self._least_noise = min(self._least_noise, noise)
+        try:
+            self._saw(sensitivity.least(plain, damaged, rejects))
+        except Unsettled:
+            return
+        if (first := self._equal) is not None:
+
+            def differs(rows: Rows) -> bool:
+                worst, allowed = self._against_equal_run(first.only(*rows.tensors), rows)
+                return _beyond(worst.error, allowed)
+
+            self._saw(sensitivity.least(first, damaged, differs))
+
+    def _settled(self, expected: Reference, tolerance: Tolerance | None) -> Tensor | None:
+        """The rows that near-ties between experts leave alone; None where there are no experts."""
+        return expected.oracle.settled(ROUTER_GAP * (tolerance or self.tolerance).floor)
+
+    def _compare(
+        self, expected: Reference, observed: Rows, tolerance: Tolerance | None
+    ) -> tuple[Distance, float]:
+        """The tensor with the least room: its farthest or median row, and what is allowed."""
+        tolerance = tolerance or self.tolerance
+        observed = _shared(observed, expected)
+        settled = self._settled(expected, tolerance)
+        if settled is not None and not bool(settled.any()):
+            raise Unsettled("every row is routed to experts by near-ties")
+        plain = farthest(expected.plain, expected.oracle, settled)
+        for rows in expected.elsewhere() if self._emulated else ():
+            other = farthest(rows.only(*plain), expected.oracle, settled)
+            plain = {name: plain[name].largest(other[name]) for name in plain}
+        seen = farthest(observed, expected.oracle, settled)
+        pairs = [(d, tolerance.allowed(plain[name].error)) for name, d in seen.items()]
+        for name, d in seen.items():
+            allowed = tolerance.allowed_typically(plain[name].typical)
+            if math.isfinite(allowed):
+                where = (f"{name} in the median row; farthest", d.row, d.position)
+                pairs.append((Distance(d.typical, *where), allowed))
+        return min(pairs, key=lambda pair: margin(pair[0].error, pair[1]))
+
+
+def _shared(observed: Rows, expected: Reference) -> Rows:
+    """Of ``observed`` what the reference has, too: a model that pads some prompts by itself gives
+    no states for them (`harness.models.subject.Output.pooled`).
+
+    Raises ValueError where they have nothing in common.
+    """
+    names = [name for name in observed.tensors if name in expected.oracle.tensors]
+    if all(name == "router gap" for name in names):
+        have = ", ".join(observed.tensors), ", ".join(expected.oracle.tensors)
+        raise ValueError(f"nothing to compare: {have[0]} against {have[1]}")
+    return observed.only(*names)
+
+
+def _beyond(observed: float, allowed: float) -> bool:
+    """Whether ``observed`` breaks the bound; what is not finite does, whatever is allowed."""
+    return not (math.isfinite(observed) and observed <= allowed)

@@ -1,0 +1,131 @@
+"""What a claim is, whatever its kind: the words of its declaration, and the test made of it."""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis.errors import HypothesisException
+
+from assay.harness.checking.controls import Damage
+from assay.harness.checking.profiles import Profile
+from assay.harness.models import capabilities
+from assay.harness.models.shortage import Size, at_size, release, shortage
+from assay.harness.models.subject import Subject
+from assay.harness.results.errors import BadInput, Missing, brief
+from assay.harness.results.verdicts import ERROR, Kind, Result, Verdict
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a claim's decorator says of it."""
+
+    id: str
+    says: str
+    kind: Kind
+    source: str
+    needs: tuple[str, ...] = ()
+    control: str = ""
+    enough: int | None = None
+    toy: bool = False
+    controls: Mapping[str, Damage] = field(default_factory=dict, compare=False)
+    """A law's controls by name; a law's only control has the empty name."""
+
+    def lacks(self, subject: Subject) -> str:
+        """The first capability that ``subject`` lacks, and why; empty if it lacks none."""
+        for name in self.needs:
+            if (why := capabilities.of(subject).why_missing(name)) is not None:
+                return f"{name}: {why}"
+        return ""
+
+    def result(self, subject: Subject, verdict: Verdict, **more: Any) -> Result:
+        """What came of the claim on ``subject``."""
+        more.setdefault("source", self.source)
+        return Result(self.id, self.says, self.kind, subject.name, verdict, **more)
+
+    def not_run(self, subject: Subject, error: BaseException, size: Size | None) -> Result:
+        """What the claim comes to where its body, or a probe before it, ended in ``error``.
+
+        ``size`` is that of the last prompt that was run.  Raises ``error`` where that is about
+        the run: bad input, or an example of Hypothesis's that cannot be replayed.
+        """
+        if why := shortage(error):
+            release(error)
+            return self.result(subject, Verdict.INCONCLUSIVE, reason=why + at_size(size))
+        if isinstance(error, Missing):
+            return self.result(subject, Verdict.NOT_APPLICABLE, reason=str(error))
+        if isinstance(error, BadInput | HypothesisException):
+            raise error
+        # Nobody can tell whether the model's code or the claim's is wrong.
+        told = "".join(traceback.format_exception(error))
+        why = f"ended in {brief(error)}"
+        return self.result(subject, Verdict.INCONCLUSIVE, reason=why, details={ERROR: told})
+
+
+@dataclass(frozen=True)
+class Session:
+    """What a run's options say about laws."""
+
+    profile: Profile
+    seed: int | None = None
+    replay: str | None = None
+    derandomize: bool = False
+
+
+Runner = Callable[[Callable[..., None], Subject, dict[str, Any], Session], Result]
+"""Settles a claim's body on a subject: (body, subject, pytest's arguments, session)."""
+
+
+def as_test(claim: Claim, body: Callable[..., None], ours: set[str], run: Runner) -> Callable:
+    """The test function that pytest collects for ``body``.
+
+    It bears the mark ``law`` or ``finding``, and ``toy`` where it is about toys.  Parameters named
+    in ``ours`` are given by ``run``; the others are pytest's (fixtures, parametrisation).
+    """
+    signature = inspect.signature(body)
+    others = [p for n, p in signature.parameters.items() if n not in ours | {"subject"}]
+    asked = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in ("subject", "assay")
+    ]
+
+    def test(*, assay: Any, subject: Subject, **given: Any) -> None:
+        __tracebackhide__ = True
+        assay.settle(claim, subject, lambda session: run(body, subject, given, session))
+
+    test.__name__, test.__doc__ = body.__name__, body.__doc__
+    test.__module__, test.__qualname__ = body.__module__, body.__qualname__
+    test.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[
+            asked[0],
+            *(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in others),
+            asked[1],
+        ]
+    )
+    marks = [getattr(pytest.mark, claim.kind.value).mark]
+    if claim.toy:
+        marks.append(pytest.mark.toy.mark)
+    test.pytestmark = [*getattr(body, "pytestmark", []), *marks]  # type: ignore[attr-defined]
+    test.claim = claim  # type: ignore[attr-defined]
+    return test
+
+
+def is_asked(asked: str, claim: Claim, name: str) -> bool:
+    """Whether ``asked``, ``ID`` or ``ID:TEXT``, means the claim's test with this ``name``."""
+    number, _, text = asked.partition(":")
+    return claim.id == number and text in name
+
+
+def unknown(asked: Sequence[str], named: Collection[tuple[Claim, str]], what: str) -> str:
+    """Why one of ``asked`` means no test among those ``named`` (claim, name); empty if each does.
+
+    ``what`` they are called in the message.
+    """
+    for each in asked:
+        if not any(is_asked(each, claim, name) for claim, name in named):
+            numbers = sorted({claim.id for claim, _ in named}, key=lambda n: (n[0], int(n[1:])))
+            return f"--claim {each}: there is no such {what} here; there are {', '.join(numbers)}"
+    return ""

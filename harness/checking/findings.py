@@ -1,0 +1,411 @@
+"""Findings: statements about particular weights, settled by independent draws.
+
+A finding is a test function that takes ``subject``, ``draws`` and ``sample``:
+
+    @finding("A1", "permuting positions barely changes the output", …,
+             bound=Bound(median, at_most=0.25), control="noise in place of the rows")
+    def test_permuting_positions_barely_changes_the_output(subject, draws, sample):
+        ...
+        sample.add(effect=ratios, control=ratios_of_the_control)
+
+It is called for one block of draws after another.  After every round the interval of the
+statistic is held against the bound: wholly on the claimed side is upheld, wholly on the other
+refuted.  Looking repeatedly would err more often than once, so each of the K looks that the
+profile allows is taken at confidence 1 - 0.05 / K (Bonferroni; less where the interval is only
+approximate, see `Statistic.caution`): whatever the number of looks, at most 5 % of findings are
+decided wrongly.  The control is judged alike and must come out the other way, or the finding
+stays inconclusive.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from assay.harness.checking import significance
+from assay.harness.checking.bounds import Bound, NoDifference
+from assay.harness.checking.claim import Claim, Session, as_test
+from assay.harness.checking.draws import Draws
+from assay.harness.checking.profiles import Profile
+from assay.harness.checking.statistics import Pair, Statistic
+from assay.harness.models.clock import TOO_SLOW, Braked, ForwardClock
+from assay.harness.models.shortage import ENDS
+from assay.harness.models.subject import Subject
+from assay.harness.results.arrays import Array, Plot
+from assay.harness.results.verdicts import Kind, Result, Verdict
+
+ERROR = significance.ERROR
+"""How often a finding may be decided wrongly at its bound, over all looks together."""
+
+BLOCK = 64
+"""Draws in one call of a finding's body."""
+
+UNDEFINED = 0.01
+"""A finding with a larger share of draws without a value (0 / 0) than this is not decided."""
+
+
+class TooFew(Exception):
+    """A finding has fewer draws than can decide it; the message says how many it needs."""
+
+
+def need(draws: Draws, fewest: int) -> None:
+    """Raise `TooFew` in the body of a costly finding that ``fewest`` draws might decide.
+
+    A profile with fewer then spends no time on it, and the finding is inconclusive by name.
+    """
+    if len(draws) < fewest:
+        raise TooFew(
+            f"{fewest} draws are needed and this profile has {len(draws)}: nothing was measured "
+            "(--profile standard has more)"
+        )
+
+
+@dataclass
+class Sample:
+    """The draws of one finding so far: a series of values for each name."""
+
+    series: dict[str, list[Array]] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
+    plots: dict[str, Plot] = field(default_factory=dict)
+
+    def add(self, **series: Any) -> None:
+        """Add values of some draws: arrays or tensors, [draws] or [draws, columns], by name.
+
+        ``effect`` is what the claim is about and ``control`` its control; others are recorded.
+        """
+        for name, values in series.items():
+            if isinstance(values, torch.Tensor):
+                values = values.detach().double().cpu().numpy()
+            array = np.atleast_1d(np.asarray(values, dtype=np.float64))
+            self.series.setdefault(name, []).append(array)
+
+    def plot(
+        self,
+        title: str,
+        kind: str,
+        arrays: dict[str, Any],
+        x: str = "",
+        y: str = "",
+        log: bool = False,
+    ) -> None:
+        """Keep a picture (see `Plot`); one of the same title is replaced."""
+        plain = {
+            label: np.asarray(
+                a.detach().double().cpu().numpy() if isinstance(a, torch.Tensor) else a,
+                dtype=np.float64,
+            )
+            for label, a in arrays.items()
+        }
+        self.plots[title] = Plot(title, kind, plain, x, y, log)
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Keep a table of text for the page; one of the same title is replaced."""
+        self.plots[title] = Plot(title, "table", columns=list(columns), rows=[*map(list, rows)])
+
+    def values(self, name: str) -> Array:
+        """One series over all draws so far; empty if there is none."""
+        parts = self.series.get(name)
+        return np.concatenate(parts) if parts else np.empty(0)
+
+    def defined(self, name: str) -> Array:
+        """The same without draws that have no finite value."""
+        values = self.values(name)
+        finite = np.isfinite(values)
+        return values[finite.all(axis=1) if values.ndim == 2 else finite]
+
+    def undefined(self, name: str) -> str:
+        """Why a series has too few values to be judged; empty if it has not."""
+        drawn, defined = len(self.values(name)), len(self.defined(name))
+        if drawn - defined > UNDEFINED * drawn:
+            without = f"{drawn - defined} of {drawn} draws"
+            return f"the {name} is undefined (0 / 0, or not finite) on {without}"
+        return "" if defined else f"no draw has a value of the {name}"
+
+
+@dataclass(frozen=True)
+class Look:
+    """What one series came to at one look; nothing before the first."""
+
+    verdict: Verdict = Verdict.INCONCLUSIVE
+    value: float = math.nan
+    interval: Pair = (-math.inf, math.inf)
+    draws: int = 0
+
+
+@dataclass
+class Settled:
+    """The looks that decided effect and control, or their last ones; ``drawn`` of ``most`` draws.
+
+    ``stopped`` says why the brake struck; empty if it did not.
+    """
+
+    most: int
+    effect: Look = field(default_factory=Look)
+    control: Look = field(default_factory=Look)
+    drawn: int = 0
+    stopped: str = ""
+
+
+def finding(
+    id: str,
+    says: str,
+    *,
+    needs: Sequence[str] = (),
+    source: str,
+    bound: Bound,
+    control: str,
+    control_bound: Bound | NoDifference | None = None,
+    draws: int | None = None,
+    most: int = Profile.draws,
+    block: int = BLOCK,
+    costly: bool = False,
+    toy: bool = False,
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Declare a test function as the finding ``id``.
+
+    ``bound`` is the claimed side.  ``control`` says in words what the ``control`` series is: it
+    must lie wholly beyond ``bound``, or come to ``control_bound`` where that is given.
+    ``draws`` are those of the first look, where its statistic does not say how many.  Each look
+    has twice those of the one before, up to ``most`` under the first profile, and under others as
+    many times more as these draw; ``block`` are asked for in one call.  Of a ``costly`` finding
+    the profile's `Profile.prompts` are asked for in one call and looked at once; ``draws`` are
+    then those of the first profile: where they are fewer than its own, as each costs more, others
+    ask for as many times more.  ``toy`` says that the finding is about networks that Assay makes
+    itself (`harness.models.toy`).  Further parameters of the function are pytest's.
+    """
+    claim = Claim(id, says, Kind.FINDING, source, tuple(needs), control, toy=toy)
+    plan = Plan(bound, control_bound, draws, block, costly, most)
+
+    def declare(body: Callable[..., None]) -> Callable[..., None]:
+        runner = functools.partial(run, claim, plan)
+        return as_test(claim, body, {"draws", "sample"}, runner)
+
+    return declare
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a finding is to be sampled and judged."""
+
+    bound: Bound
+    control_bound: Bound | NoDifference | None
+    fewest: int | None
+    block: int
+    costly: bool = False
+    most: int = Profile.draws
+
+    def sizes(self, profile: Profile) -> list[int]:
+        """The numbers of draws at which the interval is looked at; none if nothing is drawn."""
+        if profile.draws <= 0:
+            return []
+        if self.costly:
+            return [self.once(profile)]
+        return self.looks(profile.draws * self.most // Profile.draws)
+
+    def once(self, profile: Profile) -> int:
+        """The number of draws of a costly finding."""
+        usual = Profile.prompts
+        fewest = self.fewest or usual
+        return max(profile.prompts * min(fewest, usual) // usual, fewest)
+
+    def looks(self, most: int) -> list[int]:
+        """The numbers of draws at which the interval is looked at, each twice the one before.
+
+        No more than ``most``, but for a claim whose first look has more.
+        """
+        sizes = [self.fewest or min(self.bound.statistic.fewest, most)]
+        while 0 < sizes[-1] * 2 <= most:
+            sizes.append(sizes[-1] * 2)
+        return sizes
+
+    def number_of_looks(self, profile: Profile) -> int:
+        """How often the interval may be looked at."""
+        return 1 if self.costly else len(self.looks(profile.draws))
+
+    def effect(self, sample: Sample, looks: int) -> Look:
+        """The claim's own series against its bound, at one of so many ``looks``."""
+        return _look(self.bound.statistic, sample, "effect", looks, self.bound.verdict)
+
+    def control(self, sample: Sample, looks: int, effect: float) -> Look:
+        """The control's series, beside the ``effect``: upheld if it is as a control must be."""
+        if isinstance(self.control_bound, NoDifference):
+            none, statistic = self.control_bound, self.control_bound.statistic
+            return _look(statistic, sample, "control", looks, lambda x: none.verdict(x, effect))
+        bound = self.control_bound or self.bound
+        look = _look(bound.statistic, sample, "control", looks, bound.verdict)
+        if self.control_bound is not None:
+            return look
+        other = {Verdict.UPHELD: Verdict.REFUTED, Verdict.REFUTED: Verdict.UPHELD}
+        verdict = other.get(look.verdict, look.verdict)
+        return Look(verdict, look.value, look.interval, look.draws)
+
+
+def _look(
+    statistic: Statistic,
+    sample: Sample,
+    name: str,
+    looks: int,
+    judged: Callable[[Pair], Verdict],
+) -> Look:
+    values = sample.defined(name)
+    if not len(values):
+        return Look()
+    interval = statistic.interval(values, 1 - ERROR * statistic.caution / looks)
+    verdict = Verdict.INCONCLUSIVE if sample.undefined(name) else judged(interval)
+    return Look(verdict, statistic(values), interval, len(values))
+
+
+def run(
+    claim: Claim,
+    plan: Plan,
+    body: Callable[..., None],
+    subject: Subject,
+    given: dict[str, Any],
+    session: Session,
+) -> Result:
+    """Draw until the interval is decided or all is drawn, and say what came of it."""
+    started = time.perf_counter()
+    sample, sizes = Sample(), plan.sizes(session.profile)
+    blocks = 1 if plan.costly else max(1, math.ceil(max(sizes, default=0) / plan.block))
+    clock = ForwardClock(session.profile.brake, share=session.profile.brake / blocks)
+    try:
+        if lacking := claim.lacks(subject):
+            return claim.result(subject, Verdict.NOT_APPLICABLE, reason=lacking)
+        with clock.watching(subject):
+            settled = _settle(claim, plan, body, subject, given, session, sample, clock)
+    except TooFew as error:
+        return claim.result(subject, Verdict.INCONCLUSIVE, reason=str(error))
+    except ENDS as error:
+        return claim.not_run(subject, error, clock.size)
+    effect, control = settled.effect, settled.control
+    verdict, reason = _conclusion(claim, sample, settled)
+    return claim.result(
+        subject,
+        verdict,
+        reason=reason,
+        observed=_finite(effect.value),
+        bound=plan.bound.nearest(effect.value) if math.isfinite(effect.value) else None,
+        margin=_finite(plan.bound.margin(effect.value, effect.interval)),
+        interval=_told(effect.interval),
+        examples=settled.drawn,
+        seconds=time.perf_counter() - started,
+        details={
+            **{name: _known(value) for name, value in sample.details.items()},
+            "claimed": str(plan.bound),
+            significance.P: significance.p_value(
+                plan.bound,
+                sample.defined("effect")[: effect.draws],
+                plan.number_of_looks(session.profile),
+                effect.verdict,
+            ),
+            "control": claim.control,
+            "control must be": str(plan.control_bound or f"beyond: {plan.bound}"),
+            "control value": _finite(control.value),
+            "control interval": list(_told(control.interval) or ()) or None,
+            **_sensitivity(plan, control),
+            "recorded": {
+                name: _middle(sample.defined(name))
+                for name in sample.series
+                if name not in ("effect", "control") and len(sample.defined(name))
+            },
+            "seconds in forward passes": clock.seconds,
+        },
+        sample={name: sample.values(name) for name in sample.series},
+        plots=tuple(sample.plots.values()),
+    )
+
+
+def _settle(
+    claim: Claim,
+    plan: Plan,
+    body: Callable[..., None],
+    subject: Subject,
+    given: dict[str, Any],
+    session: Session,
+    sample: Sample,
+    clock: ForwardClock,
+) -> Settled:
+    """Sample look by look until effect and control are decided."""
+    sizes = plan.sizes(session.profile)
+    settled = Settled(most=max(sizes, default=0))
+    arguments = _arguments(body, subject, given)
+    for size in sizes:
+        while settled.drawn < size:
+            count = size if plan.costly else min(plan.block, size - settled.drawn)
+            numbers = range(settled.drawn, settled.drawn + count)
+            try:
+                clock.check()
+                body(draws=Draws(session.seed or 0, claim.id, numbers), sample=sample, **arguments)
+            except Braked as braked:
+                settled.stopped = str(braked)
+                return settled
+            settled.drawn += count
+        # Once decided is decided: each look errs with its own small share.
+        if settled.effect.verdict is Verdict.INCONCLUSIVE:
+            settled.effect = plan.effect(sample, len(sizes))
+        if settled.control.verdict is Verdict.INCONCLUSIVE:
+            settled.control = plan.control(sample, len(sizes), settled.effect.value)
+        if Verdict.INCONCLUSIVE not in (settled.effect.verdict, settled.control.verdict):
+            break
+    return settled
+
+
+def _sensitivity(plan: Plan, control: Look) -> dict[str, float]:
+    """What difference the control would have seen, where it must show none."""
+    if not isinstance(plan.control_bound, NoDifference) or not _told(control.interval):
+        return {}
+    return {"control sees a difference of": plan.control_bound.sees(control.interval)}
+
+
+def _arguments(
+    body: Callable[..., None], subject: Subject, given: dict[str, Any]
+) -> dict[str, Any]:
+    named = "subject" in inspect.signature(body).parameters
+    return {**given, "subject": subject} if named else dict(given)
+
+
+def _conclusion(claim: Claim, sample: Sample, settled: Settled) -> tuple[Verdict, str]:
+    effect, control = settled.effect, settled.control
+    if settled.stopped:
+        so_far = f"{settled.drawn} of {settled.most} draws"
+        why = f"{settled.stopped} at {so_far}: the machine is {TOO_SLOW}"
+        return Verdict.INCONCLUSIVE, why
+    if not settled.drawn:
+        return Verdict.INCONCLUSIVE, "the budget is zero: nothing was drawn"
+    for name in ("effect", "control"):
+        if why := sample.undefined(name):
+            return Verdict.INCONCLUSIVE, why
+    low, high = effect.interval
+    if effect.verdict is Verdict.INCONCLUSIVE:
+        told = f"[{low:.3g}, {high:.3g}]"
+        return effect.verdict, f"the interval {told} holds the bound after {effect.draws} draws"
+    if control.verdict is not Verdict.UPHELD:
+        where = "the same way" if control.verdict is Verdict.REFUTED else "undecided"
+        return Verdict.INCONCLUSIVE, f"the control came out {where}: {claim.control}"
+    return effect.verdict, ""
+
+
+def _middle(values: Array) -> float:
+    """The median, or the share of draws that are true where that is all they are."""
+    yes_or_no = bool(np.isin(values, (0.0, 1.0)).all())
+    return float(np.mean(values) if yes_or_no else np.median(values))
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _known(value: Any) -> Any:
+    return _finite(value) if isinstance(value, float) else value
+
+
+def _told(interval: Pair) -> Pair | None:
+    return interval if all(map(math.isfinite, interval)) else None

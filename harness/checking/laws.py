@@ -1,0 +1,164 @@
+"""Laws: checked example by example over drawn inputs, with a control that must be rejected.
+
+A law is a test function that takes ``subject``, ``draw`` and ``check``:
+
+    @law("C1", "a prefix's states do not change …", needs=["causal"], source="004, answer 2")
+    def test_a_prefix_ignores_what_follows(subject, draw, check):
+        prompt = draw(prompts(subject, shortest=2), "prompt")
+        ...
+        check.same(expected, observed)      # the law
+        check.rejects(expected, damaged)    # its control
+
+`check` (`harness.checking.check`) compares against the float64 oracle and keeps the worst case;
+Hypothesis draws (`harness.checking.search`), and shrinks a failure to the smallest counterexample.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from assay.harness.checking.check import NOT_NUMBERS, Broken, Check
+from assay.harness.checking.claim import Claim, Session, as_test
+from assay.harness.checking.controls import Controls, Damage
+from assay.harness.checking.search import Examples
+from assay.harness.models.clock import TOO_SLOW, Braked, ForwardClock
+from assay.harness.models.shortage import ENDS
+from assay.harness.models.subject import Subject
+from assay.harness.models.tolerances import TOLERANCES, farthest
+from assay.harness.results.verdicts import (
+    BOUND,
+    HIDDEN,
+    UNTIL_BROKEN,
+    Kind,
+    Result,
+    Verdict,
+    margin,
+)
+
+
+def law(
+    id: str,
+    says: str,
+    *,
+    needs: Sequence[str] = (),
+    source: str,
+    control: str | Damage | Mapping[str, str | Damage],
+    enough: int | None = None,
+    toy: bool = False,
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Declare a test function as the law ``id``.
+
+    ``says`` is the claim as a sentence, ``needs`` the capabilities without which it does not
+    apply, ``source`` the document and section, ``control`` what the body's `Check.rejects` does,
+    in words (where there are several, a sentence for each name; a `Damage` where it applies to
+    some models only), ``enough`` a number of examples beyond which more say nothing new.
+    ``toy`` says that the law is about networks that Assay makes itself (`harness.models.toy`).
+    The function's further parameters are pytest's (fixtures, parametrisation).
+    """
+    controls = Controls(control)
+    says_control = "; ".join(map(controls.sentence, controls.damages))
+    damages = controls.damages
+    claim = Claim(id, says, Kind.LAW, source, tuple(needs), says_control, enough, toy, damages)
+
+    def declare(body: Callable[..., None]) -> Callable[..., None]:
+        return as_test(claim, body, {"draw", "check"}, functools.partial(run, claim))
+
+    return declare
+
+
+def run(
+    claim: Claim,
+    body: Callable[..., None],
+    subject: Subject,
+    given_: dict[str, Any],
+    session: Session,
+) -> Result:
+    """Try a law on drawn examples and say what came of it."""
+    started = time.perf_counter()
+    check = Check(subject, controls=Controls(claim.controls))
+    counterexample: dict[str, Any] | None = None
+    most = min(session.profile.examples, claim.enough or session.profile.examples)
+    clock = ForwardClock(session.profile.brake, share=session.profile.brake / most)
+    examples = Examples(most, body, subject, check, given_, session, clock)
+    try:
+        if lacking := claim.lacks(subject):
+            return claim.result(subject, Verdict.NOT_APPLICABLE, reason=lacking)
+        check.controls.on(subject)
+        with clock.watching(subject):
+            examples.search()
+    except Braked as braked:
+        verdict, reason = Verdict.INCONCLUSIVE, str(braked)
+        reason = f"{reason} at {examples.tried} of {most} examples: the machine is {TOO_SLOW}"
+    except Broken as broken:
+        check.remember(broken.observed, broken.allowed)
+        verdict, reason = Verdict.REFUTED, str(broken)
+        if not repeats(subject):
+            reason += "; the model is not deterministic: it gives one prompt two outputs"
+        counterexample = examples.counterexample(broken)
+    except ENDS as error:
+        return claim.not_run(subject, error, clock.size)
+    else:
+        verdict, reason = _conclusion(claim, check, examples)
+    return claim.result(
+        subject,
+        verdict,
+        reason=reason,
+        observed=check.observed,
+        bound=check.allowed,
+        margin=margin(check.observed, check.allowed),
+        examples=examples.tried,
+        seconds=time.perf_counter() - started,
+        counterexample=counterexample,
+        details={
+            **check.details,
+            "control": claim.control,
+            "controls rejected": f"{check.controls.rejected} of {check.controls.tried}",
+            "control margin": check.controls.margin,
+            "controls": check.controls.as_json(),
+            BOUND: check.judged_by,
+            **check.leaks,
+            **({HIDDEN: True} if reason == _too_blunt(check) and check.hidden else {}),
+            **({} if examples.failed_at is None else {UNTIL_BROKEN: examples.failed_at}),
+            "seconds in forward passes": clock.seconds,
+        },
+        # Of a law that is broken they would be of the examples that happened to come before.
+        sample={} if counterexample else {"margin": np.asarray(check.margins, dtype=float)},
+    )
+
+
+def _conclusion(claim: Claim, check: Check, examples: Examples) -> tuple[Verdict, str]:
+    """What a law comes to that no example broke, and why if it is not upheld on all of them."""
+    limits = examples.limits
+    if limits.reason and (limits.fatal or not check.compared):
+        return Verdict.INCONCLUSIVE, limits.reason
+    if not check.compared:
+        why = NOT_NUMBERS if NOT_NUMBERS in check.details else examples.unsettled
+        return Verdict.INCONCLUSIVE, ": ".join(filter(None, ["no example could be compared", why]))
+    if complaint := check.controls.complaint:
+        return Verdict.INCONCLUSIVE, "; ".join(filter(None, [complaint, limits.reason]))
+    if check.blunt:
+        return Verdict.INCONCLUSIVE, _too_blunt(check)
+    return Verdict.UPHELD, limits.upheld_up_to
+
+
+def _too_blunt(check: Check) -> str:
+    """The reason of a law that is undecided only because it sees no error as small as it must."""
+    return f"too blunt: {check.blunt}"
+
+
+def repeats(subject: Subject) -> bool:
+    """Whether two passes over one prompt give the same, as far as the dtype's floor goes."""
+    try:
+        n = min(4, subject.context or 4)
+        ids = subject.content(torch.arange(n, device=subject.device)[None])
+        once, again = subject.rows(ids), subject.rows(ids)
+    except ENDS:  # a model that raises has been found out by that
+        return True
+    floor = TOLERANCES[subject.dtype].floor
+    return all(apart.error <= floor for apart in farthest(again, once).values())

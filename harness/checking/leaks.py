@@ -1,0 +1,77 @@
+"""How small a leak each law sees, by dtype, from the results of many sound models."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from assay.harness.results.verdicts import BOUND, LEAK, LEAK_GOAL, SEES_ONE, Kind, Result, Verdict
+
+Law = tuple[str, str]
+"""A law's number and its sentence, without the parameters of its test."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one law sees in one dtype: the relative size of a leak that it sees on every model.
+
+    ``typical`` is the median over models and variants, ``worst`` the largest; ``blunt`` counts
+    those on which the law did not see what it must.  ``bound`` says what judges its comparisons.
+    ``one`` is what the law counts, where the smallest error is a single one; sizes are NaN then.
+    """
+
+    typical: float
+    worst: float
+    models: int
+    blunt: int
+    bound: str
+    one: str = ""
+
+
+def law_of(result: Result) -> Law:
+    """The law of a result: all variants of one test together, but for those with a bound of their
+    own, which need not see what the others must.
+    """
+    alone = LEAK in result.details and LEAK_GOAL not in result.details
+    return result.id, result.name if alone else result.name.partition(" [")[0]
+
+
+def by_law(results: Mapping[str, Iterable[Result]]) -> dict[Law, dict[str, Seen]]:
+    """What each law sees, by dtype; ``results`` are by dtype.
+
+    Laws that look for no error are left out.  Every run of a variant counts.
+    """
+    found: dict[Law, dict[str, list[Result]]] = {}
+    for dtype, rows in results.items():
+        for row in rows:
+            decided = row.verdict in (Verdict.UPHELD, Verdict.INCONCLUSIVE)
+            if row.kind is Kind.LAW and decided and row.details.keys() & {LEAK, SEES_ONE}:
+                found.setdefault(law_of(row), {}).setdefault(dtype, []).append(row)
+    return {
+        law: {dtype: _seen(rows) for dtype, rows in each.items()}
+        for law, each in sorted(found.items(), key=lambda pair: _order(pair[0]))
+    }
+
+
+def _seen(rows: list[Result]) -> Seen:
+    ones = [row.details[SEES_ONE] for row in rows if SEES_ONE in row.details]
+    sizes = sorted(_size(row) for row in rows if LEAK in row.details) or [math.nan]
+    blunt = sum(_size(row) > row.details.get(LEAK_GOAL, math.inf) for row in rows)
+    blunt += sum(one["seen"] < one["injected"] for one in ones)
+    # Where shapes depend on the tokens a law has one bound fewer than on other models.
+    bound = max((str(row.details.get(BOUND, "")) for row in rows), key=len)
+    models = len({row.subject for row in rows})
+    what = ones[0]["what"] if ones else ""
+    return Seen(sizes[len(sizes) // 2], sizes[-1], models, blunt, bound, what)
+
+
+def _size(row: Result) -> float:
+    """JSON has no infinity: a leak that was looked for and never seen is null."""
+    size = row.details.get(LEAK, 0.0)
+    return math.inf if size is None else float(size)
+
+
+def _order(law: Law) -> tuple[str, int, str]:
+    id, name = law
+    return id[0], int(id[1:]), name

@@ -1,0 +1,134 @@
+"""Measures of a subject's output: numbers, which findings hold against their bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from assay.harness.models import masks, memory, positions
+from assay.harness.models.subject import Subject
+from assay.harness.models.tolerances import TOLERANCES, distance
+
+FAR_AT_MOST = 0.3
+"""A relative difference of this much is far apart in every dtype."""
+
+
+def rows_that_fit(subject: Subject, n: int) -> int:
+    """How many prompts of ``n`` tokens go through one pass: at least 1.
+
+    Counted are states, attention scores and logits, all of them at once.
+    """
+    numbers = n * (12 * subject.hidden + 3 * subject.vocabulary + 3 * subject.heads * n)
+    return memory.rows_that_fit(subject.device, numbers * subject.embedding_table.element_size())
+
+
+def batched(subject: Subject, run: Callable[..., Tensor], *inputs: Tensor | None) -> Tensor:
+    """``run`` over as many rows of ``inputs`` [batch, n, …] at a time as memory allows.
+
+    None among them is handed on.  A pass that runs out of memory is tried again with half.
+    """
+    given = next(each for each in inputs if each is not None)
+    parts: list[Tensor] = []
+
+    def some(rows: slice) -> None:
+        parts.append(run(*(each if each is None else each[rows] for each in inputs)))
+
+    memory.in_batches(some, len(given), rows_that_fit(subject, given.shape[1]))
+    return torch.cat(parts)
+
+
+def next_token(
+    subject: Subject,
+    ids: Tensor | None = None,
+    places: Tensor | None = None,
+    embeddings: Tensor | None = None,
+    causal: bool = True,
+) -> Tensor:
+    """Log-probabilities of the token after each prompt: [batch, V], float64.
+
+    ``ids`` [batch, n] or ``embeddings`` [batch, n, d]; ``places`` [batch, n] are positions other
+    than the usual; without ``causal`` every token sees all others.
+    """
+    seen_by = masks.causal if causal else masks.full
+    only_last = {"logits_to_keep": 1} if subject.accepts("logits_to_keep") else {}
+
+    def run(ids: Tensor | None, places: Tensor | None, embeddings: Tensor | None) -> Tensor:
+        given = ids if ids is not None else embeddings
+        assert given is not None
+        mask = None
+        if places is not None or not causal:
+            # Without one, positions out of order are read as packed sequences.
+            mask = seen_by(given.shape[1], subject.dtype, subject.device)
+        rows = subject.rows(
+            ids, embeddings=embeddings, positions=places, mask=mask, states=False, **only_last
+        )
+        return rows["logits"][:, -1].detach().double().log_softmax(-1)
+
+    return batched(subject, run, ids, places, embeddings)
+
+
+def kl(p: Tensor, q: Tensor) -> Tensor:
+    """KL(p ‖ q) in nats, of log-probabilities [batch, V]: [batch]."""
+    return (p.exp() * (p - q)).sum(-1).clamp_min(0.0)
+
+
+def same_top(p: Tensor, q: Tensor) -> Tensor:
+    """Whether the most probable token is the same: bool [batch]."""
+    return p.argmax(-1) == q.argmax(-1)
+
+
+def far(subject: Subject, times: float) -> float:
+    """A relative difference of ``times`` the tolerance of laws, `FAR_AT_MOST` at most.
+
+    Beyond that a difference says no more, and 16-bit tolerances would ask for it.
+    """
+    return min(times * TOLERANCES[subject.dtype].floor, FAR_AT_MOST)
+
+
+def apart(one: Tensor, other: Tensor) -> Tensor:
+    """The relative distance between rows [batch, features]: [batch], float64."""
+    return distance(one[:, None], other[:, None])[:, 0]
+
+
+def gathered(ids: Tensor, orders: Tensor) -> Tensor:
+    """``ids`` [batch, n] with place j of row b taken from place ``orders[b, j]``."""
+    return ids.gather(1, orders.to(ids.device))
+
+
+def moved(subject: Subject, orders: Tensor) -> Tensor:
+    """The ``position_ids`` [batch, n] of prompts whose position rows are moved by ``orders``."""
+    return positions.usual(subject, orders.shape[1])[orders.to(subject.device)]
+
+
+def continued(subject: Subject, ids: Tensor, places: Tensor, steps: int) -> Tensor:
+    """A greedy continuation [batch, steps] of a prompt whose positions are ``places``.
+
+    The new tokens stand where they would stand anyway.
+    """
+    n = ids.shape[1]
+    later = positions.usual(subject, n + steps)
+    mask = masks.causal(n, subject.dtype, subject.device)
+    output = subject(ids, positions=places, mask=mask, keep=True, states=False)
+    chosen = []
+    for step in range(steps):
+        token = output.rows["logits"][:, -1:].argmax(-1)
+        chosen.append(token)
+        if step == steps - 1:
+            break
+        at = later[n + step : n + step + 1]
+        seen = torch.zeros(1, 1, 1, n + step + 1, dtype=subject.dtype, device=subject.device)
+        output = subject(
+            token, positions=at, mask=seen, cache=output.cache, keep=True, states=False
+        )
+    return torch.cat(chosen, dim=1)
+
+
+def repeated(ids: Tensor, gram: int = 4) -> Tensor:
+    """The share of ``gram``-grams of each row that stood in it before: [batch, n] → [batch]."""
+    shares = []
+    for row in ids.tolist():
+        grams = [tuple(row[i : i + gram]) for i in range(len(row) - gram + 1)]
+        shares.append(1 - len(set(grams)) / len(grams) if grams else float("nan"))
+    return torch.tensor(shares, dtype=torch.float64)

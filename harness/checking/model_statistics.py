@@ -1,0 +1,162 @@
+"""Statistics over models and prompts: the unit of a statement about models is the model.
+
+A sample is [n, 2], the value of a prompt and the number of its model, or [n, 3], with the side of
+a comparison (1 or 0) between them; a ratio's has two limits of each value, [n, 4].  Every model
+has prompts of its own (they are nested), so that the models' means are independent draws that vary
+by model and by prompt at once, and Student's t of them covers both.  A side with a single model is
+about this model, and its units are prompts.
+
+A few models that agree, such as six in which everything is recovered, have means of no variance.
+An interval is therefore never shorter than the one over prompts that takes the models as one: the
+hull of both is reported.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from assay.harness.checking.bounded import mean_interval
+from assay.harness.results.arrays import Array
+
+Pair = tuple[float, float]
+
+NOWHERE: Pair = (-math.inf, math.inf)
+
+SHARE = 0.4
+"""Of the allowed error, what Student's and Welch's intervals over models are asked for: few models
+whose means are skewed, such as 0.8 on average and 1 mostly, are outside them more often than they
+say (simulated in ``harness/tests/checking/test_model_statistics.py``)."""
+
+
+def of_mean(sample: Array) -> float:
+    """The mean of the models' means, of [n, 2]."""
+    return float(np.mean(units(*sample.T)))
+
+
+def mean_within(sample: Array, confidence: float, low: float, high: float) -> Pair:
+    """Of values in [``low``, ``high``], [n, 2]."""
+    values, models = sample.T
+    over_prompts = mean_interval(values, confidence, low, high)
+    each = units(values, models)
+    if len(np.unique(models)) == 1:
+        return over_prompts
+    over_models = _interval(stats.ttest_1samp, confidence, each, 0.0)
+    return within(hull(over_prompts, over_models), low, high)
+
+
+def of_difference(sample: Array) -> float:
+    """The first side's mean of the models' means less the other's, of [n, 3]."""
+    one, other = sides(sample)
+    if not (len(one) and len(other)):
+        return math.nan
+    return float(np.mean(units(*one.T)) - np.mean(units(*other.T)))
+
+
+def difference_within(sample: Array, confidence: float) -> Pair:
+    """Of values in [0, 1], [n, 3]; each side errs half as often over prompts."""
+    one, other = sides(sample)
+    if not (len(one) and len(other)):
+        return NOWHERE
+    each = [mean_interval(side[:, 0], (1 + confidence) / 2) for side in (one, other)]
+    over_prompts = each[0][0] - each[1][1], each[0][1] - each[1][0]
+    return within(hull(over_prompts, _welch(one, other, confidence)), -1.0, 1.0)
+
+
+def of_ratio(sample: Array) -> float:
+    """The ratio of the sides' geometric means over models at its least, of [n, 4]."""
+    return math.exp(of_difference(_logs(sample[:, [0, 2, 3]])))
+
+
+def ratio_within(sample: Array, confidence: float) -> Pair:
+    """Of positive values known by two limits, [n, 4]; the first makes the ratio least.
+
+    From the lower end of the interval at the first limits to the upper end at the second, which
+    holds wherever the values lie between them.
+    """
+    least, most = (_ratio_within(sample[:, [limit, 2, 3]], confidence) for limit in (0, 1))
+    return least[0], most[1]
+
+
+def _ratio_within(sample: Array, confidence: float) -> Pair:
+    """Of positive values [n, 3], by their logarithms.
+
+    Over models values are averaged before the logarithm is taken.
+    """
+    one, other = sides(sample)
+    if not (len(one) and len(other)):
+        return NOWHERE
+    prompts = [np.log(side[:, 0]) for side in (one, other)]
+    if not any(np.ptp(side) for side in prompts):
+        return NOWHERE
+    models = [np.log(units(*side.T)) for side in (one, other)]
+    over_models = _welch_of(models[0], models[1], confidence)
+    low, high = hull(over_models, _welch_of(prompts[0], prompts[1], confidence))
+    return (math.exp(low), math.exp(high)) if math.isfinite(high - low) else NOWHERE
+
+
+def units(values: Array, models: Array) -> Array:
+    """The means of the models; the values themselves where there is one model."""
+    _, member = np.unique(models, return_inverse=True)
+    counts = np.bincount(member)
+    return values if len(counts) == 1 else np.bincount(member, values) / counts
+
+
+def sides(sample: Array) -> tuple[Array, Array]:
+    """Value and model of the first side and of the other, [rows, 2] each."""
+    first = sample[:, 1] > 0.5
+    return sample[first][:, [0, 2]], sample[~first][:, [0, 2]]
+
+
+def hull(one: Pair, other: Pair) -> Pair:
+    """The shortest interval that holds both."""
+    return min(one[0], other[0]), max(one[1], other[1])
+
+
+def within(interval: Pair, low: float, high: float) -> Pair:
+    """The part of ``interval`` that is possible."""
+    return max(interval[0], low), min(interval[1], high)
+
+
+def _logs(sample: Array) -> Array:
+    """Models' means as logarithms: [models, 3]."""
+    parts = []
+    for side, code in zip(sides(sample), (1.0, 0.0), strict=True):
+        logs = np.log(units(*side.T))
+        parts.append(np.stack([logs, np.full(len(logs), code), np.arange(len(logs))], axis=1))
+    return np.concatenate(parts)
+
+
+def _welch(one: Array, other: Array, confidence: float) -> Pair:
+    return _welch_of(units(*one.T), units(*other.T), confidence)
+
+
+def _welch_of(one: Array, other: Array, confidence: float) -> Pair:
+    """Welch's interval and Student's, whichever is longer: a side of no variance has the other's.
+
+    There is none where a side has one unit, and none of any width where neither side varies.
+    """
+    if min(len(one), len(other)) < 2:
+        return NOWHERE
+    if not (np.ptp(one) or np.ptp(other)):
+        apart = float(one[0] - other[0])
+        return apart, apart
+    welch, student = (
+        _interval(stats.ttest_ind, confidence, one, other, equal_var=equal)
+        for equal in (False, True)
+    )
+    return hull(welch, student)
+
+
+def _interval(test: Callable[..., Any], confidence: float, *samples: Any, **how: Any) -> Pair:
+    """One of scipy's t tests as an interval; of no width where all units are the same."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of such units
+        careful = 1 - SHARE * (1 - confidence)
+        found = test(*samples, **how).confidence_interval(careful)
+    return float(found.low), float(found.high)

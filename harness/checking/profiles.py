@@ -1,0 +1,47 @@
+"""Budgets: how many examples or draws a claim takes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from assay.harness.results.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a run spends on each claim.  Nothing here but ``brake`` knows the time.
+
+    A law takes ``examples``; where one fails, ``shrink`` more are tried to make it smaller.  A
+    finding takes at most ``draws``, and one whose draws cost seconds, such as an inversion,
+    ``prompts``.  A claim that takes longer than ``brake`` seconds is ended without a verdict.
+
+    ``glance`` draws as much for a finding as ``quick``: an interval that is valid at every size
+    leaves 0.7 possible after twelve draws that are all 1, so that with half of the draws most
+    findings would cost half as much and decide nothing.
+    """
+
+    name: str
+    examples: int
+    shrink: int
+    draws: int = 256
+    prompts: int = 24
+    brake: float = math.inf
+
+
+PROFILES = {
+    profile.name: profile
+    for profile in (
+        Profile("glance", examples=4, shrink=10, brake=120.0),
+        Profile("quick", examples=12, shrink=30, brake=300.0),
+        Profile("standard", examples=60, shrink=300, draws=1024, prompts=192, brake=1800.0),
+        Profile("thorough", examples=1000, shrink=2000, draws=8192, prompts=480, brake=14400.0),
+    )
+}
+"""The profiles by name; ``quick`` is the default."""
+
+
+def check_profile(name: str) -> None:
+    """Raise `BadInput` for the name of no profile."""
+    if name not in PROFILES:
+        raise BadInput(f"--profile {name!r}: is unknown; choose from {', '.join(PROFILES)}")

@@ -1,0 +1,279 @@
+"""Hypothesis's search over one law's inputs: as many examples as the profile says."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import hypothesis
+import hypothesis.errors
+import torch
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from assay.harness.checking.check import Broken, Check, Unsettled
+from assay.harness.checking.claim import Session
+from assay.harness.models import capabilities
+from assay.harness.models.clock import Braked, ForwardClock
+from assay.harness.models.shortage import ENDS, Limits, Size, release, shortage
+from assay.harness.models.subject import Subject
+from assay.harness.results.errors import BadInput
+from assay.harness.results.verdicts import ERROR
+
+PASSED_ON = (capabilities.Missing, BadInput, hypothesis.errors.HypothesisException)
+"""Exceptions of a law's body that are no verdict on the model."""
+
+ROUNDS = 4
+"""Rounds of examples that a law may take until each control is rejected and a leak as small as
+must be is seen; usually one does."""
+
+
+PASSED_OVER = 10
+"""Examples that do not count, for each that should, until a search ends: Hypothesis alone would
+look for the first that does among hundreds."""
+
+
+class _Enough(BaseException):
+    """Nothing more is to be tried; leaves Hypothesis as an interrupt would."""
+
+
+class _NotApplicable(BaseException):
+    """The model lacks a capability, whatever is drawn; leaves Hypothesis likewise."""
+
+
+class _NothingSmaller(BaseException):
+    """The machine lacks what an example needs, and none is smaller; leaves Hypothesis likewise."""
+
+
+class _SmallEnough(BaseException):
+    """A failure has been made smaller often enough; leaves Hypothesis likewise."""
+
+
+class Examples:
+    """Hypothesis's search over one law's inputs: ``most`` examples, ``tried`` so far.
+
+    The number is the profile's or the claim's own; ``clock`` is the emergency brake.
+    """
+
+    def __init__(
+        self,
+        most: int,
+        body: Callable[..., None],
+        subject: Subject,
+        check: Check,
+        given_: dict[str, Any],
+        session: Session,
+        clock: ForwardClock,
+    ) -> None:
+        self.body, self.subject, self.check, self.given = body, subject, check, given_
+        self.session, self.clock = session, clock
+        self.most, self.tried = most, 0
+        self.failed_at: int | None = None
+        self.shrunk = 0
+        self.unsettled, self.passed_over = "", 0
+        self.smallest: Broken | None = None
+        self.known: set[str] = set()
+        self.limits = Limits()
+        self.size: Size | None = None
+        self.last: dict[str, str] = {}
+        self.blob: str | None = None
+
+    def search(self) -> None:
+        """Try the examples; `Broken` with the smallest failure found, `Braked` in an emergency.
+
+        Rounds of as many examples follow while a control has not been rejected, or a small leak
+        not been seen.
+        """
+        __tracebackhide__ = True
+        for number in range(1 if self.session.replay is not None else ROUNDS):
+            try:
+                self._round(number)
+            except _NothingSmaller:
+                return
+            if self.check.can_fail or self._hopeless:
+                return
+
+    def _round(self, number: int) -> None:
+        """One round of examples; the rounds draw different ones."""
+        __tracebackhide__ = True
+        names = set(inspect.signature(self.body).parameters)
+        arguments = dict(self.given)
+        if "subject" in names:
+            arguments["subject"] = self.subject
+
+        def example(data: st.DataObject) -> None:
+            __tracebackhide__ = True
+            shown: dict[str, str] = {}
+            self.shrunk += self.smallest is not None
+            lacking, self.size = "", None
+            self.check.begin()
+            try:
+                self.body(draw=self._drawer(data, shown), check=self.check, **arguments)
+                self.check.end()
+                self.limits.ran(self.size)
+                self.tried += 1
+            except (Unsettled, hypothesis.errors.UnsatisfiedAssumption) as why:
+                self.unsettled = str(why) if isinstance(why, Unsettled) else ""
+                self.passed_over += 1
+                if self._hopeless and self.smallest is None:
+                    raise _Enough from None
+                hypothesis.reject()
+            except PASSED_ON as error:
+                if not (lacking := shortage(error)):
+                    # No counterexample: run again, it may well be raised from another line.
+                    if isinstance(error, capabilities.Missing):
+                        raise _NotApplicable(error) from error
+                    raise
+                release(error)
+            except Broken as failure:
+                self._failed(failure, shown, data)
+                raise
+            except ENDS as error:
+                if not (lacking := shortage(error)):
+                    # A model that refuses an input it should take breaks the law as well.
+                    self.check.details[ERROR] = traceback.format_exc()
+                    first = (str(error).splitlines() or [""])[0]
+                    raised = Broken(math.inf, 0.0, f"{type(error).__name__}: {first}")
+                    self._failed(raised, shown, data)
+                    raise raised from error
+                release(error)
+            if lacking:  # out of the handler: its error would keep the memory
+                self._could_not_run(lacking)
+            if self._small_enough():
+                raise _SmallEnough
+            self.clock.check()
+            if number and self.check.can_fail and self.smallest is None:
+                raise _Enough
+
+        # Hypothesis keys its draws in CI by the function's name.
+        variant = "_".join([self.subject.name, *map(str, self.given.values())])
+        variant += f"_{number}" if number else ""
+        example.__name__ = re.sub(r"\W", "_", f"{self.body.__name__}_{variant}")
+        example.__qualname__ = example.__name__
+        example.__module__ = self.body.__module__
+        session = self.session
+        test = settings(
+            max_examples=self.most,
+            deadline=None,
+            database=None,  # the seed alone decides what is drawn
+            derandomize=session.derandomize and session.seed is None,
+            # A slow model makes slow examples; the brake is ours.
+            suppress_health_check=list(HealthCheck),
+            print_blob=True,
+            report_multiple_bugs=False,
+            phases=_phases(session),
+        )(given(st.data())(example))
+        if session.seed is not None:
+            test = hypothesis.seed(f"{session.seed}/{number}" if number else session.seed)(test)
+        if session.replay is not None:
+            blob = session.replay.encode()
+            test = hypothesis.reproduce_failure(hypothesis.__version__, blob)(test)
+        try:
+            test()
+        except (_Enough, hypothesis.errors.Unsatisfiable):
+            return
+        except _NotApplicable as missing:
+            raise missing.args[0] from None
+        except (_SmallEnough, Braked):
+            if self.smallest is None:
+                raise
+            raise self.smallest from None
+        except Broken as broken:
+            self.blob = _blob(broken) or self.blob
+            raise
+        except hypothesis.errors.Flaky as flaky:
+            self.blob = _blob(flaky) or self.blob
+            if self.limits.reason and self.smallest is not None:
+                raise self.smallest from flaky  # it could not be run once more
+            where = "an example that broke the law once and then did not: not deterministic"
+            raise Broken(self.check.observed, self.check.allowed, where) from flaky
+
+    def _drawer(self, data: st.DataObject, shown: dict[str, str]) -> Callable[..., Any]:
+        def draw(strategy: st.SearchStrategy, label: str) -> Any:
+            value = data.draw(strategy, label=label)
+            if (size := _size(value)) is not None:
+                self.size = size
+                if not self.limits.admits(size):
+                    hypothesis.reject()
+            shown[label] = value.show(self.subject) if hasattr(value, "show") else repr(value)
+            return value
+
+        return draw
+
+    def _could_not_run(self, lacking: str) -> None:
+        """The machine lacked something: leave this example out; all, where none is smaller."""
+        self.limits.note(lacking, self.size or self.clock.size)
+        if (self.size is None or self.limits.exhausted) and self.smallest is None:
+            raise _NothingSmaller
+        hypothesis.reject()
+
+    @property
+    def _hopeless(self) -> bool:
+        """Whether too many examples did not count for more to be looked for."""
+        return self.passed_over >= PASSED_OVER * self.most
+
+    def _small_enough(self) -> bool:
+        """Whether a failure has been tried to be made smaller as often as the profile says."""
+        return self.shrunk > self.session.profile.shrink > 0
+
+    def _failed(self, failure: Broken, shown: dict[str, str], data: st.DataObject) -> None:
+        """Keep a failure: after the first one, Hypothesis tries smaller examples only.
+
+        To end that it is left, which it takes where an example is new to it: of one that it knows
+        it has to see the end again, or it would call the law flaky.
+        """
+        self.tried += 1
+        self.failed_at = self.failed_at or self.tried
+        known, blob = repr(shown) in self.known, _encoded(data)
+        self.known.add(repr(shown))
+        self.last, self.smallest, self.blob = shown, failure, blob
+        if not known and self._small_enough():
+            raise _SmallEnough
+
+    def counterexample(self, broken: Broken) -> dict[str, Any]:
+        """The smallest failure: its inputs as text, the numbers, and how to see it again."""
+        return {
+            "inputs": self.last,
+            "observed": broken.observed,
+            "allowed": broken.allowed,
+            "where": broken.where,
+            "blob": self.blob,
+        }
+
+
+def _size(value: Any) -> Size | None:
+    """Rows and tokens of what was drawn, if it is a prompt."""
+    ids = getattr(value, "ids", None)
+    return (ids.shape[0], ids.shape[1]) if torch.is_tensor(ids) and ids.ndim == 2 else None
+
+
+def _phases(session: Session) -> list[Phase]:
+    """A failure is not made smaller where the profile has no tries for it."""
+    phases = [Phase.explicit, Phase.generate]
+    return [*phases, Phase.shrink] if session.profile.shrink > 0 else phases
+
+
+def _encoded(data: st.DataObject) -> str | None:
+    """The blob of an example, from what Hypothesis drew for it.
+
+    There is no public way to it but a note on the error that Hypothesis ends with, and a search
+    that is left early ends without one.
+    """
+    try:
+        from hypothesis.core import encode_failure
+
+        return encode_failure(data.conjecture_data.choices).decode()
+    except (ImportError, AttributeError):  # another version of Hypothesis
+        return None
+
+
+def _blob(error: BaseException) -> str | None:
+    """The blob of Hypothesis's note on how to reproduce a failure."""
+    for note in getattr(error, "__notes__", []):
+        if found := re.search(r"reproduce_failure\([^,]+, b?['\"]([^'\"]+)['\"]\)", note):
+            return found.group(1)
+    return None

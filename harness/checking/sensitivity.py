@@ -1,0 +1,102 @@
+"""How small a leak a comparison sees: the control, scaled down and planted into sound rows.
+
+A coarse control, such as a neighbour's row, shows that a comparison can fail.  It does not show
+that it sees a small error.  So the plain path's rows are moved towards the control's by a share of
+their own length, tensor by tensor, and the smallest share that the law's own comparison rejects is
+kept.
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from assay.harness.models.rows import Rows
+
+STEPS = 8
+"""Sizes that are tried in each power of ten."""
+
+LEAST, LARGEST = -14, 0
+"""Powers of ten between which a leak is looked for."""
+
+SIZES = [10 ** (k / STEPS) for k in range(LEAST * STEPS, LARGEST * STEPS + 1)]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """The relative size of a leak that must be seen: by laws whose two passes have one shape, and
+    by the others.
+    """
+
+    one_shape: float
+    other: float
+
+
+GOALS = {
+    torch.float64: Goal(1e-11, 1e-11),
+    torch.float32: Goal(1e-5, 1e-5),
+    torch.float16: Goal(1.25e-4, 1.25e-2),
+    torch.bfloat16: Goal(1e-3, 1e-1),
+}
+"""A law that sees nothing as small is inconclusive: it is too blunt.
+
+Float16 has three bits more than bfloat16, so that it must see an eighth of what that does.  Two
+passes of unlike shapes are each off by 1e-2 in bfloat16 (docs/power.md), which hides less.
+"""
+
+TIMES_NOISE = 12.0
+"""A law must see a leak of so many times what rounding moves the plain path by, where its goal is
+less: twice the factor of the bound in float32 (`harness.models.tolerances.TOLERANCES`).
+"""
+
+MOST = 100.0
+"""Times its goal that a leak may have which a law must see, however far rounding moves a model."""
+
+
+def planted(observed: Rows, damaged: Rows, size: float) -> Rows:
+    """``observed`` + ``size`` × ‖its row‖ × the direction to ``damaged``, in float64.
+
+    A row that the control leaves as it is moves towards itself with its features turned by one.
+    """
+    tensors = {}
+    for name, tensor in observed.tensors.items():
+        rows = tensor.double()
+        towards = damaged[name].to(rows) - rows
+        still = ~(towards != 0).any(-1, keepdim=True)
+        towards = torch.where(still, rows.roll(1, -1) - rows, towards)
+        length = torch.linalg.vector_norm(towards, dim=-1, keepdim=True)
+        own = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+        tensors[name] = rows + size * own * torch.where(length > 0, towards / length, 0.0)
+    return Rows(tensors)
+
+
+def least(observed: Rows, damaged: Rows, rejects: Callable[[Rows], bool]) -> float:
+    """The smallest leak of `SIZES` that is rejected in whichever tensor it is planted.
+
+    ``rejects`` compares the tensors that it is given.  Infinite where a leak as large as a row is
+    not seen in some tensor, and NaN where there is no tensor of the control's shape.
+    """
+    found = math.nan
+    for name in observed.tensors:
+        other = damaged.tensors.get(name)
+        if name == "router gap" or other is None or observed[name].shape != other.shape:
+            continue
+        one, away = observed.only(name), damaged.only(name)
+        size = smallest(functools.partial(_rejected, one, away, rejects))
+        found = size if math.isnan(found) else max(found, size)
+    return found
+
+
+def _rejected(one: Rows, away: Rows, rejects: Callable[[Rows], bool], size: float) -> bool:
+    return rejects(planted(one, away, size))
+
+
+def smallest(seen: Callable[[float], bool]) -> float:
+    """The smallest of `SIZES` that is seen, by bisection; infinite if the largest is not."""
+    place = bisect.bisect_left(SIZES, True, key=seen)
+    return SIZES[place] if place < len(SIZES) else math.inf

@@ -1,0 +1,117 @@
+"""How little error a finding needs to be decided, and what many findings need together.
+
+Each finding is decided wrongly in one of twenty at most.  A run has about a hundred, so some of
+its verdicts are wrong by chance.  A finding's p-value is the smallest error at which its interval
+would still decide it.  All of a run's are adjusted together (Benjamini and Yekutieli, 2001:
+findings of one run share their model and prompts, so nothing is assumed of their dependence).
+``docs/statistics.md`` says what this means for a reader.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy import stats
+
+from assay.harness.checking import statistics
+from assay.harness.results.verdicts import Kind, Result, Verdict
+
+if TYPE_CHECKING:
+    from assay.harness.checking.bounds import Bound
+    from assay.harness.results.arrays import Array
+
+ERROR = 0.05
+"""The share of wrong ones among decided findings, and how often a single one may be wrong."""
+
+LEAST = 1e-12
+"""Smaller p-values are not told apart."""
+
+HALVINGS = 12
+"""Of the range of errors, on a log scale: p is found to one part in a hundred."""
+
+P = "p-value"
+"""Of a finding's details: its p-value, or None where it has none."""
+
+WITHOUT_CHANCE = (statistics.exact, statistics.highest)
+"""Statistics of everything that there is: they are no estimates."""
+
+
+def p_value(bound: Bound, values: Array, looks: int, verdict: Verdict) -> float | None:
+    """The smallest error, over all ``looks``, at which ``values`` still decide a finding so.
+
+    ``verdict`` is what they came to at `ERROR`.  None for one that is not decided, and for a
+    statistic that is no estimate.  A bootstrap resolves no smaller errors than its resamples;
+    beyond, its interval's end is taken to move as a normal one does.
+    """
+    statistic = bound.statistic
+    if verdict not in (Verdict.UPHELD, Verdict.REFUTED) or statistic in WITHOUT_CHANCE:
+        return None
+    share = statistic.caution / looks  # of an error: what an interval is asked for
+
+    def decides(error: float) -> bool:
+        return bound.verdict(statistic.interval(values, 1 - error * share)) is verdict
+
+    finest = min(ERROR, 4 / statistics.RESAMPLES / share) if statistic.resampled else LEAST
+    if decides(finest):
+        return _beyond(bound, values, finest, share) if statistic.resampled else finest
+    low, high = math.log(finest), math.log(ERROR)
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if decides(math.exp(middle)) else (middle, high)
+    return math.exp(high)
+
+
+def _beyond(bound: Bound, values: Array, finest: float, share: float) -> float:
+    """The p-value of what is decided at the ``finest`` error, by the normal law beyond it."""
+    value = bound.statistic(values)
+    limit = bound.nearest(value)
+    low, high = bound.statistic.interval(values, 1 - finest * share)
+    width = (value - low) if limit < value else (high - value)
+    if width <= 0.0:
+        return LEAST
+    deviations = stats.norm.isf(finest * share / 2) * abs(value - limit) / width
+    p = 2 * float(stats.norm.sf(deviations)) / share
+    return min(finest, max(LEAST, p))
+
+
+def adjusted(results: Sequence[Result]) -> dict[int, float]:
+    """The adjusted p-value of each decided finding that has one, by its place in ``results``.
+
+    Findings that are not decided count among those that were tried.
+    """
+    tried = {i: _of(row) for i, row in enumerate(results) if _counts(row)}
+    if not tried:
+        return {}
+    found = stats.false_discovery_control(np.array(list(tried.values())), method="by")
+    decided = (Verdict.UPHELD, Verdict.REFUTED)
+    every = dict(zip(tried, found.tolist(), strict=True))
+    return {i: p for i, p in every.items() if results[i].verdict in decided}
+
+
+def _of(row: Result) -> float:
+    p: Any = row.details.get(P)
+    return float(p) if isinstance(p, int | float) else 1.0
+
+
+def _counts(row: Result) -> bool:
+    """Whether a result is a finding that chance may have decided, or left undecided."""
+    if row.kind is not Kind.FINDING or row.verdict is Verdict.NOT_APPLICABLE:
+        return False
+    return row.verdict is Verdict.INCONCLUSIVE or row.details.get(P) is not None
+
+
+def summary(results: Iterable[Result]) -> str:
+    """A sentence on how many decided findings may be wrong; empty where chance decided none."""
+    every = list(results)
+    ps = adjusted(every)
+    if not ps:
+        return ""
+    stand = sum(p <= ERROR for p in ps.values())
+    noun = "finding was" if len(ps) == 1 else "findings were"
+    return (
+        f"{len(ps)} {noun} decided by draws: {ERROR * len(ps):.2g} at most may be wrong by "
+        f"chance, on average; judged together (Benjamini-Yekutieli), {stand} stand."
+    )

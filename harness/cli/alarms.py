@@ -1,0 +1,179 @@
+"""`assay alarms`: how often a sound model is refuted for nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from assay.harness.checking import cases
+from assay.harness.checking.claim import unknown
+from assay.harness.checking.leaks import Seen, by_law
+from assay.harness.checking.profiles import PROFILES
+from assay.harness.cli.arguments import Parser, add_claims, file, whole
+from assay.harness.cli.kills import Rooms, known_family
+from assay.harness.cli.matrix import Matrix, Row, Settings
+from assay.harness.faults.alarms import Tally, by_type, tally
+from assay.harness.models import runs
+from assay.harness.models.loading import DTYPES
+from assay.harness.report import texts
+from assay.harness.results import expectation_files
+from assay.harness.results.errors import BadInput
+from assay.harness.results.evidence import Evidence
+from assay.harness.results.verdicts import Kind, Result
+from assay.harness.runners import elsewhere
+from assay.harness.runners.environments import Environment
+
+USUAL = ("float32", "bfloat16", "float16")
+"""The dtypes that are run unless others are named."""
+
+WIDTH = 132
+"""Columns where no terminal says how many there are."""
+
+
+def main(
+    arguments: Sequence[str],
+    rooms: Callable[[], Rooms],
+    run: Callable[[list[str]], int] | None = None,
+) -> int:
+    """Run what is missing and print the rates; 1 if there is an alarm or a run broke, else 0."""
+    asked = _parser().parse_args(arguments)
+    room = rooms()
+    kinds = list(dict.fromkeys(known_family(name, room.families) for name in asked.family))
+    models = [room.families[kind] for kind in kinds or room.families]
+    expected = expectation_files.load(room.expectations)
+    _check_claims(asked.claims, room)
+    path = asked.evidence.absolute()
+    # What cannot be read, or written to, is known at once.
+    (Evidence.read if asked.count else Evidence.open)(path).close()
+    here = Environment(Path(sys.executable), runs.versions())
+    found: dict[str, list[Result]] = {}
+    broken = []
+    for seed in range(1, asked.seeds + 1):
+        for dtype in dict.fromkeys(asked.dtype or USUAL):
+            settings = Settings(asked.profile, seed, asked.claims, dtype=dtype)
+            specs = [f"{model}:{seed}" for model in models]
+            matrix = Matrix(path, specs, settings, ["-q", "--tb=no"], run or _quietly)
+            row = Row(f"seed {seed}, {dtype}")
+            if not asked.count:
+                matrix.fill(row, here)
+            if row.why or row.notes:
+                broken.append(f"{row.version}: {'; '.join([*row.notes, row.why]).rstrip('; ')}")
+            results = _results(matrix, here)
+            found.setdefault(dtype, []).extend(results)
+            if asked.count and not results:
+                continue
+            told = tally(dtype, results, expected)
+            line = f"{row.version}: {told.checks} checks, {len(told.alarms)} refuted for nothing"
+            print(line, file=sys.stderr, flush=True)
+    if asked.count and not any(found.values()):
+        raise BadInput(f"{path}: has no runs like these; leave --count out to run the claims")
+    tallies = [tally(dtype, results, expected) for dtype, results in found.items()]
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    show(console, tallies, broken)
+    if asked.leaks:
+        console.print()
+        show_leaks(console, found)
+    return 1 if broken or any(each.alarms for each in tallies) else 0
+
+
+def _check_claims(asked: Sequence[str], room: Rooms) -> None:
+    """Raise `BadInput` for a claim that is none of the laws."""
+    all_of_them = cases.of(room.claims)
+    laws = [(each.claim, each.name) for each in all_of_them if each.claim.kind is Kind.LAW]
+    if why := unknown(asked, laws, "law"):
+        raise BadInput(why)
+
+
+def _quietly(command: list[str]) -> int:
+    """Run pytest with nothing on the terminal, and with no examples of earlier runs."""
+    with tempfile.TemporaryDirectory() as scratch:
+        variables = elsewhere.variables(HYPOTHESIS_STORAGE_DIRECTORY=scratch, OMP_NUM_THREADS="1")
+        done = subprocess.run(command, cwd=elsewhere.ROOT, env=variables, capture_output=True)
+    return done.returncode
+
+
+def _results(matrix: Matrix, here: Environment) -> list[Result]:
+    """What the evidence has of the latest such run, of its models only."""
+    like = [run for run in matrix.runs(here) if set(matrix.specs) & set(run["subjects"])]
+    if not like:
+        return []
+    with Evidence.open(matrix.path) as opened:
+        results = opened.results(like[-1]["id"])
+    return [result for result in results if result.subject in matrix.specs]
+
+
+def show(console: Console, tallies: Sequence[Tally], broken: Sequence[str]) -> None:
+    """A table of rates in Markdown, and what was refuted for nothing."""
+    table = Table(box=box.MARKDOWN)
+    table.add_column("dtype")
+    for name in ("models", "checks", "refuted for nothing", "rate", "95 % interval"):
+        table.add_column(name, justify="right")
+    for name in ("known defects", "undecided"):
+        table.add_column(name, justify="right")
+    for each in tallies:
+        low, high = each.interval
+        table.add_row(
+            *(each.dtype, str(each.models), str(each.checks), str(len(each.alarms))),
+            *(f"{each.rate:.2%}", f"{low:.2%} to {high:.2%}"),
+            *(str(each.known), str(len(each.undecided))),
+        )
+    console.print(table)
+    for title, kind in (("Refuted for nothing", "alarms"), ("Undecided", "undecided")):
+        lines = [
+            f"- {model} in {each.dtype}: {id} {name}" + (f" ({count} times)" if count > 1 else "")
+            for each in tallies
+            for model, id, name, count in by_type(getattr(each, kind))
+        ]
+        if lines:
+            console.print("\n".join(["", f"{title}:", *lines]), markup=False, highlight=False)
+    for line in broken:
+        console.print(f"broken off: {line}", markup=False, highlight=False, soft_wrap=True)
+
+
+def show_leaks(console: Console, found: Mapping[str, Iterable[Result]]) -> None:
+    """A table in Markdown: the leak that each law sees, typical and worst, by dtype."""
+    table = Table(box=box.MARKDOWN)
+    table.add_column("law")
+    for dtype in found:
+        table.add_column(f"{dtype}: typical / worst", justify="right")
+    table.add_column("judged by")
+    for (id, name), each in by_law(found).items():
+        told = [_told(each[dtype]) if dtype in each else "" for dtype in found]
+        bound = max((seen.bound for seen in each.values()), key=len)
+        table.add_row(escape(f"{id} {name}"), *told, bound)
+    console.print(table)
+
+
+def _told(seen: Seen) -> str:
+    blunt = f" ({seen.blunt} too blunt)" if seen.blunt else ""
+    if seen.one:
+        return f"one {seen.one}{blunt}"
+    return f"{texts.number(seen.typical)} / {texts.number(seen.worst)}{blunt}"
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="assay alarms",
+        description="Run all laws on sound models: one of each family, made from seeds 1 to N, in "
+        "several dtypes.  Says how often a law is refuted for nothing, with the interval of the "
+        "rate.  What the expectations expect is left out.  Given again with the same evidence, "
+        "the command goes on where it stopped.  The exit code is 1 if there is an alarm.",
+    )
+    add = parser.add_argument
+    add("--evidence", type=file, required=True, metavar="FILE", help="where results are kept")
+    add("--seeds", type=whole(1), default=20, metavar="N", help="how many (default 20)")
+    add("--dtype", action="append", choices=[*DTYPES], help=f"(default: {', '.join(USUAL)})")
+    add("--family", action="append", default=[], metavar="NAME", help="only this (repeatable)")
+    add_claims(parser, "only this claim")
+    add("--profile", default="glance", choices=[*PROFILES], help="(default: glance)")
+    add("--leaks", action="store_true", help="print how small a leak each law sees, too")
+    add("--count", action="store_true", help="run nothing; count what the evidence has")
+    return parser

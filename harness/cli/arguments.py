@@ -1,0 +1,100 @@
+"""Arguments of commands: refused in one line, whatever is wrong with them."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from assay.harness.results.errors import BadInput
+
+LONGEST = 1e9
+"""Seconds; a few times as many are no time to the operating system."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises `BadInput` where argparse would print its usage, and knows no abbreviations."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, **settings)
+
+    def read(self, arguments: Sequence[str], texts: str) -> argparse.Namespace:
+        """Options and ``texts`` in any order; after ``--`` there are texts only."""
+        given = list(arguments)
+        cut = given.index("--") if "--" in given else len(given)
+        asked = self.parse_intermixed_args(given[:cut])
+        getattr(asked, texts).extend(given[cut + 1 :])
+        return asked
+
+    def error(self, message: str) -> NoReturn:
+        """Refuse the arguments."""
+        said = message.removeprefix("argument ")
+        if said.endswith("expected one argument"):
+            said += f"; a value that begins with a dash is written {said.partition(':')[0]}=VALUE"
+        raise BadInput(said)
+
+
+def add_claims(parser: argparse.ArgumentParser, help: str) -> None:
+    """``--claim``, once for each claim, as for a run of claims: ``claims`` of what is asked."""
+    add = parser.add_argument
+    add("--claim", action="append", dest="claims", default=[], metavar="ID[:TEXT]", help=help)
+
+
+def whole(least: int, most: int | None = None) -> Callable[[str], int]:
+    """A whole number from ``least`` on, and up to ``most``."""
+
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdecimal()) or (number := _int(text)) < least:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} on")
+        if most is not None and number > most:
+            raise argparse.ArgumentTypeError(f"{text} is too large; the largest is {most}")
+        return number
+
+    return read
+
+
+def _int(digits: str) -> int:
+    """The number of ``digits``; Python itself refuses thousands of them."""
+    return int(digits[:100])
+
+
+def positive(text: str) -> float:
+    """A number above 0, and not infinite."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return number
+
+
+def seconds(text: str) -> float:
+    """A number of seconds that a process can be waited for."""
+    if (number := positive(text)) > LONGEST:
+        raise argparse.ArgumentTypeError(f"{text} seconds are too many; the most are {LONGEST:g}")
+    return number
+
+
+def file(text: str) -> Path:
+    """The path of a file, which need not be there, and is no folder."""
+    if (path := Path(word(text))).is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} is a folder; give a file's path")
+    return path
+
+
+def word(text: str) -> str:
+    """Any text that is not blank."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is empty; say which")
+    return text
+
+
+def ids(text: str) -> list[int]:
+    """Token ids: whole numbers with commas between them."""
+    numbers = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdecimal() for part in numbers):
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of token ids such as 5,17,3")
+    return [_int(part) for part in numbers]

@@ -1,0 +1,33 @@
+"""`assay card`: what a machine reached in the benchmarks, to paste and to look at."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from assay.harness.cli.arguments import Parser, file
+from assay.harness.cli.models import Load
+from assay.harness.comparison.timings import Timings
+from assay.harness.report import cards
+
+
+def main(arguments: Sequence[str], load: Load) -> int:
+    """Print the table of every file as Markdown, and draw the plots where a folder is named."""
+    asked = _parser().parse_args(arguments)
+    runs = [Timings.read(path) for path in asked.files]
+    sys.stdout.write("\n".join(cards.markdown(run) for run in runs))
+    if asked.plots is not None:
+        for path in cards.plots(runs, asked.plots):
+            print(path, file=sys.stderr)
+    return 0
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="assay card",
+        description="Print what `pytest benchmarks --benchmark-json FILE` measured, as Markdown.",
+    )
+    parser.add_argument("files", nargs="+", type=file, metavar="FILE", help="a file of results")
+    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw plots into a folder")
+    return parser

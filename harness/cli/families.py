@@ -1,0 +1,159 @@
+"""`assay families`: every type of language model, built tiny and run once."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import track
+from rich.table import Table
+
+from assay.harness.cli.arguments import Parser, file, seconds
+from assay.harness.cli.families_schema import document
+from assay.harness.results.outputs import keep_apart
+from assay.harness.results.schema import replace_file
+
+LIMIT = 60.0
+
+
+class Row(Protocol):
+    """What came of one type as one kind of model (`fixtures.families.survey.Row`)."""
+
+    model_type: str
+    kind: str
+    name: str
+    parameters: int
+    layers: list[str]
+    build_seconds: float
+    run_seconds: float
+    ways: dict[str, str | None]
+    capabilities: dict[str, str | None]
+    rule: str
+    why: str
+
+    @property
+    def runs(self) -> bool:
+        """Whether it was built and run."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain JSON types."""
+
+
+Survey = Callable[[Sequence[str], str | None, float, Path | None], tuple[int, Iterator[Row]]]
+"""(types, kind, limit, file to record capabilities in) → how many rows will come, and the rows.
+
+Raises `BadInput`.
+"""
+
+
+def main(arguments: Sequence[str], survey: Survey) -> int:
+    """Print the table; 0, whatever came of the types: that is what the table is about."""
+    asked = _parser().read(arguments, "types")
+    keep_apart({"--json": asked.json, "--record": asked.record})
+    total, rows = survey(asked.types, asked.kind, asked.limit, asked.record)
+    console = Console()
+    waiting = track(
+        rows, "models", total, console=Console(stderr=True), transient=True, disable=_quiet()
+    )
+    found = list(waiting)
+    if asked.json is not None:
+        text = json.dumps(document([row.as_json() for row in found]), indent=2)
+        replace_file(asked.json, text + "\n")
+    if asked.markdown:
+        sys.stdout.write(markdown(found))
+    else:
+        show(console, found)
+    return 0
+
+
+def _quiet() -> bool:
+    return not sys.stderr.isatty()
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="assay families",
+        description="Build every type of language model that transformers has as a tiny model, "
+        "run it once on 16 tokens, and show what came of it.",
+    )
+    add = parser.add_argument
+    add("types", nargs="*", metavar="TYPE", help="a model type, such as llama (default: all)")
+    add("--kind", help="causal, masked or seq2seq (default: all three)")
+    add("--json", type=file, metavar="FILE", help="write the table as JSON, too")
+    add(
+        "--record",
+        type=file,
+        metavar="FILE",
+        help="probe the capabilities of each type and record them, as what its models must offer",
+    )
+    add("--markdown", action="store_true", help="print Markdown in place of a table")
+    add("--limit", type=seconds, default=LIMIT, help="seconds until a type is given up")
+    return parser
+
+
+def counts(rows: Sequence[Row]) -> str:
+    """How many run out of how many, kind by kind."""
+    of, run = Counter(row.kind for row in rows), Counter(row.kind for row in rows if row.runs)
+    return "; ".join(f"{kind}: {run[kind]} of {of[kind]} run" for kind in of)
+
+
+def layers(row: Row) -> str:
+    """The kinds of layers in order, each once, with how many there are of it."""
+    return ", ".join(
+        f"{number} {kind}" if number > 1 else kind for kind, number in Counter(row.layers).items()
+    )
+
+
+def remark(row: Row) -> str:
+    """Why it does not run; else which ways of running it are refused, and the rule it needed."""
+    if row.why:
+        return row.why
+    refused = [f"takes no {way}" for way, why in row.ways.items() if why is not None]
+    return "; ".join([*refused, *([row.rule] if row.rule else [])])
+
+
+def cells(row: Row) -> list[str]:
+    """One row as text: type, kind, class, parameters, layers."""
+    parameters = f"{row.parameters:,}".replace(",", " ") if row.parameters else ""
+    return [row.model_type, row.kind, row.name, parameters, layers(row)]
+
+
+def show(console: Console, rows: Sequence[Row]) -> None:
+    """The table, what there is to remark on single types, and the counts in the last line."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("")
+    for head in (*HEADS, "build, run"):
+        number = head in ("parameters", "build, run")
+        table.add_column(head, justify="right" if number else "left", overflow="fold")
+    for row in rows:
+        sign = "[green]✓[/]" if row.runs else "[red]✗[/]"
+        seconds = f"{row.build_seconds:.2f} s"
+        if row.ways:
+            seconds = f"{row.build_seconds:.2f}, {row.run_seconds:.2f} s"
+        table.add_row(sign, *map(escape, cells(row)), seconds)
+    console.print(table)
+    for row in rows:
+        if said := remark(row):
+            sign = "[green]✓[/]" if row.runs else "[red]✗[/]"
+            console.print(f"{sign} {row.model_type} ({row.kind}): {escape(said)}", highlight=False)
+    console.print(counts(rows), highlight=False)
+
+
+HEADS = ("type", "kind", "class", "parameters", "layers")
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """The table as Markdown, without seconds, which differ from run to run."""
+    heads = [*HEADS, "runs", "remarks"]
+    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    for row in rows:
+        told = [*cells(row), "yes" if row.runs else "no", remark(row)]
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in told) + " |")
+    return "\n".join([*lines, "", counts(rows), ""])

@@ -1,0 +1,82 @@
+"""`assay faults`: the catalogue of planted faults."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from assay.harness.cli import models
+from assay.harness.cli.arguments import Parser
+from assay.harness.cli.models import Load
+from assay.harness.faults import FAULTS, Fault
+from assay.harness.models.runs import Options
+from assay.harness.results.errors import BadInput
+
+
+def main(arguments: Sequence[str], load: Load) -> int:
+    """Print every fault, or with ``--model`` every fault with what the model lacks for it; 0."""
+    parser = _parser()
+    asked = parser.parse_args(arguments)
+    lacks: dict[str, str] | None = None
+    if any(argument.partition("=")[0] == "--model" for argument in arguments):
+        subject = load(asked.model, models.loading(asked))
+        lacks = {name: fault.lacks(subject) for name, fault in FAULTS.items()}
+    elif models.loading(asked) != Options():
+        raise BadInput("options about a model are given, and no --model; say which it is")
+    if asked.json:
+        sys.stdout.write(json.dumps(document(lacks), indent=2) + "\n")
+    else:
+        show(Console(), lacks)
+    return 0
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="assay faults",
+        description="List the faults that can be planted in a model (pytest --plant NAME), with "
+        "the capabilities and parts that each needs and the claims that must catch it.  With "
+        "--model: which of them apply to a model, and what it lacks for the others.",
+    )
+    models.add_options(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    return parser
+
+
+def document(lacks: dict[str, str] | None) -> list[dict[str, object]]:
+    """The catalogue as plain JSON; ``lacks`` of a model, by fault, empty where it applies."""
+    return [
+        row(fault) | ({} if lacks is None else {"lacks": lacks[fault.name]})
+        for fault in FAULTS.values()
+    ]
+
+
+def row(fault: Fault) -> dict[str, object]:
+    """One fault in plain JSON types."""
+    return {
+        "name": fault.name,
+        "says": fault.says,
+        "needs": list(fault.needs),
+        "caught by": list(fault.caught_by),
+    }
+
+
+def show(console: Console, lacks: dict[str, str] | None) -> None:
+    """The catalogue as a table, and how many faults there are."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("fault", overflow="fold", min_width=max(map(len, FAULTS)) + 2)
+    table.add_column("needs" if lacks is None else "lacks", overflow="fold")
+    table.add_column("caught by", overflow="fold", max_width=9)
+    for fault in FAULTS.values():
+        second = ", ".join(fault.needs) if lacks is None else lacks[fault.name]
+        sign = "" if lacks is None else "[dim]– [/]" if lacks[fault.name] else "[green]✓ [/]"
+        told = f"{sign}[bold]{fault.name}[/]\n{escape(fault.says)}"
+        table.add_row(told, escape(second), ", ".join(fault.caught_by))
+    console.print(table)
+    applying = "" if lacks is None else f"; {sum(not why for why in lacks.values())} apply"
+    console.print(f"{len(FAULTS)} faults{applying}", highlight=False)

@@ -1,0 +1,165 @@
+"""`assay invert`: a prompt from what a model makes of it, as it is recovered."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from assay.harness.cli import models
+from assay.harness.cli.arguments import Parser, ids, positive, whole
+from assay.harness.cli.models import Load
+from assay.harness.cli.prompts import read
+from assay.harness.cli.recovering import Recovering, refusals
+from assay.harness.cli.recovery import document
+from assay.harness.cli.showing import Display
+from assay.harness.models import capabilities
+from assay.harness.models.subject import Subject
+from assay.harness.operations import inversion
+from assay.harness.operations.inversion import Target
+from assay.harness.operations.inversion.rule import Rule
+from assay.harness.operations.inversion.target import THROUGH
+from assay.harness.results.errors import BadInput
+from assay.harness.results.seeds import LARGEST_SEED
+
+MOST_STEPS = 10**6
+
+DESCENT = {
+    "steps": Rule.steps,
+    "rate": inversion.RATE,
+    "optimiser": Rule.optimiser,
+    "distance": Rule.distance,
+    "schedule": Rule.schedule,
+    "decoder": "nearest",
+    "start": "scaled",
+    "top": 0,
+}
+"""Options that belong to a descent, with their defaults."""
+
+
+def main(arguments: Sequence[str], load: Load) -> int:
+    """Recover the prompts and return 0 if every token was recovered and verified, or 1."""
+    asked = _parser().read(arguments, "prompts")
+    if not asked.prompts and not asked.ids:
+        raise BadInput("no prompt: give a text, or token ids with --ids")
+    of_descent = [name for name in DESCENT if getattr(asked, name) is not None]
+    for name, default in DESCENT.items():
+        if name not in of_descent:
+            setattr(asked, name, default)
+    rule = Rule(asked.steps, asked.optimiser, asked.distance, asked.schedule)
+    if asked.method is not None:
+        _refuse_idle(asked.method, of_descent)
+    subject = load(asked.model, models.loading(asked))
+    target = Target(subject.layers if asked.depth is None else asked.depth, asked.target)
+    target.check(subject)
+    if asked.top > subject.vocabulary:
+        raise BadInput(f"--top {asked.top}: {subject.name} has {subject.vocabulary} tokens")
+    with refusals(f"{subject.name}: cannot be examined"):
+        prompts = read(subject, asked.prompts, asked.ids)
+        method, why = _method(subject, asked.method)
+    _refuse_idle(method, of_descent)
+    console = Console(quiet=True, file=io.StringIO()) if asked.json else Console()
+    display = Display(console, subject)
+    run = Recovering(subject, target, method, rule, asked, display)
+    display.say(run.title, "bold")
+    if why:
+        display.say(why)
+    outcomes = [run.invert(prompt) for prompt in prompts]
+    if len(outcomes) > 1:
+        display.total(outcomes)
+    if asked.json:
+        made = document(subject, target, method, asked, outcomes)
+        sys.stdout.write(json.dumps(made, indent=2, allow_nan=False) + "\n")
+        sys.stdout.flush()
+    return 0 if all(outcome.ok for outcome in outcomes) else 1
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="assay invert",
+        description="Recover prompts from a model's output, and show how it is done. The exit "
+        "code is 0 if every token was recovered and verified, otherwise 1; 4 for what cannot be "
+        "used.",
+    )
+    add = parser.add_argument
+    add("prompts", nargs="*", metavar="PROMPT", help="a text; no special tokens are added to it")
+    add(
+        "--ids",
+        action="append",
+        default=[],
+        type=ids,
+        metavar="5,17,3",
+        help="a prompt as token ids; may be given several times",
+    )
+    add(
+        "--depth",
+        type=whole(0),
+        metavar="K",
+        help="the output of the first K blocks is given (default: of all)",
+    )
+    add(
+        "--target",
+        choices=THROUGH,
+        default="block",
+        help="that output itself; through the head; or, after all blocks, the normed states or "
+        "the logits (default: block)",
+    )
+    add(
+        "--method",
+        choices=inversion.METHODS,
+        help="exact ranks tokens and verifies, exhaustive tries all, descent is document 003's "
+        "(default: exact; descent for a model that is not causal)",
+    )
+    add("--seed", type=whole(0, LARGEST_SEED), default=0, metavar="N", help="of a descent's start")
+    add("--json", action="store_true", help="write JSON, and nothing else")
+    models.add_options(parser)
+    _add_descent(parser.add_argument_group("descent"))
+    return parser
+
+
+def _add_descent(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add("--steps", type=whole(1, MOST_STEPS), metavar="N", help=f"(default: {Rule.steps})")
+    add(
+        "--rate",
+        type=positive,
+        metavar="R",
+        help="step size; at 1 the first step is as large as the embedding's own scale "
+        f"(default: {inversion.RATE})",
+    )
+    add("--optimiser", metavar="NAME", help="descent or adam (default: descent)")
+    add("--distance", metavar="NAME", help="l1 or l2 (default: l1)")
+    add("--schedule", metavar="NAME", help="linear, cosine or constant (default: linear)")
+    add("--decoder", choices=inversion.DECODERS, help="from embeddings to tokens")
+    add(
+        "--start",
+        choices=tuple(inversion.STARTS),
+        help="noise of mean 0 and the embedding's own scale, or document 003's (default: scaled)",
+    )
+    add("--top", type=whole(1), metavar="K", help="show the K nearest tokens at each place")
+
+
+def _refuse_idle(method: str, of_descent: Sequence[str]) -> None:
+    """Raise `BadInput` for an option that would do nothing."""
+    if method != "descent" and of_descent:
+        raise BadInput(f"--{of_descent[0]}: belongs to --method descent, and this is {method}")
+
+
+def _method(subject: Subject, asked: str | None) -> tuple[str, str]:
+    """The method, and why if it is not the usual one; `BadInput` if the subject is not for it."""
+    able = capabilities.of(subject)
+    not_causal = able.why_missing("causal")
+    method = asked or ("exact" if not_causal is None else "descent")
+    if method != "descent" and not_causal is not None:
+        raise BadInput(
+            f"--method {method}: {subject.name} is not causal ({not_causal}); try descent"
+        )
+    if method == "descent" and (why := able.why_missing("inputs-embeds")) is not None:
+        raise BadInput(f"--method descent: {why}")
+    if asked is None and not_causal is not None:
+        return method, f"by descent: {subject.name} is not causal ({not_causal})"
+    return method, ""

@@ -1,0 +1,255 @@
+"""`assay kills`: planted faults against the claims, family by family."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+
+import torch
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from transformers.utils import logging
+
+from assay.harness import faults
+from assay.harness.checking import cases
+from assay.harness.checking.claim import Claim
+from assay.harness.cli.arguments import Parser, file, whole
+from assay.harness.cli.models import Load
+from assay.harness.faults import Fault, kills
+from assay.harness.faults.kills import Extent, Family, Law, Matrix, Trial
+from assay.harness.models.loading import DTYPES
+from assay.harness.models.runs import Options
+from assay.harness.models.subject import Subject
+from assay.harness.report import kills as showing
+from assay.harness.results import expectation_files
+from assay.harness.results.errors import BadInput
+from assay.harness.results.outputs import keep_apart
+from assay.harness.results.schema import replace_file
+from assay.harness.results.verdicts import Kind
+
+WIDTH = 132
+"""Columns of the table where no terminal says how many there are."""
+
+
+@dataclass(frozen=True)
+class Rooms:
+    """What is tried: ``claims``, their expectations, and a model for each kind of family."""
+
+    claims: Sequence[ModuleType]
+    expectations: Path
+    families: Mapping[str, str]
+    load: Load
+
+
+@dataclass(frozen=True)
+class Task:
+    """One family to be tried, in this process or another: ``rooms`` makes everything there."""
+
+    rooms: Callable[[], Rooms]
+    family: str
+    faults: tuple[str, ...]
+    extent: Extent
+    dtype: str = "float32"
+
+    def run(self, told: Callable[[str], None] = lambda _: None) -> Family:
+        """The family's part of the matrix."""
+        trial, healthy, planned = self._begun(told)
+        return trial.family(self.family, healthy, planned)
+
+    def catches(
+        self, laws: Sequence[Law], told: Callable[[str], None] = lambda _: None
+    ) -> dict[Law, str]:
+        """A fault for each of ``laws`` that catches one in this family."""
+        trial, healthy, planned = self._begun(told)
+        return trial.catches(self.family, healthy, planned, laws)
+
+    def _begun(self, told: Callable[[str], None]) -> tuple[Trial, Subject, list[Fault]]:
+        rooms = self.rooms()
+        healthy = rooms.load(rooms.families[self.family], Options(dtype=self.dtype))
+        expected = expectation_files.load(rooms.expectations)
+        known = [case for case in cases.of(rooms.claims) if tells(case.claim)]
+        trial = Trial(known, expected, self.extent, told, self.dtype)
+        return trial, healthy, [faults.named(name) for name in self.faults]
+
+
+def tells(claim: Claim) -> bool:
+    """Whether a claim may notice what is planted in a model.
+
+    A law about toys notices faults in the functions that a model shares with them.
+    """
+    return not claim.toy or claim.kind is Kind.LAW
+
+
+def main(arguments: Sequence[str], rooms: Callable[[], Rooms]) -> int:
+    """Print the matrix; 1 if a fault survives, a law kills nothing, or a healthy model fails."""
+    with _quietly():
+        return _main(arguments, rooms)
+
+
+def _main(arguments: Sequence[str], rooms: Callable[[], Rooms]) -> int:
+    asked = _parser().parse_args(arguments)
+    keep_apart({"--json": asked.json, "--report": asked.report})
+    known = rooms().families
+    names = list(dict.fromkeys(known_family(name, known) for name in asked.family)) or [*known]
+    planned = tuple(dict.fromkeys(faults.named(name).name for name in asked.fault))
+    every, extent = planned or tuple(faults.FAULTS), Extent(asked.extent)
+    tasks = [Task(rooms, name, every, extent, asked.dtype) for name in names]
+    started = time.perf_counter()
+    whole = not planned and not asked.family and extent is not Extent.NAMED
+    with Working(asked.processes) as working:
+        matrix = Matrix(tuple(working.families(tasks)), whole, processes=asked.processes)
+        if whole and extent is Extent.LAWS:
+            matrix = working.idle_laws(matrix, tasks)
+    matrix = replace(matrix, seconds=time.perf_counter() - started)
+    if asked.json is not None:
+        replace_file(asked.json, json.dumps(kills.document(matrix), indent=1) + "\n")
+    if asked.report is not None:
+        replace_file(asked.report, showing.page(matrix))
+    showing.show(Console(width=None if sys.stdout.isatty() else WIDTH), matrix)
+    return 0 if matrix.holds else 1
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="assay kills",
+        description="Plant every fault in a model of every family that it applies to, and see "
+        "which claims notice.  The exit code is 1 if a fault survives the claims that must catch "
+        "it, if a law kills no fault, if a healthy model breaks a law, or if no family's finding "
+        "has a control that comes out the other way.",
+    )
+    add = parser.add_argument
+    add("--fault", action="append", default=[], metavar="NAME", help="only this one (repeatable)")
+    add("--family", action="append", default=[], metavar="NAME", help="only this (repeatable)")
+    add(
+        "--extent",
+        choices=[each.value for each in Extent],  # whose repr argparse would print
+        default=Extent.LAWS.value,
+        help="named: each fault with the claims that must catch it, until one does; laws (the "
+        "default): as well each law that has caught nothing anywhere by then, until it catches "
+        "a fault; all: every law with every fault",
+    )
+    add(
+        "--dtype",
+        choices=sorted(DTYPES),
+        default="float32",
+        help="of the models (default float32)",
+    )
+    add(
+        "--processes", type=whole(1), default=1, metavar="N", help="families at a time (default 1)"
+    )
+    add("--json", type=file, metavar="FILE", help="write the matrix as JSON")
+    add("--report", type=file, metavar="FILE", help="write the matrix as a page of HTML")
+    return parser
+
+
+def known_family(name: str, known: Mapping[str, str]) -> str:
+    """A family by its own name, its model's, or the model's type."""
+    for family, model in known.items():
+        if name in (family, model, model.rpartition(":")[2]):
+            return family
+    listed = ", ".join(f"{family} ({model})" for family, model in known.items())
+    raise BadInput(f"--family {name!r}: there is no such family; there are {listed}")
+
+
+class Working:
+    """Runs tasks in so many processes, and says on stderr what is being done."""
+
+    def __init__(self, processes: int) -> None:
+        self.processes = processes
+        console = Console(stderr=True)
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        self.progress = Progress(
+            *columns, console=console, transient=True, disable=not sys.stderr.isatty()
+        )
+        self.line = self.progress.add_task("planting faults")
+
+    def __enter__(self) -> Working:
+        self.progress.start()
+        # New processes, not forked ones: torch's threads do not survive a fork.
+        context = multiprocessing.get_context("spawn")
+        many = self.processes > 1
+        self.pool = ProcessPoolExecutor(self.processes, context, _quiet) if many else None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.pool is not None:
+            self.pool.shutdown(cancel_futures=True)
+        self.progress.stop()
+
+    def told(self, what: str) -> None:
+        """Show what is being done."""
+        self.progress.update(self.line, description=what)
+
+    def families(self, tasks: Sequence[Task]) -> list[Family]:
+        """The families' parts of the matrix, in the order of the tasks."""
+        if self.pool is None:
+            return [self._told_of(task.run(self.told)) for task in tasks]
+        # Those last in the list take longest, so they begin first.
+        waiting = {self.pool.submit(task.run): task.family for task in reversed(tasks)}
+        found = {waiting[done]: self._told_of(done.result()) for done in as_completed(waiting)}
+        return [found[task.family] for task in tasks]
+
+    def _told_of(self, family: Family) -> Family:
+        killed = sum(row.killed for row in family.rows)
+        applying = sum(row.applies for row in family.rows)
+        told = f"{family.name}: {killed} of {applying} killed in {family.seconds:.0f} s"
+        self.told(told)
+        if self.progress.disable:
+            print(told, file=sys.stderr, flush=True)
+        return family
+
+    def idle_laws(self, matrix: Matrix, tasks: Sequence[Task]) -> Matrix:
+        """The matrix after every law that has caught nothing was tried, family after family."""
+        tried: dict[Law, set[str]] = {}
+        by_name = {task.family: task for task in tasks}
+        while shares := kills.shared_out(matrix.uncaught, matrix.families, tried):
+            for name, laws in shares.items():
+                for law in laws:
+                    tried.setdefault(law, set()).add(name)
+            caught = self._catches({by_name[name]: laws for name, laws in shares.items()})
+            families = tuple(f.catching(caught.get(f.name, {})) for f in matrix.families)
+            matrix = replace(matrix, families=families)
+        return matrix
+
+    def _catches(self, shares: Mapping[Task, list[Law]]) -> dict[str, dict[Law, str]]:
+        if self.pool is None:
+            return {task.family: task.catches(laws, self.told) for task, laws in shares.items()}
+        waiting = {self.pool.submit(task.catches, laws): task for task, laws in shares.items()}
+        self.told(f"{sum(map(len, shares.values()))} laws that have caught nothing yet")
+        return {task.family: done.result() for done, task in waiting.items()}
+
+
+def _quiet() -> None:
+    """Nothing of the libraries' advice reaches the terminal; one thread for tiny models."""
+    warnings.simplefilter("ignore")
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    torch.set_num_threads(1)
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """The same for a while, in a process that may go on with something else."""
+    verbosity, bars, threads = (
+        logging.get_verbosity(),
+        logging.is_progress_bar_enabled(),
+        torch.get_num_threads(),
+    )
+    with warnings.catch_warnings():
+        _quiet()
+        try:
+            yield
+        finally:
+            logging.set_verbosity(verbosity)
+            if bars:
+                logging.enable_progress_bar()
+            torch.set_num_threads(threads)

@@ -1,0 +1,162 @@
+"""`assay COMMAND`: what Assay does outside of pytest.
+
+Here the rooms are put together, as conftest.py does for pytest.  A command works on any subject
+and is handed a function that loads one; which models come with Assay, `fixtures` alone knows.  So
+this file, and no other in `harness`, imports `fixtures`, and only once a command asks for a model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import pkgutil
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from assay.harness.cli import BAD_INPUT, INTERRUPTED, READER_GONE
+from assay.harness.cli.arguments import Parser
+from assay.harness.results.errors import BadInput
+
+if TYPE_CHECKING:  # torch takes seconds to import, and `--help` is to take none
+    from assay.harness.cli.families import Row
+    from assay.harness.cli.kills import Rooms
+    from assay.harness.models.runs import Options
+    from assay.harness.models.subject import Subject
+
+COMMANDS = {
+    "alarms": "count how often sound models are refuted for nothing",
+    "atlas": "write a page of which laws hold on which model types, version by version",
+    "bisect": "find the version of transformers in which a claim came out otherwise",
+    "card": "show what a machine reached in the benchmarks",
+    "compare": "hold two runs of claims, or of the benchmarks, against each other",
+    "defects": "check, list and run the scripts that show defects",
+    "families": "build and run every type of language model, tiny",
+    "faults": "list the faults that can be planted in a model",
+    "flips": "list what changed between versions, and run it once more",
+    "invert": "recover a prompt from a model's output, and show how",
+    "kills": "plant faults in models of every family, and see which claims notice",
+    "merge": "put the evidence of several files into one",
+    "robust": "run claims as other machines may round, and list verdicts that differ",
+    "runs": "list the runs of an evidence file",
+    "sweep": "run claims on models × versions × dtypes × devices",
+    "versions": "run claims over versions of transformers",
+}
+"""Every module of `harness.cli` that is a command, with what it does."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command that ``arguments`` begin with, and return the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        name = _parser().parse_args(given[:1]).command
+        if name not in COMMANDS:
+            raise BadInput(f"{name!r}: no such command; there are {', '.join(COMMANDS)}")
+        command = importlib.import_module(f"assay.harness.cli.{name}")
+        # Other processes look `rooms` up in this module by its own name, not as ``__main__``.
+        findable = importlib.import_module("assay.harness.cli.main").rooms
+        handed = {"alarms": findable, "families": survey, "kills": findable}
+        handed |= {"bisect": check, "versions": expand}
+        return command.main(given[1:], handed.get(name, load))
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or it is told at exit
+        return READER_GONE
+    except (BadInput, OSError) as error:
+        print("error:", " ".join(str(error).split()), file=sys.stderr)
+        return BAD_INPUT
+
+
+def _parser() -> argparse.ArgumentParser:
+    listed = "\n".join(f"  {name:<10} {what}" for name, what in COMMANDS.items())
+    parser = Parser(
+        prog="assay",
+        usage="%(prog)s [-h] COMMAND ...",
+        description="What Assay does outside of pytest.",
+        epilog=f"commands:\n{listed}\n\n`assay COMMAND --help` says more.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("command", metavar="COMMAND", help="one of those below")
+    return parser
+
+
+def load(spec: str, asked: Options) -> Subject:
+    """The subject that ``spec`` names, as a run of claims would load it; raises `BadInput`."""
+    return _of_fixtures("subjects").load(spec, asked)
+
+
+def expand(specs: list[str]) -> list[str]:
+    """``specs`` with all that fits in place of patterns; each is looked at.  Raises `BadInput`."""
+    from assay.harness.models.runs import Options
+
+    subjects = _of_fixtures("subjects")
+    found, fitting = subjects.expanded(specs)
+    for spec in found:
+        if spec not in fitting:
+            subjects.check(spec, Options())
+    return found
+
+
+def check(model: str, claim: str) -> None:
+    """Raise `BadInput` where there is no such model, or no such claim (``ID[:TEXT]``)."""
+    from assay.harness.checking import cases
+    from assay.harness.checking.claim import unknown
+
+    if why := unknown([claim], [(e.claim, e.name) for e in cases.of(rooms().claims)], "claim"):
+        raise BadInput(why)
+    expand([model])
+
+
+def survey(
+    types: Sequence[str], kind: str | None, limit: float, record: Path | None = None
+) -> tuple[int, Iterator[Row]]:
+    """Every type that is asked for, built and run: how many there are, and what came of each.
+
+    With a file to ``record`` them in, their capabilities are probed and written there at the end.
+    """
+    surveying = _of_fixtures("families.survey")
+    pairs = surveying.entries(types, kind)
+    rows = surveying.survey(pairs, limit, record is not None)
+    return len(pairs), rows if record is None else _recording(rows, record)
+
+
+def _recording(rows: Iterator[Row], path: Path) -> Iterator[Row]:
+    found = {}
+    for row in rows:
+        if row.capabilities:
+            has = [name for name, why in row.capabilities.items() if why is None]
+            found[f"{row.kind}:{row.model_type}"] = has
+        yield row
+    for lost in _of_fixtures("families.offers").write(path, found):
+        print(f"{path}: {lost}; look why before it is committed", file=sys.stderr)
+
+
+def rooms() -> Rooms:
+    """The claims, what is expected of models, and a model for each kind of family."""
+    from assay.harness.cli.kills import Rooms
+
+    kinds = _of_fixtures("kinds").KINDS
+    from assay import claims
+
+    names = sorted(module.name for module in pkgutil.iter_modules(claims.__path__))
+    modules = [importlib.import_module(f"{claims.__name__}.{name}") for name in names]
+    return Rooms(modules, Path(claims.__path__[0]) / "expectations", kinds, load)
+
+
+def _of_fixtures(name: str) -> Any:
+    """A module of `fixtures`; `BadInput` where there is none."""
+    try:
+        from assay import fixtures
+    except ModuleNotFoundError as error:
+        if error.name != "fixtures":
+            raise
+        raise BadInput("Assay's models are not here; run this in a clone of Assay") from error
+    return importlib.import_module(f"{fixtures.__name__}.{name}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

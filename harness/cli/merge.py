@@ -1,0 +1,41 @@
+"""`assay merge`: the evidence of several files in one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from assay.harness.cli.arguments import Parser, file
+from assay.harness.report.texts import counted
+from assay.harness.results.evidence import Evidence
+
+if TYPE_CHECKING:  # torch takes seconds to import, and is not needed here
+    from assay.harness.cli.models import Load
+
+
+def main(arguments: Sequence[str], load: Load) -> int:
+    """Merge files into one, which is made if need be; all of them, or none if one is bad."""
+    asked = _parser().parse_args(arguments)
+    with ExitStack() as opened:
+        others = [opened.enter_context(Evidence.read(path)) for path in asked.files]
+        for other in others:
+            other.check()  # before anything is made
+        out = opened.enter_context(Evidence.open(asked.out))
+        out.check()
+        new = out.merge(*others)
+        runs, claims = len(out.runs()), sum(out.counts().values())
+    told = f"{counted(runs, 'run')}, {counted(claims, 'claim')}"
+    print(f"{asked.out}: {told} ({counted(new[0], 'run')} and {counted(new[1], 'claim')} new)")
+    return 0
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="assay merge",
+        description="Copy the runs of evidence files (`pytest --evidence=FILE`) into one file.  "
+        "Every run and claim is there once, however often it is merged.",
+    )
+    parser.add_argument("out", type=file, metavar="OUT", help="made if it is not there")
+    parser.add_argument("files", nargs="+", type=file, metavar="FILE", help="only read")
+    return parser

@@ -1,0 +1,58 @@
+"""Options that say which model a command works on, and how it is loaded."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+from assay.harness.cli.arguments import word
+from assay.harness.models import meant
+from assay.harness.models.runs import Options
+from assay.harness.models.subject import Subject
+
+Load = Callable[[str, Options], Subject]
+"""Gives the subject that a ``--model`` names; raises `BadInput`."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add them, under the names that they have in a run of claims."""
+    add = parser.add_argument_group("model").add_argument
+    add(
+        "--model",
+        default="reference",
+        type=word,
+        help="a folder, a hub id, reference[:SIZE], untrained:SIZE:SEED, tiny:MODEL_TYPE or "
+        "geometry:NAME "
+        "(default: reference)",
+    )
+    add("--revision", type=word, help="the revision of a hub id")
+    add("--device", default="cpu", type=word, help="cpu, cuda, cuda:1, mps (default: cpu)")
+    add(
+        "--dtype",
+        default="float32",
+        type=word,
+        help="float32, bfloat16, float16 or float64 (default: float32)",
+    )
+    add("--attention", type=word, metavar="NAME", help="eager, sdpa, flex_attention, ...")
+    add(
+        "--attends",
+        choices=meant.WAYS,
+        help="what the model is meant to do, where its class and configuration say otherwise",
+    )
+    add(
+        "--trust-remote-code",
+        action="store_true",
+        help="run Python code that comes with a model; it can do anything that you can",
+    )
+
+
+def loading(asked: argparse.Namespace) -> Options:
+    """What the options come to."""
+    return Options(
+        asked.device,
+        asked.dtype,
+        asked.attention,
+        asked.revision,
+        asked.trust_remote_code,
+        attends=asked.attends,
+    )

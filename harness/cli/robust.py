@@ -1,0 +1,136 @@
+"""`assay robust`: whether verdicts on a model depend on how a machine rounds."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from assay.harness.checking.profiles import PROFILES, check_profile
+from assay.harness.cli import models
+from assay.harness.cli.arguments import Parser, add_claims, seconds, whole
+from assay.harness.models import runs
+from assay.harness.results.seeds import LARGEST_SEED
+from assay.harness.results.verdicts import Result, Verdict
+from assay.harness.runners import elsewhere
+from assay.harness.runners.elsewhere import Broke
+from assay.harness.runners.environments import Environment
+
+SEEDS = 5
+"""Seeds of rounding that are tried unless another number is asked for."""
+
+LIMIT = 3600.0
+"""Seconds until a run is given up, unless others are asked for."""
+
+LIBRARY = ("COMPATIBLE", "AVX2")
+"""Instructions that MKL is restricted to, by its own variable."""
+
+THREADS = (1, 2, 4)
+"""Numbers of threads of torch and of the matrix library."""
+
+ALSO = ("device", "dtype", "attention", "attends", "revision")
+"""Options of a model that every run is given."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A way in which the claims are run: pytest's arguments, and variables of the process."""
+
+    name: str
+    arguments: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+def machines(seeds: int) -> Iterator[Machine]:
+    """The machine as it is, and then what others may be like."""
+    yield Machine("as it is")
+    for seed in range(seeds):
+        yield Machine(f"rounding {seed}", (f"--rounding={seed}", "--allocation=odd"))
+    yield Machine("odd addresses", ("--allocation=odd",))
+    for name in LIBRARY:
+        yield Machine(f"MKL_CBWR={name}", variables={"MKL_CBWR": name})
+    for count in THREADS:
+        yield Machine(f"{count} threads", variables={"OMP_NUM_THREADS": str(count)})
+
+
+def main(
+    arguments: Sequence[str],
+    _load: models.Load,
+    results: Callable[..., list[Result]] = elsewhere.results,
+) -> int:
+    """Run the claims on every machine; 1 if a verdict differs or a run broke, otherwise 0."""
+    asked = _parser().parse_args(arguments)
+    check_profile(asked.profile)
+    here, console = Environment(Path(sys.executable), runs.versions()), Console(highlight=False)
+    plain: dict[str, Verdict] | None = None
+    failed = False
+    for machine in machines(asked.seeds):
+        try:
+            given = [*_pytest(asked), *machine.arguments]
+            told = results(here, given, {}, asked.limit, machine.variables)
+        except Broke as error:
+            failed = True
+            console.print(f"{machine.name}: its run broke ({escape(str(error))})", soft_wrap=True)
+            if plain is None:
+                return 1
+            continue
+        found = {result.name: result.verdict for result in told}
+        plain = found if plain is None else plain
+        apart = [*differences(plain, found)]
+        failed |= bool(apart)
+        decided = sum(verdict in (Verdict.UPHELD, Verdict.REFUTED) for verdict in found.values())
+        console.print(f"{machine.name}: {decided} decided, {len(apart)} otherwise")
+        for line in apart:
+            console.print(f"  {escape(line)}", soft_wrap=True)
+    return int(failed)
+
+
+def differences(plain: Mapping[str, Verdict], found: Mapping[str, Verdict]) -> Iterator[str]:
+    """The claims whose verdicts differ, in words; what is undecided on one side does not."""
+    for name in {**plain, **found}:
+        one, other = plain.get(name), found.get(name)
+        if one is not other and Verdict.INCONCLUSIVE not in (one, other):
+            yield f"{name}: {_said(one)}, here {_said(other)}"
+
+
+def _said(verdict: Verdict | None) -> str:
+    return "missing" if verdict is None else verdict.value
+
+
+def _pytest(asked: Any) -> list[str]:
+    """Pytest's arguments, the same for every machine."""
+    given = {"model": asked.model, "profile": asked.profile, "seed": asked.seed}
+    given |= {name: getattr(asked, name) for name in ALSO}
+    claims = [f"--claim={each}" for each in asked.claims]
+    settings = [f"--{name}={value}" for name, value in given.items() if value is not None]
+    remote = ["--trust-remote-code"] if asked.trust_remote_code else []
+    return ["-q", "--tb=no", "-m", asked.marker, *claims, *settings, *remote]
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="assay robust",
+        description="Run the claims on a model as this machine rounds, and again as others may: "
+        "with rounding emulated by several seeds, models at odd addresses, a restricted matrix "
+        "library, and other numbers of threads (docs/rounding.md).  Lists the claims whose "
+        "verdict differs from that of the plain run; the exit code is 1 if there is any.",
+    )
+    add = parser.add_argument
+    add_claims(parser, "only this claim; may be given several times")
+    add(
+        "--marker",
+        default="law",
+        metavar="MARKER",
+        help="law (default), finding, …",
+    )
+    add("--profile", default="glance", help=f"{', '.join(PROFILES)} (default: glance)")
+    add("--seed", type=whole(0, LARGEST_SEED), default=0, help="of every draw (default: 0)")
+    add("--seeds", type=whole(0), default=SEEDS, metavar="N", help="of rounding (default: 5)")
+    add("--limit", type=seconds, default=LIMIT, help="seconds until a run is given up")
+    models.add_options(parser)
+    return parser

@@ -1,0 +1,60 @@
+"""`assay runs`: what runs an evidence file holds, and how to name them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from assay.harness.cli.arguments import Parser, file
+from assay.harness.report.texts import visible
+from assay.harness.results.evidence import Evidence
+
+if TYPE_CHECKING:  # torch takes seconds to import, and is not needed here
+    from assay.harness.cli.models import Load
+
+SHOWN = 8
+"""Digits of an id that are shown; as many name a run among millions."""
+
+
+def main(arguments: Sequence[str], load: Load) -> int:
+    """List the runs of a file, oldest first."""
+    asked = _parser().parse_args(arguments)
+    with Evidence.read(asked.file) as evidence:
+        runs = evidence.runs()
+        counts = evidence.counts()
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("run", "id", "started", "claims", "exit"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("of", overflow="fold")
+    for number, run in enumerate(runs, start=1):
+        ended = "unfinished" if run["finished"] is None else str(run["exit"])
+        versions = (f"{name} {run['versions'].get(name)}" for name in ("torch", "transformers"))
+        settings = (run["profile"], f"seed {run['seed']}", run["dtype"], run["device"])
+        about = visible(", ".join(map(str, (*_some(run["subjects"]), *settings, *versions))))
+        started, count = run["started"][:16].replace("T", " "), counts.get(run["id"], 0)
+        cells = (str(number), run["id"][:SHOWN], started, str(count), ended, about)
+        table.add_row(*map(escape, cells))
+    Console().print(table)
+    return 0
+
+
+def _some(names: Iterable[str], most: int = 3) -> list[str]:
+    """The first few, and how many more there are."""
+    first, more = [*names][:most], len([*names][most:])
+    return [*first, f"{more} more models"] if more else first
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="assay runs",
+        description="List the runs of an evidence file.  Elsewhere a run is named FILE@NUMBER "
+        "(FILE@-1 is the last) or FILE@ID, of which the first digits are enough; to compare, "
+        "FILE@all are all that came to their end.",
+    )
+    parser.add_argument("file", type=file, metavar="FILE", help="what `--evidence` wrote")
+    return parser

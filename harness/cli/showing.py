@@ -1,0 +1,216 @@
+"""Prompts while they are recovered: a line for each position or step, and what it came to.
+
+A terminal gets one more line, a live one.  A wrong token stands in ‹›, whatever colours there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+from assay.harness.cli.prompts import alone, pieces
+from assay.harness.cli.recovery import Outcome, Step, agreeing
+from assay.harness.cli.rows import MUTED, Rows
+from assay.harness.models.subject import Subject
+from assay.harness.operations.inversion.search import Found
+from assay.harness.report import texts
+from assay.harness.report.glyphs import Glyphs
+from assay.harness.results.verdicts import Verdict
+
+RIGHT, WRONG, DOUBTFUL = "green", "bold red", "yellow"
+
+WIDEST = 20
+"""Columns that a token is given at most."""
+
+EQUALS = 3
+"""So many of the tokens that give the same output are named."""
+
+
+class Display:
+    """Prints to ``console`` how prompts of ``subject`` are recovered."""
+
+    def __init__(self, console: Console, subject: Subject) -> None:
+        self.console, self.subject = console, subject
+        self.glyphs = Glyphs(console)
+        self._signs = ("<", ">") if self.glyphs.plain else ("‹", "›")
+        self._rows = Rows(console, [])
+        self._set_up_told = False
+
+    # -- before and after ---------------------------------------------------------------------
+
+    def say(self, line: str, style: str = "") -> None:
+        """A line of text."""
+        self.console.print(Text(self.glyphs.fit(line), style=style), soft_wrap=True)
+
+    def begin(self, ids: Sequence[int]) -> None:
+        """A prompt is about to be recovered."""
+        length = f"  ({texts.counted(len(ids), 'token')})"
+        line = Text.assemble(("the prompt  ", MUTED), self.marked(ids, ids), (length, MUTED))
+        self.console.print()
+        self.console.print(line, soft_wrap=True)
+
+    def end(self, outcome: Outcome) -> None:
+        """What came of it: the nearest tokens, what there is to know, and one line."""
+        if outcome.top:
+            self._print_top(outcome)
+        line = Text.assemble(("found       ", MUTED), self.marked(outcome.tokens, outcome.ids))
+        self.console.print(line, soft_wrap=True)
+        for note in outcome.found.said:
+            if "not verified" not in note:  # the last line says how many
+                self.say(f"note: {note}", MUTED)
+        if outcome.found.any_length:
+            self.say("note: any number of these tokens ends in the same state", MUTED)
+        self._sum_up([outcome])
+
+    def total(self, outcomes: Sequence[Outcome]) -> None:
+        """What came of several prompts."""
+        self.console.print()
+        self._set_up_told = False
+        self._sum_up(outcomes)
+
+    def _sum_up(self, outcomes: Sequence[Outcome]) -> None:
+        vocabulary = self.subject.vocabulary
+        ok = all(outcome.ok for outcome in outcomes)
+        count = sum(len(outcome.ids) for outcome in outcomes)
+        verified = sum(outcome.verified for outcome in outcomes)
+        tried = sum(outcome.tried for outcome in outcomes)
+        words = f"recovered {sum(outcome.recovered for outcome in outcomes)} of "
+        words += texts.counted(count, "token")
+        if len(outcomes) > 1:
+            words += f" in {len(outcomes)} prompts"
+        words += f", {_share(verified, count)} verified"
+        if ambiguous := sum(len(outcome.found.others) for outcome in outcomes):
+            words += f", {ambiguous} ambiguous"
+        words += f", in {_seconds(sum(outcome.seconds for outcome in outcomes))}"
+        if tried:
+            part = texts.number(100 * tried / (count * vocabulary))
+            words += f"; {tried} of {count * vocabulary} candidates tried ({part} %)"
+        set_up = max(outcome.found.set_up for outcome in outcomes)
+        if set_up and not self._set_up_told:  # it is kept for the prompts that follow
+            took = sum(outcome.found.set_up_seconds for outcome in outcomes)
+            words += f"; set-up: {set_up} states in {_seconds(took)}"
+            self._set_up_told = True
+        sign = self.glyphs.symbol(Verdict.UPHELD if ok else Verdict.REFUTED)
+        self.say(f"{sign} {words}", RIGHT if ok else WRONG)
+
+    # -- positions, one after another ---------------------------------------------------------
+
+    @contextmanager
+    def searching(self, ids: Sequence[int]) -> Iterator[None]:
+        """`place` may be told within the block."""
+        tried = len(str(self.subject.vocabulary))
+        own = [cell_len(self.glyphs.fit(piece)) for piece in pieces(self.subject, ids)]
+        token = min(WIDEST, max(5, *own) + 2)
+        self._begin([-5, token, -(2 * tried + 4), -7], "place", "token", "tried", "off by")
+        with self._rows.live():
+            self._rows.now(f"place 1 of {len(ids)}")
+            yield
+
+    def place(self, ids: Sequence[int], place: int, found: Found) -> None:
+        """The token at ``place`` has been found."""
+        row = found.ids[0, : place + 1].tolist()
+        remark = []
+        right = bool(found.verified[0, place]) and row[place] == ids[place]
+        if not bool(found.verified[0, place]):
+            remark.append("differs by more than rounding")
+        if row[place] != ids[place]:
+            remark.append(f"the prompt has {self._quoted(ids[place])}")
+        if equal := [i for i in found.others.get((0, place), []) if i != row[place]]:
+            named = ", ".join(self._quoted(token) for token in equal[:EQUALS])
+            more = f" and {len(equal) - EQUALS} more" if len(equal) > EQUALS else ""
+            remark.append(f"the same output from {named}{more}")
+        self._rows.add(
+            Text(str(place + 1)),
+            self._marks(row, ids)[-1],
+            Text(f"{int(found.tried[0, place])} of {self.subject.vocabulary}"),
+            Text(texts.number(float(found.distances[0, place]))),
+            Text("; ".join(remark), style=DOUBTFUL if right else WRONG),
+        )
+        if place + 1 < len(ids):
+            text = "".join(pieces(self.subject, row))
+            self._rows.now(f"place {place + 2} of {len(ids)}  {text}")
+
+    # -- steps of a descent -------------------------------------------------------------------
+
+    @contextmanager
+    def descending(self, ids: Sequence[int]) -> Iterator[None]:
+        """`step` and `now` may be told within the block."""
+        recovered = -max(9, 2 * len(str(len(ids))) + 4)
+        self._begin([-6, -8, recovered], "step", "loss", "recovered", "decoded")
+        with self._rows.live():
+            yield
+
+    def step(self, ids: Sequence[int], step: Step) -> None:
+        """A step to be kept in view."""
+        self._rows.add(
+            Text(str(step.step)),
+            Text(texts.number(step.loss)),
+            Text(f"{agreeing(step.ids, ids)} of {len(ids)}"),
+            self.marked(step.ids, ids),
+        )
+
+    def now(self, ids: Sequence[int], step: Step, steps: int) -> None:
+        """Where the descent is, for the live line."""
+        told = f"step {step.step} of {steps}  loss {texts.number(step.loss)}"
+        self._rows.now(f"{told}  {agreeing(step.ids, ids)} of {len(ids)}")
+
+    def _print_top(self, outcome: Outcome) -> None:
+        """A line for each rank, as in document 003's 'Approximate Token Mapping'."""
+        columns = []
+        for own, tokens in zip(outcome.ids, outcome.top, strict=True):
+            cells = [Text(self._quoted(own), style="bold")]
+            for token in tokens:
+                right = token == own
+                cells.append(Text(self._quoted(token) + " *" * right, RIGHT if right else ""))
+            columns.append(cells)
+        width = min(WIDEST, max(cell.cell_len for cells in columns for cell in cells))
+        abreast = max(1, (self.console.width - 6) // (width + 2))
+        self.console.print()
+        self.say("the nearest tokens at each place (* the prompt's own)", MUTED)
+        ranks = ["", *(str(rank + 1) for rank in range(len(outcome.top[0])))]
+        for first in range(0, len(columns), abreast):
+            some = columns[first : first + abreast]
+            rows = Rows(self.console, [-4] + [width] * len(some))
+            for rank, *cells in zip(ranks, *some, strict=True):
+                rows.add(Text(rank, style=MUTED), *cells)
+            self.console.print()
+
+    # -- how it is drawn ----------------------------------------------------------------------
+
+    def marked(self, ids: Sequence[int], truth: Sequence[int]) -> Text:
+        """The text of ``ids``; those that are not the prompt's are marked by signs and colour."""
+        return Text().join(self._marks(ids, truth))
+
+    def _marks(self, ids: Sequence[int], truth: Sequence[int]) -> list[Text]:
+        """The same, token by token; a space before a token stays outside of its signs."""
+        made = []
+        for piece, token, own in zip(pieces(self.subject, ids), ids, truth, strict=False):
+            shown = self.glyphs.fit(piece)
+            if token == own:
+                made.append(Text(shown))
+                continue
+            body = shown.lstrip(" ") or shown
+            space = shown[: len(shown) - len(body)]
+            opened, closed = self._signs
+            made.append(Text.assemble(space, (f"{opened}{body}{closed}", WRONG)))
+        return made
+
+    def _begin(self, widths: list[int], *heads: str) -> None:
+        """Rows of new columns, which are named."""
+        self._rows = Rows(self.console, widths)
+        self._rows.add(*(Text(head, style=MUTED) for head in heads))
+
+    def _quoted(self, token: int) -> str:
+        return self.glyphs.fit(f"'{alone(self.subject, token)}'")
+
+
+def _share(part: int, whole: int) -> str:
+    return "all" if part == whole else str(part) if part else "none"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{texts.number(seconds)} s" if seconds < 1 else texts.duration(seconds)

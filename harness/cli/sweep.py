@@ -1,0 +1,157 @@
+"""`assay sweep`: claims over models × versions × dtypes × devices."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from assay.harness.cli.arguments import Parser, file, word
+from assay.harness.report.texts import counted
+from assay.harness.results.errors import BadInput
+from assay.harness.runners.sweeps import cluster, environments, local
+from assay.harness.runners.sweeps.board import Board
+from assay.harness.runners.sweeps.cell import BROKE, FAILED, HELD, Job, Outcome
+from assay.harness.runners.sweeps.environments import Environment
+from assay.harness.runners.sweeps.ledger import Ledger
+from assay.harness.runners.sweeps.local import News
+from assay.harness.runners.sweeps.plan import Cell, Sweep, read
+
+if TYPE_CHECKING:  # it imports torch, which only cells need
+    from assay.harness.cli.models import Load
+
+ROOT = Path(__file__).parents[2]
+
+
+def main(arguments: Sequence[str], load: Load) -> int:
+    """Run a sweep; 0 if every claim of every cell came out as expected, else 1."""
+    asked = _parser().parse_args(arguments)
+    sweep = read(asked.file)
+    if not (ROOT / "claims").is_dir():
+        raise BadInput("the claims are not here; run this in a clone of Assay")
+    for place in dict.fromkeys(each for cell in sweep.cells for each in cell.claims):
+        if not (ROOT / place.partition("::")[0]).exists():
+            where = f"{asked.file.absolute()}: select.claims"
+            raise BadInput(f"{where}: {place} is not in the clone ({ROOT})")
+    console = Console(highlight=False)
+    states: Counter[str] = Counter()
+    with ExitStack() as opened:
+        ledger = opened.enter_context(Ledger(sweep, asked.resume))
+        run = _runner(asked.in_order, asked.ray, sweep, console, opened)
+        board = opened.enter_context(Board(sweep.cells, console))
+        jobs = []
+        for cell in sweep.cells:
+            try:
+                environment = environments.find(cell.version)
+            except BadInput as error:
+                outcome = Outcome(FAILED, str(error))
+                states[outcome.state] += 1
+                board.ended(cell, outcome)
+                continue
+            if asked.resume and (known := ledger.known(cell, environment, _digest(sweep, load))):
+                states[known.state] += 1
+                board.ended(cell, known, known=True)
+                continue
+            jobs.append(_job(cell, environment, sweep, ledger))
+        for job, news in run(jobs) if jobs else ():
+            if news is None:
+                board.running(job.cell)
+                continue
+            ledger.take(job, news)
+            states[news.state] += 1
+            board.ended(job.cell, news)
+        runs, claims = len(ledger.evidence.runs()), sum(ledger.evidence.counts().values())
+        logs = any(job.log.exists() for job in jobs)
+    told = ", ".join(f"{states[state]} {state}" for state in (HELD, BROKE, FAILED))
+    console.print(f"{counted(len(sweep.cells), 'cell')}: {told}", soft_wrap=True)
+    found = f"{counted(runs, 'run')}, {counted(claims, 'claim')}"
+    console.print(f"evidence: {sweep.evidence} ({found})", soft_wrap=True, markup=False)
+    if logs:
+        console.print(f"logs: {ledger.folder}", soft_wrap=True, markup=False)
+    return 0 if states[HELD] == len(sweep.cells) else 1
+
+
+def _runner(
+    in_order: bool, address: str | None, sweep: Sweep, console: Console, opened: ExitStack
+) -> Callable[[Sequence[Job]], Iterator[News]]:
+    """What runs jobs: Ray where it is, unless it is not wanted; else this process, in order."""
+    if in_order and address is not None:
+        raise BadInput("--in-order and --ray: choose one")
+    if in_order:
+        return local.outcomes
+    if not cluster.installed():
+        if address is not None:
+            raise BadInput("--ray: Ray is not installed; pip install -e '.[ray]'")
+        console.print("Ray is not installed: cells are run in order on this machine")
+        return local.outcomes
+
+    def run(jobs: Sequence[Job]) -> Iterator[News]:
+        ray = opened.enter_context(cluster.connected(address, str(ROOT)))
+        return cluster.outcomes(ray, jobs, sweep.resources)
+
+    return run
+
+
+def _job(cell: Cell, environment: Environment, sweep: Sweep, ledger: Ledger) -> Job:
+    return Job(
+        cell,
+        python=environment.python,
+        root=str(ROOT),
+        folder=str(sweep.folder),
+        files=str(ledger.folder / cell.key),
+        cpu=sweep.resources.cpu,
+        retries=sweep.retries,
+    )
+
+
+def _digest(sweep: Sweep, load: Load) -> Callable[[str], str | None]:
+    """What gives the digest of a model; None for one that comes with Assay, whatever its name.
+
+    A folder, or a model of the hub, can hold other weights than when it was last looked at.  One
+    that cannot be read here has no digest that fits.
+    """
+
+    def digest(model: str) -> str | None:
+        if "/" not in model and not (sweep.folder / model).exists():
+            return None
+        from assay.harness.models.runs import Options
+
+        folder = sweep.folder / model
+        try:
+            return load(str(folder) if folder.is_dir() else model, Options()).digest
+        except BadInput:
+            return ""
+
+    return digest
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="assay sweep",
+        description="Run claims on models × versions × dtypes × devices, as a TOML file says "
+        "(docs/sweep.md).  Each combination is a run of pytest of its own; all evidence is merged "
+        "into one file as they end.  Cells are tasks of Ray where that is installed.",
+        epilog="Exit code: 0 if every claim of every cell came out as expected, 1 if not or if a "
+        "cell could not be run, 4 if the file cannot be used.",
+    )
+    parser.add_argument("file", type=file, metavar="FILE", help="sweep.toml")
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="leave out what the evidence has already, and go on with what was cut short",
+    )
+    parser.add_argument(
+        "--ray",
+        type=word,
+        metavar="ADDRESS",
+        help="join the cluster there (host:port, ray://host:port, auto), or begin one here "
+        "(local); default: the one at hand, else one that is begun here",
+    )
+    parser.add_argument(
+        "--in-order", action="store_true", help="without Ray: one after another on this machine"
+    )
+    return parser

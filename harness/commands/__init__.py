@@ -1,9 +1,0 @@
-"""The commands of `python -m harness`, a module for each.
-
-A command's module has ``main(arguments, load)``: it reads its arguments, is given a subject by
-``load`` (`harness.commands.models.Load`), and returns the exit code.  What cannot be used it
-raises as `BadInput`; `harness.__main__` tells it in one line.
-"""
-
-BAD_INPUT, INTERRUPTED, READER_GONE = 4, 130, 1
-"""Exit codes of every command.  0 and 1 are its answer: what it is about held, or did not."""

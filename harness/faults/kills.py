@@ -1,0 +1,386 @@
+"""The kill matrix: planted faults against claims, on one model of every family.
+
+For each family the claims are first settled on the healthy model: what does not apply there, or is
+refuted there already (a live defect, as the expectations say), cannot tell a fault and is left
+out.  Then each fault that applies is planted, and the claims are settled again, those first that
+must catch it.  A fault is *killed* by every claim that is refuted with it and upheld without, and
+by every capability of the model's type that it takes away (`harness.models.capabilities.offers`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from assay.harness import faults
+from assay.harness.checking.cases import Case
+from assay.harness.checking.claim import Session
+from assay.harness.checking.profiles import Profile
+from assay.harness.faults import Fault
+from assay.harness.models.capabilities.offers import CAPABILITY, lacking
+from assay.harness.models.subject import Subject
+from assay.harness.results import expectations
+from assay.harness.results.expectations import Expectations
+from assay.harness.results.verdicts import Kind, Result, Verdict
+
+MUST = Profile("must kill", examples=64, shrink=0, draws=64, brake=300.0)
+"""For a claim that must catch a fault: it is found in the first examples, or the claim is weak.
+
+What one example in seven shows is missed by 64 of them once in 20 000 times.
+"""
+
+MAY = Profile("may kill", examples=3, shrink=0, brake=300.0)
+"""For any other law: whether it happens to notice as well."""
+
+HEALTHY = Profile("healthy", examples=8, shrink=0, brake=300.0)
+"""For every claim on a healthy model."""
+
+
+def session(profile: Profile) -> Session:
+    """A session that draws the same examples in every run."""
+    return Session(profile, derandomize=True)
+
+
+Law = tuple[str, str]
+"""A claim by its number and its words."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A claim on a healthy model: its number, its words, and what it came to."""
+
+    id: str
+    name: str
+    kind: str
+    verdict: str
+    why: str = ""
+    expected: bool = True
+
+
+@dataclass(frozen=True)
+class Row:
+    """One fault in one family: what it lacks there, or which claims killed it.
+
+    ``killers`` are (number, name) of claims, those first that had to; ``undecided`` those that
+    had to and could no longer be decided, or did not apply any more.
+    """
+
+    family: str
+    fault: str
+    lacks: str = ""
+    caught_by: tuple[str, ...] = ()
+    killers: tuple[tuple[str, str], ...] = ()
+    undecided: tuple[tuple[str, str], ...] = ()
+    tried: int = 0
+    seconds: float = 0.0
+
+    @property
+    def applies(self) -> bool:
+        """Whether the fault can be planted in this family."""
+        return not self.lacks
+
+    @property
+    def killed(self) -> bool:
+        """Whether a claim that must catch the fault did."""
+        return bool({id for id, _ in self.killers} & set(self.caught_by))
+
+    @property
+    def state(self) -> str:
+        """``killed``, ``killed by others``, ``survived`` or ``does not apply``."""
+        if not self.applies:
+            return "does not apply"
+        return "killed" if self.killed else "killed by others" if self.killers else "survived"
+
+
+@dataclass(frozen=True)
+class Family:
+    """One family's part of the matrix: the model, its healthy claims, and a row for each fault."""
+
+    name: str
+    model: str
+    healthy: tuple[Seen, ...]
+    rows: tuple[Row, ...]
+    seconds: float = 0.0
+
+    def catching(self, caught: Mapping[Law, str]) -> Family:
+        """The same with further kills: the fault that each of these laws caught."""
+
+        def more(row: Row) -> Row:
+            new = tuple(law for law, fault in caught.items() if fault == row.fault)
+            return replace(row, killers=(*row.killers, *new)) if new else row
+
+        return replace(self, rows=tuple(map(more, self.rows)))
+
+    def keeps(self, law: Law) -> bool:
+        """Whether the healthy model keeps it."""
+        return any((s.id, s.name) == law and s.verdict == Verdict.UPHELD for s in self.healthy)
+
+    @property
+    def broken(self) -> list[Seen]:
+        """Claims that the healthy model should keep and does not."""
+        return [seen for seen in self.healthy if not seen.expected]
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """All families; ``whole`` unless some of the faults or families were left out."""
+
+    families: tuple[Family, ...]
+    whole: bool = True
+    seconds: float = 0.0
+    processes: int = 1
+
+    @property
+    def rows(self) -> list[Row]:
+        """Every row of every family."""
+        return [row for family in self.families for row in family.rows]
+
+    @property
+    def survivors(self) -> list[Row]:
+        """Faults that no claim which must catch them noticed."""
+        return [row for row in self.rows if row.applies and not row.killed]
+
+    @property
+    def kills(self) -> Counter[tuple[str, str]]:
+        """How many faults each claim killed, over all families."""
+        return Counter(killer for row in self.rows for killer in row.killers)
+
+    @property
+    def uncaught(self) -> list[Law]:
+        """Laws that a healthy model keeps and that have caught nothing in any family."""
+        upheld = {
+            (seen.id, seen.name): None
+            for family in self.families
+            for seen in family.healthy
+            if seen.kind == Kind.LAW and seen.verdict == Verdict.UPHELD
+        }
+        return [law for law in upheld if not self.kills[law]]
+
+    @property
+    def idle(self) -> list[Law]:
+        """Laws that kill nothing, where all faults and families were tried."""
+        return self.uncaught if self.whole else []
+
+    @property
+    def loose(self) -> list[tuple[str, str]]:
+        """Findings that apply somewhere and whose control came out the other way nowhere.
+
+        A finding is upheld or refuted only where its control did (`harness.checking.findings`).
+        """
+        if not self.whole:
+            return []
+        seen = [s for f in self.families for s in f.healthy if s.kind == Kind.FINDING]
+        applied = [s for s in seen if s.verdict != Verdict.NOT_APPLICABLE]
+        right = {(s.id, s.name) for s in applied if s.verdict != Verdict.INCONCLUSIVE}
+        return list(dict.fromkeys((s.id, s.name) for s in applied if (s.id, s.name) not in right))
+
+    @property
+    def unplanted(self) -> list[str]:
+        """Faults that apply to no family."""
+        applied = {row.fault for row in self.rows if row.applies}
+        return list(dict.fromkeys(r.fault for r in self.rows if r.fault not in applied))
+
+    @property
+    def holds(self) -> bool:
+        """Whether every fault was killed, every law kills, and healthy models keep every law."""
+        healthy = not any(family.broken for family in self.families)
+        others = (self.survivors, self.idle, self.loose, self.unplanted if self.whole else [])
+        return healthy and not any(others)
+
+
+class Extent(StrEnum):
+    """How much of the matrix is filled in."""
+
+    NAMED = "named"
+    """Each fault with the claims that must catch it, until one does."""
+    LAWS = "laws"
+    """As well each law that has caught nothing anywhere by then, until it catches a fault."""
+    ALL = "all"
+    """Every law with every fault."""
+
+
+@dataclass
+class Trial:
+    """How one family is tried, with which claims and against what is expected of its model."""
+
+    cases: Sequence[Case]
+    expected: Mapping[str, Expectations] = field(default_factory=dict)
+    extent: Extent = Extent.LAWS
+    told: Callable[[str], None] = lambda _: None
+    dtype: str = "float32"
+
+    def family(self, name: str, healthy: Subject, planned: Iterable[Fault]) -> Family:
+        """Settle the claims on the healthy subject, then with every fault."""
+        started = time.perf_counter()
+        planned = list(planned)
+        wanted = {id for fault in planned for id in fault.caught_by}
+        named = self.extent is Extent.NAMED
+        cases = [c for c in self.cases if not named or c.claim.id in wanted]
+        self.told(f"{name}: healthy")
+        results = [(case, case.settle(healthy, session(HEALTHY))) for case in cases]
+        seen = tuple(self._seen(result) for _, result in results)
+        usable = [case for case, result in results if result.verdict is Verdict.UPHELD]
+        attempts = []
+        for fault in planned:
+            self.told(f"{name}: {fault.name}")
+            attempts.append(Attempt(fault, healthy))
+            attempts[-1].first(usable, stop=self.extent is not Extent.ALL)
+        if self.extent is Extent.ALL:
+            laws = [case for case in usable if case.claim.kind is Kind.LAW]
+            for attempt in attempts:
+                self.told(f"{name}: {attempt.fault.name} and every law")
+                attempt.others(laws)
+        rows = tuple(attempt.row(name) for attempt in attempts)
+        return Family(name, healthy.name, seen, rows, time.perf_counter() - started)
+
+    def _seen(self, result: Result) -> Seen:
+        judged = expectations.held_against(self.expected, result, self.dtype)
+        why = judged.reason or result.reason
+        return Seen(
+            *(result.id, result.name, result.kind.value, result.verdict.value, why),
+            expected=not judged.fails,
+        )
+
+    def catches(
+        self, name: str, healthy: Subject, planned: Iterable[Fault], laws: Sequence[Law]
+    ) -> dict[Law, str]:
+        """For each of ``laws``, which the healthy model keeps, a fault that it catches, if any."""
+        applying = [a for a in (Attempt(fault, healthy) for fault in planned) if not a.lacks]
+        found = {}
+        for case in self.cases:
+            if (law := (case.claim.id, case.name)) not in laws:
+                continue
+            self.told(f"{name}: {case.name}")
+            # First those that a claim of its number must catch.
+            for attempt in sorted(applying, key=lambda a: case.claim.id not in a.fault.caught_by):
+                if attempt.others([case]):
+                    found[law] = attempt.fault.name
+                    break
+        return found
+
+
+class Attempt:
+    """One fault in one healthy model, with what has come of it so far."""
+
+    def __init__(self, fault: Fault, healthy: Subject) -> None:
+        self.fault, self.healthy = fault, healthy
+        self.lacks = fault.lacks(healthy)
+        self.killers: list[tuple[str, str]] = []
+        self.undecided: list[tuple[str, str]] = []
+        self.tried: set[tuple[str, str]] = set()
+        self.seconds = 0.0
+
+    def first(self, usable: Sequence[Case], stop: bool) -> None:
+        """The claims that must catch the fault, until one does or, without ``stop``, all."""
+        if self.lacks:
+            return
+        self._probe()
+        if not (stop and self.killers and CAPABILITY in self.fault.caught_by):
+            must = [case for case in usable if case.claim.id in self.fault.caught_by]
+            self._settle(must, MUST, stop)
+
+    def _probe(self) -> None:
+        """Capabilities of its type that the damaged model lacks: each ends a run with 1."""
+        with faults.planted(self.fault, self.healthy) as subject:
+            self.killers += [(CAPABILITY, name) for name in lacking(subject)]
+
+    def others(self, cases: Sequence[Case]) -> bool:
+        """Claims that have not been tried: whether one of them has caught the fault."""
+        if self.lacks:
+            return False
+        new = [case for case in cases if (case.claim.id, case.name) not in self.tried]
+        before = len(self.killers)
+        must = [case for case in new if case.claim.id in self.fault.caught_by]
+        self._settle(must, MUST, stop=False)
+        self._settle([case for case in new if case not in must], MAY, stop=False)
+        return len(self.killers) > before
+
+    def _settle(self, cases: Sequence[Case], profile: Profile, stop: bool) -> None:
+        if not cases:
+            return
+        started = time.perf_counter()
+        # One planting for all of them, as in a run of the suite on a damaged model.
+        with faults.planted(self.fault, self.healthy) as subject:
+            for case in cases:
+                result = settled(case, subject, session(profile))
+                which = (case.claim.id, case.name)
+                self.tried.add(which)
+                if result.verdict is Verdict.REFUTED:
+                    self.killers.append(which)
+                    if stop:
+                        break
+                elif result.verdict is not Verdict.UPHELD and profile is MUST:
+                    self.undecided.append(which)
+        self.seconds += time.perf_counter() - started
+
+    def row(self, family: str) -> Row:
+        """What came of it, as a row of the matrix."""
+        return Row(
+            family,
+            self.fault.name,
+            self.lacks,
+            self.fault.caught_by,
+            tuple(self.killers),
+            tuple(self.undecided),
+            len(self.tried),
+            self.seconds,
+        )
+
+
+def settled(case: Case, subject: Subject, session: Session) -> Result:
+    """What a claim comes to on a damaged subject: an error outside of its examples refutes it."""
+    try:
+        return case.settle(subject, session)
+    except Exception as error:  # such as a copy that cannot be loaded
+        claim = case.claim
+        return Result(
+            *(claim.id, case.name, claim.kind, subject.name, Verdict.REFUTED),
+            reason=f"{type(error).__name__}: {error}",
+        )
+
+
+def shared_out(
+    idle: Sequence[Law], families: Sequence[Family], tried: Mapping[Law, set[str]]
+) -> dict[str, list[Law]]:
+    """Laws that have caught nothing, by a family that keeps each and has not been tried with it.
+
+    No family is given many more than another, so that they can be tried side by side.
+    """
+    shares: dict[str, list[Law]] = {}
+    for law in idle:
+        able = [f.name for f in families if f.keeps(law) and f.name not in tried.get(law, ())]
+        if able:
+            shares.setdefault(min(able, key=lambda n: len(shares.get(n, ()))), []).append(law)
+    return shares
+
+
+def document(matrix: Matrix) -> dict[str, Any]:
+    """The matrix as plain JSON."""
+    return {
+        "seconds": round(matrix.seconds, 1),
+        "processes": matrix.processes,
+        "whole": matrix.whole,
+        "holds": matrix.holds,
+        "families": [
+            {
+                "name": family.name,
+                "model": family.model,
+                "seconds": round(family.seconds, 1),
+                "healthy": [vars(seen) for seen in family.healthy],
+                "rows": [
+                    {**vars(row), "state": row.state, "seconds": round(row.seconds, 2)}
+                    for row in family.rows
+                ],
+            }
+            for family in matrix.families
+        ],
+        "survivors": [[row.family, row.fault] for row in matrix.survivors],
+        "laws that kill nothing": [list(law) for law in matrix.idle],
+        "findings whose control comes out right nowhere": [list(one) for one in matrix.loose],
+        "faults that apply nowhere": matrix.unplanted,
+        "kills": [[id, name, count] for (id, name), count in sorted(matrix.kills.items())],
+    }

@@ -1,0 +1,129 @@
+"""A model cut at its blocks: where they are, and what goes into them and comes out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from assay.harness.models.lengths import SHORT
+from assay.harness.models.shortage import pass_on
+from assay.harness.results.errors import Missing
+
+if TYPE_CHECKING:
+    from assay.harness.models.subject import Subject
+
+
+class _Reached(Exception):
+    """Raised by a hook to leave the forward pass; never leaves this module."""
+
+
+def found(subject: Subject) -> nn.ModuleList:
+    """The list of modules that holds the blocks: as long as the model is deep.
+
+    Raises LookupError where no such list is found.  A model that shares one block among its
+    layers has a shorter list.
+    """
+    model, layers = subject.model, subject.layers
+    body = model.get_decoder() if subject.is_encoder_decoder else model.base_model
+    lists = [m for m in body.modules() if isinstance(m, nn.ModuleList) and len(m)]
+    exact = [m for m in lists if len(m) == layers]
+    shared = [m for m in lists if len(m) == getattr(subject.config, "num_hidden_groups", -1)]
+    run = _run_by_a_pass(subject, exact) if len(exact) > 1 else exact
+    for each in (*run, *exact, *shared):
+        return each
+    raise LookupError(f"{subject.name}: no list of {layers} blocks in {type(body).__name__}")
+
+
+def _run_by_a_pass(subject: Subject, lists: list[nn.ModuleList]) -> list[nn.ModuleList]:
+    """Those of ``lists`` that a prompt goes through: not the blocks of an image's encoder."""
+    ran: list[nn.Module] = []
+    hooks = [
+        module.register_forward_pre_hook(lambda module, _: ran.append(module))
+        for each in lists
+        for module in each
+    ]
+    try:
+        ids = subject.content(torch.arange(SHORT, device=subject.device)[None])
+        subject(ids, states=False)
+    except (RuntimeError, ValueError, TypeError) as error:
+        pass_on(error)
+        return []
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return [each for each in lists if any(module in ran for module in each)]
+
+
+def output(subject: Subject, depth: int, ids: Tensor | None, **arguments: Any) -> Tensor:
+    """The output of block ``depth`` [batch, n, hidden]; for depth 0 the first block's input.
+
+    Runs the model's own forward and leaves it after block ``depth``: the later ones do not run.
+    Raises ValueError for a depth that there is not, LookupError where the block is never run as
+    such, and `Missing` where it gives something else than a row for each token.
+    """
+    if not 0 <= depth <= subject.layers:
+        raise ValueError(f"{subject.name} has {subject.layers} blocks, not {depth}")
+    taken: list[Tensor] = []
+
+    def leave(state: Tensor) -> None:
+        taken.append(state)
+        raise _Reached
+
+    calls = 0
+
+    def before(module: nn.Module, given: tuple, named: dict) -> None:
+        leave(given[0] if given else named["hidden_states"])
+
+    def after(module: nn.Module, given: tuple, result: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == depth:
+            leave(result[0] if isinstance(result, tuple | list) else result)
+
+    if depth == 0:
+        hooks = [subject.blocks[0].register_forward_pre_hook(before, with_kwargs=True)]
+    else:
+        hooks = [block.register_forward_hook(after) for block in subject.blocks]
+    try:
+        subject(ids, states=False, **arguments)
+    except _Reached:
+        given = ids if ids is not None else arguments["embeddings"]
+        return _by_position(taken[0], given.shape[0], given.shape[1], f"block {depth}")
+    finally:
+        for hook in hooks:
+            hook.remove()
+    raise LookupError(f"{subject.name}: block {depth} was never run")
+
+
+def _by_position(states: Tensor, batch: int, n: int, what: str) -> Tensor:
+    """``states``, if they are [batch, n, features]; some models add rows, streams or axes."""
+    if not torch.is_tensor(states) or states.ndim != 3 or states.shape[:2] != (batch, n):
+        shape = [*states.shape] if torch.is_tensor(states) else type(states).__name__
+        raise Missing(f"{what} gives {shape}, and not a row for each of {batch} × {n} tokens")
+    return states
+
+
+def head_input(subject: Subject, ids: Tensor | None, **arguments: Any) -> Tensor:
+    """What the output embedding is given: [batch, n, hidden], past the final norm.
+
+    Raises LookupError where there is no output embedding, or a pass does not run it.
+    """
+    head = subject.model.get_output_embeddings()
+    if head is None:
+        raise LookupError(f"{subject.name} has no output embedding")
+    taken: list[Tensor] = []
+
+    def before(module: nn.Module, given: tuple) -> None:
+        taken.append(given[0])
+        raise _Reached
+
+    hook = head.register_forward_pre_hook(before)
+    try:
+        subject(ids, states=False, **arguments)
+    except _Reached:
+        return taken[0]
+    finally:
+        hook.remove()
+    raise LookupError(f"{subject.name}: its output embedding was never run")

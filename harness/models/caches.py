@@ -1,0 +1,293 @@
+"""Every kind of cache, decoding through it in chunks, and what it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import hypothesis
+import torch
+import transformers
+from torch import Tensor
+
+from assay.harness.models import compat
+from assay.harness.models.capabilities import REFUSALS, Missing, first_line, of
+from assay.harness.models.float8 import RoundedCache
+from assay.harness.models.memo import memo
+from assay.harness.models.rows import Rows
+from assay.harness.models.shortage import pass_on
+from assay.harness.models.subject import Subject
+
+KINDS = ("default", "dynamic", "sliding", "static", "offloaded", "quantised")
+"""The kinds that a user can choose; ``default`` is whatever the model makes for itself."""
+
+IDEAL = "rounded"
+"""A kind of ours: see `harness.models.float8.RoundedCache`."""
+
+
+def make(subject: Subject, kind: str, batch: int, length: int) -> Any:
+    """A fresh cache of ``kind`` for ``batch`` rows of up to ``length`` tokens.
+
+    None for ``default``.  A static one has no more room than the model has use for (`most_keys`).
+    Raises `Missing` where the model or this version of transformers has
+    no such cache.
+    """
+    if kind == "default":
+        return None
+    if subject.cache_argument != "past_key_values":
+        raise Missing("the model takes no cache of keys and values")
+    compat.require_cache_objects(subject.model)
+    config = subject.config
+    try:
+        if subject.is_encoder_decoder:
+            return _for_encoder_decoder(subject, kind, batch, length)
+        if kind == IDEAL:
+            return RoundedCache()
+        if kind == "dynamic":
+            _require_keys_only(subject)
+            return transformers.DynamicCache()
+        if kind == "sliding":
+            _require_sliding(subject)
+            return compat.told_cache(config)
+        if kind == "static":
+            _require_static(subject)
+            room = min(length, most_keys(subject) or length)
+            return compat.static_cache(subject.model, config, batch, room)
+        if kind == "offloaded":
+            _require_accelerator()
+            return compat.offloaded_cache(config)
+        if kind == "quantised":
+            return transformers.QuantizedCache(backend="fp8", config=config)
+    except (TypeError, ValueError, AttributeError, ImportError, LookupError) as error:
+        said = first_line(error)
+        if isinstance(error, LookupError):
+            said = f"it knows no {said}"
+        raise Missing(f"this version of transformers has no {kind} cache here: {said}") from error
+    raise ValueError(f"no cache of kind {kind!r}")
+
+
+def most_keys(subject: Subject) -> int | None:
+    """The most keys that a model's biases by distance are made for; None where it does not say.
+
+    MPT's are of ``max_seq_len`` keys (transformers' ``build_mpt_alibi_tensor``), and a cache of
+    fixed length has as many as it has room.
+    """
+    return subject.config.max_seq_len if subject.config.model_type == "mpt" else None
+
+
+def growing(subject: Subject) -> Any:
+    """A fresh cache that grows with what it is given: keys and values, or a recurrent state.
+
+    Raises `Missing` where the model takes none, or makes one of a kind of its own.
+    """
+    if subject.cache_argument is None:
+        raise Missing("the model's forward takes no cache")
+    compat.require_cache_objects(subject.model)
+    _require_common_kind(subject)
+    own = compat.told_cache(subject.config)
+    compat.require_room_for_state(subject.model, own)
+    if not subject.is_encoder_decoder:
+        return own
+    return transformers.EncoderDecoderCache(own, transformers.DynamicCache())
+
+
+def _require_common_kind(subject: Subject) -> None:
+    """Raise `Missing` where the model makes itself a cache that is none of the library's own."""
+    if own := _own_kind(subject):
+        raise Missing(f"the model makes a cache of its own kind, a {own}")
+
+
+@memo
+def _own_kind(subject: Subject) -> str:
+    """The class of the cache that the model makes itself; empty for one of the library's."""
+    try:
+        made = subject(subject.content(_one_token(subject)), keep=True, states=False).cache
+    except REFUSALS as error:  # a model that breaks on its cache breaks its laws
+        pass_on(error)
+        return ""
+    if made is None or isinstance(made, tuple):  # tuples: of models before 4.56
+        return ""
+    return "" if type(made).__module__ == transformers.Cache.__module__ else type(made).__name__
+
+
+def _one_token(subject: Subject) -> Tensor:
+    return torch.zeros((1, 1), dtype=torch.long, device=subject.device)
+
+
+def _for_encoder_decoder(subject: Subject, kind: str, batch: int, length: int) -> Any:
+    """Self-attention of ``kind`` beside a dynamic cache for what the encoder gave."""
+    if kind == "dynamic":
+        own = transformers.DynamicCache()
+    elif kind == "sliding":
+        _require_sliding(subject)
+        own = compat.told_cache(subject.config)
+    elif kind == "static":
+        _require_static(subject)
+        own = compat.static_cache(subject.model, subject.config, batch, length)
+    elif kind == "offloaded":
+        _require_accelerator()
+        own = compat.offloaded_cache(subject.config)
+    else:
+        raise Missing(f"an encoder-decoder's cache is made of two; none is {kind}")
+    return transformers.EncoderDecoderCache(own, transformers.DynamicCache())
+
+
+def _require_sliding(subject: Subject) -> None:
+    """Raise `Missing` without a layer that has a window, or where no cache is told of it."""
+    if not _slides(subject):
+        raise Missing("no layer has a sliding window")
+    compat.require_told_caches()
+
+
+def _require_accelerator() -> None:
+    """Raise `Missing` where there is nothing to offload from."""
+    if not torch.accelerator.is_available():
+        raise Missing("offloading moves keys and values off an accelerator; none is here")
+
+
+def _require_keys_only(subject: Subject) -> None:
+    """A dynamic cache that is told no configuration has room for keys and values only."""
+    told = compat.told_cache(subject.config)
+    kinds = {type(layer).__name__ for layer in getattr(told, "layers", ())}
+    if others := kinds - compat.KEYS_AND_VALUES:
+        asked = ", ".join(sorted(others))
+        raise Missing(f"the configuration asks for {asked}, which this cache is not told of")
+    compat.require_room_for_state(subject.model, told)
+
+
+def _require_static(subject: Subject) -> None:
+    """Raise `Missing` where the library refuses a cache of fixed size, or the model has its own.
+
+    Until 4.56 models say whether they take one, under a private name, and `generate` asks.  What
+    came for it, ``_can_compile_fullgraph``, is about compiling: nothing refuses, or warns of, a
+    static cache for its sake.
+    """
+    if getattr(subject.model, "_supports_static_cache", None) is False:
+        said = "_supports_static_cache = False"
+        raise Missing(f"the model says that it takes no static cache ({said})")
+    _require_common_kind(subject)
+
+
+def _slides(subject: Subject) -> bool:
+    kinds = getattr(subject.config, "layer_types", None) or []
+    windowed = getattr(subject.config, "sliding_window", None) is not None
+    return any("sliding" in kind for kind in kinds) if kinds else windowed
+
+
+def decode(
+    subject: Subject,
+    ids: Tensor,
+    chunks: Sequence[int],
+    kind: str = "default",
+    stale: bool = False,
+    *,
+    spare: int = 0,
+    cache: Any = None,
+    mask: Tensor | None = None,
+    positions: Tensor | None = None,
+    **more: Any,
+) -> Rows:
+    """Run ``ids`` [batch, n] chunk by chunk, each on the cache of those before it.
+
+    ``chunks`` sums to n.  With ``stale`` the first chunk is filled with the prompt moved one
+    place to the right: a cache shifted by one, for controls.  A static cache has room for n and
+    ``spare`` tokens; ``cache`` is used in place of a fresh one.  ``mask`` [batch, n] or
+    [batch or 1, 1, n, n] and ``positions`` [n] or [batch, n] are those of the whole prompt: each
+    chunk is given its part.  ``more`` goes to every forward pass.
+    """
+    batch, n = ids.shape
+    if sum(chunks) != n:
+        raise ValueError(f"chunks {list(chunks)} do not sum to {n}")
+    cache = make(subject, kind, batch, n + spare) if cache is None else cache
+    done, parts = 0, []
+    for size in chunks:
+        stop = done + size
+        piece = ids[:, done:stop]
+        if stale and not done:
+            piece = torch.cat([ids[:, -1:], ids[:, : size - 1]], dim=1)
+        seen = None
+        if mask is not None:
+            seen = mask[:, :stop] if mask.ndim == 2 else mask[..., done:stop, :stop]
+        where = None if positions is None else positions[..., done:stop]
+        output = subject(
+            piece, cache=cache, keep=True, states=False, mask=seen, positions=where, **more
+        )
+        cache, done = output.cache, stop
+        parts.append(output.rows)
+    return Rows.along_positions(parts)
+
+
+def grown(
+    subject: Subject, ids: Tensor, cut: int, kind: str = "default"
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Keys and values of the first ``cut`` tokens, before and after the rest was appended.
+
+    Two lists of [batch, heads, past, width], past by past; where a layer keeps a window only,
+    the part of the past that both still hold.
+    """
+    batch, n = ids.shape
+    cache = make(subject, kind, batch, n)
+    cache = subject(ids[:, :cut], cache=cache, keep=True, states=False).cache
+    before = [t.clone() for pair in entries(cache) for t in pair]
+    cache = appended(subject, ids[:, cut:], cache)
+    after = [t for pair in entries(cache) for t in pair]
+    pairs = []
+    for old, new in zip(before, after, strict=True):
+        # A layer holds the last tokens it has room for, at the front of its buffer.
+        first_old, first_new = max(0, cut - old.shape[-2]), max(0, n - new.shape[-2])
+        first = max(first_old, first_new)
+        if first < cut:
+            pairs.append(
+                (
+                    old[..., first - first_old : cut - first_old, :],
+                    new[..., first - first_new : cut - first_new, :],
+                )
+            )
+    if not pairs:
+        hypothesis.reject()
+    return [old for old, _ in pairs], [new for _, new in pairs]
+
+
+def appended(subject: Subject, ids: Tensor, cache: Any) -> Any:
+    """``cache``, filled before, once it has read ``ids`` [batch, n] too: at once if it can."""
+    pieces = [ids] if "chunks-beside-cache" in of(subject) else ids.split(1, dim=1)
+    for piece in pieces:
+        cache = subject(piece, cache=cache, keep=True, states=False).cache
+    return cache
+
+
+def carries_state(cache: Any) -> bool:
+    """Whether some layer keeps a state of a recurrence or a convolution, alone or beside keys.
+
+    A cache of a model's own kind may keep it beside its layers.
+    """
+    own = getattr(cache, "self_attention_cache", cache)
+    layers = getattr(own, "layers", None)
+    if layers is None or not entries(cache):
+        return not entries(cache)
+    beside = [value for name, value in vars(own).items() if name != "layers"]
+    return any(hasattr(layer, "recurrent_states") for layer in layers) or _holds_states(beside)
+
+
+def _holds_states(value: Any) -> bool:
+    """Whether there is a tensor of numbers that are not whole in ``value``, at any depth."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return any(_holds_states(item) for item in value)
+    return torch.is_tensor(value) and value.is_floating_point()
+
+
+def entries(cache: Any) -> list[tuple[Tensor, Tensor]]:
+    """The (keys, values) [batch, heads, past, width] of every layer; empty for a recurrence.
+
+    Layers without keys of their own are left out; of an encoder-decoder's, the decoder's own.
+    """
+    own = getattr(cache, "self_attention_cache", cache)
+    if hasattr(own, "layers"):
+        pairs = [(getattr(x, "keys", None), getattr(x, "values", None)) for x in own.layers]
+    elif hasattr(own, "key_cache"):  # transformers before 4.54
+        pairs = list(zip(own.key_cache, own.value_cache, strict=True))
+    else:
+        return []
+    return [(k, v) for k, v in pairs if torch.is_tensor(k) and torch.is_tensor(v) and k.numel()]

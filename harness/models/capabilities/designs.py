@@ -1,0 +1,160 @@
+"""What a model is not meant to do, because transformers says so or its configuration does.
+
+A design is known by the model's type or by fields of its configuration, and never by running the
+model: a probe that ran a law would find a broken model to be one of another design.  Each is a row
+of ``docs/by-design.md`` (a test compares them), with the place where it is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from assay.harness.models.capabilities.registry import capability, needs
+from assay.harness.models.subject import Subject
+
+
+@dataclass(frozen=True)
+class Design:
+    """Models of ``types`` of which ``when`` is true lack the capabilities ``lacks``, and why.
+
+    Types are those of the model's configuration or of its text model's, which ``when`` is given.
+    """
+
+    types: tuple[str, ...]
+    lacks: tuple[str, ...]
+    why: str
+    when: Callable[[Any], bool] = lambda config: True
+
+    def is_of(self, subject: Subject) -> bool:
+        """Whether ``subject`` is of this design."""
+        types = {getattr(c, "model_type", None) for c in (subject.config, subject.model.config)}
+        return bool(types & set(self.types)) and self.when(subject.config)
+
+
+def _has(field: str, part: str) -> Callable[[Any], bool]:
+    """Whether a list in the configuration names a kind of layer that holds ``part``."""
+    return lambda config: any(part in str(kind) for kind in getattr(config, field, None) or ())
+
+
+DESIGNS = (
+    Design(
+        ("gemma3n", "gemma3n_text"),
+        ("embeddings-alone",),
+        "per-layer embeddings have to be given along with inputs_embeds",
+        lambda config: bool(getattr(config, "hidden_size_per_layer_input", 0)),
+    ),
+    Design(
+        ("beam",),
+        ("relative-positions", "padding-by-mask"),
+        "queries of layers without rotation are scaled by a power of their position",
+    ),
+    Design(
+        ("hunyuan_v1_dense", "hunyuan_v1_moe"),
+        ("relative-positions", "padding-by-mask"),
+        "a norm with a weight for each channel comes after the rotation",
+    ),
+    Design(
+        ("t5gemma2", "t5gemma2_decoder"),
+        ("relative-positions", "padding-by-mask"),
+        "one attention has turned keys of the decoder and unturned ones of the encoder",
+    ),
+    Design(
+        ("recurrent_gemma",),
+        ("relative-positions", "padding-by-mask", "repeatable"),
+        "position 0 marks the start of a text, where the recurrence is reset",
+    ),
+    Design(
+        ("deepseek_v4",),
+        ("relative-positions", "left-padding", "padding-by-mask", "steady-cost"),
+        "keys are compressed in blocks counted from the first column, padding included",
+        _has("layer_types", "compressed"),
+    ),
+    Design(
+        ("longcat_flash",),
+        ("steady-cost",),
+        "experts that do nothing can be chosen",
+        lambda config: bool(getattr(config, "zero_expert_num", 0)),
+    ),
+    Design(
+        ("qwen4_exp", "qwen4_exp_text"),
+        ("steady-cost", "one-row-of-positions"),
+        "the indexer scores whole blocks of keys, at each prompt's own positions",
+        _has("layer_types", "indexed"),
+    ),
+    Design(
+        ("xlm", "flaubert"),
+        ("one-row-of-positions",),
+        "position_ids have to have a row for each prompt, which is asserted",
+    ),
+    Design(
+        ("cpmant",),
+        ("causal", "bidirectional", "padding"),
+        "a prefix model: its prompt attends both ways, and ids of 0 on the left are its padding",
+    ),
+    Design(
+        ("blt",),
+        ("left-padding", "padding-by-mask"),
+        "bytes are hashed with those before them and cut into patches before a mask is looked at",
+    ),
+    Design(
+        ("reformer",),
+        ("fixed-sight",),
+        "places are sorted by their hashes, so which earlier ones are attended to depends on the "
+        "later ones",
+        lambda config: "lsh" in config.attn_layers and bool(config.is_decoder),
+    ),
+    Design(
+        ("rwkv",),
+        ("padding",),
+        "the model says that it does not use attention_mask",
+    ),
+    Design(
+        ("fnet",),
+        ("bfloat16",),
+        "torch has no Fourier transform in bfloat16",
+    ),
+)
+
+
+def why_not(subject: Subject, name: str) -> str | None:
+    """Why ``subject`` is not meant to have the capability ``name``; None if nothing says so."""
+    found = (each for each in DESIGNS if name in each.lacks and each.is_of(subject))
+    design = next(found, None)
+    return None if design is None else f"by design: {design.why}"
+
+
+# What only a design takes away.
+
+
+@capability("embeddings-alone")
+def _embeddings_alone(subject: Subject) -> None:
+    """Embeddings in place of ids are all that a pass has to be given."""
+    needs(subject, "inputs-embeds")
+
+
+@capability("one-row-of-positions")
+def _one_row_of_positions(subject: Subject) -> None:
+    """One row of positions stands for all prompts of a batch."""
+    needs(subject, "position-ids")
+
+
+@capability("steady-cost")
+def _steady_cost(subject: Subject) -> None:
+    """What a step computes depends on the number of tokens, and every one adds as much."""
+
+
+@capability("fixed-sight")
+def _fixed_sight(subject: Subject) -> None:
+    """Which of the past a token attends to is decided when it is read."""
+
+
+@capability("repeatable")
+def _repeatable(subject: Subject) -> None:
+    """No position is a mark: a first token is read like any other."""
+
+
+@capability("bfloat16")
+def _bfloat16(subject: Subject) -> None:
+    """Every operation of the model is there in bfloat16."""

@@ -1,0 +1,72 @@
+"""What a model is: causal or not, its embeddings, its weights, what came with it."""
+
+from __future__ import annotations
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from assay.harness.models import meant, placement
+from assay.harness.models.capabilities.registry import capability
+from assay.harness.models.subject import Subject
+from assay.harness.results.errors import Missing
+
+
+@capability("causal")
+def _causal(subject: Subject) -> None:
+    """Meant to be: whether it is, C1 tests."""
+    if (said := meant.of(subject)).ways != meant.CAUSAL:
+        raise Missing(said.why)
+
+
+@capability("bidirectional")
+def _bidirectional(subject: Subject) -> None:
+    if (said := meant.of(subject)).ways != meant.BOTH:
+        raise Missing(f"the model is causal: {said.why}" if said.ways else said.why)
+
+
+@capability("lm-head")
+def _lm_head(subject: Subject) -> None:
+    if subject.model.get_output_embeddings() is None:
+        raise Missing("the model has no output embedding")
+
+
+@capability("tied-head")
+def _tied_head(subject: Subject) -> None:
+    head = subject.model.get_output_embeddings()
+    if getattr(head, "weight", None) is not subject.embedding_table:
+        raise Missing("the output embedding is not the input embedding")
+
+
+@capability("weights-in-memory")
+def _weights_in_memory(subject: Subject) -> None:
+    """For twins that read or redraw every weight; a pass does without."""
+    if away := placement.offloaded(subject.model):
+        raise Missing(f"{len(away)} parameters are offloaded by --device-map, such as {away[0]}")
+
+
+@capability("tokenizer")
+def _tokenizer(subject: Subject) -> None:
+    if not isinstance(subject.tokenizer, PreTrainedTokenizerBase):
+        raise Missing("no tokenizer came with the model")
+
+
+@capability("trained")
+def _trained(subject: Subject) -> None:
+    """Trained unless it was made from a seed: an untrained model loses as much as chance does."""
+    if subject.name.startswith(("tiny:", "untrained:")):
+        raise Missing("the model was made from a seed and never trained")
+
+
+@capability("usual-weights")
+def _usual_weights(subject: Subject) -> None:
+    """Trained, or drawn as such models are drawn before they are trained."""
+    if subject.name.startswith("tiny:"):
+        raise Missing("the weights of tiny models are at unit gain, as nobody begins a training")
+
+
+@capability("full-rank-embedding")
+def _full_rank(subject: Subject) -> None:
+    table = subject.embedding_table.detach().double()
+    spectrum = torch.linalg.eigvalsh(table.T @ table)
+    if subject.vocabulary < subject.hidden or spectrum[0] <= 1e-12 * spectrum[-1]:
+        raise Missing("the columns of the input embedding are linearly dependent")

@@ -1,0 +1,166 @@
+"""What a model takes: embeddings, positions, masks, padding, a second prompt."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from assay.harness.models import masks, positions
+from assay.harness.models.capabilities.blending import blends
+from assay.harness.models.capabilities.probing import agree, attempt, changes, first_output, prompt
+from assay.harness.models.capabilities.registry import REFUSALS, capability, needs, of
+from assay.harness.models.positions import counted_besides, first_position, follow_padding
+from assay.harness.models.shortage import pass_on
+from assay.harness.models.subject import Subject
+from assay.harness.results.errors import Missing
+
+
+@capability("inputs-embeds")
+def _inputs_embeds(subject: Subject) -> None:
+    needs(subject, "embedding-table")
+    embeddings = subject.input_embeddings(prompt(subject)).detach()
+    try:
+        attempt(subject, "embeddings in place of ids", embeddings=embeddings)
+    except Missing as refused:
+        name = "decoder_inputs_embeds" if subject.is_encoder_decoder else "inputs_embeds"
+        if not subject.accepts(name):  # it may have gone unread among others
+            raise Missing(f"the model's forward has no {name}") from refused
+        raise
+
+
+@capability("embedding-table")
+def _embedding_table(subject: Subject) -> None:
+    """There is one table that tokens are looked up in."""
+    _ = subject.embedding_table
+    table = subject.input_embeddings
+    if not torch.is_tensor(rows := table(prompt(subject))):
+        raise Missing(f"the table of embeddings gives a {type(rows).__name__}, no tensor")
+
+
+@capability("free-embeddings")
+def _free_embeddings(subject: Subject) -> None:
+    """Takes embeddings that are no token's, and passes gradients to them."""
+    needs(subject, "inputs-embeds")
+    embeddings = subject.input_embeddings(prompt(subject)).detach()
+    free = (1.1 * embeddings).requires_grad_()
+    rows = attempt(subject, "embeddings that are no token's", embeddings=free)
+    if not first_output(rows).requires_grad:
+        raise Missing("no gradient comes back to the embeddings")
+
+
+@capability("position-ids")
+def _position_ids(subject: Subject) -> None:
+    """Takes positions, and they matter: all at one place is not the usual order."""
+    if subject.positions_argument is None:
+        raise Missing(
+            "the model's forward takes no positions of what it continues"
+            if subject.is_encoder_decoder
+            else "the model's forward has no position_ids"
+        )
+    ids = prompt(subject)
+    if ids.shape[1] < 2:
+        raise Missing("a context of one token has one position")
+    usual = first_output(attempt(subject, "a prompt", ids=ids))
+    together = torch.full((ids.shape[1],), first_position(subject), device=subject.device)
+    mask = _default_mask(subject, ids.shape[1])
+    try:
+        given = subject.rows(ids, positions=together, mask=mask)
+    except REFUSALS as error:  # one that takes no such mask may take positions
+        pass_on(error)
+        given = attempt(subject, "position_ids", ids=ids, positions=together)
+    if not changes(subject, first_output(given), usual):
+        raise Missing("the model takes position_ids and does not use them")
+
+
+def _default_mask(subject: Subject, n: int) -> Tensor | None:
+    """An explicit mask for unusual positions, so that they are not read as packed sequences."""
+    if "causal" not in of(subject):
+        return None
+    return masks.causal(n, subject.dtype, subject.device)
+
+
+@capability("positions-alone")
+def _positions_alone(subject: Subject) -> None:
+    """Positions are taken, and no table tells places apart besides."""
+    needs(subject, "position-ids")
+    if counted_besides(subject):
+        raise Missing("a table is looked up by place whatever positions are given")
+
+
+@capability("mask-4d")
+def _mask_4d(subject: Subject) -> None:
+    """Takes an additive 4-D mask and nothing else decides what is seen."""
+    # Past its window a model hides more by itself than a full mask does.
+    ids = prompt(subject)[:, : subject.window]
+    n = ids.shape[1]
+    if n < 2:
+        raise Missing("a context, or a window, of one token leaves nothing to mask")
+    causal = masks.causal(n, subject.dtype, subject.device)
+    full = masks.full(n, subject.dtype, subject.device)
+    behind = attempt(subject, "a 4-D mask", ids=ids, mask=causal)
+    both = attempt(subject, "a 4-D mask", ids=ids, mask=full)
+    first = first_output(behind.at([0])), first_output(both.at([0]))
+    if not changes(subject, *first):
+        raise Missing("the model hides the future from itself whatever the mask says")
+    usual = first_output(attempt(subject, "a prompt", ids=ids))
+    same = first_output(behind if "causal" in of(subject) else both)
+    if changes(subject, same, usual):
+        raise Missing("the model reads something else in a 4-D mask than what may be seen")
+
+
+@capability("packed-positions")
+def _packed_positions(subject: Subject) -> None:
+    """Without a mask, positions that restart within a row are read as several packed sequences.
+
+    True of causal models of transformers 4.53 or later that make their mask by its functions.
+    """
+    for name in ("causal", "mask-4d"):
+        needs(subject, name)
+    ids = prompt(subject)[:, : subject.window]  # past it a model hides more than the mask does
+    n = ids.shape[1]
+    restarting = positions.usual(subject, n)[torch.arange(n, device=subject.device) % (n // 2)]
+    alone = attempt(subject, "positions that restart", ids=ids, positions=restarting)
+    mask = masks.causal(n, subject.dtype, subject.device)
+    whole = attempt(subject, "a 4-D mask", ids=ids, positions=restarting, mask=mask)
+    if agree(subject, alone, whole):
+        raise Missing("positions that restart leave the mask as it is")
+
+
+@capability("padding")
+def _padding(subject: Subject) -> None:
+    name = "decoder_attention_mask" if subject.is_encoder_decoder else "attention_mask"
+    if not subject.accepts(name):
+        raise Missing(f"the model's forward has no {name}")
+    ids = prompt(subject)
+    attempt(subject, "a padding mask", ids=ids, mask=torch.ones_like(ids))
+    # Causal ones take padding on the left out of what they carry along.
+    if "causal" not in of(subject) and (blended := blends(subject)):
+        raise Missing(f"padding is mixed in: {blended}")
+
+
+@capability("left-padding")
+def _left_padding(subject: Subject) -> None:
+    """Prompts can be moved to the right: positions are given, follow the mask, or are relative."""
+    needs(subject, "padding")
+    if "position-ids" in of(subject):
+        return
+    if not follow_padding(subject):
+        raise Missing("positions are absolute, are not taken and are not counted from the mask")
+    if "learned-positions" not in of(subject) and "absolute-positions" in of(subject):
+        raise Missing("positions are absolute, are not taken and cannot be seen to be counted")
+
+
+@capability("padding-by-mask")
+def _padding_by_mask(subject: Subject) -> None:
+    """A mask alone tells where content begins: no position has to be given beside it."""
+    needs(subject, "padding")
+    if not follow_padding(subject):
+        raise Missing("rows of its position table are counted from the padding, not the content")
+    if "learned-positions" not in of(subject) and "absolute-positions" in of(subject):
+        raise Missing("positions are absolute and cannot be seen to be counted from the mask")
+
+
+@capability("encoder")
+def _encoder(subject: Subject) -> None:
+    if not subject.is_encoder_decoder:
+        raise Missing("the model has no encoder beside its decoder")

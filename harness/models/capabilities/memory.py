@@ -1,0 +1,119 @@
+"""What a model carries from one pass to the next: caches and states."""
+
+from __future__ import annotations
+
+import torch
+
+from assay.harness.models.capabilities.probing import prompt
+from assay.harness.models.capabilities.registry import REFUSALS, capability, needs, of
+from assay.harness.models.shortage import pass_on
+from assay.harness.models.subject import Subject
+from assay.harness.results.errors import Missing, first_line
+
+OWN_PASTS = ("mems", "cache", "past_buckets_states")
+"""Names under which a few old models take what they keep, each in another shape."""
+
+
+@capability("cached-generation")
+def _cached_generation(subject: Subject) -> None:
+    """Takes a cache when it generates, whether or not a pass gives one back."""
+    if subject.cache_argument is None:
+        own = next((name for name in OWN_PASTS if subject.accepts(name)), None)
+        if own is not None:
+            raise Missing(f"the model's forward takes its past as {own!r}, of a kind of its own")
+        raise Missing("the model's forward takes no cache")
+    if (why := of(subject).why_missing("causal")) is not None:
+        raise Missing(f"the model is not causal: {why}")
+
+
+@capability("cache")
+def _cache(subject: Subject) -> None:
+    needs(subject, "cached-generation")
+    try:
+        given = subject(prompt(subject), keep=True, states=False).cache
+    except REFUSALS as error:  # a model that takes a cache and breaks on it breaks its laws
+        return pass_on(error)
+    if given is None:
+        raise Missing("the model's forward gives no cache unless it is handed one")
+    if _wants_the_past_again(subject):
+        raise Missing("beside a cache the model wants the whole prompt, not the new tokens alone")
+
+
+def _wants_the_past_again(subject: Subject) -> bool:
+    """Whether a whole prompt beside the cache of all but its last token gives that one's row."""
+    ids = prompt(subject)
+    if subject.is_encoder_decoder or ids.shape[1] < 3:
+        return False
+    try:
+        filled = subject(ids[:, :-1], keep=True, states=False).cache
+        given = {"input_ids": ids, str(subject.cache_argument): filled, "use_cache": True}
+        with torch.no_grad():
+            output = subject.model(**given, return_dict=True)
+    except REFUSALS as error:
+        pass_on(error)
+        return False
+    return "logits" in output and output["logits"].shape[1] == 1
+
+
+@capability("chunks-beside-cache")
+def _chunks_beside_cache(subject: Subject) -> None:
+    """Takes several tokens at once beside a cache that is filled.
+
+    Only a model that says that it does not is believed: one that breaks on them breaks its laws.
+    """
+    needs(subject, "cache")
+    ids = prompt(subject)
+    try:
+        filled = subject(ids[:, :1], keep=True, states=False).cache
+        subject(ids[:, 1:], cache=filled, keep=True, states=False)
+    except (AssertionError, NotImplementedError) as error:
+        raise Missing(f"the model says so: {first_line(error)}") from error
+    except REFUSALS as error:
+        return pass_on(error)
+
+
+@capability("mask-beside-cache")
+def _mask_beside_cache(subject: Subject) -> None:
+    """A mask over past and present is taken beside a cache that grows."""
+    _mask_beside(subject, "default")
+
+
+@capability("mask-beside-static-cache")
+def _mask_beside_static_cache(subject: Subject) -> None:
+    """The same beside a cache of fixed length."""
+    _mask_beside(subject, "static")
+
+
+def _mask_beside(subject: Subject, kind: str) -> None:
+    from assay.harness.operations import padding
+
+    needs(subject, "cache")
+    needs(subject, "padding")
+    padding.try_mask_of_past(subject, kind)
+
+
+@capability("kv-cache")
+def _kv_cache(subject: Subject) -> None:
+    from assay.harness.models import caches
+
+    needs(subject, "cache")
+    cache_ = subject(prompt(subject), keep=True, states=False).cache
+    if not caches.entries(cache_):
+        raise Missing("the cache holds a recurrent state, no keys and values")
+
+
+@capability("recurrent-state")
+def _recurrent(subject: Subject) -> None:
+    needs(subject, "cache")
+    if "kv-cache" in of(subject):
+        raise Missing("the cache holds keys and values")
+
+
+@capability("recurrence")
+def _recurrence(subject: Subject) -> None:
+    """Carries a state along in some layer, by a recurrence or a convolution."""
+    from assay.harness.models import caches
+
+    needs(subject, "cache")
+    if not caches.carries_state(subject(prompt(subject), keep=True, states=False).cache):
+        raise Missing("the cache holds keys and values and nothing else")

@@ -1,0 +1,53 @@
+"""What a model is made of and does with it: attention alone, blocks, generation."""
+
+from __future__ import annotations
+
+from assay.harness.models import compat, sinks
+from assay.harness.models.capabilities.blending import blends, embeds_several
+from assay.harness.models.capabilities.probing import prompt, visible
+from assay.harness.models.capabilities.registry import capability, of
+from assay.harness.models.subject import Subject
+from assay.harness.results.errors import Missing
+
+
+@capability("attention-only")
+def _attention_only(subject: Subject) -> None:
+    """Nothing but attention, and so the mask, decides what of the past is read."""
+    if "recurrence" in of(subject):
+        raise Missing("some layer carries a state, which no mask takes apart")
+    if blended := blends(subject):
+        raise Missing(blended)
+    if blended := embeds_several(subject):
+        raise Missing(blended)
+    if not subject.attentions(prompt(subject)):
+        raise Missing("the model gives no weights of attention: something else mixes its rows")
+
+
+@capability("whole-attention")
+def _whole_attention(subject: Subject) -> None:
+    """Weights of attention sum to one over the prompt: nothing is attended to beside it."""
+    ids = prompt(subject)
+    weights = subject.attentions(ids)
+    sums = [layer.double().sum(-1) for layer in weights if layer.shape[-1] == ids.shape[1]]
+    if len(sums) < len(weights):
+        raise Missing("more is attended to than the prompt")
+    if any(bool(((total - 1).abs() > visible(subject)).any()) for total in sums):
+        raise Missing("weights of attention do not sum to one: some goes to a sink")
+    if sinks.given(subject):
+        raise Missing("attention is given a sink beside its weights")
+
+
+@capability("generation")
+def _generation(subject: Subject) -> None:
+    if not compat.can_generate(subject.model):
+        raise Missing("the model does not generate")
+
+
+@capability("blocks")
+def _blocks(subject: Subject) -> None:
+    if not subject.layers:
+        raise Missing("the configuration does not say how many blocks there are")
+    try:
+        subject.block_output(subject.layers, prompt(subject))
+    except LookupError as error:
+        raise Missing(str(error)) from error

@@ -1,0 +1,61 @@
+"""How a model tells positions apart, and whether it can be run blind to order."""
+
+from __future__ import annotations
+
+from assay.harness.models.capabilities.blending import blends, embeds_several
+from assay.harness.models.capabilities.probing import changes, embedded, prompt
+from assay.harness.models.capabilities.registry import capability, needs, of
+from assay.harness.models.positions import position_table
+from assay.harness.models.subject import Subject
+from assay.harness.results.errors import Missing
+
+
+@capability("learned-positions")
+def _learned_positions(subject: Subject) -> None:
+    if position_table(subject) is None:
+        raise Missing("no embedding is looked up by position")
+
+
+@capability("added-positions")
+def _added_positions(subject: Subject) -> None:
+    """Rows of a table of positions are added to the embeddings themselves."""
+    needs(subject, "learned-positions")
+    width = position_table(subject).weight.shape[1]
+    if width != subject.hidden:
+        raise Missing(f"a position is {width} wide, an embedding {subject.hidden}")
+
+
+@capability("absolute-positions")
+def _absolute_positions(subject: Subject) -> None:
+    """What goes into the first block tells equal tokens apart by where they stand."""
+    ids = prompt(subject)
+    if ids.shape[1] < 2:
+        raise Missing("a context of one token has one position")
+    alike = ids[:, :1].expand_as(ids)
+    try:
+        states = embedded(subject, alike)
+    except Missing:  # a model that pads long prompts by itself gives rows for short ones
+        states = embedded(subject, alike[:, :2])
+    if not changes(subject, states[:, 1:], states[:, :1].expand_as(states[:, 1:])):
+        raise Missing("equal tokens go into the first block alike, wherever they stand")
+
+
+@capability("relative-positions")
+def _relative(subject: Subject) -> None:
+    """Positions that are given as numbers and act through their differences (rotary)."""
+    needs(subject, "position-ids")
+    if "learned-positions" in of(subject):
+        raise Missing("positions are absolute: a learned table is added to the embeddings")
+    if "absolute-positions" in of(subject):
+        raise Missing("positions are absolute: they are added to the embeddings")
+
+
+@capability("order-blind")
+def _order_blind(subject: Subject) -> None:
+    """Can be run so that nothing but the mask tells places apart."""
+    if "recurrence" in of(subject):
+        raise Missing("a recurrence reads its input in order")
+    if blended := blends(subject) or embeds_several(subject):
+        raise Missing(blended)
+    if (why := of(subject).why_missing("positions-alone")) is not None:
+        raise Missing(f"positions cannot be taken out: {why}")

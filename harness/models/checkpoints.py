@@ -1,0 +1,216 @@
+"""Checkpoints: from what was asked for to a folder whose files are whole, before a weight is read.
+
+Everything here is cheap: configurations and the headers of safetensors files are read, weights
+are not.  No pickle is ever opened, and no code of a repository is run unless it is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from huggingface_hub import constants
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
+from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig
+
+from assay.harness.models import sizes, stored
+from assay.harness.models.hub import SMALL, fetch
+from assay.harness.models.other_formats import refuse_adapters
+from assay.harness.models.remote_code import (
+    refuse_code_of_the_hub,
+    refuse_generation_code,
+    refuse_remote_code,
+)
+from assay.harness.models.shortage import ENDS, contained
+from assay.harness.models.stored import Stored
+from assay.harness.models.weight_dtypes import refuse_integers, refuse_unknown_quantisation
+from assay.harness.models.weight_files import read_json, weight_files, weight_map
+from assay.harness.results.errors import BadInput, NotHere, brief, listed
+from assay.harness.results.quiet import quiet
+
+HEADS = (
+    ("AutoModelForSeq2SeqLM", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING"),
+    ("AutoModelForMaskedLM", "MODEL_FOR_MASKED_LM_MAPPING"),
+    ("AutoModelForCausalLM", "MODEL_FOR_CAUSAL_LM_MAPPING"),
+)
+"""Transformers' own classes for language models with a head, and which types have one."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model folder that has passed every check short of loading it.
+
+    ``name`` is what was asked for and ``folder`` where it lies.  ``auto`` is the auto class of
+    transformers that loads it.  ``weights`` are the files that hold the ``stored`` tensors.
+    """
+
+    name: str
+    folder: Path
+    auto: type[Any]
+    weights: tuple[Path, ...]
+    stored: Stored
+    trust_remote_code: bool = False
+
+    def bytes_at(self, dtype: torch.dtype) -> int:
+        """Memory that the weights take in ``dtype``."""
+        return self.stored.floats * dtype.itemsize + self.stored.others
+
+
+def inspect_checkpoint(
+    spec: str, *, revision: str | None = None, trust_remote_code: bool = False
+) -> Checkpoint:
+    """Find the model that ``spec`` names and check its files without loading its weights.
+
+    ``spec`` is a folder in the layout of ``save_pretrained``, a folder in the layout of the
+    hub's cache, or a hub id, which alone may use the network.  Raises `BadInput`.
+    """
+    folder, hub = _locate(spec, revision)
+    refuse_adapters(folder, spec)
+    raw = _read_configuration(folder, spec)
+    if not trust_remote_code:
+        refuse_generation_code(folder, spec)
+        refuse_remote_code(raw, "config.json", spec)
+        refuse_code_of_the_hub(raw, spec)
+    refuse_unknown_quantisation(raw, spec)
+    config = _configuration(raw, folder, spec, trust_remote_code)
+    refuse_short_context(config, spec)
+    try:
+        with contained():
+            auto = _auto_class(config, raw if trust_remote_code else {})
+    except ENDS as error:  # a model's module may want what is not installed
+        raise BadInput(f"{spec}: its class cannot be imported ({brief(error)})") from error
+    if hub:
+        _fetch_code_and_weights(spec, revision, folder, trust_remote_code)
+    weights = weight_files(folder, raw, spec)
+    held = stored.read(weights, spec)
+    if (settings := folder / "generation_config.json").exists():
+        read_json(settings, spec)  # transformers goes on without it
+    if not (trust_remote_code and raw.get("auto_map")):  # code that is not transformers' own
+        with quiet():
+            outline = sizes.check(raw, auto, held, spec)
+        refuse_integers(raw, held, frozenset(outline.shapes if outline else ()), spec)
+    return Checkpoint(spec, folder, auto, tuple(weights), held, trust_remote_code)
+
+
+def refuse_short_context(config: PretrainedConfig, spec: str) -> None:
+    """Raise `BadInput` unless prompts of two tokens fit: most claims need an order to change."""
+    context = getattr(config, "max_position_embeddings", None)
+    if context in (0, 1):  # some types without a limit say -1
+        raise BadInput(f"{spec}: has a context of {context}; at least 2 positions are needed")
+
+
+def _locate(spec: str, revision: str | None) -> tuple[Path, bool]:
+    """The folder that ``spec`` names, and whether it is the hub's."""
+    path = os.path.expanduser(spec)
+    if spec.strip() and os.path.isdir(path):
+        return _local(Path(path), spec, revision), False
+    if os.path.exists(path):
+        raise BadInput(f"{spec}: is a file; give the folder that holds the model")
+    try:
+        validate_repo_id(spec)
+    except HFValidationError:
+        raise BadInput(f"{spec!r}: there is no such folder") from None
+    return fetch(spec, revision, SMALL, needed=("config.json",)), True
+
+
+def _local(folder: Path, spec: str, revision: str | None) -> Path:
+    """``folder`` itself, or the snapshot of ``revision`` in it if it is the hub's cache of one."""
+    snapshots = folder / "snapshots"
+    if not snapshots.is_dir() or (folder / "config.json").exists():
+        if revision is not None:
+            raise BadInput(f"{spec}: is a plain folder and has no revision {revision!r}")
+        return folder
+    wanted = revision or constants.DEFAULT_REVISION
+    reference = folder / "refs" / wanted
+    commit = reference.read_text().strip() if reference.is_file() else wanted
+    held = sorted(path.name for path in snapshots.iterdir() if path.is_dir())
+    if commit not in held and revision is None and len(held) == 1:
+        commit = held[0]
+    if commit not in held:
+        raise BadInput(f"{spec}: holds no revision {wanted!r} but {listed(held) or 'none'}")
+    return snapshots / commit
+
+
+def _read_configuration(folder: Path, spec: str) -> dict[str, Any]:
+    """What config.json holds, or the file that it names for this version of transformers."""
+    others = read_json(folder / "config.json", spec).get("configuration_files") or []
+    for name in others if isinstance(others, list) else [others]:
+        if not isinstance(name, str) or Path(name).name != name:
+            said = f"config.json names {name!r}, which is not a file of this folder"
+            raise BadInput(f"{spec}: {said}")
+        read_json(folder / name, spec)
+    try:
+        return PretrainedConfig.get_config_dict(folder, local_files_only=True)[0]
+    except ENDS as error:  # any error of the library's
+        raise BadInput(f"{spec}: config.json is of no use ({brief(error)})") from error
+
+
+def _configuration(
+    raw: dict[str, Any], folder: Path, spec: str, trust_remote_code: bool
+) -> PretrainedConfig:
+    """What config.json says, with its numbers bounded as no weight has been looked at yet."""
+    kind = raw.get("model_type")
+    custom = trust_remote_code and "AutoConfig" in (raw.get("auto_map") or {})
+    if not isinstance(kind, str) or not kind:
+        raise BadInput(f"{spec}: config.json names no model_type, so it is no transformers model")
+    if kind not in CONFIG_MAPPING and not custom:
+        raise NotHere(
+            f"{spec}: the model type {kind!r} is unknown to transformers "
+            f"{transformers.__version__}; another version may know it"
+        )
+    if not custom:
+        return sizes.configuration(raw, spec)
+    try:
+        with contained():
+            return AutoConfig.from_pretrained(folder, trust_remote_code=True)
+    except ENDS as error:  # whatever a model's own configuration class raises
+        raise BadInput(f"{spec}: config.json is of no use ({brief(error)})") from error
+
+
+def _auto_class(config: PretrainedConfig, raw: dict[str, Any]) -> type[Any]:
+    """The auto class for the model's head, or `AutoModel` if it has none for language.
+
+    Asks what the checkpoint says that it is (``architectures``) against transformers' own
+    mappings; a checkpoint that does not say gets the head that its type has.  An encoder that is
+    a part of its type's body, such as T5EncoderModel, comes as its own class.
+    """
+    remote = raw.get("auto_map") or {}
+    for auto, _ in HEADS:
+        if auto in remote:
+            return getattr(transformers, auto)
+    heads = {auto: _classes(mapping, config) for auto, mapping in HEADS}
+    heads = {auto: names for auto, names in heads.items() if names}
+    said = str((getattr(config, "architectures", None) or [""])[0])
+    for auto, names in heads.items():
+        if said in names:
+            return getattr(transformers, auto)
+    if said in _classes("MODEL_FOR_TEXT_ENCODING_MAPPING", config):
+        return getattr(transformers, said)
+    pretraining = said in _classes("MODEL_FOR_PRETRAINING_MAPPING", config)
+    if hasattr(transformers, said) and not pretraining:
+        return transformers.AutoModel  # no head, or one that is not for language
+    if getattr(config, "is_decoder", False) and not getattr(config, "is_encoder_decoder", False):
+        heads = dict(reversed(heads.items()))  # an encoder's type turned into a decoder
+    return getattr(transformers, next(iter(heads), "AutoModel"))
+
+
+def _classes(mapping: str, config: PretrainedConfig) -> set[str]:
+    """Names of the model classes that a mapping of transformers has for a configuration."""
+    found = getattr(transformers, mapping, {}).get(type(config), None) or ()
+    return {cls.__name__ for cls in (found if isinstance(found, tuple | list) else (found,))}
+
+
+def _fetch_code_and_weights(
+    spec: str, revision: str | None, folder: Path, trust_remote_code: bool
+) -> None:
+    """The second visit to the hub, once the configuration is known to be of use."""
+    index = folder / "model.safetensors.index.json"
+    names = sorted(set(weight_map(index, spec).values())) if index.exists() else []
+    names = names or ["model.safetensors"]
+    code = ("*.py",) if trust_remote_code else ()
+    fetch(spec, revision, (*names, *code), needed=tuple(names))

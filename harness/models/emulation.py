@@ -1,0 +1,24 @@
+"""Another machine's rounding and addresses, emulated on this one as a run's options ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from assay.harness.models import allocation
+from assay.harness.models.rounding import Rounding
+
+
+@contextmanager
+def emulated(rounding: int | None, allocated: str | None) -> Iterator[None]:
+    """For the length of a block, round by a seed (`harness.models.rounding`) and allocate as
+    named.
+
+    None leaves each as the machine has it.
+    """
+    with ExitStack() as stack:
+        if allocated is not None:
+            stack.enter_context(allocation.odd())
+        if rounding is not None:
+            stack.enter_context(Rounding(rounding))
+        yield

@@ -1,0 +1,85 @@
+"""Where a model gives NaN or infinity although what it was given is finite."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from assay.harness.models import memory
+from assay.harness.models.memo import memo
+from assay.harness.models.rows import Rows
+from assay.harness.models.subject import Subject
+
+AT_ONCE = 256
+"""Prompts of one token each that go through the model together, at most."""
+
+Place = tuple[str, int, int]
+"""Tensor, row and position of a number that is not finite."""
+
+
+def first(rows: Rows) -> Place | None:
+    """The first row [batch, position] of a tensor with a number that is not finite, or None.
+
+    Columns of the logits that are -inf in every row do not count: the library takes those tokens
+    out of the vocabulary so.
+    """
+    for name, tensor in rows.tensors.items():
+        bad = ~torch.isfinite(tensor)
+        if name == "logits":
+            bad &= ~(tensor == -torch.inf).flatten(0, 1).all(0)
+        if name != "router gap" and bool(bad.any()):
+            row, position = bad.any(-1).nonzero()[0].tolist()
+            return name, row, position
+    return None
+
+
+def outputs(subject: Subject, ids: Tensor) -> Rows:
+    """The subject's rows for ``ids`` [batch, n], and those of its encoder if it has one."""
+    rows = subject.rows(ids)
+    if subject.is_encoder_decoder:
+        encoded = subject.encode(ids).last_hidden_state
+        rows.tensors["encoder's output"] = encoded
+    return rows
+
+
+def in_words(subject: Subject, ids: Tensor, place: Place) -> str:
+    """A place with the token there; ``ids`` [batch, n] are what the subject was given."""
+    name, row, position = place
+    token = int(ids[row, position]) if position < ids.shape[1] else -1
+    named = f"token {subject.tokens([token])[0]}({token}), " if token >= 0 else ""
+    return f"{name}, {named}row {row}, position {position}"
+
+
+@memo
+def of_vocabulary(subject: Subject) -> str:
+    """The first token that by itself gives a number that is not finite, in words; empty if none.
+
+    Every token that is text is run, in batches.  Of an encoder that needs more than one token the
+    prompt repeats it.
+    """
+    every = subject.content(torch.arange(subject.vocabulary, device=subject.device)).unique()
+    every = every[:, None].expand(-1, subject.shortest)
+    # A row of every layer and of the logits, and as much again for what is between them.
+    numbers = 2 * subject.shortest * (subject.vocabulary + subject.hidden * (subject.layers + 1))
+    fit = memory.rows_that_fit(subject.device, numbers * subject.dtype.itemsize)
+    found: list[str] = []
+
+    def look(rows: slice) -> None:
+        ids = every[rows]
+        if not found and (place := first(outputs(subject, ids))) is not None:
+            found.append(in_words(subject, ids, place))
+
+    memory.in_batches(look, len(every), min(AT_ONCE, fit))
+    return found[0] if found else ""
+
+
+def spoiled(rows: Rows) -> Iterator[Rows]:
+    """Each tensor of ``rows`` by itself, with NaN, and then infinity, as its last element."""
+    for name, value in itertools.product(rows.tensors, (torch.nan, torch.inf)):
+        if name != "router gap":
+            tensor = rows[name].clone()
+            tensor[-1, -1, -1] = value
+            yield Rows({name: tensor})

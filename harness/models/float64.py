@@ -1,0 +1,127 @@
+"""A model's twin in float64, which draws the random numbers that the model draws."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from transformers import PreTrainedModel
+
+from assay.harness.models import allocation, compat
+from assay.harness.models.lengths import LONG
+from assay.harness.models.memo import memo
+from assay.harness.models.shortage import shortage
+from assay.harness.results.errors import REFUSALS, Missing, first_line
+
+if TYPE_CHECKING:
+    from assay.harness.models.subject import Subject
+
+
+class Drawn(TorchFunctionMode):
+    """Random numbers are drawn in ``dtype``, then widened to the dtype that was asked for.
+
+    From one seed a generator draws others in float64 than in float32.  ``drew`` says whether any
+    were drawn.
+    """
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.dtype, self.drew = dtype, False
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func not in (torch.randn, torch.rand):
+            return func(*args, **kwargs)
+        self.drew = True
+        wanted = kwargs.get("dtype") or torch.get_default_dtype()
+        return func(*args, **kwargs | {"dtype": self.dtype}).to(wanted)
+
+
+@memo
+def _draws(subject: Subject) -> bool:
+    """Whether a long prompt's pass draws random numbers, as some do to hash or to sample."""
+    n = min(subject.context or LONG, LONG)
+    noted = Drawn(subject.dtype)
+    with suppress(*REFUSALS), noted:
+        subject(subject.content(torch.arange(n, device=subject.device)[None]), states=False)
+    return noted.drew
+
+
+def twin(subject: Subject) -> tuple[PreTrainedModel, torch.dtype | None]:
+    """A copy of the model in float64, parameter for parameter, and the dtype it is to draw in."""
+    model = copy.deepcopy(subject.model).double()
+    allocation.allocated(model)
+    with suppress(Missing):
+        compat.set_experts(model, "eager")  # the grouped kernels have no float64
+    return model, subject.dtype if _draws(subject) else None
+
+
+def require_runs(oracle: Subject, subject: Subject) -> None:
+    """Raise `Missing` where ``oracle`` does not run what ``subject``, whose twin it is, does.
+
+    One that does not run as it is runs `widened` from then on, if that helps.
+    """
+    ids = subject.content(torch.arange(max(2, subject.shortest), device=subject.device)[None])
+    subject.rows(ids)  # what raises here is no matter of float64
+    refusals = (RuntimeError, TypeError, ValueError)
+    try:
+        oracle.rows(ids)
+    except refusals as refused:
+        if shortage(refused):
+            raise
+        oracle.model.forward = _widening(oracle.model.forward)  # type: ignore[method-assign]
+        try:
+            oracle.rows(ids)
+        except refusals as error:
+            if shortage(error):
+                raise
+            raise Missing(f"the model does not run in float64: {first_line(error)}") from error
+
+
+def _widening(forward: Any) -> Any:
+    """``forward``, run `widened`."""
+
+    @functools.wraps(forward)
+    def wide(*given: Any, **named: Any) -> Any:
+        with widened():
+            return forward(*given, **named)
+
+    return wide
+
+
+@contextmanager
+def widened() -> Iterator[None]:
+    """For the length of a block, whatever asks for float32 by name or by default has float64.
+
+    Some models compute a part in float32 and multiply what comes of it with their weights.
+    """
+    usual = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with _Widened():
+            yield
+    finally:
+        torch.set_default_dtype(usual)
+
+
+class _Widened(TorchFunctionMode):
+    """What names float32 among the arguments of a function of torch's is given float64."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is torch.Tensor.float:
+            func = torch.Tensor.double
+        named = {name: _wide(value) for name, value in (kwargs or {}).items()}
+        return func(*map(_wide, args), **named)
+
+
+def _wide(value: Any) -> Any:
+    return torch.float64 if value is torch.float32 else value

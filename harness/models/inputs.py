@@ -1,0 +1,39 @@
+"""What a forward pass leaves of what it was given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from assay.harness.models.subject import Subject
+from assay.harness.models.tolerances import bit_equal
+
+
+def share_changed(subject: Subject, **given: Tensor | None) -> float:
+    """Run the subject on ``given`` and return the largest share of an input's elements that it
+    changed in place.
+    """
+    tensors = {name: tensor for name, tensor in given.items() if tensor is not None}
+    before = {name: tensor.clone() for name, tensor in tensors.items()}
+    subject.rows(**given)
+    return max(bit_equal(before[name], tensor) for name, tensor in tensors.items())
+
+
+@contextmanager
+def meddled_with(subject: Subject) -> Iterator[None]:
+    """For the length of a block the model turns round in place what it is given to embed."""
+
+    def turn(module: nn.Module, given: tuple, named: dict[str, Any]) -> None:
+        for name in ("input_ids", "inputs_embeds", "decoder_input_ids", "decoder_inputs_embeds"):
+            if torch.is_tensor(tensor := named.get(name)):
+                tensor.copy_(tensor.flip(1))
+
+    hook = subject.model.register_forward_pre_hook(turn, with_kwargs=True)
+    try:
+        yield
+    finally:
+        hook.remove()

@@ -1,0 +1,42 @@
+"""How long and how short a prompt may be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from assay.harness.models import compat, configuration, meant, positions
+from assay.harness.models.shortage import pass_on
+
+if TYPE_CHECKING:
+    from assay.harness.models.subject import Subject
+
+SHORT = 8
+"""Every model takes so many tokens, or its context's."""
+
+LONG = 256
+"""No prompt is longer; what a model does to long ones only it does to this one."""
+
+
+def context(subject: Subject) -> int | None:
+    """The longest prompt that the positions allow, or None where there is no limit."""
+    table = positions.position_table(subject)
+    if table is not None:
+        rows = len(table.weight) - positions.position_offset(subject)
+        return rows - positions.positions_beyond(subject)
+    return configuration.context(subject.config)
+
+
+def shortest(subject: Subject) -> int:
+    """The shortest prompt that the model takes, of those up to `SHORT`; 1 if none of them."""
+    if meant.of(subject).ways == meant.CAUSAL or compat.can_generate(subject.model):
+        return 1
+    for n in range(1, SHORT + 1):
+        try:
+            subject.rows(subject.content(torch.arange(n, device=subject.device)[None]))
+        except (RuntimeError, ValueError, IndexError) as error:
+            pass_on(error)
+            continue
+        return n
+    return 1

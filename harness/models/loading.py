@@ -1,0 +1,327 @@
+"""Models ready to be measured: loaded from a checkpoint or adopted from memory.
+
+What cannot be used is refused with a `BadInput` of one line before anything is measured.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+import torch
+from torch import Tensor, nn
+from transformers import (
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from assay.harness.models import allocation, compat, digests, tokenizers
+from assay.harness.models import placement as placing
+from assay.harness.models.checkpoints import Checkpoint, inspect_checkpoint, refuse_short_context
+from assay.harness.models.placement import Placement
+from assay.harness.models.shortage import ENDS, MEMORY, contained, shortage
+from assay.harness.results.errors import BadInput, Missing, brief, listed
+from assay.harness.results.quiet import quiet
+
+__all__ = [
+    "Checkpoint",
+    "Loaded",
+    "adopt",
+    "check_pair",
+    "inspect_checkpoint",
+    "load",
+    "parse_device",
+    "parse_dtype",
+]
+
+DTYPES = {
+    "float32": torch.float32,
+    "float64": torch.float64,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model that can be measured: frozen, in evaluation mode, on its device in its dtype.
+
+    ``name`` is what was asked for; ``digest`` tells the weights and configuration apart from
+    any other (see `harness.models.digests`), whatever dtype they were then cast to.
+    """
+
+    name: str
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase | None
+    digest: str
+
+
+def parse_dtype(name: str) -> torch.dtype:
+    """The dtype of that name; raises `BadInput` for any other than the four that are checked."""
+    if name not in DTYPES:
+        raise BadInput(f"{name!r}: is no dtype to run in; choose from {', '.join(DTYPES)}")
+    return DTYPES[name]
+
+
+def parse_device(name: str) -> torch.device:
+    """The device of that name, which is there (``cuda`` becomes the current card).
+
+    Raises `BadInput` for a name that is none, or a device that this machine or build lacks.
+    """
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise BadInput(f"{name!r}: is no device; try cpu or cuda:0") from None
+    if device.type == "meta":
+        raise BadInput(f"{name!r}: holds no numbers; try cpu or cuda:0")
+    if device.type == "cuda":
+        cards = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if cards == 0:
+            raise BadInput(f"{name!r}: torch {torch.__version__} finds no CUDA card; try cpu")
+        if device.index is not None and device.index >= cards:
+            raise BadInput(f"{name!r}: is not there, the last CUDA card is cuda:{cards - 1}")
+        index = torch.cuda.current_device() if device.index is None else device.index
+        device = torch.device("cuda", index)
+    if device.type == "cpu":
+        device = torch.device("cpu")  # it has no numbers, though torch takes any
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, NotImplementedError, AssertionError) as error:
+        raise BadInput(f"{name!r}: cannot be used here ({brief(error, 80)}); try cpu") from error
+    return device
+
+
+def check_pair(device: torch.device, dtype: torch.dtype) -> None:
+    """Raise `BadInput` unless ``device`` multiplies matrices in ``dtype``."""
+    try:
+        ones = torch.ones(2, 2, device=device, dtype=dtype)
+        usable = bool(((ones @ ones).float() == 2.0).all())
+    except (RuntimeError, NotImplementedError, TypeError) as error:
+        raise BadInput(f"{device} cannot compute in {dtype} ({brief(error, 80)})") from error
+    if not usable:
+        raise BadInput(f"{device} computes wrongly in {dtype}: a product of ones is not right")
+
+
+def load(
+    spec: str,
+    *,
+    revision: str | None = None,
+    dtype: torch.dtype,
+    device: torch.device,
+    attention: str | None = None,
+    trust_remote_code: bool = False,
+    placement: Placement | None = None,
+) -> Loaded:
+    """Load the model that ``spec`` names (see `inspect_checkpoint`) with its tokenizer.
+
+    ``attention`` is an implementation that transformers has for the model (``eager``,
+    ``sdpa``, …), None its default.  The digest is of the weights as stored: a cast that loses
+    digits loads the model twice, first exactly.  With a ``placement`` the model lies where that
+    says, in part on a disk.  Raises `BadInput`.
+    """
+    check_pair(device, dtype)
+    _check_attention_name(spec, attention)
+    with quiet():
+        checkpoint = inspect_checkpoint(
+            spec, revision=revision, trust_remote_code=trust_remote_code
+        )
+        exactly = torch.promote_types(checkpoint.stored.exact, dtype) == dtype
+        first = dtype if exactly else checkpoint.stored.exact
+        if placement is None:
+            _check_memory(checkpoint, max(first, dtype, key=lambda kind: kind.itemsize), "cpu")
+            if device.type == "cuda":
+                _check_memory(checkpoint, dtype, device)
+        placed = {} if placement is None else placement.arguments(device)
+        tokenizer = tokenizers.of(checkpoint)
+        model = _from_pretrained(checkpoint, first, attention, placed)
+        if placement is not None:
+            placing.check(spec, model, placement, device)
+        _check_finite(spec, model)
+        digest = digests.of(model)
+        if not exactly:
+            del model
+            model = _from_pretrained(checkpoint, dtype, attention, placed)
+            _check_finite(spec, model, f" in {dtype}, whose range is too small for it")
+        return _ready(Loaded(spec, model, tokenizer, digest), device)
+
+
+def adopt(
+    name: str,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase | None,
+    *,
+    dtype: torch.dtype,
+    device: torch.device,
+    attention: str | None = None,
+) -> Loaded:
+    """Make a model from memory ready, with the checks and the digest of one that is loaded.
+
+    The model is handed over: it is itself moved and frozen.  For another dtype it goes through a
+    file, as transformers decides while it loads what is not to be cast (frequencies of rotary
+    positions, and some weights in float16).  Raises `BadInput`.
+    """
+    check_pair(device, dtype)
+    _check_attention_name(name, attention)
+    refuse_short_context(model.config, name)
+    _check_finite(name, model)
+    digest = digests.of(model)
+    with quiet():
+        if dtype != model.dtype:
+            with tempfile.TemporaryDirectory() as folder:
+                model.save_pretrained(folder)
+                model = type(model).from_pretrained(folder, **compat.in_dtype(dtype)).eval()
+        _set_attention(name, model, attention)
+        _check_finite(name, model, f" in {dtype}, whose range is too small for it")
+        return _ready(Loaded(name, model, tokenizer, digest), device)
+
+
+def _from_pretrained(
+    checkpoint: Checkpoint, dtype: torch.dtype, attention: str | None, placed: dict[str, Any]
+) -> PreTrainedModel:
+    """The model on the CPU, or where it is placed; the one place where transformers loads."""
+    options: dict[str, Any] = compat.in_dtype(dtype) | placed
+    if attention is not None:
+        options["attn_implementation"] = attention
+    try:
+        with contained():
+            model, info = checkpoint.auto.from_pretrained(
+                checkpoint.folder,
+                use_safetensors=True,
+                local_files_only=not checkpoint.trust_remote_code,
+                trust_remote_code=checkpoint.trust_remote_code,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # they are reported with the others instead
+                **options,
+            )
+    except ENDS as error:  # whatever a model's own code raises
+        if attention is not None and "attention" in str(error).lower():
+            raise _no_such_attention(checkpoint.name, attention, error) from error
+        if (lacking := shortage(error)) == MEMORY:
+            raise BadInput(f"{checkpoint.name}: too little memory ({brief(error)})") from error
+        why = lacking or brief(error)
+        raise BadInput(f"{checkpoint.name}: cannot be loaded ({why})") from error
+    _check_keys(checkpoint.name, model, info)
+    return model
+
+
+def _check_keys(spec: str, model: PreTrainedModel, info: dict[str, Any]) -> None:
+    """Refuse weights that do not fill the model, or that it has no place for.
+
+    Left-over tensors are fine if they are another task's head or a buffer that older versions
+    saved.  They are not if they would extend a module that the model has: a layer more than
+    the configuration counts, a bias that it leaves out.
+    """
+    if wrong := sorted(info["mismatched_keys"]):
+        key, found, expected = wrong[0]
+        raise BadInput(
+            f"{spec}: {key} is of shape {list(found)} and config.json asks for {list(expected)}"
+            + (f" ({len(wrong)} tensors do not fit)" if len(wrong) > 1 else "")
+        )
+    if missing := sorted(info["missing_keys"]):
+        raise BadInput(
+            f"{spec}: its weights lack {listed(missing)} of the {type(model).__name__} that "
+            "config.json describes; they would be drawn at random"
+        )
+    prefix = f"{model.base_model_prefix}."
+    owners = {_owner(name, prefix) for name, _ in model.named_parameters()}
+    beyond = [key for key in sorted(info["unexpected_keys"]) if _owner(key, prefix) in owners]
+    if beyond:
+        raise BadInput(
+            f"{spec}: the {type(model).__name__} that config.json describes has no place for "
+            f"{listed(beyond)}; config.json and the weights are not of one model"
+        )
+    if info.get("error_msgs"):
+        raise BadInput(f"{spec}: cannot be loaded ({' '.join(str(info['error_msgs']).split())})")
+
+
+def _owner(name: str, prefix: str) -> str:
+    """The module that holds a tensor, with layer numbers left open: ``h.#.ln_1``."""
+    return re.sub(r"\d+", "#", name.removeprefix(prefix)).rpartition(".")[0]
+
+
+def _check_memory(checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device | str) -> None:
+    """Refuse weights that do not fit into what is free now; work on them needs more still."""
+    needed = checkpoint.bytes_at(dtype)
+    on_card = isinstance(device, torch.device)
+    free = torch.cuda.mem_get_info(device)[0] if on_card else psutil.virtual_memory().available
+    if needed > free:
+        raise BadInput(
+            f"{checkpoint.name}: too little memory, its weights in {dtype} need "
+            f"{needed / 1e9:.1f} GB and {device} has {free / 1e9:.1f} GB free"
+        )
+
+
+def _check_finite(name: str, model: PreTrainedModel, where: str = "") -> None:
+    """Refuse NaN and infinite weights by the name of the first tensor that has any."""
+    for key, tensor in placing.tensors(model, dict(model.named_parameters())):
+        if tensor.numel() and not all(map(_is_finite, tensor.detach().aminmax())):
+            count = int((~tensor.isfinite()).sum())
+            raise BadInput(
+                f"{name}: {count} of {tensor.numel()} numbers in {key} are NaN or infinite{where}"
+            )
+
+
+def _is_finite(value: Tensor) -> bool:
+    return bool(value.isfinite())
+
+
+def _check_attention_name(name: str, attention: str | None) -> None:
+    """Names with other characters ask transformers to fetch a kernel's code from the hub."""
+    if attention is not None and not re.fullmatch(r"[a-z0-9_]+", attention):
+        raise BadInput(f"{name}: {attention!r} is no attention implementation; try eager or sdpa")
+
+
+def _set_attention(name: str, model: PreTrainedModel, attention: str | None) -> None:
+    """Have a model that is already made use ``attention``, where this version can do that."""
+    if attention is None or model.config._attn_implementation == attention:
+        return
+    try:
+        compat.set_attention(model, attention)
+    except (ValueError, ImportError, Missing) as error:
+        raise _no_such_attention(name, attention, error) from error
+    if model.config._attn_implementation != attention:
+        raise _no_such_attention(name, attention, RuntimeError("it has only its own"))
+
+
+def _no_such_attention(name: str, attention: str, error: BaseException) -> BadInput:
+    return BadInput(f"{name}: cannot use the attention {attention!r} here ({brief(error, 120)})")
+
+
+class NoTable(BadInput):
+    """What was loaded looks its tokens up in no one table."""
+
+
+def _check_tokenizer(loaded: Loaded) -> None:
+    """Refuse a tokenizer with ids that the model has no embedding for."""
+    weight = getattr(loaded.model.get_input_embeddings(), "weight", None)
+    if weight is None or weight.ndim != 2:
+        raise NoTable(f"{loaded.name}: has no table of token embeddings, so no language model")
+    if loaded.tokenizer is not None:
+        token, highest = max(loaded.tokenizer.get_vocab().items(), key=lambda item: item[1])
+        if highest >= len(weight):
+            raise BadInput(
+                f"{loaded.name}: its tokenizer goes up to id {highest} ({token!r}), its embedding "
+                f"has {len(weight)} rows (ids 0 to {len(weight) - 1}); they are not of one model"
+            )
+
+
+def _ready(loaded: Loaded, device: torch.device) -> Loaded:
+    """The last checks, then frozen, in evaluation mode and on its device."""
+    _check_tokenizer(loaded)
+    module: nn.Module = loaded.model
+    try:
+        if not placing.is_dispatched(module):
+            module.to(device)
+    except (RuntimeError, TypeError, NotImplementedError) as error:
+        raise BadInput(f"{loaded.name}: does not go to {device} ({brief(error)})") from error
+    if loaded.model.dtype == torch.float64:
+        # The default for mixtures of experts is a grouped product, which has no float64 kernel.
+        with suppress(Missing):
+            compat.set_experts(loaded.model, "eager")
+    module.eval().requires_grad_(False)
+    allocation.allocated(module)
+    return loaded

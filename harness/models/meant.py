@@ -1,0 +1,128 @@
+"""Whether a model is meant to be causal: by what is said of it, never by what it computes.
+
+What a model does is what claim C1 tests.  What it is meant to do is decided here, in this order:
+
+1. the user's word, ``--attends causal|both``;
+2. an encoder-decoder's decoder, which is what is examined of it, is causal;
+3. a field of the configuration that says so by itself (`FIELDS`);
+4. the class and its model type.  A type whose encoder may be turned into a decoder (it has a
+   masked language model, or its body is named an encoder) attends both ways unless the
+   configuration has ``is_decoder``; any other type with a model that generates is causal, with a
+   head or without;
+5. the class's own name, for classes that transformers does not know.
+
+Where nothing decides, a model is neither, and claims about either do not apply.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from transformers.models.auto import modeling_auto
+
+from assay.harness.models.memo import memo
+
+if TYPE_CHECKING:
+    from assay.harness.models.subject import Subject
+
+CAUSAL, BOTH = "causal", "both"
+WAYS = (CAUSAL, BOTH)
+"""What ``--attends`` may say."""
+
+FIELDS: dict[str, dict[bool | str, str]] = {
+    "is_causal": {False: BOTH},  # transformers.masking_utils.create_causal_mask, every type
+    "use_bidirectional_attention": {True: BOTH, "all": BOTH},  # gemma; "vision": images only
+    "causal": {False: BOTH, True: CAUSAL},  # xlm, flaubert
+    "attn_type": {"bi": BOTH, "uni": CAUSAL},  # xlnet
+    "bidirectional": {True: BOTH},  # embedders with code of their own
+    "bidirectional_attention": {True: BOTH},
+}
+"""Fields of a text model's configuration that decide by themselves, and what their values say."""
+
+GENERATING = (
+    "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
+    "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
+    "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES",
+    "MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES",
+)
+"""Mappings of transformers from model types to classes that write token after token."""
+
+ENCODER = re.compile(r"Encoder(Model)?$")
+NAMES = (
+    (re.compile(r"[Bb]idirec"), BOTH),
+    (re.compile(r"ForMaskedLM$"), BOTH),
+    (ENCODER, BOTH),
+    (re.compile(r"(ForCausalLM|LMHeadModel|ForConditionalGeneration)$"), CAUSAL),
+)
+"""What the names of classes say that transformers does not know."""
+
+
+@dataclass(frozen=True)
+class Meant:
+    """``ways``: `CAUSAL`, `BOTH`, or None where nothing decides; ``why`` in one line."""
+
+    ways: str | None
+    why: str
+
+
+@memo
+def of(subject: Subject) -> Meant:
+    """What ``subject`` is meant to be."""
+    if subject.attends is not None:
+        return Meant(subject.attends, f"--attends {subject.attends} says so")
+    if subject.is_encoder_decoder:
+        return Meant(CAUSAL, "the decoder of an encoder-decoder writes token after token")
+    return _by_field(subject.config) or _by_class(subject) or _by_name(subject.model)
+
+
+def _by_field(config: Any) -> Meant | None:
+    for field, says in FIELDS.items():
+        value = getattr(config, field, None)
+        if isinstance(value, bool | str) and value in says:
+            return Meant(says[value], f"the configuration says {field} = {value!r}")
+    return None
+
+
+def _by_class(subject: Subject) -> Meant | None:
+    """By the mappings of transformers, for a model type that is in them."""
+    config, name = subject.config, type(subject.model).__name__
+    types = dict.fromkeys((subject.model.config.model_type, config.model_type))
+    if any(_is_encoder(each) for each in types) or ENCODER.search(name):
+        if getattr(config, "is_decoder", False):
+            return Meant(CAUSAL, "the configuration says is_decoder = True")
+        return Meant(BOTH, f"{name} is an encoder, and is_decoder is not set")
+    if any(each in _mapping(mapping) for each in types for mapping in GENERATING):
+        return Meant(CAUSAL, f"{name} is of the type {config.model_type!r}, which generates text")
+    return None
+
+
+def _is_encoder(model_type: str) -> bool:
+    """Whether the type is that of an encoder, which may be turned into a decoder.
+
+    Bart and its relatives are in the masked mapping as encoder-decoders; their decoders alone set
+    ``is_decoder`` themselves.
+    """
+    bodies = _classes(_mapping("MODEL_MAPPING_NAMES").get(model_type, ()))
+    masked = model_type in _mapping("MODEL_FOR_MASKED_LM_MAPPING_NAMES")
+    return masked or any(map(ENCODER.search, bodies))
+
+
+def _by_name(model: Any) -> Meant:
+    name = type(model).__name__
+    for pattern, ways in NAMES:
+        if pattern.search(name):
+            return Meant(ways, f"the class is named {name}")
+    why = f"nothing says whether {name} is meant to be causal; say --attends causal or both"
+    return Meant(None, why)
+
+
+def _mapping(name: str) -> Any:
+    """A mapping of the library's; empty in versions that lack it."""
+    return getattr(modeling_auto, name, {})
+
+
+def _classes(named: Any) -> Iterable[str]:
+    return (named,) if isinstance(named, str) else named

@@ -1,0 +1,32 @@
+"""Answers about a subject that are found once and kept for as long as the subject itself."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from assay.harness.models.subject import Subject
+
+Answer = TypeVar("Answer")
+
+_KEPT = "_answers"
+"""The attribute under which a subject carries the answers about it."""
+
+
+def memo(question: Callable[[Subject], Answer]) -> Callable[[Subject], Answer]:
+    """``question`` asked once of each subject; an exception is no answer and is not kept.
+
+    Answers lie on the subject: a cache of the function's own would keep every model that was ever
+    asked about in memory, and so would weak keys wherever an answer refers to its subject.
+    """
+
+    @functools.wraps(question)
+    def remembered(subject: Subject) -> Answer:
+        answers: dict[Callable[..., Any], Any] = vars(subject).setdefault(_KEPT, {})
+        if question not in answers:
+            answers[question] = question(subject)
+        return answers[question]
+
+    return remembered

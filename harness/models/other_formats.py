@@ -1,0 +1,48 @@
+"""What a folder holds that is no model in safetensors, and what to do about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from assay.harness.results.errors import BadInput, listed
+
+ADAPTER = "adapter_config.json"
+
+FORMATS = {
+    "*.gguf": "GGUF",
+    "*.h5": "TensorFlow",
+    "*.msgpack": "Flax",
+    "*.onnx": "ONNX",
+    "consolidated*": "the layout of its makers",
+    "model_index.json": "the layout of diffusers",
+}
+"""Files by which other formats are known."""
+
+
+def refuse_adapters(folder: Path, spec: str) -> None:
+    """Raise `BadInput` for a folder with an adapter, even where the folder holds a model as well.
+
+    Transformers leaves it out or loads it and its base, by whether peft is installed.
+    """
+    if (folder / ADAPTER).exists():
+        raise BadInput(
+            f"{spec}: holds an adapter ({ADAPTER}), which is a part of a model; load it with its "
+            "base, merge it by peft's merge_and_unload and save the result with save_pretrained"
+        )
+
+
+def in_place_of_a_model(folder: Path) -> str:
+    """The end of a message on a folder without config.json: what it holds instead, if known."""
+    within = sorted(path.parent.name for path in folder.glob("*/config.json"))
+    return beside(folder) or (f"; it is in {listed(within)}, give that folder" if within else "")
+
+
+def beside(folder: Path) -> str:
+    """The end of a message on a folder without weights: which other format there is, if any."""
+    for pattern, name in FORMATS.items():
+        if found := sorted(path.name for path in folder.glob(pattern)):
+            return (
+                f"; {listed(found, 1)} is of {name}: convert it to a folder with config.json "
+                "and safetensors (save_pretrained), or get the model so"
+            )
+    return ""

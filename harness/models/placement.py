@@ -1,0 +1,148 @@
+"""Models too large for one device: which module lies where, through accelerate.
+
+A device map is one of accelerate's names (`NAMED`) or a JSON file such as ::
+
+    {"model.embed_tokens": "cpu", "model.layers.0": "cuda:0", "model.layers.1": "disk", …}
+
+What does not lie where it computes is offloaded: its parameters are on torch's meta device between
+two passes, and are brought to the device for the length of each.  A pass, and the gradient of the
+embeddings, are then those of the plain load; so is a copy in float64.  What reads weights itself
+needs them in memory: embeddings, which are refused elsewhere (`check`), and those twins that read
+or redraw the blocks' weights, for which the capability ``weights-in-memory`` is missing.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from assay.harness.results.errors import BadInput
+
+NAMED = ("auto", "balanced", "balanced_low_0", "sequential")
+"""Maps that accelerate makes from the memory that is free."""
+
+OFFLOADED = ("disk", "cpu")
+"""Places without arithmetic, where there is a card."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A device map as it was asked for, and what it says."""
+
+    asked: str
+    map: str | dict[str, str | int]
+
+    def arguments(self, device: torch.device) -> dict[str, Any]:
+        """What `from_pretrained` is told; on a processor, cards are left out of a named map."""
+        # It lasts as long as the process: copies of the model read from it, too.
+        folder = tempfile.mkdtemp(prefix="assay-offload-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        told: dict[str, Any] = {"device_map": self.map, "offload_folder": folder}
+        if isinstance(self.map, str) and device.type == "cpu":
+            told["max_memory"] = {"cpu": psutil.virtual_memory().available}
+        return told
+
+
+def read(given: str) -> Placement:
+    """The placement that ``--device-map`` names; raises `BadInput`."""
+    where = f"--device-map {given}"
+    if importlib.util.find_spec("accelerate") is None:
+        raise BadInput(f"{where}: accelerate is not installed; pip install -e '.[offload]'")
+    if given in NAMED:
+        return Placement(given, given)
+    path = Path(given).expanduser()
+    if not os.path.isfile(path):
+        raise BadInput(f"{where}: is no file, and none of {', '.join(NAMED)}")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadInput(f"{where}: is no JSON ({error})") from error
+    if not isinstance(content, dict) or not content:
+        raise BadInput(f"{where}: is no object of modules and devices")
+    for module, place in content.items():
+        if not _is_place(place):
+            raise BadInput(f"{where}: {module!r} is put on {place!r}, which is no device")
+    return Placement(given, content)
+
+
+def describe(given: str) -> str:
+    """A device map for the evidence: its name, or the file's with eight digits of its content."""
+    if given in NAMED:
+        return given
+    return f"{given} ({hashlib.sha256(Path(given).expanduser().read_bytes()).hexdigest()[:8]})"
+
+
+def _is_place(place: object) -> bool:
+    if place == "disk" or (type(place) is int and place >= 0):
+        return True
+    if not isinstance(place, str):
+        return False
+    try:
+        return torch.device(place).type != "meta"
+    except RuntimeError:
+        return False
+
+
+def is_dispatched(model: nn.Module) -> bool:
+    """Whether accelerate moves this model's inputs or weights."""
+    return getattr(model, "hf_device_map", None) is not None
+
+
+def offloaded(model: nn.Module) -> list[str]:
+    """The parameters that are not in memory, by name."""
+    return [name for name, parameter in model.named_parameters() if parameter.is_meta]
+
+
+def tensors(model: PreTrainedModel, named: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """``named`` tensors of a model in order of their names, offloaded ones read one at a time."""
+    for name, tensor in sorted(named.items()):
+        module, _, attribute = name.rpartition(".")
+        with _read_in(model.get_submodule(module)) if tensor.is_meta else nullcontext():
+            yield name, getattr(model.get_submodule(module), attribute, tensor)
+
+
+def _read_in(module: nn.Module) -> Any:
+    from accelerate.utils import align_module_device
+
+    return align_module_device(module, "cpu")
+
+
+def check(name: str, model: PreTrainedModel, placement: Placement, device: torch.device) -> None:
+    """Refuse a map with modules that are not there, and one that puts embeddings out of reach.
+
+    The input embedding has to lie where the run computes (``device``), for prompts begin there.
+    """
+    where = f"{name}: --device-map {placement.asked}"
+    if isinstance(placement.map, dict):
+        modules = {module for module, _ in model.named_modules()}
+        modules |= {name for name, _ in model.named_parameters()}
+        if strange := sorted(placement.map.keys() - modules):
+            raise BadInput(f"{where}: the model has no {strange[0]}")
+        for parameter, _ in model.named_parameters():
+            if not any(f"{parameter}.".startswith(f"{m}.") or not m for m in placement.map):
+                raise BadInput(f"{where}: says nothing of {parameter}")
+    away = set(offloaded(model))
+    tables = [f"{n}.weight" for n, m in model.named_modules() if isinstance(m, nn.Embedding)]
+    head = model.get_output_embeddings()
+    tables += [f"{n}.weight" for n, m in model.named_modules() if m is head]
+    if out := [table for table in tables if table in away]:
+        raise BadInput(f"{where}: {out[0]} is offloaded, and claims read it; put it on {device}")
+    weight: Any = model.get_input_embeddings()
+    if weight.weight.device.type != device.type:
+        found = weight.weight.device
+        raise BadInput(f"{where}: the embedding lies on {found}; give --device {found.type}")

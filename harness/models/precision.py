@@ -1,0 +1,48 @@
+"""In what precision a model really computes, whatever its parameters are stored in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from assay.harness.models.memo import memo
+from assay.harness.models.subject import Subject
+
+
+class _Watch(TorchDispatchMode):
+    """Notes whether any activation is in a floating dtype narrower than float64."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.narrow = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.ndim > 1:
+                self.narrow |= leaf.dtype != torch.float64
+        return result
+
+
+@memo
+def all_float64(subject: Subject) -> bool:
+    """Whether the float64 twin computes in float64 throughout.
+
+    Many models take softmax, norms or rotary angles in float32 whatever they are run in; their
+    float64 twin then is exact to float32's rounding only.
+    """
+    twin = subject.oracle
+    with _Watch() as watch:
+        twin(twin.content(torch.arange(3, device=twin.device)[None] * 5))
+    return not watch.narrow
+
+
+def working(subject: Subject) -> torch.dtype:
+    """The dtype whose tolerance applies: the parameters', or float32 where float64 is narrowed."""
+    if subject.dtype == torch.float64 and not all_float64(subject):
+        return torch.float32
+    return subject.dtype

@@ -1,0 +1,68 @@
+"""Listening to a mixture of experts: by what scores its layers route a token to some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+if TYPE_CHECKING:
+    from assay.harness.models.subject import Subject
+
+
+@contextmanager
+def listening(subject: Subject) -> Iterator[list[Tensor]]:
+    """The scores [batch × n, experts] of every routing layer, once a pass has been made.
+
+    They are asked of the body: asked of the whole model they bring a balancing loss that does
+    not take 4-D masks.  Empty where nothing is routed.
+    """
+    scores: list[Tensor] = []
+    if not subject.routes:
+        yield scores
+        return
+    body = _body(subject.model)
+
+    def ask(module: nn.Module, given: tuple, named: dict) -> tuple[tuple, dict]:
+        return given, {**named, "output_router_logits": True}
+
+    def hear(module: nn.Module, given: tuple, result: Any) -> None:
+        scores.extend(result.get("router_logits") or ())
+
+    hooks = [
+        body.register_forward_pre_hook(ask, with_kwargs=True),
+        body.register_forward_hook(hear),
+    ]
+    try:
+        yield scores
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _body(model: PreTrainedModel) -> nn.Module:
+    """The model below its head, whether or not it is called as the model says."""
+    if model.base_model is not model:
+        return model.base_model
+    parts = (part for part in model.children() if isinstance(part, PreTrainedModel))
+    return next(parts, model)
+
+
+def gap(scores: list[Tensor], taken: int, batch: int, ahead: bool) -> Tensor:
+    """How clearly ``taken`` experts of each row, and of all that it sees, are chosen.
+
+    [batch, n, 1]: the least, over layers and the rows up to it (``ahead``: over all rows), of
+    the gap in probability between the last expert taken and the first one left.
+    """
+    gaps = []
+    for layer in scores:
+        best = layer.double().softmax(-1).sort(-1, descending=True).values
+        if best.shape[-1] > taken:
+            gaps.append((best[:, taken - 1] - best[:, taken]).reshape(batch, -1, 1))
+    own = torch.stack(gaps).amin(0) if gaps else torch.ones(batch, 1, 1)
+    seen = own.min(1, keepdim=True).values.expand_as(own) if ahead else own
+    return seen.cummin(dim=1).values

@@ -1,0 +1,119 @@
+"""What a run is: its options, versions and machine, and what it found out of its subjects."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import torch
+
+from assay import harness
+from assay.harness.models import capabilities, meant, placement
+from assay.harness.models.capabilities import offers
+from assay.harness.models.shortage import ENDS
+from assay.harness.models.subject import Subject
+
+PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "scipy", "hypothesis")
+"""Packages whose versions are part of the evidence, beside Python's and Assay's own."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How subjects are loaded: what `--device`, `--dtype`, `--attention` and so on say.
+
+    ``attends``: what the user says that they are meant to be (`harness.models.meant`).
+    """
+
+    device: str = "cpu"
+    dtype: str = "float32"
+    attention: str | None = None
+    revision: str | None = None
+    trust_remote_code: bool = False
+    device_map: str | None = None
+    attends: str | None = None
+
+
+def versions() -> dict[str, str]:
+    """The versions of Python and of the packages that decide what a model computes."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = "absent"
+    return found
+
+
+def device_name(device: str) -> str:
+    """``cpu``, or the device with the card's name."""
+    if device.startswith("cuda") and torch.cuda.is_available():
+        return f"{device} ({torch.cuda.get_device_name(device)})"
+    return device
+
+
+def now() -> str:
+    """The time in UTC, as ISO 8601 to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def describe_run(options: Options, profile: str, seed: int | None) -> dict[str, Any]:
+    """The evidence's record of a run that begins now; subjects are added as they are loaded."""
+    mapped = options.device_map
+    placed = "" if mapped is None else f", device map {placement.describe(mapped)}"
+    return {
+        "id": uuid.uuid4().hex,
+        "started": now(),
+        "finished": None,
+        "exit": None,
+        "suite": harness.__version__,
+        "profile": profile,
+        "seed": seed,
+        "device": device_name(options.device) + placed,
+        "dtype": options.dtype,
+        "attention": options.attention,
+        "attends": options.attends,
+        "versions": versions(),
+        "platform": platform.platform(),
+        "threads": torch.get_num_threads(),
+        "subjects": {},
+    }
+
+
+def describe_subject(subject: Subject) -> dict[str, Any]:
+    """The evidence's record of a subject, with every capability and why others are missing."""
+    found, said = capabilities.of(subject).all(), meant.of(subject)
+    return {
+        "digest": subject.digest,
+        "model_type": subject.model.config.model_type,
+        "parameters": subject.model.num_parameters(),
+        "vocabulary": subject.vocabulary,
+        "context": _context(subject),
+        "hidden": subject.hidden,
+        "layers": subject.layers,
+        "attention": subject.attention,
+        "attends": {"ways": said.ways, "why": said.why},
+        "recorded": _recorded(subject),
+        "capabilities": [name for name, why in found.items() if why is None],
+        "missing": {name: why for name, why in found.items() if why is not None},
+    }
+
+
+def _context(subject: Subject) -> int | None:
+    """The longest prompt; None also where an error, which claims tell of, keeps it unknown."""
+    try:
+        return subject.context
+    except ENDS:
+        return None
+
+
+def _recorded(subject: Subject) -> dict[str, Any]:
+    """What is recorded of the subject's type, and what it lacks of that."""
+    offer = subject.offer
+    if isinstance(offer, str):
+        return {"type": None, "version": None, "why": offer, "lacks": {}}
+    lacks = offers.lacking(subject)
+    return {"type": offer.type, "version": offer.version, "why": "", "lacks": lacks}

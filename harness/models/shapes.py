@@ -1,0 +1,67 @@
+"""Whether the shapes inside a pass depend on which tokens it is given, and not on their number.
+
+Two passes of one shape give the same bits, since every product is computed alike.  Where tokens
+are routed to experts, or sorted into buckets, a later token changes the shape of what an earlier
+one is computed in, and rounding differs although nothing is wrong.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from assay.harness.models.memo import memo
+from assay.harness.models.subject import Subject
+
+_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+"""Fields of configurations of mixtures: grouped products hide the shapes of their groups."""
+
+TOKENS, ROWS = 12, 2
+"""The prompts whose passes are compared: long enough that experts and buckets differ."""
+
+
+class _Shapes(TorchDispatchMode):
+    """Notes every operation with the shapes of its results."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[str, tuple[tuple[int, ...], ...]]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        leaves = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
+        self.seen.append((str(func), tuple(tuple(leaf.shape) for leaf in leaves)))
+        return result
+
+
+@memo
+def depend_on_tokens(subject: Subject) -> bool:
+    """Whether two prompts of one shape are computed in unlike shapes, as far as can be seen.
+
+    True where it cannot be found out.
+    """
+    if _has_experts(subject.config) or _has_experts(subject.model.config):
+        return True
+    n = max(subject.shortest, min(TOKENS, subject.context or TOKENS))
+    first = torch.arange(ROWS * n, device=subject.device).reshape(ROWS, n)
+    try:
+        one, other = (_shapes(subject, ids) for ids in (first * 7 + 3, first.flip(1) * 13 + 5))
+    except Exception:  # what cannot be watched: flexible attention, operations of a model's own
+        return True
+    return one != other
+
+
+def _shapes(subject: Subject, numbers: Tensor) -> list[tuple[str, tuple[tuple[int, ...], ...]]]:
+    ids = subject.content(numbers)
+    subject.rows(ids)  # what is done once is over: tables are made, buffers filled
+    with _Shapes() as watch:
+        subject.rows(ids)
+    return watch.seen
+
+
+def _has_experts(config: Any) -> bool:
+    return any((getattr(config, name, None) or 0) > 1 for name in _EXPERTS)

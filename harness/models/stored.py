@@ -1,0 +1,111 @@
+"""What the headers of a checkpoint's weight files say of the tensors in them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+
+from assay.harness.models.weight_files import read_header
+from assay.harness.results.errors import BadInput, listed
+
+FLOATS = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
+}
+"""Floating-point dtypes by their names in a safetensors header."""
+
+ENTRY = re.compile(r"(.+?)\.(\d+)\.")
+"""How the name of a tensor begins that belongs to an entry of a list: ``model.layers.0.``."""
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """A tensor's dtype by its name in the format, its shape, and its bytes."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    size: int
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The tensors of all weight files, by name."""
+
+    tensors: Mapping[str, StoredTensor]
+
+    @cached_property
+    def floats(self) -> int:
+        """Floating-point numbers."""
+        held = (t for t in self.tensors.values() if t.dtype in FLOATS)
+        return sum(math.prod(tensor.shape) for tensor in held)
+
+    @cached_property
+    def others(self) -> int:
+        """Bytes of anything else."""
+        return sum(t.size for t in self.tensors.values() if t.dtype not in FLOATS)
+
+    @property
+    def parameters(self) -> int:
+        """Parameters that these may be, at most: integers may be packed with one to a bit."""
+        return self.floats + 8 * self.others
+
+    @cached_property
+    def exact(self) -> torch.dtype:
+        """The narrowest usual dtype that holds all of the floating-point numbers exactly."""
+        dtypes = {t.dtype for t in self.tensors.values()} & FLOATS.keys()
+        if "F64" in dtypes:
+            return torch.float64
+        if len(dtypes) == 1 and dtypes <= {"F16", "BF16"}:
+            return FLOATS[next(iter(dtypes))]
+        return torch.float32
+
+    @cached_property
+    def widest(self) -> int:
+        """The largest dimension of a tensor."""
+        return max((n for t in self.tensors.values() for n in t.shape), default=0)
+
+    @cached_property
+    def lists(self) -> dict[str, int]:
+        """The outermost lists of modules by name, and how many entries they have."""
+        found: dict[str, int] = {}
+        for name, index in outermost(self.tensors):
+            found[name] = max(found.get(name, 0), index + 1)
+        return found
+
+    def __str__(self) -> str:
+        longest = sorted(self.lists, key=self.lists.__getitem__, reverse=True)
+        said = f"{len(self.tensors)} tensors of {self.floats} numbers"
+        said += "".join(f", {self.lists[name]} entries in {name}" for name in longest[:2])
+        return f"{said}, no dimension above {self.widest}"
+
+
+def outermost(names: Iterable[str]) -> list[tuple[str, int]]:
+    """The outermost list that each tensor is in, and its index there, for those in one."""
+    found = filter(None, map(ENTRY.match, names))
+    return [(match[1], int(match[2])) for match in found]
+
+
+def read(weights: Mapping[Path, set[str]], spec: str) -> Stored:
+    """What lies in the files of ``spec``, each with the names of tensors that are promised in it.
+
+    Raises `BadInput` for a file that is damaged or lacks what is promised.
+    """
+    tensors: dict[str, StoredTensor] = {}
+    for path, promised in weights.items():
+        header = read_header(path, spec)
+        if absent := sorted(promised - header.keys()):
+            raise BadInput(f"{spec}: {path.name} lacks {listed(absent)}, which the index names")
+        for name, entry in header.items():
+            begin, end = entry["data_offsets"]
+            tensors[name] = StoredTensor(entry["dtype"], tuple(entry["shape"]), end - begin)
+    return Stored(tensors)

@@ -1,0 +1,40 @@
+"""The tokenizer in a checkpoint's folder, read or refused."""
+
+from __future__ import annotations
+
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from assay.harness.models.checkpoints import Checkpoint
+from assay.harness.models.remote_code import refuse_remote_code
+from assay.harness.models.weight_files import read_json
+from assay.harness.results.errors import BadInput, brief
+
+VOCABULARIES = ("tokenizer.json", "vocab.*", "*.model", "*.tiktoken", "*.vocab", "tekken.json")
+
+
+def of(checkpoint: Checkpoint) -> PreTrainedTokenizerBase | None:
+    """The tokenizer in the model's folder, or None if there is none.
+
+    Raises `BadInput` for one that cannot be read, has no vocabulary or brings code of its own.
+    """
+    folder, spec = checkpoint.folder, checkpoint.name
+    settings = folder / "tokenizer_config.json"
+    if not settings.exists() and not any(any(folder.glob(name)) for name in VOCABULARIES):
+        return None
+    for file in (settings, folder / "tokenizer.json", folder / "vocab.json"):
+        # Checked here because some versions go on with an empty vocabulary instead.
+        content = read_json(file, spec) if file.exists() else {}
+        if file == settings and not checkpoint.trust_remote_code:
+            refuse_remote_code(content, file.name, spec)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            folder,
+            local_files_only=not checkpoint.trust_remote_code,
+            trust_remote_code=checkpoint.trust_remote_code,
+        )
+        words = tokenizer.get_vocab().keys() - set(tokenizer.all_special_tokens)
+    except Exception as error:  # whatever a tokenizer's own code raises
+        raise BadInput(f"{spec}: its tokenizer cannot be read ({brief(error)})") from error
+    if not words:
+        raise BadInput(f"{spec}: its tokenizer has no vocabulary; a file of it is missing")
+    return tokenizer

@@ -1,0 +1,186 @@
+"""The one tolerance table, and the calibration against a float64 run of the same model.
+
+A path may be off from the float64 oracle by ``factor`` times what the plain path is off, plus
+``floor`` (DESIGN, 'Tolerance is calibrated, not guessed').  Errors are relative, row by row:
+‖x - oracle‖₂ / ‖oracle‖₂ over the features of one position.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from assay.harness.models.rows import Rows
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """Allowed relative error: ``factor`` × the plain path's error + ``floor``, ``most`` at most.
+
+    Without ``most`` a plain path that is wrong itself would excuse every other.  Where ``typical``
+    is given (a factor and a floor), the median row must keep it as well: one row that rounding
+    moves far widens the bound of the worst row for all of them, and a small error in every row
+    would hide under it.  ``sees`` is the relative leak that a law must see within this bound:
+    None for that of the dtype (`harness.checking.sensitivity`), infinite where any is only
+    reported.
+    """
+
+    factor: float
+    floor: float
+    most: float
+    typical: tuple[float, float] | None = None
+    sees: float | None = None
+
+    def allowed(self, plain_error: float) -> float:
+        """The bound for a path whose plain counterpart is off by ``plain_error``."""
+        return min(self.factor * plain_error + self.floor, self.most)
+
+    def allowed_typically(self, plain_error: float) -> float:
+        """The bound of the median row where the plain path's median row is off by so much.
+
+        Infinite where there is none: too few rows, or no such bound.
+        """
+        if self.typical is None or math.isnan(plain_error):
+            return math.inf
+        factor, floor = self.typical
+        return min(factor * plain_error + floor, self.most)
+
+
+TOLERANCES = {
+    torch.float64: Tolerance(factor=8.0, floor=1e-12, most=1e-6),
+    torch.float32: Tolerance(factor=6.0, floor=4e-6, most=1e-2, typical=(4.0, 1e-6)),
+    torch.float16: Tolerance(factor=4.0, floor=4e-3, most=0.25, typical=(3.0, 5e-4)),
+    torch.bfloat16: Tolerance(factor=4.0, floor=3e-2, most=0.5, typical=(3.0, 4e-3)),
+}
+"""Floors are some units in the last place through a few blocks; 2e-5 must show in float32."""
+
+EQUAL_RUNS = {
+    torch.float64: Tolerance(factor=4.0, floor=1e-14, most=1e-6),
+    torch.float32: Tolerance(factor=4.0, floor=1e-6, most=1e-2),
+    torch.float16: Tolerance(factor=4.0, floor=6e-5, most=0.25),
+    torch.bfloat16: Tolerance(factor=4.0, floor=5e-4, most=0.5),
+}
+"""For two passes of one shape, over what two equal runs differ by, which mostly is nothing.
+
+Floors are a few units in the last place of float32 and float64, and a sixteenth of one in 16 bits:
+there one element that is rounded otherwise makes all later rows differ by more than that.
+"""
+
+QUANTISED = Tolerance(factor=4.0, floor=0.02, most=math.inf, sees=math.inf)
+"""For 8-bit caches, over the error of an ideal one (`harness.models.float8.RoundedCache`).
+
+That one is Assay's own, so it needs no limit; it loses much where its first token is small.
+"""
+
+ROUTER_GAP = 1.0
+"""Experts chosen by less than this many floors (in probability) are near-tied: not compared."""
+
+FEW = 4
+"""Rows below which the median one says nothing: it is a single draw of rounding."""
+
+SMALL_ROW = 1e-3
+"""Rows smaller than this share of the mean row are measured against that share, not themselves."""
+
+
+@dataclass(frozen=True)
+class Distance:
+    """The worst row: its relative error, and where it stands (tensor name, row, position).
+
+    ``typical`` is the median row's error, NaN of fewer than `FEW` rows.
+    """
+
+    error: float
+    tensor: str = ""
+    row: int = 0
+    position: int = 0
+    typical: float = math.nan
+
+    def largest(self, other: Distance) -> Distance:
+        """The larger of two errors, with the larger of their median rows'."""
+        typical = max(self.typical, other.typical)
+        return replace(max(self, other, key=lambda each: each.error), typical=typical)
+
+    @property
+    def where(self) -> str:
+        """The place in words."""
+        return f"{self.tensor}, row {self.row}, position {self.position}"
+
+
+def distance(
+    observed: Tensor,
+    oracle: Tensor,
+    settled: Tensor | None = None,
+    sizes: Tensor | None = None,
+) -> Tensor:
+    """Relative error of every row: [..., features] twice → float64 [...].
+
+    Elements that are NaN on both sides, or the same infinity, are left out.  A row with a number
+    that is not finite on one side only is infinitely wrong.  ``settled`` (bool, like the result)
+    excludes rows on which the oracle itself is undecided; ``sizes`` (like the result) are what
+    errors are relative to in place of the rows' own lengths.
+    """
+    oracle = oracle.double()
+    observed = observed.to(oracle)
+    known = torch.isfinite(oracle)
+    alike = ~known & ((observed == oracle) | (torch.isnan(observed) & torch.isnan(oracle)))
+    if sizes is None:
+        sizes = torch.linalg.vector_norm(torch.where(known, oracle, 0.0), dim=-1)
+    size = torch.maximum(sizes, SMALL_ROW * sizes.mean())
+    size = size.clamp_min(torch.finfo(torch.float64).tiny)
+    apart = torch.where(alike, 0.0, observed - oracle)
+    error = torch.linalg.vector_norm(apart, dim=-1) / size
+    error = torch.where(torch.isnan(error), math.inf, error)
+    return error if settled is None else torch.where(settled, error, 0.0)
+
+
+def incomparable(observed: Rows, oracle: Rows) -> tuple[int, bool]:
+    """How many rows have a NaN on both sides, and whether no element at all can be compared."""
+    rows, finite = 0, False
+    for name, tensor in observed.tensors.items():
+        if name != "router gap":
+            rows += int((torch.isnan(tensor) & torch.isnan(oracle[name])).any(-1).sum())
+            finite = finite or bool(torch.isfinite(oracle[name]).any())
+    return rows, not finite
+
+
+def worst(errors: Tensor, tensor: str, settled: Tensor | None = None) -> Distance:
+    """The largest of the errors [batch, positions] of a tensor, and where it stands.
+
+    ``settled`` (bool, like the errors) are the rows that count.
+    """
+    flat = int(errors.argmax())
+    row, position = divmod(flat, errors.shape[-1])
+    counted = errors.flatten() if settled is None else errors[settled]
+    typical = float(counted.median()) if counted.numel() >= FEW else math.nan
+    return Distance(float(errors.flatten()[flat]), tensor, row, position, typical)
+
+
+def farthest(observed: Rows, oracle: Rows, settled: Tensor | None = None) -> dict[str, Distance]:
+    """For every tensor of ``observed`` its worst row against ``oracle``."""
+    found = {}
+    for name, tensor in observed.tensors.items():
+        if name == "router gap":
+            continue
+        if tensor.shape != oracle[name].shape:
+            raise ValueError(f"{name}: {tuple(tensor.shape)} against {tuple(oracle[name].shape)}")
+        found[name] = worst(distance(tensor, oracle[name], settled), name, settled)
+    return found
+
+
+def bit_equal(one: Tensor, other: Tensor) -> float:
+    """The share of elements that are not the same, bit for bit: [..] twice → 0 to 1."""
+    if one.shape != other.shape:
+        return 1.0
+    both_nan = torch.isnan(one) & torch.isnan(other)
+    return int(((one != other) & ~both_nan).sum()) / max(1, one.numel())
+
+
+def one_bit_off(tensor: Tensor) -> Tensor:
+    """The same with its first element moved by one unit in the last place."""
+    moved = tensor.detach().clone().contiguous()
+    integers = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
+    moved.view(integers[moved.element_size()]).flatten()[:1] ^= 1
+    return moved

@@ -1,0 +1,51 @@
+"""The subject `toy`: heads, networks and toys that Assay makes itself.
+
+Some claims of the documents are about networks that are made for the purpose: a single attention
+head, three tokens, a fully connected network.  They say nothing about the model that a run was
+asked for.  Such a claim is declared with ``toy=True``.  It runs once a run, whichever models were
+asked for, and its result is that of the subject ``toy``.  Where it needs embeddings, tokens or
+trained models, those are the embedded reference's.
+
+Laws about toys test the installed torch and run beside every model.  Findings about them take
+minutes and come out alike in every run: they run beside an embedded reference, or alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from assay.harness import faults
+
+TOY = "toy"
+"""The name of the subject, and what ``--model`` calls it."""
+
+REFERENCE = "reference"
+"""The first word of the embedded references' names."""
+
+
+def is_toy(subject: str) -> bool:
+    """Whether a subject's name is that of the toys, with a fault planted in it or without."""
+    return faults.split(subject)[0] == TOY
+
+
+def of(models: Sequence[str]) -> str:
+    """The toys' name beside ``models``: where a fault is planted in all of those, with it."""
+    planted = {faults.split(model)[1] for model in models}
+    fault = planted.pop() if len(planted) == 1 else None
+    return TOY if fault is None else f"{TOY}{faults.SIGN}{fault}"
+
+
+def findings_run_beside(models: Iterable[str]) -> bool:
+    """Whether findings about the toys run where ``models`` were asked for."""
+    kinds = {faults.split(model)[0].partition(":")[0] for model in models}
+    return not kinds.isdisjoint({TOY, REFERENCE})
+
+
+def subject_of(nodeid: str, subjects: Iterable[str]) -> str:
+    """The subject of a test by its node id; empty if it has none of ``subjects``.
+
+    The subject is the first of a test's parameters (`harness.plugin.hooks.pytest_generate_tests`).
+    """
+    drawn = nodeid.partition("[")[2].removesuffix("]")
+    longest = sorted(subjects, key=len, reverse=True)
+    return next((name for name in longest if f"{drawn}-".startswith(f"{name}-")), "")

@@ -1,0 +1,62 @@
+"""A model's tokens: the module that they are looked up in, and which of their ids are text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from assay.harness.models import configuration
+from assay.harness.models.encoders import ENCODER_PROMPT
+from assay.harness.models.memo import memo
+from assay.harness.models.positions import LookUps
+from assay.harness.models.shortage import pass_on
+
+if TYPE_CHECKING:
+    from assay.harness.models.subject import Subject
+
+
+def embeddings(subject: Subject) -> Any:
+    """The module that the model names; of an encoder-decoder with several, the decoder's.
+
+    The name may be the encoder's: then the decoder's is found by watching.
+    """
+    named: Any = subject.model.get_input_embeddings()
+    if not subject.is_encoder_decoder:
+        return named
+    ids = torch.tensor([[1, 4, 2, 7]], device=subject.device)
+    # As long as ever: there are encoders that a short prompt changes for good.
+    prompt = ids.repeat(1, ENCODER_PROMPT)[:, :ENCODER_PROMPT]
+    # There are decoders that look up the last id only when they fill a cache.
+    bare = {"use_cache": False} if subject.accepts("use_cache") else {}
+    try:
+        encoded = subject.encode(prompt)
+        with torch.no_grad(), LookUps() as look_ups:
+            subject.model(encoder_outputs=encoded, decoder_input_ids=ids, **bare)
+    except (RuntimeError, ValueError, TypeError, LookupError, AttributeError) as error:
+        pass_on(error)
+        return named  # what breaks here breaks its laws
+    places = {place for place, rows in look_ups.seen if torch.equal(rows, ids)}
+    tables = [m for m in subject.model.modules() if isinstance(m, nn.Embedding)]
+    own = [table for table in tables if table.weight.data_ptr() in places]
+    return named if named in own or not own else own[0]
+
+
+@memo
+def _no_text(subject: Subject) -> frozenset[int]:
+    """Ids of the padding, and of what the configuration names as places for other media."""
+    padding = getattr(subject.config, "pad_token_id", None)
+    found = {*configuration.placeholders(subject.model.config.to_dict()), padding}
+    return frozenset(i for i in found if isinstance(i, int) and 0 <= i < subject.vocabulary)
+
+
+@memo
+def next_text(subject: Subject) -> Tensor | None:
+    """For each id, itself or the next that is text: [vocabulary]; None where all are text."""
+    if not (no_text := _no_text(subject)):
+        return None
+    text = [i for i in range(subject.vocabulary) if i not in no_text] or [0]
+    ids = torch.arange(subject.vocabulary)
+    places = torch.searchsorted(torch.tensor(text), ids) % len(text)
+    return torch.tensor(text)[places].to(subject.device)

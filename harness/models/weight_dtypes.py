@@ -1,0 +1,59 @@
+"""Weights that are stored as something else than floats, and who turns them into floats."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import __version__
+from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING as METHODS
+
+from assay.harness.models.stored import FLOATS, Stored
+from assay.harness.results.errors import BadInput, NotHere, listed
+
+
+def refuse_unknown_quantisation(raw: dict[str, Any], spec: str) -> None:
+    """Raise `BadInput` for a quantization_config that transformers would pass over.
+
+    It then takes the packed integers for the weights themselves.
+    """
+    said = raw.get("quantization_config")
+    if said is None:
+        return
+    if not isinstance(said, dict):
+        raise BadInput(f"{spec}: config.json has a quantization_config that is no JSON object")
+    method = said.get("quant_method")
+    # bitsandbytes is in the table as two methods; its older files name none.
+    bits = [bit for bit in ("4bit", "8bit") if said.get(f"load_in_{bit}")]
+    if not isinstance(method, str) and not bits:
+        raise BadInput(f"{spec}: config.json has a quantization_config without a quant_method")
+    known = bits or any(name.removesuffix("_4bit") == method for name in METHODS)
+    if not known:
+        raise NotHere(
+            f"{spec}: config.json names the quant_method {method!r}, which is "
+            f"unknown to transformers {__version__}; another version may know it, or convert the "
+            "weights to floats"
+        )
+
+
+def refuse_integers(
+    raw: dict[str, Any], stored: Stored, parameters: frozenset[str], spec: str
+) -> None:
+    """Raise `BadInput` for weights that are no floats where nothing says how they were quantised.
+
+    Weights are known by their last name or as ``parameters`` of the model; integers elsewhere are
+    buffers, such as the masks and positions that older versions saved.
+    """
+    if raw.get("quantization_config") is not None:
+        return
+    packed = {
+        name: tensor.dtype
+        for name, tensor in stored.tensors.items()
+        if tensor.dtype not in FLOATS and (name.endswith(".weight") or name in parameters)
+    }
+    if packed:
+        names = sorted(packed)
+        raise BadInput(
+            f"{spec}: its weights hold {packed[names[0]]} in place of floats in {listed(names)}, "
+            "and config.json has no quantization_config that says how to read them; convert them "
+            "to floats"
+        )

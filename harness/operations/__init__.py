@@ -1,0 +1,1 @@
+"""What claims do to a model: padding, caches, generation, decoding, walks, inversion."""

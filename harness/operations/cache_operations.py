@@ -1,0 +1,77 @@
+"""What is done to a cache between two passes: rows rearranged, drafts taken back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from assay.harness.models import caches
+from assay.harness.models.capabilities import Missing
+from assay.harness.models.subject import Subject
+
+REARRANGING = ("reorder_cache", "batch_select_indices", "batch_repeat_interleave")
+"""Operations of transformers' caches on the rows of a batch."""
+
+
+def filled(
+    subject: Subject, ids: Tensor, kind: str = "default", spare: int = 0, **more: Any
+) -> Any:
+    """A cache of ``kind`` that holds the prompts ``ids`` [batch, n], read in one pass.
+
+    A static one has room for ``spare`` tokens more; ``more`` goes to the pass.  Raises `Missing`
+    where there is no such cache.
+    """
+    cache = caches.make(subject, kind, ids.shape[0], ids.shape[1] + spare)
+    return subject(ids, cache=cache, keep=True, states=False, **more).cache
+
+
+def rearranged(cache: Any, operation: str, rows: Tensor) -> Any:
+    """``cache`` with row ``rows[j]`` of its batch at row j, by one of `REARRANGING`, in place.
+
+    ``rows`` [new batch]; for ``batch_repeat_interleave`` every row as often as the first.  Raises
+    `Missing` where the cache, or a layer of it, has no such operation.
+    """
+    if not _offers(cache, operation):
+        raise Missing(f"a layer of its cache has no {operation}")
+    if operation == "batch_repeat_interleave":
+        cache.batch_repeat_interleave(int((rows == rows[0]).sum()))
+    else:
+        getattr(cache, operation)(rows)
+    return cache
+
+
+def taken_back(subject: Subject, ids: Tensor, drafts: Tensor, early: bool) -> Any:
+    """A cache that has read ``ids`` [batch, n] and ``drafts`` [batch, k] and let go of the drafts.
+
+    As assisted decoding does: the cache is told beforehand that it will have to (``early``:
+    before it reads the prompt).  Raises `Missing` where a cache cannot.
+    """
+    cache = caches.growing(subject)
+    if early:
+        _record(cache)
+    cache = subject(ids, cache=cache, keep=True, states=False).cache
+    if not early:
+        _record(cache)
+    if not _offers(cache, "crop") or not getattr(cache, "is_croppable", True):
+        raise Missing("its cache holds a recurrent state, which cannot be taken back")
+    caches.appended(subject, drafts, cache)
+    try:
+        cache.crop(-drafts.shape[1])
+    except ValueError as error:  # before 5.15 it says that a window past its end has lost them
+        raise Missing(f"its cache refuses to take drafts back: {error}") from error
+    return cache
+
+
+def _record(cache: Any) -> None:
+    """Ask a cache to keep what a window or a convolution would drop, where it can be asked."""
+    if hasattr(cache, "activate_past_recording"):
+        cache.activate_past_recording()
+
+
+def _offers(cache: Any, operation: str) -> bool:
+    parts = [
+        getattr(cache, name, None) for name in ("self_attention_cache", "cross_attention_cache")
+    ]
+    layers = [layer for part in (cache, *parts) for layer in getattr(part, "layers", [])]
+    return hasattr(cache, operation) and all(hasattr(layer, operation) for layer in layers)

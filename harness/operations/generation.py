@@ -1,0 +1,359 @@
+"""Generated tokens with the scores that chose them, with and without a cache."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import LogitsProcessor, LogitsProcessorList
+
+from assay.harness.checking.reference import Reference, run_elsewhere
+from assay.harness.models import capabilities, encoders, float64
+from assay.harness.models.capabilities import Missing
+from assay.harness.models.rows import Rows
+from assay.harness.models.shortage import contained, pass_on
+from assay.harness.models.subject import Subject
+from assay.harness.models.tolerances import Tolerance, farthest
+from assay.harness.operations import generation_settings
+
+NEW_TOKENS = 6
+"""Tokens generated; the end token is held back, so that lengths are equal."""
+
+BEAMS = 3
+SEED = 0
+"""The seed under which sampling is repeated."""
+
+MODES: dict[str, dict[str, Any]] = {
+    "greedy": {"do_sample": False},
+    "sampling": {"do_sample": True, "top_k": 0, "temperature": 1.0},
+    # Drafts are looked up in the prompt itself, or are an `assistant`'s
+    # (`harness.operations.drafting`).
+    "assisted": {"do_sample": False, "prompt_lookup_num_tokens": 3},
+    "static": {"do_sample": False, "cache_implementation": "static"},
+}
+CACHING = ("assisted", "static")
+"""Modes that always cache; without a cache they stand for the greedy decoding they must equal."""
+
+
+@dataclass(frozen=True)
+class Generated:
+    """New ids [batch, steps] and the raw logits of every step, as rows [batch, steps, V]."""
+
+    prompt: Tensor
+    ids: Tensor
+    rows: Rows
+
+    def common(self, other: Generated) -> int:
+        """Steps up to and including the first at which the two chose different tokens."""
+        steps = min(self.ids.shape[1], other.ids.shape[1])
+        differ = (self.ids[:, :steps] != other.ids[:, :steps]).any(0).nonzero()
+        return int(differ[0]) + 1 if len(differ) else steps
+
+    def gap(self, other: Generated) -> float:
+        """How far apart one's own scores of the two tokens are where ``other`` chose another.
+
+        Relative to the length of the row of logits, as all errors are; 0 where none differs.
+        """
+        step = self.common(other) - 1
+        logits = self.rows["logits"][:, step].double()
+        own, others = (
+            logits.gather(1, made.ids[:, step, None].to(logits.device)) for made in (self, other)
+        )
+        size = torch.linalg.vector_norm(logits, dim=-1, keepdim=True)
+        apart = (own - others).abs()
+        return float(torch.where(apart > 0, apart / size, apart).max())
+
+    def of(self, row: int) -> Generated:
+        """One row of the batch, as a batch of its own."""
+        one = slice(row, row + 1)
+        return Generated(self.prompt[one], self.ids[one], self.rows.map(lambda t: t[one]))
+
+    def reference(self, subject: Subject) -> Reference:
+        """The same steps' logits in float64, in one pass over what was generated.
+
+        A mixture of experts tells there how clearly they are chosen (`Rows.settled`).  A model
+        that is not causal is made to generate the same tokens again: to it a pass over all of
+        them is another matter, and some are given more than the tokens.
+        """
+        if "causal" not in capabilities.of(subject):
+
+            def forced(which: Subject) -> Rows:
+                again = _forced(which, self.prompt, self.ids)
+                return Rows({"logits": torch.stack(again.logits, dim=1)})
+
+            return Reference(
+                self.rows, forced(subject.oracle), run_elsewhere(lambda: forced(subject))
+            )
+        steps = self.ids.shape[1]
+        first = torch.full_like(self.prompt[:, :1], _start(subject))
+        before = first if subject.is_encoder_decoder else self.prompt
+        given = torch.cat([before, self.ids[:, :-1]], dim=1)
+
+        def uncached(which: Subject) -> Rows:
+            rows = _recomputed(which, self.prompt, given)
+            return rows.at(slice(rows["logits"].shape[1] - steps, None))
+
+        elsewhere = run_elsewhere(lambda: uncached(subject))
+        return Reference(self.rows, uncached(subject.oracle), elsewhere)
+
+
+def _recomputed(subject: Subject, prompt: Tensor, ids: Tensor) -> Rows:
+    """The logits of ``ids`` [batch, n] in one pass; an encoder reads ``prompt`` [batch, m]."""
+    beside = encoders.given(subject, prompt) if subject.is_encoder_decoder else {}
+    return subject.rows(ids, states=False, **beside)
+
+
+class _Forced(LogitsProcessor):
+    """Has `generate` choose ``ids`` [batch, steps], one of them in every step."""
+
+    def __init__(self, ids: Tensor) -> None:
+        self.ids = ids
+        self.taken = 0
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # type: ignore[override]
+        """Scores [batch, V] of which the step's token has the only one that is finite."""
+        token = self.ids[:, self.taken : self.taken + 1]
+        self.taken += 1
+        return torch.full_like(scores, -torch.inf).scatter(1, token, 0.0)
+
+
+def _start(subject: Subject) -> int:
+    """The token that a decoder beside an encoder begins with, by the library's own rule.
+
+    The first that is text where the model names none: some mask whatever has the padding's id.
+    """
+    settings: Any = subject.model.generation_config
+    for named in (settings.decoder_start_token_id, settings.bos_token_id):
+        if isinstance(named, int):
+            return named
+    return int(subject.content(torch.zeros(1, dtype=torch.long, device=subject.device)))
+
+
+def _generate(
+    subject: Subject,
+    ids: Tensor,
+    tokens: int = NEW_TOKENS,
+    mask: Tensor | None = None,
+    fewest: int | None = None,
+    **arguments: Any,
+) -> Any:
+    """Of transformers' ``generate``; the end token is held back for ``fewest`` (default: all).
+
+    Raises `Missing` where the context has no room for so many.
+    """
+    before = 1 if subject.is_encoder_decoder else ids.shape[1]
+    if subject.context is not None and before + tokens > subject.context:
+        said = f"a context of {subject.context} tokens has no room for {tokens} after {before}"
+        raise Missing(f"generation: {said}")
+    if subject.is_encoder_decoder:
+        arguments["decoder_start_token_id"] = _start(subject)
+    with torch.random.fork_rng(devices=[subject.device] if subject.device.type == "cuda" else []):
+        torch.manual_seed(SEED)
+        model: Any = subject.model
+        with generation_settings.ignored(model), contained():
+            return model.generate(
+                ids,
+                attention_mask=torch.ones_like(ids) if mask is None else mask,
+                max_new_tokens=tokens,
+                min_new_tokens=tokens if fewest is None else fewest,
+                return_dict_in_generate=True,
+                pad_token_id=getattr(subject.config, "pad_token_id", None) or 0,
+                **arguments,
+            )
+
+
+def _forced(twin: Subject, prompt: Tensor, ids: Tensor) -> Any:
+    """``prompt`` continued by ``ids`` [batch, steps] whatever the scores.
+
+    Of a model in float64 `generate` rounds the scores to float32 at the end, far below what any
+    bound allows.
+    Raises `Missing` where the model does not generate so.
+    """
+    how: dict[str, Any] = {"use_cache": False, "do_sample": False, "output_logits": True}
+
+    def generate() -> Any:
+        forced = LogitsProcessorList([_Forced(ids)])
+        return _generate(twin, prompt, ids.shape[1], logits_processor=forced, **how)
+
+    try:
+        return generate()
+    except RuntimeError as error:
+        pass_on(error)
+    try:
+        with float64.widened():  # some make their masks in float32 before each pass
+            return generate()
+    except RuntimeError as error:
+        pass_on(error)
+        said = capabilities.first_line(error)
+        raise Missing(f"the model does not generate in float64: {said}") from error
+
+
+def continued(subject: Subject, ids: Tensor, tokens: int, **how: Any) -> Tensor:
+    """``tokens`` more tokens of each row of ``ids`` [batch, n], greedy but for ``how``.
+
+    ``how`` goes to transformers' ``generate``.  Raises `Missing` where it is not supported.
+    """
+    return _continued(subject, ids, tokens, how).sequences[:, -tokens:]
+
+
+def texts(subject: Subject, ids: Tensor, tokens: int, **how: Any) -> list[list[int]]:
+    """`continued` up to the end token, where the text ends: the new ids of each row.
+
+    At most ``tokens``, and the end token is not among them.
+    """
+    output = _continued(subject, ids, tokens, {"fewest": 0, **how})
+    new = output.sequences if subject.is_encoder_decoder else output.sequences[:, ids.shape[1] :]
+    return [ended(subject, row) for row in new.tolist()]
+
+
+def ended(subject: Subject, ids: list[int]) -> list[int]:
+    """What stands before the first end token of ``ids``."""
+    settings: Any = subject.model.generation_config
+    end = settings.eos_token_id
+    ends = {end} if isinstance(end, int) else set(end or ())
+    return ids[: next((i for i, token in enumerate(ids) if token in ends), len(ids))]
+
+
+def _continued(subject: Subject, ids: Tensor, tokens: int, how: dict[str, Any]) -> Any:
+    try:
+        return _generate(subject, ids, tokens, **{"do_sample": False, **how})
+    except ValueError as error:
+        if "not supported" in str(error):
+            raise Missing(f"generation: {capabilities.first_line(error)}") from error
+        raise
+
+
+def near_tie(expected: Reference, tolerance: Tolerance) -> float:
+    """The largest `Generated.gap` between two tokens of which either may come out on top.
+
+    Both paths being as near to float64 as they must, their difference is at most the sum of what
+    they are off, and that of two of its logits √2 times as much.
+    """
+    plain = farthest(expected.plain, expected.oracle)["logits"].error
+    return math.sqrt(2) * (plain + tolerance.allowed(plain))
+
+
+def scores(
+    subject: Subject,
+    ids: Tensor,
+    mode: str,
+    use_cache: bool,
+    mask: Tensor | None = None,
+    **more: Any,
+) -> Generated:
+    """Continue ``ids`` [batch, n] by `NEW_TOKENS` tokens; ``mask`` [batch, n] hides padding.
+
+    The modes in `CACHING` always cache; without a cache they stand for the greedy decoding that
+    they must equal.  ``more`` goes to transformers' ``generate``.  Raises `Missing` where the
+    model refuses the mode.
+    """
+    if mode in CACHING and not use_cache:
+        mode = "greedy"
+    how = {**MODES[mode], **more}
+    try:
+        output = _generate(subject, ids, mask=mask, use_cache=use_cache, output_logits=True, **how)
+    except ValueError as error:
+        if "not supported" in str(error):
+            raise Missing(f"{mode}: {capabilities.first_line(error)}") from error
+        raise
+    except RuntimeError as error:
+        pass_on(error)
+        if mode == "assisted" and not _takes_back(subject, ids):
+            raise Missing(f"{mode}: the model's cache cannot let go of drafts") from error
+        raise
+    logits = torch.stack(output.logits, dim=1)
+    new = output.sequences[:, -logits.shape[1] :]
+    return Generated(ids, new, Rows({"logits": logits}))
+
+
+def _takes_back(subject: Subject, ids: Tensor) -> bool:
+    """Whether the cache that the model makes says that it can let go of what it has read."""
+    cache = subject(ids, keep=True, states=False).cache
+    return getattr(cache, "is_croppable", True)
+
+
+@dataclass(frozen=True)
+class Beams:
+    """A beam search: of every step its beams' tokens and the raw logits that follow them.
+
+    ``prompt`` [beams, n] is what each beam began with (all beams of a prompt stand together);
+    ``ids`` are [beams, tokens so far] of each step; ``rows`` [beams, steps, V].
+    """
+
+    prompt: Tensor
+    ids: list[Tensor]
+    rows: Rows
+
+    @property
+    def hops(self) -> bool:
+        """Whether a beam goes on from the place of another: then a cache must be reordered."""
+        # At the first step all beams are still copies of one prompt.
+        later = zip(self.ids[1:], self.ids[2:], strict=False)
+        return any(not torch.equal(after[:, :-1], before) for before, after in later)
+
+    def reference(self, subject: Subject, plain: Beams) -> Reference:
+        """What these beams' scores are without a cache, in the dtype and in float64.
+
+        The first is taken from the search ``plain``, or recomputed where that holds another beam.
+        So a near tie of two beams, of which one is dropped, leaves nothing uncompared.
+        """
+        own = [self._without(subject, plain, step) for step in range(len(self.ids))]
+
+        def uncached(which: Subject) -> Rows:
+            rows = [_recomputed(which, self.prompt, ids).last for ids in self.ids]
+            return Rows.along_positions(rows)
+
+        elsewhere = run_elsewhere(lambda: uncached(subject))
+        return Reference(Rows.along_positions(own), uncached(subject.oracle), elsewhere)
+
+    def _without(self, subject: Subject, plain: Beams, step: int) -> Rows:
+        """The logits [beams, 1, V] after the beams of one step, uncached."""
+        same = _alike(self.ids[step], plain.ids[step]) & _alike(self.prompt, plain.prompt)
+        held = plain.rows["logits"][same.int().argmax(1), step, None]
+        if not bool((known := same.any(1)).all()):
+            own = _recomputed(subject, self.prompt, self.ids[step]).last["logits"]
+            held = torch.where(known[:, None, None], held, own.to(held))
+        return Rows({"logits": held})
+
+
+def _alike(one: Tensor, other: Tensor) -> Tensor:
+    """Which rows of [m, n] and [k, n] hold the same: [m, k]."""
+    return (one[:, None] == other[None]).all(-1)
+
+
+class _Watch(LogitsProcessor):
+    """Changes no score; keeps the tokens that each was made for."""
+
+    def __init__(self) -> None:
+        self.ids: list[Tensor] = []
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        self.ids.append(input_ids.clone())
+        return scores
+
+
+def beams(subject: Subject, ids: Tensor, use_cache: bool) -> Beams:
+    """`BEAMS` beams for each prompt of ``ids`` [batch, n].
+
+    Raises `Missing` where the model refuses them.
+    """
+    seen = _Watch()
+    try:
+        output = _generate(
+            subject,
+            ids,
+            use_cache=use_cache,
+            do_sample=False,
+            num_beams=BEAMS,
+            output_logits=True,
+            logits_processor=LogitsProcessorList([seen]),
+        )
+    except ValueError as error:
+        if "cannot use beam search" in str(error):
+            raise Missing(f"beams: {capabilities.first_line(error)}") from error
+        raise
+    rows = Rows({"logits": torch.stack(output.logits, dim=1)})
+    return Beams(ids.repeat_interleave(BEAMS, dim=0), seen.ids, rows)

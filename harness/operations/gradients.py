@@ -1,0 +1,148 @@
+"""Gradients of a model's output with respect to its input embeddings."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from assay.harness.models.capabilities import Missing
+from assay.harness.models.memo import memo
+from assay.harness.models.rows import Rows
+from assay.harness.models.subject import Subject
+from assay.harness.models.tolerances import TOLERANCES, Distance, Tolerance, distance, worst
+
+PARTS = ("mlp", "block", "model")
+"""A fully connected net like a block's, the first block, and all blocks (no head)."""
+
+FACTOR = 4.0
+"""Times the noise that a sum of gradients may be off by, besides the floor: both come from one
+forward pass, so they differ by less than two passes do."""
+
+VANISHED = 1e-6
+"""A gradient of a sum below this share of its parts' is rounding."""
+
+
+def net(subject: Subject) -> nn.Module:
+    """Document 003's three-layer net: hidden → 4 × hidden → hidden, from a fixed seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        width = subject.hidden
+        net = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+    return net.to(subject.device, subject.dtype).requires_grad_(False)
+
+
+def _output(subject: Subject, part: str, embeddings: Tensor) -> Tensor:
+    if part == "mlp":
+        return net(subject)(embeddings)
+    return subject.block_output(1 if part == "block" else subject.layers, embeddings=embeddings)
+
+
+def _leaf(subject: Subject, ids: Tensor) -> Tensor:
+    return subject.input_embeddings(ids).detach().clone().requires_grad_()
+
+
+def of_sum(subject: Subject, part: str, ids: Tensor) -> Rows:
+    """∇ Σ output, by one backward pass: ``gradient`` [batch, n, hidden] for ids [batch, n]."""
+    leaf = _leaf(subject, ids)
+    output = _output(subject, part, leaf)
+    (gradient,) = torch.autograd.grad(output, leaf, torch.ones_like(output))
+    return Rows({"gradient": gradient})
+
+
+def of_pieces(subject: Subject, part: str, ids: Tensor, pieces: int) -> list[Rows]:
+    """The gradients of the sums over ``pieces`` parts of the output's elements."""
+    leaf = _leaf(subject, ids)
+    output = _output(subject, part, leaf)
+    which = torch.arange(output.numel(), device=output.device).reshape(output.shape) % pieces
+    gradients = [
+        torch.autograd.grad(output, leaf, (which == i).to(output), retain_graph=True)[0]
+        for i in range(pieces)
+    ]
+    return [Rows({"gradient": gradient}) for gradient in gradients]
+
+
+def total(terms: list[Rows]) -> Rows:
+    """The sum of gradients."""
+    return Rows({"gradient": torch.stack([term["gradient"] for term in terms]).sum(0)})
+
+
+@memo
+def vanishing(subject: Subject) -> frozenset[str]:
+    """The parts whose output has one sum whatever the input: the gradient of it is nothing.
+
+    So it is where a norm without weights of its own comes last.
+    """
+    twin = subject.oracle
+    ids = twin.content(torch.arange(3, device=twin.device)[None] * 5)
+    found = set()
+    for part in PARTS:
+        halves = of_pieces(twin, part, ids, 2)
+        whole, half = (rows["gradient"].norm() for rows in (total(halves), halves[0]))
+        # One that is not finite has not vanished: it is for the laws to see.
+        if whole <= VANISHED * half < torch.inf:
+            found.add(part)
+    return frozenset(found)
+
+
+def require(subject: Subject, part: str) -> None:
+    """Raise `Missing` where the sum of the part's output has no gradient."""
+    if part in vanishing(subject):
+        raise Missing(f"the output of the {part} is normalised last: its sum is always the same")
+
+
+def lengths(terms: list[Rows]) -> Tensor:
+    """The lengths of gradients together, by row [batch, n]: what rounding of a sum scales with.
+
+    Where terms cancel they are more than the length of their sum.
+    """
+    return torch.stack([term["gradient"].double().norm(dim=-1) for term in terms]).sum(0)
+
+
+def apart(one: Rows, other: Rows, sizes: Tensor) -> Distance:
+    """The row of two gradients that differs most, relative to ``sizes`` [batch, n]."""
+    return worst(distance(one["gradient"], other["gradient"], sizes=sizes), "gradient")
+
+
+def leaking(gradient: Rows, less: Rows, sizes: Tensor, size: float) -> Rows:
+    """``gradient`` moved towards ``less``, a sum that lacks a term, by ``size`` × ``sizes``."""
+    rows = gradient["gradient"].double()
+    direction = torch.nn.functional.normalize(less["gradient"].double() - rows, dim=-1)
+    return Rows({"gradient": rows + size * sizes[..., None] * direction})
+
+
+def noise(plain: Rows, exact: Rows, sizes: Tensor) -> float:
+    """How far rounding moves a gradient: of its rows the median, relative to ``sizes`` [batch, n].
+
+    A few rows may be far off and right: where a ReLU's input is next to 0, or two experts are
+    nearly tied, the rounded pass and the exact one are on two sides of a corner.
+    """
+    return float(distance(plain["gradient"], exact["gradient"], sizes=sizes).median())
+
+
+def allowed(tolerance: Tolerance, noise: float) -> float:
+    """The bound for a sum of gradients, where rounding moves a gradient by ``noise``."""
+    return min(tolerance.allowed(noise), tolerance.floor + FACTOR * noise)
+
+
+def _wide(gradient: Tensor) -> Tensor:
+    """In a dtype that has a singular value decomposition."""
+    half = gradient.dtype in (torch.float16, torch.bfloat16)
+    return gradient.float() if half else gradient
+
+
+def alignment(gradient: Tensor) -> tuple[float, float, float]:
+    """|g·v| / (‖g‖‖v‖) at most, for singular vectors past the n-th; for the first; the floor.
+
+    ``gradient`` [n, hidden] with n < hidden.
+    """
+    g = _wide(gradient)
+    vectors = torch.linalg.svd(g).Vh
+    products = (g @ vectors.T).norm(dim=0) / g.norm()
+    floor = TOLERANCES[g.dtype].floor
+    return float(products[len(g) :].max()), float(products[0]), floor
+
+
+def last_product(gradient: Tensor) -> float:
+    """|g·v| at most over tokens for the last right-singular vector, as document 003 prints it."""
+    g = _wide(gradient)
+    return float((g @ torch.linalg.svd(g).Vh[-1]).abs().max())

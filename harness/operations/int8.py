@@ -1,0 +1,78 @@
+"""LLM.int8(): 8-bit products with outlying features kept apart, simulated in plain torch.
+
+After Dettmers et al., "LLM.int8(): 8-bit Matrix Multiplication for Transformers at Scale" (arXiv
+2208.07339): features of the input that reach 6.0 anywhere are multiplied at full precision; of the
+rest each row of the input and each row of the weights has a scale of its own (absmax), and whole
+numbers from -127 to 127 are multiplied.  Here they are multiplied as floating-point numbers, which
+hold them exactly.  The gradient passes through the rounding, as in the bitsandbytes library.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
+
+from assay.harness.models.capabilities import Missing, require
+from assay.harness.models.memo import memo
+from assay.harness.models.subject import Subject
+
+OUTLYING = 6.0
+"""The paper's threshold of a feature's magnitude."""
+
+MOST = 127
+"""The largest whole number of 8 bits with a sign."""
+
+
+class Int8(nn.Module):
+    """A linear layer of ``weight`` [out, in] and perhaps a ``bias`` [out]."""
+
+    weight: Tensor
+    rounded: Tensor
+    bias: Tensor | None
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        self.register_buffer("weight", weight.detach().clone())
+        self.register_buffer("rounded", rounded(weight.detach()))
+        self.register_buffer("bias", None if bias is None else bias.detach().clone())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., in] → [..., out]."""
+        rows = x.flatten(0, -2)
+        outlying = (rows.detach().abs() >= OUTLYING).any(0)
+        rest = rows.masked_fill(outlying, 0.0)
+        rest = rest + (rounded(rest) - rest).detach()
+        y = rest @ self.rounded.T + (rows * outlying) @ self.weight.T
+        return (y if self.bias is None else y + self.bias).view(*x.shape[:-1], -1)
+
+
+def rounded(rows: Tensor) -> Tensor:
+    """Each row [rows, features] in whole numbers of a 127th of its largest element."""
+    scale = rows.abs().amax(1, keepdim=True).clamp_min(torch.finfo(rows.dtype).tiny) / MOST
+    return (rows / scale).round() * scale
+
+
+@memo
+def llm_int8(subject: Subject) -> Subject:
+    """The subject with the linear layers of its blocks so; kept with it.
+
+    Raises `Missing` where there are none, or where not all weights are in memory.
+    """
+    require(subject, "weights-in-memory")
+    model = copy.deepcopy(subject.model)
+    twin = Subject(f"{subject.name} under LLM.int8()", model, subject.tokenizer)
+    linear = [
+        (parent, name, layer)
+        for parent in twin.blocks.modules()
+        for name, layer in parent.named_children()
+        if isinstance(layer, nn.Linear | Conv1D)
+    ]
+    if not linear:
+        raise Missing("the blocks have no linear layers that are known as such")
+    for parent, name, layer in linear:
+        weight = layer.weight.T if isinstance(layer, Conv1D) else layer.weight
+        setattr(parent, name, Int8(weight, layer.bias))
+    return twin

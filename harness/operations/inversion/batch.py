@@ -1,0 +1,302 @@
+"""Rows that descend together on a model, and what came of them.
+
+Losses are added up, so one backward pass gives every row its own gradient, and only the embeddings
+are asked for one.  Nothing is read by the host but every so many steps: there rows that are done
+are dropped, and those that diverge are set back and go on at half their step size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from assay.harness.models.subject import Subject
+from assay.harness.operations.inversion import replay, running
+from assay.harness.operations.inversion.rule import DISTANCES, SCHEDULES, Rule
+from assay.harness.operations.inversion.target import Output
+
+DIVERGED = 10.0
+"""A loss of so many times the first one, or one that is not finite, is no descent."""
+
+MANY_STEPS, FEW_NUMBERS = 20, 2**18
+"""Steps from which it pays to record one, and numbers of a batch above which it does not: there
+arithmetic takes all the time, and a record holds everything that a step computes."""
+
+SHARE_DONE = 0.25
+"""Rows that are done are dropped once they are so many: without them a step is recorded again."""
+
+Over = Callable[[int, Tensor, Tensor], Tensor]
+"""Which rows need not go on (bool [R]): asked with the number of steps made, the steps after which
+each row was close (infinite: not yet) and how often its step size was halved."""
+
+BETAS, EPSILON = (0.9, 0.999), 1e-8
+"""Adam's own (Kingma and Ba, arXiv 1412.6980)."""
+
+
+@dataclass
+class Descent:
+    """What came of a descent of R rows.
+
+    ``embeddings`` [R, n, d]; ``losses`` [R, steps + 1], before each step and after the last, NaN
+    past a row's end; ``close`` [R], steps until the loss was below the row's threshold (infinite:
+    never); ``lowered`` [R], how often the step size was halved; ``watched``, embeddings by step;
+    ``said``, what a user should know.
+    """
+
+    embeddings: Tensor
+    losses: Tensor
+    close: Tensor
+    lowered: Tensor
+    watched: dict[int, Tensor] = field(default_factory=dict)
+    said: list[str] = field(default_factory=list)
+
+    @classmethod
+    def joined(cls, rows: Sequence[tuple[Descent, int]]) -> Descent:
+        """Single rows of descents that watched the same steps, put together."""
+
+        def each(of: Callable[[Descent], Tensor]) -> Tensor:
+            return torch.stack([of(made)[place] for made, place in rows])
+
+        return cls(
+            each(lambda made: made.embeddings),
+            each(lambda made: made.losses),
+            each(lambda made: made.close),
+            each(lambda made: made.lowered),
+            {
+                step: torch.stack([made.watched[step][place] for made, place in rows])
+                for step in rows[0][0].watched
+            },
+            sorted({said for made, _ in rows for said in made.said}),
+        )
+
+    @property
+    def final(self) -> Tensor:
+        """The last loss of every row: [R]."""
+        count = self.losses.isfinite().sum(1).clamp_min(1)
+        return self.losses.gather(1, count[:, None] - 1)[:, 0]
+
+
+class Batch:
+    """Rows that go through the model together; buffers stay where they are while they do."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        target: Output,
+        rule: Rule,
+        wanted: Tensor,
+        start: Tensor,
+        rates: Tensor,
+    ) -> None:
+        self.subject, self.target, self.rule = subject, target, rule
+        wide = torch.float64 if subject.dtype == torch.float64 else torch.float32
+        self.x = start.detach().to(subject.device, wide).clone()
+        self.begun = start.detach()
+        self.wanted = wanted.detach().to(self.x)
+        self.rates = rates.to(self.x).clone()
+        done = torch.arange(rule.steps, device=self.x.device, dtype=wide) / rule.steps
+        self.factors = SCHEDULES[rule.schedule](done).to(self.x)
+        self.step = torch.zeros(1, dtype=torch.long, device=self.x.device)
+        self.losses = torch.full(
+            (rule.steps + 1, len(start)), math.nan, dtype=wide, device=self.x.device
+        )
+        adam = rule.optimiser == "adam"
+        self.moments = [torch.zeros_like(self.x) for _ in range(2 if adam else 0)]
+        self.rows = torch.arange(len(start), device=self.x.device)
+        # Of every row: its first loss, and the last state that is known to be no worse than
+        # `DIVERGED` of it, with the loss there.
+        self.first: Tensor | None = None
+        self.safe: list[Tensor] = []
+        self.level = self.losses[:1]
+        self.plain: Callable[[Tensor], Tensor] = lambda x: target.of(subject, embeddings=x)
+        self.output: Callable[[Tensor], Tensor] = self.plain
+        self.runner = "eager"
+        self.slope: Callable[[Tensor], tuple[Tensor, ...]] = self._slope
+
+    @contextmanager
+    def run_by(self, runner: str) -> Iterator[None]:
+        """Within it steps are run by one of `running.RUNNERS`."""
+        self.runner = runner
+        if runner != "compiled":
+            yield
+            return
+        with running.compiled(self.subject, self.target, self.x.shape[1]) as self.output:
+            yield
+        self.output = self.plain
+
+    def run(
+        self,
+        thresholds: Tensor,
+        until_close: bool,
+        watch: Sequence[int],
+        tell: Callable[[int, Tensor, Tensor], None] | None = None,
+        over: Over | None = None,
+    ) -> Descent:
+        """All steps, looking at the losses every so often (and asking ``over``, if rows end)."""
+        steps, every = self.rule.steps, self.rule.every
+        total = len(self.x)
+        ends = self.x.clone()
+        losses = torch.full((steps + 1, total), math.nan, dtype=self.x.dtype, device=self.x.device)
+        lowered = torch.zeros(total, dtype=torch.long, device=self.x.device)
+        ended = torch.zeros(total, dtype=torch.bool, device=self.x.device)
+        thresholds = thresholds.to(self.x)
+        stops = sorted({*range(0, steps, every), steps, *(s for s in watch if 0 <= s <= steps)})
+        watched = {0: self.x.clone()} if 0 in watch else {}
+        if watched and tell is not None:
+            tell(0, watched[0], self._losses_now(total))
+        advance = self.stepper()
+        for begin, end in pairwise(stops):
+            for clock in self.subject.clocks:
+                clock.check()  # not every step is a pass that it would see
+            kept = [t.clone() for t in (self.x, *self.moments)]
+            for _ in range(begin, end):
+                advance()
+            if end == steps:
+                self._measure(steps)
+            seen = self.losses[begin : end + (end == steps)]
+            still = ~ended[self.rows]
+            bad = self._diverged(seen, kept)
+            if bool(bad.any()):
+                for now, before in zip((self.x, *self.moments), self.safe, strict=True):
+                    now[bad] = before[bad]
+                self.rates[bad] *= 0.5
+                lowered[self.rows[bad & still]] += 1
+                seen = torch.where(bad, self.level, seen)
+            losses[begin : begin + len(seen), self.rows[still]] = seen[:, still]
+            ends[self.rows[still]] = self.x[still]
+            if end in watch:
+                watched[end] = ends.clone()
+                if tell is not None:
+                    tell(end, watched[end], self._losses_now(total).masked_fill(ended, math.nan))
+            if until_close and end < steps:
+                close = _first_below(losses[:end], thresholds)
+                ended = close.isfinite() if over is None else over(end, close, lowered)
+                done = ended[self.rows]
+                if bool(done.all()):
+                    break
+                if bool(done.sum() >= SHARE_DONE * len(done)):
+                    self._keep(~done)
+                    advance = self.stepper()
+        watched |= {step: ends.clone() for step in watch if end < step <= steps}
+        close = _first_below(losses, thresholds)
+        return Descent(ends, losses.T.contiguous(), close, lowered, watched)
+
+    def _diverged(self, seen: Tensor, kept: list[Tensor]) -> Tensor:
+        """Which rows have: by their losses ``seen`` [steps, R] since ``kept``, the state then.
+
+        The last step's own loss is not among them: it is seen at the beginning of the next look.
+        """
+        if self.first is None:
+            self.first, self.safe, self.level = seen[:1].clone(), kept, seen[:1].clone()
+        fine = seen <= DIVERGED * self.first
+        at_begin = fine[0][:, None, None]
+        self.safe = [
+            torch.where(at_begin, now, before) for now, before in zip(kept, self.safe, strict=True)
+        ]
+        self.level = torch.where(fine[:1], seen[:1], self.level)
+        return ~(fine.all(0) & self.x.isfinite().all((1, 2)))
+
+    def rewind(self) -> None:
+        """Begin again, in the same buffers."""
+        self.x.copy_(self.begun)
+        self.step.zero_()
+        for moment in self.moments:
+            moment.zero_()
+
+    def _keep(self, rows: Tensor) -> None:
+        """Go on with these ``rows`` (bool) alone."""
+        self.x, self.wanted, self.rates = self.x[rows], self.wanted[rows], self.rates[rows]
+        self.moments = [moment[rows] for moment in self.moments]
+        self.losses, self.rows = self.losses[:, rows], self.rows[rows]
+        self.safe = [state[rows] for state in self.safe]
+        self.level = self.level[:, rows]
+        self.first = None if self.first is None else self.first[:, rows]
+
+    def _loss(self, x: Tensor) -> Tensor:
+        # Without gradients a compiled output would be compiled once more.
+        output_of = self.output if torch.is_grad_enabled() else self.plain
+        output = output_of(x.to(self.subject.dtype))
+        return DISTANCES[self.rule.distance](output.to(self.wanted) - self.wanted)
+
+    def _measure(self, step: int) -> None:
+        with torch.no_grad():
+            self.losses[step] = self._loss(self.x)
+
+    def _losses_now(self, total: int) -> Tensor:
+        """The loss of every row of ``total`` as it stands; NaN for those that have ended."""
+        losses = torch.full((total,), math.nan, dtype=self.x.dtype, device=self.x.device)
+        with torch.no_grad():
+            losses[self.rows] = self._loss(self.x)
+        return losses
+
+    def stepper(self) -> Callable[[], None]:
+        """One step, recorded again for the rows that are left if that is how they are run."""
+        if self.runner == "graph":
+            return _recorded(self)
+        pays = self.rule.steps >= MANY_STEPS and self.x.numel() <= FEW_NUMBERS
+        # A planted fault may count passes.
+        replays = self.runner == "replay" and pays and self.subject.planted is None
+        self.slope = replay.replayed(self._slope, self.x) if replays else self._slope
+        return self._advance
+
+    def _slope(self, x: Tensor) -> tuple[Tensor, ...]:
+        """The losses at ``x`` [R] and their gradient [R, n, d]."""
+        x = x.detach().requires_grad_()
+        loss = self._loss(x)
+        (gradient,) = torch.autograd.grad(loss.sum(), x)
+        return loss.detach(), gradient
+
+    def _advance(self) -> None:
+        loss, gradient = self.slope(self.x)
+        with torch.no_grad():
+            self.losses.index_copy_(0, self.step, loss[None])
+            size = (self.rates * self.factors.index_select(0, self.step))[:, None, None]
+            self.x.sub_(size * self._direction(gradient))
+            self.step += 1
+
+    def _direction(self, gradient: Tensor) -> Tensor:
+        if not self.moments:
+            return gradient
+        slow, fast = BETAS
+        mean, square = self.moments
+        mean.mul_(slow).add_(gradient, alpha=1 - slow)
+        square.mul_(fast).addcmul_(gradient, gradient, value=1 - fast)
+        count = (self.step + 1).to(gradient)
+        unbiased = (square / (1 - fast**count)).sqrt_().add_(EPSILON)
+        return mean / (1 - slow**count) / unbiased
+
+
+def _first_below(losses: Tensor, thresholds: Tensor) -> Tensor:
+    """Steps until ``losses`` [steps, R] are below ``thresholds`` [R], infinite for never: [R]."""
+    below = losses < thresholds
+    return torch.where(below.any(0), below.to(losses).argmax(0).to(losses), math.inf)
+
+
+def _recorded(batch: Batch) -> Callable[[], None]:
+    """The step as a CUDA graph, with the buffers put back after the steps that warm it up."""
+    buffers = (batch.x, *batch.moments, batch.step, batch.losses)
+    kept = [t.clone() for t in buffers]
+
+    def put_back() -> None:
+        for now, before in zip(buffers, kept, strict=True):
+            now.copy_(before)
+
+    with torch.cuda.device(batch.x.device):
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                batch._advance()
+                put_back()  # each time: past the last step there are no losses to write to
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            batch._advance()
+        put_back()
+    return graph.replay

@@ -1,0 +1,195 @@
+"""What state every candidate for the next token would have after prompts that are known so far.
+
+Candidates of one prompt go through together, each as a branch that sees the cached prompt and
+itself (a 4-D mask), at one position.  Where a model does not take such a mask, or gives something
+else under it, every candidate has a copy of the cache to itself; where that goes wrong too, the
+model is run anew for each.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from assay.harness.models import caches, capabilities, masks, positions, precision
+from assay.harness.models.capabilities import Missing
+from assay.harness.models.memo import memo
+from assay.harness.models.shortage import pass_on
+from assay.harness.models.subject import Subject
+from assay.harness.models.tolerances import TOLERANCES, distance
+from assay.harness.operations.inversion.target import Target
+
+ACCEPTED = 4.0
+"""A state is the target's if it is within so many floors of the dtype's tolerance."""
+
+AT_ONCE = 512
+"""Candidates in one pass, over all prompts: more would only look at each other in vain."""
+
+
+def accepted(subject: Subject) -> float:
+    """The relative distance up to which a state counts as the same."""
+    return ACCEPTED * TOLERANCES[precision.working(subject)].floor
+
+
+class Prefixes:
+    """Prompts [rows, i] that are known so far, on which candidates are tried.
+
+    ``cache`` and ``copied`` are found out where no cache is given.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        target: Target,
+        rows: int,
+        cache: Any = None,
+        copied: bool = False,
+    ) -> None:
+        self.subject, self.target = subject, target
+        self.ids = torch.empty(rows, 0, dtype=torch.long, device=subject.device)
+        if cache is None and not target.slip:
+            if branches(subject):
+                cache = caches.make(subject, "dynamic", rows, 0)
+            elif target.depth and copies(subject):  # a cache that no block fills has no length
+                cache, copied = caches.growing(subject), True
+        self.cache: Any = cache
+        self.copied = copied
+        # Branches would be shown what is out of the window, and not every cache slides.
+        self._reach = subject.window or float("inf")
+
+    def __len__(self) -> int:
+        """How many tokens are known."""
+        return self.ids.shape[1]
+
+    def append(self, ids: Tensor) -> None:
+        """The next token of every prompt: [rows]."""
+        if self.copied and self.cache is not None:
+            self.target.of(self.subject, ids[:, None], cache=self.cache)
+        elif self.cache is not None:
+            self._run(ids[:, None], self.cache)
+        self.ids = torch.cat([self.ids, ids[:, None]], dim=1)
+
+    def misled(self, ids: Tensor) -> bool:
+        """Whether branches are wrong after these prompts; if so none are used from now on.
+
+        Tried on ``ids`` [rows] as the next tokens, and a few beside each.
+        """
+        if self.cache is None or len(self) >= self._reach:
+            return False
+        few = torch.arange(4, device=ids.device)
+        few = (ids[:, None] + few) % self.subject.vocabulary
+        branch = torch.cat([states for _, states in self.states(few)], dim=1)
+        plain = self._one_by_one(few, self.ids)
+        if bool((distance(branch, plain) <= accepted(self.subject)).all()):
+            return False
+        self.cache = None
+        return True
+
+    def states(
+        self, candidates: Tensor, rows: Tensor | None = None
+    ) -> Iterator[tuple[int, Tensor]]:
+        """The states that ``candidates`` [k, C] would have after k prompts, some at a time.
+
+        Yields which candidate is the first of them, and [k, some, features].  ``rows`` [k] says
+        which prompts (default: all).
+        """
+        if rows is None:
+            rows = torch.arange(len(self.ids), device=self.ids.device)
+        if self.cache is None or len(self) >= self._reach:
+            known = self.ids[rows]
+            width = max(1, AT_ONCE // max(1, len(rows) * (len(self) + 1)))
+            for first in range(0, candidates.shape[1], width):
+                yield first, self._one_by_one(candidates[:, first : first + width], known)
+            return
+        if self.copied:
+            width = max(1, AT_ONCE // max(1, len(rows)))
+            for first in range(0, candidates.shape[1], width):
+                yield first, self._on_copies(candidates[:, first : first + width], rows)
+            return
+        past = copy.deepcopy(self.cache)
+        if len(self) and len(rows) < len(self.ids):
+            past.batch_select_indices(rows)
+        width = max(8, AT_ONCE // max(1, len(rows)))
+        for first in range(0, candidates.shape[1], width):
+            yield first, self._run(candidates[:, first : first + width], copy.deepcopy(past))
+
+    def _run(self, ids: Tensor, cache: Any) -> Tensor:
+        """``ids`` [k, C] side by side at the next position."""
+        count = ids.shape[1]
+        alone = torch.eye(count, dtype=torch.bool, device=ids.device)
+        past = torch.ones(count, len(self), dtype=torch.bool, device=ids.device)
+        mask = masks.additive(torch.cat([past, alone], dim=1), self.subject.dtype)
+        place = positions.first_position(self.subject) + len(self)
+        at = torch.full((count,), place, device=ids.device)
+        return self.target.of(self.subject, ids, positions=at, mask=mask, cache=cache)
+
+    def _on_copies(self, candidates: Tensor, rows: Tensor) -> Tensor:
+        """Every candidate on a copy of its prompt's cache: [k, C, features]."""
+        k, count = candidates.shape
+        cache = copy.deepcopy(self.cache)
+        if len(self):
+            cache.reorder_cache(rows.repeat_interleave(count))
+        last = self.target.of(self.subject, candidates.reshape(-1, 1), cache=cache)[:, -1]
+        return last.reshape(k, count, -1)
+
+    def _one_by_one(self, candidates: Tensor, known: Tensor) -> Tensor:
+        """Every candidate after its whole prompt: [k, C, features]."""
+        k, count = candidates.shape
+        known = known.repeat_interleave(count, 0)
+        whole = torch.cat([known, candidates.reshape(-1, 1)], dim=1)
+        return self.target.of(self.subject, whole)[:, -1].reshape(k, count, -1)
+
+
+@memo
+def branches(subject: Subject) -> bool:
+    """Whether candidates may go through as branches: tried on a prompt of three tokens."""
+    able = capabilities.of(subject)
+    needed = ("kv-cache", "mask-4d", "position-ids", "blocks")
+    if any(name not in able for name in needed) or subject.is_encoder_decoder:
+        return False
+    try:
+        cache = caches.make(subject, "dynamic", 1, 0)
+    except Missing:  # the model's own cache keeps more than keys and values
+        return False
+    return (subject.window or 4) >= 4 and _right(subject, cache)
+
+
+@memo
+def copies(subject: Subject) -> bool:
+    """Whether each candidate may have a copy of the cache to itself: tried likewise."""
+    able = capabilities.of(subject)
+    if "cache" not in able or "blocks" not in able:
+        return False
+    try:
+        cache = caches.growing(subject)
+    except (Missing, TypeError, ValueError, AttributeError) as error:
+        pass_on(error)
+        return False
+    return _right(subject, cache, copied=True)
+
+
+def _right(subject: Subject, cache: Any, copied: bool = False) -> bool:
+    """Whether candidates on this kind of ``cache`` have the states of whole prompts."""
+    if (subject.context or 4) < 4:
+        return False
+    ids = subject.content(torch.arange(3, device=subject.device)[None] * 5 + 3)
+    # Some have buffers as long as their table of positions: candidates beyond it must fit, too.
+    table = positions.position_table(subject)
+    count = 4 if table is None else min(subject.vocabulary, len(table.weight) + 1)
+    others = subject.content(torch.arange(count, device=subject.device)[None] * 11 + 1)
+    target = Target(subject.layers)
+    prefixes = Prefixes(subject, target, 1, cache, copied)
+    try:
+        for token in ids.T:
+            prefixes.append(token)
+        side_by_side = torch.cat([states for _, states in prefixes.states(others)], dim=1)
+    except (Missing, ValueError, RuntimeError, TypeError, AttributeError, IndexError) as error:
+        pass_on(error)
+        return False
+    alone = torch.cat([ids.expand(count, -1), others.T], dim=1)
+    plain = target.of(subject, alone)[:, -1]
+    return bool((distance(side_by_side, plain[None]) <= accepted(subject)).all())

@@ -1,0 +1,254 @@
+"""Exact inversion of a causal model, token by token, every answer verified by running it.
+
+`exhaustive` tries every token of the vocabulary.  `exact` ranks them first, and rarely has to try
+more than a few.  The ranking is by a linear map: the states of a sample of tokens after some
+prompt are regressed on their embeddings, once for each model and depth.  That is what a
+Gauss–Newton step from the mean embedding would use as its Jacobian, found from d states instead
+of d backward passes for every position; what other prompts add is taken to be the same for every
+token, and is estimated from the tokens that were tried.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from assay.harness.models.memo import memo
+from assay.harness.models.subject import Subject
+from assay.harness.operations.inversion.candidates import Prefixes, accepted
+from assay.harness.operations.inversion.target import Target, embedded
+
+ROUNDS = (8, 64, 512)
+"""How many candidates have been tried after each round of `exact`; then all are."""
+
+SAMPLE = 4
+"""Tokens in the sample of the ranking, for each dimension of the embedding."""
+
+TYPICAL = 8
+"""Tokens in the prompt after which the sample is taken."""
+
+LOCAL = 2
+"""Of the tokens tried, the nearest so many say what the prompt adds to a state."""
+
+EPSILON = torch.finfo(torch.float64).tiny
+
+
+@dataclass
+class Found:
+    """What a search made of ``wanted`` [rows, n, features].
+
+    ``ids`` [rows, n]; ``verified`` [rows, n] (bool), whether the token's own state is the wanted
+    one; ``distances`` [rows, n], how far off it is (relative); ``tried`` [rows, n], candidates
+    whose states were computed; ``others``, by (row, place) all tokens that were verified, where
+    there are several; ``set_up``, states computed before the search, and ``set_up_seconds``, the
+    time that took in this call; ``exhaustive``, whether all tokens were tried, so that nothing
+    can be missing from ``others``.
+    """
+
+    ids: Tensor
+    verified: Tensor
+    distances: Tensor
+    tried: Tensor
+    others: dict[tuple[int, int], list[int]] = field(default_factory=dict)
+    set_up: int = 0
+    exhaustive: bool = False
+    set_up_seconds: float = 0.0
+
+
+Tell = Callable[[int, Found], None]
+"""Told which position has just been searched in every row, and what is found so far."""
+
+
+def exhaustive(
+    subject: Subject, target: Target, wanted: Tensor, tell: Tell | None = None
+) -> Found:
+    """Try the whole vocabulary at every position: the slow oracle."""
+    return _search(subject, target, wanted, None, tell)
+
+
+def exact(subject: Subject, target: Target, wanted: Tensor, tell: Tell | None = None) -> Found:
+    """Rank, try a few, and go on to all where none of them is it."""
+    began = time.perf_counter()
+    ranked = ranking(subject, target)
+    took = time.perf_counter() - began
+    found = _search(subject, target, wanted, ranked, tell)
+    found.set_up_seconds = took
+    return found
+
+
+def _search(
+    subject: Subject,
+    target: Target,
+    wanted: Tensor,
+    ranking: Ranking | None,
+    tell: Tell | None = None,
+) -> Found:
+    """Position by position: the first is known before the second is tried on it."""
+    rows, n, _ = wanted.shape
+    device = subject.device
+    found = Found(
+        torch.zeros(rows, n, dtype=torch.long, device=device),
+        torch.zeros(rows, n, dtype=torch.bool, device=device),
+        torch.full((rows, n), torch.inf, dtype=torch.float64, device=device),
+        torch.zeros(rows, n, dtype=torch.long, device=device),
+        set_up=0 if ranking is None else ranking.set_up,
+        exhaustive=ranking is None,
+    )
+    prefixes = Prefixes(subject, target, rows)
+    for place in range(n):
+        goals, everyone = wanted[:, place].to(device), torch.arange(rows, device=device)
+        missed = _search_place(found, prefixes, goals, ranking, everyone)
+        if len(missed) and prefixes.misled(found.ids[:, place]):
+            _search_place(found, prefixes, goals, ranking, missed)
+        prefixes.append(found.ids[:, place])
+        if tell is not None:
+            tell(place, found)
+    return found
+
+
+def _search_place(
+    found: Found, prefixes: Prefixes, goals: Tensor, ranking: Ranking | None, open_: Tensor
+) -> Tensor:
+    """The next token of the rows ``open_``, for ``goals`` [rows, f]: the rows that have none."""
+    subject, place, close = prefixes.subject, len(prefixes), accepted(prefixes.subject)
+    tried = torch.empty(len(open_), 0, dtype=torch.long, device=open_.device)
+    shift: Tensor | None = None
+    for upto in _rounds(subject.vocabulary, ranking):
+        goal = goals[open_]
+        tokens = _next(subject, ranking, goal, place, tried, upto, shift)
+        distances, residual = _try(prefixes, tokens, open_, goal, ranking)
+        _note(found, tokens, distances, open_, place, close)
+        # Equal tokens rank side by side: the round may have ended in the midst of them.
+        still = ~found.verified[open_, place] | (distances[:, -1] <= close)
+        open_, tried = open_[still], torch.cat([tried, tokens], dim=1)[still]
+        shift = None if residual is None else residual[still]
+        if not len(open_):
+            break
+    return open_[~found.verified[open_, place]]
+
+
+def _rounds(vocabulary: int, ranking: Ranking | None) -> tuple[int, ...]:
+    """How many candidates have been tried after each round."""
+    if ranking is None:
+        return (vocabulary,)
+    return (*(size for size in ROUNDS if size < vocabulary), vocabulary)
+
+
+def _next(
+    subject: Subject,
+    ranking: Ranking | None,
+    goal: Tensor,
+    place: int,
+    tried: Tensor,
+    upto: int,
+    shift: Tensor | None,
+) -> Tensor:
+    """The candidates of a round: [rows, upto - tried], likeliest first."""
+    if ranking is None:
+        return torch.arange(upto, device=goal.device).expand(len(goal), -1)
+    misses = ranking.misses(goal, place, shift).scatter(1, tried, torch.inf)
+    return misses.topk(upto - tried.shape[1], largest=False).indices
+
+
+def _try(
+    prefixes: Prefixes, tokens: Tensor, rows: Tensor, goal: Tensor, ranking: Ranking | None
+) -> tuple[Tensor, Tensor | None]:
+    """How far each candidate's state is off [rows, C], and what the ranking missed on the mean."""
+    distances, residuals = [], []
+    size = torch.linalg.vector_norm(goal.double(), dim=-1).clamp_min(EPSILON)
+    for first, states in prefixes.states(tokens, rows):
+        off = torch.linalg.vector_norm(states.double() - goal[:, None].double(), dim=-1)
+        off = off.nan_to_num(nan=torch.inf, posinf=torch.inf)
+        distances.append(off / size[:, None])
+        if ranking is not None and first == 0:
+            some = tokens[:, : states.shape[1]]
+            nearest = off.topk(min(LOCAL, off.shape[1]), largest=False).indices
+            missed = states - ranking.expected(some, len(prefixes))
+            residuals.append(missed.gather(1, nearest[..., None].expand(-1, -1, states.shape[2])))
+    residual = residuals[0].mean(1) if residuals else None
+    return torch.cat(distances, dim=1), residual
+
+
+def _note(
+    found: Found, tokens: Tensor, distances: Tensor, rows: Tensor, place: int, close: float
+) -> None:
+    """Keep the nearest candidate of each row, and all that are as good as the target."""
+    known = found.verified[rows, place].long()
+    equal = distances <= close
+    for row in ((equal.sum(1) + known > 1) & equal.any(1)).nonzero()[:, 0].tolist():
+        where = int(rows[row]), place
+        before = [int(found.ids[where])] * int(known[row]) + found.others.get(where, [])
+        found.others[where] = sorted({*before, *tokens[row][equal[row]].tolist()})
+    least, at = distances.min(1)
+    better = least < found.distances[rows, place]
+    best = tokens.gather(1, at[:, None])[:, 0]
+    found.ids[rows[better], place] = best[better]
+    found.distances[rows[better], place] = least[better]
+    found.tried[rows, place] += tokens.shape[1]
+    found.verified[rows, place] = found.distances[rows, place] <= close
+
+
+@dataclass
+class Ranking:
+    """The states expected of all tokens: ``first`` [V, f] without a prompt, ``later`` after one.
+
+    ``set_up`` counts the states that were computed for it.
+    """
+
+    first: Tensor
+    later: Tensor
+    set_up: int
+
+    def expected(self, tokens: Tensor, place: int) -> Tensor:
+        """Of ``tokens`` [...] at ``place``: [..., f]."""
+        return (self.later if place else self.first)[tokens]
+
+    def misses(self, goal: Tensor, place: int, shift: Tensor | None) -> Tensor:
+        """How far each token is expected to be from ``goal`` [rows, f], squared: [rows, V].
+
+        Up to what is the same for all tokens.  ``shift`` [rows, f] is added to what is expected.
+        """
+        table = self.later if place else self.first
+        goal = (goal if shift is None else goal - shift).to(table)
+        off = table.square().sum(1) - 2 * goal @ table.T
+        return off.nan_to_num(nan=torch.finfo(off.dtype).max)
+
+
+def ranking(subject: Subject, target: Target) -> Ranking:
+    """The ranking for ``target``, made once and kept with the subject."""
+    kept = _rankings(subject)
+    if target not in kept:
+        kept[target] = _ranking(subject, target)
+    return kept[target]
+
+
+@memo
+def _rankings(subject: Subject) -> dict[Target, Ranking]:
+    return {}
+
+
+def _ranking(subject: Subject, target: Target) -> Ranking:
+    table = embedded(subject).double()
+    vocabulary, width = table.shape
+    generator = torch.Generator().manual_seed(0)
+    count = min(vocabulary, SAMPLE * width)
+    sample = torch.randperm(vocabulary, generator=generator)[:count].to(table.device)
+    prompt = torch.randint(vocabulary, (TYPICAL,), generator=generator).to(table.device)
+    room = (subject.context or TYPICAL + 1) - 1
+    expected = []
+    for known in (prompt[:0], prompt[:room]):
+        prefixes = Prefixes(subject, target, 1)
+        for token in subject.content(known):
+            prefixes.append(token[None])
+        states = torch.cat([part for _, part in prefixes.states(sample[None])], dim=1)[0].double()
+        # Some of a 16-bit model's may have overflowed.
+        fine = states.isfinite().all(1) & table[sample].isfinite().all(1)
+        states, tokens = states[fine], table[sample[fine]]
+        mean, middle = states.mean(0), tokens.mean(0)
+        linear = torch.linalg.lstsq(tokens - middle, states - mean).solution
+        expected.append((mean + (table - middle) @ linear).to(states.dtype).float())
+    return Ranking(expected[0], expected[1], 2 * count)

@@ -1,0 +1,49 @@
+"""Where a descent begins, and in what unit its step size is given."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from assay.harness.models.memo import memo
+from assay.harness.models.subject import Subject
+from assay.harness.operations.inversion.rule import DISTANCES, Rule
+from assay.harness.operations.inversion.target import Output, embedded, places_added
+
+MEAN, STD = 1 / 2, 1 / 20
+"""Of document 003's noise, e_0 ~ N(1/2, 1/20)."""
+
+
+@memo
+def spread(subject: Subject) -> float:
+    """The standard deviation of the embedding's elements."""
+    return float(embedded(subject).double().std())
+
+
+def documented(subject: Subject, normal: Tensor, slip: bool = False) -> Tensor:
+    """e_0 ~ N(1/2, 1/20) of standard ``normal`` numbers [rows, n, d], positions included.
+
+    The result is without positions, as `descend` takes it: what the model adds is taken off.
+    """
+    noise = MEAN + STD * normal.to(subject.device)
+    return noise - places_added(subject, normal.shape[1], slip).to(noise)
+
+
+def scaled(subject: Subject, normal: Tensor, slip: bool = False) -> Tensor:
+    """Mean 0 and the scale of the subject's own embedding, wherever it stands: [rows, n, d]."""
+    return spread(subject) * normal.to(subject.device)
+
+
+def unit(subject: Subject, target: Output, wanted: Tensor, start: Tensor, rule: Rule) -> float:
+    """The step size at which the first step is as large as the embedding's own scale.
+
+    Of plain descent: standard deviation of the embedding over that of the first gradient; Adam's
+    steps have the size of its rate whatever the gradient is.
+    """
+    if rule.optimiser == "adam":
+        return spread(subject)
+    x = start.detach().to(subject.device, subject.dtype).requires_grad_()
+    output = target.of(subject, embeddings=x)
+    loss = DISTANCES[rule.distance](output.float() - wanted.to(output.device).float())
+    (gradient,) = torch.autograd.grad(loss.sum(), x)
+    return spread(subject) / max(float(gradient.float().std()), torch.finfo(torch.float32).tiny)

@@ -1,0 +1,146 @@
+"""Which output of a model is given, and has to be explained by an input."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from assay.harness.models import capabilities, masks, positions
+from assay.harness.models.memo import memo
+from assay.harness.models.subject import Subject
+from assay.harness.results.errors import BadInput
+
+THROUGH = ("block", "head", "norm", "logits")
+
+
+class Output(Protocol):
+    """Anything whose output can be given, and an input looked for: a `Target`, a net."""
+
+    @property
+    def depth(self) -> int:
+        """How many blocks or layers run."""
+
+    def check(self, subject: Subject) -> None:
+        """Raise `BadInput` where it does not go with ``subject``."""
+
+    def of(self, subject: Subject, ids: Tensor | None = None, **given: Any) -> Tensor:
+        """The output for ``ids`` [rows, n] or ``embeddings`` [rows, n, d]: [rows, n, features]."""
+
+    def features(self, subject: Subject) -> int:
+        """The width of the output."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """The output of the first ``depth`` blocks, O_k, ``through`` one of four.
+
+    ``block``    as the block leaves it, before any final norm [n, hidden];
+    ``head``     the same through the output embedding, without the final norm, as document 003
+                 has its abbreviated models [n, vocabulary];
+    ``norm``     what the output embedding is given after all blocks: past the final norm;
+    ``logits``   the model's own logits.
+
+    With ``slip`` every position is given the first one's row, as `range(len(tokens))` of a
+    [1, n] tensor does in document 003's code.
+    """
+
+    depth: int
+    through: str = "block"
+    slip: bool = False
+
+    def check(self, subject: Subject) -> None:
+        """Raise `BadInput` where ``subject`` has no such output."""
+        if self.through not in THROUGH:
+            raise BadInput(f"target {self.through!r}: there are {', '.join(THROUGH)}")
+        if not 0 <= self.depth <= subject.layers:
+            raise BadInput(f"depth {self.depth}: {subject.name} has {subject.layers} blocks")
+        stack = capabilities.of(subject).why_missing("blocks")
+        if stack is not None and self.through in ("block", "head"):
+            raise BadInput(f"target {self.through}: {subject.name} has no output of it ({stack})")
+        if self.through in ("norm", "logits") and self.depth < subject.layers:
+            raise BadInput(
+                f"target {self.through}: comes after all {subject.layers} blocks of "
+                f"{subject.name}, not after {self.depth}"
+            )
+        head = subject.model.get_output_embeddings()
+        if self.through != "block" and head is None:
+            raise BadInput(f"target {self.through}: {subject.name} has no output embedding")
+        if self.through == "head" and head.weight.shape[1] != subject.config.hidden_size:
+            raise BadInput(f"target head: {subject.name} projects its states before its head")
+        if self.slip:
+            slipped(subject, 1)
+
+    def __str__(self) -> str:
+        words = {"block": "", "head": ", head", "norm": ", normed", "logits": ", logits"}
+        return f"block {self.depth}{words[self.through]}{', row 0 everywhere' * self.slip}"
+
+    def of(self, subject: Subject, ids: Tensor | None = None, **given: Any) -> Tensor:
+        """The output for ``ids`` [batch, n] or ``embeddings`` [batch, n, d]: [batch, n, features].
+
+        Only the blocks that are needed run.
+        """
+        if self.slip:
+            prompt = ids if ids is not None else given["embeddings"]
+            given |= slipped(subject, prompt.shape[1])
+        if self.through == "logits":
+            return subject.rows(ids, states=False, **given)["logits"]
+        if self.through == "norm":
+            return subject.head_input(ids, **given)
+        states = subject.block_output(self.depth, ids, **given)
+        if self.through == "block":
+            return states
+        head: nn.Module = subject.model.get_output_embeddings()
+        with torch.set_grad_enabled(states.requires_grad):
+            return head(states)
+
+    def features(self, subject: Subject) -> int:
+        """The width of the output."""
+        head = subject.model.get_output_embeddings()
+        if self.through in ("head", "logits"):
+            return head.weight.shape[0]
+        return head.weight.shape[1] if self.through == "norm" else subject.config.hidden_size
+
+
+def slipped(subject: Subject, n: int) -> dict[str, Tensor]:
+    """The first position for all of ``n`` tokens, under the mask that they have anyway.
+
+    Without one, positions that do not climb would be read as packed sequences.  Raises `BadInput`
+    where no positions are taken, and past a window, which the mask would lift.
+    """
+    able = capabilities.of(subject)
+    if (why := able.why_missing("position-ids")) is not None:
+        raise BadInput(f"slip: {subject.name} cannot be given positions ({why})")
+    if subject.window is not None and n > subject.window:
+        raise BadInput(f"slip: {n} tokens, and {subject.name} has a window of {subject.window}")
+    seen_by = masks.causal if "causal" in able else masks.full
+    return {
+        "positions": positions.usual(subject, 1).expand(n),
+        "mask": seen_by(n, subject.dtype, subject.device),
+    }
+
+
+@memo
+def embedded(subject: Subject) -> Tensor:
+    """What each token is embedded as, before positions: [V, d].
+
+    The table's rows; scaled where the model's embedding scales them.
+    """
+    table = subject.input_embeddings
+    with torch.no_grad():
+        return table(torch.arange(subject.vocabulary, device=subject.device)).detach()
+
+
+def places_added(subject: Subject, n: int, slip: bool = False) -> Tensor:
+    """e_p, what the model adds to embedded tokens for their positions: [n, d].
+
+    Zero where it has no table of positions, or one of another width than the embedding.
+    """
+    nothing = torch.zeros(n, subject.hidden, dtype=subject.dtype, device=subject.device)
+    table = positions.position_table(subject)
+    if table is None or table.weight.shape[1] != subject.hidden:
+        return nothing
+    rows = positions.rows_used(subject)[:n]
+    return rows[:1].expand(n, -1) if slip else rows

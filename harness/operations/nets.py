@@ -1,0 +1,143 @@
+"""The fully connected nets of document 003: what inversion and walks are compared with.
+
+A net stands where a `Target` may: its output is given, and an input is looked for.  It reads
+embedded tokens, to which it adds no positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from assay.harness.models import memory
+from assay.harness.models.capabilities import Missing
+from assay.harness.models.subject import Subject
+from assay.harness.operations.inversion.target import embedded
+from assay.harness.results.errors import BadInput
+
+KINDS = {"expanding": (4.0, 4.0), "contracting": (4.0, 1.0), "narrowing": (0.25, 0.25)}
+"""The widths of two layers in units of the input's: the document's `FCNet`, the same with its
+last layer cut back to the input's width, and one that every layer is narrower than the input of.
+"""
+
+SHARE = 0.5
+"""Of the memory that is free, for the weights of one net."""
+
+
+@dataclass(frozen=True, eq=False)
+class Net:
+    """Linear layers with GELU between them.
+
+    ``weights`` and ``biases`` are torch's, [out, in] and [out].  With ``tokens`` n the net reads
+    all n tokens of a prompt in a row, n × d numbers; without, each token by itself, d numbers.
+    """
+
+    name: str
+    weights: tuple[Tensor, ...]
+    biases: tuple[Tensor, ...]
+    tokens: int | None = None
+
+    def __str__(self) -> str:
+        return f"the {self.name} net"
+
+    @property
+    def depth(self) -> int:
+        """Its layers."""
+        return len(self.weights)
+
+    @property
+    def hidden(self) -> int:
+        """d, the width of one embedded token."""
+        return self.weights[0].shape[1] // (self.tokens or 1)
+
+    def check(self, subject: Subject) -> None:
+        """Raise `BadInput` where the subject's embeddings have another width."""
+        if subject.hidden != self.hidden:
+            raise BadInput(f"{self}: takes {self.hidden} features and not {subject.hidden}")
+
+    def features(self, subject: Subject) -> int:
+        """The width of the output of one token; of a flattened net, of its share."""
+        return self.weights[-1].shape[0] // (self.tokens or 1)
+
+    def shrunken(self, times: float) -> Net:
+        """The same with an output of so many ``times`` the size."""
+        weights, biases = (
+            (*parts[:-1], times * parts[-1]) for parts in (self.weights, self.biases)
+        )
+        return replace(self, weights=weights, biases=biases)
+
+    def of(
+        self,
+        subject: Subject,
+        ids: Tensor | None = None,
+        *,
+        embeddings: Tensor | None = None,
+        **given: Any,
+    ) -> Tensor:
+        """The output for ``ids`` [rows, n] or ``embeddings`` [rows, n, d]: [rows, n, features]."""
+        if embeddings is None:
+            embeddings = embedded(subject)[ids]
+        return self(embeddings)
+
+    def __call__(self, embeddings: Tensor) -> Tensor:
+        """Embeddings [rows, n, d] → [rows, n, features]."""
+        rows, n, d = embeddings.shape
+        if d != self.hidden or n != (self.tokens or n):
+            wanted = f"{self.tokens or 'any number of'} tokens × {self.hidden}"
+            raise BadInput(f"{self}: takes {wanted} and not {n} × {d}")
+        x = embeddings.flatten(1) if self.tokens else embeddings
+        for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            x = F.linear(F.gelu(x) if layer else x, weight, bias)
+        return x.reshape(rows, n, -1)
+
+
+def flattened(
+    kind: str,
+    tokens: int,
+    hidden: int,
+    generator: torch.Generator,
+    like: Tensor | None = None,
+) -> Net:
+    """A net of one of the `KINDS` over prompts of so many tokens."""
+    if kind not in KINDS:
+        raise BadInput(f"net {kind!r}: there are {', '.join(KINDS)}")
+    width = tokens * hidden
+    # A whole number of features for each token.
+    widths = [tokens * max(1, int(times * hidden)) for times in KINDS[kind]]
+    return _drawn(kind, [width, *widths], generator, like, tokens)
+
+
+def per_token(hidden: int, generator: torch.Generator, like: Tensor | None = None) -> Net:
+    """A transformer's fully connected part, as the walks have it: d → 4 d → d, token by token."""
+    return _drawn("three-layer", [hidden, 4 * hidden, hidden], generator, like)
+
+
+def _drawn(
+    name: str,
+    widths: Sequence[int],
+    generator: torch.Generator,
+    like: Tensor | None,
+    tokens: int | None = None,
+) -> Net:
+    """Weights and biases as torch's Linear draws them: evenly, up to 1 / √(its inputs).
+
+    They are drawn on the CPU, and take dtype and device of ``like``.
+    """
+    like = torch.empty(0) if like is None else like
+    numbers = sum((one + 1) * other for one, other in pairwise(widths))
+    room = SHARE * memory.free(like.device)
+    if numbers * like.element_size() > room:
+        raise Missing(f"a net of {numbers:.2g} weights does not fit into the memory")
+    weights: list[Tensor] = []
+    biases: list[Tensor] = []
+    for inputs, outputs in pairwise(widths):
+        reach = inputs**-0.5
+        for shape, kept in (((outputs, inputs), weights), ((outputs,), biases)):
+            kept.append(torch.empty(shape).uniform_(-reach, reach, generator=generator).to(like))
+    return Net(name, tuple(weights), tuple(biases), tokens)

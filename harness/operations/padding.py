@@ -1,0 +1,113 @@
+"""Ragged batches: prompts of unlike lengths side by side, padded to one."""
+
+from __future__ import annotations
+
+import functools
+import textwrap
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from assay.harness.checking.check import Check
+from assay.harness.models import caches, capabilities, positions
+from assay.harness.models.capabilities import Missing
+from assay.harness.models.rows import Rows
+from assay.harness.models.shortage import pass_on
+from assay.harness.models.subject import Subject
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Padded ``ids`` and their ``mask`` (1 for content) [batch, n], and explicit ``positions``
+    [batch, n] or None; ``lengths`` of the content, ``left`` if padding comes before it.
+    """
+
+    ids: Tensor
+    mask: Tensor
+    positions: Tensor | None
+    lengths: list[int]
+    left: bool
+
+    def of(self, rows: Rows, row: int) -> Rows:
+        """The content's rows of one prompt, [1, its length, features]."""
+        size, n = self.lengths[row], self.ids.shape[1]
+        place = slice(n - size, n) if self.left else slice(0, size)
+        return rows.map(lambda tensor: tensor[row : row + 1, place])
+
+
+def ragged(
+    subject: Subject,
+    ids: Tensor,
+    lengths: list[int],
+    left: bool | None = None,
+    explicit: bool = True,
+) -> Ragged:
+    """The last ``lengths[i]`` tokens of each row of ``ids`` [batch, n], padded to n.
+
+    On the ``left``, as for generation, with ``explicit`` positions where the model takes them; on
+    the right where it has no ``left-padding``, as encoders are, which are trained so.
+    """
+    if left is None:
+        found = capabilities.of(subject)
+        left = "causal" in found and "left-padding" in found
+    n = ids.shape[1]
+    padding = getattr(subject.config, "pad_token_id", None) or 0
+    places = torch.arange(n, device=ids.device)
+    kept = torch.tensor(lengths, device=ids.device)[:, None]
+    content = places >= n - kept if left else places < kept
+    moved = [row.roll(size) for row, size in zip(ids, lengths, strict=True)]
+    shifted = ids if left else torch.stack(moved)
+    padded = torch.where(content, shifted, padding)
+    where = None
+    if left and explicit and "position-ids" in capabilities.of(subject):
+        start = positions.first_position(subject)
+        where = (content.long().cumsum(1) - 1).clamp_min(0) + start
+    return Ragged(padded, content.long(), where, lengths, left)
+
+
+def each_alone(check: Check, ids: Tensor, batch: Ragged, rows: Rows, states: bool = True) -> None:
+    """Hold the ``rows`` of a padded batch, cut from ``ids`` [batch, n], against each prompt alone.
+
+    The control is a neighbour's row in place of one's own.
+    """
+    __tracebackhide__ = True
+    for row, size in enumerate(batch.lengths):
+        alone = ids[row : row + 1, -size:]
+        expected = check.reference(functools.partial(Subject.rows, ids=alone, states=states))
+        check.same(expected, batch.of(rows, row))
+        if len(ids) > 1:
+            check.rejects(expected, batch.of(rows.map(lambda t: t.roll(1, 0)), row))
+
+
+def require_mask_of_past(subject: Subject, kind: str) -> None:
+    """Raise `Missing` unless a mask of past and present is taken beside a cache of ``kind``.
+
+    ``kind`` is ``default`` or ``static``.
+    """
+    static = "static-" if kind == "static" else ""
+    capabilities.require(subject, f"mask-beside-{static}cache")
+
+
+def try_mask_of_past(subject: Subject, kind: str) -> None:
+    """Raise `Missing` where a mask of past and present changes what comes beside a cache.
+
+    Some models want it cut to the present or widened to the cache, which is left to the caller.
+    A mask of ones tells: it must not change a thing.
+    """
+    ids = subject.content(torch.arange(8, device=subject.device).reshape(2, 4) * 7 + 3)
+    spare = 4  # room that the mask says nothing of
+    try:
+        without = caches.decode(subject, ids, [1, 1, 1, 1], kind, spare=spare)
+    except capabilities.REFUSALS as error:  # a model that breaks on its cache breaks its laws
+        return pass_on(error)
+    no = f"no mask of past and present is taken beside a {kind} cache"
+    try:
+        ones = torch.ones_like(ids)
+        given = caches.decode(subject, ids, [1, 1, 1, 1], kind, spare=spare, mask=ones)
+        same = capabilities.agree(subject, given, without)
+    except capabilities.REFUSALS as error:
+        said = textwrap.shorten(capabilities.first_line(error), 100, placeholder=" …")
+        raise Missing(f"{no}: {said}") from error
+    if not same:
+        raise Missing(f"{no}: one that hides nothing changes the output")

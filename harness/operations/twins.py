@@ -1,0 +1,237 @@
+"""Copies of a subject that must, or must not, compute the same."""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from assay.harness.models import allocation, compat, loading
+from assay.harness.models.capabilities import Missing, require
+from assay.harness.models.memo import memo
+from assay.harness.models.rows import Rows
+from assay.harness.models.shortage import pass_on
+from assay.harness.models.subject import Subject
+from assay.harness.models.tolerances import bit_equal, one_bit_off
+from assay.harness.results.errors import BadInput, first_line
+
+
+@memo
+def saved_and_loaded(subject: Subject) -> Subject:
+    """The subject saved as safetensors and loaded again, once for each subject.
+
+    Raises `Missing` where not all weights are in memory.
+    """
+    return _round_trip(subject, subject.dtype)
+
+
+def _round_trip(subject: Subject, dtype: torch.dtype) -> Subject:
+    require(subject, "weights-in-memory")
+    with tempfile.TemporaryDirectory() as folder:
+        subject.model.save_pretrained(folder)
+        try:
+            model = loading.load(
+                folder, dtype=dtype, device=subject.device, attention=subject.attention
+            ).model
+        except BadInput:  # the part of a larger model: its own class knows it, no other way does
+            model = type(subject.model).from_pretrained(folder, **compat.in_dtype(dtype))
+            model = model.to(subject.device).eval().requires_grad_(False)  # type: ignore[arg-type]
+            allocation.allocated(model)
+    loaded = subject.of_same_code(f"{subject.name}, saved and loaded", model)
+    if loaded.attention != subject.attention:  # told while it loads, its other parts have to obey
+        compat.set_attention(model, subject.attention)
+    return loaded
+
+
+@memo
+def in_bfloat16(subject: Subject) -> Subject:
+    """The subject saved and then loaded in bfloat16; raises `Missing` if that is its own dtype.
+
+    Loaded rather than converted: a loader keeps what must stay precise, such as rotary angles.
+    """
+    if subject.dtype == torch.bfloat16:
+        raise Missing("bfloat16 is what the model is run in")
+    return _round_trip(subject, torch.bfloat16)
+
+
+def untrained(subject: Subject, seed: int = 0) -> Subject:
+    """A model of the same configuration with fresh weights from ``seed``; kept with the subject.
+
+    Raises `Missing` where it cannot be made from its configuration alone, or where the subject's
+    own weights are not all in memory: the twin's would have to be.
+    """
+    require(subject, "weights-in-memory")
+    kept = _untrained(subject)
+    if seed not in kept:
+        kept[seed] = fresh(subject, seed)
+    return kept[seed]
+
+
+@memo
+def _untrained(subject: Subject) -> dict[int, Subject]:
+    return {}
+
+
+def fresh(subject: Subject, seed: int) -> Subject:
+    """`untrained`, made for the caller alone: for claims that need more models than memory holds.
+
+    Raises what `untrained` raises.
+    """
+    require(subject, "weights-in-memory")
+    model: Any = subject.model
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        try:
+            twin = type(model)(copy.deepcopy(model.config))
+        except Exception as error:  # a class that needs more than a configuration
+            pass_on(error)
+            raise Missing(f"no untrained twin: {error}") from error
+    twin = twin.to(device=subject.device, dtype=subject.dtype).eval().requires_grad_(False)
+    allocation.allocated(twin)
+    return subject.of_same_code(f"{subject.name}, untrained", twin)
+
+
+def quantised(subject: Subject, bits: int = 8) -> Subject:
+    """The subject with the blocks' matrices rounded to whole numbers of ``bits``; kept with it.
+
+    Each row of a matrix has a scale of its own, its largest element over the largest number
+    (absmax); products are computed in the subject's dtype, as by weight-only quantisation.
+    Raises `Missing` where not all weights are in memory.
+    """
+    require(subject, "weights-in-memory")
+    kept = _quantised(subject)
+    if bits not in kept:
+        model = copy.deepcopy(subject.model)
+        allocation.allocated(model)
+        name = f"{subject.name} in {bits} bits"
+        twin = Subject(name, model, subject.tokenizer, attends=subject.attends)
+        with torch.no_grad():
+            for weights in twin.blocks.parameters():
+                if weights.ndim == 2:
+                    weights.copy_(_rounded(weights, bits))
+        kept[bits] = twin
+    return kept[bits]
+
+
+@memo
+def _quantised(subject: Subject) -> dict[int, Subject]:
+    return {}
+
+
+def _rounded(weights: torch.Tensor, bits: int) -> torch.Tensor:
+    most = 2 ** (bits - 1) - 1
+    scale = weights.abs().amax(1, keepdim=True).clamp_min(1e-30) / most
+    return (weights / scale).round() * scale
+
+
+def share_that_differs(one: Rows, other: Rows) -> float:
+    """The largest share, over tensors, of elements that are not the same bit for bit."""
+    return max(bit_equal(tensor, other[name]) for name, tensor in one.tensors.items())
+
+
+def differences(one: Subject, other: Subject) -> dict[str, float]:
+    """What differs between two models, as shares from 0 to 1: the largest of any weight's and of
+    any buffer's elements, of groups of weights that are tied, of settings of generation.
+    """
+    return {
+        "weights": _share(
+            dict(one.model.named_parameters()), dict(other.model.named_parameters())
+        ),
+        "buffers": _share(dict(one.model.named_buffers()), dict(other.model.named_buffers())),
+        "ties": _unlike(_ties(one.model), _ties(other.model)),
+        "settings": _unlike(_settings(one.model), _settings(other.model)),
+    }
+
+
+def weights_lost(one: Subject, other: Subject) -> float:
+    """The largest share of any weight's elements in ``other`` that are not those of ``one``, as
+    they are or rounded to ``other``'s dtype: 0 to 1.
+
+    Some weights stay in float32, and some models change a weight's dtype in their first pass.
+    """
+    ours, theirs = dict(one.model.named_parameters()), dict(other.model.named_parameters())
+    if ours.keys() != theirs.keys():
+        return 1.0
+    shares = [0.0]
+    for name, own in ours.items():
+        loaded = theirs[name]
+        versions = own.to(loaded), own.to(other.dtype).to(loaded)
+        shares.append(min(bit_equal(version, loaded) for version in versions))
+    return max(shares)
+
+
+def _share(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> float:
+    if ours.keys() != theirs.keys():
+        return 1.0
+    return max((bit_equal(tensor, theirs[name]) for name, tensor in ours.items()), default=0.0)
+
+
+def _unlike(ours: set[Any], theirs: set[Any]) -> float:
+    return len(ours ^ theirs) / max(1, len(ours | theirs))
+
+
+def _ties(model: torch.nn.Module) -> set[frozenset[str]]:
+    """Names of parameters that share their memory."""
+    groups: dict[int, set[str]] = {}
+    for name, weight in model.named_parameters(remove_duplicate=False):
+        groups.setdefault(weight.data_ptr(), set()).add(name)
+    return {frozenset(names) for names in groups.values() if len(names) > 1}
+
+
+def _settings(model: Any) -> set[tuple[str, str]]:
+    settings = getattr(model, "generation_config", None)
+    fields = {} if settings is None else settings.to_dict()
+    fields.pop("transformers_version", None)  # of the library that writes, not of the model
+    return {(name, repr(value)) for name, value in fields.items()}
+
+
+@contextmanager
+def nudged(subject: Subject, token: int) -> Iterator[None]:
+    """The embedding of ``token`` larger by a hundredth, for the length of a block."""
+    row = subject.embedding_table[token]
+    kept = row.detach().clone()
+    with torch.no_grad():
+        row.mul_(1.01).add_(0.01 * float(subject.embedding_table.std()))
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            row.copy_(kept)
+
+
+@contextmanager
+def one_bit_off_in_a_weight(subject: Subject) -> Iterator[None]:
+    """One element of the embedding matrix off by one unit in the last place, for a block."""
+    table = subject.embedding_table
+    kept = table.detach().clone()
+    with torch.no_grad():
+        table.copy_(one_bit_off(kept))
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            table.copy_(kept)
+
+
+def require_attention(subject: Subject, implementation: str) -> None:
+    """Raise `Missing` unless the subject can attend by another ``implementation`` than its own."""
+    if implementation == subject.attention:
+        raise Missing(f"{implementation} is what the model is run with")
+    try:
+        with subject.attending_by(implementation):
+            changed = subject.attention == implementation
+            reached = implementation in compat.attentions_in_force(subject.model)
+            subject(subject.content(torch.arange(3, device=subject.device)[None]))
+    except (ValueError, ImportError, NotImplementedError, RuntimeError) as error:
+        first = first_line(error)
+        raise Missing(f"the model does not attend by {implementation}: {first}") from error
+    if not changed:
+        kept = f"it keeps what it was made with, {subject.attention}"
+        raise Missing(f"the model does not attend by {implementation}: {kept}")
+    if not reached:
+        kept = "its parts are not told, and keep what they were made with"
+        raise Missing(f"the model does not attend by {implementation}: {kept}")

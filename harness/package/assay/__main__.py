@@ -1,0 +1,8 @@
+"""`python -m assay COMMAND`, which is `assay COMMAND`."""
+
+import sys
+
+from assay.harness.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The pytest plug-in: options, selection, recording, display."""

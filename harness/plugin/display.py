@@ -1,0 +1,156 @@
+"""What a run shows in the terminal: a live line, the table, and what else there is to say."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from assay.harness.plugin.recording import Recorder
+from assay.harness.plugin.settling import Settled, claim_of
+from assay.harness.report import terminal
+from assay.harness.report.progress import Progress
+from assay.harness.results.verdicts import Verdict
+
+EXPECTED = "refuted as expected"
+"""How a refuted claim is counted whose expectation says so."""
+
+UNFORESEEN = "upheld against expectation"
+"""How an upheld claim is counted of which an expectation says otherwise."""
+
+COLOURS = {
+    Verdict.UPHELD: "green",
+    UNFORESEEN: "red",
+    Verdict.REFUTED: "red",
+    EXPECTED: "green",
+    Verdict.INCONCLUSIVE: "yellow",
+    Verdict.NOT_APPLICABLE: "cyan",
+}
+
+
+def status(report: pytest.TestReport, verbose: bool) -> tuple[str, str, Any] | None:
+    """How pytest counts a claim's report, and (verbose) the word for it; None: as it always does.
+
+    Claims are counted by their verdicts, not as passed and failed tests.
+    """
+    if hasattr(report, "refused"):
+        return "", "", ""  # told once, when it ends the run
+    if (settled := Settled.on(report)) is None:
+        return None
+    verdict: str = settled.result.verdict
+    if verdict == Verdict.REFUTED and settled.judgement.ok:
+        verdict = EXPECTED
+    word = (verdict.upper(), {COLOURS[verdict]: True}) if verbose else ""
+    if verdict == Verdict.UPHELD and settled.judgement.fails:
+        verdict = UNFORESEEN
+    return verdict, "", word
+
+
+class Display:
+    """A plug-in of pytest: shows what the recorder gathers."""
+
+    def __init__(self, config: pytest.Config, recorder: Recorder) -> None:
+        self.config, self.option, self.recorder = config, config.option, recorder
+        self.reporter: Any = None
+        self.progress = Progress()
+        self._session: pytest.Session | None = None
+        self._running = False
+        self._named: dict[str, tuple[str, str]] = {}
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> None:
+        """Claims collected in this process are about to run."""
+        for item in session.items:
+            if (claim := claim_of(item)) is not None and isinstance(item, pytest.Function):
+                subject = item.callspec.params.get("subject", "")
+                self._named[item.nodeid] = claim.id, str(subject)
+        self._start()
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self) -> None:
+        """Claims collected by a worker are about to run."""
+        self._start()
+
+    def _start(self) -> None:
+        self.reporter = self.config.pluginmanager.get_plugin("terminalreporter")
+        if self._running or self.reporter is None or not self.recorder.total:
+            return
+        self._running = True
+        self._tell_notes()
+        self.reporter.build_summary_stats_line = self._coloured(
+            self.reporter.build_summary_stats_line
+        )
+        if self.option.verbose == 0:  # verbose pytest says more, quiet pytest says nothing
+            self.reporter.showfspath = False
+            self.progress.start(self.recorder.total, Console())
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """A test begins; under xdist it is not known which claim it is."""
+        if nodeid in self._named:
+            self.progress.begin(*self._named[nodeid])
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """A test has ended."""
+        if (settled := Settled.on(report)) is not None:
+            self.progress.update(settled.result)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Make way for the summary."""
+        self.progress.stop()
+        self._session = session
+
+    def pytest_terminal_summary(self) -> None:
+        """The table of verdicts, and what went wrong while files were written."""
+        if not self._running:
+            return
+        if self.recorder.results:
+            self.reporter.write(self._table())
+        self._tell_notes()
+        for problem in self.recorder.problems:
+            self.reporter.write_line(f"ERROR: {problem}", red=True)
+
+    def _table(self) -> str:
+        recorder = self.recorder
+        buffer = io.BytesIO()
+        # In the terminal's own encoding, which decides which signs can be drawn.
+        file = io.TextIOWrapper(buffer, encoding=sys.stdout.encoding, newline="")
+        console = Console(
+            file=file,
+            force_terminal=self.reporter.hasmarkup,
+            width=shutil.get_terminal_size((100, 24)).columns,
+        )
+        terminal.print_table(
+            console,
+            recorder.run,
+            recorder.results,
+            recorder.judgements,
+            explain=self.option.explain,
+        )
+        file.flush()
+        return buffer.getvalue().decode(file.encoding)
+
+    def _tell_notes(self) -> None:
+        while self.recorder.notes:
+            self.reporter.write_line(self.recorder.notes.pop(0))
+
+    def _coloured(self, build: Callable[[], Any]) -> Callable[[], Any]:
+        """Pytest's last line in colours that fit verdicts: it takes them for warnings."""
+
+        def coloured() -> tuple[list[tuple[str, dict[str, bool]]], str]:
+            parts, colour = build()
+            names = [text.partition(" ")[2] for text, _ in parts]
+            if colour == "yellow" and "no tests ran" not in names:
+                good = self._session is not None and self._session.exitstatus == 0
+                colour = "green" if good else "red"
+            return [
+                (text, {COLOURS[name]: True} if name in COLOURS else markup)
+                for name, (text, markup) in zip(names, parts, strict=True)
+            ], colour
+
+        return coloured

@@ -1,0 +1,233 @@
+"""The pytest plug-in: runs claims on subjects and hands every result on.
+
+Claims run where pytest runs them, in worker processes too; a finished claim's result travels on
+its report to the process that owns the terminal, which alone writes evidence and files
+(`harness.plugin.recording`) and shows what there is to see (`harness.plugin.display`).  What
+happens to one claim is in `harness.plugin.settling`.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+import torch
+
+from assay.harness.checking.claim import is_asked, unknown
+from assay.harness.models import toy
+from assay.harness.models.emulation import emulated
+from assay.harness.models.shortage import gpu_failure
+from assay.harness.plugin import display, options, together
+from assay.harness.plugin.display import Display
+from assay.harness.plugin.interrupts import Interrupts
+from assay.harness.plugin.recording import Recorder
+from assay.harness.plugin.settling import DONE, SETTLED, Assay, claim_of, name_of
+from assay.harness.results.errors import BadInput
+from assay.harness.results.verdicts import Kind
+
+MARKS = {
+    "law": "follows from the architecture and must hold for every input (put on by @law)",
+    "finding": "is about particular weights and settled by draws (put on by @finding)",
+    "toy": "is about networks that Assay makes itself, and runs once (put on by toy=True)",
+}
+"""The marks that claims bear: ``-m law`` runs laws only."""
+
+REFUSED = pytest.StashKey[str]()
+"""What a worker has found wrong at collection."""
+
+EMULATED = pytest.StashKey[ExitStack]()
+"""What ends the emulation of another machine."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Assay's own options."""
+    options.add(parser)
+    together.add(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse bad options at once; start recording in the process that owns the terminal."""
+    with options.usage_errors():
+        options.check(config)
+    for kind, what in MARKS.items():
+        config.addinivalue_line("markers", f"{kind}: {what}")
+    # The libraries' million objects stay: they need not be looked through at every collection.
+    gc.freeze()
+    config.stash[EMULATED] = ExitStack()
+    # From now on, as models are loaded before the first test and kept from one to the next.
+    config.stash[EMULATED].enter_context(
+        emulated(config.option.rounding, config.option.allocation)
+    )
+    if hasattr(config, "workerinput"):
+        torch.set_num_threads(1)  # workers share the cores among themselves
+        return
+    config.pluginmanager.register(Interrupts(), "assay-interrupts")
+    recorder = Recorder(config)
+    config.pluginmanager.register(recorder, "assay-recorder")
+    config.pluginmanager.register(Display(config, recorder), "assay-display")
+    config.stash[DONE] = recorder.resumed
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """The machine is itself again."""
+    if (stack := config.stash.get(EMULATED, None)) is not None:
+        stack.close()
+
+
+# -- before claims run ----------------------------------------------------------------------------
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run every test that takes a ``subject`` on every model asked for, a claim on toys once."""
+    if "subject" in metafunc.fixturenames:
+        specs = options.models(metafunc.config)
+        if getattr(getattr(metafunc.function, "claim", None), "toy", False):
+            specs = [toy.of(specs)]
+        metafunc.parametrize("subject", specs, indirect=True, scope="session", ids=specs)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the claims asked for, in turn, and refuse two tests with one name: evidence and
+    expectations could not tell them apart.
+    """
+    _keep_apart(config, items)
+    _keep_claims(config, items)
+    groups = together.lines(config)
+    items.sort(key=lambda item: _turn(item, groups))
+    seen: dict[tuple[str, str], pytest.Item] = {}
+    for item in items:
+        if (claim := claim_of(item)) is None:
+            continue
+        name = name_of(item, claim)
+        other = seen.setdefault((name, _subject(item)), item)
+        if other is not item:
+            why = f"{item.nodeid} and {other.nodeid} are both named {name!r}; name one otherwise"
+            if not hasattr(config, "workerinput"):
+                raise pytest.UsageError(why)
+            config.stash[REFUSED] = why
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Claims go to worker processes by files and models, or the user's own ``--dist`` stands.
+
+    By models wherever there are many: dealt otherwise, each worker would load all of them.
+    """
+    models, dist = options.models(config), config.getvalue("dist")
+    many = len(models) >= 2 * len(config.getvalue("tx") or ())
+    if dist != "loadfile" and not (many and dist in ("load", "loadscope", "worksteal")):
+        return None
+    from assay.harness.plugin.scheduling import BySubject
+
+    return BySubject(config, log, options.subjects(config), together.lines(config))
+
+
+def _subject(item: pytest.Item) -> str:
+    callspec = getattr(item, "callspec", None)
+    return callspec.params.get("subject", "") if callspec else ""
+
+
+def _keep_apart(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out claims about models where the model asked for is ``toy``, and findings about toys
+    where neither that nor an embedded reference is: they take minutes and say nothing of others.
+    """
+    wanted = toy.findings_run_beside(options.models(config))
+    mixed = [
+        item
+        for item in items
+        if (claim := claim_of(item))
+        and (_is_finding(item) and not wanted if claim.toy else toy.is_toy(_subject(item)))
+    ]
+    if mixed:
+        config.hook.pytest_deselected(items=mixed)
+        items[:] = [item for item in items if item not in set(mixed)]
+
+
+def _turn(item: pytest.Item, groups: Sequence[str]) -> tuple[bool, int]:
+    """Laws come first, then findings that share what is costly."""
+    late = _is_finding(item)
+    return late, together.turn(item.nodeid, groups) if late else 0
+
+
+def _is_finding(item: pytest.Item) -> bool:
+    """Whether a test is one: a broken law is news that comes sooner, and usually worse."""
+    claim = claim_of(item)
+    return claim is not None and claim.kind is Kind.FINDING
+
+
+def _keep_claims(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what no ``--claim`` names."""
+    asked: list[str] = config.option.claims or []
+    if not asked or not items:
+        return
+    named = [(claim, name_of(item, claim)) for item in items if (claim := claim_of(item))]
+    if why := unknown(asked, named, "claim"):
+        if not hasattr(config, "workerinput"):
+            raise pytest.UsageError(why)
+        config.stash[REFUSED] = why
+        return
+    # A test's whole name means that test alone, and not those whose names go on.
+    whole = {f"{claim.id}:{name}" for claim, name in named} & set(asked)
+    kept = []
+    for item in items:
+        if (claim := claim_of(item)) is None:
+            continue
+        name = name_of(item, claim)
+        parts = [each for each in asked if each not in whole]
+        if f"{claim.id}:{name}" in whole or any(is_asked(each, claim, name) for each in parts):
+            kept.append(item)
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+    items[:] = kept
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """What a worker found at collection it can only say when a test runs."""
+    if REFUSED in item.config.stash and claim_of(item) is not None:
+        raise BadInput(item.config.stash[REFUSED])
+
+
+# -- a claim --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def assay(request: pytest.FixtureRequest) -> Assay:
+    """What a claim's test hands its verdict to."""
+    return Assay(request)
+
+
+# -- a claim's report -----------------------------------------------------------------------------
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Put on a claim's report what was settled, or the one line that ends the run.
+
+    The run stops after a GPU has failed: what this process would compute on it from then on is
+    not to be relied on.
+    """
+    report = yield
+    error = call.excinfo.value if call.excinfo is not None else None
+    if isinstance(error, BadInput) and claim_of(item) is not None:
+        report.longrepr = str(error)
+        report.refused = str(error)  # type: ignore[attr-defined]
+    elif call.when == "call" and SETTLED in item.stash:
+        item.stash[SETTLED].attach(report)
+    if (failure := gpu_failure()) and claim_of(item) is not None:
+        report.gpu_failure = failure  # type: ignore[attr-defined]
+        item.session.shouldstop = failure
+    return report
+
+
+def pytest_report_teststatus(
+    report: pytest.TestReport, config: pytest.Config
+) -> tuple[str, str, Any] | None:
+    """Claims are counted by their verdicts."""
+    return display.status(report, config.option.verbose > 0)

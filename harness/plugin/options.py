@@ -1,0 +1,286 @@
+"""The command line: what a run of claims can be asked for, and what is refused at once."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shlex
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from assay.harness import faults
+from assay.harness.checking.profiles import PROFILES, check_profile
+from assay.harness.models import allocation, loading, meant, placement, toy
+from assay.harness.models.runs import Options
+from assay.harness.plugin import early
+from assay.harness.results.errors import BadInput
+from assay.harness.results.evidence import EMULATED
+from assay.harness.results.outputs import keep_apart
+from assay.harness.results.seeds import SHOWN, read_seed
+
+TEXTS = (
+    *("models", "claims", "plant", "revision", "device", "device_map", "dtype", "attention"),
+    "attends",
+    *("profile", "seed", "replay", "rounding", "allocation"),
+)
+PATHS = ("evidence", "json", "report", "expectations")
+"""The options that are given words, and those that are given paths."""
+
+
+def add(parser: pytest.Parser) -> None:
+    """Add Assay's options to pytest's.
+
+    All values are text here and `check` makes more of them: what argparse refuses is told in
+    several lines.
+    """
+    group = parser.getgroup("assay", "Assay: claims about transformer language models")
+    add = group.addoption
+    add(
+        "--model",
+        action="append",
+        dest="models",
+        metavar="MODEL",
+        help="a folder, a hub id, reference[:SIZE], untrained:SIZE:SEED, tiny:MODEL_TYPE, "
+        "tiny:* or tiny:KIND:* for all that fit (KIND: causal, masked, seq2seq) or geometry:NAME; "
+        "may be given several times (default: reference)",
+    )
+    add(
+        "--plant",
+        metavar="FAULT",
+        help="damage every model so, to see that the claims notice (assay faults)",
+    )
+    add(
+        "--absent-ok",
+        action="store_true",
+        help="claims on a model that this version of transformers cannot have do not apply, in "
+        "place of an error; so it is for patterns without",
+    )
+    add(
+        "--claim",
+        action="append",
+        dest="claims",
+        metavar="ID[:TEXT]",
+        help="only the claim with this number, such as C2, or those variants of it whose name "
+        "holds TEXT; may be given several times",
+    )
+    add("--revision", help="the revision of a hub id")
+    add("--device", default="cpu", help="where to run: cpu, cuda, cuda:1, mps (default: cpu)")
+    add(
+        "--device-map",
+        metavar="MAP",
+        help="spread a large model: auto, balanced, balanced_low_0, sequential or a JSON file",
+    )
+    add("--dtype", default="float32", help="float32, bfloat16, float16 or float64")
+    add("--attention", help="attention implementation: eager, sdpa, flex_attention, …")
+    add(
+        "--attends",
+        metavar="WAYS",
+        help="what the models are meant to do, causal or both (default: what their class and "
+        "configuration say)",
+    )
+    add(
+        "--trust-remote-code",
+        action="store_true",
+        help="run Python code that comes with a model; it can do anything that you can",
+    )
+    add("--profile", default="quick", help=f"how much to try: {', '.join(PROFILES)}")
+    add("--seed", default="0", help="of every draw; another one draws other examples (default: 0)")
+    add(
+        "--rounding",
+        metavar="SEED",
+        help="move every product and sum in its last place, as another processor or library may",
+    )
+    add(
+        "--allocation",
+        metavar="NAME",
+        help="where models lie in memory: odd, at odd multiples of 8 bytes (default: anywhere)",
+    )
+    add("--replay", metavar="BLOB", help="run one example again, as a failure's report says")
+    add("--evidence", metavar="PATH", help="the evidence file (default: in the cache folder)")
+    add("--resume", action="store_true", help="go on where an unfinished run like this stopped")
+    add("--json", metavar="PATH", help="write the results as JSON")
+    add("--report", metavar="PATH", help="write a self-contained HTML page")
+    add(
+        "--explain",
+        action="store_true",
+        help="say why claims did not apply, what the controls of findings came to, and which "
+        "document each claim is from",
+    )
+    add(
+        "--record-expectations",
+        action="store_true",
+        help="write this run's verdicts down as what is expected of the model",
+    )
+    add(
+        "--expectations",
+        metavar="FOLDER",
+        help="the folder of expectations (default: claims/expectations, beside the claims)",
+    )
+
+
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """Turn `BadInput` into pytest's own kind of it: ``ERROR: …`` and exit code 4."""
+    try:
+        yield
+    except BadInput as error:
+        raise pytest.UsageError(str(error)) from error
+
+
+def check(config: pytest.Config) -> None:
+    """Refuse values that cannot be used; make the seed a number and paths absolute.
+
+    Raises `BadInput`.  Models are looked at later (`fixtures.subjects`), evidence when opened.
+    """
+    option = config.option
+    for name in (*TEXTS, *PATHS):
+        values = getattr(option, name)
+        for value in values if isinstance(values, list) else [values]:
+            if value is not None and not value.strip():
+                singular = name.removesuffix("s") if name in ("models", "claims") else name
+                option_name = singular.replace("_", "-")
+                raise BadInput(f"--{option_name} {value!r}: is empty; say which")
+    _refuse_models_among_code(config)
+    check_profile(option.profile)
+    option.seed = read_seed(option.seed, "--seed")
+    if option.rounding is not None:
+        option.rounding = read_seed(option.rounding, "--rounding")
+    if option.allocation is not None and option.allocation not in allocation.NAMES:
+        known = ", ".join(allocation.NAMES)
+        raise BadInput(f"--allocation {option.allocation!r}: is none of {known}")
+    if option.attends not in (None, *meant.WAYS):
+        raise BadInput(f"--attends {option.attends!r}: choose from {', '.join(meant.WAYS)}")
+    if option.plant is not None:
+        faults.named(option.plant)
+        if option.record_expectations:
+            raise BadInput("--plant: nothing is to be expected of a damaged model")
+    for name in PATHS:
+        if (given := getattr(option, name)) is not None:
+            setattr(option, name, _path(name, given))
+    for name in ("json", "report"):
+        if getattr(option, name) is not None:
+            _check_writable(name, getattr(option, name))
+    _check_outputs(config)
+    _check_expectations(option.expectations, option.record_expectations)
+    for flag in ("resume", "record_expectations"):
+        if option.replay is not None and getattr(option, flag):
+            name = flag.replace("_", "-")
+            raise BadInput(f"--replay runs one example, which is no run for --{name}")
+    if option.device_map is not None:
+        placement.read(option.device_map)
+    loading.check_pair(loading.parse_device(option.device), loading.parse_dtype(option.dtype))
+
+
+def _refuse_models_among_code(config: pytest.Config) -> None:
+    """Refuse a model's folder from which Python or pytest would run files."""
+    for model in (faults.split(each)[0] for each in models(config)):
+        if why := early.importable(model, config.invocation_params.dir):
+            raise BadInput(f"{model}: {why}")
+
+
+def _path(name: str, given: str) -> Path:
+    try:
+        path = Path(given).expanduser().absolute()
+        path.lstat()
+    except RuntimeError as error:
+        raise BadInput(f"--{name} {given}: there is no such home folder") from error
+    except OSError as error:
+        # What is not there may be made, or is refused by whoever reads it.
+        if error.errno == errno.ENAMETOOLONG:
+            raise BadInput(f"--{name} {given[:SHOWN]}…: is no path ({error.strerror})") from error
+    return path
+
+
+def _check_writable(name: str, path: Path) -> None:
+    """Refuse a path where nothing could be put; folders that are missing are made later."""
+    try:
+        if path.is_dir():
+            raise BadInput(f"--{name} {path}: is a folder; give a file's path")
+        if path.exists() and not path.is_file():
+            return  # a device or a pipe
+        folder = next(parent for parent in path.parents if os.path.lexists(parent))
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise BadInput(f"--{name} {path}: cannot be written ({error.strerror})") from error
+
+
+def _check_outputs(config: pytest.Config) -> None:
+    """Refuse to write two files into one, or to write over what is read."""
+    option = config.option
+    files = {"--json": option.json, "--report": option.report}
+    if xml := getattr(option, "xmlpath", None):
+        files["--junitxml"] = Path(xml)
+    named = {f"--model={model}": faults.split(model)[0] for model in models(config)}
+    named["--device-map"] = option.device_map or ""
+    # A model may have a name that is no path, such as one of the hub.
+    paths = {name: Path(os.path.expanduser(given)) for name, given in named.items() if given}
+    keep_apart({"--evidence": option.evidence, **files})
+    keep_apart(files, {name: path for name, path in paths.items() if os.path.exists(path)})
+
+
+def _check_expectations(folder: Path | None, to_record: bool) -> None:
+    """Refuse a folder that is named and not there: a misspelt one would expect nothing."""
+    if folder is None or folder.is_dir():
+        return
+    if folder.exists() or folder.is_symlink():
+        raise BadInput(f"--expectations {folder}: is no folder")
+    if not to_record:
+        raise BadInput(
+            f"--expectations {folder}: there is no such folder; --record-expectations makes it"
+        )
+
+
+def loading_options(config: pytest.Config) -> Options:
+    """The options that decide how subjects are loaded."""
+    return Options(
+        device=config.option.device,
+        dtype=config.option.dtype,
+        attention=config.option.attention,
+        revision=config.option.revision,
+        trust_remote_code=config.option.trust_remote_code,
+        device_map=config.option.device_map,
+        attends=config.option.attends,
+    )
+
+
+def emulated(config: pytest.Config) -> dict[str, int | str | None]:
+    """What of another machine is emulated: rounding and allocation, None where nothing is."""
+    return {name: getattr(config.option, name) for name in EMULATED}
+
+
+def models(config: pytest.Config) -> list[str]:
+    """The subjects asked for, each once, in the order given."""
+    return list(dict.fromkeys(config.option.models or ["reference"]))
+
+
+def subjects(config: pytest.Config) -> list[str]:
+    """All that claims run on: the models asked for, and the toys."""
+    asked = models(config)
+    return list(dict.fromkeys([*asked, toy.of(asked)]))
+
+
+def expectations_folder(config: pytest.Config) -> Path:
+    """Where the claims' expectations stand: beside the claims, unless a folder is named."""
+    if (named := config.option.expectations) is not None:
+        return named
+    return config.rootpath / "claims" / "expectations"
+
+
+def replay_command(nodeid: str, config: pytest.Config, subject: str, blob: str) -> str:
+    """One line for a shell, in the folder where this run was started, that runs one example."""
+    file, separator, test = nodeid.partition("::")
+    file = os.path.relpath(config.rootpath / file, config.invocation_params.dir)
+    asked, usual = loading_options(config), Options()
+    parts = ["pytest", f"{file}{separator}{test}", f"--model={subject}"]
+    for name in ("device", "device_map", "dtype", "attention", "attends", "revision"):
+        if (value := getattr(asked, name)) != getattr(usual, name):
+            parts.append(f"--{name.replace('_', '-')}={value}")
+    parts += [f"--{n}={value}" for n, value in emulated(config).items() if value is not None]
+    if asked.trust_remote_code:
+        parts.append("--trust-remote-code")
+    return shlex.join([*parts, f"--replay={blob}"])

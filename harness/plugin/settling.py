@@ -1,0 +1,213 @@
+"""Settling a claim: its result, from a run or from the evidence, held against what is expected.
+
+Everything here happens in the process that runs the claim; what came of it travels on the test's
+report (`Settled`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import hypothesis.errors
+import pytest
+
+from assay.harness.checking.absent import Absent
+from assay.harness.checking.claim import Claim, Session
+from assay.harness.checking.profiles import PROFILES
+from assay.harness.models.runs import describe_subject
+from assay.harness.models.subject import Subject
+from assay.harness.plugin import options
+from assay.harness.results import expectation_files, expectations
+from assay.harness.results.errors import BadInput
+from assay.harness.results.expectations import Expectations, Judgement
+from assay.harness.results.verdicts import Result, Verdict
+
+Recorded = dict[tuple[str, str, str], Result]
+"""Results by (claim's name, subject's name, subject's digest)."""
+
+EXPECTED = pytest.StashKey[dict[str, Expectations]]()
+"""What is expected of each model."""
+
+DONE = pytest.StashKey[Recorded]()
+"""What the run that is resumed has recorded."""
+
+DESCRIBED = pytest.StashKey[dict[str, dict[str, Any]]]()
+"""The descriptions of the subjects that have been loaded."""
+
+SETTLED = pytest.StashKey["Settled"]()
+"""Of a test: what came of it."""
+
+RESUMED = "assay-resumed"
+"""Under this name an xdist worker is told what is recorded already."""
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A claim settled on a subject, as it travels on a test's report from process to process."""
+
+    result: Result
+    subject: dict[str, Any]
+    judgement: Judgement
+
+    def attach(self, report: pytest.TestReport) -> None:
+        """Put it on ``report``, as text: xdist sends plain types only."""
+        told = {"result": self.result.as_json(), "subject": self.subject}
+        told["judgement"] = asdict(self.judgement)
+        report.assay = json.dumps(told)  # type: ignore[attr-defined]
+
+    @classmethod
+    def on(cls, report: pytest.TestReport) -> Settled | None:
+        """What a report carries, if it is a claim's."""
+        if (text := getattr(report, "assay", None)) is None:
+            return None
+        told = json.loads(text)
+        judgement = Judgement(**told["judgement"])
+        return cls(Result.from_json(told["result"]), told["subject"], judgement)
+
+
+def expected_of_models(config: pytest.Config) -> dict[str, Expectations]:
+    """The expectations by model, read once and only if claims are run; raises `BadInput`."""
+    if EXPECTED not in config.stash:
+        try:
+            config.stash[EXPECTED] = expectation_files.load(options.expectations_folder(config))
+        except BadInput:
+            # Entries that lack a reason are no hindrance to recording them anew.
+            if not config.option.record_expectations:
+                raise
+            config.stash[EXPECTED] = {}
+    return config.stash[EXPECTED]
+
+
+def claim_of(item: pytest.Item) -> Claim | None:
+    """The claim that a test is about, if it is."""
+    return getattr(getattr(item, "obj", None), "claim", None)
+
+
+def name_of(item: pytest.Item, claim: Claim) -> str:
+    """The claim in words, with the test's own parameters: ``cached is recomputed [static]``."""
+    callspec = getattr(item, "callspec", None)
+    # The subject's is the first: see `pytest_generate_tests`.
+    ids = [] if callspec is None else callspec._idlist["subject" in callspec.params :]
+    return f"{claim.says} [{'-'.join(ids)}]" if ids else claim.says
+
+
+class Assay:
+    """Settles one claim on one subject: run or resume it, hold it against what is expected."""
+
+    def __init__(self, request: pytest.FixtureRequest) -> None:
+        self.config, self.node = request.config, request.node
+
+    @property
+    def session(self) -> Session:
+        """What the options say about laws."""
+        option = self.config.option
+        return Session(
+            PROFILES[option.profile],
+            seed=option.seed,
+            replay=option.replay,
+            derandomize=bool(os.environ.get("CI")),
+        )
+
+    def settle(
+        self, claim: Claim, subject: Subject | Absent, run: Callable[[Session], Result]
+    ) -> None:
+        """Run the claim, attach its result to the report, and pass, fail or skip by it."""
+        __tracebackhide__ = True
+        name = name_of(self.node, claim)
+        result = self._recorded(name, subject)
+        if result is None:
+            result = self._with_command(replace(self._run(claim, subject, run), name=name))
+        judgement = self._judge(result)
+        self.node.stash[SETTLED] = Settled(result, self._description(subject), judgement)
+        self.node.user_properties.extend(_properties(result, judgement))
+        if result.verdict is Verdict.NOT_APPLICABLE and judgement.ok:
+            pytest.skip(f"missing capability: {result.reason}")
+        if judgement.status == "inconclusive":
+            pytest.skip(f"inconclusive: {result.reason}")
+        if judgement.fails:
+            pytest.fail("\n".join([judgement.message, *_shown(result)]), pytrace=False)
+
+    def _run(
+        self, claim: Claim, subject: Subject | Absent, run: Callable[[Session], Result]
+    ) -> Result:
+        if isinstance(subject, Absent):
+            return subject.result(claim)
+        if self.session.replay is None:
+            return run(self.session)
+        try:
+            return run(self.session)
+        except hypothesis.errors.DidNotReproduce as error:
+            # Raised on its own where the example ran to its end; else while another is handled.
+            if error.__context__ is None:
+                why = "the replayed example keeps the law"
+                return Result(
+                    *(claim.id, claim.says, claim.kind, subject.name, Verdict.UPHELD),
+                    examples=1,
+                    reason=why,
+                    source=claim.source,
+                )
+            raise BadInput(f"--replay: is no example of {claim.id}, {claim.says!r}") from error
+        except hypothesis.errors.InvalidArgument as error:
+            raise BadInput(f"--replay: {error}") from error
+
+    def _with_command(self, result: Result) -> Result:
+        # Of an example that is replayed Hypothesis does not say again what it is.
+        seen, replayed = result.counterexample, self.config.option.replay
+        if seen is not None and (blob := seen.pop("blob", None) or replayed):
+            seen["replay"] = options.replay_command(
+                self.node.nodeid, self.config, result.subject, blob
+            )
+        return result
+
+    def _recorded(self, name: str, subject: Subject | Absent) -> Result | None:
+        """What an unfinished run like this one has recorded already; nothing unless resuming."""
+        if DONE not in self.config.stash:
+            told = self.config.workerinput.get(RESUMED, "[]")  # type: ignore[attr-defined]
+            rows = json.loads(told)
+            results = [(Result.from_json(row), digest) for row, digest in rows]
+            self.config.stash[DONE] = {(r.name, r.subject, d): r for r, d in results}
+        return self.config.stash[DONE].get((name, subject.name, subject.digest))
+
+    def _judge(self, result: Result) -> Judgement:
+        known = expected_of_models(self.config)
+        return expectations.held_against(known, result, self.config.option.dtype)
+
+    def _description(self, subject: Subject | Absent) -> dict[str, Any]:
+        known = self.config.stash.setdefault(DESCRIBED, {})
+        if subject.name not in known:
+            if isinstance(subject, Absent):
+                known[subject.name] = subject.description()
+            else:
+                known[subject.name] = describe_subject(subject)
+        return known[subject.name]
+
+
+def _properties(result: Result, judgement: Judgement) -> list[tuple[str, str]]:
+    """What JUnit's XML says of a claim, beside the test's outcome."""
+    facts = {
+        "claim": result.id,
+        "subject": result.subject,
+        "verdict": result.verdict.value,
+        "judgement": judgement.status,
+        "observed": result.observed,
+        "bound": result.bound,
+        "margin": result.margin,
+        "examples": result.examples,
+        "reason": result.reason or None,
+        "replay": (result.counterexample or {}).get("replay"),
+    }
+    return [(name, str(fact)) for name, fact in facts.items() if fact is not None]
+
+
+def _shown(result: Result) -> list[str]:
+    """A counterexample in lines: what was drawn, the numbers, and how to see it again."""
+    if (seen := result.counterexample) is None:
+        return []
+    drawn = [f"{label}: {value}" for label, value in (seen.get("inputs") or {}).items()]
+    numbers = f"observed {seen.get('observed')}, allowed {seen.get('allowed')}"
+    again = [f"replay: {seen['replay']}"] if seen.get("replay") else []
+    return [*drawn, f"{numbers}, at {seen.get('where')}", *again]

@@ -1,0 +1,5 @@
+"""The atlas: one offline page of what evidence files say, model types × laws × versions."""
+
+from assay.harness.report.atlas.building import build
+
+__all__ = ["build"]

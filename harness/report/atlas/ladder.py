@@ -1,0 +1,126 @@
+"""Findings on models that are not tiny: effect sizes with intervals, on one axis per finding."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from itertools import compress
+from typing import Any
+
+from assay.harness.report import exhibits, intervals, texts, words
+from assay.harness.report.atlas.collect import TINY, Cell, Collected
+from assay.harness.report.atlas.encode import shown
+from assay.harness.results.verdicts import Kind, Verdict
+
+LOG_FROM = 30.0
+"""Positive values this many times apart are drawn on a log axis."""
+
+PAD = 0.05
+
+
+def ladder(found: Collected) -> list[dict[str, Any]]:
+    """Findings with their variants ('as documented', 'controlled') and models, as text and places.
+
+    A finding that applies to none of the models is left out; so are models to which it does not
+    apply.  Of a model's results in several versions and settings the newest version's counts,
+    and of those the most used setting's.
+    """
+    groups: dict[tuple[str, str], dict[str, list[Cell]]] = defaultdict(lambda: defaultdict(list))
+    for cell in _latest(found):
+        sentence, _, variant = cell.result.name.partition(" [")
+        groups[cell.result.id, sentence][variant.removesuffix("]")].append(cell)
+    order = {subject: i for i, subject in enumerate(found.subjects)}
+    several = len(found.versions) > 1, len(found.settings) > 1
+    told = []
+    for (claim, sentence), variants in groups.items():
+        place, log = _axis([cell for cells in variants.values() for cell in cells])
+        told.append(
+            {
+                "id": texts.visible(claim),
+                "name": shown(sentence),
+                "log": log,
+                "variants": [
+                    {
+                        "name": shown(variant),
+                        "rows": [
+                            _row(cell, place, several)
+                            for cell in sorted(cells, key=lambda c: order[c.result.subject])
+                        ],
+                    }
+                    for variant, cells in variants.items()
+                ],
+            }
+        )
+    return told
+
+
+def _latest(found: Collected) -> list[Cell]:
+    """One cell for each finding and model, in the catalogue's order."""
+    versions = {version: i for i, version in enumerate(found.versions)}
+    settings = {setting: -i for i, setting in enumerate(found.settings)}
+    best: dict[tuple[str, str], Cell] = {}
+    for cell in found.cells.values():
+        result = cell.result
+        if result.kind is not Kind.FINDING or result.verdict is Verdict.NOT_APPLICABLE:
+            continue
+        if result.subject.startswith(TINY):
+            continue
+        key = result.name, result.subject
+        rank = versions[cell.version], settings[cell.setting]
+        other = best.get(key)
+        if other is None or rank > (versions[other.version], settings[other.setting]):
+            best[key] = cell
+    return sorted(best.values(), key=lambda cell: words.catalogue_order(cell.result))
+
+
+def _row(
+    cell: Cell, place: Callable[[float], float], several: tuple[bool, bool]
+) -> dict[str, Any]:
+    result = cell.result
+    value, interval = intervals.estimate(result.observed, result.interval)
+    span = intervals.ends(result.interval)
+    at = intervals.real(result.observed)
+    control = intervals.control(result)
+    return {
+        "subject": texts.visible(result.subject),
+        "where": texts.visible(", ".join(compress((cell.version, cell.setting), several))),
+        "verdict": str(result.verdict),
+        "class": exhibits.CLASSES[result.verdict],
+        "symbol": words.SYMBOLS[result.verdict],
+        "value": value.replace("-", "−"),
+        "interval": interval.replace("-", "−"),
+        "claimed": shown(intervals.claimed(result)),
+        "control": "" if control is None else control.told.replace("-", "−"),
+        "judged": shown(cell.judgement or ""),
+        "reason": shown(result.reason),
+        "limits": [place(limit) for limit in _limits(cell)],
+        "span": None if span is None else (place(span[0]), place(span[1])),
+        "point": None if at is None else place(at),
+    }
+
+
+def _limits(cell: Cell) -> Sequence[float]:
+    limit = intervals.real(cell.result.bound)
+    return [] if limit is None else [limit]
+
+
+def _axis(cells: list[Cell]) -> tuple[Callable[[float], float], bool]:
+    """From a value to its place in percent, and whether the axis is logarithmic."""
+    known = [limit for cell in cells for limit in _limits(cell)]
+    for cell in cells:
+        told = (cell.result.observed, *(intervals.ends(cell.result.interval) or ()))
+        known += [v for v in told if v is not None and math.isfinite(v)]
+    known = known or [0.0, 1.0]
+    log = min(known) > 0 and max(known) / min(known) >= LOG_FROM
+    scale = math.log10 if log else float
+    low, high = scale(min(known)), scale(max(known))
+    pad = (high - low) * PAD or 1.0
+    low, high = low - pad, high + pad
+
+    def place(value: float) -> float:
+        if not math.isfinite(value) or (log and value <= 0):
+            return 100.0 if value > 0 else 0.0
+        return round(min(100.0, max(0.0, 100 * (scale(value) - low) / (high - low))), 1)
+
+    return place, log

@@ -1,0 +1,103 @@
+"""What a machine reached in the benchmarks: a table to paste, and two plots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+
+from assay.harness.comparison.timings import FIGURE, HARDWARE, VERSIONS, Timing, Timings
+
+HEAD = "| benchmark | figure | reached | over rounds | goal |\n|---|---|---:|---:|---|"
+
+
+def markdown(run: Timings) -> str:
+    """The run as Markdown: what it was measured on, and every figure; doubts below it."""
+    told = run.told((*HARDWARE, *VERSIONS)) | ({"commit": run.commit} if run.commit else {})
+    machine = ", ".join(f"{name} {value}" for name, value in told.items())
+    lines = [machine, "", HEAD]
+    for benchmark in run.benchmarks.values():
+        lines += [_row(figure) for figure in figures(benchmark)]
+    doubts = [
+        f"- {benchmark.name}: {doubt}"
+        for benchmark in run.benchmarks.values()
+        for doubt in benchmark.about.get("doubts", ())
+    ]
+    if doubts:
+        lines += ["", "Doubts:", "", *doubts]
+    return "\n".join(lines) + "\n"
+
+
+def figures(benchmark: Timing) -> Iterator[dict[str, Any]]:
+    """The figures that a benchmark kept beside its seconds."""
+    for value in benchmark.about.values():
+        if isinstance(value, dict) and set(value) >= FIGURE:
+            yield value
+
+
+def _row(figure: dict[str, Any]) -> str:
+    low, high = figure["low"], figure["high"]
+    rounds = "" if low == high else f"{number(low)} to {number(high)}"
+    goal = ""
+    if figure["goal"] is not None:
+        met = {True: "met", False: "**missed**", None: ""}[figure.get("met")]
+        goal = f"{'≤' if figure.get('at_most') else '≥'} {number(figure['goal'])}, {met}"
+    cells = (figure["benchmark"], figure["what"], number(figure["reached"]), rounds, goal)
+    return "| " + " | ".join(cells) + " |"
+
+
+def number(value: float) -> str:
+    """Three digits of it."""
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def plots(runs: Sequence[Timings], folder: Path) -> list[Path]:
+    """Throughput over batch and utilisation over depth, a line for each run, as SVG files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made = []
+    for name, x, y, words in (
+        ("throughput-over-batch", "rows", "token_steps_per_second", "token-steps / s"),
+        ("utilisation-over-depth", "depth", "utilisation", "share of the best product"),
+    ):
+        figure = Figure(figsize=(6, 4))
+        FigureCanvasSVG(figure)
+        axes = figure.add_subplot()
+        lines = [_line(axes, run, x, y) for run in runs]
+        if not any(lines):
+            continue
+        axes.set(xlabel={"rows": "prompts", "depth": "blocks"}[x], ylabel=words, ylim=(0, None))
+        if x == "rows":
+            axes.set_xscale("log", base=2)
+        axes.legend(frameon=False)
+        figure.tight_layout()
+        path = folder / f"{name}.svg"
+        figure.savefig(path, format="svg", metadata={"Date": None})
+        made.append(path)
+    return made
+
+
+def _line(axes: Axes, run: Timings, x: str, y: str) -> bool:
+    """Draw the descents that differ from the usual one in ``x`` alone."""
+    cases = [each.about for each in run.benchmarks.values() if "case" in each.about]
+    others = [
+        name
+        for name in ("rows", "depth", "tokens", "through", "arithmetic", "runner")
+        if name != x
+    ]
+    groups: dict[tuple[Any, ...], dict[float, float]] = {}
+    for about in cases:
+        key = (about.get("model"), *(str(about["case"].get(name)) for name in others))
+        groups.setdefault(key, {})[about["case"][x]] = about[y]
+    key, longest = max(groups.items(), key=lambda each: len(each[1]), default=((), {}))
+    if len(longest) < 2:
+        return False
+    points = np.array(sorted(longest.items()), dtype=float)
+    told = run.told(("card", "processor"))
+    machine = told.get("card") or told.get("processor", "")
+    axes.plot(*points.T, marker="o", label=f"{key[0]} on {machine}")
+    return True

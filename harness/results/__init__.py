@@ -1,0 +1,1 @@
+"""What is kept: verdicts, evidence, expectations, reproducers of defects."""

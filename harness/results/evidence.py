@@ -1,0 +1,279 @@
+"""The evidence: one row per claim, subject and run, written as each ends.
+
+A run is written when it begins and when it comes to its end; in between each claim is one
+transaction, so a run that is killed loses at most the claim in flight.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from assay.harness.results import merging
+from assay.harness.results.evidence_file import EvidenceFile, clear, damaged
+from assay.harness.results.records import mistake
+from assay.harness.results.schema import CLAIM, RUN
+from assay.harness.results.verdicts import Kind, Result, Verdict
+
+EMULATED = ("rounding", "allocation")
+"""The options that emulate another machine, as a run records them (`harness.models.emulation`)."""
+
+_REPEATED = ["name", "kind", "subject", "verdict", "observed", "bound", "margin"]
+_REPEATED += ["examples", "seconds"]
+"""The entries of a result that have a column of their own under the same name."""
+
+EXTRACTED = ("reason", "counterexample", "interval", "details")
+"""What `Evidence.every` gives of a result's JSON."""
+
+OF_A_RUN = (
+    *("id", "suite", "profile", "seed", "device", "dtype", "attention"),
+    *("versions", "subjects"),
+)
+OF_A_CLAIM = (
+    *("id", "name", "kind", "subject", "verdict", "observed", "bound", "margin"),
+    "examples",
+)
+"""The entries that every version has written."""
+
+_TEXT = {"type": "string"}
+_ROW = {
+    "type": "object",
+    "properties": CLAIM["properties"]
+    | dict.fromkeys(("run", "claim", "digest", "dtype", "device", "recorded"), _TEXT),
+}
+"""The schema of what `Evidence.every` gives."""
+
+
+def resume_key(run: dict[str, Any]) -> str:
+    """A digest of what two runs must share for one to go on where the other stopped.
+
+    Subjects are not in it: they are matched claim by claim, by their own digest.
+    """
+    versions = [run["versions"][name] for name in ("python", "torch", "transformers")]
+    settings = [run[name] for name in ("suite", "dtype", "device", "attention", "profile", "seed")]
+    emulated = {name: run[name] for name in EMULATED if run.get(name) is not None}
+    settings += [emulated] if emulated else []
+    if run.get("attends") is not None:  # as long as nobody says, the key of older runs
+        settings.append(run["attends"])
+    return hashlib.sha256(json.dumps([versions, settings]).encode()).hexdigest()
+
+
+class Evidence(EvidenceFile):
+    """An open evidence file: runs and their claims.  A run that is not there is a KeyError."""
+
+    def begin(self, run: dict[str, Any]) -> None:
+        """Write that ``run`` is under way.
+
+        A run that is known already goes on: it keeps its start and its recorded claims, except
+        those of a subject that by now has other weights under the same name.  Subjects add up.
+        """
+        with self._transaction() as db:
+            known = db.execute("SELECT run FROM runs WHERE id = ?", (run["id"],)).fetchone()
+            before = self._object(known[0], RUN, OF_A_RUN)["subjects"] if known else {}
+            subjects = {**before, **run["subjects"]}
+            db.execute(
+                "INSERT INTO runs (id, started, key, run) VALUES (?, ?, ?, ?) ON CONFLICT (id) DO "
+                "UPDATE SET key = excluded.key, run = excluded.run, finished = NULL, exit = NULL",
+                (run["id"], run["started"], resume_key(run), _json({**run, "subjects": subjects})),
+            )
+            for name, subject in run["subjects"].items():
+                db.execute(
+                    "DELETE FROM claims WHERE run = ? AND subject = ? AND digest <> ?",
+                    (run["id"], name, subject["digest"]),
+                )
+
+    def record(self, run_id: str, result: Result, digest: str) -> None:
+        """Write one finished claim on the subject with ``digest``; on the disk on return.
+
+        The same claim, subject and name recorded again in one run replaces the earlier row.
+        """
+        row = result.as_json()
+        with self._transaction() as db:
+            run = self._run(run_id)
+            columns = {name: row[name] for name in _REPEATED} | {
+                "run": run_id,
+                "claim": row["id"],
+                "digest": digest,
+                "dtype": run["dtype"],
+                "device": run["device"],
+                "recorded": _now(),
+                "result": _json(row),
+            }
+            merging.insert(db, "claims", [columns], merging.CLAIM)
+
+    def finish(self, run_id: str, exit: int) -> None:
+        """Write that the run came to its end, now, with this exit code: it is never resumed."""
+        with self._transaction() as db:
+            self._run(run_id)
+            db.execute(
+                "UPDATE runs SET finished = ?, exit = ? WHERE id = ?", (_now(), exit, run_id)
+            )
+
+    def merge(self, *others: Evidence) -> tuple[int, int]:
+        """Copy every run and claim of ``others`` that is not here, all or nothing.
+
+        Of a claim in two copies of one run the one recorded later is kept, and none about weights
+        that a later copy has replaced (see `begin`).  Merging the same again changes nothing.
+        Returns how many runs and claims there are more than before.
+        """
+        with self._transaction() as db:
+            before = merging.size(db)
+            for other in others:
+                # A file has all of its own already, and may not be read while it is written.
+                if not (other.path.exists() and other.path.samefile(self.path)):
+                    merging.merge(db, other._copies())
+            after = merging.size(db)
+        return after[0] - before[0], after[1] - before[1]
+
+    def _copies(self) -> Iterator[merging.Copy]:
+        """Every run and its claims; what is wrong with them is said of this file alone."""
+        with clear(self.path):
+            yield from merging.copies(self._db)
+
+    def runs(self) -> list[dict[str, Any]]:
+        """Every run as it was given to `begin`, with its finish and exit code; oldest first."""
+        with clear(self.path):
+            rows = self._db.execute(
+                "SELECT id, run, started, finished, exit FROM runs ORDER BY started, rowid"
+            ).fetchall()
+        found = []
+        for id, text, started, finished, exit in rows:
+            run = self._object(text, RUN, OF_A_RUN)
+            run |= {"started": started, "finished": finished, "exit": exit}
+            self._check(run, RUN, OF_A_RUN)
+            self._check(run["versions"], {}, ("python", "torch", "transformers"))
+            for subject in run["subjects"].values():
+                self._check(subject, {}, ("digest",))
+            if run["id"] != id:
+                raise damaged(self.path, f"a run has two ids, {id!r} and {run['id']!r}")
+            found.append(run)
+        return found
+
+    def counts(self) -> dict[str, int]:
+        """How many claims are recorded of each run that has any, by the run's id."""
+        with clear(self.path):
+            return dict(self._db.execute("SELECT run, count(*) FROM claims GROUP BY run"))
+
+    def results(self, run_id: str) -> list[Result]:
+        """The claims recorded in this run, in the order in which they were first recorded."""
+        return [result for _, result in self._results(run_id)]
+
+    def every(self) -> Iterator[dict[str, Any]]:
+        """What is recorded of each claim, of whatever run, without its draws and pictures.
+
+        Keys: ``run``, ``claim``, ``name``, ``kind``, ``subject``, ``digest``, ``dtype``,
+        ``device``, ``verdict``, ``observed``, ``bound``, ``margin``, ``examples``, ``recorded``
+        as the columns have them, and ``reason``, ``counterexample``, ``interval``, ``details``
+        where there are any.  In the order in which they were first recorded.
+        """
+        columns = "run claim name kind subject digest dtype device verdict observed bound margin"
+        names = [*columns.split(), "examples", "recorded"]
+        parts = ", ".join(f"'$.{key}'" for key in EXTRACTED)
+        with clear(self.path):
+            rows = self._db.execute(
+                f"SELECT {', '.join(names)}, json_extract(result, {parts}) FROM claims "
+                "ORDER BY rowid"
+            )
+            for *values, told in rows:
+                claim = dict(zip(names, values, strict=True))
+                more = zip(EXTRACTED, self._json(told), strict=True)
+                claim |= {key: value for key, value in more if value is not None}
+                self._check(claim, _ROW, ())
+                self._check_words(claim)
+                yield claim
+
+    def recorded(self, run_id: str) -> dict[tuple[str, str, str], Result]:
+        """The same by (claim's name, subject's name, subject's digest): what a resume may skip."""
+        found = self._results(run_id)
+        return {(result.name, result.subject, digest): result for digest, result in found}
+
+    def rows(self, run_id: str) -> list[tuple[str, dict[str, Any]]]:
+        """The same as (subject's digest, `Result.as_json`): samples and pictures still packed."""
+        with clear(self.path):
+            self._run(run_id)
+            rows = self._db.execute(
+                "SELECT digest, result FROM claims WHERE run = ? ORDER BY rowid", (run_id,)
+            ).fetchall()
+        found = [(digest, self._object(text, CLAIM, OF_A_CLAIM)) for digest, text in rows]
+        for _, row in found:
+            self._check_words(row)
+        return found
+
+    def check(self) -> None:
+        """Raise BadInput where runs or results are not as Assay writes them."""
+        ids = {run["id"] for run in self.runs()}
+        if strays := {row["run"] for row in self.every()} - ids:
+            raise damaged(self.path, f"results of {min(strays)!r}, which is no run")
+        with clear(self.path):
+            rows = self._db.execute(
+                "SELECT DISTINCT json_extract(result, '$.verdict', '$.kind') FROM claims"
+            ).fetchall()
+        for (told,) in rows:
+            self._check_words(dict(zip(("verdict", "kind"), json.loads(told), strict=True)))
+
+    def _check_words(self, row: dict[str, Any]) -> None:
+        for name, known in (("verdict", Verdict), ("kind", Kind)):
+            if row[name] not in {each.value for each in known}:
+                raise damaged(self.path, f"{row[name]!r} is no {name}")
+
+    def _check(self, record: Any, schema: dict[str, Any], needed: Iterable[str]) -> None:
+        """Raise BadInput where a record is not of its schema's types, or lacks what is needed."""
+        wrong = mistake(record, schema) or next(
+            (f"JSON of a row that has no {name}" for name in needed if name not in record), None
+        )
+        if wrong is not None:
+            raise damaged(self.path, wrong)
+
+    def _results(self, run_id: str) -> list[tuple[str, Result]]:
+        rows = self.rows(run_id)
+        try:
+            return [(digest, Result.from_json(row)) for digest, row in rows]
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise damaged(self.path, f"a result: {error}") from error
+
+    def _object(self, text: Any, schema: dict[str, Any], needed: Iterable[str]) -> dict[str, Any]:
+        """The JSON object of a row; raises BadInput."""
+        told: dict[str, Any] = self._json(text)
+        self._check(told, {**schema, "type": "object"}, needed)
+        return told
+
+    def _json(self, text: Any) -> Any:
+        try:
+            return json.loads(text, parse_constant=_refuse)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise damaged(self.path, f"JSON of a row: {error}") from error
+
+    def unfinished(self, key: str) -> str | None:
+        """The latest run with this `resume_key` that has no finish, if there is one.
+
+        A run that is still going in another process looks the same: the file cannot tell.
+        """
+        with clear(self.path):
+            row = self._db.execute(
+                "SELECT id FROM runs WHERE key = ? AND finished IS NULL "
+                "ORDER BY started DESC, rowid DESC LIMIT 1",
+                (key,),
+            ).fetchone()
+        return None if row is None else row[0]
+
+    def _run(self, run_id: str) -> dict[str, Any]:
+        row = self._db.execute("SELECT run FROM runs WHERE id = ?", (run_id,)).fetchone()
+        if row is None:
+            raise KeyError(run_id)
+        return self._object(row[0], RUN, OF_A_RUN)
+
+
+def _refuse(number: str) -> None:
+    """JSON has no NaN and nothing infinite, though Python reads and writes them."""
+    raise ValueError(f"{number} is no number")
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, allow_nan=False)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat()

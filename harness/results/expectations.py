@@ -1,0 +1,195 @@
+"""Expectations: the verdicts that a person has said a model will get, and why.
+
+A model may be a pattern, such as ``tiny:*``: its entries hold for every model that fits and whose
+own file says nothing of the claim, where the claim applies and is decided.
+
+A file is also about its model made from other seeds (of ``tiny:mamba2`` about ``tiny:mamba2:7``)
+that have no file of their own.  There it allows a verdict and does not demand it: what a defect
+does to a model hangs on its weights.
+
+Without an entry a claim is expected to be upheld or not to apply.  In another dtype than the
+file's its entries allow a verdict and do not demand it: what rounding hides there is no news.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from assay.harness import faults
+from assay.harness.models.capabilities.offers import told
+from assay.harness.results.verdicts import Kind, Result, Verdict
+
+Key = tuple[str, str | None]
+"""A claim's number and its name; None stands for all tests of the number."""
+
+
+def named(where: str, key: Key) -> str:
+    """Where an entry stands, and which of its claims is meant if that has a name."""
+    return where if key[1] is None else f"{where}: {key[1]}"
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The verdict that an entry expects, why, and where the entry stands (for messages).
+
+    ``sometimes``: a small budget may miss it, as the search for what breaks a law may end before
+    it has found it, and few draws may leave a finding inconclusive.
+    """
+
+    verdict: Verdict
+    reason: str
+    where: str
+    sometimes: bool = False
+
+
+@dataclass(frozen=True)
+class Expectations:
+    """The expectations of one model: the file, and its entries by claim.
+
+    ``lacks``: capabilities of its type that the model is known to lack, with the reason.
+    """
+
+    model: str
+    path: Path
+    dtype: str
+    entries: dict[Key, Expected]
+    lacks: dict[str, str] = field(default_factory=dict)
+
+    def expected(self, claim_id: str, name: str) -> Expected | None:
+        """The entry for this very test, else the one for all tests of this number, else None."""
+        return self.entries.get((claim_id, name)) or self.entries.get((claim_id, None))
+
+    def entry(self, result: Result, dtype: str) -> Expected | None:
+        """The entry that a result of a run in ``dtype`` is to be held against, if there is one."""
+        lenient = {Verdict.NOT_APPLICABLE, Verdict.INCONCLUSIVE} if self.is_pattern else set()
+        if self.is_of_another_seed(result.subject):
+            lenient = {*Verdict} - {Verdict.REFUTED}
+        if dtype != self.dtype:
+            lenient |= {Verdict.UPHELD, Verdict.NOT_APPLICABLE}
+        return None if result.verdict in lenient else self.expected(result.id, result.name)
+
+    @property
+    def is_pattern(self) -> bool:
+        """Whether this is about every model that fits."""
+        return "*" in self.model
+
+    def fits(self, subject: str) -> bool:
+        """Whether ``subject`` is the model, the same from another seed, or fits the pattern."""
+        if self.is_pattern:
+            return fnmatchcase(subject, self.model)
+        return subject == self.model or self.is_of_another_seed(subject)
+
+    def is_of_another_seed(self, subject: str) -> bool:
+        """Whether ``subject`` is the model's name with a seed behind it."""
+        model, _, seed = subject.rpartition(":")
+        return model == self.model and seed.isdecimal()
+
+    def unmatched(self, results: Iterable[Result]) -> list[str]:
+        """Where the entries stand that none of these results is about: stale after a whole run."""
+        mine = [result for result in results if self.fits(result.subject)]
+        seen = {(r.id, r.name) for r in mine} | {(r.id, None) for r in mine}
+        stale = {key: entry for key, entry in self.entries.items() if key not in seen}
+        return [named(entry.where, key) for key, entry in stale.items()]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A result held against what was expected: ``as expected``, ``unexpected``, ``inconclusive``.
+
+    Only the first is a pass and only the second fails a run; the third is that of a finding
+    which needs more samples, where no entry says that it is decided, and of a law in 16 bits on a
+    model whose rounding hides what the law has to see.  A claim that an error ended fails a run.
+    """
+
+    status: str
+    message: str
+    reason: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether this is a pass."""
+        return self.status == "as expected"
+
+    @property
+    def fails(self) -> bool:
+        """Whether this fails the run."""
+        return self.status == "unexpected"
+
+
+def held_against(every: Mapping[str, Expectations], result: Result, dtype: str) -> Judgement:
+    """A result of a run in ``dtype`` against its model's own entry, else that of a pattern.
+
+    Nothing is expected of a model with a planted fault.
+    """
+    if faults.split(result.subject)[1] is not None:
+        return judge(result, None)
+    fitting = [each for each in every.values() if each.fits(result.subject)]
+    if result.subject in every:
+        fitting = [each for each in fitting if not each.is_of_another_seed(result.subject)]
+    fitting.sort(key=lambda each: (each.is_pattern, each.model))
+    entries = (each.entry(result, dtype) for each in fitting)
+    return judge(result, next((entry for entry in entries if entry is not None), None))
+
+
+def judge(result: Result, expected: Expected | None) -> Judgement:
+    """Hold a result against its expectation, strictly both ways."""
+    verdict, what = (
+        result.verdict,
+        f"{result.id} ({result.name}) on {result.subject} is {result.verdict}",
+    )
+    reason = f": {result.reason}" if result.reason else ""
+    if result.rounding_hides:
+        return Judgement("inconclusive", f"{what}{reason}")
+    if verdict is Verdict.INCONCLUSIVE and result.kind is Kind.LAW:
+        return Judgement("unexpected", f"{what}, and a law must be decided{reason}")
+    if result.ended_in_error and (expected is None or expected.verdict is not verdict):
+        return Judgement("unexpected", f"{what}{reason}")
+    if expected is None:
+        if verdict is Verdict.INCONCLUSIVE:
+            return Judgement("inconclusive", f"{what}{reason}")
+        if verdict is Verdict.REFUTED:
+            return Judgement("unexpected", f"{what}, and no expectation says so")
+        return Judgement("as expected", f"{what}{reason}")
+    entry = f"{expected.where} expects {expected.verdict}"
+    if verdict is expected.verdict is Verdict.INCONCLUSIVE:
+        return Judgement("inconclusive", f"{what}, as {expected.where} expects{reason}")
+    if verdict is expected.verdict:
+        why = f": {expected.reason}" if expected.reason else ""
+        told = f"{what}, as {expected.where} expects{why}"
+        return Judgement("as expected", told, expected.reason)
+    if expected.sometimes and verdict is Verdict.UPHELD and result.kind is Kind.LAW:
+        told = f"{what} as far as was looked; {entry} sometimes"
+        return Judgement("as expected", told, expected.reason)
+    if expected.sometimes and verdict is Verdict.INCONCLUSIVE:
+        return Judgement("inconclusive", f"{what}; {entry} where enough is drawn{reason}")
+    return Judgement("unexpected", f"{what}, but {entry}, which no longer matches{reason}")
+
+
+def lacks_held_against(
+    every: Mapping[str, Expectations], subject: str, recorded: Mapping[str, Any], dtype: str
+) -> list[str]:
+    """What is wrong with the capabilities of ``subject``: a line each, none if nothing is.
+
+    ``recorded`` is that part of its description (`harness.models.runs.describe_subject`).  A
+    capability that its type is recorded to have may be lacking only where an expectation says so,
+    and has to be lacking where the model's own file says so.
+    """
+    if recorded.get("type") is None:
+        return []
+    lacks: dict[str, str] = recorded["lacks"]
+    fitting = [each for each in every.values() if each.fits(subject)]
+    if faults.split(subject)[1] is not None:
+        fitting = []
+    allowed = {name for each in fitting for name in each.lacks}
+    wrong = [told(subject, recorded, n, why) for n, why in lacks.items() if n not in allowed]
+    own = [each for each in fitting if each.model == subject and each.dtype == dtype]
+    return wrong + [
+        f"{subject} has `{name}`, and {each.path} expects that it lacks it: remove that entry"
+        for each in own
+        for name in each.lacks
+        if name not in lacks
+    ]

@@ -1,0 +1,49 @@
+"""Files that a run or a command writes: no two of them are one, and none is what it reads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from itertools import combinations
+from pathlib import Path
+
+from assay.harness.results.errors import BadInput
+
+
+def keep_apart(
+    outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None] | None = None
+) -> None:
+    """Raise `BadInput` where an output would replace another, or an input.
+
+    Both are paths by what the user calls them (``--json``), None where none is given.  Links are
+    followed.  Of an input that is a folder every file in it counts.  Devices may be written twice.
+    """
+    written = {name: path for name, path in outputs.items() if path and _is_file_to_be(path)}
+    for (name, path), (other, its) in combinations(written.items(), 2):
+        if is_same(path, its):
+            raise BadInput(f"{name} {path}: is the file of {other} too; give each its own")
+    for name, path in written.items():
+        for other, read in (inputs or {}).items():
+            if read is not None and (is_same(path, read) or _is_in(path, read)):
+                raise BadInput(f"{name} {path}: is read as {other}; give another path")
+
+
+def is_same(one: Path, other: Path) -> bool:
+    """Whether two paths are of one file, which need not be there."""
+    if os.path.realpath(one) == os.path.realpath(other):
+        return True
+    try:
+        return one.samefile(other)
+    except OSError:
+        return False
+
+
+def _is_file_to_be(path: Path) -> bool:
+    return os.path.isfile(path) or not os.path.exists(path)
+
+
+def _is_in(path: Path, folder: Path) -> bool:
+    """Whether ``path`` is a file that is there, in a folder."""
+    if not (os.path.isfile(path) and os.path.isdir(folder)):
+        return False
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))

@@ -1,0 +1,19 @@
+"""TOML files that users write: read, or refused in one line."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from assay.harness.results.errors import BadInput
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The content of a file; raises `BadInput` where it is not there or no TOML."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadInput(f"{path}: not TOML: {error}") from error
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror})") from error

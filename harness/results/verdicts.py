@@ -1,0 +1,147 @@
+"""Verdicts: numbers compared with a bound, and the record that is kept of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Any
+
+from assay.harness.results.arrays import Array, Plot, pack, unpack
+
+
+class Verdict(StrEnum):
+    """What a claim comes to on one subject."""
+
+    UPHELD = "upheld"
+    REFUTED = "refuted"
+    INCONCLUSIVE = "inconclusive"
+    NOT_APPLICABLE = "not applicable"
+
+
+class Kind(StrEnum):
+    """A law follows from the architecture; a finding is about particular weights."""
+
+    LAW = "law"
+    FINDING = "finding"
+
+
+DECADES = 16.0
+"""Margins are cut off at this many decades: an exact agreement has no finite one."""
+
+UNTIL_BROKEN = "examples until it broke"
+"""Of a broken law's details: at which of the drawn examples it broke, before that was shrunk."""
+
+LEAK, LEAK_GOAL = "sees a leak of", "must see a leak of"
+"""Of a law's details: relative sizes (`harness.checking.sensitivity`)."""
+
+SEES_ONE = "sees one"
+"""Of a law's details, where it counts: what one error is, how many were injected and seen."""
+
+HIDDEN = "rounding hides smaller leaks"
+"""Of a law's details: true where it sees no leak as small as it must, in 16 bits."""
+
+ERROR = "traceback"
+"""Of the details of a claim that an error ended: where it was raised."""
+
+BOUND = "judged by"
+"""Of a law's details: what its comparisons are judged by."""
+
+
+def margin(observed: float, bound: float) -> float:
+    """Decades between what was seen and what is allowed: positive when ``observed`` is below.
+
+    ``log10(bound / observed)``, within ± ``DECADES``; 0 is at the bound, an exact agreement is
+    ``DECADES``.  Anything not finite in ``observed`` is as far beyond the bound as can be said.
+    """
+    if not math.isfinite(observed):
+        return -DECADES
+    if observed <= 0.0:
+        return DECADES
+    ratio = bound / observed
+    return max(-DECADES, min(DECADES, math.log10(ratio))) if ratio > 0.0 else -DECADES
+
+
+@dataclass(frozen=True)
+class Result:
+    """One claim on one subject in one run: a row of the evidence and of the JSON.
+
+    ``observed`` and ``bound`` are of the example with the least margin; ``margin`` is in decades
+    (see `margin`); ``examples`` counts inputs tried and ``seconds`` their time.  ``reason`` says
+    why a claim did not apply, was not decided, or is expected to differ.  ``counterexample`` of
+    a broken law: its drawn inputs, what was seen, and the command that replays it.
+
+    Of a finding ``observed`` is the statistic, ``interval`` where it lies with 95 % confidence,
+    and ``margin`` how far the interval clears the bound in units of its half-width.  ``sample``
+    keeps every series of draws by name, [draws] or [draws, columns], in the order of the draws:
+    the same seed draws the same inputs, so runs can be paired.  ``plots`` are its pictures.
+    The ``sample`` of a law that was not broken is the least ``margin`` of each example [examples].
+
+    ``source`` is where the claim's sentence comes from (`harness.results.bibliography`); results
+    of older evidence have none.
+    """
+
+    id: str
+    name: str
+    kind: Kind
+    subject: str
+    verdict: Verdict
+    observed: float | None = None
+    bound: float | None = None
+    margin: float | None = None
+    interval: tuple[float, float] | None = None
+    examples: int = 0
+    seconds: float = 0.0
+    reason: str = ""
+    counterexample: dict[str, Any] | None = None
+    details: dict[str, Any] = field(default_factory=dict)
+    source: str = ""
+    sample: dict[str, Array] = field(default_factory=dict, compare=False)
+    plots: tuple[Plot, ...] = field(default=(), compare=False)
+
+    @property
+    def rounding_hides(self) -> bool:
+        """Whether a law in 16 bits is undecided only because it sees no leak as small as it must.
+
+        There rounding alone may move a sound model by more: no fault of the model or the budget.
+        """
+        undecided = self.kind is Kind.LAW and self.verdict is Verdict.INCONCLUSIVE
+        return undecided and bool(self.details.get(HIDDEN))
+
+    @property
+    def ended_in_error(self) -> bool:
+        """Whether an error ended the claim that says nothing about the machine."""
+        return self.verdict is Verdict.INCONCLUSIVE and ERROR in self.details
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain JSON types; numbers that are not finite become null, but not those of arrays."""
+        row = {f.name: getattr(self, f.name) for f in fields(self)}
+        row["sample"] = {name: pack(series) for name, series in self.sample.items()}
+        row["plots"] = [plot.as_json() for plot in self.plots]
+        return {key: _plain(value) for key, value in row.items()}
+
+    @classmethod
+    def from_json(cls, row: dict[str, Any]) -> Result:
+        """The inverse of `as_json`; keys of later versions are ignored."""
+        known = {f.name for f in fields(cls)}
+        values = {key: value for key, value in row.items() if key in known}
+        values["kind"] = Kind(values["kind"])
+        values["verdict"] = Verdict(values["verdict"])
+        if values.get("interval") is not None:
+            values["interval"] = tuple(values["interval"])
+        told = values.get("sample") or {}
+        values["sample"] = {name: unpack(series) for name, series in told.items()}
+        values["plots"] = tuple(map(Plot.from_json, values.get("plots") or ()))
+        return cls(**values)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, StrEnum):
+        return value.value
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value

@@ -1,0 +1,1 @@
+"""Runs of claims elsewhere: other versions, other machines, many models."""

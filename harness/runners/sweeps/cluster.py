@@ -1,0 +1,137 @@
+"""A sweep on a cluster: every cell a task of Ray, with the resources that it takes.
+
+Ray places tasks, and begins one anew whose worker or node is lost; there is no scheduler here.
+Every machine has the clone, the interpreters and the models under the same paths; the folder of
+the evidence need not be shared (`harness.runners.sweeps.cell`), though what a lost worker had
+recorded is gone on with only where it is.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from assay.harness.results.errors import BadInput
+from assay.harness.runners.sweeps import cell
+from assay.harness.runners.sweeps.cell import FAILED, Job, Outcome, one_line
+from assay.harness.runners.sweeps.local import News
+from assay.harness.runners.sweeps.plan import Cell, Resources
+
+GIGABYTE = 10**9
+
+POLL = 0.5
+"""Seconds between looks at which cells have begun."""
+
+ANSWER = 10.0
+"""Seconds in which a cluster has to answer."""
+
+LOCAL = "local"
+"""The address of a cluster of one node that is begun here."""
+
+
+def installed() -> bool:
+    """Whether there is Ray; it is not imported."""
+    return importlib.util.find_spec("ray") is not None
+
+
+def needs(cell: Cell, resources: Resources) -> dict[str, float]:
+    """What a cell takes, by Ray's names; memory in bytes."""
+    taken = {"CPU": resources.cpu, "memory": int(resources.memory * GIGABYTE)}
+    taken["GPU"] = resources.gpu if cell.on_accelerator else 0
+    return {name: amount for name, amount in taken.items() if amount}
+
+
+@contextmanager
+def connected(address: str | None, root: str) -> Iterator[Any]:
+    """Ray, in the cluster at ``address``.
+
+    None: the one that ``RAY_ADDRESS`` names or that runs on this machine; else, or for `LOCAL`,
+    one is begun here and ended afterwards.  Raises `BadInput` where there is none.
+    """
+    _look_for(address or os.environ.get("RAY_ADDRESS", ""))
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # tests of models tell nobody
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # a cell says its device
+    import ray
+
+    own = not ray.is_initialized()
+    if own:
+        try:
+            ray.init(
+                address=address,
+                runtime_env={"env_vars": {"PYTHONPATH": str(Path(root, "harness", "package"))}},
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                configure_logging=True,
+            )
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            why = one_line(str(error))
+            raise BadInput(f"Ray: no cluster at {address or 'hand'} ({why})") from error
+    try:
+        yield ray
+    finally:
+        if own:
+            ray.shutdown()
+
+
+def _look_for(address: str) -> None:
+    """Raise `BadInput` where nobody answers at ``host:port``: Ray would wait for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not (host and port.isdecimal()):
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), ANSWER).close()
+    except (OSError, OverflowError) as error:
+        raise BadInput(f"Ray: no cluster at {address} ({error})") from error
+
+
+def outcomes(ray: Any, jobs: Sequence[Job], resources: Resources) -> Iterator[News]:
+    """Run all jobs as tasks, each where there is room, and tell of them as they end."""
+    task = ray.remote(cell.run)
+    waiting: dict[Any, Job] = {}
+    for job in jobs:
+        taken = needs(job.cell, resources)
+        if not _has_room(ray, taken):
+            told = ", ".join(f"{name} {amount:g}" for name, amount in taken.items())
+            yield job, Outcome(FAILED, f"no node of the cluster has what it takes: {told}")
+            continue
+        job.log.unlink(missing_ok=True)
+        options = {"num_cpus": taken.get("CPU", 0), "num_gpus": taken.get("GPU", 0)}
+        options |= {"memory": taken["memory"]} if "memory" in taken else {}
+        waiting[task.options(max_retries=job.retries, **options).remote(job)] = job
+    running: set[str] = set()
+    try:
+        while waiting:
+            ended, _ = ray.wait(list(waiting), timeout=POLL)
+            for job in waiting.values():
+                # A cell's first act is its log, where files are shared.
+                if job.files not in running and job.log.exists():
+                    running.add(job.files)
+                    yield job, None
+            for each in ended:
+                job = waiting.pop(each)
+                yield job, _outcome(ray, each)
+    finally:
+        for each in waiting:
+            ray.cancel(each, force=True)
+
+
+def _outcome(ray: Any, ended: Any) -> Outcome:
+    try:
+        outcome: Outcome = ray.get(ended)
+    except ray.exceptions.RayError as error:
+        told = str(error).strip().splitlines() or [""]
+        return Outcome(FAILED, one_line(f"lost by Ray: {type(error).__name__}: {told[0]}"))
+    return outcome
+
+
+def _has_room(ray: Any, taken: dict[str, float]) -> bool:
+    """Whether any node, were it idle, could take it: others would wait for ever."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    return any(all(has.get(name, 0) >= n for name, n in taken.items()) for has in nodes)

@@ -1,0 +1,306 @@
+"""What benchmarks are made of: operations, rounds and goals; and what they refuse."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from rich.console import Console
+
+from assay.benchmarks import limits, operations, prompts
+from assay.benchmarks.descents import Case, largest, ready
+from assay.benchmarks.figures import Figure, table
+from assay.benchmarks.limits import Ceiling
+from assay.benchmarks.peak import resident
+from assay.benchmarks.rounds import Rounds, interval
+from assay.benchmarks.stopwatch import Stopwatch
+from assay.benchmarks.test_recovery import first_exact, rates_of
+from assay.benchmarks.test_scaling import fitted
+from assay.benchmarks.vitals import Vitals
+from assay.harness.operations import flops
+from assay.harness.operations.inversion.target import Target
+from assay.harness.results.errors import BadInput
+from assay.harness.tests.support.sessions import ROOT, Project
+from assay.harness.tests.support.toys import toy
+
+
+class Clock:
+    """Stands still but for what is said to have passed."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def taking(self, *seconds: float) -> Callable[[], None]:
+        """A call that takes so long, another time each round."""
+        each = iter(seconds)
+
+        def call() -> None:
+            self.now += next(each)
+
+        return call
+
+
+class Pedantic:
+    """What pytest-benchmark's fixture does with a set-up before each round."""
+
+    def pedantic(self, target, setup, rounds, iterations):
+        for _ in range(rounds):
+            setup()
+            target()
+
+
+def raced(ours: tuple[float, ...], other: tuple[float, ...] = (), **settings) -> Rounds:
+    """Rounds that took so many seconds."""
+    clock = Clock()
+    stopwatch = settings.pop("stopwatch", None) or Stopwatch(now=clock)
+    beside = {"other": stopwatch.timed(clock.taking(*other))} if other else {}
+    rounds = Rounds(clock.taking(*ours), beside, stopwatch, **settings)
+    rounds.run(Pedantic(), len(ours))
+    return rounds
+
+
+def card(work: float, waits: bool) -> tuple[Stopwatch, Callable[[], None]]:
+    """A card given ``work`` seconds by each call, and a stopwatch that ``waits`` for it or not."""
+    host, done = Clock(), Clock()
+
+    def call() -> None:
+        host.now += 0.01
+        done.now = max(host.now, done.now) + work
+
+    def wait() -> None:
+        host.now = max(host.now, done.now)
+
+    def mark() -> Callable[[], Callable[[], float]]:
+        begun = max(host.now, done.now)
+        return lambda: lambda: done.now - begun
+
+    return Stopwatch(host, wait if waits else lambda: None, mark), call
+
+
+def test_ours_comes_last_and_first_by_turns():
+    for rounds in (1, 2, 3, 4):
+        order: list[str] = []
+
+        def other(order: list[str] = order) -> float:
+            order.append("other")
+            return 1.0
+
+        raced = Rounds(lambda order=order: order.append("ours"), {"other": other}, Stopwatch())
+        raced.run(Pedantic(), rounds)
+        turns = [*["other", "ours"], *["ours", "other"]] * 2
+        assert order == turns[: 2 * rounds]
+        assert len(raced.others["other"]) == len(raced.laps) == rounds
+
+
+def test_a_missing_synchronise_is_seen():
+    for waits in (True, False):
+        stopwatch, call = card(2.0, waits)
+        rounds = Rounds(call, {}, stopwatch)
+        rounds.run(Pedantic(), 3)
+        early = [why for why in rounds.doubts() if why.startswith("missing synchronise: 3 of 3")]
+        assert bool(early) is not waits
+
+
+def test_a_throttled_run_is_seen():
+    """By what the driver says, and by the clock alone."""
+    steady = [Vitals(clock=1980.0, fastest=1980.0, celsius=60.0)] * 3
+    hot = [*steady[:2], Vitals(clock=1900.0, throttled=("hardware thermal slowdown",))]
+    slower = [*steady[:2], Vitals(clock=1200.0)]
+    for record, said in ((steady, []), (hot, ["thermal"]), (slower, ["1980 to 1200 MHz"])):
+        twice = [each for each in record for _ in ("before", "after")]
+        doubts = raced((1.0, 1.0, 1.0), monitor=iter(twice).__next__).doubts()
+        assert len(doubts) == len(said)
+        assert all(words in doubt for words, doubt in zip(said, doubts, strict=True))
+
+
+def test_a_machine_whose_own_speed_drifts_is_seen():
+    for speeds, doubted in (((100.0, 104.0, 98.0), False), ((100.0, 60.0, 98.0), True)):
+        rounds = raced((1.0, 1.0, 1.0))
+        rounds.others["product"] = list(speeds)
+        assert bool(rounds.doubts()) is doubted
+
+
+def test_energy_is_what_the_counter_moved_by():
+    record = [Vitals(joules=joules) for joules in (100.0, 130.0, 190.0, 221.0)]
+    assert raced((1.0,) * 2, monitor=iter(record).__next__).joules == pytest.approx(30.5)
+    assert raced((1.0,) * 3).joules is None
+
+
+@pytest.mark.parametrize("spec", ["gpt2", "llama", "reference:small"])
+@pytest.mark.parametrize(("depth", "through"), [(1, "block"), (2, "block"), (2, "logits")])
+def test_the_formula_is_what_torch_counts(spec, depth, through):
+    subject, target, n = toy(spec), Target(depth, through), 7
+    ids = subject.content(torch.arange(3 * n).reshape(3, n))
+    wanted = target.of(subject, ids)
+    x = torch.randn(3, n, subject.hidden, requires_grad=True)
+
+    def step():
+        (target.of(subject, embeddings=x) - wanted).abs().sum().backward()
+
+    counted = flops.count(subject, step)
+    assert counted == 3 * n * operations.of_token_step(subject, target, n)
+    assert counted != 3 * n * operations.of_token_step(subject, Target(1), n + 1)
+
+
+def test_a_slower_way_is_seen_through_a_machine_that_slows_down():
+    slowing = np.array([1.0, 1.1, 3.0, 3.2, 2.9])
+    rounds = raced(tuple(slowing), tuple(4 * slowing * [1.0, 0.9, 1.1, 1.0, 0.95]))
+    middle, low, high = interval(rounds.times("other"))
+    assert middle == pytest.approx(4, rel=0.01)
+    assert 3.5 < low < middle < high < 4.5
+    assert interval(rounds.times("other", work=2))[0] == pytest.approx(2 * middle)
+
+
+def test_the_same_way_twice_is_as_fast_as_itself():
+    middle, low, high = interval(raced((1.0, 2.0, 1.5), (1.1, 1.9, 1.5)).times("other"))
+    assert low < middle == 1 < high
+
+
+def test_an_interval_of_a_few_rounds_is_all_of_them():
+    assert interval(np.array([3.0, 1.0, 2.0])) == (2, 1, 3)
+    low, high = interval(np.arange(100.0))[1:]
+    assert 30 < low < 49.5 < high < 69
+
+
+def test_a_missed_goal_is_said():
+    missed = Figure.of("decoding", "× torch.linalg.pinv", np.array([17.0, 17.3, 18.0]), 20)
+    met = Figure.of("memory", "GiB", np.array([0.9]), 2, at_most=True)
+    over = Figure.of("memory", "GiB", np.array([2.1]), 2, at_most=True)
+    assert [each.met for each in (missed, met, over)] == [False, True, False]
+    assert str(missed) == "× torch.linalg.pinv: goal 20, reached 17.3"
+    console = Console(file=io.StringIO(), width=120)
+    console.print(table([missed, met], "a machine"))
+    shown = console.file.getvalue().splitlines()
+    assert any("decoding" in line and "17 to 18" in line and "missed" in line for line in shown)
+    assert any("memory" in line and "≤ 2" in line and "met" in line for line in shown)
+
+
+def test_the_ceiling_is_the_best_that_was_ever_measured(monkeypatch):
+    monkeypatch.setitem(limits.SIZES, "cpu", (8, 16))
+    clock = Clock()
+    real = torch.mm
+
+    def product(one, other):
+        # A product of 16 takes twice as long as one of 8 and is 8 times the work; later, slower.
+        clock.now += {8: 1.0, 16: 2.0 + (clock.now > 20)}[len(one)]
+        return real(one, other)
+
+    monkeypatch.setattr(torch, "mm", product)
+    ceiling = Ceiling("float32", torch.device("cpu"), Stopwatch(now=clock))
+    assert (ceiling.size, ceiling.best) == (16, 2 * 16**3 / 2)
+    clock.now = 100
+    assert ceiling() == 2 * 16**3 / 3 < ceiling.best
+
+
+@pytest.mark.parametrize(("arithmetic", "why"), [("tf32", "CUDA"), ("int3", "there are float32")])
+def test_an_arithmetic_that_a_machine_lacks_is_refused(arithmetic, why):
+    with pytest.raises(BadInput, match=why):
+        limits.check(arithmetic, torch.device("cpu"))
+
+
+def test_the_precision_of_products_is_put_back():
+    usual = torch.get_float32_matmul_precision()
+    with limits.computing_in("tf32") as dtype:
+        assert (dtype, torch.get_float32_matmul_precision()) == (torch.float32, "high")
+    assert torch.get_float32_matmul_precision() == usual
+
+
+def test_a_copy_counts_what_is_read_and_what_is_written(monkeypatch):
+    monkeypatch.setitem(limits.COPIED, "cpu", 1000)
+    ticks = iter(range(100))
+    ticking = Stopwatch(now=lambda: float(next(ticks)))
+    assert limits.bandwidth(torch.device("cpu"), ticking) == 2000
+
+
+def test_the_exponent_of_a_power_is_found_with_its_interval():
+    noise = iter(np.exp(np.random.default_rng(0).normal(0, 0.02, 100)))
+    points = {n: [0.3 * n**1.5 * next(noise) for _ in range(3)] for n in (10, 20, 40, 80)}
+    exponent, low, high = fitted(points)
+    assert exponent == pytest.approx(1.5, abs=0.05)
+    assert low < exponent < high
+    assert high - low < 0.2
+    assert not low < 1 < high
+
+
+def test_the_first_exact_step_is_found_or_there_is_none():
+    late, never = torch.tensor([[0, 1], [1, 1], [1, 1]]), torch.tensor([[0, 0], [0, 1], [1, 0]])
+    right = {step: torch.stack([late[i], never[i]]).bool() for i, step in enumerate((1, 10, 100))}
+    assert first_exact(right).tolist() == [10, np.inf]
+    told = rates_of(right[100])
+    assert told["tokens"][0] == 0.75
+    assert told["exact"][0] == 0.5
+    assert 0 < told["exact"][1] < 0.5 < told["exact"][2] < 1
+
+
+@pytest.mark.parametrize("room", [0, 1, 5, 37, 1000])
+def test_the_largest_batch_is_found_without_a_crash(room):
+    tried = []
+
+    def run(rows):
+        tried.append(rows)
+        if rows > room:
+            raise torch.OutOfMemoryError
+
+    found = largest(run, 600)
+    assert found <= room
+    assert found >= min(room, 600) * 0.75
+    assert len(tried) < 25
+
+
+def test_another_error_is_no_lack_of_memory():
+    with pytest.raises(RuntimeError, match="shapes"):
+        largest(lambda rows: torch.ones(2, 3) @ torch.ones(2, 3), 8)
+
+
+@pytest.mark.parametrize("arithmetic", ["float32", "bfloat16"])
+def test_a_descent_made_ready_is_the_engine_s(arithmetic):
+    """It descends, in the dtype that it is said to, and counts what it does."""
+    subject, case = toy("reference:small"), Case(rows=2, tokens=6, arithmetic=arithmetic)
+    with ready(subject, case) as descent:
+        descent.call()
+        assert descent.descended
+        once = descent.batch.x.clone()
+        descent.call()
+        assert torch.allclose(descent.batch.x, once)
+        descent.batch.losses[case.steps - 1] = torch.inf
+        assert not descent.descended
+    assert descent.token_steps == 2 * 6 * case.steps
+    each = operations.of_token_step(subject, Target(2), 6)
+    assert descent.flops == descent.token_steps * each
+    assert subject.dtype == torch.float32
+
+
+def test_prompts_are_the_same_each_time_and_mostly_text():
+    subject = toy("reference:small")
+    ids = prompts.fixed(subject, 20)
+    assert ids.equal(prompts.fixed(subject, 20))
+    assert ids.shape == (20, prompts.TOKENS)
+    assert ids[:16].equal(prompts.fixed(subject, 16))
+    words = [subject.tokenizer.decode(row).count(" the") for row in ids]
+    assert sum(words) > 3
+    assert words[9] == words[19] == 0
+    assert prompts.fixed(toy("gpt2"), 3).shape == (3, prompts.TOKENS)
+
+
+def test_benchmarks_refuse_to_share_the_machine(project: Project):
+    pytest.importorskip("xdist")
+    run = project.run("benchmarks", "-n", "2", folder=ROOT)
+    assert run.refused("benchmarks", "-n")
+
+
+def test_benchmarks_say_what_they_need(project: Project):
+    run = project.run("benchmarks", "-p", "no:benchmark", folder=ROOT)
+    assert run.refused("pip install", "benchmarks")
+
+
+def test_the_peak_is_at_least_what_is_resident_now():
+    now = psutil.Process().memory_info().rss
+    assert now < resident() * 1.01
+    assert resident() < psutil.virtual_memory().total

@@ -1,0 +1,72 @@
+"""A law is refuted only where no machine's rounding of the plain path explains what was seen."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from assay.harness.checking.check import Broken, Check
+from assay.harness.checking.reference import MACHINES
+from assay.harness.models.rows import Rows
+from assay.harness.tests.support.toys import toy
+
+
+def cancelling(subject, dtype=torch.float32):
+    """A row that is all that is left of a sum of large numbers: rounding decides most of it."""
+    generator = torch.Generator().manual_seed(1)
+    left, right = torch.randn(2, 8, 64, generator=generator, dtype=torch.float64)
+    right = right - (left * right).sum(1, keepdim=True) * left / (left * left).sum(1, keepdim=True)
+    right = right + 1e-5 * left
+    wide = torch.float64 if subject.dtype == torch.float64 else dtype
+    products = torch.einsum("ij,ij->i", left.to(wide), right.to(wide))
+    return Rows({"logits": products[None, :, None].expand(1, 8, 2)})
+
+
+def lucky(check: Check, more: bool = True):
+    """The plain path as one machine rounds it that happens to be right."""
+    expected = check.reference(cancelling)
+    exact = expected.oracle.map(lambda t: t.float())
+    return type(expected)(exact, expected.oracle, expected.elsewhere if more else tuple)
+
+
+def test_a_plain_path_that_is_right_by_luck_accuses_no_other():
+    check = Check(toy("gpt2"))
+    other = cancelling(check.subject)
+    check.begin()
+    check.same(lucky(check), other)
+    assert check.observed <= check.allowed
+    with pytest.raises(Broken):
+        Check(toy("gpt2")).same(lucky(check, more=False), other)
+
+
+def test_an_error_that_rounding_does_not_explain_is_still_one():
+    check = Check(toy("gpt2"))
+    check.begin()
+    with pytest.raises(Broken):
+        check.same(lucky(check), cancelling(check.subject).map(lambda t: t * 1.01))
+
+
+def test_the_plain_path_is_run_again_only_where_a_law_seems_broken():
+    check, runs = Check(toy("gpt2")), []
+
+    def plain(subject):
+        runs.append(subject)
+        return subject.rows(torch.tensor([[5, 7, 9]]))
+
+    expected = check.reference(plain)
+    check.begin()
+    check.same(expected, expected.plain)
+    assert len(runs) == 2
+    with pytest.raises(Broken):
+        check.same(expected, expected.plain.map(lambda t: t * (1 + 1e-4)))
+    assert len(runs) == 2 + MACHINES
+    check.begin()
+    with pytest.raises(Broken):  # more than any bound allows: nothing could excuse it
+        check.same(check.reference(plain), expected.plain.map(lambda t: t * 2))
+    assert len(runs) == 2 + MACHINES + 2
+
+
+def test_what_is_changed_on_both_sides_is_changed_in_every_run():
+    check = Check(toy("gpt2"))
+    expected = check.reference(cancelling).at(slice(2, 5))
+    assert {rows["logits"].shape[1] for rows in expected.elsewhere()} == {3}

@@ -1,0 +1,413 @@
+"""Findings on models that are broken on purpose: each is caught, and a healthy model is not."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+
+import pytest
+import torch
+from torch import nn
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from assay.claims import test_causality as causality
+from assay.claims import test_embedding as embedding
+from assay.claims import test_order_effects as order_effects
+from assay.claims import test_position_effects as effects
+from assay.claims import test_position_table as table
+from assay.claims import test_repetition as repetition
+from assay.fixtures.subjects import load
+from assay.fixtures.texts import RANDOM
+from assay.harness.checking.profiles import Profile
+from assay.harness.models import masks, positions
+from assay.harness.models.capabilities import of
+from assay.harness.models.runs import Options
+from assay.harness.models.subject import Subject
+from assay.harness.results.verdicts import Verdict
+from assay.harness.tests.support.toys import fresh, toy, verdict
+
+
+def settled(test, subject, draws=128):
+    """What a claim comes to, on random tokens where it is about prompts."""
+    profile = Profile("test", examples=0, shrink=0, draws=draws)
+    on_prompts = "source" in inspect.signature(test).parameters
+    return verdict(test, subject, profile, arguments={"source": RANDOM} if on_prompts else {})
+
+
+def renamed(spec="gpt2"):
+    """A copy that may be damaged, under a name that does not say that it was never trained."""
+    subject = fresh(spec)
+    subject.name = "a copy"
+    return subject
+
+
+def small(vocabulary=50, layers=2):
+    config = GPT2Config(
+        vocab_size=vocabulary, n_positions=64, n_embd=32, n_layer=layers, n_head=4, bos_token_id=0
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return Subject("small", GPT2LMHeadModel(config).eval().requires_grad_(False))
+
+
+# Positions.
+
+
+def with_positions(change, spec="gpt2"):
+    """A copy whose table of positions is ``change`` of what it was."""
+    subject = renamed(spec)
+    weight = positions.position_table(subject).weight
+    with torch.no_grad():
+        weight.copy_(change(weight.clone()))
+    return subject
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        effects.test_permuting_positions_barely_changes_the_output,
+        effects.test_permuting_positions_before_the_last_barely_changes_the_output,
+        effects.test_permuting_positions_is_a_tenth_of_another_prompt,
+    ],
+)
+def test_a_model_that_reads_little_but_positions_does_not_take_them_lightly(claim):
+    faint, loud = (with_positions(lambda rows, f=f: f * rows) for f in (0.2, 30.0))
+    assert settled(claim, faint).verdict is Verdict.UPHELD
+    assert settled(claim, loud).verdict is Verdict.REFUTED
+
+
+def test_positions_that_are_hardly_there_leave_the_control_without_effect():
+    result = settled(
+        effects.test_permuting_positions_barely_changes_the_output,
+        with_positions(lambda rows: 0.02 * rows),
+    )
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert result.reason.startswith("the control came out the same way: noise of ten times")
+
+
+def saying_nothing():
+    """A model whose logits are all zero; what it can do was found while it still spoke."""
+    subject = renamed()
+    of(subject).all()
+    subject.model.lm_head = nn.Linear(subject.hidden, subject.vocabulary, bias=False)
+    nn.init.zeros_(subject.model.lm_head.weight)
+    return subject
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        effects.test_permuting_positions_barely_changes_the_output,
+        effects.test_permuting_positions_costs_no_more_than_having_none,
+    ],
+)
+def test_constant_logits_have_no_ratio_of_effects(claim):
+    result = settled(claim, saying_nothing())
+    assert result.verdict is Verdict.INCONCLUSIVE
+    drawn = f"{result.examples} of {result.examples} draws"
+    assert result.reason == f"the effect is undefined (0 / 0, or not finite) on {drawn}"
+    assert (result.observed, result.bound, result.interval) == (None, None, None)
+    assert "nan" not in str(result.details).lower()
+
+
+def test_constant_logits_show_no_use_of_positions_to_begin_with():
+    subject = saying_nothing()
+    silent = Subject("silent", subject.model)
+    result = settled(effects.test_permuting_positions_barely_changes_the_output, silent)
+    assert result.verdict is Verdict.NOT_APPLICABLE
+    assert result.reason.startswith("position-ids: ")
+
+
+# Causality.
+
+
+def seeing_all(spec):
+    """A model that says it is causal and attends both ways, whatever mask it is given.
+
+    What it can do was found before, so that only the findings can tell.
+    """
+    subject = renamed(spec)
+    of(subject).all()
+
+    def unmasked(module, given, named):
+        ids = named.get("input_ids", named.get("inputs_embeds"))
+        mask = masks.full(ids.shape[1], subject.dtype)
+        return given, {**named, "attention_mask": mask.expand(len(ids), -1, -1, -1)}
+
+    subject.model.register_forward_pre_hook(unmasked, with_kwargs=True)
+    return subject
+
+
+CLAIMS_OF_A_MASK = [
+    effects.test_permuting_tokens_and_positions_alike_restores_nothing,
+    causality.test_the_past_without_a_mask_is_another,
+]
+
+
+@pytest.mark.parametrize("claim", CLAIMS_OF_A_MASK)
+@pytest.mark.parametrize("model_type", ["gpt2", "llama"])
+def test_a_model_that_attends_both_ways_is_caught(claim, model_type):
+    assert settled(claim, toy(model_type)).verdict is Verdict.UPHELD
+    result = settled(claim, seeing_all(model_type))
+    assert (result.verdict, result.observed) == (Verdict.REFUTED, 0.0)
+
+
+@pytest.mark.parametrize("claim", CLAIMS_OF_A_MASK)
+def test_an_encoder_is_not_asked(claim):
+    result = settled(claim, toy("bert"))
+    assert (result.verdict, result.reason[:7]) == (Verdict.NOT_APPLICABLE, "causal:")
+
+
+# Order without positions.
+
+
+def idle_block(spec, block):
+    """A model one of whose blocks gives back what it is given."""
+    subject = renamed(spec)
+    of(subject).all()
+
+    def skip(module, given, named, result):
+        state = given[0] if given else named["hidden_states"]
+        return (state, *result[1:]) if isinstance(result, tuple) else state
+
+    subject.blocks[block].register_forward_hook(skip, with_kwargs=True)
+    return subject
+
+
+@pytest.mark.parametrize("model_type", ["gpt2", "llama"])
+@pytest.mark.parametrize("block", [0, 1])
+def test_two_layers_of_which_one_is_idle_do_not_see_order(model_type, block):
+    claim = order_effects.test_two_causal_layers_see_order_without_positions
+    assert settled(claim, toy(model_type)).verdict is Verdict.UPHELD
+    result = settled(claim, idle_block(model_type, block))
+    assert (result.verdict, result.observed) == (Verdict.REFUTED, 0.0)
+
+
+def test_one_layer_is_not_asked_for_two():
+    result = settled(
+        order_effects.test_two_causal_layers_see_order_without_positions, small(layers=1)
+    )
+    assert result.verdict is Verdict.NOT_APPLICABLE
+    assert result.reason == "the model has 1 block, two are needed"
+
+
+def test_a_vocabulary_of_two_has_no_three_tokens_to_draw():
+    result = settled(
+        order_effects.test_two_causal_layers_see_order_without_positions, small(vocabulary=2)
+    )
+    assert result.verdict is Verdict.NOT_APPLICABLE
+    assert result.reason == "a vocabulary of 2 has no three tokens to draw"
+
+
+@pytest.mark.parametrize(
+    "vocabulary",
+    [4, 5, 6, 7],
+)
+def test_the_least_vocabularies_have_three_tokens_to_draw(vocabulary):
+    result = settled(
+        order_effects.test_two_causal_layers_see_order_without_positions,
+        small(vocabulary=vocabulary),
+    )
+    assert result.verdict is Verdict.UPHELD
+
+
+def test_prompts_that_no_permutation_changes_leave_ratios_undefined():
+    """Many prompts of two kinds of tokens are the same in another order: x / 0."""
+    claim = effects.test_permuting_positions_barely_changes_the_output
+    result = settled(claim, small(vocabulary=2))
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert result.reason.startswith("the effect is undefined (0 / 0, or not finite)")
+
+
+def test_a_head_that_pools_what_it_sees_is_invariant(monkeypatch):
+    class Pooling(order_effects.Head):
+        def forward(self, x, *args, **named):
+            return x.mean(1, keepdim=True).expand_as(x)
+
+    claim = order_effects.test_equivariant_is_not_invariant
+    monkeypatch.setattr(order_effects, "Head", Pooling)
+    result = settled(claim, load("reference:small", Options()))
+    assert (result.verdict, result.observed) == (Verdict.REFUTED, 0.0)
+
+
+# Decoding embeddings.
+
+
+def with_rows(change):
+    """A copy of the tiny GPT-2 whose embedding table ``change`` has altered in place."""
+    subject = renamed()
+    with torch.no_grad():
+        change(subject.embedding_table)
+    return subject
+
+
+D1 = embedding.test_the_pseudo_inverse_recovers_every_token
+
+
+def test_every_token_of_a_random_table_is_recovered():
+    result = settled(D1, toy("gpt2"))
+    assert (result.verdict, result.observed) == (Verdict.UPHELD, 1.0)
+    assert result.details["tokens not recovered"] == 0
+    assert result.details["least margin"] > 0
+    assert result.details["groups of equal rows"] == []
+
+
+def test_a_row_that_is_twice_another_hides_it():
+    def plant(w):
+        w[7] = 2 * w[3]
+
+    result = settled(D1, with_rows(plant))
+    assert (result.verdict, result.observed) == (Verdict.REFUTED, pytest.approx(100 / 101))
+    assert result.details["tokens not recovered"] == 1
+    assert result.details["the first of them"] == ["<3>"]
+    assert result.details["least margin"] < 0
+
+
+def test_of_equal_rows_all_but_one_are_not_recovered():
+    def plant(w):
+        w[[9, 40]] = w[5].clone()
+
+    result = settled(D1, with_rows(plant))
+    assert result.verdict is Verdict.REFUTED
+    assert result.details["tokens not recovered"] == 2
+    assert set(result.details["the first of them"]) < {"<5>", "<9>", "<40>"}
+    assert result.details["groups of equal rows"] == [[5, 9, 40]]
+
+
+def test_failing_tokens_are_named_by_the_tokenizer():
+    subject = renamed("untrained:small:0")
+    with torch.no_grad():
+        subject.embedding_table[300] = 3 * subject.embedding_table[301]
+    result = settled(D1, subject)
+    assert result.verdict is Verdict.REFUTED
+    assert result.details["the first of them"] == subject.tokens([301])
+
+
+def scaled(times):
+    """A copy whose embeddings have a standard deviation of ``times``; positions grow alike.
+
+    What the blocks add does not: it is lost beside large embeddings.
+    """
+    subject = renamed()
+    with torch.no_grad():
+        factor = times / float(subject.embedding_table.std())
+        subject.embedding_table.mul_(factor)
+        positions.position_table(subject).weight.mul_(factor)
+    return subject
+
+
+def test_a_shift_is_small_on_a_large_scale_and_large_on_a_small_one():
+    claim = embedding.test_a_small_shift_keeps_the_next_token
+    assert settled(claim, scaled(1.0), draws=256).verdict is Verdict.UPHELD
+    result = settled(claim, scaled(0.01))
+    assert result.verdict is Verdict.REFUTED
+    assert result.details["the shift over the embedding's own scale"] == pytest.approx(5)
+
+
+def test_a_shift_by_the_embedding_s_own_scale_grows_with_it():
+    claim = embedding.test_a_relatively_small_shift_keeps_the_next_token
+    large, small = (settled(claim, scaled(times), draws=512) for times in (100.0, 0.01))
+    assert (large.verdict, small.verdict) == (Verdict.UPHELD, Verdict.REFUTED)
+    assert large.details["the shift"] == pytest.approx(35)
+    assert small.details["the shift"] == pytest.approx(0.0035)
+
+
+# The table of positions.
+
+
+def sinusoids(rows):
+    n, width = rows.shape
+    speeds = 10_000 ** (-torch.arange(0, width, 2) / width)
+    angles = torch.arange(n)[:, None] * speeds
+    return torch.cat([angles.sin(), angles.cos()], dim=1)
+
+
+def with_a_near_copy(rows):
+    rows[:, 9] = rows[:, 4] + 0.1 * rows[:, 9]
+    return rows
+
+
+OF_SINUSOIDS = [
+    table.test_neighbouring_positions_are_similar,
+    table.test_nearer_positions_are_more_similar,
+    table.test_dimensions_are_correlated_beyond_chance,
+    table.test_cosines_of_dimensions_are_not_those_of_a_shuffle,
+]
+
+
+@pytest.mark.parametrize("claim", OF_SINUSOIDS)
+def test_sinusoids_are_ordered_and_noise_is_not(claim):
+    assert settled(claim, with_positions(sinusoids)).verdict is Verdict.UPHELD
+    assert settled(claim, toy("gpt2")).verdict is Verdict.REFUTED
+
+
+@pytest.mark.parametrize("claim", OF_SINUSOIDS[:2])
+def test_sinusoids_in_another_order_have_no_neighbours(claim):
+    def reordered(rows):
+        order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(1))
+        return sinusoids(rows)[order]
+
+    assert settled(claim, with_positions(reordered), draws=512).verdict is Verdict.REFUTED
+
+
+def test_dimensions_do_not_mind_the_order_of_positions():
+    """A11 is about columns: rows in another order change nothing."""
+    backwards = with_positions(lambda rows: sinusoids(rows).flip(0))
+    claim = table.test_dimensions_are_correlated_beyond_chance
+    one, other = (settled(claim, s).observed for s in (with_positions(sinusoids), backwards))
+    assert one == pytest.approx(other, rel=0.02)
+
+
+def test_a_near_copy_of_a_dimension_is_found_and_noise_has_none():
+    claim, spec = table.test_the_most_similar_dimensions_are_near_copies, "untrained:small:0"
+    result = settled(claim, with_positions(with_a_near_copy, spec))
+    assert result.verdict is Verdict.UPHELD
+    assert result.details["top pairs"][0].endswith("in (4, 9)")
+    assert settled(claim, toy(spec)).verdict is Verdict.REFUTED
+
+
+@pytest.mark.parametrize("claim", OF_SINUSOIDS[:2])
+def test_rows_of_zeros_leave_neighbours_undecided(claim):
+    def half_empty(rows):
+        rows[::2] = 0
+        return rows
+
+    result = settled(claim, with_positions(half_empty))
+    assert (result.verdict, "undefined" in result.reason) == (Verdict.INCONCLUSIVE, True)
+    assert "NaN" not in str(result.as_json())
+
+
+# Repetition.
+
+
+def saying(next_of):
+    """A copy of the small reference's twin that follows each token by ``next_of`` it."""
+    subject = renamed("untrained:small:0")
+    vocabulary = subject.vocabulary
+
+    def answer(module, given, named, output):
+        said = nn.functional.one_hot(next_of(named["input_ids"]) % vocabulary, vocabulary)
+        output = copy.copy(output)
+        output.logits = said[:, -output.logits.shape[1] :].float()
+        return output
+
+    subject.model.register_forward_hook(answer, with_kwargs=True)
+    return subject
+
+
+@pytest.fixture
+def short_texts(monkeypatch):
+    monkeypatch.setattr(repetition, "START", 8)
+    monkeypatch.setattr(repetition, "TOKENS", 24)
+
+
+@pytest.mark.usefixtures("short_texts")
+def test_a_model_that_only_repeats_and_one_that_never_does():
+    claim = repetition.test_greedy_text_repeats_itself
+    stuck, climbing = saying(lambda ids: ids), saying(lambda ids: ids + 1)
+    result = settled(claim, stuck)
+    assert result.verdict is Verdict.UPHELD
+    assert result.details["recorded"]["greedy"] == pytest.approx(20 / 21)
+    result = settled(claim, climbing)
+    assert result.verdict is not Verdict.UPHELD
+    assert result.details["recorded"]["greedy"] == 0

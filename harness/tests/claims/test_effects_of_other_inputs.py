@@ -1,0 +1,142 @@
+"""E27 and E28 can come out either way, and what they look at is what they say."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from assay.claims import test_other_inputs as claims
+from assay.fixtures import nonsense, sides
+from assay.fixtures.inversions import Cases, invert
+from assay.fixtures.neighbours import neighbours
+from assay.fixtures.sides import Side
+from assay.fixtures.texts import TEXT
+from assay.harness.checking.draws import Draws
+from assay.harness.checking.profiles import Profile
+from assay.harness.models.subject import Subject
+from assay.harness.models.tolerances import distance
+from assay.harness.operations.inversion import Target
+from assay.harness.results.verdicts import Verdict
+from assay.harness.tests.operations.test_inversion_findings import constructed
+from assay.harness.tests.support.toys import as_trained, changed, prompt, toy, verdict
+
+LIKE = claims.test_nonsense_has_the_output_of_a_prompt
+NEAR = claims.test_points_near_a_state_are_the_state_of_no_prompt
+
+
+# E27
+
+
+def in_pairs() -> Subject:
+    """A trained model in which every token has another one of the same embedding."""
+    subject = as_trained("reference:small")
+    table = subject.embedding_table.data
+    table[1::2] = table[0::2]
+    return subject
+
+
+@pytest.mark.parametrize(
+    ("made", "right", "came"),
+    [
+        (in_pairs, 1.0, Verdict.UPHELD),
+        (in_pairs, 0.0, Verdict.REFUTED),
+        (lambda: as_trained("reference:small"), 1.0, Verdict.REFUTED),
+    ],
+)
+def test_e27_hangs_on_what_the_descents_find(monkeypatch, made, right, came):
+    """Beside each token of the prompt lies its equal, or none; or the descents end elsewhere."""
+    constructed(monkeypatch, lambda model, way: right)
+    profile = Profile("test", examples=0, shrink=0)
+    result = verdict(LIKE, made(), profile, arguments={"population": sides.THIS})
+    assert result.verdict is came
+    assert result.details["control value"] == 0.0
+
+
+def test_e27_is_not_decided_where_all_prompts_are_continued_alike(monkeypatch):
+    constructed(monkeypatch)
+    subject = as_trained("reference:small")
+    subject.model.get_output_embeddings().weight = torch.nn.Parameter(
+        torch.zeros(subject.vocabulary, subject.hidden), requires_grad=False
+    )
+    profile = Profile("test", examples=0, shrink=0)
+    result = verdict(LIKE, subject, profile, arguments={"population": sides.THIS})
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert "the control came out the same way" in result.reason
+
+
+def test_what_counts_shares_no_token(monkeypatch):
+    constructed(monkeypatch)
+    subject = toy("reference:small")
+    cases = Cases.of(subject, TEXT, Draws(0, "a test", range(4)))
+    found = invert(Side((subject, subject)), claims.ALL_BLOCKS, cases)
+    tries = nonsense.nonsense(found)
+    assert not (tries[..., None] == found.ids[:, None, None]).any()
+    assert nonsense.least_kl(found, found.ids[:, None]).isinf().all()
+    one_shared = tries.clone()
+    one_shared[..., 2] = found.ids[:, None, 4]
+    assert nonsense.least_kl(found, one_shared).isinf().all()
+    assert nonsense.least_kl(found, torch.cat([one_shared, tries], 1)).allclose(
+        nonsense.least_kl(found, tries), rtol=1e-4
+    )
+
+
+# E28
+
+
+def crowded() -> Subject:
+    """States on a line, nearer to one another than float16 tells apart."""
+    config = GPT2Config(
+        vocab_size=2000, n_positions=16, n_embd=1, n_layer=1, n_head=1, bos_token_id=0
+    )
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(config).half().eval().requires_grad_(False)
+    return Subject("of one dimension", model)
+
+
+@pytest.mark.parametrize("depth", ["one block", "half of the blocks", "all blocks"])
+@pytest.mark.parametrize(
+    ("made", "came"), [(lambda: toy("gpt2"), Verdict.UPHELD), (crowded, Verdict.REFUTED)]
+)
+def test_e28_hangs_on_how_close_states_lie(made, came, depth):
+    result = verdict(NEAR, made(), arguments={"depth": depth})
+    assert result.verdict is came
+    assert result.details["control value"] == 0.0
+
+
+def test_e28_is_not_decided_where_the_state_itself_is_not_found():
+    broken = changed("gpt2", lambda state: state * torch.nan, block=1)
+    result = verdict(NEAR, broken, arguments={"depth": "all blocks"})
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert "the control came out the same way" in result.reason
+
+
+def test_e28_does_not_apply_where_a_point_cannot_be_told_from_the_state():
+    result = verdict(NEAR, toy("gpt2", "bfloat16"), arguments={"depth": "one block"})
+    assert result.verdict is Verdict.NOT_APPLICABLE
+    assert "0.05" in result.reason
+
+
+@pytest.mark.parametrize("model_type", ["gpt2", "mistral", "mamba", "opt"])
+def test_neighbours_are_those_of_whole_prompts(model_type):
+    """Nine tokens are one more than a window holds."""
+    subject = toy(model_type)
+    ids, target = prompt(subject, 9), Target(1)
+    moves = 0.3 * torch.randn(2, 3, subject.hidden, generator=torch.Generator().manual_seed(0))
+    found = neighbours(subject, target, ids, moves)
+    for row, own in enumerate(ids):
+        every = torch.arange(subject.vocabulary)
+        states = target.of(
+            subject, torch.cat([own[:-1].expand(len(every), -1), every[:, None]], 1)
+        )
+        states = states[:, -1].double()
+        state = states[own[-1]]
+        others = (states - state).norm(dim=1).index_fill(0, own[-1:], torch.inf)
+        assert found.margin[row].item() == pytest.approx(
+            float(others.min() / state.norm()), rel=1e-4
+        )
+        for at, move in enumerate(moves[row]):
+            point = state + move * state.norm()
+            off = distance(states, point.expand_as(states))
+            assert found.distances[row, at].item() == pytest.approx(off.min().item(), rel=1e-4)
+            assert int(found.tokens[row, at]) == int(off.argmin())

@@ -1,0 +1,175 @@
+"""The command `bisect`, with versions that are made up: what it prints, writes and refuses."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+import pytest
+from packaging.version import Version
+
+from assay.harness.cli import bisect
+from assay.harness.cli.main import check
+from assay.harness.results.errors import BadInput
+from assay.harness.results.verdicts import Kind, Result, Verdict
+from assay.harness.runners.elsewhere import Broke
+from assay.harness.runners.environments import CannotInstall, Environment
+
+RELEASED = [Version(f"5.{minor}.{patch}") for minor in range(8) for patch in (0, 1)]
+ASKED = ["--claim", "C2", "--model", "tiny:mamba2"]
+ENDS = ["--good", "5.7.1", "--bad", "5.0"]
+MENDED = Version("5.3.1")
+
+
+def known(model: str, claim: str) -> None:
+    """Every model and claim is."""
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    """Versions of which C2 is mended in 5.3.1; runs keep what they were given."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    given: list[tuple[str, list[str]]] = []
+
+    def made(folder: Path, requirements: list[str]) -> Environment:
+        folder.mkdir(parents=True)
+        (requirement,) = requirements
+        version = requirement.removeprefix("transformers==")
+        if version == "5.4.0":
+            raise CannotInstall("No matching distribution found")
+        return Environment(folder / "python", {"transformers": version})
+
+    def results(environment, arguments, examples, patience):
+        version = environment.versions["transformers"]
+        given.append((version, arguments))
+        if version == "5.5.0":
+            raise Broke("killed by SIGKILL")
+        verdict = Verdict.UPHELD if Version(version) >= MENDED else Verdict.REFUTED
+        return [Result("C2", "a law [default]", Kind.LAW, "tiny:mamba2", verdict, reason="why")]
+
+    def run(*arguments: str) -> int:
+        once = _once(made)
+        return bisect.main(list(arguments), known, once, lambda package: list(RELEASED), results)
+
+    run.given = given
+    return run
+
+
+def _once(made):
+    """As the real one: an environment that is there is taken as it is."""
+    there: dict[Path, Environment] = {}
+
+    def either(folder: Path, requirements: list[str]) -> Environment:
+        if folder not in there:
+            there[folder] = made(folder, requirements)
+        return there[folder]
+
+    return either
+
+
+def test_the_answer_is_a_sentence_and_no_rubbish_is_left(world, capsys, tmp_path):
+    assert world(*ASKED, *ENDS) == 0
+    said = capsys.readouterr().out
+    answer = "C2 on tiny:mamba2 is upheld since transformers 5.3.1; the last before it is 5.3.0."
+    assert answer in said
+    assert "It is about: a law [default]" in said
+    assert "5.0.0    ✗ refuted  why" in said
+    assert "5.3.1    ✓ upheld again" in said
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_answer_as_json(world, capsys):
+    assert world(*ASKED, *ENDS, "--json") == 0
+    printed = capsys.readouterr()
+    told = json.loads(printed.out)
+    assert (told["first"], told["last"], told["verdict"]) == ("5.3.1", "5.3.0", "upheld")
+    assert [step["version"] for step in told["steps"]][:2] == ["5.0.0", "5.7.1"]
+    assert "5.3.1" in printed.err  # the steps, as they are made
+
+
+def test_versions_that_cannot_be_tested_are_said(world, capsys):
+    assert world(*ASKED, "--good", "5.7.1", "--bad", "5.3.0", "--json") == 0
+    skipped = {s["version"]: s["why"] for s in json.loads(capsys.readouterr().out)["steps"]}
+    assert skipped["5.5.0"] == "killed by SIGKILL"
+
+
+def test_runs_are_given_what_was_asked_and_another_seed_when_repeated(world):
+    more = ["--variant", "default", "--seed", "7", "--dtype", "float64", "--profile", "standard"]
+    more += ["--attends", "causal"]
+    world(*ASKED, *ENDS, *more)
+    version, arguments = world.given[0]
+    wanted = ["--claim=C2:default", "--model=tiny:mamba2", "--seed=7", "--dtype=float64"]
+    assert version == "5.0.0"
+    assert {*wanted, "--attends=causal", "--profile=standard", "--absent-ok"} <= set(arguments)
+    assert "--seed=8" in world.given[-1][1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ([*ASKED, "--good", "5.7.1", "--bad", "5.2.5"], "no such release .* 5.2.0, 5.2.1"),
+        ([*ASKED, "--good", "5.7.1", "--bad", "5.3.0rc1"], "no such release"),
+        ([*ASKED, "--good", "9", "--bad", "5.0"], r"--good 9: no such release"),
+        ([*ASKED, "--good", "new", "--bad", "5.0"], "--good 'new': is no version"),
+        ([*ASKED, "--good", "5.7", "--bad", "5.7.0"], "are both 5.7.0"),
+        ([*ASKED, "--good", "5.7.1", "--bad", "5.6.1"], "nothing is upheld at 5.7.1 and refuted"),
+        ([*ASKED, "--good", "5.0", "--bad", "5.7.1"], "nothing is upheld at 5.0.0 and refuted"),
+        ([*ASKED, "--good", "5.4.0", "--bad", "5.0"], "5.4.0, given as good, cannot be tested: "),
+        ([*ASKED, *ENDS, "--profile", "swift"], "'swift': is unknown"),
+        ([*ASKED, *ENDS, "--attends", "left"], "--attends: invalid choice: 'left'"),
+        ([*ASKED, *ENDS, "--limit", "0"], "not a number above 0"),
+        ([*ASKED, *ENDS, "--limit", "1e300"], "1e300 seconds are too many"),
+        ([*ASKED, "--good", "5.7.1"], "required: --bad"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_and_no_rubbish_is_left(world, tmp_path, arguments, why):
+    with pytest.raises(BadInput, match=why):
+        world(*arguments)
+    assert not list(tmp_path.iterdir())
+
+
+def test_versions_that_pip_cannot_tell_are_one_line():
+    def released(package: str) -> list[Version]:
+        raise CannotInstall("no connection")
+
+    with pytest.raises(BadInput, match="cannot be had: no connection"):
+        bisect.main([*ASKED, *ENDS], known, released=released)
+
+
+@pytest.mark.parametrize(
+    ("claim", "model", "why"),
+    [
+        ("Z9", "tiny:gpt2", "--claim Z9: there is no such claim here; there are A1"),
+        ("C2:nosuch", "tiny:gpt2", "--claim C2:nosuch: there is no such claim"),
+        ("C2", "tiny:nosuch", "nosuch"),
+    ],
+)
+def test_a_claim_or_model_that_is_not_there_is_refused_before_anything_is_installed(
+    claim: str, model: str, why: str
+) -> None:
+    def released(package: str) -> list[Version]:
+        raise AssertionError("asked for versions")
+
+    asked = ["--claim", claim, "--model", model, *ENDS]
+    with pytest.raises(BadInput, match=why):
+        bisect.main(asked, check, released=released)
+
+
+def test_a_deciding_version_that_flips_is_told_and_fails(world, capsys, monkeypatch):
+    monkeypatch.setattr("harness.tests.cli.test_command_bisect.MENDED", MENDED)
+    runs = iter(range(100))
+
+    def flipping(environment, arguments, examples, patience):
+        version = Version(environment.versions["transformers"])
+        next(runs)
+        upheld = version >= MENDED or "--seed=1" in arguments
+        verdict = Verdict.UPHELD if upheld else Verdict.REFUTED
+        return [Result("C2", "a law", Kind.LAW, "tiny:mamba2", verdict)]
+
+    def made(folder: Path, requirements: list[str]) -> Environment:
+        return Environment(folder, {"transformers": requirements[0].partition("==")[2]})
+
+    code = bisect.main([*ASKED, *ENDS], known, made, lambda package: list(RELEASED), flipping)
+    assert code == 1
+    assert "Doubtful: 5.3.0 was refuted and is upheld when repeated." in capsys.readouterr().out

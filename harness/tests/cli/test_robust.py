@@ -1,0 +1,122 @@
+"""Verdicts that depend on how a machine rounds: found by running again as others may."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from assay.harness.cli import robust
+from assay.harness.results.verdicts import Kind, Result, Verdict
+from assay.harness.runners import elsewhere
+from assay.harness.runners.elsewhere import Broke
+from assay.harness.runners.environments import Environment
+from assay.harness.tests.support.sessions import PACKAGE, Project
+
+FRAGILE = """
+from assay.harness.operations import twins
+
+@a_law("X1", "a copy gives the same bits")
+def test_copy(subject, draw, check):
+    copied = twins.saved_and_loaded(subject)
+    ids = draw(prompts(subject), "prompt").ids
+    check.judge(twins.share_that_differs(subject.rows(ids), copied.rows(ids)), 0.0, "a number")
+    check.judge_control(1.0, 0.0)
+
+@a_law("X2", "a pass gives the same bits again")
+def test_again(subject, draw, check):
+    ids = draw(prompts(subject), "prompt").ids
+    check.judge(twins.share_that_differs(subject.rows(ids), subject.rows(ids)), 0.0, "a number")
+    check.judge_control(1.0, 0.0)
+
+"""
+"""A law that rests on addresses, which no machine promises, and one that rests on nothing."""
+
+
+def result(name: str, verdict: Verdict) -> Result:
+    return Result("C1", name, Kind.LAW, "tiny:gpt2", verdict)
+
+
+class World:
+    """Runs that give what they are told to, by the machine's arguments and variables."""
+
+    def __init__(self) -> None:
+        self.verdicts: dict[str, Verdict] = {}
+        self.asked: list[tuple[list[str], dict[str, str]]] = []
+
+    def results(self, here, arguments, broken, limit, setting) -> list[Result]:
+        self.asked.append((list(arguments), dict(setting)))
+        words = [*arguments, *(f"{name}={value}" for name, value in setting.items())]
+        if "MKL_CBWR=AVX2" in words and "broke" in self.verdicts:
+            raise Broke("killed by SIGKILL")
+        verdict = next((v for word, v in self.verdicts.items() if word in words), Verdict.UPHELD)
+        return [result("one", Verdict.UPHELD), result("two", verdict)]
+
+    def run(self, *arguments: str) -> int:
+        return robust.main(["--model=tiny:gpt2", *arguments], None, self.results)
+
+
+def test_every_machine_is_tried_and_verdicts_that_agree_pass(capsys):
+    world = World()
+    assert world.run("--seeds=2", "--claim=C1", "--dtype=bfloat16", "--attends=both") == 0
+    arguments, settings = zip(*world.asked, strict=True)
+    assert "--rounding=0" not in arguments[0]
+    assert [f"--rounding={seed}" in each for seed, each in enumerate(arguments[1:3])] == [True] * 2
+    assert all("--allocation=odd" in each for each in arguments[1:4])
+    assert {"--claim=C1", "--dtype=bfloat16", "--attends=both", "--profile=glance"} <= set(
+        arguments[-1]
+    )
+    assert {"MKL_CBWR": "COMPATIBLE"} in settings
+    assert [s["OMP_NUM_THREADS"] for s in settings if "OMP_NUM_THREADS" in s] == ["1", "2", "4"]
+    assert "as it is: 2 decided, 0 otherwise" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("word", ["--rounding=3", "MKL_CBWR=AVX2", "OMP_NUM_THREADS=4"])
+@pytest.mark.parametrize("verdict", [Verdict.REFUTED, Verdict.NOT_APPLICABLE])
+def test_a_verdict_that_differs_on_one_machine_is_listed(word, verdict, capsys):
+    world = World()
+    world.verdicts[word] = verdict
+    assert world.run() == 1
+    assert capsys.readouterr().out.count(f"two: upheld, here {verdict.value}") == 1
+
+
+def test_what_is_undecided_does_not_differ():
+    world = World()
+    world.verdicts["--rounding=3"] = Verdict.INCONCLUSIVE
+    assert world.run() == 0
+
+
+def test_a_claim_that_is_missing_differs():
+    one = {"one": Verdict.UPHELD}
+    assert [*robust.differences(one, {})] == ["one: upheld, here missing"]
+    assert [*robust.differences({}, one)] == ["one: missing, here upheld"]
+
+
+def test_a_run_that_breaks_is_listed_and_the_others_go_on(capsys):
+    world = World()
+    world.verdicts["broke"] = Verdict.UPHELD
+    assert world.run("--seeds=0") == 1
+    said = capsys.readouterr().out
+    assert "MKL_CBWR=AVX2: its run broke (killed by SIGKILL)" in said
+    assert "4 threads: 2 decided" in said
+
+
+def test_a_law_that_rests_on_addresses_is_found(project: Project, monkeypatch, capsys):
+    """Whatever this processor makes of addresses, emulated rounding tells by them."""
+    project.claims(FRAGILE)
+    monkeypatch.setattr(elsewhere, "ROOT", project.folder)
+    monkeypatch.setattr(elsewhere, "UNWANTED", ("PYTEST_ADDOPTS", "CI"))
+    monkeypatch.setenv("PYTHONPATH", str(PACKAGE))
+    here = Environment(Path(sys.executable), {})
+    given = ["--model=tiny:gpt2", "--profile=glance"]
+    plain, *others = (
+        {r.name: r.verdict for r in elsewhere.results(here, [*given, *more], {}, 300)}
+        for more in ([], ["--rounding=0"])
+    )
+    told = [*robust.differences(plain, others[0])]
+    assert others[0]["a copy gives the same bits"] is Verdict.REFUTED
+    if plain["a copy gives the same bits"] is Verdict.UPHELD:
+        assert told == ["a copy gives the same bits: upheld, here refuted"]
+    assert plain["a pass gives the same bits again"] is Verdict.UPHELD
+    assert not any("again" in line for line in told)

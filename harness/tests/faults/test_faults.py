@@ -1,0 +1,227 @@
+"""Planted faults: in every copy of a model, and gone without a trace."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+import torch
+
+from assay.fixtures import subjects
+from assay.harness import faults
+from assay.harness.cli import faults as command
+from assay.harness.cli import main as harness_main
+from assay.harness.models import capabilities
+from assay.harness.models.runs import Options
+from assay.harness.models.subject import Subject
+from assay.harness.operations import twins
+from assay.harness.results import expectations
+from assay.harness.results.errors import BadInput
+from assay.harness.results.expectations import Expectations, Expected
+from assay.harness.results.verdicts import Kind, Result, Verdict
+
+MODELS = ("gpt2", "bloom", "mistral", "mamba2", "bert", "t5")
+
+
+@pytest.fixture(scope="module")
+def healthy():
+    """Tiny models by type, each loaded once."""
+    loaded: dict[str, Subject] = {}
+
+    def get(model_type: str) -> Subject:
+        if model_type not in loaded:
+            loaded[model_type] = subjects.load(f"tiny:{model_type}", Options())
+        return loaded[model_type]
+
+    return get
+
+
+def traces(subject: Subject) -> tuple:
+    """All that a fault could leave behind: weights bit for bit, hooks, attributes, functions."""
+    model = subject.model
+    weights = {name: t.clone() for name, t in model.state_dict().items()}
+    state = {}
+    for name, module in model.named_modules():
+        hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks)
+        own = {k: v for k, v in vars(module).items() if not k.startswith("_") or "planted" in k}
+        plain = {k: v for k, v in own.items() if isinstance(v, bool | int | float | str)}
+        state[name] = (tuple(tuple(h) for h in hooks), sorted(own), plain)
+    functions = (
+        torch.nn.functional.scaled_dot_product_attention,
+        torch.nn.functional.gelu,
+        torch.Tensor.softmax,
+        torch.nn.attention.flex_attention.flex_attention,
+        *faults_of_attention().values(),
+    )
+    return weights, state, functions, dict(vars(getattr(model, "generation_config", object)))
+
+
+def faults_of_attention() -> dict:
+    """The library's table of attention functions."""
+    from transformers import AttentionInterface
+
+    return dict(AttentionInterface())
+
+
+def probe(subject: Subject) -> dict[str, torch.Tensor]:
+    ids = subject.content(torch.arange(12, device=subject.device).reshape(2, 6) * 7)
+    return {name: t.clone() for name, t in subject.rows(ids).tensors.items()}
+
+
+@pytest.mark.parametrize("model_type", MODELS)
+def test_a_fault_that_is_taken_out_leaves_nothing_behind(healthy, model_type):
+    subject = healthy(model_type)
+    expected = probe(subject)
+    twins.saved_and_loaded(subject)  # hooks of the library's own are there from now on
+    capabilities.of(subject).all()
+    before = traces(subject)
+    tried = 0
+    for fault in faults.FAULTS.values():
+        if fault.lacks(subject):
+            continue
+        tried += 1
+        with faults.planted(fault, subject) as damaged:
+            probe(damaged)
+        after = traces(subject)
+        assert after[1:] == before[1:], fault.name
+        assert all(same_bits(t, after[0][name]) for name, t in before[0].items()), fault.name
+        found = probe(subject)
+        assert all(same_bits(t, found[name]) for name, t in expected.items()), fault.name
+    assert tried >= 20
+
+
+def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return torch.equal(one, other)
+
+
+def test_there_are_many_faults_and_each_says_what_it_is():
+    assert len(faults.FAULTS) >= 40
+    for fault in faults.FAULTS.values():
+        assert len(fault.says) > 15, fault.name
+        assert fault.caught_by, fault.name
+        for need in fault.needs:
+            assert need in capabilities.PROBES or need in faults.catalogue.PARTS, fault.name
+
+
+def test_no_two_faults_say_the_same():
+    said = [fault.says for fault in faults.FAULTS.values()]
+    assert len(said) == len(set(said))
+
+
+def test_a_fault_is_in_the_float64_twin_as_well(healthy):
+    subject = healthy("gpt2")
+    ids = subject.content(torch.arange(6)[None] * 7)
+    with faults.planted(faults.named("future-seen-by-one"), subject) as damaged:
+        ours, exact = (s.rows(ids)["state 1"].double() for s in (damaged, damaged.oracle))
+    usual = subject.rows(ids)["state 1"].double()
+    assert (ours - exact).abs().max() < 1e-5
+    assert (ours - usual).abs().max() > 1e-2
+
+
+def test_a_fault_is_in_what_was_saved_and_loaded_as_well(healthy):
+    subject = healthy("gpt2")
+    ids = subject.content(torch.arange(6)[None] * 7)
+    with faults.planted(faults.named("future-seen-by-one"), subject) as damaged:
+        loaded = twins.saved_and_loaded(damaged)
+        # Not to the bit: a copy lies at other addresses (docs/rounding.md).
+        torch.testing.assert_close(loaded.rows(ids)["logits"], damaged.rows(ids)["logits"])
+    with faults.planted(faults.named("norm-lost-by-saving"), subject) as damaged:
+        loaded = twins.saved_and_loaded(damaged)
+        apart = loaded.rows(ids)["logits"] - damaged.rows(ids)["logits"]
+        assert apart.abs().max() > 1e-3
+
+
+def test_a_fault_of_one_implementation_is_in_no_other(healthy):
+    subject = healthy("mistral")
+    ids = subject.content(torch.arange(16)[None] * 7)
+    usual = subject.rows(ids)["logits"]
+    with faults.planted(faults.named("scale-missing-under-sdpa"), subject) as damaged:
+        assert (damaged.rows(ids)["logits"] - usual).abs().max() > 1e-2
+        with damaged.attending_by("eager"):
+            assert (damaged.rows(ids)["logits"] - usual).abs().max() < 1e-4
+
+
+def test_another_model_is_not_touched_by_a_planted_one(healthy):
+    other, subject = healthy("gpt2"), healthy("mistral")
+    usual = probe(other)
+    with faults.planted(faults.named("mask-dropped-under-sdpa"), subject):
+        found = probe(other)
+    assert all(torch.equal(t, found[name]) for name, t in usual.items())
+
+
+def test_a_copy_keeps_its_fault_when_the_original_is_put_back(healthy):
+    subject = healthy("gpt2")
+    ids = subject.content(torch.arange(6)[None] * 7)
+    with faults.planted(faults.named("future-seen-by-one"), subject) as damaged:
+        taken = copy.deepcopy(damaged.model)
+        expected = damaged.rows(ids)["logits"]
+    torch.testing.assert_close(Subject("", taken).rows(ids)["logits"], expected)
+
+
+def test_the_subject_says_that_it_is_planted(healthy):
+    subject = healthy("gpt2")
+    with faults.planted(faults.named("cache-stale"), subject) as damaged:
+        assert damaged.name == "tiny:gpt2+cache-stale"
+        assert damaged.digest != subject.digest
+        assert len(damaged.digest) == len(subject.digest)
+    assert faults.split("tiny:gpt2+cache-stale") == ("tiny:gpt2", "cache-stale")
+    assert faults.split("a+b/tiny") == ("a+b/tiny", None)
+
+
+def test_a_planted_model_is_loaded_by_its_name():
+    damaged = subjects.load("tiny:gpt2+cache-stale", Options())
+    assert damaged.planted is not None
+    damaged.planted.undo()
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("tiny:gpt2+cache-stail", "is no planted fault; near: cache-stale"),
+        ("tiny:mamba2+cache-stale", "does not apply; kv-cache: the cache holds a recurrent"),
+        ("tiny:gpt2+window-crop-one-too-far", "does not apply; window: no layer has a sliding"),
+        ("tiny:llama+experts-full", "does not apply; experts: nothing is routed to experts"),
+        ("tiny:bert+encoder-mask-ignored", "does not apply; encoder"),
+    ],
+)
+def test_what_cannot_be_planted_is_refused_in_one_line(spec, said):
+    with pytest.raises(BadInput, match=r"planted|apply") as refused:
+        subjects.load(spec, Options())
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_plus_in_a_folders_name_is_no_fault(tmp_path):
+    folder = tmp_path / "a+cache-stale"
+    folder.mkdir()
+    assert subjects.faulty(str(folder)) == (str(folder), None)
+
+
+def test_nothing_is_expected_of_a_planted_model(tmp_path):
+    entry = Expected(Verdict.REFUTED, "known", "here")
+    known = {"tiny:*": Expectations("tiny:*", tmp_path, "float32", {("C2", None): entry})}
+
+    def judged(name: str) -> expectations.Judgement:
+        result = Result("C2", "a law", Kind.LAW, name, Verdict.REFUTED)
+        return expectations.held_against(known, result, "float32")
+
+    assert judged("tiny:gpt2").ok
+    assert judged("tiny:gpt2+cache-stale").fails
+
+
+def test_the_catalogue_is_listed(capsys):
+    assert harness_main.main(["faults", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [row["name"] for row in listed] == list(faults.FAULTS)
+    assert {"name", "says", "needs", "caught by"} == set(listed[0])
+    assert harness_main.main(["faults"]) == 0
+    assert f"{len(faults.FAULTS)} faults" in capsys.readouterr().out
+
+
+def test_the_catalogue_says_what_a_model_lacks(healthy, capsys):
+    code = command.main(["--model", "tiny:mamba2", "--json"], lambda *_: healthy("mamba2"))
+    assert code == 0
+    lacks = {row["name"]: row["lacks"] for row in json.loads(capsys.readouterr().out)}
+    assert lacks["state-lost-in-chunks"] == ""
+    assert lacks["cache-stale"].startswith("kv-cache: ")

@@ -1,0 +1,339 @@
+"""The kill matrix: a sample of it with every law and every kind of family, and what it says."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from types import ModuleType
+
+import pytest
+
+from assay.fixtures import subjects
+from assay.fixtures.kinds import KINDS
+from assay.fixtures.prompts import prompts
+from assay.harness import faults
+from assay.harness.checking import cases
+from assay.harness.checking.laws import law
+from assay.harness.cli import kills as command
+from assay.harness.cli import main as harness_main
+from assay.harness.cli.kills import Rooms, Task
+from assay.harness.faults import kills, named
+from assay.harness.faults.kills import Extent, Family, Matrix, Row, Seen, Trial
+from assay.harness.models.capabilities.offers import CAPABILITY
+from assay.harness.models.runs import Options
+from assay.harness.report import kills as showing
+from assay.harness.results import expectation_files
+from assay.harness.results.errors import BadInput
+from assay.harness.results.verdicts import Kind, Verdict
+
+SAMPLE = [
+    ("learned positions", "explicit-positions-off-by-one", "A7"),
+    ("learned positions", "nan-in-a-position", "D3"),
+    ("learned positions", "states-off-by-one-for-embeddings", "C9"),
+    ("rotary", "packed-by-positions", "A5"),
+    ("rotary", "rotation-stops", "A8"),
+    ("rotary", "past-attended-again", "C11"),
+    ("rotary", "gradients-clipped", "F1"),
+    ("alibi", "alibi-wrong-under-padding", "C5"),
+    ("alibi", "place-counted-without-positions", "E21"),
+    ("alibi", "past-keys-rotated-again", "C3"),
+    ("window", "window-off-by-one-under-sdpa", "C8"),
+    ("window", "place-counted-beside-positions", "B4"),
+    ("hybrid", "norm-lost-by-saving", "C10"),
+    ("hybrid", "future-seen-in-one-head", "C1"),
+    ("learned positions", "future-seen-past-a-length", "C1"),
+    ("learned positions", "dropout-left-on", "C6"),
+    ("mixture", "router-jitter-left-on", "C6"),
+    ("recurrent", "state-lost-in-chunks", "C2"),
+    ("recurrent", "state-carried-over", "C6"),
+    ("mixture", "experts-chosen-for-a-batch", "C5"),
+    ("mixture", "experts-weighed-by-a-neighbour", "C8"),
+    ("encoder", "places-mixed-in-an-encoder", "A6"),
+    ("encoder", "kernel-minds-order", "B1"),
+    ("encoder", "kernel-minds-order", "B3"),
+    ("encoder", "nan-in-an-embedding", "D2"),
+    ("encoder", "nan-in-an-embedding", "D4"),
+    ("encoder", "activation-spoils-gradients", "F2"),
+    ("encoder-decoder", "encoder-stale-for-a-second-prompt", "C4"),
+    ("rotary", "draft-accepted-unseen", "C4"),
+    ("learned positions", "not-a-number-for-one-token", "C13"),
+]
+"""Family, fault, and the law that must catch it."""
+
+
+@pytest.fixture(scope="module")
+def healthy():
+    """The families' models, each loaded once."""
+    loaded = {}
+
+    def get(family):
+        if family not in loaded:
+            loaded[family] = subjects.load(KINDS[family], Options())
+        return loaded[family]
+
+    return get
+
+
+@pytest.fixture(scope="module")
+def every_case():
+    return cases.of(harness_main.rooms().claims)
+
+
+@pytest.mark.parametrize(("family", "name", "id"), SAMPLE)
+def test_a_law_catches_its_fault_and_passes_without_it(healthy, every_case, family, name, id):
+    subject, fault = healthy(family), faults.named(name)
+    assert id in fault.caught_by
+    killers = []
+    with faults.planted(fault, subject) as damaged:
+        for case in (case for case in every_case if case.claim.id == id):
+            if kills.settled(case, damaged, kills.session(kills.MUST)).verdict is Verdict.REFUTED:
+                killers.append(case)
+                break
+    verdicts = [c.settle(subject, kills.session(kills.HEALTHY)).verdict for c in killers]
+    assert verdicts == [Verdict.UPHELD]
+
+
+def test_the_sample_has_every_law_and_every_kind_of_family(every_case):
+    laws = {case.claim.id for case in every_case if case.claim.kind is Kind.LAW}
+    assert {id for _, _, id in SAMPLE} == laws
+    assert {family for family, _, _ in SAMPLE} == set(KINDS)
+
+
+def test_every_fault_names_claims_that_there_are(every_case):
+    known = {case.claim.id for case in every_case} | {CAPABILITY}
+    for fault in faults.FAULTS.values():
+        assert set(fault.caught_by) <= known, fault.name
+
+
+@pytest.mark.parametrize(
+    ("name", "gone"),
+    [
+        ("positions-ignored", "position-ids"),
+        ("mask-4d-ignored", "mask-4d"),
+        ("cache-not-given", "cache"),
+    ],
+)
+def test_a_fault_that_takes_a_capability_away_is_killed_by_its_name(healthy, name, gone):
+    family = Trial([]).family("learned positions", healthy("learned positions"), [named(name)])
+    (row,) = family.rows
+    assert (row.state, row.tried) == ("killed", 0)
+    assert (CAPABILITY, gone) in row.killers
+
+
+def test_a_lost_capability_alone_does_not_stand_for_the_claim_that_must_notice(healthy):
+    fault = named("explicit-positions-off-by-one")
+    family = Trial([]).family("learned positions", healthy("learned positions"), [fault])
+    assert family.rows[0].state == "killed by others"
+
+
+def test_cases_are_named_as_in_a_run(every_case):
+    names = [case.name for case in every_case]
+    assert len(names) == len(set(names))
+    assert "cached decoding equals recomputation [static]" in names
+    # Of several parameters pytest names the one nearest to the function first.
+    assert any(name.endswith("[default-chunks]") for name in names)
+    given = {c.name: c.given for c in every_case}
+    assert given["cached decoding equals recomputation [static]"] == {"kind": "static"}
+
+
+# -- with claims of its own -----------------------------------------------------------------------
+
+
+def toys() -> ModuleType:
+    """One law that every damaged model of ours breaks, one that none does."""
+    module = ModuleType("toys")
+
+    @law("C1", "what is planted is noticed", source="here, for tests", control="as planted")
+    def test_sees(subject, draw, check):
+        draw(prompts(subject), "prompt")
+        check.judge(float(subject.planted is not None), 0.5)
+        check.judge_control(1.0, 0.5)
+
+    @law("C9", "nothing is ever noticed", source="here, for tests", control="as planted")
+    def test_is_blind(subject, draw, check):
+        draw(prompts(subject), "prompt")
+        check.judge(0.0, 0.5)
+        check.judge_control(1.0, 0.5)
+
+    module.test_sees, module.test_is_blind = test_sees, test_is_blind
+    return module
+
+
+@pytest.fixture
+def rooms(healthy, tmp_path):
+    families = {"learned positions": KINDS["learned positions"], "encoder": KINDS["encoder"]}
+    by_model = {model: family for family, model in families.items()}
+    return lambda: Rooms([toys()], tmp_path, families, lambda spec, asked: healthy(by_model[spec]))
+
+
+def matrix_of(rooms, *names, whole=True, extent=Extent.LAWS):
+    tasks = [Task(rooms, family, names, extent) for family in rooms().families]
+    with command.Working(1) as working:
+        matrix = Matrix(tuple(working.families(tasks)), whole=whole)
+        return working.idle_laws(matrix, tasks) if extent is Extent.LAWS else matrix
+
+
+def test_a_fault_that_its_claim_notices_is_killed(rooms):
+    found = matrix_of(rooms, "future-seen-by-one", whole=False)
+    assert [row.state for row in found.rows] == ["killed", "does not apply"]
+    assert found.rows[0].killers == (("C1", "what is planted is noticed"),)
+    assert found.rows[1].lacks.startswith("causal: ")
+    assert found.holds
+
+
+def test_a_fault_that_its_claim_does_not_notice_survives(rooms):
+    found = matrix_of(rooms, "embeddings-without-scale", whole=False, extent=Extent.ALL)
+    row = found.rows[0]
+    assert row.state == "killed by others"
+    assert found.survivors == found.rows
+    assert not found.holds
+    assert showing.cell(row) == "survived +1"
+    alone = matrix_of(rooms, "embeddings-without-scale", whole=False, extent=Extent.NAMED)
+    assert alone.rows[0].state == "survived"
+
+
+def test_a_law_that_kills_nothing_is_named(rooms):
+    found = matrix_of(rooms, "future-seen-by-one")
+    assert found.idle == [("C9", "nothing is ever noticed")]
+    assert not found.holds
+
+
+def test_a_law_that_need_not_catch_a_fault_is_tried_until_it_catches_one(rooms):
+    found = matrix_of(rooms, "embeddings-without-scale")
+    kills_of = [row.killers for row in found.rows]
+    assert kills_of == [(("C1", "what is planted is noticed"),), ()]  # once is enough
+    assert found.idle == [("C9", "nothing is ever noticed")]
+
+
+def test_idle_laws_are_shared_out_among_families_that_keep_them():
+    one, two, three = ("C1", "a claim"), ("C2", "b"), ("C3", "c")
+    both = Family("f", "m", (seen(*one), seen(*two), seen(*three)), ())
+    some = Family("g", "m", (seen(*one), seen(*two, verdict="refuted")), ())
+    shares = kills.shared_out([one, two, three], [both, some], {})
+    assert {law for laws in shares.values() for law in laws} == {one, two, three}
+    assert two not in shares.get("g", [])
+    again = kills.shared_out([one, two], [both, some], {one: {"f"}, two: {"f"}})
+    assert again == {"g": [one]}
+
+
+def test_the_healthy_model_is_a_row_of_its_own(rooms):
+    family = matrix_of(rooms, "future-seen-by-one").families[0]
+    assert [seen.verdict for seen in family.healthy] == ["upheld", "upheld"]
+    assert not family.broken
+
+
+def seen(id="C1", name="a claim", kind="law", verdict="upheld", expected=True) -> Seen:
+    return Seen(id, name, kind, verdict, "why", expected)
+
+
+def killed(family="f", fault="rows-alike") -> Row:
+    return Row(family, fault, "", ("C1",), (("C1", "a claim"),))
+
+
+def test_what_makes_a_matrix_fail():
+    good = Matrix((Family("f", "tiny:f", (seen(),), (killed(),)),))
+    assert good.holds
+    family = good.families[0]
+    broken = replace(family, healthy=(seen(verdict="refuted", expected=False),))
+    assert not Matrix((broken,)).holds
+    known = replace(family, healthy=(seen(), seen("C2", "other", verdict="refuted")))
+    assert Matrix((known,)).holds
+    undecided = seen("D1", "finding", "finding", "inconclusive")
+    loose = replace(family, healthy=(seen(), undecided))
+    assert Matrix((loose,)).loose == [("D1", "finding")]
+    assert not Matrix((loose,)).holds
+    right = replace(loose, healthy=(seen("D1", "finding", "finding", "refuted"),))
+    assert Matrix((loose, right)).holds
+    nowhere = replace(family, rows=(killed(), Row("f", "rows-parallel", "lacks it", ("D1",))))
+    assert Matrix((nowhere,)).unplanted == ["rows-parallel"]
+    assert not Matrix((nowhere,)).holds
+    assert Matrix((nowhere,), whole=False).holds
+
+
+def test_a_claim_that_fails_outside_of_its_examples_has_noticed(healthy, every_case):
+    class Exploding:
+        claim = every_case[0].claim
+        name = "explodes"
+
+        def settle(self, *_):
+            raise BadInput("cannot be loaded")
+
+    result = kills.settled(Exploding(), healthy("encoder"), kills.session(kills.MUST))
+    assert result.verdict is Verdict.REFUTED
+    assert "cannot be loaded" in result.reason
+
+
+def test_the_command_writes_what_it_prints(rooms, tmp_path, capsys):
+    told, page = tmp_path / "m.json", tmp_path / "m.html"
+    asked = ["--fault", "future-seen-by-one", "--json", str(told), "--report", str(page)]
+    assert command.main(asked, rooms) == 0
+    assert "1 of 1 planted faults killed" in " ".join(capsys.readouterr().out.split())
+    found = json.loads(told.read_text())
+    assert found["families"][0]["rows"][0]["state"] == "killed"
+    assert found["holds"] is True
+    html = page.read_text()
+    assert "future-seen-by-one" in html
+    assert "<script" not in html
+
+
+def test_faults_are_planted_in_the_dtype_that_is_asked_for(rooms, healthy):
+    seen = []
+
+    def load(spec, asked):
+        seen.append(asked.dtype)
+        return healthy("encoder")
+
+    inside = replace(rooms(), load=load)
+    asked = ["--fault", "future-seen-by-one", "--family", "bert", "--dtype", "bfloat16"]
+    assert command.main(asked, lambda: inside) == 0
+    assert seen == ["bfloat16"]
+
+
+def test_what_is_expected_in_float32_is_allowed_in_another_dtype(healthy, tmp_path):
+    subject = healthy("encoder")
+    told = f'model = "{subject.name}"\n[[claim]]\nid = "C1"\nverdict = "refuted"\nreason = "x"\n'
+    (tmp_path / "bert.toml").write_text(told)
+    expected = expectation_files.load(tmp_path)
+    for dtype, broken in (("float32", ["C1"]), ("bfloat16", [])):
+        trial = Trial(cases.of([toys()]), expected, dtype=dtype)
+        assert [s.id for s in trial.family("encoder", subject, []).broken] == broken
+
+
+def test_the_command_fails_where_a_fault_survives(rooms, capsys):
+    asked = ["--fault", "embeddings-without-scale", "--family", "gpt2"]
+    assert command.main(asked, rooms) == 1
+    assert "Survivors" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (["--fault", "future"], "is no planted fault; near: "),
+        (["--family", "whales"], "there is no such family; there are learned positions"),
+        (["--json", "."], "is a folder"),
+        (["--processes", "0"], "is not a whole number from 1 on"),
+        (["--family", "-x"], "begins with a dash is written --family=VALUE"),
+        (["--extent", "x"], "--extent: invalid choice: 'x' (choose from "),
+    ],
+)
+def test_the_command_refuses_what_is_not_there(rooms, asked, said):
+    with pytest.raises(BadInput, match=r"fault|family|folder|number|extent") as refused:
+        command.main(asked, rooms)
+    assert said in str(refused.value)
+    assert "<" not in str(refused.value), "the repr of an object"
+
+
+def test_a_trial_leaves_out_what_a_healthy_model_breaks(rooms, healthy):
+    module = toys()
+
+    @law("C1", "nobody keeps this", source="here, for tests", control="none")
+    def test_never(subject, draw, check):
+        draw(prompts(subject), "prompt")
+        check.judge(1.0, 0.5)
+
+    module.test_sees = test_never
+    trial = Trial(cases.of([module]))
+    fault = faults.named("future-seen-by-one")
+    family = trial.family("learned positions", healthy("learned positions"), [fault])
+    assert [seen.id for seen in family.broken] == ["C1"]
+    assert family.rows[0].state == "survived"

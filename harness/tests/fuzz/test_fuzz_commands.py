@@ -1,0 +1,113 @@
+"""Command lines and TOML files with random changes: run, or refused in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assay.harness.cli.main import COMMANDS
+from assay.harness.tests.support.fuzz_inputs import EXPECTED, PLAN, room, stock
+from assay.harness.tests.support.fuzzing import cases
+from assay.harness.tests.support.mutations import arguments, tomls
+
+VALID: dict[str, list[str]] = {
+    "alarms": ["--evidence=new.sqlite", "--seeds=1", "--family=gpt2", "--dtype=float32"],
+    "atlas": ["--out=out", "after.sqlite", "--expectations=expected", "--defects=defects"],
+    "bisect": ["--claim=C2", "--good=4.57.6", "--bad=5.0.0", "--model=model", "--limit=9"],
+    "card": ["speed.json", "--plots=plots"],
+    "compare": ["before.sqlite@1", "after.sqlite@-1", "--html=out.html", "--least=0.5"],
+    "defects": ["defects"],
+    "families": ["llama", "--kind=causal", "--json=out.json", "--limit=9", "--markdown"],
+    "faults": ["--json", "--model=tiny:gpt2", "--dtype=float32"],
+    "flips": ["after.sqlite", "--json", "--profile=glance", "--seed=1"],
+    "invert": ["--model=model", "--ids=5,17,3", "--depth=1", "--method=descent", "--steps=9"],
+    "kills": ["--family=gpt2", "--extent=named", "--json=out.json", "--report=out.html"],
+    "merge": ["out.sqlite", "before.sqlite", "after.sqlite"],
+    "robust": ["--model=tiny:gpt2", "--claim=C2", "--profile=glance", "--seeds=1"],
+    "runs": ["after.sqlite"],
+    "sweep": ["plan.toml", "--in-order", "--resume"],
+    "versions": ["4.57.6", "--model=tiny:gpt2", "--evidence=new.sqlite", "--environments=envs"],
+}
+"""Of each command a line that it takes."""
+
+WORDS = (
+    *("model", "models", "tiny:gpt2", "tiny:*", "reference:small", "toy", "claims", "expected"),
+    *("before.sqlite", "after.sqlite", "run.json", "speed.json", "pytest.ini", "defects", "."),
+    *("--json", "--resume", "--help", "--count", "--seed=0", "--dtype=bfloat16", "--nosuch"),
+    *("float16", "cuda:9", "C2", "X1", "X1:a law", "1,2,3", "99999999999999999999", "4.57.6"),
+    *("tiny:gpt2+mask-ignored", "untrained:small:1", "geometry:nosuch", "after.sqlite@all"),
+)
+"""Words that fit somewhere."""
+
+OPTIONS = (
+    *("--model=model", "--model=tiny:gpt2", "--model=toy", "--dtype=float16", "--device=cpu"),
+    *("--attention=eager", "--attends=causal", "--profile=glance", "--claim=X1", "--seed=3"),
+    *("--rounding=1", "--allocation=odd", "--replay=AEEA", "--evidence=before.sqlite"),
+    *("--resume", "--json=out.json", "--report=out.html", "--explain", "--absent-ok"),
+    *("--record-expectations", "--expectations=expected", "--plant=mask-ignored", "--revision=1"),
+    *("--device-map=map.json", "--junitxml=out.xml", "--collect-only", "-mlaw", "-kcap", "claims"),
+)
+"""What a run of claims may be asked for."""
+
+
+@pytest.fixture(scope="module")
+def stocked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Valid inputs, not to be changed."""
+    return stock(tmp_path_factory.mktemp("fuzz") / "inputs")
+
+
+def test_every_command_has_a_line() -> None:
+    assert VALID.keys() == COMMANDS.keys()
+
+
+@pytest.mark.parametrize("command", VALID)
+@cases(0.012)
+@given(data=st.data())
+def test_any_command_line(stocked: Path, command: str, data: st.DataObject) -> None:
+    given = data.draw(arguments([command, *VALID[command]], WORDS))
+    with room(stocked, "model") as here:
+        (here.work / "plan.toml").write_text('models = ["tiny:gpt2"]\n')
+        here.check("harness", *given)
+
+
+@cases(0.005)
+@given(data=st.data())
+def test_any_command_line_in_a_process_of_its_own(stocked: Path, data: st.DataObject) -> None:
+    command = data.draw(st.sampled_from(["atlas", "card", "compare", "flips", "merge", "runs"]))
+    given = data.draw(arguments([command, *VALID[command]], WORDS))
+    with room(stocked) as here:
+        here.check("harness", *given, whole=True)
+
+
+@cases(0.04)
+@given(data=st.data())
+def test_any_options_of_a_run(stocked: Path, data: st.DataObject) -> None:
+    chosen = data.draw(st.lists(st.sampled_from(OPTIONS), max_size=5, unique=True))
+    given = data.draw(arguments(chosen, WORDS))
+    with room(stocked, "model") as here:
+        here.check("pytest", "--model=tiny:gpt2", *given)
+
+
+@cases(0.06)
+@given(data=st.data())
+def test_any_plan_of_a_sweep(stocked: Path, data: st.DataObject) -> None:
+    with room(stocked, "model") as here:
+        (here.work / "plan.toml").write_bytes(data.draw(tomls(PLAN)))
+        here.check("harness", "sweep", "plan.toml", "--in-order")
+
+
+@cases(0.04)
+@given(data=st.data())
+def test_any_expectations(stocked: Path, data: st.DataObject) -> None:
+    reader = data.draw(st.sampled_from(["pytest", "record", "atlas"]))
+    with room(stocked) as here:
+        (here.work / "expected" / "one.toml").write_bytes(data.draw(tomls(EXPECTED)))
+        if reader == "atlas":
+            command = ("atlas", "--out=out", "after.sqlite", "--expectations=expected")
+            here.check("harness", *command)
+        else:
+            more = ["--record-expectations"] * (reader == "record")
+            here.check("pytest", "--model=tiny:gpt2", "--expectations=expected", *more)

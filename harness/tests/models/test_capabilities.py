@@ -1,0 +1,295 @@
+"""What the models of every type can do, and what they say where they cannot."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+import pytest
+import torch
+
+from assay.fixtures import families
+from assay.harness.models import capabilities, loading, masks
+from assay.harness.models.capabilities import Missing, designs, of
+from assay.harness.models.rounding import Rounding
+from assay.harness.models.subject import Subject
+from assay.harness.tests.support.toys import (
+    CAUSAL,
+    ENCODERS,
+    TYPES,
+    changed,
+    fresh,
+    seeing_ahead,
+    toy,
+)
+
+ATTENTIVE = {*CAUSAL, "t5"} - {"mamba"}
+HAVE = {
+    "causal": {*CAUSAL, "t5"},
+    "bidirectional": {*ENCODERS},
+    "learned-positions": {"gpt2", "gpt_neo", "opt", "bert", "roberta", "distilbert", "albert"},
+    "position-ids": {*TYPES} - {"bloom", "mamba", "t5"},
+    # gpt_neo multiplies in a causal mask of its own.
+    "mask-4d": {*TYPES} - {"gpt_neo", "bloom", "mamba"},
+    "kv-cache": ATTENTIVE,
+    "chunks-beside-cache": {*CAUSAL, "t5"},
+    "recurrent-state": {"mamba"},
+    "relative-positions": {
+        *("gpt_neox", "llama", "mistral", "gemma2", "qwen2", "mixtral", "modernbert")
+    },
+    "order-blind": {*TYPES} - {"bloom", "mamba", "t5"},
+    "tied-head": {*TYPES} - {"gpt_neox", "llama", "mistral", "qwen2", "mixtral"},
+    "lm-head": {*TYPES},
+    "inputs-embeds": {*TYPES},
+    "padding": {*TYPES},
+    "blocks": {*TYPES},
+    "generation": {*CAUSAL, "t5"},
+    "trained": set(),
+    "tokenizer": set(),
+}
+"""Capability → the model types that have it, by what their papers and code say."""
+
+
+@pytest.mark.parametrize("model_type", TYPES)
+def test_every_type_has_the_capabilities_that_it_is_known_for(model_type):
+    found = {name for name in HAVE if name in of(toy(model_type))}
+    assert found == {name for name, types in HAVE.items() if model_type in types}
+
+
+@pytest.mark.parametrize("model_type", TYPES)
+def test_whatever_is_missing_has_a_reason_of_one_line(model_type):
+    found = of(toy(model_type)).all()
+    assert found.keys() == capabilities.PROBES.keys()
+    for name, why in found.items():
+        if why is not None:
+            assert 10 < len(why) < 200, name
+            assert "\n" not in why, name
+
+
+def test_they_are_listed_topic_by_topic():
+    modules = [probe.__module__.rpartition(".")[2] for probe in capabilities.PROBES.values()]
+    topics = [topic for topic, _ in groupby(modules)]
+    assert topics == ["designs", "identity", "inputs", "memory", "parts", "positions"]
+
+
+def test_a_causal_model_that_sees_the_future_is_still_causal():
+    broken = of(seeing_ahead())
+    assert "causal" in broken
+    assert str(broken.why_missing("bidirectional")).startswith("the model is causal: ")
+
+
+def test_a_model_that_says_it_is_not_causal_is_not():
+    subject = fresh("llama")
+    subject.config.is_causal = False
+    assert "is_causal = False" in of(subject).why_missing("causal")
+
+
+def test_positions_that_are_taken_but_not_used_are_no_capability():
+    """Its last states are replaced by ones that no position reaches."""
+    deaf = changed("llama", torch.ones_like, block=-1)
+    assert "does not use them" in of(deaf).why_missing("position-ids")
+
+
+def test_positions_are_taken_whatever_comes_of_a_mask():
+    """The one takes 2-D masks only; the other breaks on the positions themselves."""
+    found = of(toy("openai-gpt"))
+    assert {"position-ids", "positions-alone", "left-padding"} <= {
+        name for name, why in found.all().items() if why is None
+    }
+    assert "mask-4d" not in found
+    said = of(toy("tiny:causal:reformer")).why_missing("position-ids")
+    assert str(said).startswith("the model does not take position_ids: ")
+
+
+def test_positions_that_restart_are_packed_sequences_where_the_mask_follows_them():
+    assert "packed-positions" in of(toy("gpt2"))
+    assert "positions that restart leave the mask as it is" in of(deaf_to_packing()).why_missing(
+        "packed-positions"
+    )
+    assert "packed-positions" not in of(toy("bert"))
+
+
+def deaf_to_packing():
+    """A model that is always given its causal mask."""
+    subject = fresh("llama")
+
+    def mask_it(module, given, named):
+        if named.get("attention_mask") is None:
+            n = named["input_ids"].shape[1]
+            named["attention_mask"] = masks.causal(n, subject.dtype, subject.device)
+        return given, named
+
+    subject.model.register_forward_pre_hook(mask_it, with_kwargs=True)
+    return subject
+
+
+def refusing_chunks(error: Exception):
+    """A model that raises ``error`` where more than one token goes beside a filled cache."""
+    subject = fresh("llama")
+
+    def refuse(module, given, named):
+        cache = named.get("past_key_values")
+        if cache is not None and cache.get_seq_length() and named["input_ids"].shape[1] > 1:
+            raise error
+
+    subject.model.register_forward_pre_hook(refuse, with_kwargs=True)
+    return subject
+
+
+def test_a_model_is_believed_that_it_takes_one_token_beside_a_cache():
+    refusing = of(refusing_chunks(AssertionError("tokens come one at a time")))
+    assert "tokens come one at a time" in refusing.why_missing("chunks-beside-cache")
+    assert "chunks-beside-cache" not in of(toy("tiny:causal:prophetnet"))
+
+
+def test_a_model_that_breaks_on_chunks_is_not_taken_for_one_that_refuses_them():
+    broken = of(refusing_chunks(RuntimeError("sizes must match")))
+    assert "chunks-beside-cache" in broken
+
+
+def test_absolute_positions_are_found_where_long_prompts_are_padded_by_the_model():
+    found = of(toy("tiny:causal:reformer"))
+    assert "absolute-positions" in found
+    assert "positions are absolute" in str(found.why_missing("left-padding"))
+
+
+def test_an_embedding_with_a_repeated_column_has_not_full_rank():
+    subject = fresh("llama")
+    assert "full-rank-embedding" in of(toy("llama"))
+    subject.embedding_table[:, 1] = subject.embedding_table[:, 0]
+    assert "linearly dependent" in of(subject).why_missing("full-rank-embedding")
+
+
+def test_the_reference_s_twins_have_a_tokenizer_and_are_untrained():
+    found = of(toy("untrained:small"))
+    assert "tokenizer" in found
+    assert "trained" not in found
+    assert "usual-weights" in found
+
+
+def test_tiny_models_have_weights_as_nobody_begins_with():
+    assert "unit gain" in str(of(toy("gpt2")).why_missing("usual-weights"))
+    assert "usual-weights" in of(toy("reference:small"))
+
+
+def test_a_name_that_is_no_capability_is_an_error():
+    with pytest.raises(KeyError):
+        of(toy("gpt2")).why_missing("telepathy")
+
+
+def test_a_claim_can_require_what_turns_out_to_be_needed():
+    capabilities.require(toy("gpt2"), "learned-positions")
+    with pytest.raises(Missing, match=r"^learned-positions: no embedding"):
+        capabilities.require(toy("llama"), "learned-positions")
+
+
+def test_a_capability_is_probed_once(monkeypatch):
+    asked = []
+    monkeypatch.setitem(capabilities.PROBES, "counted", asked.append)
+    subject = fresh("gpt2")
+    assert all("counted" in of(subject) for _ in range(3))
+    assert asked == [subject]
+
+
+@pytest.mark.parametrize("model_type", ["mpnet", "t5"])
+def test_positions_are_not_alone_where_a_table_counts_besides(model_type):
+    found = of(toy(model_type))
+    assert "positions-alone" not in found
+    assert "order-blind" not in found
+    if model_type == "mpnet":  # which takes position_ids, and has a bias by distance as well
+        assert "position-ids" in found
+        said = "a table is looked up by place whatever positions are given"
+        assert found.why_missing("positions-alone") == said
+
+
+@pytest.mark.parametrize("model_type", ["gpt2", "llama", "roberta", "bert"])
+def test_positions_are_alone_where_they_are_all_that_is_counted(model_type):
+    assert "positions-alone" in of(toy(model_type))
+
+
+def test_embeddings_made_of_neighbours_are_not_blind_to_order():
+    found = of(toy("mobilebert"))
+    assert "positions-alone" in found
+    said = "what goes into the first block is made of several tokens"
+    assert found.why_missing("order-blind") == said
+
+
+def test_positions_that_are_wider_than_embeddings_are_not_added_to_them():
+    assert "added-positions" in of(toy("gpt2"))
+    assert "added-positions" not in of(toy("llama"))
+    assert of(toy("mobilebert")).why_missing("added-positions") == (
+        "a position is 32 wide, an embedding 16"
+    )
+
+
+def test_a_model_may_cache_when_it_generates_and_give_no_cache_back():
+    found = of(toy("recurrent_gemma"))
+    assert "cached-generation" in found
+    assert found.why_missing("cache") == (
+        "the model's forward gives no cache unless it is handed one"
+    )
+    assert "cached-generation" not in of(toy("bert"))
+
+
+def test_a_model_may_want_its_whole_prompt_beside_a_cache(monkeypatch):
+    monkeypatch.setattr(designs, "why_not", lambda subject, name: None)
+    subject = fresh("cpmant")
+    assert of(subject).why_missing("cache") == (
+        "beside a cache the model wants the whole prompt, not the new tokens alone"
+    )
+    assert "cached-generation" in of(subject)
+    assert "cache" in of(toy("rwkv"))  # which breaks on its cache
+
+
+def test_a_state_beside_the_layers_of_a_cache_is_a_recurrence():
+    found = of(toy("minimax"))
+    assert {"kv-cache", "recurrence"} <= {name for name, why in found.all().items() if why is None}
+    assert "attention-only" not in found
+    assert "recurrence" not in of(toy("llama"))
+
+
+def test_attention_alone_is_told_by_what_goes_into_a_model_and_not_by_a_list_of_its_blocks():
+    found = of(toy("hrm_text"))  # runs its few blocks over and over
+    assert "no list of" in str(found.why_missing("blocks"))
+    assert "attention-only" in found
+    streams = str(of(toy("hy_v4")).why_missing("attention-only"))
+    assert streams.startswith("block 0 gives [1, 6, 4, 32]")
+
+
+@pytest.mark.parametrize(
+    ("spec", "name", "said"),
+    [
+        ("tiny:masked:esmc", "inputs-embeds", "the model's forward has no inputs_embeds"),
+        ("deepseek_v4", "inputs-embeds", "in place of ids: AttributeError: 'NoneType'"),
+        ("blt", "inputs-embeds", "in place of ids: input_ids is required for entropy-based"),
+        ("xlnet", "cached-generation", "takes its past as 'mems', of a kind of its own"),
+        ("openai-gpt", "cached-generation", "the model's forward takes no cache"),
+    ],
+)
+def test_what_is_missing_says_whether_it_is_not_there_refused_or_broken(spec, name, said):
+    assert said in str(of(toy(spec)).why_missing(name))
+
+
+def test_a_mask_is_tried_on_a_prompt_within_the_window():
+    """Beyond it a model's own mask hides what a full one shows, and neither is wrong."""
+    assert toy("modernbert").window < capabilities.PROBE
+    assert "mask-4d" in of(toy("modernbert"))
+    assert "reads something else" in str(of(toy("t5gemma2")).why_missing("mask-4d"))
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "bloom"])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_rounding_decides_no_capability_in_sixteen_bits(name, seed):
+    def found() -> list[str]:
+        adopted = loading.adopt(
+            f"tiny:{name}",
+            families.tiny(name),
+            None,
+            dtype=torch.bfloat16,
+            device=torch.device("cpu"),
+        )
+        every = capabilities.of(Subject.of(adopted)).all()
+        return [each for each, why in every.items() if why is None]
+
+    usual = found()
+    with Rounding(seed):
+        assert found() == usual

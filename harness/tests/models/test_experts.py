@@ -1,0 +1,101 @@
+"""A mixture's experts, computed in the library's several ways."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from assay.harness import faults
+from assay.harness.models import compat, experts
+from assay.harness.models.capabilities import Missing
+from assay.harness.models.subject import Subject
+from assay.harness.tests.support.toys import fresh, prompt, toy
+
+
+def test_the_parts_that_compute_experts_by_name_are_found():
+    mixture = toy("mixtral")
+    assert [type(part).__name__ for part in experts.modules(mixture)] == ["MixtralExperts"] * 2
+    for model_type in ("llama", "llama4_text"):  # no experts; experts that know one way
+        with pytest.raises(Missing, match="looks up by name"):
+            experts.require(toy(model_type), "batched_mm")
+
+
+def test_another_way_is_one_that_the_model_takes_and_does_not_run_with():
+    subject = toy("mixtral")
+    assert experts.in_use(subject) == "grouped_mm"
+    experts.require(subject, "eager")
+    experts.require(subject, "batched_mm")
+    with pytest.raises(Missing, match="grouped_mm is what the model is run with"):
+        experts.require(subject, "grouped_mm")
+    with pytest.raises(Missing, match=r"refuses to compute its experts by abacus: .*abacus"):
+        experts.require(subject, "abacus")
+    assert experts.in_use(subject) == "grouped_mm"
+
+
+def test_one_expert_has_no_other_in_its_place():
+    config = copy.deepcopy(toy("mixtral").model.config)
+    config.num_local_experts = config.num_experts_per_tok = 1
+    alone = Subject("alone", type(toy("mixtral").model)(config).eval())
+    with pytest.raises(Missing, match="a layer has one expert"):
+        experts.require(alone, "eager")
+
+
+def test_another_way_is_taken_and_left_again():
+    subject = fresh("mixtral")
+    ids, table = prompt(subject), compat.experts_functions()
+    usual, before = table["batched_mm"], subject.rows(ids)["logits"]
+    experts.modules(subject)
+    assert table["batched_mm"] is usual
+    with experts.computed_by(subject, "eager"):
+        assert experts.in_use(subject) == "eager"
+        one_by_one = subject.rows(ids)["logits"]
+    assert experts.in_use(subject) == "grouped_mm"
+    assert torch.equal(subject.rows(ids)["logits"], before)
+    torch.testing.assert_close(one_by_one, before, atol=1e-5, rtol=1e-5)
+
+
+def test_the_parts_of_a_model_are_left_as_each_was():
+    """The whole says eager and the part with the experts grouped_mm: a copy is loaded so, too."""
+    subject = fresh("nemo_speechlm")
+    before = compat.settings(subject.model, compat.EXPERTS)
+    assert {name for _, name in before} > {"eager", "grouped_mm"}
+    assert experts.in_use(subject) == "grouped_mm"
+    with experts.computed_by(subject, "eager"):
+        assert experts.in_use(subject) == "eager"
+    assert compat.settings(subject.model, compat.EXPERTS) == before
+    with pytest.raises(Missing, match="grouped_mm is what the model is run with"):
+        experts.require(subject, "grouped_mm")
+    experts.require(subject, "eager")
+
+
+def test_tokens_are_sent_to_the_next_expert_for_a_while():
+    subject = fresh("mixtral")
+    ids = prompt(subject)
+    before = subject.rows(ids)["logits"]
+    with experts.sent_on(subject):
+        elsewhere = subject.rows(ids)["logits"]
+    assert (elsewhere - before).abs().max() > 0.1
+    assert torch.equal(subject.rows(ids)["logits"], before)
+
+
+def test_a_version_without_a_table_has_one_way(monkeypatch):
+    def none() -> None:
+        raise Missing("in this version experts are computed in one way")
+
+    monkeypatch.setattr(compat, "experts_functions", none)
+    with pytest.raises(Missing, match="looks up by name"):
+        experts.require(fresh("mixtral"), "eager")
+
+
+def test_a_fault_of_one_way_is_in_no_other():
+    subject = fresh("mixtral")
+    ids = prompt(subject)
+    usual = subject.rows(ids)["logits"]
+    with faults.planted(faults.named("experts-weighed-by-a-neighbour"), subject) as damaged:
+        assert torch.equal(damaged.rows(ids)["logits"], usual)
+        with experts.computed_by(damaged, "batched_mm"):
+            assert (damaged.rows(ids)["logits"] - usual).abs().max() > 1e-2
+    with experts.computed_by(subject, "batched_mm"):
+        torch.testing.assert_close(subject.rows(ids)["logits"], usual, atol=1e-5, rtol=1e-5)

@@ -1,0 +1,137 @@
+"""Numbers that are not finite are found, named, and never left out without a word."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import strategies as st
+
+from assay.claims import test_finite
+from assay.fixtures.prompts import prompts
+from assay.harness.checking.check import NOT_NUMBERS, Broken, Check
+from assay.harness.checking.laws import law
+from assay.harness.models import finiteness
+from assay.harness.models.rows import Rows
+from assay.harness.results.verdicts import SEES_ONE, Verdict
+from assay.harness.tests.support.toys import (
+    budget,
+    changed,
+    exactly,
+    fresh,
+    is_broken,
+    one_tensor,
+    toy,
+    verdict,
+)
+
+C13 = test_finite.test_finite_inputs_give_finite_outputs
+
+
+def spoiled_for(spec: str, token: int, value: float = math.nan):
+    """A model whose last row of one token's embedding is not finite."""
+    subject = fresh(spec)
+
+    def spoil(module, given, result):
+        return result.masked_fill((given[0] == token)[..., None], value)
+
+    for module in subject.model.modules():  # an encoder's and a decoder's may be two
+        if isinstance(module, torch.nn.Embedding) and len(module.weight) == subject.vocabulary:
+            module.register_forward_hook(spoil)
+    return subject
+
+
+@pytest.mark.parametrize("spec", ["gpt2", "bert", "mamba2", "t5"])
+def test_sound_models_give_finite_outputs(spec):
+    assert verdict(C13, toy(spec), budget(3)).verdict is Verdict.UPHELD
+
+
+def test_one_element_is_injected_into_each_tensor_and_seen():
+    seen = verdict(C13, toy("t5"), budget(2)).details[SEES_ONE]
+    ids = toy("t5").content(torch.arange(2)[None])
+    many = 2 * 2 * len(finiteness.outputs(toy("t5"), ids).tensors)  # examples, NaN and infinity
+    assert seen == {"what": "element that is not finite", "injected": many, "seen": many}
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("spec", ["gpt2", "t5"])
+def test_one_token_of_all_that_gives_no_number_is_named(spec, value):
+    subject = toy(spec)
+    token = int(subject.content(torch.tensor([77])))
+    result = verdict(C13, spoiled_for(spec, token, value), budget(3))
+    assert result.verdict is Verdict.REFUTED
+    assert f"token <{token}>({token})" in result.counterexample["where"]
+    assert result.counterexample["where"].endswith("position 0")
+
+
+def test_what_only_a_later_position_gives_is_named_with_it():
+    def late(state):
+        state = state.clone()
+        if state.shape[1] > 3:
+            state[:, 3, 0] = math.inf
+        return state
+
+    result = verdict(C13, changed("gpt2", late, block=1), budget(8))
+    assert result.verdict is Verdict.REFUTED
+    assert result.counterexample["where"].endswith("row 0, position 3")
+
+
+def test_tokens_that_the_library_takes_out_of_the_vocabulary_do_not_count():
+    logits = torch.zeros(2, 3, 5)
+    logits[..., 4] = -math.inf
+    assert finiteness.first(Rows({"logits": logits})) is None
+    logits[1, 2, 3] = -math.inf
+    assert finiteness.first(Rows({"logits": logits})) == ("logits", 1, 2)
+    logits[..., 3] = math.inf
+    assert finiteness.first(Rows({"logits": logits})) == ("logits", 0, 0)
+    assert finiteness.first(Rows({"state 1": torch.full((1, 1, 2), -math.inf)})) is not None
+
+
+# Comparisons of other laws.
+
+
+def with_nan(rows: Rows, row: int = 0) -> Rows:
+    return rows.map(lambda t: t.clone().index_fill(1, torch.tensor([row]), math.nan))
+
+
+ONES = one_tensor(torch.ones(1, 3, 4))
+
+
+def test_a_nan_on_one_side_only_breaks_a_law():
+    assert is_broken(Check(toy("gpt2")), exactly(ONES), with_nan(ONES))
+    assert is_broken(Check(toy("gpt2")), exactly(with_nan(ONES)), ONES)
+
+
+def test_rows_of_nan_on_both_sides_are_left_out_and_counted():
+    check = Check(toy("gpt2"))
+    check.same(exactly(with_nan(ONES)), with_nan(ONES))
+    assert check.details == {NOT_NUMBERS: 1}
+    with pytest.raises(Broken):
+        check.same(exactly(with_nan(ONES)), with_nan(ONES).map(lambda t: 2 * t))
+
+
+def test_a_law_that_has_nothing_but_nan_is_undecided():
+    @law("X1", "says", source="here", control="none")
+    def body(draw, check):
+        draw(st.integers(), "number")
+        nothing = ONES.map(lambda t: t * math.nan)
+        check.same(exactly(nothing), nothing)
+
+    result = verdict(body, toy("gpt2"), budget(4))
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert result.reason == f"no example could be compared: {NOT_NUMBERS}"
+
+
+def test_a_law_that_lost_some_rows_to_nan_says_how_many():
+    @law("X1", "says", source="here", control="twice as large")
+    def body(subject, draw, check):
+        ids = draw(prompts(subject, shortest=2), "prompt").ids
+        expected = check.reference(lambda s: s.rows(ids))
+        expected = expected.map(with_nan)
+        check.same(expected, with_nan(subject.rows(ids)))
+        check.rejects(expected, with_nan(subject.rows(ids)).map(lambda t: 2 * t))
+
+    result = verdict(body, toy("gpt2"), budget(4))
+    assert result.verdict is Verdict.UPHELD
+    assert result.details[NOT_NUMBERS] > 0

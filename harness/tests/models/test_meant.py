@@ -1,0 +1,169 @@
+"""Whether a model is meant to be causal: by its class, its configuration or the user's word."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from torch import nn
+from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel
+
+from assay.claims import test_causality, test_positions
+from assay.fixtures.families import shrunk
+from assay.fixtures.families.weights import to_unit_gain
+from assay.fixtures.subjects import load
+from assay.harness.models import meant
+from assay.harness.models.capabilities import of
+from assay.harness.models.runs import Options, describe_subject
+from assay.harness.models.subject import Subject
+from assay.harness.results.verdicts import Verdict
+from assay.harness.tests.support.toys import seeing_ahead, toy, verdict
+
+SAVED = {
+    "LlamaModel": ("llama", {}, "causal"),
+    "MistralModel": ("mistral", {}, "causal"),
+    "GPT2Model": ("gpt2", {}, "causal"),
+    "Mamba2Model": ("mamba2", {}, "causal"),
+    "T5Model": ("t5", {}, "causal"),
+    "BertLMHeadModel, a decoder": ("bert", {"is_decoder": True}, "causal"),
+    "BertModel, a decoder": ("bert", {"is_decoder": True}, "causal"),
+    "BertModel": ("bert", {}, "both"),
+    "BertLMHeadModel": ("bert", {}, "both"),
+    "T5EncoderModel": ("t5", {}, "both"),
+    "BertGenerationEncoder": ("bert-generation", {}, "both"),
+    "Qwen2Model": ("qwen2", {"is_causal": False}, "both"),
+    "LlamaForCausalLM": ("llama", {"is_causal": False}, "both"),
+    "Gemma3TextModel": ("gemma3_text", {"use_bidirectional_attention": True}, "both"),
+}
+"""Class → its model type, what its configuration says, and what it is meant to be."""
+
+
+def saved(cls: str, folder: Path) -> Subject:
+    """A tiny model of the class, saved by `save_pretrained` and loaded as ``--model`` does."""
+    model_type, says, _ = SAVED[cls]
+    config = shrunk(AutoConfig.for_model(model_type))
+    for field, value in says.items():
+        setattr(config, field, value)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = getattr(transformers, cls.partition(",")[0])(config).eval()
+    to_unit_gain(model, 0)
+    model.save_pretrained(folder)
+    return load(str(folder), Options())
+
+
+@pytest.mark.parametrize("cls", SAVED)
+def test_a_saved_model_is_loaded_as_its_class_and_is_meant_to_be_what_that_is(cls, tmp_path):
+    subject = saved(cls, tmp_path)
+    assert type(subject.model).__name__ == cls.partition(",")[0]
+    ways = SAVED[cls][-1]
+    assert meant.of(subject).ways == ways
+    assert ("causal" in of(subject)) == (ways == "causal")
+    assert ("bidirectional" in of(subject)) == (ways == "both")
+
+
+@pytest.mark.parametrize("cls", ["LlamaModel", "GPT2Model", "Qwen2Model", "Gemma3TextModel"])
+def test_no_law_of_attention_is_refuted_on_a_sound_body(cls, tmp_path):
+    """C1 and A6: one of them was refuted where what generates was taken for what is causal."""
+    subject = saved(cls, tmp_path)
+    causality = verdict(test_causality.test_a_prefix_ignores_what_follows_it, subject)
+    order = verdict(
+        test_positions.test_without_a_causal_mask_permuting_both_restores_the_output, subject
+    )
+    causal = SAVED[cls][-1] == "causal"
+    assert causality.verdict is (Verdict.UPHELD if causal else Verdict.NOT_APPLICABLE)
+    assert order.verdict is Verdict.UPHELD
+
+
+def test_a_body_that_sees_the_future_breaks_the_law(tmp_path):
+    subject = saved("LlamaModel", tmp_path)
+
+    def leak(module: nn.Module, given: tuple, state: torch.Tensor) -> torch.Tensor:
+        return state + 0.1 * torch.cat([state[:, 1:], torch.zeros_like(state[:, :1])], dim=1)
+
+    subject.blocks[0].register_forward_hook(leak)
+    found = verdict(test_causality.test_a_prefix_ignores_what_follows_it, subject)
+    assert found.verdict is Verdict.REFUTED
+
+
+def test_a_body_that_is_to_attend_both_ways_and_does_not_breaks_the_law(tmp_path):
+    subject = replace(saved("LlamaModel", tmp_path), attends="both")
+    found = verdict(
+        test_positions.test_without_a_causal_mask_permuting_both_restores_the_output, subject
+    )
+    assert found.verdict is Verdict.REFUTED
+
+
+def test_claims_about_a_head_do_not_apply_to_a_body(tmp_path):
+    found = of(saved("LlamaModel", tmp_path))
+    assert {"lm-head", "tied-head", "generation"}.isdisjoint(
+        name for name, why in found.all().items() if why is None
+    )
+    assert {"cache", "mask-4d", "position-ids", "padding", "blocks"} <= {
+        name for name, why in found.all().items() if why is None
+    }
+
+
+def test_the_user_s_word_comes_first():
+    assert meant.of(replace(toy("llama"), attends="both")) == meant.Meant(
+        "both", "--attends both says so"
+    )
+    assert meant.of(load("tiny:bert", Options(attends="causal"))).ways == "causal"
+
+
+def test_what_says_so_is_in_the_description():
+    said = describe_subject(toy("bert"))["attends"]
+    assert said == {
+        "ways": "both",
+        "why": "BertForMaskedLM is an encoder, and is_decoder is not set",
+    }
+
+
+def test_seeing_the_future_does_not_change_what_a_model_is_meant_to_be():
+    assert meant.of(seeing_ahead()) == meant.of(toy("llama"))
+
+
+class Elsewhere(PreTrainedConfig):
+    """A configuration of a type that transformers does not know."""
+
+    model_type = "elsewhere"
+
+
+@pytest.mark.parametrize(
+    ("name", "ways"),
+    [
+        ("ElsewhereForCausalLM", "causal"),
+        ("ElsewhereBidirectionalModel", "both"),
+        ("ElsewhereEncoder", "both"),
+        ("ElsewhereModel", None),
+    ],
+)
+def test_a_class_of_unknown_type_is_read_by_its_name(name, ways):
+    made = type(name, (PreTrainedModel,), {"config_class": Elsewhere, "forward": lambda self: 0})
+    subject = Subject("elsewhere", made(Elsewhere()))
+    said = meant.of(subject)
+    assert said.ways == ways
+    if ways is None:
+        assert "--attends" in said.why
+        assert "causal" not in of(subject)
+        assert "bidirectional" not in of(subject)
+
+
+@pytest.mark.parametrize("model_type", ["bart", "xlnet", "roberta", "deberta", "falcon", "jamba"])
+def test_bodies_do_what_they_are_meant_to_do(model_type):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = AutoModel.from_config(shrunk(AutoConfig.for_model(model_type))).eval()
+    subject = Subject(model_type, model.requires_grad_(False))
+    ids = subject.content(torch.arange(16)[None] * 7 + 33)
+    other = ids.clone()
+    other[:, -1:] = subject.content(ids[:, -1:] + 5)
+    one, two = subject.rows(ids), subject.rows(other)
+    seen = any(
+        bool(((one[n] - two[n])[:, 0].abs() > 1e-5 * one[n].abs().max()).any())
+        for n in one.tensors
+    )
+    assert seen == (meant.of(subject).ways == "both")

@@ -1,0 +1,59 @@
+"""Answers about a subject: found once, and gone with it."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+
+from assay.harness.models import capabilities, positions, precision
+from assay.harness.models.memo import memo
+from assay.harness.models.subject import Subject
+from assay.harness.operations import twins
+from assay.harness.tests.support.toys import fresh, toy
+
+
+def test_each_subject_is_asked_once():
+    asked = []
+    question = memo(lambda subject: asked.append(subject) or len(asked))
+    one, other = fresh("gpt2"), fresh("gpt2")
+    assert [question(one), question(other), question(one)] == [1, 2, 1]
+    assert asked == [one, other]
+
+
+def test_questions_do_not_take_each_other_s_answers():
+    subject = fresh("gpt2")
+    assert memo(lambda _: "first")(subject) == "first"
+    assert memo(lambda _: "second")(subject) == "second"
+
+
+def test_no_answer_is_kept_of_a_question_that_failed():
+    answers = iter([ZeroDivisionError, "an answer"])
+
+    @memo
+    def question(subject: Subject) -> str:
+        answer = next(answers)
+        if answer is ZeroDivisionError:
+            raise ZeroDivisionError
+        return answer
+
+    subject = fresh("gpt2")
+    with pytest.raises(ZeroDivisionError):
+        question(subject)
+    assert question(subject) == "an answer"
+
+
+def test_answers_keep_no_model_in_memory():
+    """A run on many models must not end with all of them loaded."""
+    subject = Subject("gone", fresh("gpt2").model)
+    capabilities.of(subject).all()
+    positions.first_position(subject)
+    precision.all_float64(subject)
+    twins.saved_and_loaded(subject)
+    seen = weakref.ref(subject), weakref.ref(subject.model)
+    assert all(subject is not None for subject in (ref() for ref in seen))
+    del subject
+    gc.collect()
+    assert [ref() for ref in seen] == [None, None]
+    assert toy("gpt2") is toy("gpt2")

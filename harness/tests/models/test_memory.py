@@ -1,0 +1,124 @@
+"""As much at once as fits: batches that are halved, and errors that are none of memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from assay.harness.models import memory
+from assay.harness.models.memory import in_batches, lacking, rows_that_fit
+
+CPU = torch.device("cpu")
+
+FULL = [
+    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+    RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to ..."),
+    RuntimeError("[enforce fail] DefaultCPUAllocator: not enough memory: you tried to ..."),
+    RuntimeError("MPS backend out of memory (MPS allocated: 9 GB)"),
+    RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)"),
+    MemoryError(),
+]
+
+OTHERS = [
+    RuntimeError("mat1 and mat2 shapes cannot be multiplied"),
+    RuntimeError("CUDA error: an illegal memory access was encountered"),
+    RuntimeError("unsupported operation: elements refer to a single memory location"),
+]
+
+
+def room_for(most: int, error: BaseException = FULL[0]) -> tuple[Callable, list, list]:
+    """A function that takes up to ``most`` rows; what it was asked, and what it did."""
+    asked, did = [], []
+
+    def run(rows: slice) -> None:
+        asked.append(rows.stop - rows.start)
+        if rows.stop - rows.start > most:
+            raise error
+        did.extend(range(rows.start, rows.stop))
+
+    return run, asked, did
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
+@pytest.mark.parametrize("rows", [1, 2, 7])
+def test_every_row_is_run_once_and_in_order(rows, size):
+    run, asked, did = room_for(100)
+    said = []
+    in_batches(run, rows, size, said)
+    assert did == list(range(rows))
+    assert max(asked) == min(rows, size)
+    assert len(asked) == -(-rows // size)
+    assert not said
+
+
+def test_of_no_rows_nothing_is_run():
+    run, asked, _ = room_for(100)
+    in_batches(run, 0, 4)
+    assert not asked
+
+
+def test_what_does_not_fit_is_halved_until_it_does_and_stays_so():
+    run, asked, did = room_for(3)
+    said = []
+    in_batches(run, 14, 13, said)
+    assert asked == [13, 6, 3, 3, 3, 3, 2]
+    assert did == list(range(14))
+    assert said == [
+        "too little memory: 6 rows at a time",
+        "too little memory: 3 rows at a time",
+    ]
+
+
+def test_memory_may_run_out_later_too():
+    did, left = [], [9, 9, 2, 1, 9, 9]
+
+    def run(rows: slice) -> None:
+        if rows.stop - rows.start > left.pop(0):
+            raise FULL[0]
+        did.extend(range(rows.start, rows.stop))
+
+    in_batches(run, 10, 4)
+    assert did == list(range(10))
+
+
+@pytest.mark.parametrize("error", FULL, ids=lambda e: str(e)[:20])
+def test_every_lack_of_memory_is_known_as_one(error):
+    assert lacking(error)
+    run, _, did = room_for(2, error)
+    in_batches(run, 4, 4)
+    assert did == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("error", FULL, ids=lambda e: str(e)[:20])
+def test_a_row_that_does_not_fit_alone_is_an_error(error):
+    run, asked, did = room_for(0, error)
+    with pytest.raises(type(error)):
+        in_batches(run, 4, 4)
+    assert asked == [4, 2, 1]
+    assert not did
+
+
+@pytest.mark.parametrize("error", OTHERS, ids=lambda e: str(e)[:20])
+def test_other_errors_go_through_at_once(error):
+    assert not lacking(error)
+    run, asked, _ = room_for(2, error)
+    with pytest.raises(type(error)):
+        in_batches(run, 4, 4)
+    assert asked == [4]
+
+
+def test_a_quarter_of_what_is_free_is_filled(monkeypatch):
+    monkeypatch.setattr(memory, "free", lambda device: 4000)
+    assert rows_that_fit(CPU, 100) == 10
+    assert rows_that_fit(CPU, 10) == 100
+
+
+def test_one_row_is_always_tried(monkeypatch):
+    monkeypatch.setattr(memory, "free", lambda device: 0)
+    assert rows_that_fit(CPU, 1e12) == 1
+
+
+def test_free_memory_is_some_bytes():
+    assert 2**20 < memory.free(CPU) < 2**50

@@ -1,0 +1,188 @@
+"""Folders that hold no model, or hold it in another form: the message says what to do."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from assay.harness.models.loading import load
+from assay.harness.results.errors import BadInput
+from assay.harness.tests.support.folders import edit_json, edit_weights, tiny
+
+MATRIX = "transformer.h.1.mlp.c_fc.weight"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A sound folder that a test may damage."""
+    tiny("gpt2").save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def refused(folder: Path) -> str:
+    """The one line with which ``folder`` is refused, without its name."""
+    with pytest.raises(BadInput) as caught:
+        load(str(folder), dtype=torch.float32, device=torch.device("cpu"))
+    message = str(caught.value)
+    assert message.isprintable()
+    return message.removeprefix(f"{folder}: ")
+
+
+def loads(folder: Path) -> bool:
+    return load(str(folder), dtype=torch.float32, device=torch.device("cpu")).model is not None
+
+
+# Weights that are not in safetensors
+
+
+@pytest.mark.parametrize("name", ["pytorch_model-00001-of-00002.bin", "model.pt", "model.ckpt"])
+def test_an_index_that_names_a_pickle(folder: Path, name: str) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / name).write_bytes(pickle.dumps({}))
+    index = {"weight_map": {MATRIX: name}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    said = refused(folder)
+    assert f"its weights are pickled (model.safetensors.index.json names '{name}')" in said
+    assert "convert it to safetensors with save_pretrained" in said
+
+
+def archive(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as opened:
+        opened.writestr("archive/data.pkl", pickle.dumps({}))
+
+
+@pytest.mark.parametrize(
+    ("write", "said"),
+    [
+        (archive, "is an archive of pickles, not safetensors"),
+        (lambda path: torch.save({}, path), "is an archive of pickles, not safetensors"),
+        (lambda path: path.write_bytes(pickle.dumps([0] * 9)), "is a pickle, not safetensors"),
+        (lambda path: path.write_bytes(b"GGUF\3\0\0\0" + bytes(64)), "is a GGUF file"),
+        (lambda path: path.write_text("<!DOCTYPE html>\n404"), "is a web page, not weights"),
+    ],
+)
+def test_a_file_that_is_named_like_safetensors(folder: Path, write: Any, said: str) -> None:
+    write(folder / "model.safetensors")
+    assert f"model.safetensors {said}" in refused(folder)
+
+
+def test_a_truncated_header_is_not_taken_for_a_pickle(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes((0x280).to_bytes(8, "little") + b"{")
+    assert "is truncated or corrupt" in refused(folder)
+
+
+@pytest.mark.parametrize("bare", [True, False], ids=["alone", "with a configuration"])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("model.q4_k_m.gguf", "GGUF"),
+        ("tf_model.h5", "TensorFlow"),
+        ("flax_model.msgpack", "Flax"),
+        ("consolidated.safetensors", "the layout of its makers"),
+    ],
+)
+def test_weights_of_another_format(folder: Path, bare: bool, name: str, kind: str) -> None:
+    for path in folder.iterdir():
+        if bare or path.suffix == ".safetensors":
+            path.unlink()
+    (folder / name).touch()
+    said = refused(folder)
+    assert f"'{name}' is of {kind}: convert it to a folder with config.json and safeten" in said
+    assert ("there is no config.json" in said) is bare
+
+
+def test_a_folder_around_a_models_folder(folder: Path) -> None:
+    said = "holds no model, there is no config.json in it; it is in 'model', give that folder"
+    assert refused(folder.parent) == said
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_an_adapter(folder: Path, alone: bool) -> None:
+    if alone:
+        for path in folder.iterdir():
+            path.unlink()
+    (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "owner/base"}')
+    said = refused(folder)
+    assert said.startswith("holds an adapter (adapter_config.json)")
+    assert "merge it by peft's merge_and_unload" in said
+
+
+# Weights that are no floats
+
+
+def test_a_method_of_quantisation_that_transformers_does_not_know(folder: Path) -> None:
+    edit_json(folder / "config.json", quantization_config={"quant_method": "nosuch"})
+    assert "names the quant_method 'nosuch', which is unknown to transformers" in refused(folder)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({}, "has a quantization_config without a quant_method"),
+        ({"quant_method": ["awq"]}, "has a quantization_config without a quant_method"),
+        ("awq", "has a quantization_config that is no JSON object"),
+    ],
+)
+def test_quantisation_that_says_nothing(folder: Path, settings: Any, said: str) -> None:
+    edit_json(folder / "config.json", quantization_config=settings)
+    assert f"config.json {said}" in refused(folder)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int64, torch.bool])
+def test_weights_that_are_integers(folder: Path, dtype: torch.dtype) -> None:
+    edit_weights(folder, lambda tensors: tensors.update({MATRIX: tensors[MATRIX].to(dtype)}))
+    said = refused(folder)
+    assert f"in place of floats in '{MATRIX}', and config.json" in said
+
+
+def test_parameters_that_are_integers_by_any_name(folder: Path) -> None:
+    bias = "transformer.h.0.attn.c_attn.bias"
+    edit_weights(folder, lambda tensors: tensors.update({bias: tensors[bias].to(torch.int8)}))
+    assert f"its weights hold I8 in place of floats in '{bias}'" in refused(folder)
+
+
+def test_masks_and_positions_of_old_versions_are_integers(folder: Path) -> None:
+    def change(tensors: dict[str, Tensor]) -> None:
+        tensors["transformer.h.0.attn.bias"] = torch.ones(1, 1, 32, 32, dtype=torch.uint8)
+        tensors["transformer.position_ids"] = torch.arange(32)
+
+    edit_weights(folder, change)
+    assert loads(folder)
+
+
+# Other files
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [("{", "is not valid JSON"), ("[1]", "holds no JSON object but a list")]
+)
+def test_broken_settings_of_generation(folder: Path, content: str, said: str) -> None:
+    (folder / "generation_config.json").write_text(content)
+    assert f"generation_config.json {said}" in refused(folder)
+    (folder / "generation_config.json").unlink()
+    assert loads(folder)
+
+
+def test_the_configuration_for_this_version_is_the_one_that_is_checked(folder: Path) -> None:
+    """Transformers reads it in place of config.json."""
+    content = json.loads((folder / "config.json").read_text())
+    code = content | {"auto_map": {"AutoModelForCausalLM": "modeling_own.Own"}}
+    (folder / "config.4.0.0.json").write_text(json.dumps(code))
+    edit_json(folder / "config.json", configuration_files=["config.4.0.0.json"])
+    assert "wants to run code of its own" in refused(folder)
+    (folder / "config.4.0.0.json").write_text("{")
+    assert "config.4.0.0.json is not valid JSON" in refused(folder)
+
+
+@pytest.mark.parametrize("name", ["../config.4.0.0.json", "/config.4.0.0.json", 4])
+def test_a_configuration_in_another_folder_is_not_read(folder: Path, name: Any) -> None:
+    (folder.parent / "config.4.0.0.json").write_text("no JSON")
+    edit_json(folder / "config.json", configuration_files=[name])
+    assert refused(folder) == f"config.json names {name!r}, which is not a file of this folder"

@@ -1,0 +1,123 @@
+"""Where models keep their absolute positions, and moving them."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+import torch
+
+from assay.harness.models import positions
+from assay.harness.models.capabilities import of
+from assay.harness.tests.support.toys import TYPES, fresh, prompt, toy
+
+OFFSETS = {
+    "gpt2": 0,
+    "gpt_neo": 0,
+    "opt": 2,
+    "bert": 0,
+    "roberta": 2,
+    "distilbert": 0,
+    "albert": 0,
+}
+"""The row of its table that a model's first token is given."""
+
+
+@pytest.mark.parametrize(("model_type", "offset"), OFFSETS.items())
+def test_a_table_is_found_with_the_row_of_the_first_token(model_type, offset):
+    subject = toy(model_type)
+    table = positions.position_table(subject)
+    assert table.weight.shape == (64 + offset, subject.hidden)
+    assert positions.position_offset(subject) == offset
+
+
+@pytest.mark.parametrize("model_type", [m for m in TYPES if m not in OFFSETS])
+def test_no_table_is_found_where_there_is_none(model_type):
+    assert positions.position_table(toy(model_type)) is None
+    assert positions.position_offset(toy(model_type)) == 0
+    assert positions.first_position(toy(model_type)) == 0
+
+
+@pytest.mark.parametrize("model_type", TYPES)
+def test_the_usual_positions_are_those_of_a_prompt_without_any(model_type):
+    subject = toy(model_type)
+    if "position-ids" not in of(subject):
+        assert positions.first_position(subject) == 0
+        return
+    ids = prompt(subject)
+    usual = positions.usual(subject, 9)
+    assert usual.diff().tolist() == [1] * 8
+    plain = subject.rows(ids)["logits"]
+    assert torch.allclose(subject.rows(ids, positions=usual)["logits"], plain, atol=1e-4)
+    doubled = usual[0] + 2 * torch.arange(9)
+    assert not torch.allclose(subject.rows(ids, positions=doubled)["logits"], plain, atol=1e-2)
+
+
+def test_a_model_that_looks_ahead_in_its_table_takes_that_much_less():
+    subject = toy("tiny:causal:prophetnet")
+    assert positions.position_offset(subject) == 1
+    assert positions.positions_beyond(subject) == 1
+    assert subject.context == 62
+    subject.rows(prompt(subject, 62))
+    with pytest.raises(IndexError):
+        subject.rows(prompt(subject, 63))
+    assert {positions.positions_beyond(toy(model_type)) for model_type in OFFSETS} == {0}
+    assert positions.positions_beyond(toy("llama")) == 0  # which has no table
+
+
+def test_some_models_add_the_offset_themselves_and_some_want_it_added():
+    assert positions.first_position(toy("opt")) == 0
+    assert positions.first_position(toy("roberta")) == 2
+
+
+@pytest.mark.parametrize("model_type", ["gpt2", "opt", "roberta"])
+def test_moved_rows_stand_where_the_order_says(model_type):
+    subject = fresh(model_type)
+    table, offset = positions.position_table(subject), positions.position_offset(subject)
+    before = table.weight.detach().clone()
+    with positions.rows_moved(subject, torch.tensor([2, 0, 1])):
+        assert torch.equal(table.weight[offset : offset + 3], before[offset:][[2, 0, 1]])
+        assert torch.equal(table.weight[offset + 3 :], before[offset + 3 :])
+        assert torch.equal(table.weight[:offset], before[:offset])
+    assert torch.equal(table.weight, before)
+
+
+def test_moved_rows_are_put_back_whatever_happens():
+    subject = fresh("gpt2")
+    before = positions.position_table(subject).weight.detach().clone()
+    with suppress(ZeroDivisionError), positions.rows_moved(subject, torch.tensor([1, 0])):
+        assert not torch.equal(positions.position_table(subject).weight, before)
+        raise ZeroDivisionError
+    assert torch.equal(positions.position_table(subject).weight, before)
+
+
+def test_rows_cannot_be_moved_where_there_are_none():
+    with (
+        pytest.raises(ValueError, match="tiny:llama has no table"),
+        positions.rows_moved(toy("llama"), torch.tensor([1, 0])),
+    ):
+        pass
+
+
+def test_a_table_looked_up_by_something_else_is_not_taken_for_positions():
+    """Token types and buckets of distances are embeddings too."""
+    types = fresh("bert")
+    assert positions.position_table(types) is not types.model.bert.embeddings.token_type_embeddings
+    assert any(isinstance(m, torch.nn.Embedding) for m in toy("t5").model.decoder.block.modules())
+    assert positions.position_table(toy("t5")) is None
+
+
+@pytest.mark.parametrize("model_type", ["ibert", "longformer"])
+def test_a_table_is_found_in_another_module_and_in_front_of_filling(model_type):
+    # I-BERT's tables are modules of its own; Longformer fills a prompt up to whole windows.
+    subject = toy(model_type)
+    assert positions.position_table(subject).weight.shape == (66, subject.hidden)
+    assert positions.position_offset(subject) == positions.first_position(subject) == 2
+    assert not positions.follow_padding(subject)
+
+
+def test_what_an_encoder_looks_up_is_not_its_decoder_s():
+    subject = fresh("bart")  # its encoder has not read its prompt yet
+    assert positions.position_offset(subject) == 2
+    decoder = subject.model.get_decoder().embed_positions
+    assert positions.position_table(subject) is decoder

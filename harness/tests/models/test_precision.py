@@ -1,0 +1,39 @@
+"""In what precision a model really computes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from assay.harness.models import precision
+from assay.harness.models.subject import Subject
+from assay.harness.tests.support.toys import changed, fresh, toy
+
+
+def in_float64(model_type: str) -> Subject:
+    return toy(model_type).oracle
+
+
+def test_a_model_that_stays_in_float64_is_told_from_one_that_does_not():
+    """The one takes its norms in float32 whatever it is run in, the other does not."""
+    assert precision.all_float64(toy("gpt2"))
+    assert not precision.all_float64(toy("llama"))
+
+
+def test_a_single_narrow_step_is_noticed():
+    narrowed = changed("gpt2", lambda state: state.float().to(state.dtype))
+    assert not precision.all_float64(narrowed)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "expected"), [("gpt2", torch.float64), ("llama", torch.float32)]
+)
+def test_the_tolerance_of_float64_is_for_models_that_stay_in_it(model_type, expected):
+    assert precision.working(in_float64(model_type)) == expected
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_narrower_models_work_in_the_dtype_of_their_parameters(dtype):
+    subject = fresh("llama")
+    subject.model.to(dtype)
+    assert precision.working(subject) == dtype

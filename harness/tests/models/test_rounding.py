@@ -1,0 +1,250 @@
+"""Rounding as another machine's: by one place, alike for equal calls, through all of torch."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
+
+from assay.fixtures import families
+from assay.harness.models import loading
+from assay.harness.models.rounding import BITS, Rounding
+from assay.harness.models.subject import Subject
+from assay.harness.operations import twins
+from assay.harness.operations.heads import IMPLEMENTATIONS, Head
+
+pytestmark = pytest.mark.usefixtures("itself")
+
+DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
+
+
+def normal(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype)
+
+
+def places(one: Tensor, other: Tensor) -> Tensor:
+    """By how many floating numbers the elements lie apart, of one sign."""
+    assert (one.sign() == other.sign()).all()
+    bits = BITS[one.dtype]
+    return one.view(bits).long() - other.view(bits).long()
+
+
+def at(tensor: Tensor, address: int) -> Tensor:
+    """A copy that begins at an address with this remainder by 64."""
+    room = torch.zeros(tensor.nbytes + 64, dtype=torch.uint8)
+    shift = (address - room.data_ptr()) % 64
+    return room[shift : shift + tensor.nbytes].view(tensor.dtype).view(tensor.shape).copy_(tensor)
+
+
+SUMS = {
+    "product": lambda x: x @ x.T,
+    "product added": lambda x: torch.addmm(x, x, x),
+    "batch of products": lambda x: torch.bmm(x[None], x[None]),
+    "linear": lambda x: F.linear(x, x, x[0]),
+    "sum": lambda x: x.sum(0),
+    "mean": lambda x: x.mean(-1),
+    "variance": lambda x: x.var(-1),
+    "norm": lambda x: torch.linalg.vector_norm(x, dim=1),
+    "cumulative sum": lambda x: x.cumsum(0),
+    "softmax": lambda x: x.softmax(-1),
+    "log of softmax": lambda x: x.log_softmax(-1),
+    "layer norm": lambda x: F.layer_norm(x, (32,)),
+    "group norm": lambda x: F.group_norm(x[None], 8),
+    "convolution": lambda x: F.conv1d(x[None], x[:, :, None]),
+    "attention": lambda x: F.scaled_dot_product_attention(*[x[None, None]] * 3),
+    "sum at indices": lambda x: torch.zeros_like(x).index_add_(0, torch.arange(32) % 5, x),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", SUMS)
+def test_every_sum_is_moved_by_at_most_one_place(name, dtype):
+    values, function = normal(32, 32, dtype=dtype), SUMS[name]
+    usual = function(values)
+    with Rounding(0):
+        moved = places(function(values), usual)
+    assert set(moved.unique().tolist()) == {-1, 0, 1}
+
+
+def test_equal_calls_on_equal_memory_give_equal_bits_and_others_do_not():
+    values = at(normal(16, 16), 0)
+    with Rounding(0):
+        once = values @ values
+        assert (values @ values).equal(once)
+        assert (at(values, 0) @ values).equal(once)
+        assert not (at(values, 24) @ values).equal(once)  # other addresses
+        assert not (values[:8] @ values).equal(once[:8])  # another shape
+        assert not (values @ values.T.contiguous().T).equal(once)  # other strides
+    with Rounding(0):
+        assert (values @ values).equal(once)
+    with Rounding(1):
+        assert not (values @ values).equal(once)
+    assert (values @ values).equal(values.matmul(values))
+
+
+def test_what_is_moved_does_not_depend_on_the_process():
+    with Rounding(3):
+        values = at(torch.full((12, 2), 1 / 3), 0).softmax(0)
+    moved = places(values, torch.full((12, 2), 1 / 12)).flatten().tolist()
+    assert moved == MOVED
+
+
+MOVED = [0, 0, -1, -1, 1, -1, 0, 0, 0, 0, 0, -1, 1, 0, -1, -1, -1, -1, 0, 0, 1, 1, 1, -1]
+"""What the test above came to in another process."""
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_sums_of_small_whole_numbers_are_exact(dtype):
+    values = torch.arange(-4, 4).repeat(8, 1).to(dtype)
+    with Rounding(0):
+        assert (values @ values.T).equal((values.double() @ values.T.double()).to(dtype))
+        assert values.sum().item() == -32
+        assert torch.ones(1, 5, dtype=dtype).softmax(0).equal(torch.ones(1, 5, dtype=dtype))
+
+
+def test_what_is_not_finite_stays():
+    values = torch.tensor([[torch.inf, 1], [torch.nan, 1], [3e38, 1e37]])
+    with Rounding(0):
+        sums = values.sum(1)
+        largest = torch.full((64, 1), torch.finfo(torch.float32).max).sum(1)
+    expected = torch.tensor([torch.inf, torch.nan, 3.1e38])
+    torch.testing.assert_close(sums, expected, equal_nan=True)
+    assert largest.isfinite().all()
+
+
+def test_whole_numbers_beyond_those_that_are_exact_are_moved():
+    values = torch.full((64, 4), 2.0**20 + 0.125, dtype=torch.bfloat16)
+    with Rounding(0):
+        assert values.sum(1).unique().numel() > 1
+
+
+EXACT = {
+    "the largest": lambda x: x.max(1).values,
+    "the few largest": lambda x: x.topk(3).values,
+    "an order": lambda x: x.sort(1).values,
+    "rows": lambda x: x[[3, 1]],
+    "a joined tensor": lambda x: torch.cat([x, x]),
+    "a copy in other strides": lambda x: x.T.contiguous(),
+    "an element-wise product": lambda x: x * x,
+    "rows put in place": lambda x: x.index_put((torch.tensor([1]),), x[:1]),
+    "the largest at indices": lambda x: x.scatter_reduce(0, torch.ones(8, 8).long(), x, "amax"),
+}
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_what_is_chosen_or_moved_is_exact(name):
+    values, function = normal(8, 8), EXACT[name]
+    usual = function(values)
+    with Rounding(0):
+        assert function(values).equal(usual)
+
+
+def test_what_is_added_to_leaves_the_rest_as_it_was():
+    values, more = normal(64, 8), normal(16, 8, seed=1)
+    with Rounding(0):
+        added = values.index_add(0, torch.arange(16), more)
+        put = values.index_put((torch.arange(16),), more, accumulate=True)
+    for result in (added, put):
+        assert result[16:].equal(values[16:])
+        assert not result[:16].equal(values[:16] + more)
+
+
+# All of torch.
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_every_implementation_of_attention_is_rounded(implementation):
+    head = Head(16, 8, 2, implementation, 0)
+    inputs = head.inputs(6)
+    usual = head(inputs)
+    with Rounding(0):
+        rounded = head(inputs)
+        assert head(inputs).equal(rounded)
+    assert 0 < (rounded - usual).abs().max() < 1e-5
+
+
+def test_gradients_are_rounded_too():
+    def gradient() -> Tensor:
+        x = normal(8, 8).requires_grad_()
+        (x.softmax(-1) @ x).square().sum().backward()
+        assert x.grad is not None
+        return x.grad
+
+    usual = gradient()
+    with Rounding(0):
+        rounded = gradient()
+        assert gradient().equal(rounded)
+    assert 0 < (rounded - usual).abs().max() < 1e-4
+
+
+def test_functional_derivatives_and_batches_pass_through():
+    def function(x: Tensor) -> Tensor:
+        return (x.softmax(-1) @ x).sum(0)
+
+    x = normal(6, 6)
+    usual = torch.func.jacrev(function)(x), torch.func.jvp(function, (x,), (x,))[1]
+    batch = torch.vmap(function)(x.expand(3, 6, 6))
+    with Rounding(0):
+        rounded = torch.func.jacrev(function)(x), torch.func.jvp(function, (x,), (x,))[1]
+        each = torch.vmap(function)(x.expand(3, 6, 6))
+    for one, other in zip((*usual, batch), (*rounded, each), strict=True):
+        assert 0 < (one - other).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_operations_are_counted_as_without(inner):
+    x = normal(16, 16)
+    with FlopCounterMode(display=False) as usual:
+        F.linear(x, x)
+    counter = FlopCounterMode(display=False)
+    modes = [Rounding(0), counter] if inner else [counter, Rounding(0)]
+    with modes[0], modes[1]:
+        F.linear(x, x)
+    assert counter.get_total_flops() == usual.get_total_flops() > 0
+
+
+def test_inference_mode_rounds_as_well():
+    x, layer = normal(16, 16), nn.Linear(16, 16)
+    usual = layer(x).detach()
+    with Rounding(0):
+        outside = layer(x).detach()
+        with torch.inference_mode():
+            inside = layer(x).clone()
+            assert not torch.einsum("ij,jk->ik", x, x).equal(x @ x.T.contiguous().T)
+    assert not outside.equal(usual)
+    assert not inside.equal(usual)
+
+
+def test_copies_are_exact():
+    layer = nn.Linear(4, 4)
+    with Rounding(0):
+        assert copy.deepcopy(layer).weight.equal(layer.weight)
+
+
+# What it is for.
+
+
+def tiny(dtype: torch.dtype) -> Subject:
+    model = families.tiny("llama")
+    return Subject.of(
+        loading.adopt("tiny:llama", model, None, dtype=dtype, device=torch.device("cpu"))
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_copy_that_was_saved_and_loaded_gives_other_bits(seed, dtype):
+    """As on a processor where a product depends on the addresses of its factors."""
+    with Rounding(seed):
+        subject = tiny(dtype)
+        copied = twins.saved_and_loaded(subject)
+        ids = subject.content(torch.arange(8)[None])
+        ours, theirs = subject.rows(ids), copied.rows(ids)
+        assert twins.share_that_differs(ours, subject.rows(ids)) == 0
+        assert twins.share_that_differs(ours, theirs) > 0.5
+    assert twins.differences(subject, copied)["weights"] == 0

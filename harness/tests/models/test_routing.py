@@ -1,0 +1,65 @@
+"""How clearly experts are chosen, held against probabilities worked out by hand."""
+
+from __future__ import annotations
+
+import torch
+
+from assay.harness.models import routing
+from assay.harness.tests.support.toys import fresh, prompt, toy
+
+
+def scores(*rows):
+    """Scores whose softmax is ``rows``, [tokens, experts]."""
+    return torch.tensor(rows, dtype=torch.float64).log()
+
+
+CLEAR, NEAR, TIED = (0.7, 0.2, 0.1), (0.5, 0.26, 0.24), (0.6, 0.2, 0.2)
+
+
+def gap(*layers, taken=2, ahead=False):
+    """The gaps of one prompt, as numbers."""
+    found = routing.gap([*layers], taken, batch=1, ahead=ahead)
+    assert found.shape == (1, len(layers[0]), 1)
+    return [round(float(each), 6) for each in found.flatten()]
+
+
+def test_a_row_is_as_clear_as_the_least_clear_that_it_sees():
+    assert gap(scores(CLEAR, NEAR, CLEAR)) == [0.1, 0.02, 0.02]
+    assert gap(scores(CLEAR, NEAR, CLEAR), ahead=True) == [0.02] * 3
+
+
+def test_the_least_clear_layer_counts():
+    assert gap(scores(CLEAR, CLEAR), scores(NEAR, TIED)) == [0.02, 0.0]
+
+
+def test_the_gap_is_between_the_last_expert_taken_and_the_first_left():
+    assert gap(scores(TIED), taken=1) == [0.4]
+    assert gap(scores(TIED), taken=2) == [0.0]
+
+
+def test_rows_of_a_batch_do_not_see_each_other():
+    found = routing.gap([scores(TIED, CLEAR, NEAR, CLEAR)], taken=2, batch=2, ahead=False)
+    assert [round(float(each), 6) for each in found.flatten()] == [0.0, 0.0, 0.02, 0.02]
+
+
+def test_where_all_experts_are_taken_nothing_is_near():
+    assert routing.gap([scores(TIED)], taken=3, batch=1, ahead=False).flatten().tolist() == [1.0]
+
+
+def test_only_a_mixture_of_experts_is_listened_to():
+    for model_type, routed in (("mixtral", True), ("llama", False)):
+        subject = toy(model_type)
+        assert subject.routes is routed
+        with routing.listening(subject) as heard:
+            subject.model(prompt(subject))
+        assert len(heard) == (subject.layers if routed else 0)
+        assert ("router gap" in subject.rows(prompt(subject)).tensors) is routed
+
+
+def test_a_body_that_is_not_called_as_the_model_says_is_asked_all_the_same(monkeypatch):
+    subject = fresh("mixtral")
+    monkeypatch.setattr(type(subject.model), "base_model_prefix", "transformer")
+    assert subject.model.base_model is subject.model
+    with routing.listening(subject) as scores:
+        subject.model(torch.arange(6)[None])
+    assert len(scores) == subject.layers

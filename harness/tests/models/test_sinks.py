@@ -1,0 +1,36 @@
+"""Sinks of attention, whether or not its weights tell of them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from assay.harness.models import sinks
+from assay.harness.models.capabilities import of
+from assay.harness.tests.support.toys import fresh, prompt, toy
+
+
+@pytest.mark.parametrize(
+    ("model_type", "has"),
+    [("gpt_oss", True), ("granite_swa", True), ("llama", False), ("bloom", False), ("t5", False)],
+)
+def test_sinks_are_heard_of_where_attention_is_given_them(model_type, has):
+    assert sinks.given(toy(model_type)) is has
+
+
+def test_a_sink_that_scales_what_comes_of_attention_is_not_whole_attention():
+    subject = toy("granite_swa")
+    sums = [layer.sum(-1) for layer in subject.attentions(prompt(subject))]
+    assert all(torch.allclose(each, torch.ones_like(each)) for each in sums)
+    assert "a sink" in of(subject).why_missing("whole-attention")
+    assert "a sink" in of(toy("gpt_oss")).why_missing("whole-attention")
+    assert "whole-attention" in of(toy("llama"))
+
+
+def test_listening_leaves_a_model_as_it_was():
+    subject = fresh("granite_swa")
+    ids = prompt(subject)
+    usual, before = subject.attention, subject.rows(ids)["logits"]
+    sinks.given(subject)
+    assert subject.attention == usual
+    assert torch.equal(subject.rows(ids)["logits"], before)

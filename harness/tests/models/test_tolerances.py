@@ -1,0 +1,233 @@
+"""Distances between rows, and what the one table of tolerances lets pass and what it stops."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from assay.harness.checking.check import Check
+from assay.harness.models import positions
+from assay.harness.models.rows import Rows
+from assay.harness.models.tolerances import ROUTER_GAP, TOLERANCES, distance, farthest
+from assay.harness.tests.support.toys import exactly, is_broken, one_tensor, prompt, toy
+
+SMALLEST_DEFECT = 2e-5
+"""A relative difference that must be caught in float32."""
+
+MODELS = ("tiny:gpt2", "tiny:llama", "tiny:mixtral", "untrained:small")
+HALVES = {"float16": 5, "bfloat16": 8}
+"""Half precisions, and the floors that a defect must measure to be caught."""
+dtypes = st.sampled_from(list(TOLERANCES))
+errors = st.floats(0, 1e3)
+
+
+def planted(rows: Rows, name: str, size: float, where: tuple[int, int]) -> Rows:
+    """``rows`` with one row of one tensor off by ``size`` of its length, in a random direction."""
+    tensor = rows[name].double()
+    direction = torch.randn(tensor.shape[-1], dtype=torch.float64, generator=seeded(1))
+    row = tensor[where]
+    tensor[where] = row + size * row.norm() * direction / direction.norm()
+    return Rows({**rows.tensors, name: tensor})
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+# Distances.
+
+
+def test_a_distance_is_relative_to_its_own_row():
+    oracle = torch.tensor([[3.0, 4.0], [300.0, 400.0]])
+    off = oracle + torch.tensor([[0.5, 0.0], [0.5, 0.0]])
+    assert distance(off, oracle).tolist() == pytest.approx([0.1, 0.001])
+
+
+def test_equal_rows_are_at_no_distance():
+    oracle = torch.randn(2, 3, 4, generator=seeded(0))
+    assert distance(oracle, oracle).tolist() == [[0.0] * 3] * 2
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_is_infinitely_wrong(bad):
+    oracle = torch.ones(2, 3)
+    observed = oracle.clone()
+    observed[1, 2] = bad
+    assert distance(observed, oracle).tolist() == [0.0, math.inf]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_on_one_side_only_is_infinitely_wrong(bad):
+    oracle = torch.tensor([[1.0, bad], [3.0, 4.0]])
+    assert distance(torch.ones(2, 2), oracle).tolist()[0] == math.inf
+    assert distance(-oracle, oracle)[0] == (2.0 if math.isnan(bad) else math.inf)
+
+
+def test_elements_that_are_alike_and_not_finite_leave_the_rest_of_their_row():
+    oracle = torch.tensor([[1.0, math.nan], [3.0, 4.0], [2.0, -math.inf]])
+    observed = torch.tensor([[1.5, math.nan], [3.0, 9.0], [2.0, -math.inf]])
+    assert distance(observed, oracle).tolist() == [0.5, 1.0, 0.0]
+
+
+def test_a_row_on_which_the_oracle_is_not_finite_makes_no_other_look_small():
+    oracle = torch.tensor([[1e-9, 0.0], [math.nan, math.nan]], dtype=torch.float64)
+    assert distance(2 * oracle, oracle).tolist() == pytest.approx([1.0, 0.0])
+
+
+def test_a_row_of_zeros_is_measured_against_the_mean_row():
+    oracle = torch.tensor([[0.0, 0.0], [3.0, 4.0]])
+    noise, error = torch.tensor([1e-9, 0.0]), torch.tensor([1e-3, 0.0])
+    assert distance(oracle + noise, oracle)[0] < 1e-6
+    assert distance(oracle + error, oracle)[0] > 0.1
+
+
+def test_nothing_but_zeros_is_matched_by_zeros_only():
+    zeros = torch.zeros(2, 2, 3)
+    assert distance(zeros, zeros).max() == 0
+    assert distance(zeros + 1e-30, zeros).min() > 1
+
+
+def test_an_error_may_be_relative_to_something_else_than_its_row():
+    oracle = torch.tensor([[3.0, 4.0], [3.0, 4.0]])
+    sizes = torch.tensor([[1.0, 50.0]], dtype=torch.float64)
+    off = oracle + torch.tensor([0.5, 0.0])
+    assert distance(off[None], oracle[None], sizes=sizes)[0].tolist() == pytest.approx([0.5, 0.01])
+
+
+def test_the_farthest_row_is_named():
+    oracle = one_tensor(torch.ones(2, 5, 3), "state 1")
+    worst = farthest(planted(oracle, "state 1", 0.25, (1, 3)), oracle)["state 1"]
+    assert worst.error == pytest.approx(0.25)
+    assert worst.where == "state 1, row 1, position 3"
+
+
+def test_unlike_shapes_are_not_compared():
+    with pytest.raises(ValueError, match="state 0"):
+        farthest(one_tensor(torch.ones(1, 2, 3)), one_tensor(torch.ones(1, 1, 3)))
+
+
+# The table.
+
+
+@given(dtypes, errors, errors)
+def test_a_worse_plain_path_allows_no_less(dtype, one, other):
+    low, high = sorted([one, other])
+    tolerance = TOLERANCES[dtype]
+    assert tolerance.floor <= tolerance.allowed(low) <= tolerance.allowed(high)
+
+
+@pytest.mark.parametrize("tolerance", TOLERANCES.values())
+def test_a_plain_path_that_is_wrong_itself_excuses_nothing(tolerance):
+    assert tolerance.floor < tolerance.most < 1
+    assert tolerance.allowed(1.0) == tolerance.allowed(math.inf) == tolerance.most
+
+
+def test_coarser_dtypes_have_higher_floors():
+    ordered = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
+    floors = [TOLERANCES[dtype].floor for dtype in ordered]
+    assert floors == sorted(floors)
+    assert floors[1] < SMALLEST_DEFECT
+
+
+# What is stopped, and what passes.
+
+
+def check_and_reference(spec: str, dtype: str = "float32"):
+    subject = toy(spec, dtype)
+    check = Check(subject)
+    return check, check.reference(lambda s: s.rows(prompt(subject, 12)))
+
+
+def clear_rows(check: Check, oracle: Rows) -> list[tuple[int, int]]:
+    """The first and the last (row, position) that are compared at all."""
+    settled = oracle.settled(ROUTER_GAP * check.tolerance.floor)
+    if settled is None:
+        settled = torch.ones(next(iter(oracle.tensors.values())).shape[:2], dtype=torch.bool)
+    places = [(int(row), int(position)) for row, position in settled.nonzero()]
+    return [places[0], places[-1]]
+
+
+@pytest.mark.parametrize("spec", MODELS)
+def test_the_smallest_defect_on_any_tensor_is_caught_in_float32(spec):
+    check, expected = check_and_reference(spec)
+    assert not is_broken(check, expected, expected.plain)
+    for name in expected.plain.tensors.keys() - {"router gap"}:
+        for where in clear_rows(check, expected.oracle):
+            damaged = planted(expected.plain, name, SMALLEST_DEFECT, where)
+            assert is_broken(check, expected, damaged), (name, where)
+
+
+# Emulated rounding moves every result in 16 bits by up to a unit; the floors are a machine's own.
+@pytest.mark.usefixtures("itself")
+@pytest.mark.parametrize(("dtype", "floors"), HALVES.items())
+@pytest.mark.parametrize("spec", MODELS)
+def test_some_floors_on_any_tensor_are_caught_in_half_precision(spec, dtype, floors):
+    check, expected = check_and_reference(spec, dtype)
+    size = floors * check.tolerance.floor
+    assert not is_broken(check, expected, expected.plain)
+    for name in expected.plain.tensors.keys() - {"router gap"}:
+        for where in clear_rows(check, expected.oracle)[:1]:
+            assert is_broken(check, expected, planted(expected.plain, name, size, where)), name
+
+
+def moved_or_reversed(spec: str, ids: Tensor, dtype: str, repetition: int) -> Rows:
+    """The rows of ``ids`` by another path: in reversed batch order, one by one, or moved."""
+    subject = toy(spec, dtype)
+    if repetition % 3 == 0:
+        return subject.rows(ids.flip(0)).map(lambda tensor: tensor.flip(0))
+    if repetition % 3 == 1 or positions.position_table(subject) is not None:
+        return Rows.along_batch([subject.rows(row[None]) for row in ids])
+    return subject.rows(ids, positions=positions.usual(subject, ids.shape[1]) + repetition)
+
+
+@pytest.mark.parametrize("dtype", ["float32", *HALVES])
+@pytest.mark.parametrize("spec", MODELS)
+def test_twenty_healthy_repetitions_pass(spec, dtype):
+    subject = toy(spec, dtype)
+    check = Check(subject)
+    for repetition in range(20):
+        ids = prompt(subject, 2 + repetition % 8, batch=3, seed=repetition)
+        expected = check.reference(lambda s, ids=ids: s.rows(ids))
+        check.same(expected, moved_or_reversed(spec, ids, dtype, repetition))
+    assert check.compared == 20
+    assert 0 < check.observed <= check.allowed
+
+
+# Near-tied experts.
+
+
+@pytest.mark.parametrize(("gap", "broken"), [(0.5, True), (1e-6, False)])
+def test_rows_are_compared_only_where_experts_are_clearly_chosen(gap, broken):
+    check = Check(toy("gpt2"))
+    gaps = torch.full((1, 3, 1), 0.5, dtype=torch.float64)
+    gaps[0, 1] = gap
+    rows = Rows({"logits": torch.ones(1, 3, 4), "router gap": gaps})
+    damaged = planted(rows, "logits", 0.1, (0, 1))
+    assert is_broken(check, exactly(rows), damaged) is broken
+    assert is_broken(check, exactly(rows), planted(rows, "logits", 0.1, (0, 2)))
+
+
+def test_a_router_gap_is_not_itself_compared():
+    check = Check(toy("gpt2"))
+    rows = Rows({"logits": torch.ones(1, 2, 4), "router gap": torch.ones(1, 2, 1)})
+    assert not is_broken(check, exactly(rows), planted(rows, "router gap", 0.1, (0, 1)))
+
+
+def test_mixtral_tells_how_clearly_its_experts_are_chosen():
+    subject = toy("mixtral")
+    gap = subject.rows(prompt(subject))["router gap"]
+    assert gap.shape == (2, 9, 1)
+    assert bool((gap.diff(dim=1) <= 0).all())
+    assert 0 <= float(gap.min()) < float(gap.max()) < 1
+
+
+def test_what_stands_behind_a_router_gap_is_compared():
+    rows = Rows({"router gap": torch.ones(1, 2, 1), "logits": torch.ones(1, 2, 4)})
+    damaged = planted(rows, "logits", 0.1, (0, 1))
+    assert list(farthest(damaged, rows)) == ["logits"]
+    assert is_broken(Check(toy("gpt2")), exactly(rows), damaged)

@@ -1,0 +1,105 @@
+"""Outputs of a copy: no sound one is accused however a machine rounds, small changes are seen."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from assay.fixtures import families
+from assay.harness.checking import sensitivity
+from assay.harness.models import loading
+from assay.harness.models.allocation import odd
+from assay.harness.models.rounding import Rounding
+from assay.harness.models.subject import Subject
+from assay.harness.operations import copies, twins
+
+pytestmark = pytest.mark.usefixtures("itself")
+
+IDS = torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]])
+
+
+def tiny(name: str = "llama", dtype: torch.dtype = torch.float32) -> Subject:
+    model = families.tiny(name)
+    return Subject.of(
+        loading.adopt(f"tiny:{name}", model, None, dtype=dtype, device=torch.device("cpu"))
+    )
+
+
+def differs(subject: Subject, copied: Subject) -> bool:
+    apart = copies.apart(subject, copied, IDS)
+    return apart.found.error > apart.allowed
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "t5", "rwkv"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_sound_copy_is_not_accused_however_the_machine_rounds(name, dtype, seed):
+    with Rounding(seed):
+        subject = tiny(name, dtype)
+        with odd():
+            copied = twins.saved_and_loaded(subject)
+        assert twins.share_that_differs(subject.rows(IDS), copied.rows(IDS)) > 0.1
+        assert not differs(subject, copied)
+
+
+@pytest.mark.parametrize("rounding", [None, 1])
+@pytest.mark.parametrize(
+    ("dtype", "by"),
+    [(torch.float32, 1e-2), (torch.float32, 1e-6), (torch.bfloat16, 1e-2), (torch.float64, 1e-14)],
+)
+def test_a_small_change_of_a_copy_is_seen_however_the_machine_rounds(dtype, by, rounding):
+    """One token's embedding, by one part in a hundred and by about a unit in the last place."""
+    subject = tiny(dtype=dtype)
+    copied = twins.saved_and_loaded(subject)
+    with torch.no_grad():
+        copied.embedding_table[IDS[1, 2]] *= 1 + by
+    if rounding is None:
+        assert differs(subject, copied)
+    else:
+        with Rounding(rounding):
+            assert differs(subject, copied)
+
+
+def test_a_model_that_draws_numbers_may_differ_by_what_it_differs_from_itself():
+    subject = tiny()
+    copied = twins.saved_and_loaded(subject)
+
+    def noisy(module, given, states):
+        return states * (1 + 1e-4 * torch.randn(states.shape))
+
+    for each in (subject, copied):
+        each.input_embeddings.register_forward_hook(noisy)
+    apart = copies.apart(subject, copied, IDS)
+    assert 1e-5 < apart.found.error <= apart.allowed < 1e-2
+    copied.embedding_table[:, 0].add_(0.1)
+    assert differs(subject, copied)
+
+
+@pytest.mark.parametrize("broken", ["copy", "model"])
+def test_a_number_that_is_none_in_one_alone_is_a_difference(broken):
+    subject = tiny()
+    copied = twins.saved_and_loaded(subject)
+    damaged = {"copy": copied, "model": subject}[broken]
+    with torch.no_grad():
+        damaged.embedding_table[int(IDS[0, 4]), 0] = torch.nan
+    apart = copies.apart(subject, copied, IDS)
+    assert apart.found.error == torch.inf > apart.allowed
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_leak_in_a_copy_s_rows_is_beyond_the_bound_and_none_is_not(dtype):
+    subject = tiny(dtype=dtype)
+    apart = copies.apart(subject, twins.saved_and_loaded(subject), IDS)
+    found, allowed = apart.with_leak(0.0)
+    assert found <= allowed
+    found, allowed = apart.with_leak(sensitivity.GOALS[dtype].one_shape)
+    assert found > allowed
+
+
+def test_where_addresses_tell_nothing_not_a_bit_may_differ():
+    subject = tiny()
+    twin = Subject("a copy", copy.deepcopy(subject.model))
+    apart = copies.apart(subject, twin, IDS)
+    assert apart.found.error == 0 <= apart.allowed

@@ -1,0 +1,399 @@
+"""Decoding embeddings: the fast pseudo-inverse against torch's, and where nearest rows win."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from assay.harness.operations import decoding, factors
+from assay.harness.operations.decoding import (
+    PseudoInverse,
+    duplicates,
+    has_twin,
+    nearest,
+    nearest_few,
+    recovery,
+)
+from assay.harness.operations.factors import Factored, Rough, gram
+from assay.harness.operations.likeliest import Scorer, clear
+
+ROWS, COLUMNS = 60, 12
+
+
+def table(seed: int = 0, rows: int = ROWS, columns: int = COLUMNS) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(rows, columns, generator=generator, dtype=torch.float64)
+
+
+def of_condition(condition: float, seed: int = 0) -> Tensor:
+    """A table whose singular values fall evenly, in decades, from 1 to 1 / condition."""
+    u, _, vh = torch.linalg.svd(table(seed), full_matrices=False)
+    decades = torch.linspace(0, 1, COLUMNS, dtype=torch.float64)
+    return (u * condition**-decades) @ vh
+
+
+def deficient(seed: int) -> Tensor:
+    """A table with a column that is another one, a sum of two, or half of the rank gone."""
+    w = table(seed)
+    if seed % 3 == 0:
+        w[:, -1] = w[:, 0]
+    elif seed % 3 == 1:
+        w[:, -1] = w[:, 0] + w[:, 1]
+    else:
+        w = w[:, :6] @ table(seed + 100, 6, COLUMNS)
+    return w
+
+
+def errors(w: Tensor) -> tuple[float, float]:
+    """How far `logits` and `apply` are from torch's pseudo-inverse, relative to it."""
+    fast, slow = PseudoInverse.of(w), torch.linalg.pinv(w, rtol=max(w.shape) * 2.3e-16)
+    points, weights = table(7, 5, w.shape[1]), table(8, 5, w.shape[0])
+    pairs = [(fast.logits(points), points @ slow), (fast.apply(weights), weights @ slow.T)]
+    return tuple(float((mine - theirs).norm() / theirs.norm()) for mine, theirs in pairs)
+
+
+@pytest.mark.parametrize(
+    ("condition", "method"), [(1e1, "cholesky"), (1e3, "cholesky"), (1e6, "qr"), (1e9, "qr")]
+)
+def test_the_method_follows_the_condition(condition, method):
+    fast = PseudoInverse.of(of_condition(condition))
+    assert (fast.method, fast.rank) == (method, COLUMNS)
+    assert fast.condition == pytest.approx(condition, rel=1e-2)
+
+
+@pytest.mark.parametrize("condition", [1e1, 1e3, 1e6, 1e9])
+def test_every_method_is_torch_s_pseudo_inverse(condition):
+    w = of_condition(condition)
+    assert max(errors(w)) <= 10 * PseudoInverse.of(w).rounding
+    assert PseudoInverse.of(w).rounding < 1e-3
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_missing_rank_is_noticed_and_decoded_around(seed):
+    fast = PseudoInverse.of(deficient(seed))
+    assert fast.method == "svd"
+    assert fast.rank == (6 if seed % 3 == 2 else COLUMNS - 1)
+    assert max(errors(deficient(seed))) < 1e-10
+
+
+# Tokens from a rough factorisation.
+
+
+def wide(condition: float, offset: float = 0.0, seed: int = 0) -> Tensor:
+    """A float32 table [2000, 48] of about this condition; ``offset`` gives columns one sign."""
+    scales = torch.logspace(0, 1, 48, base=1 / condition, dtype=torch.float64)
+    turned = torch.linalg.qr(table(seed + 1, 48, 48)).Q
+    return ((table(seed, 2000, 48) * scales) @ turned + offset).float()
+
+
+def likely(w: Tensor, points: Tensor, k: int = 1) -> Tensor:
+    """The slow way: torch's pseudo-inverse in float64, all logits sorted."""
+    inverse = torch.linalg.pinv(w.double(), rtol=max(w.shape) * 2.3e-16)
+    return (points.double() @ inverse).sort(1, descending=True).indices[:, :k]
+
+
+def is_exact(inverse: PseudoInverse) -> bool:
+    """Whether the table was factored in float64 by now."""
+    return "exact" in vars(inverse)
+
+
+def error_of(rough: Rough, w: Tensor) -> float:
+    """How far a rough Gram matrix is off, in the norm that its doubt is about."""
+    off = rough.factor @ rough.factor.T - w.double().T @ w.double()
+    half = torch.linalg.solve_triangular(rough.factor, off, upper=False)
+    return float(
+        torch.linalg.matrix_norm(
+            torch.linalg.solve_triangular(rough.factor, half.T, upper=False), 2
+        )
+    )
+
+
+def score_error(rough: Rough, w: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest error of any score (not rounded), and what is measured of it: [m]."""
+    scores = rough.solve(points) @ w.double().T
+    exact = torch.linalg.solve(w.double().T @ w.double(), points.T).T @ w.double().T
+    return (scores - exact).abs().amax(1), rough.measured(w, points, scores.float())
+
+
+TABLES = [(2.0, 0.0), (30.0, 0.0), (30.0, 0.3), (90.0, 0.0)]
+
+
+@pytest.mark.parametrize(("condition", "offset"), TABLES)
+@pytest.mark.parametrize("k", [1, 4])
+def test_tokens_of_a_rough_factorisation_are_the_exact_ones(condition, offset, k):
+    w = wide(condition, offset)
+    fast = PseudoInverse.of(w)
+    for points in (w[:300], w[:300] + 0.1 * w.std(), table(3, 300, 48) * w.std()):
+        assert fast.rough is not None
+        assert fast.top(points, k).equal(likely(w, points, k))
+    assert fast.decode(w[:6].reshape(2, 3, 48)).equal(likely(w, w[:6]).reshape(2, 3))
+
+
+def test_tokens_that_are_clear_cost_no_exact_factorisation():
+    w = wide(5.0)
+    fast = PseudoInverse.of(w)
+    assert fast.decode(w[:50]).equal(torch.arange(50))
+    assert not is_exact(fast)
+    fast.logits(w[:1])
+    assert is_exact(fast)
+
+
+def between(w: Tensor, shares: list[float]) -> Tensor:
+    """Points on the line from row 4 to row 3, so far past where their tokens are level: [m, d]."""
+    logits = w[3:5].double() @ torch.linalg.pinv(w.double())
+    leads = logits[:, 3] - logits[:, 4]
+    level = leads[1] / (leads[1] - leads[0])
+    past = level + torch.tensor(shares, dtype=torch.float64)[:, None]
+    return past * w[3] + (1 - past) * w[4]
+
+
+def test_tokens_that_are_not_clear_are_decided_by_the_exact_factorisation():
+    w = wide(5.0)
+    points = between(w, [1e-9, -1e-9])
+    fast = PseudoInverse.of(w)
+    assert fast.decode(points).tolist() == [3, 4]
+    assert is_exact(fast)
+
+
+def test_tokens_are_clear_by_more_than_twice_all_that_a_score_may_be_off(monkeypatch):
+    """By the factorisation and by rounding, first as is expected and then as is measured."""
+    rooms: list[Tensor] = []
+
+    def watched(scores, k, room):
+        rooms.append(room)
+        return clear(scores, k, room)
+
+    monkeypatch.setattr(decoding, "clear", watched)
+    w = wide(30.0)
+    points = between(w, [0.3, -0.3, 1e-3, -1e-3, 1e-9])
+    fast, scorer = PseudoInverse.of(w), Scorer(w)
+    solved = fast.rough.solve(points)
+    scores = scorer.scores(solved)
+    order = scores.sort(1, descending=True).values
+    fast.top(points, 1)
+    expected = fast.rough.expected(points) + scorer.moved(solved, fast.rough.longest)
+    assert torch.allclose(rooms[0], 2 * expected, rtol=1e-9)
+    left = (order[:, 0] - order[:, 1]).double() <= 2 * expected
+    assert 0 < int(left.sum()) < len(points)
+    measured = fast.rough.measured(w, points[left], scores[left])
+    assert torch.allclose(rooms[1], 2 * (measured + scorer.moved(solved[left])), rtol=1e-9)
+    assert len(rooms) == 2
+
+
+@pytest.mark.parametrize("condition", [1e4, 1e6])
+def test_a_table_near_a_missing_rank_is_not_factored_roughly(condition, monkeypatch):
+    w = wide(condition)
+    points = w[:200].double() + 0.05 * w.std() * table(5, 200, 48)
+    assert PseudoInverse.of(w).rough is None
+    assert PseudoInverse.of(w).decode(points)[:, None].equal(likely(w, points))
+    # What it is kept from: trusted all the same, a rough factorisation says something else.
+    solved = torch.linalg.solve(gram(w, torch.float32), points.T).T
+    assert not (solved @ w.double().T).argmax(1)[:, None].equal(likely(w, points))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_missing_rank_in_float32_is_decoded_around(seed):
+    w = deficient(seed).float()
+    w[:, -1] = w[:, 0] if seed % 3 < 2 else w[:, -1]
+    assert PseudoInverse.of(w).rough is None
+    assert PseudoInverse.of(w).decode(w)[:, None].equal(likely(w, w))
+
+
+@pytest.mark.parametrize(("condition", "offset"), TABLES)
+def test_the_doubt_covers_the_error_of_a_rough_gram_matrix(condition, offset):
+    w = wide(condition, offset)
+    rough = Rough.of(w)
+    assert 0 < error_of(rough, w) < rough.doubt
+    worse = Rough(rough.factor * (1 + rough.doubt), rough.longest, rough.doubt, rough.noise)
+    assert error_of(worse, w) > rough.doubt
+
+
+@pytest.mark.parametrize(("condition", "offset"), TABLES)
+def test_what_is_measured_covers_the_error_of_scores_and_sees_a_worse_one(condition, offset):
+    w, points = wide(condition, offset), table(4, 20, 48)
+    rough = Rough.of(w)
+    error, measured = score_error(rough, w, points)
+    assert bool((error <= measured).all())
+    assert bool((measured < rough.expected(points)).all())
+    broken = rough.factor @ rough.factor.T
+    broken[0, 0] *= 1.05
+    worse = Rough(torch.linalg.cholesky(broken), rough.longest, rough.doubt, rough.noise)
+    error, seen = score_error(worse, w, points)
+    assert bool((error <= seen).all())
+    assert bool((error > measured).any())
+
+
+@pytest.mark.parametrize(("condition", "offset"), TABLES)
+def test_the_condition_is_reported_before_and_after_the_exact_factorisation(condition, offset):
+    w = wide(condition, offset)
+    fast, exact = PseudoInverse.of(w), torch.linalg.cond(w.double())
+    assert fast.condition == pytest.approx(float(exact), rel=1e-2)
+    fast.logits(w[:1])
+    assert fast.condition == pytest.approx(float(exact), rel=1e-6)
+    assert (fast.method, fast.rank) == ("cholesky", 48)
+
+
+def test_the_gram_matrix_is_the_product(monkeypatch):
+    monkeypatch.setattr(factors, "COLUMNS_AT_ONCE", 5)
+    w = table()
+    assert torch.allclose(gram(w, torch.float64), w.T @ w, rtol=1e-13)
+    assert 1e-9 < float((gram(w.float(), torch.float32) - w.T @ w).abs().max()) < 1e-4
+
+
+def test_a_table_of_sixteen_bits_is_decoded_like_its_float64_copy():
+    w = wide(5.0).bfloat16()
+    points = table(3, 100, 48)
+    assert PseudoInverse.of(w).top(points, 3).equal(likely(w, points, 3))
+    assert nearest(w, points).equal(nearest(w.double(), points))
+    assert Factored.of(w).condition == pytest.approx(Factored.of(w.double()).condition)
+
+
+# Shapes and dtypes.
+
+
+def test_fewer_tokens_than_dimensions_are_decoded_all_the_same():
+    w = table(0, rows=5)
+    fast = PseudoInverse.of(w)
+    assert (fast.method, fast.rank) == ("svd", 5)
+    assert max(errors(w)) < 1e-10
+    assert fast.decode(w).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_logits_and_weights_keep_their_leading_axes():
+    fast = PseudoInverse.of(table())
+    assert fast.logits(torch.zeros(2, 3, COLUMNS)).shape == (2, 3, ROWS)
+    assert fast.apply(torch.zeros(2, 3, ROWS)).shape == (2, 3, COLUMNS)
+
+
+def test_a_float32_table_is_factored_in_float64():
+    w = table().float()
+    exact = table(7, 5, COLUMNS) @ torch.linalg.pinv(w.double())
+    assert torch.allclose(PseudoInverse.of(w).logits(table(7, 5, COLUMNS)), exact, rtol=1e-10)
+
+
+def test_parallel_rows_mislead_the_pseudo_inverse_and_not_the_nearest_row():
+    w = table()
+    w[1] = 2 * w[0]
+    assert PseudoInverse.of(w).decode(w[:1]).tolist() == [1]
+    assert nearest(w, w).tolist() == list(range(ROWS))
+
+
+def test_the_nearest_row_is_the_one_at_the_least_distance():
+    w, points = table(), table(3, 20, COLUMNS)
+    slow = [int((w - point).norm(dim=1).argmin()) for point in points]
+    assert nearest(w, points).tolist() == slow
+    assert (points @ w.T).argmax(-1).tolist() != slow
+
+
+def test_the_few_nearest_rows_come_in_their_order():
+    w, points = table(), table(3, 20, COLUMNS).reshape(4, 5, COLUMNS)
+    slow = torch.cdist(points, w).sort(-1).indices[..., :3]
+    assert nearest_few(w, points, 3).equal(slow)
+    assert nearest_few(w.float(), points, 3).equal(slow)
+    assert not nearest_few(w, points, 3).equal(slow.flip(-1))
+
+
+def test_of_duplicate_rows_the_first_is_decoded():
+    w = table()
+    w[5] = w[2]
+    assert nearest(w, w[[2, 5]]).tolist() == [2, 2]
+
+
+def test_twins_are_rows_that_are_the_same_bit_for_bit():
+    w = table()
+    w[5] = w[2]
+    w[6] = w[3] * (1 + 1e-15)
+    assert has_twin(w)[[2, 3, 5, 6]].tolist() == [True, False, True, False]
+
+
+def test_duplicates_are_groups_of_ids_in_their_order():
+    w = table()
+    w[[5, 9]] = w[2].clone()
+    w[7] = w[1]
+    assert sorted(duplicates(w)) == [[1, 7], [2, 5, 9]]
+    assert duplicates(table()) == []
+    assert duplicates(w.bfloat16()[[1, 7]]) == [[0, 1]]
+
+
+@pytest.mark.parametrize("condition", [1e1, 1e6, None])
+def test_every_method_keeps_leading_axes_and_what_stands_in_them(condition):
+    w = deficient(0) if condition is None else of_condition(condition)
+    fast = PseudoInverse.of(w)
+    points, weights = table(7, 6, COLUMNS), table(8, 6, ROWS)
+    assert torch.allclose(
+        fast.logits(points.reshape(2, 3, -1)).flatten(0, 1), fast.logits(points), rtol=1e-9
+    )
+    assert torch.allclose(
+        fast.apply(weights.reshape(2, 3, -1)).flatten(0, 1), fast.apply(weights), rtol=1e-9
+    )
+    assert fast.top(points.reshape(2, 3, -1), 2).flatten(0, 1).equal(fast.top(points, 2))
+    for k in (1, 2, 4):
+        assert fast.top(points, k).equal(likely(w, points, k))
+
+
+# How the tokens themselves fare.
+
+
+@pytest.mark.parametrize("at_once", [7, 60, 2048])
+def test_recovery_is_read_off_the_projection_onto_the_table_s_range(at_once):
+    w = table()
+    w[1] = 2 * w[0]
+    found, projection = recovery(PseudoInverse.of(w), at_once), w @ torch.linalg.pinv(w)
+    own = projection.diagonal()
+    others = (projection - 1e3 * torch.eye(ROWS)).amax(1)
+    assert torch.allclose(found.leverages, own, rtol=1e-9)
+    assert torch.allclose(found.margins, own - others, rtol=1e-9, atol=1e-12)
+    assert found.recovered.equal(projection.argmax(1) == torch.arange(ROWS))
+    assert found.recovered[:3].tolist() == [False, True, True]
+    assert found.recovered.equal(found.margins > 0)
+
+
+def test_recovery_tells_how_the_table_was_factored():
+    w = of_condition(12.5)
+    assert recovery(PseudoInverse.of(w)).decoder == "cholesky, condition 12.5, rank 12"
+
+
+def test_of_two_rows_that_are_the_same_the_later_is_not_recovered():
+    w = table(0, 40, 40) + 4 * torch.eye(40)
+    w = torch.cat([w, w[2:3]])
+    found = recovery(PseudoInverse.of(w))
+    assert found.recovered.nonzero()[:, 0].tolist() == list(range(40))
+    assert found.margins[[2, 40]].abs().max() < 1e-12 < found.margins[:2].min()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rounding_does_not_decide_which_of_tied_tokens_is_recovered(monkeypatch, seed):
+    """Equal rows, and a row of zeros, whose logits are all alike."""
+    w = table(0, 40, 40) + 4 * torch.eye(40)
+    w = torch.cat([w, w[2:3], 0 * w[:1]])
+    plain = PseudoInverse.logits
+
+    def rounded(self, embeddings):
+        logits = plain(self, embeddings)
+        noise = torch.randn(logits.shape, generator=torch.Generator().manual_seed(seed))
+        return logits + 1e-16 * noise.double()
+
+    monkeypatch.setattr(PseudoInverse, "logits", rounded)
+    assert recovery(PseudoInverse.of(w)).recovered.nonzero()[:, 0].tolist() == list(range(40))
+
+
+def test_everything_is_made_where_the_table_is():
+    w, points = wide(5.0), table(3, 40, 48)
+
+    def decoded():
+        fast, exact = PseudoInverse.of(w), PseudoInverse.of(w.double())
+        found = recovery(exact, 500)
+        return (
+            fast.top(points, 2),
+            fast.logits(points),
+            found.recovered,
+            found.margins,
+            nearest(w, points),
+            has_twin(w),
+            gram(w, torch.float32),
+        )
+
+    usual = decoded()
+    with torch.device("meta"):  # where what is made without a device would be, and be nothing
+        assert all(one.equal(other) for one, other in zip(decoded(), usual, strict=True))

@@ -1,0 +1,184 @@
+"""Gradients to the embeddings, against maps whose gradients are known."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from assay.claims import test_gradients as laws
+from assay.harness import faults
+from assay.harness.models.capabilities import Missing
+from assay.harness.models.rows import Rows
+from assay.harness.models.tolerances import TOLERANCES
+from assay.harness.operations import gradients
+from assay.harness.operations.gradients import PARTS
+from assay.harness.results.verdicts import Verdict
+from assay.harness.tests.support.toys import budget, changed, fresh, prompt, toy, verdict
+
+SUM = laws.test_the_gradient_of_the_sum_is_the_sum_of_gradients
+HALVES = ("float16", "bfloat16")
+
+
+def linear(weight: torch.Tensor):
+    """A model whose first block is replaced by a linear map of the embeddings."""
+    subject = fresh("gpt2")
+    subject.model.transformer.wpe.weight.zero_()
+    subject.blocks[0].register_forward_hook(lambda _, given, __: given[0] @ weight)
+    return subject
+
+
+def test_the_gradient_of_a_linear_map_is_its_columns_sum():
+    weight = torch.randn(32, 32, generator=torch.Generator().manual_seed(0))
+    subject = linear(weight)
+    gradient = gradients.of_sum(subject, "block", prompt(subject, 3))["gradient"]
+    assert gradient.shape == (2, 3, 32)
+    assert torch.allclose(gradient, weight.sum(1).expand_as(gradient), atol=1e-5)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_the_gradient_is_what_a_small_step_shows(part):
+    subject = toy("gpt2").oracle  # in float64 throughout
+    ids = prompt(subject, 3, batch=1)
+    gradient = gradients.of_sum(subject, part, ids)["gradient"]
+    leaf = subject.model.get_input_embeddings()(ids)
+    step = 1e-6 * torch.randn(leaf.shape, generator=torch.Generator().manual_seed(1)).double()
+    above, below = (gradients._output(subject, part, leaf + s).sum() for s in (step, -step))
+    assert float(above - below) / 2 == pytest.approx(float((gradient * step).sum()), rel=1e-2)
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 5])
+def test_the_pieces_are_as_many_as_asked_for_and_make_the_whole(pieces):
+    subject = toy("llama").oracle
+    ids = prompt(subject, 4)
+    terms = gradients.of_pieces(subject, "block", ids, pieces)
+    whole = gradients.of_sum(subject, "block", ids)["gradient"]
+    assert len(terms) == pieces
+    assert torch.allclose(gradients.total(terms)["gradient"], whole, atol=1e-6)
+    if pieces > 1:
+        assert not torch.allclose(gradients.total(terms[:-1])["gradient"], whole, atol=1e-3)
+
+
+def test_the_net_is_the_same_every_time_and_draws_from_no_shared_state():
+    subject = toy("gpt2")
+    before = torch.get_rng_state()
+    one, other = (gradients.of_sum(subject, "mlp", prompt(subject))["gradient"] for _ in range(2))
+    assert torch.equal(one, other)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_vectors_past_the_rank_are_orthogonal_and_the_first_is_not():
+    gradient = torch.randn(3, 10, generator=torch.Generator().manual_seed(2))
+    past, first, floor = gradients.alignment(gradient)
+    assert past < floor < first
+    assert first <= 1 + 1e-6
+
+
+def test_half_precision_gradients_are_aligned_in_float32():
+    gradient = torch.randn(3, 10, generator=torch.Generator().manual_seed(2)).bfloat16()
+    past, _, floor = gradients.alignment(gradient)
+    assert past < floor < 1e-5
+
+
+def test_the_last_vector_hardly_meets_the_gradient():
+    gradient = torch.randn(3, 10, generator=torch.Generator().manual_seed(2)).double()
+    assert gradients.last_product(gradient) < 1e-12
+    assert gradients.last_product(torch.eye(3)) == 1
+
+
+def test_a_part_that_is_normalised_last_has_no_gradient_of_its_sum():
+    def normalised(state):
+        return torch.nn.functional.layer_norm(state, state.shape[-1:])
+
+    subject = changed("gpt2", normalised)
+    assert gradients.vanishing(subject) == {"block"}
+    gradients.require(subject, "model")
+    with pytest.raises(Missing, match="the block is normalised last"):
+        gradients.require(subject, "block")
+    assert gradients.vanishing(toy("gpt2")) == set()
+
+
+def test_terms_that_cancel_are_longer_than_their_sum():
+    large, rest = torch.full((1, 2, 4), 5.0), torch.full((1, 2, 4), 5.0)
+    rest[0, 1] = -4.0
+    terms = [Rows({"gradient": large}), Rows({"gradient": rest})]
+    assert gradients.lengths(terms).tolist() == [[20.0, 18.0]]
+    assert float(gradients.total(terms)["gradient"][0, 1].norm()) == 2
+    assert gradients.lengths(terms[:1]).tolist() == [[10.0, 10.0]]
+
+
+def test_gradients_are_apart_by_their_worst_row_relative_to_what_was_added():
+    one = Rows({"gradient": torch.tensor([[[3.0, 4.0], [3.0, 4.0]]])})
+    other = Rows({"gradient": torch.tensor([[[3.0, 4.5], [3.0, 4.5]]])})
+    found = gradients.apart(other, one, torch.tensor([[5.0, 10.0]], dtype=torch.float64))
+    assert found.error == pytest.approx(0.1)
+    assert (found.where, gradients.apart(one, one, torch.ones(1, 2)).error) == (
+        "gradient, row 0, position 0",
+        0,
+    )
+
+
+def test_what_is_not_finite_is_infinitely_far_apart():
+    one, other = (Rows({"gradient": torch.ones(1, 3, 2)}) for _ in range(2))
+    other["gradient"][0, 1, 0] = torch.inf
+    assert gradients.apart(other, one, torch.ones(1, 3)).error == torch.inf
+
+
+def test_a_corner_that_few_rows_meet_is_no_noise():
+    exact = Rows({"gradient": torch.ones(1, 5, 4)})
+    plain = Rows({"gradient": exact["gradient"] + 0.01})
+    plain["gradient"][0, 4] = -1.0
+    sizes = gradients.lengths([exact])
+    assert gradients.noise(plain, exact, sizes) == pytest.approx(0.01)
+    assert gradients.apart(plain, exact, sizes).error == pytest.approx(2)
+
+
+# Emulated rounding in 16 bits is coarser than any machine's (docs/rounding.md).
+@pytest.mark.usefixtures("itself")
+@pytest.mark.parametrize("dtype", HALVES)
+def test_a_relu_near_0_moves_the_gradient_and_not_its_sum(dtype):
+    """In 16 bits t5's gradients are far from float64's on some prompts, and add up on all."""
+    subject, corners = toy("t5", dtype), 0
+    for seed in range(12):
+        ids = prompt(subject, 6, seed=seed)
+        sizes = gradients.lengths(gradients.of_pieces(subject.oracle, "block", ids, 2))
+        plain, exact = (gradients.of_sum(s, "block", ids) for s in (subject, subject.oracle))
+        parts = gradients.of_pieces(subject, "block", ids, 2)
+        allowed = TOLERANCES[subject.dtype].allowed(gradients.noise(plain, exact, sizes))
+        corners += gradients.apart(plain, exact, sizes).error > allowed
+        assert gradients.apart(gradients.total(parts), plain, sizes).error < allowed
+        assert gradients.apart(gradients.total(parts[:1]), plain, sizes).error > allowed
+    assert corners
+
+
+@pytest.mark.usefixtures("itself")
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("spec", ["t5", "llama"])
+def test_gradients_that_are_clipped_are_caught_in_16_bits(spec, dtype):
+    with faults.planted(faults.named("gradients-clipped"), toy(spec, dtype)) as damaged:
+        broken = verdict(SUM, damaged, budget(6), arguments={"part": "block"})
+    assert broken.verdict is Verdict.REFUTED
+    assert verdict(SUM, toy(spec, dtype), budget(6), arguments={"part": "block"}).verdict is (
+        Verdict.UPHELD
+    )
+
+
+def test_a_gradient_that_is_linear_and_wrong_is_caught(monkeypatch):
+    def mirrored(subject, part, ids):
+        plain = of_sum(subject, part, ids)
+        return plain if subject.dtype == torch.float64 else plain.map(torch.neg)
+
+    def mirrored_pieces(subject, part, ids, pieces):
+        terms = of_pieces(subject, part, ids, pieces)
+        return terms if subject.dtype == torch.float64 else [t.map(torch.neg) for t in terms]
+
+    of_sum, of_pieces = gradients.of_sum, gradients.of_pieces
+    monkeypatch.setattr(gradients, "of_sum", mirrored)
+    monkeypatch.setattr(gradients, "of_pieces", mirrored_pieces)
+    result = verdict(SUM, toy("llama"), budget(3), arguments={"part": "block"})
+    assert result.verdict is Verdict.REFUTED
+    assert "median row" in result.reason
+
+
+def test_a_total_of_one_term_is_the_term():
+    term = Rows({"gradient": torch.ones(1, 2, 3)})
+    assert torch.equal(gradients.total([term])["gradient"], term["gradient"])

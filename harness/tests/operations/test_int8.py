@@ -1,0 +1,101 @@
+"""LLM.int8() against its definition, and E16 on it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from assay.claims import test_eight_bits as claims
+from assay.harness.operations import int8
+from assay.harness.results.verdicts import Verdict
+from assay.harness.tests.support.toys import as_trained, prompt, toy, verdict
+
+EIGHT = claims.test_eight_bits_do_not_change_the_condition
+
+
+def layer(generator=0):
+    torch.manual_seed(generator)
+    return nn.Linear(16, 5)
+
+
+def product_by_hand(x, weight):
+    """Whole numbers multiplied as such, row by row, and scaled afterwards."""
+    sx, sw = (each.abs().amax(1, keepdim=True) / 127 for each in (x, weight))
+    qx, qw = ((each / s).round().long() for each, s in ((x, sx), (weight, sw)))
+    assert int(qx.abs().max()) == int(qw.abs().max()) == 127
+    return (qx @ qw.T) * (sx * sw.T)
+
+
+def test_without_outliers_whole_numbers_are_multiplied():
+    plain, x = layer(), torch.randn(7, 16, generator=torch.Generator().manual_seed(1))
+    ours = int8.Int8(plain.weight, plain.bias)(x)
+    assert torch.allclose(ours, product_by_hand(x, plain.weight) + plain.bias, atol=1e-5)
+    off = (ours - plain(x)).detach().abs().max()
+    assert 1e-4 < float(off) < 0.05
+
+
+def test_outlying_features_are_multiplied_at_full_precision():
+    plain, x = layer(), torch.randn(7, 16, generator=torch.Generator().manual_seed(1))
+    x[3, 4] = 1000.0
+    quantised = int8.Int8(plain.weight, plain.bias)
+    apart = x.clone()
+    apart[:, 4] = 0
+    expected = product_by_hand(apart, plain.weight) + x[:, 4:5] * plain.weight[:, 4]
+    assert torch.allclose(quantised(x), expected + plain.bias, rtol=1e-5, atol=1e-4)
+    naive = product_by_hand(x, plain.weight) + plain.bias
+    ours, theirs = (float((y - plain(x)).detach().abs().max()) for y in (quantised(x), naive))
+    assert 10 * ours < theirs
+
+
+def test_the_threshold_itself_is_outlying():
+    quantised = int8.Int8(torch.eye(2), None)
+    x = torch.tensor([[6.0, 0.013]])
+    assert torch.allclose(quantised(x), x, rtol=1e-6)
+
+
+def test_the_gradient_passes_through_the_rounding():
+    plain = layer()
+    x = torch.randn(1, 16, requires_grad=True)
+    int8.Int8(plain.weight, plain.bias)(x)[0, 2].backward()
+    assert torch.allclose(x.grad[0], int8.rounded(plain.weight.detach())[2], atol=1e-6)
+
+
+def test_linear_layers_of_every_kind_are_replaced():
+    for spec in ("gpt2", "llama", "bert"):
+        subject = toy(spec)
+        twin = int8.llm_int8(subject)
+        kinds = {type(module).__name__ for module in twin.blocks.modules()}
+        assert "Int8" in kinds
+        assert not {"Linear", "Conv1D"} & kinds
+        ids = prompt(subject)
+        off = (twin.rows(ids)["state 2"] - subject.rows(ids)["state 2"]).abs().max()
+        assert 0 < float(off) < 0.5
+        assert int8.llm_int8(subject) is twin
+
+
+def test_few_draws_are_not_worth_their_jacobians():
+    result = verdict(EIGHT, as_trained("untrained:small:0"), arguments={"quantised": None})
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert "32 draws are needed and this profile has 8" in result.reason
+
+
+@pytest.fixture
+def few_will_do(monkeypatch):
+    monkeypatch.setattr(claims, "MANY", 8)
+
+
+@pytest.mark.usefixtures("few_will_do")
+def test_eight_bits_change_little_and_two_much():
+    arguments = {"quantised": int8.llm_int8}
+    result = verdict(EIGHT, as_trained("untrained:small:0"), arguments=arguments)
+    assert (result.verdict, result.observed > 0) == (Verdict.UPHELD, True)
+
+
+@pytest.mark.usefixtures("few_will_do")
+def test_four_levels_are_too_few(monkeypatch):
+    monkeypatch.setattr(int8, "MOST", 1)
+    result = verdict(
+        EIGHT, as_trained("untrained:small:0"), arguments={"quantised": int8.llm_int8}
+    )
+    assert result.verdict is Verdict.REFUTED

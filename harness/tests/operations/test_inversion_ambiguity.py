@@ -1,0 +1,105 @@
+"""Prompts that a state cannot tell apart: all of them are told, and none is invented."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from assay.harness.models.subject import Subject
+from assay.harness.models.tolerances import distance
+from assay.harness.operations.inversion import METHODS, Inverted, Rule, Target, invert, search
+from assay.harness.operations.inversion.search import exact, exhaustive
+from assay.harness.tests.support.toys import fresh, prompt, toy
+
+FAST = Rule(40, "adam", "l2")
+"""Enough for depth 0; one block takes some more."""
+
+BOTH = pytest.mark.parametrize("method", [exact, exhaustive])
+OVER_ALL = pytest.mark.parametrize("method", METHODS)
+
+
+def found_by(method: str, subject: Subject, target: Target, ids: Tensor, **how) -> Inverted:
+    return invert(subject, target, target.of(subject, ids), method, **{"rule": FAST, **how})
+
+
+def with_copies(*copies: int, of: int = 7) -> Subject:
+    """A model in which the tokens ``copies`` are embedded as ``of`` is."""
+    subject = fresh("gpt2")
+    with torch.no_grad():
+        subject.embedding_table[list(copies)] = subject.embedding_table[of].clone()
+    return subject
+
+
+# Tokens of equal rows.
+
+
+@BOTH
+@pytest.mark.parametrize("copies", [[30], [1, 30, 100], list(range(20, 60))], ids=len)
+def test_tokens_of_equal_rows_are_all_told(method, copies):
+    """The most of them are more than a round of `exact` tries."""
+    subject, target, equal = with_copies(*copies), Target(2), sorted([7, *copies])
+    ids = torch.tensor([[4, 5, 7, 9, 2], [3, copies[-1], 8, 6, 7]])
+    found = method(subject, target, target.of(subject, ids))
+    assert found.others == dict.fromkeys([(0, 2), (1, 1), (1, 4)], equal)
+    assert bool(found.verified.all())
+    one, other = (
+        each.where(~torch.isin(each, torch.tensor(equal)), 7) for each in (ids, found.ids)
+    )
+    assert torch.equal(one, other)
+
+
+@BOTH
+def test_a_token_that_breaks_the_model_hides_no_other(method):
+    subject, target = fresh("gpt2"), Target(2)
+    ids = prompt(subject, 5)
+    wanted = target.of(subject, ids)
+    broken = next(t for t in range(subject.vocabulary) if not (ids == t).any())
+    with torch.no_grad():
+        subject.embedding_table[broken] = torch.nan
+    found = method(subject, target, wanted)
+    assert torch.equal(found.ids, ids)
+    assert bool(found.verified.all())
+
+
+@OVER_ALL
+def test_tokens_of_equal_rows_are_told_by_every_method(method):
+    subject = fresh("gpt2")
+    with torch.no_grad():
+        subject.embedding_table[[30, 31]] = subject.embedding_table[7].clone()
+    ids = torch.tensor([[4, 7, 5], [31, 4, 5]])
+    found = found_by(method, subject, Target(0), ids)
+    assert found.others == {(0, 1): [7, 30, 31], (1, 0): [7, 30, 31]}
+    assert bool(found.verified.all())
+
+
+# Prompts of any length.
+
+REPEATED = torch.tensor([[9, 9, 9], [9, 9, 8], [5, 5, 5]])
+
+
+@pytest.mark.parametrize(
+    ("model_type", "rows"), [("llama", [0, 2]), ("gpt2", []), ("opt", []), ("mamba", [])]
+)
+@pytest.mark.parametrize("method", ["exact", "exhaustive"])
+def test_repetitions_of_a_token_are_of_any_length_without_absolute_positions(
+    method, model_type, rows
+):
+    subject, target = toy(model_type), Target(2)
+    found = found_by(method, subject, target, REPEATED)
+    assert torch.equal(found.ids, REPEATED)
+    assert found.any_length == rows
+    ends = [target.of(subject, torch.full((1, n), 9))[:, -1:] for n in (3, 17)]
+    assert bool(distance(*ends) <= search.accepted(subject)) == bool(rows)
+
+
+def test_a_descent_tells_of_any_length_as_well():
+    assert found_by("descent", toy("llama"), Target(0), REPEATED).any_length == [0, 2]
+    assert found_by("descent", toy("bert"), Target(0), REPEATED).any_length == []
+
+
+def test_what_is_not_verified_is_not_of_any_length():
+    subject, target = toy("llama"), Target(2)
+    wanted = target.of(subject, REPEATED)
+    wanted[0, 1] += 0.01
+    assert invert(subject, target, wanted).any_length == [2]

@@ -1,0 +1,241 @@
+"""Descents against slow ones: the document's loop, torch's optimisers, one row at a time."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from assay.harness.models.subject import Subject
+from assay.harness.operations.inversion import descent, loop, start
+from assay.harness.operations.inversion.descent import descend
+from assay.harness.operations.inversion.rule import DISTANCES, SCHEDULES, Rule
+from assay.harness.operations.inversion.target import Target, embedded
+from assay.harness.results.errors import BadInput
+from assay.harness.tests.support.toys import fresh, prompt, toy
+
+STEPS = 8
+
+
+def task(spec: str, target: Target, rows: int = 2) -> tuple[Subject, Target, Tensor, Tensor]:
+    """What `descend` takes but for rates, in float64: noise, on its way to a prompt."""
+    subject = toy(spec, "float64")
+    generator = torch.Generator().manual_seed(1)
+    normal = torch.randn(rows, 5, subject.hidden, generator=generator, dtype=torch.float64)
+    wanted = target.of(subject, prompt(subject, 5, rows)).detach()
+    return subject, target, wanted, start.scaled(subject, normal)
+
+
+def rates_for(given: tuple[Subject, Target, Tensor, Tensor], rule: Rule) -> Tensor:
+    """A step size for each row, none like another: [rows]."""
+    unit = start.unit(*given, rule)
+    return 0.1 * unit * torch.arange(1, len(given[3]) + 1, dtype=torch.float64)
+
+
+NARROW = ("llama", "t5")
+"""Models that compute norms in float32 whatever their dtype is."""
+
+
+def same(one: Tensor, other: Tensor, model_type: str = "gpt2") -> bool:
+    # A sum of absolute values has a gradient of signs, which rounding turns over near 0.
+    rtol, atol = (1e-4, 1e-4) if model_type in NARROW else (1e-9, 1e-10)
+    return torch.allclose(one, other, rtol=rtol, atol=atol)
+
+
+def step_by_step(
+    given: tuple[Subject, Target, Tensor, Tensor], row: int, rate: float, rule: Rule
+) -> Tensor:
+    """The embeddings [n, d] that torch's own optimiser and distance come to, for one row."""
+    subject, target, wanted, x = given
+    x = x[row].clone().requires_grad_()
+    optimiser = {"descent": torch.optim.SGD, "adam": torch.optim.Adam}[rule.optimiser]([x])
+    power = {"l1": 1, "l2": 2}[rule.distance]
+    for step in range(rule.steps):
+        done = step / rule.steps
+        left = {
+            "constant": 1.0,
+            "linear": 1 - 0.9 * done,
+            "cosine": 0.1 + 0.9 * math.cos(math.pi * done / 2) ** 2,
+        }[rule.schedule]
+        optimiser.param_groups[0]["lr"] = rate * left
+        optimiser.zero_grad()
+        off = target.of(subject, embeddings=x[None])[0] - wanted[row]
+        torch.linalg.vector_norm(off, power).backward()
+        optimiser.step()
+    return x.detach()
+
+
+# The document's loop.
+
+
+@pytest.mark.parametrize(
+    ("model_type", "target"),
+    [
+        *(("gpt2", Target(0)), ("gpt2", Target(2)), ("gpt2", Target(2, slip=True))),
+        *(("llama", Target(1, "head")), ("opt", Target(2, "logits")), ("t5", Target(1))),
+        *(("bert", Target(2, "norm")), ("albert", Target(2, slip=True))),
+    ],
+    ids=str,
+)
+def test_every_row_and_step_is_the_document_s_loop(model_type, target):
+    given = task(model_type, target)
+    rates = rates_for(given, Rule())
+    made = descend(*given, rates, Rule(STEPS, every=5))
+    subject, _, wanted, begin = given
+    for row, rate in enumerate(rates.tolist()):
+        slow, losses = loop.descend(subject, target, wanted[row], begin[row], rate, STEPS)
+        assert same(made.losses[row, :-1], torch.tensor(losses, dtype=torch.float64), model_type)
+        assert same(made.embeddings[row], slow, model_type)
+    more = 1.01 if model_type in NARROW else 1.0001
+    other, _ = loop.descend(subject, target, wanted[row], begin[row], more * rate, STEPS)
+    assert not same(made.embeddings[row], other, model_type)
+
+
+def test_the_last_loss_is_that_of_the_result():
+    given = task("gpt2", Target(1))
+    made = descend(*given, rates_for(given, Rule()), Rule(STEPS))
+    subject, target, wanted, _ = given
+    left = (target.of(subject, embeddings=made.embeddings) - wanted).abs().sum((1, 2))
+    assert same(made.losses[:, -1], left)
+    assert torch.equal(made.final, made.losses[:, -1])
+    assert not same(made.final, made.losses[:, -2])
+
+
+def test_the_slip_is_another_descent():
+    plain, slip = (task("gpt2", Target(2, slip=slip)) for slip in (False, True))
+    rates = rates_for(plain, Rule())
+    one, other = (descend(*given, rates, Rule(STEPS)) for given in (plain, slip))
+    assert not same(one.embeddings, other.embeddings)
+
+
+def test_without_a_rule_it_is_the_document_s():
+    rule = Rule()
+    assert (rule.optimiser, rule.distance, rule.schedule) == ("descent", "l1", "linear")
+
+
+# Optimisers, distances, schedules.
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize("optimiser", ["descent", "adam"])
+def test_every_rule_is_torch_s_own_step_by_step(optimiser, distance, schedule):
+    rule = Rule(5, optimiser, distance, schedule, every=2)
+    given = task("gpt2", Target(1))
+    rates = rates_for(given, rule)
+    made = descend(*given, rates, rule).embeddings
+    for row, rate in enumerate(rates.tolist()):
+        assert same(made[row], step_by_step(given, row, rate, rule))
+    assert not same(made[row], step_by_step(given, row, 1.0001 * rate, rule))
+
+
+def test_distances_are_of_whole_rows_and_known():
+    off = torch.tensor([[[3.0, -4.0], [0.0, 0.0]], [[1.0, 1.0], [-1.0, 1.0]]])
+    assert DISTANCES["l1"](off).tolist() == [7, 4]
+    assert DISTANCES["l2"](off).tolist() == [5, 2]
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_at_the_target_there_is_no_way_down(distance):
+    off = torch.zeros(1, 2, 3, requires_grad=True)
+    (gradient,) = torch.autograd.grad(DISTANCES[distance](off).sum(), off)
+    assert gradient.tolist() == [[[0.0] * 3] * 2]
+
+
+def test_step_sizes_fall_to_a_tenth_in_a_line_or_by_a_cosine():
+    done = torch.tensor([0.0, 1 / 3, 1 / 2, 1.0])
+    assert SCHEDULES["linear"](done).tolist() == pytest.approx([1, 0.7, 0.55, 0.1])
+    assert SCHEDULES["cosine"](done).tolist() == pytest.approx([1, 0.775, 0.55, 0.1])
+    assert SCHEDULES["constant"](done).tolist() == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("name", ["optimiser", "distance", "schedule"])
+def test_a_rule_that_there_is_not_is_refused(name):
+    with pytest.raises(BadInput, match=f"{name} 'newton': there are "):
+        Rule(**{name: "newton"})
+
+
+@pytest.mark.parametrize("wrong", [{"steps": 0}, {"every": 0}, {"steps": -3}])
+def test_a_descent_takes_a_step_at_least(wrong):
+    with pytest.raises(BadInput, match="at least 1 is needed"):
+        Rule(**wrong)
+
+
+# Rows among others.
+
+
+@pytest.mark.parametrize("optimiser", ["descent", "adam"])
+@pytest.mark.parametrize("at_once", [1, 2, 100])
+def test_a_row_does_not_depend_on_how_many_go_together(monkeypatch, at_once, optimiser):
+    rule, given = Rule(STEPS, optimiser, every=5), task("gpt2", Target(2), rows=5)
+    rates = rates_for(given, rule)
+    whole = descend(*given, rates, rule, watch=[3])
+    monkeypatch.setattr(descent, "rows_that_fit", lambda subject, target, n: at_once)
+    parts = descend(*given, rates, rule, watch=[3])
+    assert same(parts.embeddings, whole.embeddings)
+    assert same(parts.losses, whole.losses)
+    assert same(parts.watched[3], whole.watched[3])
+    assert not parts.said
+
+
+def test_a_row_does_not_depend_on_its_mates():
+    subject, target, wanted, begin = given = task("llama", Target(2), rows=4)
+    rates = rates_for(given, Rule())
+    whole = descend(*given, rates, Rule(STEPS)).embeddings
+    order = [2, 0]
+    some = descend(subject, target, wanted[order], begin[order], rates[order], Rule(STEPS))
+    assert same(some.embeddings, whole[order], "llama")
+    assert not same(some.embeddings, whole[[0, 2]], "llama")
+
+
+# The model.
+
+
+def touched(subject: Subject, before: list[Tensor]) -> bool:
+    """Whether any weight changed, has a gradient, or asks for one."""
+    now = list(subject.model.parameters())
+    return any(
+        weight.grad is not None or weight.requires_grad or not torch.equal(weight, old)
+        for weight, old in zip(now, before, strict=True)
+    )
+
+
+@pytest.mark.parametrize("inverter", [descend, loop.descend])
+def test_weights_are_left_alone(inverter):
+    subject, target = fresh("gpt2"), Target(2, "logits")
+    ids = prompt(subject, 5, 1)
+    before = [weight.clone() for weight in subject.model.parameters()]
+    wanted, begin = target.of(subject, ids), embedded(subject)[ids.flip(1)]
+    if inverter is descend:
+        descend(subject, target, wanted, begin, torch.ones(1), Rule(STEPS))
+    else:
+        loop.descend(subject, target, wanted[0], begin[0], 1.0, STEPS)
+    assert not touched(subject, before)
+    next(subject.model.parameters()).requires_grad_(True)
+    assert touched(subject, before)
+
+
+def test_what_was_given_is_left_alone():
+    given = task("gpt2", Target(1))
+    rates = rates_for(given, Rule())
+    before = [each.clone() for each in (*given[2:], rates)]
+    descend(*given, rates, Rule(STEPS))
+    assert all(map(torch.equal, before, (*given[2:], rates)))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_model_in_16_bits_is_descended_on_in_32(dtype):
+    subject, target = toy("gpt2", dtype), Target(1)
+    ids = prompt(subject, 5)
+    begin = start.scaled(
+        subject, torch.randn(2, 5, 32, generator=torch.Generator().manual_seed(0))
+    )
+    wanted = target.of(subject, ids)
+    unit = start.unit(subject, target, wanted, begin, Rule())
+    made = descend(subject, target, wanted, begin, torch.full((2,), 0.3 * unit), Rule(50))
+    assert made.embeddings.dtype == torch.float32
+    assert bool((made.final < 0.7 * made.losses[:, 0]).all())
+    rounded = made.embeddings.to(subject.dtype).float()
+    assert not torch.equal(made.embeddings, rounded)

@@ -1,0 +1,240 @@
+"""`invert`: three methods behind one call, what they verify, what they say and refuse."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from assay.harness.models.subject import Subject
+from assay.harness.models.tolerances import distance
+from assay.harness.operations import inversion
+from assay.harness.operations.inversion import METHODS, Inverted, Rule, Target, invert, search
+from assay.harness.operations.inversion.target import embedded
+from assay.harness.results.errors import BadInput
+from assay.harness.tests.support.toys import fresh, prompt, toy
+
+FAST = Rule(40, "adam", "l2")
+"""Enough for depth 0; one block takes some more."""
+
+OVER_ALL = pytest.mark.parametrize("method", METHODS)
+
+
+def found_by(method: str, subject: Subject, target: Target, ids: Tensor, **how) -> Inverted:
+    return invert(subject, target, target.of(subject, ids), method, **{"rule": FAST, **how})
+
+
+def with_head(subject: Subject, weight: Tensor) -> Subject:
+    """The subject with an output embedding of its own."""
+    head = torch.nn.Linear(weight.shape[1], weight.shape[0], bias=False)
+    head.weight = torch.nn.Parameter(weight.clone(), requires_grad=False)
+    subject.model.set_output_embeddings(head)
+    return subject
+
+
+def own_output(subject: Subject, target: Target, wanted: Tensor, ids: Tensor) -> Tensor:
+    """Whether the output of ``ids`` is the wanted one, plainly computed: [rows, n]."""
+    return distance(target.of(subject, ids), wanted) <= search.accepted(subject)
+
+
+# What is found.
+
+
+@OVER_ALL
+@pytest.mark.parametrize("model_type", ["gpt2", "llama", "t5"])
+def test_at_depth_0_every_method_finds_every_token(method, model_type):
+    subject, target = toy(model_type), Target(0)
+    ids = prompt(subject, 4)
+    found = found_by(method, subject, target, ids)
+    assert torch.equal(found.ids, ids)
+    assert bool(found.verified.all())
+    assert found.method == method
+    assert not [words for words in found.said if "verified" in words]
+    assert (found.embeddings is not None) == (method == "descent")
+
+
+@OVER_ALL
+@pytest.mark.parametrize("through", ["head", "norm", "logits"])
+def test_what_is_verified_is_what_the_found_prompt_gives(method, through):
+    subject, target = toy("gpt2"), Target(2, through)
+    ids = prompt(subject, 4)
+    wanted = target.of(subject, ids)
+    wanted[0, 2] += 0.1
+    found = invert(subject, target, wanted, method, rule=Rule(20, "adam", "l2"))
+    assert torch.equal(found.verified, own_output(subject, target, wanted, found.ids))
+    assert not found.verified[0, 2]
+    if method != "descent":
+        assert bool(found.verified[1].all())
+        assert torch.equal(found.ids[1], ids[1])
+    missed = int((~found.verified).sum())
+    assert f"{missed} of 8 tokens are not verified" in found.said
+
+
+@pytest.mark.parametrize("decoder", inversion.DECODERS)
+def test_both_decoders_end_a_descent(decoder):
+    subject, target = toy("gpt2"), Target(0)
+    ids = prompt(subject, 4)
+    found = found_by("descent", subject, target, ids, decoder=decoder)
+    assert torch.equal(found.ids, ids)
+    assert torch.equal(inversion.decode(subject, found.embeddings, decoder), found.ids)
+
+
+def test_the_decoders_are_not_the_same():
+    subject = fresh("gpt2")
+    with torch.no_grad():
+        subject.embedding_table[1] = 2 * subject.embedding_table[0]
+    rows = embedded(subject)[:1]
+    assert inversion.decode(subject, rows, "nearest").tolist() == [0]
+    assert inversion.decode(subject, rows, "pseudo-inverse").tolist() == [1]
+
+
+@pytest.mark.parametrize("decoder", inversion.DECODERS)
+def test_the_likeliest_tokens_begin_with_the_decoded_one(decoder):
+    subject = toy("gpt2")
+    points = embedded(subject)[prompt(subject, 4)] + 0.1
+    few = inversion.likeliest(subject, points, 5, decoder)
+    assert few.shape == (2, 4, 5)
+    assert torch.equal(few[..., 0], inversion.decode(subject, points, decoder))
+    assert all(len(set(tokens)) == 5 for row in few.tolist() for tokens in row)
+
+
+def test_a_seed_is_a_start():
+    subject, ids = toy("gpt2"), prompt(toy("gpt2"), 4)
+    one, again, other = (
+        found_by("descent", subject, Target(1), ids, seed=seed, rule=Rule(5)).embeddings
+        for seed in (1, 1, 2)
+    )
+    assert torch.equal(one, again)
+    assert not torch.allclose(one, other, atol=1e-3)
+
+
+def test_more_of_the_rate_goes_farther():
+    subject, ids = toy("gpt2"), prompt(toy("gpt2"), 4)
+    begin, little, more = (
+        found_by("descent", subject, Target(1), ids, rate=rate, rule=Rule(1)).embeddings
+        for rate in (0.0, 0.1, 0.2)
+    )
+    assert torch.allclose(more - begin, 2 * (little - begin), atol=1e-5)
+    assert float((more - begin).std()) == pytest.approx(0.2 * float(embedded(subject).std()), 1e-3)
+
+
+# Bidirectional models.
+
+
+@pytest.mark.parametrize("model_type", ["bert", "albert"])
+@pytest.mark.parametrize("method", ["exact", "exhaustive"])
+def test_searches_refuse_what_is_not_causal(method, model_type):
+    subject = toy(model_type)
+    with pytest.raises(BadInput, match=f"{method}: needs a causal model .* descent does not") as e:
+        found_by(method, subject, Target(1), prompt(subject, 4))
+    assert "\n" not in str(e.value)
+
+
+def test_descent_accepts_a_bidirectional_model():
+    subject = toy("bert")
+    ids = prompt(subject, 4)
+    found = found_by("descent", subject, Target(1), ids, rule=Rule(100, "adam", "l2"))
+    assert torch.equal(found.ids, ids)
+    assert bool(found.verified.all())
+
+
+def test_a_factorised_embedding_is_descended_on_in_the_factor():
+    subject = toy("albert")
+    ids = prompt(subject, 4)
+    found = found_by("descent", subject, Target(0), ids, rule=Rule(100), rate=0.3)
+    assert found.embeddings.shape == (2, 4, subject.hidden)
+    assert subject.hidden < subject.config.hidden_size
+    assert torch.equal(found.ids, ids)
+
+
+# The head.
+
+
+@OVER_ALL
+@pytest.mark.parametrize("through", ["head", "logits"])
+def test_a_head_of_full_rank_is_undone_without_a_word(method, through):
+    subject, target = toy("gpt2"), Target(2, through)
+    before = Target(2, {"head": "block", "logits": "norm"}[through])
+    ids = prompt(subject, 4)
+    found = found_by(method, subject, target, ids, rule=Rule(2))
+    bare = found_by(method, subject, before, ids, rule=Rule(2))
+    assert not [words for words in found.said if "head" in words]
+    assert torch.equal(found.tried, bare.tried)
+    assert method == "descent" or torch.equal(found.ids, ids)
+
+
+@pytest.mark.parametrize("method", ["exact", "exhaustive"])
+def test_a_head_without_full_rank_is_said_and_the_prompt_found_all_the_same(method):
+    subject = fresh("llama")
+    weight = subject.model.get_output_embeddings().weight.clone()
+    weight[:, 3] = 0
+    with_head(subject, weight)
+    ids = prompt(subject, 4)
+    found = found_by(method, subject, Target(2, "logits"), ids)
+    assert found.said[0].startswith("head: its rank is 31 of 32")
+    assert found.said[0].endswith("the logits themselves are compared")
+    assert torch.equal(found.ids, ids)
+    assert bool(found.verified.all())
+
+
+@pytest.mark.parametrize("method", ["exact", "exhaustive"])
+def test_logits_that_are_capped_are_said_and_the_prompt_found_all_the_same(method):
+    subject = toy("gemma2")
+    ids = prompt(subject, 4)
+    found = found_by(method, subject, Target(2, "logits"), ids)
+    assert found.said == [
+        "head: tiny:gemma2 caps or scales the logits that it makes; "
+        "the logits themselves are compared"
+    ]
+    assert torch.equal(found.ids, ids)
+    assert bool(found.verified.all())
+
+
+@pytest.mark.parametrize("condition", [1e1, 1e4, 1e6])
+def test_a_prompt_is_verified_by_its_logits_however_the_head_is_conditioned(condition):
+    subject = fresh("llama")
+    weight = subject.model.get_output_embeddings().weight.double()
+    u, _, v = torch.linalg.svd(weight, full_matrices=False)
+    sizes = condition ** -torch.linspace(0, 1, 32, dtype=torch.float64)
+    with_head(subject, ((u * sizes) @ v).float())
+    ids = prompt(subject, 4)
+    found = found_by("exact", subject, Target(2, "logits"), ids)
+    assert torch.equal(found.ids, ids)
+    assert bool(found.verified.all())
+    assert not found.said
+
+
+# Bad input.
+
+
+BAD = [
+    ({"method": "newton"}, "method 'newton': there are exact, exhaustive, descent"),
+    ({"decoder": "farthest"}, "decoder 'farthest': there are nearest, pseudo-inverse"),
+    ({"begin": "anywhere"}, "start 'anywhere': there are scaled, documented"),
+]
+
+
+@pytest.mark.parametrize(("how", "words"), BAD)
+def test_what_there_is_not_is_one_clear_line(how, words):
+    subject = toy("gpt2")
+    with pytest.raises(BadInput) as raised:
+        invert(subject, Target(1), torch.zeros(1, 3, 32), **how)
+    assert str(raised.value) == words
+
+
+@OVER_ALL
+@pytest.mark.parametrize(
+    ("target", "wanted", "words"),
+    [
+        (Target(3), torch.zeros(1, 3, 32), "depth 3"),
+        (Target(1), torch.full((1, 3, 32), torch.nan), "not finite"),
+        (Target(1), torch.full((1, 3, 32), torch.inf), "not finite"),
+        (Target(1), torch.zeros(1, 3, 101), "block 1 has 32 features and not 101"),
+        (Target(2, "logits"), torch.zeros(1, 3, 32), "logits has 101 features and not 32"),
+        (Target(1), torch.zeros(1, 0, 32), r"\[1, 0, 32\]"),
+        (Target(1), torch.zeros(1, 65, 32), "65 positions and a context of 64"),
+    ],
+)
+def test_what_is_no_output_is_refused_by_every_method(method, target, wanted, words):
+    with pytest.raises(BadInput, match=words):
+        invert(toy("gpt2"), target, wanted, method)

@@ -1,0 +1,157 @@
+"""Replays of a step against the step itself: equal to the bit, or not replayed at all."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import pytest
+import torch
+
+from assay.harness.models.clock import Braked, ForwardClock
+from assay.harness.models.rounding import Rounding
+from assay.harness.operations.inversion import replay
+from assay.harness.operations.inversion.batch import Batch
+from assay.harness.operations.inversion.descent import descend
+from assay.harness.operations.inversion.rule import Rule
+from assay.harness.operations.inversion.target import Target
+from assay.harness.operations.nets import flattened
+from assay.harness.tests.support.toys import fresh, prompt, toy
+
+X = torch.linspace(-1, 1, 12).reshape(3, 4)
+
+
+def batch_of(subject, target, rows=3, steps=25):
+    wanted = target.of(subject, prompt(subject, 5, rows)).detach()
+    generator = torch.Generator().manual_seed(0)
+    first = torch.randn(rows, 5, subject.hidden, generator=generator)
+    return Batch(subject, target, Rule(steps), wanted, first, torch.full((rows,), 1e-3))
+
+
+def is_replayed(batch):
+    return replay.replayed(batch._slope, batch.x) != batch._slope
+
+
+@pytest.mark.parametrize("rounded", [False, True], ids=["plain", "rounded"])
+@pytest.mark.parametrize(
+    ("spec", "target"),
+    [
+        *(("gpt2", Target(1)), ("gpt2", Target(2, "head")), ("gpt2", Target(2, slip=True))),
+        *(("llama", Target(2, "logits")), ("bert", Target(1)), ("mamba", Target(1))),
+        *(("t5", Target(1)), ("opt", Target(0)), ("gemma2", Target(2, "norm"))),
+    ],
+    ids=str,
+)
+def test_a_replayed_step_is_the_step(spec, target, rounded):
+    batch = batch_of(toy(spec), target)
+    with Rounding(3) if rounded else nullcontext():
+        replayed = replay.replayed(batch._slope, batch.x)
+        assert replayed != batch._slope
+        for x in (batch.x, torch.randn_like(batch.x)):
+            for one, other in zip(replayed(x), batch._slope(x), strict=True):
+                # Rounding may hang on addresses, and they differ.
+                assert torch.allclose(one, other, rtol=1e-5, atol=1e-6 * other.abs().max())
+
+
+def test_a_net_is_replayed():
+    subject = toy("gpt2")
+    net = flattened("expanding", 5, subject.hidden, torch.Generator().manual_seed(0))
+    batch = batch_of(subject, net)
+    assert is_replayed(batch)
+
+
+def test_tokens_go_to_the_experts_that_their_own_states_choose():
+    subject = toy("mixtral")
+    one, other = (
+        descended(subject, Target(1), runner, steps=25) for runner in ("eager", "replay")
+    )
+    assert torch.allclose(one.losses, other.losses, rtol=1e-4)
+
+
+def descended(subject, target, runner, steps):
+    batch = batch_of(subject, target, steps=steps)
+    rates = torch.full((3,), 1e-3)
+    return descend(subject, target, batch.wanted, batch.x, rates, Rule(steps), runner=runner)
+
+
+@pytest.mark.parametrize("spec", ["gpt2", "llama", "mamba", "bert"])
+def test_a_replayed_descent_is_the_descent(spec):
+    one, other = (descended(toy(spec), Target(1), runner, 60) for runner in ("eager", "replay"))
+    assert torch.allclose(one.losses, other.losses, rtol=1e-4)
+    assert torch.allclose(one.embeddings, other.embeddings, rtol=1e-3, atol=1e-4)
+
+
+def branching(x):
+    return (x * 2 if x.sum() > 0 else x * 3,)
+
+
+def choosing(x):
+    return (x[x > 0].sum() * x,)
+
+
+def drawing(x):
+    return (x * torch.rand_like(x),)
+
+
+KEPT = torch.zeros(3, 4)
+
+
+def keeping(x):
+    return (KEPT.add_(x) * 1.0,)
+
+
+def reading(x):
+    # Behind torch's back: no operation reads the numbers.
+    return (x * float(x.detach().numpy()[0, 0]),)
+
+
+def constant(x):
+    return (torch.ones(3),)
+
+
+@pytest.mark.parametrize("function", [branching, choosing, drawing, keeping, reading, constant])
+def test_what_may_do_otherwise_for_other_numbers_is_run_itself(function):
+    assert replay.replayed(function, X) is function
+
+
+def in_place(x):
+    y = x + 1
+    y.mul_(x)
+    parts = y.split(2, dim=1)
+    return (y, parts[1] * torch.arange(2.0))
+
+
+def test_what_it_makes_a_function_may_change():
+    replayed = replay.replayed(in_place, X)
+    assert replayed is not in_place
+    for x in (X, -3 * X):
+        assert all(map(torch.equal, replayed(x), in_place(x)))
+
+
+def test_an_error_of_the_function_itself_is_raised():
+    def broken(x):
+        raise RuntimeError("its own")
+
+    with pytest.raises(RuntimeError, match="its own"):
+        replay.replayed(broken, X)(X)
+
+
+def test_a_planted_fault_may_count_passes_and_is_not_replayed():
+    subject = fresh("gpt2")
+    subject.planted = object()
+    batch = batch_of(subject, Target(1))
+    with batch.run_by("replay"):
+        batch.stepper()
+    assert batch.slope == batch._slope
+
+
+def test_the_brake_strikes_between_replayed_steps():
+    subject = fresh("gpt2")
+    clock = ForwardClock(brake=60.0)
+    with clock.watching(subject):
+        batch = batch_of(subject, Target(1), steps=100)
+        with batch.run_by("replay"):
+            advance = batch.stepper()
+            clock.brake = 0.0
+            advance()  # no pass that the clock sees
+            with pytest.raises(Braked):
+                batch.run(torch.zeros(3), False, ())

@@ -1,0 +1,188 @@
+"""Exact search: the truth on every type of model, verified, honestly counted, ambiguity told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+from assay.harness.models.subject import Subject
+from assay.harness.models.tolerances import distance
+from assay.harness.operations.inversion import search
+from assay.harness.operations.inversion.candidates import Prefixes, accepted
+from assay.harness.operations.inversion.search import exact, exhaustive, ranking
+from assay.harness.operations.inversion.target import Target
+from assay.harness.tests.support.toys import prompt, toy
+
+BOTH = pytest.mark.parametrize("method", [exact, exhaustive])
+
+MODELS = (*("gpt2", "opt", "llama", "bloom", "mistral", "gemma2", "mamba", "mixtral", "t5"),)
+"""Learned, rotary and relative positions, windows of 8, a recurrence, experts, two stacks."""
+
+
+def uncached(prefixes: Prefixes, subject: Subject, target: Target, rows: int) -> None:
+    """`Prefixes.__init__` as it is for models that take no cache."""
+    made(prefixes, subject, target, rows)
+    prefixes.cache = None
+
+
+made = Prefixes.__init__
+
+
+@contextmanager
+def tokens_through(subject: Subject) -> Iterator[list[int]]:
+    """How many tokens every pass sends through the first block."""
+    went: list[int] = []
+
+    def hear(module: torch.nn.Module, given: tuple, named: dict) -> None:
+        states = given[0] if given else named["hidden_states"]
+        went.append(states.shape[0] * states.shape[1])
+
+    hook = subject.blocks[0].register_forward_pre_hook(hear, with_kwargs=True)
+    try:
+        yield went
+    finally:
+        hook.remove()
+
+
+# The truth.
+
+
+@pytest.mark.parametrize("model_type", MODELS)
+def test_both_find_the_prompt_at_every_depth(model_type):
+    """Nine tokens are one more than a window holds."""
+    subject = toy(model_type)
+    ids = prompt(subject, 9 if subject.window else 4)
+    for depth in [subject.layers] if subject.window else range(subject.layers + 1):
+        target = Target(depth)
+        wanted = target.of(subject, ids)
+        for found in (exact(subject, target, wanted), exhaustive(subject, target, wanted)):
+            assert torch.equal(found.ids, ids)
+            assert bool(found.verified.all())
+            assert bool((found.distances <= accepted(subject)).all())
+            assert not found.others
+        assert bool((distance(target.of(subject, found.ids), wanted) <= accepted(subject)).all())
+
+
+@BOTH
+@pytest.mark.parametrize("through", ["head", "norm", "logits"])
+def test_past_the_blocks_the_prompt_is_found_as_well(method, through):
+    subject = toy("llama")
+    ids, target = prompt(subject, 6), Target(2, through)
+    found = method(subject, target, target.of(subject, ids))
+    assert torch.equal(found.ids, ids)
+    assert bool(found.verified.all())
+
+
+@BOTH
+def test_with_the_slip_the_prompt_is_found_as_well(method):
+    subject = toy("gpt2")
+    ids, target = prompt(subject, 6), Target(2, slip=True)
+    wanted = target.of(subject, ids)
+    assert torch.equal(method(subject, target, wanted).ids, ids)
+    assert not method(subject, Target(2), wanted).verified[:, 1:].any()
+
+
+@BOTH
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
+def test_in_other_dtypes_the_prompt_is_among_what_is_found(method, dtype):
+    subject = toy("gpt2", dtype)
+    ids, target = prompt(subject, 6), Target(2)
+    found = method(subject, target, target.of(subject, ids))
+    for where, token in zip(torch.ones_like(ids).nonzero().tolist(), ids.flatten(), strict=True):
+        assert int(token) in found.others.get(tuple(where), [int(found.ids[tuple(where)])])
+    assert bool(found.verified.all())
+
+
+@BOTH
+def test_a_row_is_found_as_it_is_alone(method):
+    subject, target = toy("llama"), Target(2)
+    wanted = target.of(subject, prompt(subject, 4, batch=3))
+    whole = method(subject, target, wanted)
+    for row in range(3):
+        alone = method(subject, target, wanted[[row]])
+        assert torch.equal(alone.ids[0], whole.ids[row])
+        assert torch.equal(alone.tried[0], whole.tried[row])
+    assert len({tuple(row) for row in whole.ids.tolist()}) == 3
+
+
+# What is not there.
+
+
+@BOTH
+def test_what_is_no_state_of_the_model_is_not_verified(method):
+    subject, target = toy("gpt2"), Target(2)
+    ids = prompt(subject, 3)
+    wanted = target.of(subject, ids)
+    for other in (wanted.flip(1), -wanted, target.of(toy("opt"), ids)):
+        found = method(subject, target, other)
+        assert not found.verified[:, 0].any()
+        assert bool((found.tried[:, 0] == subject.vocabulary).all())
+        off = distance(target.of(subject, found.ids), other)
+        assert torch.equal(off <= accepted(subject), found.verified)
+        assert torch.allclose(off, found.distances, rtol=1e-3, atol=1e-6)
+
+
+@BOTH
+@pytest.mark.parametrize("damage", [1e-4, 0.03])
+def test_a_damaged_state_is_not_verified_and_its_neighbours_are(method, damage):
+    subject, target = toy("gpt2"), Target(2)
+    ids = prompt(subject, 6)
+    wanted = target.of(subject, ids)
+    wanted[1, 3] *= 1 + damage
+    found = method(subject, target, wanted)
+    assert (~found.verified).nonzero().tolist() == [[1, 3]]
+    assert torch.equal(found.ids, ids)
+    assert float(found.distances[1, 3]) == pytest.approx(damage / (1 + damage), rel=0.01)
+
+
+@BOTH
+def test_what_differs_by_rounding_alone_is_verified(method):
+    subject, target = toy("gpt2"), Target(2)
+    wanted = target.of(subject, prompt(subject, 6)) * (1 + 1e-6)
+    assert bool(method(subject, target, wanted).verified.all())
+
+
+# What is counted.
+
+
+@BOTH
+@pytest.mark.parametrize("cached", [True, False])
+def test_as_many_candidates_are_counted_as_go_through_the_model(monkeypatch, method, cached):
+    subject, target = toy("gpt2"), Target(1)
+    ids = prompt(subject, 6)
+    wanted = target.of(subject, ids)
+    ranked = ranking(subject, target)
+    if not cached:
+        monkeypatch.setattr(Prefixes, "__init__", uncached)
+    with tokens_through(subject) as went:
+        found = method(subject, target, wanted)
+    again = ids.numel() if cached else int((found.tried * torch.arange(6)).sum())
+    assert sum(went) == found.tried.sum() + again  # and the prompts, once or every time
+    assert found.set_up == (ranked.set_up if method is exact else 0)
+    assert found.exhaustive == (method is exhaustive)
+    assert bool((found.tried == subject.vocabulary).all()) == (method is exhaustive)
+    assert bool((found.tried >= 8).all())
+
+
+def test_the_search_ends_in_the_round_that_finds_the_token(monkeypatch):
+    monkeypatch.setattr(search, "ROUNDS", (4, 32))
+    subject, target = toy("gpt2"), Target(1)
+    found = exact(subject, target, target.of(subject, prompt(subject, 6)))
+    assert set(found.tried.flatten().tolist()) <= {4, 32, 101}
+    assert bool((found.tried < 101).any())
+
+
+def test_every_position_is_told_of_once_it_is_known():
+    subject, target, told = toy("gpt2"), Target(1), []
+    ids = prompt(subject, 4)
+
+    def tell(place: int, found: search.Found) -> None:
+        told.append(place)
+        assert torch.equal(found.ids[:, : place + 1], ids[:, : place + 1])
+        assert not found.verified[:, place + 1 :].any()
+
+    exact(subject, target, target.of(subject, ids), tell)
+    assert told == [0, 1, 2, 3]

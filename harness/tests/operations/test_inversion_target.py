@@ -1,0 +1,200 @@
+"""Targets of an inversion: each is what a slow, whole pass gives, and no more is computed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from assay.harness.models.subject import Subject
+from assay.harness.models.tolerances import TOLERANCES, distance
+from assay.harness.operations.inversion.target import THROUGH, Target, embedded
+from assay.harness.results.errors import BadInput
+from assay.harness.tests.support.toys import counted, prompt, toy
+
+MODELS = (
+    *("gpt2", "gpt_neox", "opt", "llama", "mistral", "gemma2", "bloom", "mamba", "mixtral"),
+    *("bert", "roberta", "albert", "t5"),
+)
+
+
+def same(one: Tensor, other: Tensor) -> bool:
+    """Whether two outputs [batch, n, features] are the same up to rounding."""
+    assert one.shape == other.shape
+    return bool((distance(one, other) <= TOLERANCES[other.dtype].floor).all())
+
+
+def states(subject: Subject, ids: Tensor) -> list[Tensor]:
+    """What every block of one whole pass is given, and what the last one leaves."""
+    before: list[Tensor] = []
+    after: list[Tensor] = []
+
+    def enter(module: Any, given: tuple, named: dict) -> None:
+        before.append(given[0] if given else named["hidden_states"])
+
+    def leave(module: Any, given: tuple, result: Any) -> None:
+        after.append(result[0] if isinstance(result, tuple) else result)
+
+    hooks = [
+        hook
+        for block in subject.blocks
+        for hook in (
+            block.register_forward_pre_hook(enter, with_kwargs=True),
+            block.register_forward_hook(leave),
+        )
+    ]
+    subject.rows(ids)
+    for hook in hooks:
+        hook.remove()
+    return [*before, after[-1]]
+
+
+def through_the_head(subject: Subject, states: Tensor) -> Tensor:
+    head = subject.model.get_output_embeddings()
+    return F.linear(states, head.weight, getattr(head, "bias", None)).detach()
+
+
+# What it is.
+
+
+@pytest.mark.parametrize("model_type", MODELS)
+def test_a_block_s_output_is_the_state_in_a_whole_pass(model_type):
+    subject = toy(model_type)
+    ids = prompt(subject)
+    whole = states(subject, ids)
+    assert len(whole) == subject.layers + 1
+    for depth, state in enumerate(whole):
+        assert torch.equal(Target(depth).of(subject, ids), state)
+        assert not same(Target(depth).of(subject, ids.flip(1)), state)
+        assert not any(same(state, other) for other in whole[depth + 1 :])
+
+
+@pytest.mark.parametrize("model_type", [m for m in MODELS if m != "albert"])
+def test_through_the_head_is_the_state_times_the_head(model_type):
+    subject = toy(model_type)
+    ids = prompt(subject)
+    for depth, state in enumerate(states(subject, ids)):
+        output = Target(depth, "head").of(subject, ids)
+        assert same(output, through_the_head(subject, state))
+        assert not same(output, through_the_head(subject, state.flip(1)))
+
+
+@pytest.mark.parametrize("model_type", MODELS)
+def test_logits_are_the_model_s_own_and_the_head_makes_them_of_the_norm(model_type):
+    subject = toy(model_type)
+    ids = prompt(subject)
+    logits = Target(subject.layers, "logits").of(subject, ids)
+    normed = Target(subject.layers, "norm").of(subject, ids)
+    assert torch.equal(logits, subject.rows(ids)["logits"])
+    # Gemma 2 caps its logits.
+    assert same(through_the_head(subject, normed), logits) == (model_type != "gemma2")
+
+
+@pytest.mark.parametrize("model_type", ["gpt2", "opt", "llama", "gemma2", "bloom", "mamba"])
+def test_the_norm_s_output_is_the_last_hidden_state(model_type):
+    subject = toy(model_type)
+    ids = prompt(subject)
+    normed = Target(subject.layers, "norm").of(subject, ids)
+    assert torch.equal(normed, subject.rows(ids)[f"state {subject.layers}"])
+    assert not same(normed, Target(subject.layers).of(subject, ids))
+
+
+@pytest.mark.parametrize("model_type", MODELS)
+def test_the_width_is_known_beforehand(model_type):
+    subject = toy(model_type)
+    for through in THROUGH:
+        if (model_type, through) == ("albert", "head"):
+            continue  # its states are projected first
+        target = Target(subject.layers, through)
+        output = target.of(subject, prompt(subject))
+        assert output.shape == (2, 9, target.features(subject))
+
+
+@pytest.mark.parametrize("model_type", ["gpt2", "gemma2", "albert", "t5"])
+def test_embedded_tokens_give_what_tokens_give(model_type):
+    subject = toy(model_type)
+    ids = prompt(subject)
+    for through in ("block", "logits"):
+        target = Target(subject.layers, through)
+        rows = embedded(subject)
+        assert rows.shape == (subject.vocabulary, subject.hidden)
+        assert same(target.of(subject, embeddings=rows[ids]), target.of(subject, ids))
+        assert not same(target.of(subject, embeddings=2 * rows[ids]), target.of(subject, ids))
+
+
+# What is computed.
+
+
+@pytest.mark.parametrize("model_type", ["gpt2", "opt", "bert", "albert", "t5"])
+def test_blocks_that_are_not_needed_do_not_run(model_type):
+    subject = toy(model_type)
+    through = ("block",) if model_type == "albert" else ("block", "head")
+    targets = [Target(k, how) for k in range(subject.layers + 1) for how in through]
+    for target in (*targets, Target(subject.layers, "norm"), Target(subject.layers, "logits")):
+        with counted(subject.blocks) as ran:
+            target.of(subject, prompt(subject))
+        assert len(ran) == target.depth
+
+
+@pytest.mark.parametrize("through", THROUGH)
+def test_gradients_flow_to_embeddings_that_ask_for_them(through):
+    subject = toy("llama")
+    target, leaf = Target(subject.layers, through), embedded(subject)[prompt(subject)].clone()
+    assert not target.of(subject, embeddings=leaf).requires_grad
+    assert not target.of(subject, prompt(subject)).requires_grad
+    output = target.of(subject, embeddings=leaf.requires_grad_())
+    (gradient,) = torch.autograd.grad(output[:, 4].sum(), leaf)
+    assert bool((gradient[:, :5] != 0).any(-1).all())
+    assert not gradient[:, 5:].any()
+
+
+# Bad input.
+
+
+BAD = [
+    ("gpt2", Target(3), "depth 3: tiny:gpt2 has 2 blocks"),
+    ("gpt2", Target(-1), "depth -1: tiny:gpt2 has 2 blocks"),
+    ("gpt2", Target(1, "loss"), "target 'loss': there are block, head, norm, logits"),
+    ("gpt2", Target(1, "norm"), "target norm: comes after all 2 blocks"),
+    ("gpt2", Target(0, "logits"), "target logits: comes after all 2 blocks"),
+]
+
+
+@pytest.mark.parametrize(("model_type", "target", "words"), BAD)
+def test_what_a_model_has_not_is_one_clear_line(model_type, target, words):
+    with pytest.raises(BadInput, match=words) as raised:
+        target.check(toy(model_type))
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("through", ["head", "norm", "logits"])
+def test_without_an_output_embedding_only_blocks_are_targets(through):
+    subject = Subject("body", toy("gpt2").model.base_model)
+    with pytest.raises(BadInput, match=f"target {through}: body has no output embedding"):
+        Target(2, through).check(subject)
+    Target(2).check(subject)
+
+
+def test_a_head_of_another_width_than_the_states_takes_none_of_them():
+    narrow = toy("albert")
+    narrow_head = narrow.model.get_output_embeddings().weight.shape[1]
+    assert narrow_head != narrow.config.hidden_size
+    with pytest.raises(BadInput, match="target head: tiny:albert projects its states"):
+        Target(1, "head").check(narrow)
+
+
+@pytest.mark.parametrize("model_type", MODELS)
+def test_what_a_model_has_is_accepted(model_type):
+    subject = toy(model_type)
+    for depth in range(subject.layers + 1):
+        Target(depth).check(subject)
+    Target(subject.layers, "logits").check(subject)
+
+
+def test_targets_are_named_in_words():
+    assert str(Target(2)) == "block 2"
+    assert str(Target(2, "norm")) == "block 2, normed"
+    assert str(Target(2, "head", slip=True)) == "block 2, head, row 0 everywhere"

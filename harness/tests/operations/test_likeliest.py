@@ -1,0 +1,153 @@
+"""The rows that score highest: against float64 throughout, where rounding could tell otherwise."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from assay.harness.operations import likeliest
+from assay.harness.operations.likeliest import Scorer, clear
+
+V, D = 300, 24
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def slow(table: Tensor, points: Tensor, k: int, nearest: bool) -> Tensor:
+    """All scores in float64, sorted."""
+    w = table.double()
+    scores = points @ w.T - (0.5 * w.square().sum(1) if nearest else 0)
+    return scores.sort(dim=1, descending=True, stable=True).indices[:, :k]
+
+
+def near_tie(seed: int, rows: int, gap: float = 1e-9) -> tuple[Tensor, Tensor]:
+    """A float32 table whose first ``rows`` are far ahead at a point and nearly tied there."""
+    table, point = normal(V, D, seed=seed).float(), 3 * normal(1, D, seed=seed + 1000)
+    table[:rows] = (point + 0.1 * normal(rows, D, seed=seed + 2000)).float()
+    # Moved along the directions in which they differ, the point has them level up to the gap.
+    differences = (table[1:rows] - table[:1]).double()
+    levels = gap * normal(rows - 1, seed=seed + 3000)
+    wrong = differences @ point[0] - levels
+    return table, point - (torch.linalg.pinv(differences) @ wrong)[None]
+
+
+def rounded(table: Tensor, point: Tensor) -> int:
+    """What scores in the table's own precision would say."""
+    return int(Scorer(table).scores(point).argmax())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("nearest", [False, True])
+@pytest.mark.parametrize("k", [1, 3])
+def test_the_likeliest_rows_are_those_of_float64(dtype, nearest, k):
+    table, points = normal(V, D).to(dtype), normal(40, D, seed=1)
+    assert Scorer(table, nearest).top(points, k).equal(slow(table, points, k, nearest))
+    assert not slow(table, points, k, nearest).equal(slow(table, points, k, not nearest))
+
+
+@pytest.mark.parametrize("k", [1, 4, 5])
+def test_tables_of_few_rows_are_ranked_to_the_last(k):
+    table, points = normal(5, D).float(), normal(20, D, seed=1)
+    assert Scorer(table).top(points, k).equal(slow(table, points, k, nearest=False))
+
+
+def test_many_points_and_rows_go_through_in_parts(monkeypatch):
+    table, points = normal(V, D).float(), normal(200, D, seed=1)
+    whole = Scorer(table).top(points, 2)
+    monkeypatch.setattr(likeliest, "ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(likeliest, "SCORES_AT_ONCE", 20 * V)
+    parts = likeliest.some_at_once(table, points)
+    assert [len(part) for part in parts] == [20] * 10
+    assert torch.cat([Scorer(table).top(part, 2) for part in parts]).equal(whole)
+
+
+@pytest.mark.parametrize("rows", [2, 5, 12])
+def test_near_ties_are_decided_as_in_float64(rows):
+    cases = [near_tie(seed, rows) for seed in range(30)]
+    expected = [slow(table, point, 1, nearest=False)[0, 0] for table, point in cases]
+    assert all(int(first) < rows for first in expected)
+    found = [Scorer(table).top(point, 1)[0, 0] for table, point in cases]
+    assert found == expected
+    assert [rounded(table, point) for table, point in cases] != expected
+
+
+@pytest.mark.parametrize("nearest", [False, True])
+@pytest.mark.parametrize("times", [2, 30])
+def test_of_equal_rows_the_first_comes_first(nearest, times):
+    table = normal(V, D)
+    copies = torch.randperm(V, generator=torch.Generator().manual_seed(0))[:times]
+    table[copies] = 3 * normal(D, seed=5)
+    for dtype in (torch.float32, torch.float64):
+        found = Scorer(table.to(dtype), nearest).top(table[copies[:1]], 2)
+        assert found.tolist() == [copies.sort().values[:2].tolist()]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_a_row_that_differs_in_the_last_place_is_not_the_nearest(dtype):
+    table = normal(V, D).to(dtype)
+    close = torch.nextafter(table[20], torch.full_like(table[20], torch.inf))
+    table[[7, 31]] = torch.where(torch.arange(D) == 3, close, table[20])
+    points = table[[7, 20, 31]].double()
+    assert Scorer(table, nearest=True).top(points, 2)[:, 0].tolist() == [7, 20, 7]
+    assert Scorer(table, nearest=True)._of_all(points, 1)[:, 0].tolist() == [7, 20, 7]
+
+
+def test_equal_rows_are_ranked_together_however_their_scores_are_rounded():
+    """The rows 1, 3 and 6 are equal; any order of summation may be a library's."""
+    table, points = normal(8, D).float(), normal(50, D, seed=1)
+    table[[3, 6]] = table[1].clone()
+    found = Scorer(table).top(points, 8)
+    at = (found[..., None] == torch.tensor([1, 3, 6])).int().argmax(1)
+    assert (at.diff(dim=1) == 1).all()
+    order = torch.randperm(D, generator=torch.Generator().manual_seed(0))
+    assert Scorer(table[:, order]).top(points[:, order], 8).equal(found)
+
+
+def test_points_that_are_not_finite_do_not_disturb_others():
+    table, points = normal(V, D).float(), normal(6, D, seed=1)
+    expected = slow(table, points, 2, nearest=True)
+    points[1, 3], points[4, 0] = torch.nan, torch.inf
+    found = Scorer(table, nearest=True).top(points, 2)
+    assert found[[1, 4]].tolist() == [[0, 1], [0, 1]]
+    kept = [0, 2, 3, 5]
+    assert found[kept].equal(expected[kept])
+
+
+def test_points_too_large_for_float32_are_scored_in_float64():
+    table, points = normal(V, D).float(), 1e60 * normal(6, D, seed=1)
+    assert Scorer(table).top(points, 1).equal(slow(table, points, 1, nearest=False))
+    assert not bool(Scorer(table).scores(points).isfinite().all())
+
+
+@pytest.mark.parametrize("nearest", [False, True])
+@pytest.mark.parametrize("shift", [0.0, 3.0])
+def test_rounding_stays_within_its_bound_and_not_within_a_hundredth(nearest, shift):
+    scorer = Scorer((normal(3000, 64) + shift).float(), nearest)
+    points = normal(50, 64, seed=1) + shift
+    w = scorer.table.double()
+    exact = points @ w.T - (0.5 * w.square().sum(1) if nearest else 0)
+    moved = (scorer.scores(points) - exact).abs().amax(1) / scorer.moved(points)
+    assert 0.01 < float(moved.max()) < 1
+
+
+def test_only_leads_larger_than_the_room_are_clear():
+    scores = torch.tensor([[3.0, 2.0, 1.5], [3.0, 2.9, 1.0], [torch.nan, 1.0, 0.0]])
+    room = torch.full((3,), 0.4)
+    assert clear(scores, 1, room)[1].tolist() == [True, False, False]
+    assert clear(scores, 2, room)[1].tolist() == [True, False, False]
+    assert clear(scores, 2, 1.5 * room)[1].tolist() == [False, False, False]
+
+
+def test_narrowed_products_are_allowed_for():
+    table, before = normal(V, D).float(), torch.get_float32_matmul_precision()
+    exact = likeliest.rounding(table)
+    try:
+        torch.set_float32_matmul_precision("medium")
+        assert likeliest.rounding(table) > 1000 * exact
+        assert likeliest.rounding(table.double()) < exact
+    finally:
+        torch.set_float32_matmul_precision(before)

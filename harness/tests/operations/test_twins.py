@@ -1,0 +1,129 @@
+"""Copies that must compute the same, and damage that must not last."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+import torch
+
+from assay.harness.models import compat
+from assay.harness.models.capabilities import Missing
+from assay.harness.models.rows import Rows
+from assay.harness.operations import twins
+from assay.harness.tests.support.toys import fresh, prompt, toy
+
+
+@pytest.mark.parametrize("model_type", ["gpt2", "t5"])
+def test_a_saved_model_is_loaded_bit_for_bit_and_once(model_type):
+    subject = toy(model_type)
+    copy = twins.saved_and_loaded(subject)
+    assert copy.model is not subject.model
+    assert copy is twins.saved_and_loaded(subject)
+    theirs = copy.model.state_dict()
+    assert all(torch.equal(t, theirs[name]) for name, t in subject.model.state_dict().items())
+
+
+def test_a_saved_model_keeps_its_dtype():
+    assert twins.saved_and_loaded(toy("gpt2", "bfloat16")).dtype == torch.bfloat16
+
+
+def test_the_share_that_differs_is_the_worst_tensor_s():
+    one = Rows({"state 0": torch.zeros(1, 2, 2), "logits": torch.zeros(1, 2, 4)})
+    other = Rows({"state 0": torch.tensor([[[0.0, 1], [0, 0]]]), "logits": torch.zeros(1, 2, 4)})
+    assert twins.share_that_differs(one, one) == 0
+    assert twins.share_that_differs(one, other) == 0.25
+
+
+def test_a_nudge_changes_one_embedding_and_does_not_last():
+    subject = fresh("gpt2")
+    before = subject.embedding_table.detach().clone()
+    with suppress(ZeroDivisionError), twins.nudged(subject, 7):
+        changed = (subject.embedding_table != before).any(1)
+        assert changed.nonzero().flatten().tolist() == [7]
+        raise ZeroDivisionError
+    assert torch.equal(subject.embedding_table, before)
+
+
+def test_a_nudged_prompt_gives_something_else():
+    subject = fresh("llama")
+    ids = prompt(subject)
+    before = subject.rows(ids)
+    with twins.nudged(subject, int(ids[0, 0])):
+        assert twins.share_that_differs(before, subject.rows(ids)) > 0.1
+    assert twins.share_that_differs(before, subject.rows(ids)) == 0
+
+
+def test_another_attention_is_one_that_the_model_takes_and_does_not_run_with():
+    subject = toy("llama")
+    twins.require_attention(subject, "eager")
+    assert subject.attention == "sdpa"
+    with pytest.raises(Missing, match="sdpa is what the model is run with"):
+        twins.require_attention(subject, "sdpa")
+
+
+@pytest.mark.parametrize(("model_type", "implementation"), [("bloom", "sdpa"), ("mamba", "eager")])
+def test_an_attention_that_a_model_has_not_is_missing(model_type, implementation):
+    subject = fresh(model_type)
+    usual = subject.attention
+    with pytest.raises(Missing):
+        twins.require_attention(subject, implementation)
+    assert subject.attention == usual
+
+
+def test_a_model_keeps_its_attention_whose_class_cannot_be_told():
+    with pytest.raises(Missing, match="does not attend by eager: it keeps what it was made with"):
+        twins.require_attention(toy("falcon"), "eager")
+
+
+def test_an_attention_that_does_not_reach_the_parts_is_missing(monkeypatch):
+    subject = fresh("t5")
+    twins.require_attention(subject, "eager")
+    assert compat.attentions_in_force(subject.model) == {"sdpa"}
+    whole = subject.model.config
+    monkeypatch.setattr(
+        compat, "set_attention", lambda model, name: setattr(whole, "_attn_implementation", name)
+    )
+    with pytest.raises(Missing, match="does not attend by eager: its parts are not told"):
+        twins.require_attention(subject, "eager")
+
+
+# Fewer bits.
+
+
+def test_eight_bits_round_each_row_to_255_numbers_and_leave_the_subject_alone():
+    subject = toy("gpt2")
+    kept = [p.clone() for p in subject.model.parameters()]
+    twin = twins.quantised(subject)
+    pairs = zip(twin.blocks.parameters(), subject.blocks.parameters(), strict=True)
+    for rounded, exact in pairs:
+        if exact.ndim != 2:
+            assert torch.equal(rounded, exact)
+            continue
+        scale = exact.abs().amax(1, keepdim=True) / 127
+        assert ((rounded - exact).abs() <= scale / 2 * (1 + 1e-4)).all()
+        assert (rounded / scale).round().allclose(rounded / scale, atol=1e-3)
+        assert not torch.equal(rounded, exact)
+    assert all(torch.equal(a, b) for a, b in zip(kept, subject.model.parameters(), strict=True))
+    assert twins.quantised(subject) is twin
+
+
+def test_two_bits_are_coarser_than_eight():
+    subject = toy("gpt2")
+    ids = torch.tensor([[5, 9, 17]])
+    exact, eight, two = (
+        each.rows(ids)["logits"]
+        for each in (subject, twins.quantised(subject), twins.quantised(subject, bits=2))
+    )
+    assert 0 < (eight - exact).norm() < 0.1 * (two - exact).norm()
+
+
+def test_weights_that_a_copy_keeps_rounded_or_as_they_are_are_not_lost():
+    subject = fresh("nllb-moe")
+    rounded = twins.in_bfloat16(subject)
+    assert twins.weights_lost(subject, rounded) == 0
+    rounded.rows(rounded.content(torch.arange(4)[None]))  # turns its routers into float32
+    assert {p.dtype for p in rounded.model.parameters()} == {torch.bfloat16, torch.float32}
+    assert twins.weights_lost(subject, rounded) == 0
+    with twins.one_bit_off_in_a_weight(rounded):
+        assert 0 < twins.weights_lost(subject, rounded) < 1

@@ -1,0 +1,184 @@
+"""Whenever a run is killed, what it reported is stored, and every claim is there once in the end.
+
+`tox -e interruptions` kills sixty runs, or more: ``--kills=200 --kill-seed=1``.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from random import Random
+
+import psutil
+import pytest
+
+from assay.harness.results.evidence import Evidence
+from assay.harness.tests.support import chains, evidences
+from assay.harness.tests.support.chains import LAWS, Chain
+from assay.harness.tests.support.interruptions import (
+    SIGNALS,
+    Plan,
+    Stored,
+    few,
+    incomplete,
+    losses,
+    many,
+    reported,
+)
+from assay.harness.tests.support.sessions import ROOT, Project
+
+pytest.importorskip("xdist")
+
+EACH = 10
+"""So many kills in a chain."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test for each chain of kills."""
+    if "chain" in metafunc.fixturenames:
+        metafunc.parametrize("chain", range(max(1, -(-metafunc.config.option.kills // EACH))))
+
+
+def test_what_a_killed_run_reported_is_stored_and_every_claim_is_there_once(
+    chain: int, project: Project, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    option = request.config.option
+    listed = project.run(*LAWS, "--collect-only", "-q", folder=ROOT).output
+    total = sum("::" in line for line in listed.splitlines())
+    draw = Random(f"{option.kill_seed} {chain}")
+    plans = many(draw, min(EACH, option.kills - EACH * chain)) if option.kills else few(draw)
+    tally = Chain(tmp_path / "chain", total).follow(plans)
+    print(tally)
+    assert not tally.faults, "\n\n".join(tally.faults)
+    assert 2 * tally.landed.total() > tally.landed.total() + tally.late
+
+
+# The check can fail.
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Evidence of a finished run of forty claims, C0 to C39."""
+    path = tmp_path / "evidence.sqlite"
+    with Evidence.open(path) as store:
+        store.begin(evidences.run_of("5.23.0", "m", id="r1"))
+        for i in range(40):
+            store.record("r1", evidences.law("m", id=f"C{i}", name=f"law {i}"), "ab" * 32)
+        store.finish("r1", 0)
+    return path
+
+
+TOLD = Counter(f"C{i} upheld" for i in range(40))
+
+
+def found(before: Stored, path: Path) -> list[str]:
+    return [*losses(before, after := Stored.of(path), TOLD, "lines"), *incomplete(after, 40)]
+
+
+def execute(path: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        for statement in statements:
+            db.execute(statement)
+        db.commit()
+
+
+def test_sound_evidence_has_no_faults(path: Path) -> None:
+    assert found(Stored(), path) == found(Stored.of(path), path) == []
+
+
+def lose_a_row(path: Path) -> None:
+    execute(path, "DELETE FROM claims WHERE claim = 'C7'")
+
+
+def change_a_row(path: Path) -> None:
+    execute(path, "UPDATE claims SET verdict = 'refuted' WHERE claim = 'C7'")
+
+
+def double_a_row(path: Path) -> None:
+    execute(
+        path,
+        "CREATE TABLE others AS SELECT * FROM claims",
+        "DROP TABLE claims",
+        "ALTER TABLE others RENAME TO claims",
+        "INSERT INTO claims SELECT * FROM claims WHERE claim = 'C7'",
+    )
+
+
+def begin_again(path: Path) -> None:
+    with Evidence.open(path) as store:
+        store.begin(evidences.run_of("5.23.0", "m", id="r2"))
+
+
+def corrupt(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[5 * 4096 : 6 * 4096] = bytes(4096)
+    path.write_bytes(data)
+
+
+def unfinish(path: Path) -> None:
+    execute(path, "UPDATE runs SET finished = NULL")
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lose_a_row, "reported and not stored: {'C7 upheld': 1}"),
+        (lose_a_row, "stored before, and lost or changed: ['law 7']"),
+        (lose_a_row, "39 rows of 39 claims at the end, not 40"),
+        (change_a_row, "reported and not stored: {'C7 upheld': 1}"),
+        (double_a_row, "stored twice: ['law 7']"),
+        (double_a_row, "41 rows of 40 claims at the end, not 40"),
+        (begin_again, "2 runs instead of one that was resumed"),
+        (corrupt, "corrupt: "),
+        (unfinish, "not one run that is finished"),
+    ],
+)
+def test_damage_is_noticed(path: Path, damage: Callable[[Path], None], words: str) -> None:
+    before = Stored.of(path)
+    damage(path)
+    assert any(fault.startswith(words) for fault in found(before, path))
+
+
+SHOWN = {
+    "lines": "[ 1/79] C5 on x, upheld, margin +0.1, 1 s\n[ 2/79] C2 on x, not applicable\n",
+    "verbose": "claims/test_x.py::test_a[tiny:gpt2-a b] UPHELD [ 1%]\n"
+    "[gw0] [  2%] NOT APPLICABLE claims/test_x.py::test_b[tiny:gpt2] \n",
+    "live": "0/79 ━ ✓ 0 ✗ 0 ? 0 – 0  0:00\r1/79 ━ ✓ 1 ✗ 0 ? 0 – 0  0:00\r"
+    "2/79 ━ ✓ 1 ✗ 0 ? 0 – 1 C5 on x 0:01",
+}
+
+
+@pytest.mark.parametrize("shown", SHOWN)
+def test_claims_are_counted_as_the_terminal_shows_them(shown: str) -> None:
+    told = {"upheld": 1, "not applicable": 1}
+    by_id = {"C5 upheld": 1, "C2 not applicable": 1}
+    assert reported(SHOWN[shown], shown) == (by_id if shown == "lines" else told)
+
+
+def test_a_process_and_files_that_are_left_are_noticed(tmp_path: Path) -> None:
+    sleeps = [sys.executable, "-c", "input()"]
+    process = subprocess.Popen(sleeps, stdin=subprocess.PIPE, start_new_session=True)
+    try:
+        assert chains.processes(process.pid) == [psutil.Process(process.pid)]
+    finally:
+        process.kill()
+        process.communicate()
+    assert chains.processes(process.pid) == []
+    chain = Chain(tmp_path / "chain", 1)
+    (chain.scratch / "tmp1").mkdir()
+    (chain.folder / "evidence.sqlite-journal").touch()
+    left = ["left behind: evidence.sqlite-journal", "left behind: tmp1"]
+    assert chain._left_behind(Plan()) == left
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_plans_have_every_signal_and_as_many_kills_as_asked(seed: int) -> None:
+    kills = [kill for plan in few(Random(seed)) for kill in plan.kills]
+    assert {kill.signal for kill in kills if kill.victim == "run"} == set(SIGNALS)
+    assert len(kills) == 6
+    assert sum(len(plan.kills) for plan in many(Random(seed), 10)) == 10

@@ -1,0 +1,200 @@
+"""Bad input: one clear line and exit code 4, and nothing half-written."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import torch
+
+from assay.harness.results.evidence import Evidence
+from assay.harness.tests.support import folders
+from assay.harness.tests.support.sessions import Project, law
+
+IMPATIENT = """
+from assay.harness.results.evidence import Evidence
+Evidence.open.__func__.__defaults__ = (None, 0.1)
+"""
+"""Added to a conftest: does not wait for whoever has locked the evidence."""
+
+OPTIONS = {
+    "--device=cuda:99": "cuda:99",
+    "--device=abacus": "'abacus': is no device",
+    "--device=meta": "holds no numbers",
+    "--device=": "--device '': is empty",
+    "--dtype=float7": "'float7': is no dtype",
+    "--attends=neither": "--attends 'neither': choose from causal, both",
+    "--attention=": "--attention '': is empty",
+    "--attention=hub/kernel": "'hub/kernel' is no attention implementation",
+    "--attention=unheard_of": "cannot use the attention 'unheard_of'",
+    "--revision=v2": "tiny:gpt2: comes with Assay and has no revision 'v2'",
+    "--profile=swift": "--profile 'swift': is unknown; choose from glance, quick, standard,",
+    "--seed=-1": "--seed: the seed '-1' is not a whole number from 0 on",
+    "--seed=1.5": "--seed: the seed '1.5' is not a whole number from 0 on",
+    f"--seed={2**63}": "is too large",
+    "--rounding=on": "--rounding: the seed 'on' is not a whole number from 0 on",
+    f"--rounding={2**63}": "is too large; the largest is 2**63 - 1",
+    "--rounding=": "--rounding '': is empty",
+    f"--seed={'9' * 5000}": f"--seed: the seed {'9' * 40}… is too large",
+    f"--rounding={'9' * 5000}": "is too large; the largest is 2**63 - 1",
+    f"--model=tiny:llama:{'9' * 40}": "is too large; the largest is 2**63 - 1",
+    f"--model=untrained:small:{'9' * 40}": "is too large; the largest is 2**63 - 1",
+    f"--model={'m' * 5000}": "there is no such folder",
+    "--model=~nobody-of-this-name/x": "there is no such",
+    f"--json={'m' * 5000}": "is no path (File name too long)",
+    f"--expectations={'m' * 5000}": "is no path (File name too long)",
+    f"--evidence={'m' * 5000}": "is no path (File name too long)",
+    f"--device-map={'m' * 5000}": "is no file",
+    "--allocation=even": "--allocation 'even': is none of odd",
+    "--claim=": "--claim '': is empty",
+    "--replay=": "--replay '': is empty",
+    "--json=.": "is a folder",
+    "--json=": "--json '': is empty",
+    "--report=pytest.ini/page.html": "cannot be written (Not a directory)",
+    "--report=~nobody-of-this-name/page.html": "there is no such home folder",
+    "--model=": "--model '': is empty",
+    "--model=  ": "is empty",
+    "--model=tiny:gpt22": "knows no model type 'gpt22'; near: gpt2",
+    "--model=tiny:gpt2:x": "the seed 'x' is not a whole number",
+    "--model=reference:vast": "reference: no size 'vast'",
+    "--model=untrained:vast:1": "no size 'vast'",
+    "--model=tiny:gpt2+no-fault": "'no-fault': is no planted fault",
+    "--plant=": "--plant '': is empty",
+    "--plant=future-seen": "'future-seen': is no planted fault; near: future-seen-by-one",
+    "--plant=window-crop-one-too-far": "does not apply; window: no layer has a sliding window",
+    "--model=/no/such/folder": "'/no/such/folder': there is no such folder",
+    "--model=empty": "empty: holds no model, there is no config.json in it",
+    "--model=pytest.ini": "pytest.ini: is a file; give the folder that holds the model",
+    "--evidence=": "--evidence '': is empty",
+    "--evidence=claims": "not a file",
+    "--evidence=pytest.ini": "not an SQLite file",
+    "--evidence=foreign.sqlite": "SQLite, but of another application",
+    "--evidence=newer.sqlite": "has schema 99",
+    "--evidence=locked.sqlite": "locked by another process",
+    "--evidence=pytest.ini/evidence.sqlite": "its folder cannot be used",
+}
+
+
+def test_what_cannot_be_used_is_refused_before_anything_runs(project: Project) -> None:
+    project.claims(law(1))
+    (project.folder / "empty").mkdir()
+    (project.folder / "conftest.py").open("a").write(IMPATIENT)
+    with closing(sqlite3.connect(project.folder / "foreign.sqlite")) as foreign:
+        foreign.execute("CREATE TABLE theirs (a)")
+    for name in ("newer", "locked"):
+        Evidence.open(project.folder / f"{name}.sqlite").close()
+    with closing(sqlite3.connect(project.folder / "newer.sqlite")) as newer:
+        newer.execute("PRAGMA user_version = 99")
+    before = folders.listing(project.folder)
+    with closing(sqlite3.connect(project.folder / "locked.sqlite")) as locked:
+        locked.execute("BEGIN EXCLUSIVE")
+        runs = project.runs(*([option, "--junitxml=junit.xml"] for option in OPTIONS))
+    wrong = {
+        option: run.output
+        for (option, words), run in zip(OPTIONS.items(), runs, strict=True)
+        if not run.refused(words)
+    }
+    assert not wrong
+    assert project.ran == []
+    after = folders.listing(project.folder)
+    assert {name: after[name] for name in before} == before
+    written = {name for name in after if not name.startswith(("claims/__", "__", ".", "output"))}
+    # Where only the claims' subject turns out to be bad the evidence is made, whole and empty.
+    assert written - set(before) <= {"evidence.sqlite", "junit.xml"}
+
+
+def test_each_of_several_models_is_looked_at_before_anything_runs(project: Project) -> None:
+    project.claims(law(1))
+    run, replay = project.runs(
+        ["--model=tiny:gpt2", "--model=tiny:nope", "--json=out.json"],
+        ["--replay=AA==", "--resume"],
+    )
+    assert run.refused("knows no model type 'nope'")
+    assert replay.refused("--replay runs one example, which is no run for --resume")
+    assert project.ran == []
+    assert not {"out.json", "evidence.sqlite"} & project.files()
+
+
+def test_a_dtype_that_the_device_lacks_is_refused(project: Project) -> None:
+    project.claims(law(1))
+    # Every CPU has all four dtypes, so one is taken away.
+    lacking = "\nimport torch\nmade = torch.ones\n"
+    lacking += "def ones(*shape, dtype=None, **more):\n"
+    lacking += "    if dtype is torch.float16: raise RuntimeError('not implemented for Half')\n"
+    lacking += "    return made(*shape, dtype=dtype, **more)\n"
+    lacking += "torch.ones = ones\n"
+    (project.folder / "conftest.py").open("a").write(lacking)
+    half, full = project.runs(["--dtype=float16"], ["--dtype=float32"])
+    assert half.refused("cpu cannot compute in torch.float16")
+    assert full.exit == 0
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    """A model's folder with a weight that is no number, which only loading finds."""
+    folder = tmp_path / "saved"
+    folders.tiny("gpt2").save_pretrained(folder)
+    folders.edit_weights(folder, lambda tensors: first_of(tensors).fill_(torch.nan))
+    return folder
+
+
+def first_of(tensors: dict[str, torch.Tensor]) -> torch.Tensor:
+    """The first number of the first tensor by name, as a view."""
+    return tensors[min(tensors)].view(-1)[:1]
+
+
+def test_what_is_found_late_costs_nothing_that_was_recorded(project: Project, saved: Path) -> None:
+    project.claims(law(1), law(2))
+    asked = ["--model=tiny:gpt2", f"--model={saved}", "--json=out.json", "--report=page.html"]
+    run = project.run(*asked)
+    assert run.refused(str(saved), "NaN or infinite")
+    assert "2 upheld" in run.output
+    assert project.verdicts() == {"law 1": "upheld", "law 2": "upheld"}
+    assert project.json()["run"]["finished"] is None
+    assert "as far as it came" in (project.folder / "page.html").read_text()
+    first = project.json()["run"]["id"]
+    folders.edit_weights(saved, lambda tensors: first_of(tensors).fill_(0.5))
+    project.forget_ran()
+    assert project.run(*asked, "--resume").exit == 0
+    assert project.ran == ["1", "2"]
+    assert len(project.json()["claims"]) == 4
+    assert project.json()["run"]["id"] == first
+
+
+def test_a_disk_that_fills_up_in_mid_run_keeps_what_is_recorded(project: Project) -> None:
+    full = """if not os.environ.get("ROOM"):
+        import resource
+        most = (Path(__file__).parents[1] / "evidence.sqlite").stat().st_size + 2**14
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+        check.details["much"] = "x" * 2**17"""
+    project.claims(law(1), law(2, body=full), law(3))
+    run = project.run()
+    assert run.refused("evidence.sqlite", "disk")
+    assert project.ran == ["1", "2"]
+    project.forget_ran()
+    run = project.run("--resume", "--json=out.json", ROOM="1")
+    assert run.exit == 0
+    assert project.ran == ["2", "3"]
+    assert len(project.json()["claims"]) == 3
+
+
+def test_a_file_that_cannot_be_written_at_the_end_can_be_had_later(project: Project) -> None:
+    project.claims(law(1, body='Path("page.html").mkdir()'), law(2))
+    run = project.run("--json=out.json", "--report=page.html")
+    assert run.refused("page.html", "cannot be written")
+    assert "2 upheld" in run.output
+    assert len(project.json()["claims"]) == 2
+    project.forget_ran()
+    assert project.run("--resume", "--report=other.html").exit == 0
+    assert project.ran == []
+    assert "law 2" in (project.folder / "other.html").read_text()
+
+
+def test_a_refusal_by_a_claims_body_ends_the_run_in_one_line(project: Project) -> None:
+    project.claims(law(1), law(2, body='raise BadInput("this model: will not do")'), law(3))
+    run = project.run("--junitxml=junit.xml")
+    assert run.refused("ERROR: this model: will not do")
+    assert set(project.ran) == {"1", "2"}
+    assert "this model: will not do" in (project.folder / "junit.xml").read_text()

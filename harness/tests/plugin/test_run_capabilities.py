@@ -1,0 +1,91 @@
+"""Runs on models that lack what their type has, and on models said to be something else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from assay.fixtures.families import offers
+from assay.harness.tests.support.sessions import Project, law
+
+DEAF = """
+from assay.fixtures import subjects
+from assay.harness.models.runs import Options
+
+def drop(module, given, named):
+    named.pop("position_ids", None)
+    return given, named
+
+@pytest.fixture(scope="session")
+def subject(request):
+    made = subjects.load(request.param, Options())
+    if not os.environ.get("HEALTHY"):
+        made.model.register_forward_pre_hook(drop, with_kwargs=True)
+    return made
+
+"""
+"""A model whose forward takes positions and ignores them."""
+
+LACKS = (
+    "tiny:gpt2 lacks `position-ids`, which causal:gpt2 has in transformers "
+    f"{offers.version()}: the model takes position_ids and does not use them"
+)
+
+ALLOWED = """
+model = "tiny:gpt2"
+{names}
+"""
+
+
+@pytest.fixture
+def project(tmp_path) -> Iterator[Project]:
+    project = Project(tmp_path)
+    yield project
+    project.close()
+
+
+def allowed(*names: str) -> str:
+    """A file of expectations that allows each of these lacks."""
+    entries = [f'[[capability]]\nname = "{n}"\nreason = "a known defect"' for n in names]
+    return ALLOWED.format(names="\n".join(entries))
+
+
+def test_a_lost_capability_ends_the_run_with_1_by_name_though_every_claim_is_upheld(project):
+    project.claims(DEAF, law(1))
+    run = project.run("--json=out.json")
+    assert run.exit == 1
+    assert f"ERROR: {LACKS}" in run.output
+    assert project.verdicts() == {"law 1": "upheld"}
+    lacks = project.json()["run"]["subjects"]["tiny:gpt2"]["recorded"]["lacks"]
+    assert "position-ids" in lacks
+    assert project.json()["run"]["exit"] == 1
+    assert project.run("--json=out.json", HEALTHY="1").exit == 0
+
+    project.write("claims/expectations/gpt2.toml", allowed(*lacks))
+    assert project.run().exit == 0
+    run = project.run(HEALTHY="1")
+    assert run.exit == 1
+    assert "expects that it lacks it: remove that entry" in run.output
+
+
+def test_a_lost_capability_is_told_by_workers_too(project):
+    project.claims(DEAF, law(1), law(2))
+    run = project.run("-n2")
+    assert run.exit == 1
+    assert run.output.count(f"ERROR: {LACKS}") == 1
+
+
+def test_what_a_model_is_meant_to_be_is_in_the_run_and_in_the_replaying_command(project):
+    project.claims(
+        "from assay.claims.test_positions import "
+        "test_without_a_causal_mask_permuting_both_restores_the_output\n"
+    )
+    run = project.run("--attends=both", "--explain", "--json=out.json")
+    assert run.exit == 1
+    assert "meant to attend both ways: --attends both says so" in run.output
+    assert project.json()["run"]["attends"] == "both"
+    (claim,) = project.json()["claims"]
+    assert claim["verdict"] == "refuted"
+    assert "--attends=both" in claim["counterexample"]["replay"]
+    assert "capabilities of tiny:gpt2 are not judged: its type is recorded otherwise" in run.output

@@ -1,0 +1,88 @@
+"""Claims run on the model of another project, which keeps its own expectations."""
+
+from __future__ import annotations
+
+import shutil
+import tomllib
+from pathlib import Path
+
+import pytest
+import torch
+
+from assay.harness.results.evidence import Evidence
+from assay.harness.tests.support import folders
+from assay.harness.tests.support.sessions import ROOT, Project, Session
+
+CLAIMS = str(ROOT / "claims" / "test_position_table.py")
+TABLE = "transformer.wpe.weight"
+
+
+@pytest.fixture
+def own(project: Project) -> Path:
+    """A project outside of the clone: a trained model, a test and a conftest.py of its own."""
+    folder = project.folder.parent / "own"
+    weights = ROOT / "fixtures" / "reference" / "weights"
+    shutil.copytree(weights / "small", folder / "my-model")
+    shutil.copytree(weights / "tokenizer", folder / "my-model", dirs_exist_ok=True)
+    (folder / "conftest.py").write_text("raise RuntimeError('not of Assay's business')\n")
+    (folder / "pyproject.toml").write_text("[tool.pytest.ini_options]\naddopts = '--no-such'\n")
+    return folder
+
+
+def check(project: Project, own: Path, *arguments: str) -> Session:
+    """What a project's own CI runs, in the project's folder."""
+    usual = ["--model=my-model", "--expectations=expected", *arguments]
+    return project.run(CLAIMS, *usual, folder=own, COLUMNS="500")
+
+
+def test_what_was_recorded_once_is_held_against_every_later_run(
+    project: Project, own: Path
+) -> None:
+    before = folders.listing(ROOT / "claims" / "expectations")
+    assert check(project, own).refused("--expectations", "no such folder", "--record-expectations")
+
+    first = check(project, own, "--record-expectations")
+    assert first.exit == 0, first.output
+    (path,) = (own / "expected").iterdir()
+    recorded = tomllib.loads(path.read_text())
+    assert recorded["model"] == "my-model"
+    named = [text for row in recorded["claim"] for text in row.get("claims", [row.get("id")])]
+    assert {text.partition(":")[0] for text in named} == {"A10", "A11", "A12"}
+    assert folders.listing(ROOT / "claims" / "expectations") == before
+
+    again = check(project, own)
+    assert again.exit == 0, again.output
+
+    def shuffle(held: dict[str, torch.Tensor]) -> None:
+        order = torch.randperm(len(held[TABLE]), generator=torch.Generator().manual_seed(0))
+        held[TABLE] = held[TABLE][order]
+
+    folders.edit_weights(own / "my-model", shuffle)
+    changed = check(project, own)
+    assert changed.exit == 1, changed.output
+    says = "neighbouring positions are more similar than random pairs"
+    assert f"A10 ({says}) on my-model is refuted, but" in changed.output
+    assert f"{path}, claim 1 ('A10') expects upheld, which no longer matches" in changed.output
+    # What the order of the rows does not touch is as it was.
+    assert "A11 (" not in changed.output
+
+    with Evidence.open(project.folder / "evidence.sqlite") as evidence:
+        ran = [run["exit"] for run in evidence.runs()]
+        assert ran == [0, 0, 1]
+        assert {run["selection"]["claims"][0] for run in evidence.runs()} == {
+            "claims/test_position_table.py"
+        }
+
+
+def test_expectations_must_be_a_folder_that_is_there(project: Project, own: Path) -> None:
+    (own / "file").write_text("")
+    at_once = ["--model=my-model", CLAIMS]
+    bad = [
+        [*at_once, f"--expectations={own / 'file'}"],
+        [*at_once, f"--expectations={own / 'file'}", "--record-expectations"],
+        [*at_once, "--expectations=  "],
+    ]
+    one, two, three = project.runs(*bad)
+    assert one.refused("--expectations", "is no folder")
+    assert two.refused("--expectations", "is no folder")
+    assert three.refused("--expectations", "is empty")

@@ -1,0 +1,60 @@
+"""A run that emulates another machine: recorded as such, in every process, and replayed so."""
+
+from __future__ import annotations
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from assay.harness.results.schema import SCHEMA
+from assay.harness.tests.support import sessions
+from assay.harness.tests.support.sessions import Project
+
+ADDRESSES = """
+from assay.harness.operations import twins
+
+@a_law("X1", "a copy gives the same bits")
+def test_copy(subject, draw, check):
+    copied = twins.saved_and_loaded(subject)
+    ids = draw(prompts(subject), "prompt").ids
+    check.judge(twins.share_that_differs(subject.rows(ids), copied.rows(ids)), 0.0, "a number")
+    check.judge_control(1.0, 0.0)
+
+@a_law("X2", "the embeddings begin at an odd multiple of 8 bytes")
+def test_odd(subject, draw, check):
+    check.judge(float(subject.embedding_table.data_ptr() % 16 != 8), 0.0, "address")
+    check.judge_control(1.0, 0.0)
+
+"""
+
+X2 = "the embeddings begin at an odd multiple of 8 bytes"
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_run_rounds_and_allocates_as_it_is_asked_to(project: Project, workers: int) -> None:
+    project.claims(ADDRESSES)
+    asked = ["--rounding=5", "--allocation=odd", "--profile=glance", "--json=out.json"]
+    if workers:
+        pytest.importorskip("xdist")
+        asked += ["-n", str(workers)]
+    run = project.run(*asked)
+    assert run.exit == 1
+    report = project.json()
+    assert (report["run"]["rounding"], report["run"]["allocation"]) == (5, "odd")
+    assert Draft202012Validator(SCHEMA).is_valid(report)
+    found = {claim["id"]: claim for claim in report["claims"]}
+    assert found["X1"]["verdict"] == "refuted"
+    assert found["X2"]["verdict"] == "upheld"
+    assert "--rounding=5 --allocation=odd" in found["X1"]["counterexample"]["replay"]
+
+
+def test_what_is_emulated_ends_with_the_run(project: Project) -> None:
+    project.claims(ADDRESSES)
+    both = project.runs(
+        ["--rounding=5", "--allocation=odd", "--claim=X2", "--json=odd.json"],
+        ["--rounding=5", "--claim=X2", "--json=usual.json"],
+    )
+    assert len(both) == 2
+    assert project.verdicts("odd.json") == {X2: "upheld"}
+    if not sessions.EMULATED:
+        assert project.json("usual.json")["run"]["allocation"] is None
+        assert project.verdicts("usual.json") == {X2: "refuted"}

@@ -1,0 +1,141 @@
+"""A failure: caught with the smallest input, and run again by the one line that it prints."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from assay.harness.tests.support import sessions
+from assay.harness.tests.support.sessions import PACKAGE, Project, law
+
+AHEAD = """
+from assay.claims.test_causality import test_a_prefix_ignores_what_follows_it
+from assay.fixtures import subjects
+from assay.harness.models.runs import Options
+
+def one_ahead(module, given, embedded):
+    seen = embedded.clone()
+    seen[:, :-1] += embedded[:, 1:]
+    return seen
+
+@pytest.fixture(scope="session")
+def subject(request):
+    made = subjects.load(request.param, Options())
+    if not os.environ.get("HEALTHY"):
+        made.model.get_input_embeddings().register_forward_hook(one_ahead)
+    return made
+
+"""
+"""Claim C1 on a model that sees one token ahead of where it is."""
+
+FIRST = "first.txt"
+"""What the run that found the model broken printed."""
+
+ANOTHER = law(2, "0.0 if draw(st.text(min_size=5), 'word') else 1.0")
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+    """A project whose one run has found the model broken."""
+    project = Project(tmp_path_factory.mktemp("broken") / "project")
+    project.claims(AHEAD)
+    run = project.run("--model=tiny:llama", "--json=out.json")
+    project.write(FIRST, run.output)
+    yield project
+    project.close()
+
+
+def numbers(found: dict[str, Any]) -> tuple[float, float, str]:
+    """What must be the same in a replay."""
+    return found["observed"], found["allowed"], found["where"]
+
+
+def replayed(project: Project, command: str, *more: str, **environment: str) -> Any:
+    """Run a printed command in a forked process."""
+    return project.run(*shlex.split(command)[1:], *more, **environment)
+
+
+def test_a_model_that_sees_one_token_ahead_is_caught_by_two_tokens(broken: Project) -> None:
+    assert broken.json()["run"]["exit"] == 1
+    (claim,) = broken.json()["claims"]
+    assert (claim["id"], claim["verdict"]) == ("C1", "refuted")
+    found = claim["counterexample"]
+    assert re.fullmatch(r"<\d+>\(\d+\) <\d+>\(\d+\)", found["inputs"]["prompt"])
+    assert found["inputs"]["cut"] == "1"
+    assert found["observed"] > 1000 * found["allowed"]
+    output = (broken.folder / FIRST).read_text()
+    for told in (found["inputs"]["prompt"], "observed", "allowed", found["where"]):
+        assert told in output
+
+
+def test_the_printed_line_runs_the_example_again(broken: Project) -> None:
+    found = broken.json()["claims"][0]["counterexample"]
+    output = (broken.folder / FIRST).read_text()
+    (line,) = [line for line in output.splitlines() if line.startswith("pytest ")]
+    assert line == found["replay"]
+    command = [sys.executable, "-m", *shlex.split(line), "--json=again.json"]
+    done = subprocess.run(
+        command, cwd=broken.folder, env=clean(), capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 1
+    assert line in done.stdout
+    again = broken.json("again.json")["claims"][0]
+    assert numbers(again["counterexample"]) == numbers(found)
+    assert again["counterexample"]["inputs"] == found["inputs"]
+
+
+def clean() -> dict[str, str]:
+    """An environment without what the outer pytest put there."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
+    return kept | {"PYTHONPATH": str(PACKAGE)}
+
+
+def test_a_healthy_model_passes_the_replay(broken: Project) -> None:
+    line = broken.json()["claims"][0]["counterexample"]["replay"]
+    run = replayed(broken, line, "--json=healthy.json", HEALTHY="1")
+    assert run.exit == 0
+    (claim,) = broken.json("healthy.json")["claims"]
+    assert (claim["verdict"], claim["examples"]) == ("upheld", 1)
+
+
+def test_a_replay_is_no_evidence(broken: Project) -> None:
+    line = broken.json()["claims"][0]["counterexample"]["replay"]
+    run = replayed(broken, line, "--evidence=replay.sqlite", HEALTHY="1")
+    assert run.exit == 0
+    assert not (broken.folder / "replay.sqlite").exists()
+
+
+def test_what_is_no_example_is_refused(project: Project) -> None:
+    project.claims(ANOTHER)
+    before = project.files()
+    blobs = {"garbage!": "--replay", "AXic": "--replay", "AA==": "is no example of X2, 'law 2'"}
+    runs = project.runs(*([f"--replay={blob}", "--json=out.json"] for blob in blobs))
+    for run, words in zip(runs, blobs.values(), strict=True):
+        assert run.refused(words), run.output
+    assert project.files() - before <= {"ran"}
+
+
+def test_the_line_has_all_that_the_run_was_asked_for(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "EMULATED", [])  # it would ask for more
+    project.claims(law(1, "2.0"))
+    folder = project.folder / "claims"
+    asked = ["--dtype=float64", "--attention=eager", "--seed=7", "--model=tiny:gpt2:3"]
+    options = [*asked, f"--rootdir={project.folder}", "--json=../out.json"]
+    assert project.run(*options, folder=folder).exit == 1
+    line = project.json()["claims"][0]["counterexample"]["replay"]
+    assert shlex.split(line)[:-1] == [
+        "pytest",
+        "test_toys.py::test_law_1[tiny:gpt2:3]",
+        "--model=tiny:gpt2:3",
+        "--dtype=float64",
+        "--attention=eager",
+    ]

@@ -1,0 +1,78 @@
+"""Runs of some claims, picked by number, and on models that a version cannot have."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+import pytest
+
+from assay.harness.results.evidence import Evidence
+from assay.harness.tests.support.sessions import Project, law
+
+VARIANTS = law(2, decorator="@pytest.mark.parametrize('kind', ['static', 'dynamic'])").replace(
+    "(subject,", "(subject, kind,"
+)
+
+
+@pytest.mark.parametrize(
+    ("asked", "ran"),
+    [
+        (["--claim=X1"], ["1"]),
+        (["--claim=X2:[static]"], ["2"]),
+        (["--claim=X1", "--claim=X2:dynamic"], ["1", "2"]),
+    ],
+)
+def test_claims_are_picked_by_number_and_variant(project: Project, asked, ran):
+    project.claims(law(1), VARIANTS, law(3))
+    ended = project.run(*asked, "--profile=glance")
+    assert ended.exit == 0, ended.output
+    assert sorted(set(project.ran)) == sorted(set(ran))
+    with Evidence.open(project.folder / "evidence.sqlite") as evidence:
+        (run,) = evidence.runs()
+        assert len(evidence.results(run["id"])) == len(ran) == run["per_subject"]
+        given = [each.removeprefix("--claim=") for each in asked]
+        assert run["selection"]["numbers"] == sorted(given)
+
+
+def test_laws_come_before_findings(project: Project):
+    finding = law(2).replace('@a_law("X2", "law 2")', '@a_finding("X2")')
+    finding = finding.replace("draw, check", "draws, sample").partition("    pass")[0]
+    project.claims(
+        "from assay.harness.checking.findings import Bound, finding\n"
+        "from assay.harness.checking.statistics import median\n"
+        "def a_finding(id):\n"
+        "    return finding(\n"
+        "        id, 'says', source='here', control='none', bound=Bound(median, above=0.0)\n"
+        "    )\n\n",
+        finding,
+        law(1),
+        law(3),
+    )
+    project.run("--profile=glance", "--model=tiny:gpt2", "--model=tiny:llama")
+    assert [each for each, _ in groupby(project.ran)] == ["1", "3", "2"] * 2
+
+
+@pytest.mark.parametrize("asked", ["X4", "X2:[quantised]"])
+def test_a_claim_that_is_not_there_is_refused(project: Project, asked):
+    project.claims(law(1), VARIANTS)
+    assert project.run(f"--claim={asked}").refused(f"--claim {asked}", "there are X1, X2")
+    assert not project.ran
+
+
+def test_a_claim_that_is_not_there_is_refused_in_workers_too(project: Project):
+    project.claims(law(1), VARIANTS)
+    ended = project.run("--claim=X4", "-n", "1")
+    assert ended.exit == 4
+    assert "there are X1, X2" in ended.output
+
+
+def test_claims_do_not_apply_to_a_model_that_this_version_cannot_have(project: Project):
+    project.claims(law(1))
+    models = ["--model=tiny:gpt2", "--model=tiny:gpt22"]
+    assert project.run(*models).refused("knows no model type 'gpt22'")
+    ended = project.run(*models, "--absent-ok", "--json=out.json")
+    assert ended.exit == 0, ended.output
+    by_model = {claim["subject"]: claim for claim in project.json()["claims"]}
+    assert by_model["tiny:gpt2"]["verdict"] == "upheld"
+    assert by_model["tiny:gpt22"]["verdict"] == "not applicable"
+    assert "knows no model type 'gpt22'" in by_model["tiny:gpt22"]["reason"]

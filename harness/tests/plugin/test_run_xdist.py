@@ -1,0 +1,170 @@
+"""Runs in several processes (pytest-xdist): the same results, each once, by one writer."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from types import SimpleNamespace
+
+import pytest
+import torch
+from jsonschema import Draft202012Validator
+
+from assay.fixtures import subjects
+from assay.harness.results.evidence import Evidence
+from assay.harness.results.schema import SCHEMA
+from assay.harness.tests.plugin.test_run_replay import AHEAD, numbers
+from assay.harness.tests.plugin.test_run_resume import LAWS
+from assay.harness.tests.support.sessions import Project, law
+
+pytest.importorskip("xdist")
+
+WHO_WRITES = """
+import os
+from assay.harness.results.evidence import Evidence
+
+class Watched(Evidence):
+    def record(self, *arguments):
+        with open("writers", "a") as file:
+            file.write(f"{os.getpid()} {os.environ.get('PYTEST_XDIST_WORKER')}\\n")
+        super().record(*arguments)
+
+import assay.harness.plugin.recording
+assay.harness.plugin.recording.Evidence = Watched
+"""
+"""Added to a conftest: notes which processes write evidence."""
+
+
+def test_a_run_in_two_processes_is_a_run(project: Project) -> None:
+    project.claims(*LAWS)
+    assert project.run("-x", "--json=out.json", "--model=tiny:llama").exit == 1
+    first, recorded = project.json()["run"]["id"], project.verdicts()
+    assert recorded == {"law 1": "upheld", "law 2": "refuted"}
+    project.claims(AHEAD, file="test_z")
+    (project.folder / "conftest.py").open("a").write(WHO_WRITES)
+    project.forget_ran()
+    run = project.run("-n", "2", "--resume", "--json=out.json", "--model=tiny:llama")
+    assert run.exit == 1
+    assert "resuming" in run.output
+    assert sorted(project.ran) == ["3", "4"]
+    written = project.json()
+    Draft202012Validator(SCHEMA).validate(written)
+    assert written["run"]["id"] == first
+    names = Counter(claim["name"] for claim in written["claims"])
+    assert len(names) == 5
+    assert set(names.values()) == {1}
+    writers = (project.folder / "writers").read_text().splitlines()
+    assert len(writers) == 5
+    assert len(set(writers)) == 1
+    assert writers[0].endswith(" None")
+    with Evidence.open(project.folder / "evidence.sqlite") as evidence:
+        assert len(evidence.results(first)) == 5
+    assert "[5/5]" in run.output
+    caught(project, next(c for c in written["claims"] if c["id"] == "C1"))
+
+
+def caught(project: Project, claim: dict) -> None:
+    """The broken model was caught with two tokens, and the printed line replays it."""
+    found = claim["counterexample"]
+    assert claim["verdict"] == "refuted"
+    assert len(found["inputs"]["prompt"].split()) == 2
+    assert found["replay"] in project.output.read_text()
+    again = project.run(*shlex.split(found["replay"])[1:], "--json=again.json")
+    assert again.exit == 1
+    assert numbers(project.json("again.json")["claims"][0]["counterexample"]) == numbers(found)
+
+
+WHO_LOADS = """
+import os
+import assay.fixtures.subjects
+
+plain = assay.fixtures.subjects.load
+
+def load(spec, asked):
+    with open("loads", "a") as file:
+        file.write(f"{os.environ.get('PYTEST_XDIST_WORKER')} {spec}\\n")
+    return plain(spec, asked)
+
+assay.fixtures.subjects.load = load
+"""
+"""Added to a conftest: notes which processes load which models."""
+
+
+def test_eight_processes_record_every_claim_once_and_load_a_model_once(project: Project) -> None:
+    models, files = ["tiny:gpt2", "tiny:llama"], 8
+    for file in range(files):
+        project.claims(law(2 * file), law(2 * file + 1), file=f"test_{file}")
+    (project.folder / "conftest.py").open("a").write(WHO_WRITES + WHO_LOADS)
+    more = [f"--model={model}" for model in models]
+    assert project.run("-n", "8", "--dist=loadfile", "--json=out.json", *more).exit == 0
+    expected = sorted((f"law {n}", model) for n in range(2 * files) for model in models)
+    told = sorted((claim["name"], claim["subject"]) for claim in project.json()["claims"])
+    assert told == expected
+    assert Counter(project.ran) == {str(n): len(models) for n in range(2 * files)}
+    with Evidence.read(project.folder / "evidence.sqlite") as evidence:
+        (run,) = evidence.runs()
+        kept = sorted((result.name, result.subject) for result in evidence.results(run["id"]))
+    assert kept == expected
+    writers = (project.folder / "writers").read_text().splitlines()
+    assert len(writers) == len(expected)
+    assert set(writers) == {writers[0]}
+    loads = Counter((project.folder / "loads").read_text().splitlines())
+    assert set(loads.values()) == {1}
+    assert len(loads) <= 8  # by files alone all would load both
+
+
+def test_what_a_worker_finds_wrong_is_one_line_too(project: Project) -> None:
+    project.claims(law(1), law(2, body='raise BadInput("this model: will not do")'), law(3))
+    run = project.run("-n", "1", "--json=out.json")
+    assert run.refused("this model: will not do")
+    assert project.verdicts() == {"law 1": "upheld"}
+    with Evidence.open(project.folder / "evidence.sqlite") as evidence:
+        (unfinished,) = evidence.runs()
+        assert unfinished["finished"] is None
+
+
+def test_a_worker_that_dies_takes_one_claim_with_it(project: Project) -> None:
+    dies = "Path('died').exists() or (Path('died').touch(), os.kill(os.getpid(), signal.SIGKILL))"
+    project.claims(law(1), law(2, body=dies), law(3))
+    run = project.run("-n", "1", "--json=out.json")
+    assert run.exit == 1
+    assert "crashed while running" in run.output
+    assert project.verdicts() == {"law 1": "upheld", "law 3": "upheld"}
+    project.forget_ran()
+    assert project.run("--resume", "--json=out.json").exit == 0
+    assert project.ran == ["2"]
+    assert len(project.verdicts()) == 3
+
+
+def given_to(monkeypatch: pytest.MonkeyPatch, asked: str, worker: str, cards: int) -> str:
+    """The device that a worker loads models on, in a machine with so many cards."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cards > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: cards)
+    usual = {"dtype": "float32", "attention": None, "revision": None, "trust_remote_code": False}
+    usual |= {"device_map": None, "models": None, "absent_ok": False, "plant": None}
+    option = SimpleNamespace(device=asked, attends=None, **usual)
+    config = SimpleNamespace(option=option, stash=pytest.Stash())
+    if worker:
+        config.workerinput = {"workerid": worker}
+    subjects.pytest_configure(config)  # type: ignore[arg-type]
+    return config.stash[subjects.LOADER].options.device
+
+
+@pytest.mark.parametrize("cards", [1, 2, 3, 8])
+@pytest.mark.parametrize("workers", [1, 2, 8])
+def test_workers_are_dealt_the_cards_in_turn(
+    monkeypatch: pytest.MonkeyPatch, cards: int, workers: int
+) -> None:
+    given = Counter(given_to(monkeypatch, "cuda", f"gw{n}", cards) for n in range(workers))
+    assert set(given) == {f"cuda:{n}" for n in range(min(cards, workers))}
+    assert max(given.values()) - min(given.values()) <= 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "worker", "cards"),
+    [("cuda:2", "gw5", 4), ("cpu", "gw5", 4), ("cuda", "", 4), ("cuda", "gw5", 0)],
+)
+def test_a_device_that_was_named_or_is_the_only_one_is_kept(
+    monkeypatch: pytest.MonkeyPatch, asked: str, worker: str, cards: int
+) -> None:
+    assert given_to(monkeypatch, asked, worker, cards) == asked

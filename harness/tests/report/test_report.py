@@ -1,0 +1,552 @@
+"""The table, the live line and the page say what the results say, whatever is in them."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import re
+import warnings
+from collections import Counter
+from contextlib import suppress
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import pairwise
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from rich.console import Console
+
+from assay.harness.report import pictures, texts, words
+from assay.harness.report.html import render
+from assay.harness.report.progress import Progress
+from assay.harness.report.terminal import print_table
+from assay.harness.results.verdicts import Kind, Result, Verdict, margin
+
+LARGE = "reference:large"
+LAWS = (
+    ("A5", "permuting tokens, positions and mask alike restores the output", 3.1e-6, 2.4e-5),
+    ("A6", "without a causal mask permuting both restores the output", 2.2e-6, 2.4e-5),
+    ("A7", "moving rows of the table is moving position ids", 0.0, 2.1e-5),
+    ("B1", "an unmasked attention head is permutation-equivariant", 4.2e-7, 1.1e-5),
+    ("B3", "the pooled output is invariant", 2.6e-7, 1.1e-5),
+    ("B4", "with one layer the order before the last token is invisible", 3.9e-7, 1.2e-5),
+    ("C1", "a prefix's states do not change when tokens follow it", 0.0314, 1.9e-5),
+    ("C2", "cached decoding equals recomputation", 5.8e-6, 2.3e-5),
+    ("C3", "cached entries are never rewritten", 0.0, 1e-12),
+    ("C4", "generation is the same with and without the cache", 7.1e-6, 2.3e-5),
+    ("C5", "left padding and batch mates change nothing", 4.9e-6, 2.3e-5),
+    ("C6", "one pass scores every prefix", 3.4e-6, 2.3e-5),
+    ("C8", "attention implementations agree", 6.5e-6, 2.3e-5),
+    ("C9", "the embedding path equals the token path", 0.0, 2.3e-5),
+    ("C10", "save and load change nothing", 0.0, 1e-12),
+    ("C11", "caching makes a step cost O(n) instead of O(n²)", 0.021, 0.05),
+    ("D2", "nearest-row decoding recovers every token", 0.0, 0.5),
+    ("D3", "positions can be added and subtracted", 1.3e-7, 4.1e-6),
+    ("D4", "the fast decoder is the pseudo-inverse", 8.8e-7, 9.6e-6),
+    ("F1", "the gradient of the sum is the sum of the gradients", 4.4e-7, 1.4e-5),
+    ("F2", "right-singular vectors past the n-th are orthogonal to the gradient", 2e-6, 1e-5),
+)
+NO_DISTANCE = "needs rotary, alibi or no-positions: positions are a learned table"
+COUNTEREXAMPLE: dict[str, Any] = {
+    "inputs": {
+        "prompt": "'The'(464) ' value'(1988) ' returned'(4504)",
+        "appended": "' by'(416)",
+        "cut": "2",
+    },
+    "observed": 0.0314,
+    "allowed": 1.9e-5,
+    "where": "at position 2, after block 1",
+    "replay": "pytest claims/test_causality.py::test_a_prefix_does_not_see_what_follows"
+    " --model reference:large --dtype float32 --replay C1:AXicY2BgYGBkYGBgYmBgYGZgAAAAQgAL",
+}
+
+
+def sample_run(*subjects: str) -> dict[str, Any]:
+    """A run on ``subjects`` (the large reference by default) with everything filled in."""
+    facts = {
+        "digest": "9f2c41d07be8a3350b6f8a1fd2c4e97751a0cc3e6d84b9f0137e2a5bd9c60e48",
+        "model_type": "gpt2",
+        "parameters": 6_320_000,
+        "vocabulary": 4096,
+        "context": 256,
+        "hidden": 256,
+        "layers": 6,
+        "capabilities": ["causal", "learned-positions", "kv-cache", "lm-head", "tokenizer"],
+        "missing": {"rotary": "positions are a learned table", "alibi": "no bias by distance"},
+    }
+    return {
+        "id": "5d0c52f1b6a94d0f9f6c3c1f7f0c7a11",
+        "started": "2025-11-20T09:41:07+00:00",
+        "finished": "2025-11-20T09:42:31+00:00",
+        "exit": 1,
+        "suite": "0.1.0",
+        "profile": "quick",
+        "seed": 0,
+        "device": "cpu",
+        "dtype": "float32",
+        "attention": "sdpa",
+        "threads": 2,
+        "platform": "Linux-6.1-x86_64",
+        "versions": {"python": "3.11.2", "torch": "2.13.0", "transformers": "5.23.0"},
+        "subjects": {subject: dict(facts) for subject in subjects or (LARGE,)},
+    }
+
+
+def sample(subject: str = LARGE, broken: bool = True) -> list[Result]:
+    """Laws, a finding that is upheld and one undecided, two claims that do not apply.
+
+    C1 is refuted where ``broken``.
+    """
+    results = []
+    for i, (number, says, observed, bound) in enumerate(LAWS):
+        result = Result(
+            number, says, Kind.LAW, subject, Verdict.UPHELD, observed, bound,
+            margin(observed, bound), examples=120 + 8 * i, seconds=0.4 + 0.37 * i,
+        )  # fmt: skip
+        results.append(_broken(result) if broken and number == "C1" else result)
+    finding = Result(
+        "A1", "permuting positions barely changes the output", Kind.FINDING, subject,
+        Verdict.UPHELD, 0.071, 0.25, margin(0.071, 0.25), (0.058, 0.089), 400, 6.2,
+    )  # fmt: skip
+    undecided = replace(
+        finding, id="C7", name="re-evaluating the past without the mask differs",
+        verdict=Verdict.INCONCLUSIVE, observed=0.0093, bound=0.01, margin=0.03,
+        interval=(0.0071, 0.0124), reason="the interval holds the bound after 2000 samples",
+    )  # fmt: skip
+    absent = [
+        Result(number, says, Kind.LAW, subject, Verdict.NOT_APPLICABLE, reason=NO_DISTANCE)
+        for number, says in (
+            ("A8", "only relative distance matters"),
+            ("E21", "without absolute positions the last state is not injective"),
+        )
+    ]
+    return [*results, finding, undecided, *absent]
+
+
+def _broken(result: Result) -> Result:
+    return replace(
+        result, verdict=Verdict.REFUTED, observed=0.0314, margin=margin(0.0314, 1.9e-5),
+        reason="the state at position 2 moved when one token was appended",
+        counterexample=dict(COUNTEREXAMPLE),
+    )  # fmt: skip
+
+
+def many(amount: int = 1000) -> list[Result]:
+    """``amount`` results on forty subjects."""
+    rows = [row for i in range(40) for row in sample(f"tiny:model{i}", broken=i % 3 == 0)]
+    return (rows * (amount // len(rows) + 1))[:amount]
+
+
+def one(**changes: Any) -> Result:
+    """The refuted law of the sample, with changes."""
+    return replace(next(r for r in sample() if r.id == "C1"), **changes)
+
+
+def printed(*results: Result, width: int = 80, tty: bool = False, **options: Any) -> str:
+    """What the terminal gets, by default as it is in a pipe."""
+    colours = "standard" if tty else None
+    file = io.StringIO()
+    console = Console(file=file, width=width, force_terminal=tty, color_system=colours)
+    print_table(console, sample_run(), list(results), **options)
+    return file.getvalue()
+
+
+def page(*results: Result, **options: Any) -> str:
+    """The page about these results."""
+    return render(sample_run(), list(results), **options)
+
+
+# -- words ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (None, "–"), (math.nan, "NaN"), (math.inf, "∞"), (-math.inf, "-∞"), (0.0, "0"),
+        (0.071, "0.071"), (2.14e-6, "2.1e-6"), (1e-12, "1e-12"), (-3.0, "-3"), (4e5, "4e5"),
+    ],
+)  # fmt: skip
+def test_a_number_is_short_and_says_what_it_is(value: float | None, told: str) -> None:
+    assert texts.number(value) == told
+
+
+def test_a_raised_exponent_says_the_same_number() -> None:
+    assert texts.power(2.14e-16) == "2.1×10⁻¹⁶"
+    assert texts.power(1e-12) == "10⁻¹²"
+    assert texts.power(0.071) == "0.071"
+
+
+def _laws(**counts: int) -> list[Result]:
+    return [replace(one(), verdict=Verdict[name]) for name, n in counts.items() for _ in range(n)]
+
+
+@pytest.mark.parametrize(
+    ("results", "told"),
+    [
+        ([], "No claim was checked."),
+        (_laws(NOT_APPLICABLE=2), f"No law applies to {LARGE}."),
+        (_laws(UPHELD=1), f"The one law that applies to {LARGE} holds."),
+        (_laws(REFUTED=1), f"The one law that applies to {LARGE} is broken."),
+        (_laws(UPHELD=3, NOT_APPLICABLE=1), f"All 3 laws that apply hold on {LARGE}."),
+        (
+            _laws(UPHELD=3, REFUTED=2, INCONCLUSIVE=1),
+            f"3 of 6 laws that apply hold on {LARGE}; 2 are broken and 1 is not decided.",
+        ),
+        (
+            [*_laws(UPHELD=2), one(subject="tiny:llama")],
+            "2 of 3 checks of laws hold on 2 subjects; 1 is broken.",
+        ),
+        ([*_laws(NOT_APPLICABLE=1), one(kind=Kind.FINDING)], f"No law applies to {LARGE}."),
+    ],
+)
+def test_the_headline_says_how_many_laws_hold_on_what(results: list[Result], told: str) -> None:
+    assert words.headline(results) == told
+
+
+def test_claims_come_in_the_catalogues_order() -> None:
+    groups = words.by_subject(sample_run(), sample())
+    ids = [result.id for result in groups[LARGE]]
+    assert ids.index("C2") < ids.index("C10") < ids.index("C11") < ids.index("D2")
+
+
+def test_a_shortened_name_keeps_the_variant_it_ends_with() -> None:
+    short = texts.shortened("cached decoding equals recomputation [static]", 30)
+    assert short == "cached decoding equa… [static]"
+    assert texts.shortened("short", 30) == "short"
+
+
+# -- terminal -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_table_fits_the_terminal(width: int) -> None:
+    lines = printed(*sample(), width=width).splitlines()
+    assert all(len(line) <= width for line in lines if "pytest claims/" not in line)
+    assert sum("✓ upheld" in line for line in lines) == 21
+    told = " ".join(lines[-1].split())
+    assert told == "✓ 21 upheld ✗ 1 refuted ? 1 inconclusive – 2 not applicable"
+    assert any("2.3e-5" in line for line in lines)
+
+
+def test_a_pipe_gets_no_colours_and_a_terminal_does() -> None:
+    assert "\x1b" not in printed(*sample())
+    assert "\x1b[32m" in printed(*sample(), tty=True)
+
+
+def test_the_replay_command_is_alone_on_one_unbroken_line() -> None:
+    assert COUNTEREXAMPLE["replay"] in printed(*sample()).splitlines()
+
+
+def test_a_counterexample_shows_tokens_ids_and_both_numbers() -> None:
+    text = printed(one())
+    for wanted in ("' value'(1988)", "appended", "at position 2", "0.0314", "1.9e-5"):
+        assert wanted in text
+    assert "In the control" not in text
+    assert "In the control" in printed(one(counterexample={"control": True}))
+
+
+def test_a_counterexample_of_an_unknown_kind_is_shown_as_it_is() -> None:
+    text = printed(one(counterexample={"inputs": [1, 2], "seeds": {"a": 3}, "observed": None}))
+    assert "[1, 2]" in text
+    assert 'seeds     {"a": 3}' in text
+
+
+def test_claims_that_do_not_apply_are_one_line_unless_explained() -> None:
+    brief, whole = printed(*sample()), printed(*sample(), explain=True)
+    assert "2 claims do not apply (--explain says why)" in brief
+    assert NO_DISTANCE not in brief
+    assert whole.count("needs rotary") == 2
+    assert "E21" in whole
+
+
+def test_a_reason_and_a_judgement_stand_with_their_claim() -> None:
+    name = one().name
+    text = printed(one(), judgements={(name, LARGE): "unexpected", (name, "other"): "wrong"})
+    assert "the state at position 2 moved" in text
+    assert "→ unexpected" in text
+    assert "wrong" not in text
+
+
+def test_an_ascii_terminal_gets_ascii() -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    print_table(Console(file=stream, width=80), sample_run(), [*sample(), one(name="ein Maß")])
+    stream.flush()
+    text = stream.buffer.getvalue().decode("ascii")  # type: ignore[attr-defined]
+    assert "+ upheld" in text
+    assert "x refuted" in text
+    assert "ein Ma\\xdf" in text
+
+
+def test_tokens_cannot_steer_the_terminal() -> None:
+    seen = {**COUNTEREXAMPLE, "inputs": {"\x1b[2J": "\x1b]0;title\x07 \u202e \ud800 [red]x[/red]"}}
+    text = printed(one(counterexample=seen, name="[bold]x", reason="\x9b1m"), tty=True)
+    assert "\x1b]0;" not in text
+    assert "\x1b[2J" not in text
+    assert "\x9b" not in text
+    assert "\\x1b]0;title\\x07 \\u202e \\ud800 [red]x[/red]" in text
+
+
+@pytest.mark.parametrize("value", [None, math.nan, math.inf, -16.0])
+def test_numbers_that_are_none_do_not_stop_table_or_page(value: float | None) -> None:
+    result = one(
+        observed=value, bound=value, margin=value, seconds=value, interval=(0.0, math.nan)
+    )
+    assert "refuted" in printed(result)
+    assert "refuted" in page(result)
+
+
+def test_no_results_and_a_thousand_are_both_fine() -> None:
+    assert "No claim was checked." in printed()
+    assert "No claim was checked." in page()
+    assert printed(*many()).count("E21") == 0
+    assert printed(*many(), explain=True).count("E21") == 40
+
+
+# -- the live line --------------------------------------------------------------------------
+
+
+def test_off_a_terminal_every_finished_claim_is_one_line() -> None:
+    console = Console(file=io.StringIO(), width=80)
+    progress = Progress()
+    progress.start(2, console)
+    progress.begin("C1", LARGE)
+    progress.note("loaded")
+    for result in (one(), sample()[-1]):
+        progress.update(result)
+    progress.stop()
+    assert console.file.getvalue().splitlines() == [  # type: ignore[attr-defined]
+        "loaded",
+        "[1/2] C1 on reference:large, refuted, margin -3.2, 2.6 s",
+        "[2/2] E21 on reference:large, not applicable",
+    ]
+
+
+def test_progress_may_be_stopped_twice_or_never_started() -> None:
+    progress = Progress()
+    progress.stop()
+    progress.update(one())
+    progress.note("nobody listens")
+    console = Console(file=io.StringIO())
+    progress.start(1, console)
+    progress.stop()
+    progress.stop()
+    progress.update(one())
+    assert console.file.getvalue() == ""  # type: ignore[attr-defined]
+
+
+def test_on_a_terminal_the_line_lives_on_while_output_is_captured() -> None:
+    pty = pytest.importorskip("pty", reason="missing capability: pseudo-terminals")
+    reader, writer = pty.openpty()
+    with os.fdopen(writer, "w") as stream:
+        progress = Progress()
+        progress.start(3, Console(file=stream, force_terminal=True, width=80))
+        # As pytest does while a test runs: the descriptor now points elsewhere.
+        elsewhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(elsewhere, writer)
+        os.close(elsewhere)
+        progress.begin("C2", LARGE)
+        progress.update(one())
+        progress.note("a note")
+        progress.stop()
+    text = _drained(reader).decode()
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
+    assert "C2 on reference:large" in plain
+    assert "1/3" in plain
+    assert "✗ 1" in plain
+    assert "a note\r\n" in plain
+    assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1  # the cursor is back
+
+
+def _drained(reader: int) -> bytes:
+    """All that was written to a terminal whose other end is closed: one read gives a part."""
+    parts = []
+    with os.fdopen(reader, "rb", buffering=0) as stream, suppress(OSError):  # Linux ends in EIO
+        while part := stream.read(1 << 16):
+            parts.append(part)
+    return b"".join(parts)
+
+
+# -- the page -------------------------------------------------------------------------------
+
+
+class Reader(HTMLParser):
+    """Notes the elements of a page, and complains if they are not nested."""
+
+    VOID = frozenset({"meta", "link", "input", "br"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.feed(text)
+        assert not self.open
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note an element that has no content."""
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note an element and that it is open."""
+        self.elements.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        """Close the element opened last."""
+        assert self.open.pop() == tag
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        """The attributes of all elements of a kind."""
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    def values(self, attribute: str) -> list[str]:
+        """The values of an attribute, wherever it is."""
+        return [a[attribute] or "" for _, a in self.elements if attribute in a]
+
+
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)>'\"{{ 7*7 }}"
+
+
+def test_nothing_that_comes_from_a_run_becomes_markup() -> None:
+    seen = {"inputs": {HOSTILE: HOSTILE}, "where": HOSTILE, "replay": HOSTILE, HOSTILE: HOSTILE,
+            "observed": HOSTILE, "allowed": HOSTILE}  # fmt: skip
+    bad = one(id=HOSTILE, name=HOSTILE, subject=HOSTILE, reason=HOSTILE, counterexample=seen)
+    absent = replace(bad, verdict=Verdict.NOT_APPLICABLE, counterexample=None)
+    run = {key: HOSTILE for key in sample_run()}
+    run |= {"versions": {HOSTILE: HOSTILE}, "subjects": {HOSTILE: {"missing": {HOSTILE: HOSTILE}}}}
+    text = render(run, [bad, absent, one()], {(HOSTILE, HOSTILE): HOSTILE})
+    reader = Reader(text)
+    assert len(reader.all("script")) == 1
+    assert not reader.all("img")
+    assert not any(name.startswith("on") for _, a in reader.elements for name in a)
+    assert "&lt;script&gt;alert(1)" in text
+    assert "7*7" in text
+
+
+def test_the_page_asks_for_nothing_from_anywhere() -> None:
+    text = page(*sample())
+    reader = Reader(text)
+    assert "//" not in re.sub(r"^ *// .*$", "", text, flags=re.MULTILINE)
+    assert all(link.startswith(("#", "data:,")) for link in reader.values("href"))
+    assert not reader.values("src")
+    assert not re.search(r"@import|url\((?!#)", text)
+    assert "default-src 'none'" in text
+
+
+def test_ids_are_unique_and_links_lead_somewhere() -> None:
+    run = sample_run("one", "two")
+    reader = Reader(render(run, [*sample("one"), *sample("two")]))
+    ids = Counter(reader.values("id"))
+    assert max(ids.values()) == 1
+    assert {link[1:] for link in reader.values("href") if link.startswith("#")} <= set(ids)
+    assert set(reader.values("aria-labelledby")) <= set(ids)
+
+
+def test_the_page_can_be_heard_and_used_by_keyboard() -> None:
+    reader = Reader(page(*sample()))
+    headings = [int(tag[1]) for tag, _ in reader.elements if re.fullmatch("h[1-6]", tag)]
+    assert reader.all("html")[0]["lang"] == "en"
+    assert headings.count(1) == 1
+    assert all(b - a <= 1 for a, b in pairwise(headings))
+    assert all(head.get("scope") in ("col", "row") for head in reader.all("th"))
+    assert all(figure.get("aria-label") for figure in reader.all("figure"))
+    shown = [a for _, a in reader.elements if a.get("role") == "img"]
+    assert shown
+    assert "1 beyond what is allowed" in (shown[0]["aria-label"] or "")
+
+
+def test_the_page_holds_every_result_and_says_why_claims_do_not_apply() -> None:
+    undecided = next(r.name for r in sample() if r.id == "C7")
+    text = page(*sample(), judgements={(undecided, LARGE): "expected: small model"})
+    rows = re.findall(r'<tr role="row" id="c\d+" class="(\w+)"', text)
+    assert Counter(rows) == {"upheld": 22 - 1, "refuted": 1, "inconclusive": 1, "absent": 2}
+    assert f"20 of 21 laws that apply hold on {LARGE}; 1 is broken." in text
+    assert text.count(NO_DISTANCE) == 2 + 1  # in the table and, for both, in their own section
+    assert "expected: small model" in text
+    assert sample_run()["subjects"][LARGE]["digest"] in text
+    assert html_of(COUNTEREXAMPLE["replay"]) in text
+
+
+def html_of(text: str) -> str:
+    """The text as it stands in a page."""
+    return text.replace("&", "&amp;").replace("'", "&#39;")
+
+
+def test_a_thousand_results_stay_under_two_megabytes() -> None:
+    text = render(sample_run(), many())
+    assert len(text.encode()) < 2e6
+    assert len(re.findall(r'<tr role="row" id="c', text)) == 1000
+
+
+def test_a_run_with_enormous_counterexamples_stays_under_two_megabytes() -> None:
+    seen = {"inputs": {str(i): "'ö'(7)" * 20_000 for i in range(50)}, "replay": "x" * 100_000}
+    rows = [one(id=f"C{i}", name="n" * 5000, counterexample=seen) for i in range(400)]
+    text = page(*rows)
+    assert len(text.encode()) < 2e6
+    assert "more are in the JSON of the run" in text
+
+
+def test_the_page_is_the_same_whenever_it_is_made() -> None:
+    assert page(*sample()) == page(*sample())
+
+
+def test_tokens_and_names_in_any_script_reach_the_page_without_a_warning() -> None:
+    seen = {"inputs": {"prompt": "'日本'(5) 'ह'(6) '😀'(7) '\ud83d'(8) '\uffff'(9) '\x00'(10)"}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        text = page(one(name="順序 $x$ \x0b", counterexample=seen))
+    assert "日本" in text
+    assert "😀" in text
+    assert "\\ud83d" in text
+    assert "\x00" not in text
+    text.encode("utf-8")
+
+
+# -- pictures -------------------------------------------------------------------------------
+
+
+def _places(svg: str) -> tuple[float, float]:
+    """Where the one allowed tick and the one observed dot are, from the left."""
+    tick, dot = [float(use.get("x") or 0) for use in ElementTree.fromstring(svg).iter("use")][-2:]
+    return tick, dot
+
+
+@pytest.mark.parametrize("layout", [pictures.WIDE, pictures.NARROW])
+def test_the_dot_is_left_of_the_tick_if_and_only_if_it_is_within(layout: pictures.Layout) -> None:
+    def drawn(observed: float, bound: float) -> tuple[float, float]:
+        result = one(observed=observed, bound=bound, margin=margin(observed, bound))
+        return _places(pictures.margins([result], "float32", layout, "p"))
+
+    for observed, bound in ((1e-6, 1e-5), (0.0, 1e-5), (1e-300, 1e-5)):
+        tick, dot = drawn(observed, bound)
+        assert dot < tick
+    for observed, bound in ((1e-4, 1e-5), (math.nan, 1e-5), (1e-9, 0.0), (1e300, 1e-5)):
+        tick, dot = drawn(observed, bound)
+        assert dot > tick
+    assert drawn(0.0, 0.0)[0] == drawn(0.0, 0.0)[1]
+
+
+def test_only_what_fits_a_log_scale_is_drawn() -> None:
+    fit = one()
+    unfit = [one(bound=bound) for bound in (None, -1.0, math.nan)]
+    unfit += [one(margin=None), one(margin=math.nan), one(observed=-0.1)]
+    unfit.append(one(verdict=Verdict.NOT_APPLICABLE))
+    assert pictures.drawable([fit, *unfit]) == [fit]
+    assert "7 without a place on a log scale" not in page(fit, *unfit)
+    assert "6 without a place on a log scale" in page(fit, *unfit)
+
+
+def test_of_many_claims_those_with_the_least_margin_are_drawn() -> None:
+    rows = [one(id=f"C{i}", margin=float(i % 10)) for i in range(100)]
+    drawn = pictures.tightest(rows, 20)
+    assert {row.margin for row in drawn} == {0.0, 1.0}
+    assert [row.id for row in drawn] == sorted((r.id for r in drawn), key=lambda i: int(i[1:]))
+
+
+def test_the_picture_takes_its_colours_from_the_page() -> None:
+    svg = pictures.margins(sample()[:7], "bfloat16", pictures.WIDE, "p")
+    assert "var(--refuted)" in svg
+    assert "one rounding of bfloat16" in svg
+    assert not re.search(r"#[0-9a-f]{6}\b|DejaVu|http", svg)

@@ -1,0 +1,104 @@
+"""Where claims come from: every source names a work, and readers find it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from assay.harness.checking import cases
+from assay.harness.cli import main as harness_main
+from assay.harness.report import html
+from assay.harness.results import bibliography, schema
+from assay.harness.results.bibliography import WORKS
+from assay.harness.results.verdicts import Kind, Result, Verdict
+from assay.harness.tests.report.test_report import sample_run
+from assay.harness.tests.results import test_schema
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / bibliography.PAGE).read_text()
+SOURCES = sorted({case.claim.source for case in cases.of(harness_main.rooms().claims)})
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_every_claim_s_source_names_a_work_and_no_unknown_one(source):
+    assert bibliography.cited(source)
+    assert not bibliography.unknown(source)
+
+
+@pytest.mark.parametrize("work", WORKS, ids=lambda work: work.key)
+def test_every_work_has_its_place_in_the_page(work):
+    _, _, after = PAGE.partition(f'<a id="{work.key}"></a>')
+    entry = after.partition("<a id=")[0]
+    assert work.title in entry
+    assert work.author.casefold() in entry.casefold()
+    assert work.address in entry or work.key == "beyond"
+
+
+def test_the_page_has_no_other_works():
+    assert re.findall(r'<a id="([^"]+)">', PAGE) == [work.key for work in WORKS]
+
+
+@pytest.mark.parametrize(
+    ("source", "keys"),
+    [
+        ("003, 'Representation Repetitions'", ["003"]),
+        (
+            "001, answer 3; Haviv et al. 2022, Kazemnejad et al. 2023",
+            ["001", "2203.16634", "2305.19466"],
+        ),
+        ("counterexample to arXiv 2510.15511", ["2510.15511"]),
+        ("somebody said so", []),
+    ],
+)
+def test_works_are_known_by_how_sources_name_them(source, keys):
+    found = [work.key.removeprefix("arxiv-") for work in bibliography.cited(source)]
+    assert found == keys
+
+
+def test_a_number_of_no_work_is_unknown():
+    assert bibliography.unknown("007, answer 2; arXiv 2401.00001, 'N ≥ 1000'") == [
+        "007",
+        "2401.00001",
+    ]
+    assert not bibliography.unknown("003, 'N ≥ 1000', 2022")
+
+
+def test_a_bare_number_becomes_the_title():
+    told = bibliography.named("003, 'Representation Repetitions'")
+    assert told == (
+        "“Sentence Representation with Language Models” (003), 'Representation Repetitions'"
+    )
+    assert bibliography.named("") == ""
+
+
+def result(source: str = "", **more) -> Result:
+    """An upheld law from ``source``."""
+    return Result("C1", "a law", Kind.LAW, "tiny:gpt2", Verdict.UPHELD, source=source, **more)
+
+
+def test_a_result_keeps_its_source_and_one_of_older_evidence_has_none():
+    row = result("004, answer 2").as_json()
+    assert Result.from_json(row).source == "004, answer 2"
+    del row["source"]
+    assert Result.from_json(row).source == ""
+
+
+def test_the_json_has_sources_and_their_works_and_older_json_is_valid():
+    told = schema.document(test_schema.RUN, [result("004, answer 2")])
+    validator = Draft202012Validator(schema.SCHEMA)
+    assert told["claims"][0]["source"] == "004, answer 2"
+    assert list(told["bibliography"]) == ["004"]
+    validator.validate(told)
+    del told["bibliography"], told["claims"][0]["source"]
+    validator.validate(told)
+
+
+def test_the_page_links_a_source_to_its_entry():
+    page = html.render(sample_run("tiny:gpt2"), [result("004, answer 2")], {})
+    assert '<a href="#source-004">“Does the transformer decoder reuse' in page
+    assert '<div id="source-004">' in page
+    assert 'id="source-003"' not in page
+    assert 'id="sources"' not in html.render(sample_run("tiny:gpt2"), [result()], {})

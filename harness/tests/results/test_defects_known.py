@@ -1,0 +1,47 @@
+"""The defects that are known: every script of docs/defects says what it must, and some run."""
+
+from __future__ import annotations
+
+import ast
+from importlib.metadata import version
+
+import pytest
+
+from assay.harness.cli.defects import FOLDER
+from assay.harness.results import defects
+
+FOUND = defects.read(FOLDER)
+
+FAST = (
+    "bamba_positions_restart",
+    "cohere_compass_cannot_be_built_from_defaults",
+    "roberta_generates_from_position_0",
+)
+"""A sample, for time's sake: `assay defects --run` runs them all."""
+
+
+def test_there_are_defects_and_their_index_is_up_to_date():
+    assert FOUND
+    assert (FOLDER / "README.md").read_text(encoding="utf-8") == defects.index(FOUND)
+
+
+@pytest.mark.parametrize("defect", FOUND, ids=lambda defect: defect.slug)
+def test_a_script_needs_the_library_only_and_says_what_it_saw(defect):
+    tree = ast.parse(defect.source)
+    imports = [each for each in ast.walk(tree) if isinstance(each, ast.Import | ast.ImportFrom)]
+    modules = {getattr(each, "module", None) or each.names[0].name for each in imports}
+    # What is about loading needs a folder to save to.
+    assert modules <= {"sys", "tempfile", "torch", "transformers"}
+    for word in ("expected: ", "observed: ", "sys.exit("):
+        assert defect.source.count(word) == 1, word
+
+
+@pytest.mark.parametrize("slug", FAST)
+def test_a_defect_shows_itself_in_the_version_that_it_was_seen_in(slug):
+    (defect,) = (each for each in FOUND if each.slug == slug)
+    installed = version("transformers")
+    if installed not in defect.versions:
+        pytest.skip(f"seen in transformers {', '.join(defect.versions)}, and not {installed}")
+    came = defects.run(defect)
+    assert came.shows, came.output
+    assert defect.told["Observed"].split()[0] in came.output

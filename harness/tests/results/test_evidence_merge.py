@@ -1,0 +1,304 @@
+"""Evidence of several files in one, and files that are only read."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import shutil
+import sqlite3
+import stat
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from assay.harness.cli.main import main
+from assay.harness.results import evidence_file
+from assay.harness.results.errors import BadInput
+from assay.harness.results.evidence import Evidence
+from assay.harness.tests.results.test_evidence import (
+    BROKEN,
+    DIGEST,
+    MISFITS,
+    OTHER,
+    UPHELD,
+    a_run,
+    child,
+    refused,
+    rows,
+)
+
+
+def made(path: Path, *runs: str, claims: int = 3, end: bool = True) -> Path:
+    """An evidence file with these runs, of so many claims each."""
+    with Evidence.open(path) as store:
+        for run in runs:
+            store.begin(a_run(run))
+            for number in range(claims):
+                store.record(run, replace(UPHELD, name=f"{run} {number}"), DIGEST)
+            if end:
+                store.finish(run, 0)
+    return path
+
+
+def content(path: Path) -> list[list[tuple]]:
+    """Everything in a file, in no order."""
+    return [sorted(rows(path, f"SELECT * FROM {name}"), key=repr) for name in ("runs", "claims")]
+
+
+# Merging.
+
+
+def test_merged_files_are_together_what_they_were_apart(tmp_path):
+    one, two = made(tmp_path / "1", "r1", "r2"), made(tmp_path / "2", "r3")
+    out = tmp_path / "out"
+    with Evidence.open(out) as store, Evidence.read(one) as a, Evidence.read(two) as b:
+        assert store.merge(a, b) == (3, 9)
+        assert store.results("r2") == a.results("r2")
+        assert store.results("r3") == b.results("r3")
+        assert store.runs() == sorted(a.runs() + b.runs(), key=lambda run: run["started"])
+    both = [sorted(x + y, key=repr) for x, y in zip(content(one), content(two), strict=True)]
+    assert content(out) == both
+
+
+def test_the_same_merged_again_changes_nothing(tmp_path):
+    one, two = made(tmp_path / "1", "r1", "r2"), made(tmp_path / "2", "r2", "r3")
+    out = tmp_path / "out"
+    assert main(["merge", str(out), str(one), str(two)]) == 0
+    before = content(out)
+    assert main(["merge", str(out), str(two), str(one), str(one), str(out)]) == 0
+    assert content(out) == before
+    assert len(before[0]) == 3
+
+
+def test_two_copies_of_one_run_become_the_one_that_went_on(tmp_path):
+    """A copy was taken while the run was going; whichever comes first, nothing of it is lost."""
+    whole = made(tmp_path / "whole", "r1", claims=2, end=False)
+    half = Path(shutil.copy(whole, tmp_path / "half"))
+    with Evidence.open(half) as store:
+        store.record("r1", replace(UPHELD, name="only here"), DIGEST)
+    with Evidence.open(whole) as store:
+        store.record("r1", replace(BROKEN, name="r1 1", id="C1"), DIGEST)  # recorded again
+        store.record("r1", BROKEN, DIGEST)
+        store.finish("r1", 1)
+    merged = []
+    for i, order in enumerate(itertools.permutations([whole, half])):
+        out = tmp_path / f"out{i}"
+        assert main(["merge", str(out), *map(str, order)]) == 0
+        merged.append(content(out))
+        with Evidence.read(out) as store:
+            (run,) = store.runs()
+            assert run["exit"] == 1
+            verdicts = {result.name: result.verdict.value for result in store.results("r1")}
+    assert merged[0] == merged[1]
+    assert verdicts == {
+        "r1 0": "upheld",
+        "r1 1": "refuted",
+        "only here": "upheld",
+        BROKEN.name: "refuted",
+    }
+
+
+def test_claims_about_weights_that_a_later_copy_replaced_do_not_come_back(tmp_path):
+    old = made(tmp_path / "old", "r1", end=False)
+    new = Path(shutil.copy(old, tmp_path / "new"))
+    with Evidence.open(new) as store:
+        store.begin(a_run("r1", subjects={"tiny:gpt2": {"digest": OTHER}}))
+        store.record("r1", UPHELD, OTHER)
+    for order in itertools.permutations([old, new]):
+        out = tmp_path / "out"
+        out.unlink(missing_ok=True)
+        assert main(["merge", str(out), *map(str, order)]) == 0
+        with Evidence.read(out) as store:
+            assert store.results("r1") == [UPHELD]
+            assert store.runs()[0]["subjects"] == {"tiny:gpt2": {"digest": OTHER}}
+
+
+def test_many_overlapping_files_in_any_order_give_one_content(tmp_path):
+    shuffle = random.Random(0)
+    names = [f"r{i}" for i in range(12)]
+    whole = made(tmp_path / "whole", *names, claims=2)
+    parts = []
+    for i in range(8):
+        part = Path(shutil.copy(whole, tmp_path / f"part{i}"))
+        keep = shuffle.sample(names, 6) if i else names
+        with closing(sqlite3.connect(part)) as db, db:
+            gone = "NOT IN (" + ", ".join(f"'{name}'" for name in keep) + ")"
+            db.execute(f"DELETE FROM claims WHERE run {gone}")
+            db.execute(f"DELETE FROM runs WHERE id {gone}")
+        parts.append(part)
+    for i in range(3):
+        shuffle.shuffle(parts)
+        out = tmp_path / f"out{i}"
+        with Evidence.open(out) as store:
+            for part in parts:
+                with Evidence.read(part) as other:
+                    store.merge(other)
+        assert content(out) == content(whole)
+
+
+def test_the_command_says_what_is_there_and_what_is_new(tmp_path, capsys):
+    one, two = made(tmp_path / "1", "r1"), made(tmp_path / "2", "r1", "r2")
+    assert main(["merge", str(tmp_path / "out"), str(one)]) == 0
+    assert main(["merge", str(tmp_path / "out"), str(two)]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.endswith("out: 1 run, 3 claims (1 run and 3 claims new)")
+    assert second.endswith("out: 2 runs, 6 claims (1 run and 3 claims new)")
+
+
+def test_a_bad_file_among_several_leaves_the_target_as_it_was(tmp_path, capsys):
+    out, good = made(tmp_path / "out", "r1"), made(tmp_path / "good", "r2")
+    bad = tmp_path / "bad"
+    bad.write_text("no evidence")
+    before = out.read_bytes()
+    assert main(["merge", str(out), str(good), str(bad)]) == 4
+    assert main(["merge", str(out), str(good), str(tmp_path / "nowhere")]) == 4
+    first, second = capsys.readouterr().err.splitlines()
+    assert f"{bad}: not an SQLite file" in first
+    assert "nowhere: no such file" in second
+    assert out.read_bytes() == before
+
+
+def test_a_merge_onto_a_full_disk_says_what_to_do(tmp_path, capsys, monkeypatch):
+    out, big = made(tmp_path / "out", "r1"), made(tmp_path / "big", "r2", claims=200)
+    before = content(out)
+    usual = Evidence.open.__func__
+
+    def full(cls, *given):
+        opened = usual(cls, *given)
+        pages = opened._db.execute("PRAGMA page_count").fetchone()[0]
+        opened._db.execute(f"PRAGMA max_page_count = {pages + 2}")
+        return opened
+
+    monkeypatch.setattr(Evidence, "open", classmethod(full))
+    assert main(["merge", str(out), str(big)]) == 4
+    said = capsys.readouterr().err
+    assert f"{out}: the disk is full; free some space, then run this again" in said
+    monkeypatch.undo()
+    assert content(out) == before
+
+
+def test_a_merge_that_is_killed_leaves_the_target_as_it_was(tmp_path):
+    out, big = made(tmp_path / "out", "r1"), made(tmp_path / "big", "r2", claims=200)
+    code = """if True:
+        import os, signal
+        from assay.harness.results import merging
+        insert = merging.insert
+        def killed(db, table, *more):
+            insert(db, table, *more)
+            if table == "claims":
+                os.kill(os.getpid(), signal.SIGKILL)
+        merging.insert = killed
+        store = Evidence.open(sys.argv[1])
+        store._db.execute("PRAGMA cache_size = 1")  # pages reach the file before the commit
+        store.merge(Evidence.read(sys.argv[2]))
+    """
+    before = content(out)
+    assert child(code, out, big).wait(timeout=60) == -9
+    assert out.with_name("out-journal").stat().st_size > 0  # or nothing was under way
+    with Evidence.read(out) as store:
+        assert len(store.results("r1")) == 3
+        assert [run["id"] for run in store.runs()] == ["r1"]
+    Evidence.open(out).close()
+    assert content(out) == before
+
+
+# Only reading.
+
+
+def fingerprint(path: Path) -> tuple[bytes, int, set[str]]:
+    return path.read_bytes(), path.stat().st_mtime_ns, {p.name for p in path.parent.iterdir()}
+
+
+def test_a_file_that_is_read_stays_as_it_is(tmp_path):
+    path = made(tmp_path / "e.sqlite", "r1")
+    before = fingerprint(path)
+    with Evidence.read(path) as store:
+        assert len(store.results("r1")) == 3
+        with pytest.raises(BadInput, match="cannot be written"):
+            store.begin(a_run("r2"))
+    assert fingerprint(path) == before
+
+
+def test_an_older_file_is_read_as_migrated_and_stays_old(tmp_path, monkeypatch):
+    path = made(tmp_path / "e.sqlite", "r1")
+    later = (*evidence_file.MIGRATIONS, "ALTER TABLE claims ADD COLUMN more TEXT DEFAULT 'new'")
+    monkeypatch.setattr(evidence_file, "MIGRATIONS", later)
+    before = fingerprint(path)
+    with Evidence.read(path) as store:
+        assert len(store.results("r1")) == 3
+        assert store._db.execute("SELECT DISTINCT more FROM claims").fetchall() == [("new",)]
+    assert fingerprint(path) == before
+    with Evidence.open(tmp_path / "out") as out, Evidence.read(path) as store:
+        assert out.merge(store) == (1, 3)
+
+
+def test_a_file_whose_writer_was_killed_in_a_write_is_read_as_it_was_before(tmp_path):
+    path = made(tmp_path / "e.sqlite", "r1")
+    code = """if True:
+        import os, signal
+        store = Evidence.open(sys.argv[1])
+        store._db.execute("PRAGMA cache_size = 1")
+        store._db.execute("BEGIN IMMEDIATE")
+        store._db.execute("UPDATE claims SET result = 'half'")
+        store._db.execute("CREATE TABLE half AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL "
+                          "SELECT i + 1 FROM n WHERE i < 20000) SELECT i FROM n")
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    assert child(code, path).wait(timeout=60) == -9
+    before = fingerprint(path)
+    assert len(before[2]) == 2  # the journal
+    with Evidence.read(path) as store:
+        assert [result.name for result in store.results("r1")] == ["r1 0", "r1 1", "r1 2"]
+    assert fingerprint(path) == before
+
+
+def test_a_file_in_a_folder_that_may_not_be_written_is_read(tmp_path):
+    path = made(tmp_path / "e.sqlite", "r1")
+    path.chmod(stat.S_IRUSR)
+    tmp_path.chmod(0o500)
+    try:
+        with Evidence.read(path) as store:
+            assert len(store.runs()) == 1
+    finally:
+        tmp_path.chmod(0o700)
+
+
+@pytest.mark.parametrize("kind", [*MISFITS, "missing"])
+def test_what_is_no_evidence_is_refused_when_it_is_read(tmp_path, kind):
+    path = tmp_path / "e.sqlite"
+    make, words = MISFITS.get(kind, (lambda path: None, "no such file"))
+    make(path)
+    before = path.read_bytes() if path.is_file() else None
+    with pytest.raises(BadInput) as error:
+        Evidence.read(path)
+    assert refused(error, path, words)
+    assert (path.read_bytes() if path.is_file() else None) == before
+    assert path.exists() == (kind != "missing")
+
+
+def test_a_name_with_signs_that_mean_something_in_an_address_is_a_name(tmp_path):
+    path = made(tmp_path / "a?mode=rw#50%25.sqlite", "r1")
+    with Evidence.read(path) as store:
+        assert len(store.runs()) == 1
+    assert os.listdir(tmp_path) == [path.name]
+
+
+# Listing.
+
+
+def test_runs_are_listed_as_they_are_addressed(tmp_path, capsys):
+    path = made(tmp_path / "e.sqlite", "aaaaaaaaaaaa1", "bbbbbbbbbbbb2")
+    with Evidence.open(path) as store:
+        store.begin(a_run("cccccccccccc3", "2026-03-01T00:00:00+00:00", profile="thorough"))
+    before = fingerprint(path)
+    assert main(["runs", str(path)]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    lines = [line.split() for line in shown if line.strip()[:1].isdigit()]
+    assert [line[0] for line in lines] == ["1", "2", "3"]
+    assert [line[1] for line in lines] == ["aaaaaaaa", "bbbbbbbb", "cccccccc"]
+    assert "unfinished" in " ".join(lines[2])
+    assert "thorough" in " ".join(lines[2])
+    assert fingerprint(path) == before

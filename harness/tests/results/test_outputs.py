@@ -1,0 +1,78 @@
+"""Two outputs on one file, or an output on an input: refused before anything is run."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from assay.harness.cli import compare, families, kills
+from assay.harness.results.errors import BadInput
+from assay.harness.results.outputs import keep_apart
+from assay.harness.tests.support import folders
+from assay.harness.tests.support.sessions import Project, law
+
+
+def digests(folder: Path) -> dict[Path, str]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+@pytest.fixture
+def ran(project: Project) -> Project:
+    """A run whose evidence is there, and a model's folder."""
+    project.claims(law(1, "0.0"))
+    assert project.run("--json=before.json").exit == 0
+    folders.tiny("gpt2").save_pretrained(project.folder / "model")
+    os.link(project.folder / "evidence.sqlite", project.folder / "hard.sqlite")
+    (project.folder / "link.sqlite").symlink_to("evidence.sqlite")
+    (project.folder / "map.json").write_text('{"": "cpu"}')
+    return project
+
+
+COLLIDING = {
+    "evidence and json": ["--evidence=evidence.sqlite", "--json=evidence.sqlite"],
+    "evidence and report": ["--evidence=evidence.sqlite", "--report=./x/../evidence.sqlite"],
+    "by a link": ["--evidence=evidence.sqlite", "--json=link.sqlite"],
+    "by a hard link": ["--evidence=evidence.sqlite", "--report=hard.sqlite"],
+    "that is not there yet": ["--json=new", "--report=new"],
+    "JUnit's": ["--json=out.xml", "--junitxml=out.xml"],
+    "a model's": ["--model=model", "--json=model/config.json"],
+    "a device map": ["--model=model", "--device-map=map.json", "--json=map.json"],
+}
+
+
+def test_a_run_writes_nothing_twice_and_nothing_that_it_reads(ran: Project) -> None:
+    before = digests(ran.folder)
+    ended = ran.runs(*COLLIDING.values())
+    for (what, asked), run in zip(COLLIDING.items(), ended, strict=True):
+        assert run.refused(asked[-1].partition("=")[0].replace("--junitxml", "--json")), what
+    after = digests(ran.folder)
+    assert {path: after[path] for path in before} == before | {
+        path: after[path] for path in before if path.name == "output"
+    }
+    assert ran.ran == ["1"]
+
+
+def test_devices_and_files_apart_are_fine(tmp_path: Path) -> None:
+    null = Path(os.devnull)
+    keep_apart({"--json": null, "--report": null, "--evidence": tmp_path / "a"}, {"in": tmp_path})
+    keep_apart({"--json": tmp_path / "a", "--report": None}, {"in": tmp_path / "b", "no": None})
+
+
+def test_commands_keep_their_inputs(ran: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ran.folder)
+    before = digests(ran.folder)
+    evidence = "evidence.sqlite"
+    asked = [
+        (compare.main, [evidence, evidence, "--html", evidence]),
+        (compare.main, [f"{evidence}@latest", "before.json", "--html", "before.json"]),
+        (kills.main, ["--json", "both", "--report", "both"]),
+        (families.main, ["--json", "both", "--record", "both"]),
+    ]
+    for command, arguments in asked:
+        with pytest.raises(BadInput, match=r"is read as|give each its own"):
+            command(arguments, None)
+    assert digests(ran.folder) == before

@@ -1,0 +1,127 @@
+"""Environments laid over this one, by pip itself, on packages made here: no network."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from assay.harness.results.errors import BadInput
+from assay.harness.runners import environments
+from assay.harness.runners.environments import CannotInstall, having, made, released
+
+LOOK = """
+import importlib.metadata, json, rich, toy
+print(json.dumps({"toy": importlib.metadata.version("toy")}))
+"""
+
+
+def wheel(folder: Path, version: str, code: str = "", needs: str = "") -> None:
+    """A package ``toy`` with one module, written by hand."""
+    info = f"toy-{version}.dist-info"
+    required = f"Requires-Dist: {needs}\n" if needs else ""
+    with zipfile.ZipFile(folder / f"toy-{version}-py3-none-any.whl", "w") as file:
+        file.writestr("toy.py", code or f"VERSION = {version!r}\n")
+        file.writestr(
+            f"{info}/METADATA", f"Metadata-Version: 2.1\nName: toy\nVersion: {version}\n{required}"
+        )
+        tag = "Wheel-Version: 1.0\nGenerator: hand\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        file.writestr(f"{info}/WHEEL", tag)
+        file.writestr(f"{info}/RECORD", "")
+
+
+@pytest.fixture
+def toys(tmp_path, monkeypatch):
+    """Toys in four versions, and pip with nothing else to choose from."""
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    wheel(folder, "1.0")
+    wheel(folder, "2.0")
+    wheel(folder, "3.0rc1")
+    wheel(folder, "4.0", "raise RuntimeError('made for another age')")
+    wheel(folder, "5.0", needs="torch<1")
+    for name in ("PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    monkeypatch.setattr(environments, "LOOK", LOOK)
+    return folder
+
+
+def test_an_environment_has_what_was_asked_for_over_what_is_here(toys, tmp_path):
+    folder = tmp_path / "environment"
+    environment = made(folder, ["toy==1.0"])
+    assert environment.versions == {"toy": "1.0"}
+    assert environment.python.is_file()
+    toys.rename(tmp_path / "gone")
+    assert made(folder, ["toy==1.0"]) == environment  # it is there: pip is not asked again
+    (tmp_path / "gone").rename(toys)
+    (folder / environments.MARK).unlink()  # as if it had not been finished
+    assert made(folder, ["toy==2.0"]).versions == {"toy": "2.0"}
+
+
+def test_an_environment_that_broke_since_it_was_made_is_refused_by_name(toys, tmp_path):
+    folder = tmp_path / "mine"
+    made(folder, ["toy==1.0"])
+    (package,) = folder.glob("lib/*/site-packages/toy-1.0.dist-info")
+    package.rename(tmp_path / "kept")
+    with pytest.raises(BadInput, match=r"mine: is damaged \(.*No package.*toy.*remove it") as told:
+        made(folder, ["toy==1.0"])
+    assert "\n" not in str(told.value)
+    (tmp_path / "kept").rename(package)
+    over = package.with_name("assay-over.pth")
+    over.rename(tmp_path / "kept")  # with it go pytest and all else that is here
+    with pytest.raises(BadInput, match="is damaged"):
+        made(folder, ["toy==1.0"])
+    (tmp_path / "kept").rename(over)
+    assert made(folder, ["toy==1.0"]).versions == {"toy": "1.0"}
+    environments._python(folder).unlink()
+    with pytest.raises(BadInput, match="is damaged"):
+        made(folder, ["toy==1.0"])
+    assert having(tmp_path, "toy", "1.0").python.parent.parent == tmp_path / "toy-1.0"
+
+
+@pytest.mark.parametrize(
+    ("requirement", "why"),
+    [
+        ("toy==9.9", "No matching distribution found for toy==9.9"),
+        ("toy==4.0", "is installed but cannot be imported .*made for another age"),
+        ("toy==5.0", "conflicting dependencies|conflict"),  # it asks for another torch
+    ],
+)
+def test_what_cannot_be_had_is_told_in_one_line_and_leaves_nothing(
+    toys, tmp_path, requirement, why
+):
+    with pytest.raises(CannotInstall, match=why) as raised:
+        made(tmp_path / "environment", [requirement])
+    assert "\n" not in str(raised.value)
+    assert not (tmp_path / "environment").exists()
+
+
+def test_a_version_that_some_environment_has_is_not_installed_again(toys, tmp_path):
+    folder = tmp_path / "environments"
+    there = made(folder / "toy-1", ["toy==1.*"])
+    made(folder / "both", ["toy==2.0", "rich"])
+    toys.rename(tmp_path / "gone")
+    assert having(folder, "toy", "1.0") == there
+    with pytest.raises(CannotInstall):
+        having(folder, "toy", "2.0")  # the one that has it was asked for more than that
+    (tmp_path / "gone").rename(toys)
+    assert having(folder, "toy", "2.0").versions == {"toy": "2.0"}
+    assert (folder / "toy-2.0").is_dir()
+
+
+def test_a_folder_that_holds_something_else_is_left_alone(toys, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    with pytest.raises(BadInput, match="is there already and is no environment"):
+        made(tmp_path / "mine", ["toy==1.0"])
+    assert (tmp_path / "mine" / "thesis.txt").exists()
+
+
+def test_released_versions_are_in_order_without_those_before_their_release(toys):
+    assert [str(version) for version in released("toy")] == ["1.0", "2.0", "4.0", "5.0"]
+    with pytest.raises(CannotInstall, match="No matching distribution found for nothing-of-this"):
+        released("nothing-of-this")

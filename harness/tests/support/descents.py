@@ -1,0 +1,35 @@
+"""A descent of a few rows on a tiny model, and parts of it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from assay.harness.operations.inversion import start
+from assay.harness.operations.inversion.rule import Rule
+from assay.harness.operations.inversion.target import Target
+from assay.harness.tests.support.toys import prompt, toy
+
+ROWS = 5
+RULE = Rule(20, schedule="constant", every=5)
+
+
+def task(rows: int = ROWS) -> tuple:
+    """What `descend` takes, in float64: every row starts off and falls by a rate of its own."""
+    subject, target = toy("gpt2", "float64"), Target(1)
+    generator = torch.Generator().manual_seed(1)
+    normal = torch.randn(rows, 5, 32, generator=generator, dtype=torch.float64)
+    wanted, begin = target.of(subject, prompt(subject, 5, rows)), start.scaled(subject, normal)
+    unit = start.unit(subject, target, wanted, begin, RULE)
+    rates = 0.2 * unit * torch.linspace(0.5, 1, rows, dtype=torch.float64)
+    return subject, target, wanted, begin, rates
+
+
+def some(given: tuple, rows: list[int]) -> tuple:
+    """The task of these ``rows`` alone."""
+    return (*given[:2], *(each[rows] for each in given[2:]))
+
+
+def same(one: Tensor, other: Tensor) -> bool:
+    """Whether they differ by rounding only; NaN is NaN."""
+    return torch.allclose(one, other, rtol=1e-9, atol=1e-9, equal_nan=True)
