@@ -179,7 +179,7 @@ def finding(
     the profile's `Profile.prompts` are asked for in one call and looked at once; ``draws`` are
     then those of the first profile: where they are fewer than its own, as each costs more, others
     ask for as many times more.  ``toy`` says that the finding is about networks that Assay makes
-    itself (`harness.models.toy`).  Further parameters of the function are pytest's.
+    itself (`harness.plugin.toy`).  Further parameters of the function are pytest's.
     """
     claim = Claim(id, says, Kind.FINDING, source, tuple(needs), control, toy=toy)
     plan = Plan(bound, control_bound, draws, block, costly, most)

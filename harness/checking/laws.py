@@ -58,7 +58,7 @@ def law(
     apply, ``source`` the document and section, ``control`` what the body's `Check.rejects` does,
     in words (where there are several, a sentence for each name; a `Damage` where it applies to
     some models only), ``enough`` a number of examples beyond which more say nothing new.
-    ``toy`` says that the law is about networks that Assay makes itself (`harness.models.toy`).
+    ``toy`` says that the law is about networks that Assay makes itself (`harness.plugin.toy`).
     The function's further parameters are pytest's (fixtures, parametrisation).
     """
     controls = Controls(control)

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from assay.harness.models.core import Core
 from assay.harness.models.lengths import SHORT
 from assay.harness.models.shortage import pass_on
 from assay.harness.results.errors import Missing
-
-if TYPE_CHECKING:
-    from assay.harness.models.subject import Subject
 
 
 class _Reached(Exception):
     """Raised by a hook to leave the forward pass; never leaves this module."""
 
 
-def found(subject: Subject) -> nn.ModuleList:
+def found(subject: Core) -> nn.ModuleList:
     """The list of modules that holds the blocks: as long as the model is deep.
 
     Raises LookupError where no such list is found.  A model that shares one block among its
@@ -36,7 +34,7 @@ def found(subject: Subject) -> nn.ModuleList:
     raise LookupError(f"{subject.name}: no list of {layers} blocks in {type(body).__name__}")
 
 
-def _run_by_a_pass(subject: Subject, lists: list[nn.ModuleList]) -> list[nn.ModuleList]:
+def _run_by_a_pass(subject: Core, lists: list[nn.ModuleList]) -> list[nn.ModuleList]:
     """Those of ``lists`` that a prompt goes through: not the blocks of an image's encoder."""
     ran: list[nn.Module] = []
     hooks = [
@@ -56,7 +54,7 @@ def _run_by_a_pass(subject: Subject, lists: list[nn.ModuleList]) -> list[nn.Modu
     return [each for each in lists if any(module in ran for module in each)]
 
 
-def output(subject: Subject, depth: int, ids: Tensor | None, **arguments: Any) -> Tensor:
+def output(subject: Core, depth: int, ids: Tensor | None, **arguments: Any) -> Tensor:
     """The output of block ``depth`` [batch, n, hidden]; for depth 0 the first block's input.
 
     Runs the model's own forward and leaves it after block ``depth``: the later ones do not run.
@@ -105,7 +103,7 @@ def _by_position(states: Tensor, batch: int, n: int, what: str) -> Tensor:
     return states
 
 
-def head_input(subject: Subject, ids: Tensor | None, **arguments: Any) -> Tensor:
+def head_input(subject: Core, ids: Tensor | None, **arguments: Any) -> Tensor:
     """What the output embedding is given: [batch, n, hidden], past the final norm.
 
     Raises LookupError where there is no output embedding, or a pass does not run it.

@@ -11,12 +11,13 @@ import transformers
 from torch import Tensor
 
 from assay.harness.models import compat
-from assay.harness.models.capabilities import REFUSALS, Missing, first_line, of
+from assay.harness.models.capabilities.registry import of
 from assay.harness.models.float8 import RoundedCache
 from assay.harness.models.memo import memo
 from assay.harness.models.rows import Rows
 from assay.harness.models.shortage import pass_on
 from assay.harness.models.subject import Subject
+from assay.harness.results.errors import REFUSALS, Missing, first_line
 
 KINDS = ("default", "dynamic", "sliding", "static", "offloaded", "quantised")
 """The kinds that a user can choose; ``default`` is whatever the model makes for itself."""

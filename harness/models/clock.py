@@ -10,13 +10,12 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
-if TYPE_CHECKING:
-    from assay.harness.models.subject import Subject
+from assay.harness.models.core import Core
 
 FED = ("input_ids", "inputs_embeds", "decoder_input_ids", "decoder_inputs_embeds")
 """Arguments of a forward pass that have a row for each prompt and a column for each token."""
@@ -65,7 +64,7 @@ class ForwardClock:
             raise Braked(f"stopped after {self.elapsed:.3g} s")
 
     @contextmanager
-    def watching(self, subject: Subject) -> Iterator[ForwardClock]:
+    def watching(self, subject: Core) -> Iterator[ForwardClock]:
         """Count while the block runs, passes that end in an exception too.
 
         The float64 reference counts as well, from when the block builds it.

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from assay.harness.models.core import Core
 from assay.harness.models.memo import memo
-
-if TYPE_CHECKING:
-    from assay.harness.models.subject import Subject
 
 ENCODER_PROMPT = 19
 """Tokens that an encoder–decoder's encoder is given while its decoder is examined: more than the
@@ -20,12 +18,12 @@ window of a tiny one.
 
 
 @memo
-def _encoded(subject: Subject) -> dict[tuple[int, str], Any]:
+def _encoded(subject: Core) -> dict[tuple[int, str], Any]:
     """What the encoder gave, by the size of the batch and the attention implementation."""
     return {}
 
 
-def fixed(subject: Subject, batch: int) -> Any:
+def fixed(subject: Core, batch: int) -> Any:
     """The encoder's states for a fixed prompt, repeated for every row of the batch."""
     known, key = _encoded(subject), (batch, subject.attention)
     if key not in known:
@@ -33,13 +31,13 @@ def fixed(subject: Subject, batch: int) -> Any:
     return copy.copy(known[key])
 
 
-def encoded(subject: Subject, batch: int) -> Any:
+def encoded(subject: Core, batch: int) -> Any:
     """The same states as `fixed`, computed in this call."""
     ids = torch.arange(ENCODER_PROMPT, device=subject.device) * 5 % subject.vocabulary
     return subject.encode(ids.expand(batch, -1))
 
 
-def given(subject: Subject, ids: Tensor, mask: Tensor | None = None) -> dict[str, Any]:
+def given(subject: Core, ids: Tensor, mask: Tensor | None = None) -> dict[str, Any]:
     """Arguments for a forward pass whose encoder reads ``ids`` [batch, n] under ``mask``.
 
     ``mask`` [batch, n] has 1 for content; without one nothing is said of it.  The encoder's
@@ -49,7 +47,7 @@ def given(subject: Subject, ids: Tensor, mask: Tensor | None = None) -> dict[str
     return {"encoder_outputs": subject.encode(ids, mask), **masked}
 
 
-def beside(subject: Subject, ids: Tensor) -> dict[str, Any]:
+def beside(subject: Core, ids: Tensor) -> dict[str, Any]:
     """`given` with a prompt made of the decoder's ``ids`` [batch, n]; empty without an encoder."""
     if not subject.is_encoder_decoder:
         return {}

@@ -6,20 +6,18 @@ import copy
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 from transformers import PreTrainedModel
 
 from assay.harness.models import allocation, compat
+from assay.harness.models.core import Core
 from assay.harness.models.lengths import LONG
 from assay.harness.models.memo import memo
 from assay.harness.models.shortage import shortage
 from assay.harness.results.errors import REFUSALS, Missing, first_line
-
-if TYPE_CHECKING:
-    from assay.harness.models.subject import Subject
 
 
 class Drawn(TorchFunctionMode):
@@ -45,7 +43,7 @@ class Drawn(TorchFunctionMode):
 
 
 @memo
-def _draws(subject: Subject) -> bool:
+def _draws(subject: Core) -> bool:
     """Whether a long prompt's pass draws random numbers, as some do to hash or to sample."""
     n = min(subject.context or LONG, LONG)
     noted = Drawn(subject.dtype)
@@ -54,7 +52,7 @@ def _draws(subject: Subject) -> bool:
     return noted.drew
 
 
-def twin(subject: Subject) -> tuple[PreTrainedModel, torch.dtype | None]:
+def twin(subject: Core) -> tuple[PreTrainedModel, torch.dtype | None]:
     """A copy of the model in float64, parameter for parameter, and the dtype it is to draw in."""
     model = copy.deepcopy(subject.model).double()
     allocation.allocated(model)
@@ -63,7 +61,7 @@ def twin(subject: Subject) -> tuple[PreTrainedModel, torch.dtype | None]:
     return model, subject.dtype if _draws(subject) else None
 
 
-def require_runs(oracle: Subject, subject: Subject) -> None:
+def require_runs(oracle: Core, subject: Core) -> None:
     """Raise `Missing` where ``oracle`` does not run what ``subject``, whose twin it is, does.
 
     One that does not run as it is runs `widened` from then on, if that helps.

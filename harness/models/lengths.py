@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
 from assay.harness.models import compat, configuration, meant, positions
+from assay.harness.models.core import Core
 from assay.harness.models.shortage import pass_on
-
-if TYPE_CHECKING:
-    from assay.harness.models.subject import Subject
 
 SHORT = 8
 """Every model takes so many tokens, or its context's."""
@@ -19,7 +15,7 @@ LONG = 256
 """No prompt is longer; what a model does to long ones only it does to this one."""
 
 
-def context(subject: Subject) -> int | None:
+def context(subject: Core) -> int | None:
     """The longest prompt that the positions allow, or None where there is no limit."""
     table = positions.position_table(subject)
     if table is not None:
@@ -28,7 +24,7 @@ def context(subject: Subject) -> int | None:
     return configuration.context(subject.config)
 
 
-def shortest(subject: Subject) -> int:
+def shortest(subject: Core) -> int:
     """The shortest prompt that the model takes, of those up to `SHORT`; 1 if none of them."""
     if meant.of(subject).ways == meant.CAUSAL or compat.can_generate(subject.model):
         return 1

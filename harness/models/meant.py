@@ -19,14 +19,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from transformers.models.auto import modeling_auto
 
+from assay.harness.models.core import Core
 from assay.harness.models.memo import memo
-
-if TYPE_CHECKING:
-    from assay.harness.models.subject import Subject
 
 CAUSAL, BOTH = "causal", "both"
 WAYS = (CAUSAL, BOTH)
@@ -69,7 +67,7 @@ class Meant:
 
 
 @memo
-def of(subject: Subject) -> Meant:
+def of(subject: Core) -> Meant:
     """What ``subject`` is meant to be."""
     if subject.attends is not None:
         return Meant(subject.attends, f"--attends {subject.attends} says so")
@@ -86,7 +84,7 @@ def _by_field(config: Any) -> Meant | None:
     return None
 
 
-def _by_class(subject: Subject) -> Meant | None:
+def _by_class(subject: Core) -> Meant | None:
     """By the mappings of transformers, for a model type that is in them."""
     config, name = subject.config, type(subject.model).__name__
     types = dict.fromkeys((subject.model.config.model_type, config.model_type))

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-if TYPE_CHECKING:
-    from assay.harness.models.subject import Subject
+from assay.harness.models.core import Core
 
+Asked = TypeVar("Asked", bound=Core)
 Answer = TypeVar("Answer")
 
 _KEPT = "_answers"
 """The attribute under which a subject carries the answers about it."""
 
 
-def memo(question: Callable[[Subject], Answer]) -> Callable[[Subject], Answer]:
+def memo(question: Callable[[Asked], Answer]) -> Callable[[Asked], Answer]:
     """``question`` asked once of each subject; an exception is no answer and is not kept.
 
     Answers lie on the subject: a cache of the function's own would keep every model that was ever
@@ -23,7 +23,7 @@ def memo(question: Callable[[Subject], Answer]) -> Callable[[Subject], Answer]:
     """
 
     @functools.wraps(question)
-    def remembered(subject: Subject) -> Answer:
+    def remembered(subject: Asked) -> Answer:
         answers: dict[Callable[..., Any], Any] = vars(subject).setdefault(_KEPT, {})
         if question not in answers:
             answers[question] = question(subject)

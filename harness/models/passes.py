@@ -3,60 +3,21 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from assay.harness.models import compat, encoders, positions, routing
+from assay.harness.models.core import Core, Output, Pass
 from assay.harness.models.float64 import Drawn
 from assay.harness.models.lengths import SHORT
 from assay.harness.models.rows import Rows
 from assay.harness.models.shortage import contained, pass_on
 from assay.harness.results.errors import REFUSALS, Missing
 
-if TYPE_CHECKING:
-    from assay.harness.models.subject import Subject
 
-
-@dataclass(frozen=True)
-class Output:
-    """What one forward pass gave: ``rows`` and, if asked for, the cache.
-
-    ``pooled`` names states with fewer rows than tokens, or more: they are not among the rows.
-    """
-
-    rows: Rows
-    cache: Any = None
-    pooled: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Pass:
-    """What a pass is asked for; the arguments of a `harness.models.subject.Subject` that is
-    called.
-    """
-
-    ids: Tensor | None
-    embeddings: Tensor | None
-    positions: Tensor | None
-    mask: Tensor | None
-    cache: Any
-    keep: bool
-    states: bool
-    more: dict[str, Any]
-
-    @property
-    def given(self) -> Tensor:
-        """The ids [batch, n] or the embeddings [batch, n, hidden]; ValueError without either."""
-        given = self.ids if self.ids is not None else self.embeddings
-        if given is None:
-            raise ValueError("neither ids nor embeddings were given")
-        return given
-
-
-def run(subject: Subject, asked: Pass) -> Output:
+def run(subject: Core, asked: Pass) -> Output:
     """Run the model once; without gradients unless the embeddings require one."""
     batch, n = asked.given.shape[:2]
     arguments = _arguments(subject, asked)
@@ -77,7 +38,7 @@ def run(subject: Subject, asked: Pass) -> Output:
     return Output(rows, kept, pooled)
 
 
-def _arguments(subject: Subject, asked: Pass) -> dict[str, Any]:
+def _arguments(subject: Core, asked: Pass) -> dict[str, Any]:
     """What the model's forward is called with, under the names that it has for it."""
     decoder = "decoder_" if subject.is_encoder_decoder else ""
     batch, n = asked.given.shape[:2]
@@ -109,12 +70,12 @@ def _arguments(subject: Subject, asked: Pass) -> dict[str, Any]:
     return arguments
 
 
-def _is_told_places(subject: Subject) -> bool:
+def _is_told_places(subject: Core) -> bool:
     """Whether the model has to be told where new tokens stand when it goes on from a state."""
     return subject.cache_argument == "cache_params" and subject.accepts("cache_position")
 
 
-def _counted(subject: Subject, n: int) -> Tensor | None:
+def _counted(subject: Core, n: int) -> Tensor | None:
     """The usual positions where a table is looked up by them, otherwise None.
 
     Some models count them from the mask, which goes wrong for one that is 4-D.
@@ -124,7 +85,7 @@ def _counted(subject: Subject, n: int) -> Tensor | None:
     return positions.usual(subject, n)
 
 
-def _rows(subject: Subject, output: Any, n: int, asked: Pass) -> tuple[Rows, tuple[str, ...]]:
+def _rows(subject: Core, output: Any, n: int, asked: Pass) -> tuple[Rows, tuple[str, ...]]:
     """The states and logits that have a row for each of ``n`` tokens, and names of others.
 
     Models that pool inside have states with fewer; of logits only the last may have been asked
@@ -157,14 +118,14 @@ def _rows(subject: Subject, output: Any, n: int, asked: Pass) -> tuple[Rows, tup
     return Rows(by_position), tuple(name for name in others if tensors[name].ndim == 3)
 
 
-def uncompiled(subject: Subject) -> AbstractContextManager[Any]:
+def uncompiled(subject: Core) -> AbstractContextManager[Any]:
     """Keep flexible attention uncompiled on a CPU: compiling takes minutes for every shape."""
     if subject.attention == "flex_attention" and subject.device.type == "cpu":
         return torch.compiler.set_stance("force_eager")
     return nullcontext()
 
 
-def passes_on(subject: Subject, name: str) -> bool:
+def passes_on(subject: Core, name: str) -> bool:
     """Whether positions given as ``name``, which the model's forward does not name, are read."""
     n = max(SHORT, subject.shortest)
     ids = subject.content(torch.arange(n, device=subject.device)[None] * 7)
@@ -182,7 +143,7 @@ def _plain(ids: Tensor, **more: Any) -> Pass:
     return Pass(ids, None, None, None, None, False, False, more)
 
 
-def attentions(subject: Subject, ids: Tensor) -> list[Tensor]:
+def attentions(subject: Core, ids: Tensor) -> list[Tensor]:
     """Weights of self-attention, [batch, heads, n, n] a layer, written out (eager).
 
     Empty where the model gives none.  Raises what the model raises.

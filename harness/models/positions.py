@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from assay.harness.models.core import Core
 from assay.harness.models.memo import memo
-
-if TYPE_CHECKING:
-    from assay.harness.models.subject import Subject
 
 PROBE = 4
 """Tokens in the prompt that is watched."""
@@ -48,7 +46,7 @@ class _Found:
 
 
 @memo
-def _lookup(subject: Subject) -> _Found | None:
+def _lookup(subject: Core) -> _Found | None:
     """The table of positions and what is looked up in it, or None.
 
     It is the module, other than the tokens', in whose weight rows are looked up that climb by one
@@ -93,19 +91,19 @@ def _of_prompt(numbers: Tensor, n: int) -> tuple[Tensor, Tensor]:
     return flat[-n:], flat[:n]
 
 
-def position_table(subject: Subject) -> Any:
+def position_table(subject: Core) -> Any:
     """The module whose ``weight`` [rows, hidden] is the learned table of positions, or None."""
     found = _lookup(subject)
     return None if found is None else found.table
 
 
-def position_offset(subject: Subject) -> int:
+def position_offset(subject: Core) -> int:
     """The row of the table that a prompt's first token is given; 0 without a table."""
     found = _lookup(subject)
     return 0 if found is None else found.first
 
 
-def positions_beyond(subject: Subject) -> int:
+def positions_beyond(subject: Core) -> int:
     """Rows of the table that are looked up past a prompt's last token; 0 without a table.
 
     A model that predicts several tokens at once reads the rows of those to come.
@@ -115,7 +113,7 @@ def positions_beyond(subject: Subject) -> int:
 
 
 @memo
-def first_position(subject: Subject) -> int:
+def first_position(subject: Core) -> int:
     """The ``position_ids`` of a prompt's first token: 0, or past the padding's rows.
 
     Some models add the table's offset to the ids that they are given, others expect it in them.
@@ -132,7 +130,7 @@ def first_position(subject: Subject) -> int:
 
 
 @memo
-def follow_padding(subject: Subject) -> bool:
+def follow_padding(subject: Core) -> bool:
     """Whether a learned table's rows are counted from the first token that is no padding.
 
     True without a table.  Found by watching which rows are looked up, not by what comes of them.
@@ -151,7 +149,7 @@ def follow_padding(subject: Subject) -> bool:
 
 
 @memo
-def counted_besides(subject: Subject) -> bool:
+def counted_besides(subject: Core) -> bool:
     """Whether rows of some table are looked up by place though all positions are given as one.
 
     Found by watching equal tokens: a bias by distance counts columns, whatever is given.
@@ -167,13 +165,13 @@ def counted_besides(subject: Subject) -> bool:
     )
 
 
-def usual(subject: Subject, n: int) -> Tensor:
+def usual(subject: Core, n: int) -> Tensor:
     """The ``position_ids`` that a prompt of ``n`` tokens has when none are given: [n]."""
     return torch.arange(n, device=subject.device) + first_position(subject)
 
 
 @contextmanager
-def rows_replaced(subject: Subject, rows: Tensor) -> Iterator[None]:
+def rows_replaced(subject: Core, rows: Tensor) -> Iterator[None]:
     """For the length of a block, the first n rows that are used are ``rows`` [n, d].
 
     Raises ValueError without a table, or for more rows than it has.
@@ -194,7 +192,7 @@ def rows_replaced(subject: Subject, rows: Tensor) -> Iterator[None]:
             table.weight.copy_(kept)
 
 
-def rows_used(subject: Subject) -> Tensor:
+def rows_used(subject: Core) -> Tensor:
     """The rows of the position table that prompts are given: [context, d], a copy."""
     table = position_table(subject)
     if table is None:
@@ -202,7 +200,7 @@ def rows_used(subject: Subject) -> Tensor:
     return table.weight.detach()[position_offset(subject) :].clone()
 
 
-def rows_moved(subject: Subject, order: Tensor) -> AbstractContextManager[None]:
+def rows_moved(subject: Core, order: Tensor) -> AbstractContextManager[None]:
     """For the length of a block, row ``order[j]`` of the position table stands at row j.
 
     ``order`` [n] permutes the first n rows that are used; the table is put back afterwards.

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-if TYPE_CHECKING:
-    from assay.harness.models.subject import Subject
+from assay.harness.models.core import Core
 
 
 @contextmanager
-def listening(subject: Subject) -> Iterator[list[Tensor]]:
+def listening(subject: Core) -> Iterator[list[Tensor]]:
     """The scores [batch × n, experts] of every routing layer, once a pass has been made.
 
     They are asked of the body: asked of the whole model they bring a balancing loss that does

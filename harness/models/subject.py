@@ -7,16 +7,15 @@ which take the subject: `passes`, `blocks`, `vocabulary`, `lengths`, `configurat
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel
 
 from assay.harness.models import (
     blocks,
@@ -27,46 +26,21 @@ from assay.harness.models import (
     passes,
     vocabulary,
 )
+from assay.harness.models.core import Core, Output, Pass
 from assay.harness.models.encoders import ENCODER_PROMPT
-from assay.harness.models.passes import Output, Pass
-from assay.harness.models.rows import Rows
 from assay.harness.results.errors import Missing
 
 if TYPE_CHECKING:
-    from assay.harness.faults import Planted
-    from assay.harness.models.capabilities.offers import Offer
-    from assay.harness.models.clock import ForwardClock
     from assay.harness.models.loading import Loaded
 
 __all__ = ["ENCODER_PROMPT", "Output", "Subject"]
 
 
 @dataclass(eq=False)
-class Subject:
-    """The model under test.
+class Subject(Core):
+    """The model under test.  A call runs without gradients unless ``embeddings`` require one."""
 
-    ``name`` as asked for, ``model`` in evaluation mode with frozen parameters, ``digest`` of
-    configuration and weights; ``planted`` is the fault in it, if there is one
-    (`harness.faults`); ``drawn_as`` the dtype in which numbers that a pass draws are drawn, where
-    that is not the model's own; ``attends`` what ``--attends`` says that it is meant to be
-    (`harness.models.meant`); ``offer`` what its type is known to offer, or why that is not known
-    (`harness.models.capabilities.offers`).  Every call runs without gradients unless
-    ``embeddings`` require one.
-    """
-
-    name: str
-    model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase | None = None
-    digest: str = ""
-    planted: Planted | None = field(default=None, repr=False)
-    drawn_as: torch.dtype | None = None
-    attends: str | None = None
-    offer: Offer | str = ""
     known_reference: Subject | None = field(default=None, init=False, repr=False)
-    """The float64 copy (`oracle`), once a claim has asked for it."""
-    clocks: list[ForwardClock] = field(default_factory=list, init=False, repr=False)
-    """What times its passes at the moment; those of the float64 copy as soon as it is built."""
-    _no_reference: str = field(default="", init=False, repr=False)
 
     @classmethod
     def of(cls, loaded: Loaded) -> Subject:
@@ -75,24 +49,6 @@ class Subject:
 
     # -- what it is ---------------------------------------------------------------------------
 
-    @property
-    def config(self) -> Any:
-        """The configuration of the text model (a sub-configuration where there are several)."""
-        return self.model.config.get_text_config(decoder=True)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The dtype that tokens are embedded in: towers beside the text may be kept in another."""
-        try:
-            return self.embedding_table.dtype
-        except Missing:
-            return self.model.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """Where the model's parameters lie."""
-        return self.model.device
-
     @cached_property
     def input_embeddings(self) -> Any:
         """The module that the tokens are looked up in: of an encoder-decoder, the decoder's.
@@ -100,39 +56,6 @@ class Subject:
         A model with two names the encoder's: then the decoder's is found by watching.
         """
         return vocabulary.embeddings(self)
-
-    @property
-    def embedding_table(self) -> Tensor:
-        """W, the input embedding [vocabulary, hidden].
-
-        Raises `Missing` where the model says of no one table that it is that.
-        """
-        table: Any = self.input_embeddings
-        weight = getattr(table, "weight", None)
-        if not torch.is_tensor(weight) or weight.ndim != 2:
-            raise Missing(f"the model's input embedding is a {type(table).__name__}, no table")
-        return weight
-
-    @property
-    def vocabulary(self) -> int:
-        """Rows of W; where there is no such table, what the configuration says."""
-        try:
-            return self.embedding_table.shape[0]
-        except Missing:
-            return self.config.vocab_size
-
-    @property
-    def hidden(self) -> int:
-        """The embedding's width; where there is no table, the width of the blocks."""
-        try:
-            return self.embedding_table.shape[1]
-        except Missing:
-            return self.config.hidden_size
-
-    @property
-    def layers(self) -> int:
-        """Blocks of the decoder, or of the encoder where there is none; 0 if it does not say."""
-        return getattr(self.config, "num_hidden_layers", 0)
 
     @property
     def heads(self) -> int:
@@ -156,28 +79,6 @@ class Subject:
     def window(self) -> int | None:
         """The longest prompt that every layer sees whole (sliding windows, chunks); None: any."""
         return configuration.window(self.config)
-
-    @property
-    def is_encoder_decoder(self) -> bool:
-        """Whether an encoder's output is attended to; then the decoder is what is examined.
-
-        An encoder saved alone may have kept the configuration of the whole.
-        """
-        return bool(self.model.config.is_encoder_decoder) and self.accepts("decoder_input_ids")
-
-    @cached_property
-    def _parameters(self) -> frozenset[str]:
-        return frozenset(inspect.signature(self.model.forward).parameters)
-
-    def accepts(self, argument: str) -> bool:
-        """Whether the model's forward names ``argument``."""
-        return argument in self._parameters
-
-    @property
-    def cache_argument(self) -> str | None:
-        """The name under which the model takes its cache."""
-        names = ("past_key_values", "cache_params", "state")
-        return next((name for name in names if self.accepts(name)), None)
 
     @cached_property
     def positions_argument(self) -> str | None:
@@ -222,15 +123,6 @@ class Subject:
         """
         asked = Pass(ids, embeddings, positions, mask, cache, keep, states, more)
         return passes.run(self, asked)
-
-    def rows(self, ids: Tensor | None = None, **arguments: Any) -> Rows:
-        """`__call__` for its rows alone."""
-        return self(ids, **arguments).rows
-
-    @cached_property
-    def routes(self) -> bool:
-        """Whether tokens are routed to experts, and the model can tell by what scores."""
-        return configuration.routes(self.config) and self.accepts("output_router_logits")
 
     def encode(self, ids: Tensor, mask: Tensor | None = None) -> Any:
         """What the encoder makes of ``ids`` under ``mask`` (1 for content), [batch, n] both."""
@@ -310,11 +202,6 @@ class Subject:
         if self.planted is not None:
             self.planted.sow(model)
         return Subject(name, model, self.tokenizer, planted=self.planted, attends=self.attends)
-
-    @property
-    def attention(self) -> str:
-        """The attention implementation in use: of the text model, where there are others."""
-        return getattr(self.config, "_attn_implementation", None) or "eager"
 
     @contextmanager
     def attending_by(self, implementation: str) -> Iterator[Subject]:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from assay.harness.models import configuration
+from assay.harness.models.core import Core
 from assay.harness.models.encoders import ENCODER_PROMPT
 from assay.harness.models.memo import memo
 from assay.harness.models.positions import LookUps
 from assay.harness.models.shortage import pass_on
 
-if TYPE_CHECKING:
-    from assay.harness.models.subject import Subject
 
-
-def embeddings(subject: Subject) -> Any:
+def embeddings(subject: Core) -> Any:
     """The module that the model names; of an encoder-decoder with several, the decoder's.
 
     The name may be the encoder's: then the decoder's is found by watching.
@@ -44,7 +42,7 @@ def embeddings(subject: Subject) -> Any:
 
 
 @memo
-def _no_text(subject: Subject) -> frozenset[int]:
+def _no_text(subject: Core) -> frozenset[int]:
     """Ids of the padding, and of what the configuration names as places for other media."""
     padding = getattr(subject.config, "pad_token_id", None)
     found = {*configuration.placeholders(subject.model.config.to_dict()), padding}
@@ -52,7 +50,7 @@ def _no_text(subject: Subject) -> frozenset[int]:
 
 
 @memo
-def next_text(subject: Subject) -> Tensor | None:
+def next_text(subject: Core) -> Tensor | None:
     """For each id, itself or the next that is text: [vocabulary]; None where all are text."""
     if not (no_text := _no_text(subject)):
         return None

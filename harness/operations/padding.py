@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import functools
-import textwrap
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from assay.harness.checking.check import Check
-from assay.harness.models import caches, capabilities, positions
-from assay.harness.models.capabilities import Missing
+from assay.harness.models import capabilities, positions
 from assay.harness.models.rows import Rows
-from assay.harness.models.shortage import pass_on
 from assay.harness.models.subject import Subject
 
 
@@ -87,27 +84,3 @@ def require_mask_of_past(subject: Subject, kind: str) -> None:
     """
     static = "static-" if kind == "static" else ""
     capabilities.require(subject, f"mask-beside-{static}cache")
-
-
-def try_mask_of_past(subject: Subject, kind: str) -> None:
-    """Raise `Missing` where a mask of past and present changes what comes beside a cache.
-
-    Some models want it cut to the present or widened to the cache, which is left to the caller.
-    A mask of ones tells: it must not change a thing.
-    """
-    ids = subject.content(torch.arange(8, device=subject.device).reshape(2, 4) * 7 + 3)
-    spare = 4  # room that the mask says nothing of
-    try:
-        without = caches.decode(subject, ids, [1, 1, 1, 1], kind, spare=spare)
-    except capabilities.REFUSALS as error:  # a model that breaks on its cache breaks its laws
-        return pass_on(error)
-    no = f"no mask of past and present is taken beside a {kind} cache"
-    try:
-        ones = torch.ones_like(ids)
-        given = caches.decode(subject, ids, [1, 1, 1, 1], kind, spare=spare, mask=ones)
-        same = capabilities.agree(subject, given, without)
-    except capabilities.REFUSALS as error:
-        said = textwrap.shorten(capabilities.first_line(error), 100, placeholder=" …")
-        raise Missing(f"{no}: {said}") from error
-    if not same:
-        raise Missing(f"{no}: one that hides nothing changes the output")

@@ -17,10 +17,9 @@ import pytest
 import torch
 
 from assay.harness.checking.claim import is_asked, unknown
-from assay.harness.models import toy
 from assay.harness.models.emulation import emulated
 from assay.harness.models.shortage import gpu_failure
-from assay.harness.plugin import display, options, together
+from assay.harness.plugin import display, options, together, toy
 from assay.harness.plugin.display import Display
 from assay.harness.plugin.interrupts import Interrupts
 from assay.harness.plugin.recording import Recorder

@@ -14,9 +14,9 @@ import pytest
 
 from assay.harness import faults
 from assay.harness.checking.profiles import PROFILES, check_profile
-from assay.harness.models import allocation, loading, meant, placement, toy
+from assay.harness.models import allocation, loading, meant, placement
 from assay.harness.models.runs import Options
-from assay.harness.plugin import early
+from assay.harness.plugin import early, toy
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import EMULATED
 from assay.harness.results.outputs import keep_apart

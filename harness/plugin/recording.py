@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from assay.harness.models import runs, toy
-from assay.harness.plugin import options, selection
+from assay.harness.faults import is_planted
+from assay.harness.models import runs
+from assay.harness.plugin import options, selection, toy
 from assay.harness.plugin.settling import RESUMED, Recorded, Settled, claim_of, expected_of_models
 from assay.harness.report import html
 from assay.harness.results import expectation_files, expectations, schema
@@ -232,7 +233,9 @@ class Recorder:
         unjudged: dict[str, list[str]] = {}
         for name, subject in self.run["subjects"].items():
             recorded = subject.get("recorded") or {}
-            wrong += expectations.lacks_held_against(known, name, recorded, self.option.dtype)
+            wrong += expectations.lacks_held_against(
+                known, name, recorded, self.option.dtype, is_planted(name)
+            )
             if subject["parameters"] and recorded.get("why"):
                 unjudged.setdefault(recorded["why"], []).append(name)
         for why, names in unjudged.items():

@@ -20,8 +20,7 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-from assay.harness.models import toy
-from assay.harness.plugin import together
+from assay.harness.plugin import together, toy
 
 BETWEEN = "\n"
 """Stands between files and model in the name of a unit; in neither of them."""

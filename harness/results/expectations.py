@@ -19,8 +19,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from assay.harness import faults
-from assay.harness.models.capabilities.offers import told
 from assay.harness.results.verdicts import Kind, Result, Verdict
 
 Key = tuple[str, str | None]
@@ -120,12 +118,14 @@ class Judgement:
         return self.status == "unexpected"
 
 
-def held_against(every: Mapping[str, Expectations], result: Result, dtype: str) -> Judgement:
+def held_against(
+    every: Mapping[str, Expectations], result: Result, dtype: str, faulty: bool = False
+) -> Judgement:
     """A result of a run in ``dtype`` against its model's own entry, else that of a pattern.
 
-    Nothing is expected of a model with a planted fault.
+    Nothing is expected of a ``faulty`` model, in which a fault is planted.
     """
-    if faults.split(result.subject)[1] is not None:
+    if faulty:
         return judge(result, None)
     fitting = [each for each in every.values() if each.fits(result.subject)]
     if result.subject in every:
@@ -170,7 +170,11 @@ def judge(result: Result, expected: Expected | None) -> Judgement:
 
 
 def lacks_held_against(
-    every: Mapping[str, Expectations], subject: str, recorded: Mapping[str, Any], dtype: str
+    every: Mapping[str, Expectations],
+    subject: str,
+    recorded: Mapping[str, Any],
+    dtype: str,
+    faulty: bool = False,
 ) -> list[str]:
     """What is wrong with the capabilities of ``subject``: a line each, none if nothing is.
 
@@ -182,10 +186,10 @@ def lacks_held_against(
         return []
     lacks: dict[str, str] = recorded["lacks"]
     fitting = [each for each in every.values() if each.fits(subject)]
-    if faults.split(subject)[1] is not None:
+    if faulty:
         fitting = []
     allowed = {name for each in fitting for name in each.lacks}
-    wrong = [told(subject, recorded, n, why) for n, why in lacks.items() if n not in allowed]
+    wrong = [_lack(subject, recorded, n, why) for n, why in lacks.items() if n not in allowed]
     own = [each for each in fitting if each.model == subject and each.dtype == dtype]
     return wrong + [
         f"{subject} has `{name}`, and {each.path} expects that it lacks it: remove that entry"
@@ -193,3 +197,9 @@ def lacks_held_against(
         for name in each.lacks
         if name not in lacks
     ]
+
+
+def _lack(subject: str, recorded: Mapping[str, Any], name: str, why: str) -> str:
+    """The line about a capability that is lacking; ``recorded`` as in a subject's description."""
+    whose = f"{recorded['type']} has in transformers {recorded['version']}"
+    return f"{subject} lacks `{name}`, which {whose}: {why}"

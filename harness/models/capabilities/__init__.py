@@ -12,7 +12,14 @@ below is that in which reports list the capabilities.
 
 from __future__ import annotations
 
-from assay.harness.models.capabilities import designs, identity, inputs, memory, parts, positions  # noqa: F401
+from assay.harness.models.capabilities import (  # noqa: F401
+    declared,
+    identity,
+    inputs,
+    memory,
+    parts,
+    positions,
+)
 from assay.harness.models.capabilities.probing import PROBE, VISIBLE, agree
 from assay.harness.models.capabilities.registry import (
     PROBES,

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from assay.harness.models.capabilities.registry import capability, needs
 from assay.harness.models.subject import Subject
 
 
@@ -123,38 +122,3 @@ def why_not(subject: Subject, name: str) -> str | None:
     found = (each for each in DESIGNS if name in each.lacks and each.is_of(subject))
     design = next(found, None)
     return None if design is None else f"by design: {design.why}"
-
-
-# What only a design takes away.
-
-
-@capability("embeddings-alone")
-def _embeddings_alone(subject: Subject) -> None:
-    """Embeddings in place of ids are all that a pass has to be given."""
-    needs(subject, "inputs-embeds")
-
-
-@capability("one-row-of-positions")
-def _one_row_of_positions(subject: Subject) -> None:
-    """One row of positions stands for all prompts of a batch."""
-    needs(subject, "position-ids")
-
-
-@capability("steady-cost")
-def _steady_cost(subject: Subject) -> None:
-    """What a step computes depends on the number of tokens, and every one adds as much."""
-
-
-@capability("fixed-sight")
-def _fixed_sight(subject: Subject) -> None:
-    """Which of the past a token attends to is decided when it is read."""
-
-
-@capability("repeatable")
-def _repeatable(subject: Subject) -> None:
-    """No position is a mark: a first token is read like any other."""
-
-
-@capability("bfloat16")
-def _bfloat16(subject: Subject) -> None:
-    """Every operation of the model is there in bfloat16."""

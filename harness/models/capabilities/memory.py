@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import torch
 
-from assay.harness.models.capabilities.probing import prompt
+from assay.harness.models import caches
+from assay.harness.models.capabilities.probing import agree, prompt
 from assay.harness.models.capabilities.registry import REFUSALS, capability, needs, of
 from assay.harness.models.shortage import pass_on
 from assay.harness.models.subject import Subject
@@ -85,16 +88,33 @@ def _mask_beside_static_cache(subject: Subject) -> None:
 
 
 def _mask_beside(subject: Subject, kind: str) -> None:
-    from assay.harness.operations import padding
+    """Raise `Missing` where a mask of past and present changes what comes beside a cache.
 
+    Some models want it cut to the present or widened to the cache, which is left to the caller.
+    A mask of ones tells: it must not change a thing.
+    """
     needs(subject, "cache")
     needs(subject, "padding")
-    padding.try_mask_of_past(subject, kind)
+    ids = subject.content(torch.arange(8, device=subject.device).reshape(2, 4) * 7 + 3)
+    spare = 4  # room that the mask says nothing of
+    try:
+        without = caches.decode(subject, ids, [1, 1, 1, 1], kind, spare=spare)
+    except REFUSALS as error:  # a model that breaks on its cache breaks its laws
+        return pass_on(error)
+    no = f"no mask of past and present is taken beside a {kind} cache"
+    try:
+        ones = torch.ones_like(ids)
+        given = caches.decode(subject, ids, [1, 1, 1, 1], kind, spare=spare, mask=ones)
+        same = agree(subject, given, without)
+    except REFUSALS as error:
+        said = textwrap.shorten(first_line(error), 100, placeholder=" …")
+        raise Missing(f"{no}: {said}") from error
+    if not same:
+        raise Missing(f"{no}: one that hides nothing changes the output")
 
 
 @capability("kv-cache")
 def _kv_cache(subject: Subject) -> None:
-    from assay.harness.models import caches
 
     needs(subject, "cache")
     cache_ = subject(prompt(subject), keep=True, states=False).cache
@@ -112,8 +132,6 @@ def _recurrent(subject: Subject) -> None:
 @capability("recurrence")
 def _recurrence(subject: Subject) -> None:
     """Carries a state along in some layer, by a recurrence or a convolution."""
-    from assay.harness.models import caches
-
     needs(subject, "cache")
     if not caches.carries_state(subject(prompt(subject), keep=True, states=False).cache):
         raise Missing("the cache holds keys and values and nothing else")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from assay.harness.models.capabilities import designs
 from assay.harness.models.memo import memo
 from assay.harness.models.shortage import ENDS, shortage
 from assay.harness.models.subject import Subject
@@ -26,7 +27,7 @@ class Capabilities:
         """
         probe = PROBES[name]
         if name not in self._found:
-            if (why := _designed(self.subject, name)) is not None:
+            if (why := designs.why_not(self.subject, name)) is not None:
                 self._found[name] = why
                 return why
             try:
@@ -54,12 +55,6 @@ class Capabilities:
             return self.why_missing(name)
         except ENDS as error:
             return f"not found out: {shortage(error) or brief(error)}"
-
-
-def _designed(subject: Subject, name: str) -> str | None:
-    from assay.harness.models.capabilities import designs
-
-    return designs.why_not(subject, name)
 
 
 @memo

@@ -21,6 +21,7 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from assay.harness.checking.profiles import PROFILES
+from assay.harness.faults import is_planted
 from assay.harness.report import words
 from assay.harness.results import expectation_files, expectations
 from assay.harness.results.errors import BadInput
@@ -273,7 +274,7 @@ class _Judges:
     @staticmethod
     def _judge(every: Mapping[str, Expectations], result: Result, dtype: str) -> str:
         bare = Result(result.id, result.name, result.kind, result.subject, result.verdict)
-        judged = expectations.held_against(every, bare, dtype)
+        judged = expectations.held_against(every, bare, dtype, is_planted(bare.subject))
         if judged.ok:
             return f"as expected: {judged.reason}" if judged.reason else "as expected"
         what = f"{bare.id} ({bare.name}) on {bare.subject} is {bare.verdict}"

@@ -14,8 +14,8 @@ from assay.harness.checking.findings import Bound, finding
 from assay.harness.checking.laws import law
 from assay.harness.checking.statistics import mean
 from assay.harness.models import capabilities
-from assay.harness.models.capabilities.offers import Offer
 from assay.harness.models.capabilities.registry import PROBES
+from assay.harness.models.offer import Offer
 from assay.harness.models.runs import describe_subject
 from assay.harness.models.shortage import MEMORY, Limits, gpu_failure, shortage
 from assay.harness.results.errors import Missing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from assay.harness.models import toy
+from assay.harness.plugin import toy
 from assay.harness.results.evidence import Evidence
 from assay.harness.tests.support.sessions import Project, law
 

@@ -1,0 +1,253 @@
+"""What every module about models knows of one: its fields, and how to run it.
+
+`harness.models.subject.Subject` is the one implementation.  Modules that it is made of
+(positions, lengths, passes, …) take a `Core` and so import none of each other in a circle.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Protocol, Self
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from assay.harness.models import configuration
+from assay.harness.models.offer import Offer
+from assay.harness.models.rows import Rows
+from assay.harness.results.errors import Missing
+
+
+class Planted(Protocol):
+    """An injected fault in a model, and in each further model that the same code runs."""
+
+    def sow(self, model: PreTrainedModel) -> None:
+        """Inject it into another model."""
+
+    def undo(self) -> None:
+        """Restore every model."""
+
+
+class Watch(Protocol):
+    """What times a subject's passes (`harness.models.clock`)."""
+
+    def check(self) -> None:
+        """End a claim that has taken too long."""
+
+    def watch(self, model: nn.Module) -> None:
+        """Time another model's passes too."""
+
+    def paused(self) -> AbstractContextManager[None]:
+        """Time nothing for the length of a block."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """What one forward pass gave: ``rows`` and, if asked for, the cache.
+
+    ``pooled`` names states with fewer rows than tokens, or more: they are not among the rows.
+    """
+
+    rows: Rows
+    cache: Any = None
+    pooled: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What a pass is asked for: the arguments of a `harness.models.subject.Subject`'s call."""
+
+    ids: Tensor | None
+    embeddings: Tensor | None
+    positions: Tensor | None
+    mask: Tensor | None
+    cache: Any
+    keep: bool
+    states: bool
+    more: dict[str, Any]
+
+    @property
+    def given(self) -> Tensor:
+        """The ids [batch, n] or the embeddings [batch, n, hidden]; ValueError without either."""
+        given = self.ids if self.ids is not None else self.embeddings
+        if given is None:
+            raise ValueError("neither ids nor embeddings were given")
+        return given
+
+
+@dataclass(eq=False)
+class Core(ABC):
+    """The fields of the model under test, and the raw passes that the modules below need.
+
+    ``name`` as asked for, ``model`` in evaluation mode with frozen parameters, ``digest`` of
+    configuration and weights; ``planted`` is the fault in it, if there is one
+    (`harness.faults`); ``drawn_as`` the dtype in which numbers that a pass draws are drawn, where
+    that is not the model's own; ``attends`` what ``--attends`` says that it is meant to be
+    (`harness.models.meant`); ``offer`` what its type is known to offer, or why that is not known
+    (`harness.models.offer`).
+    """
+
+    name: str
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase | None = None
+    digest: str = ""
+    planted: Planted | None = field(default=None, repr=False)
+    drawn_as: torch.dtype | None = None
+    attends: str | None = None
+    offer: Offer | str = ""
+    known_reference: Core | None = field(default=None, init=False, repr=False)
+    """The float64 copy (`oracle`), once a claim has asked for it."""
+    clocks: list[Watch] = field(default_factory=list, init=False, repr=False)
+    """What times its passes at the moment; those of the float64 copy as soon as it is built."""
+    _no_reference: str = field(default="", init=False, repr=False)
+
+    @property
+    def config(self) -> Any:
+        """The configuration of the text model (a sub-configuration where there are several)."""
+        return self.model.config.get_text_config(decoder=True)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype that tokens are embedded in: towers beside the text may be kept in another."""
+        try:
+            return self.embedding_table.dtype
+        except Missing:
+            return self.model.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model's parameters lie."""
+        return self.model.device
+
+    @property
+    def embedding_table(self) -> Tensor:
+        """W, the input embedding [vocabulary, hidden].
+
+        Raises `Missing` where the model says of no one table that it is that.
+        """
+        table: Any = self.input_embeddings
+        weight = getattr(table, "weight", None)
+        if not torch.is_tensor(weight) or weight.ndim != 2:
+            raise Missing(f"the model's input embedding is a {type(table).__name__}, no table")
+        return weight
+
+    @property
+    def vocabulary(self) -> int:
+        """Rows of W; where there is no such table, what the configuration says."""
+        try:
+            return self.embedding_table.shape[0]
+        except Missing:
+            return self.config.vocab_size
+
+    @property
+    def hidden(self) -> int:
+        """The embedding's width; where there is no table, the width of the blocks."""
+        try:
+            return self.embedding_table.shape[1]
+        except Missing:
+            return self.config.hidden_size
+
+    @property
+    def layers(self) -> int:
+        """Blocks of the decoder, or of the encoder where there is none; 0 if it does not say."""
+        return getattr(self.config, "num_hidden_layers", 0)
+
+    @property
+    def is_encoder_decoder(self) -> bool:
+        """Whether an encoder's output is attended to; then the decoder is what is examined.
+
+        An encoder saved alone may have kept the configuration of the whole.
+        """
+        return bool(self.model.config.is_encoder_decoder) and self.accepts("decoder_input_ids")
+
+    @cached_property
+    def _parameters(self) -> frozenset[str]:
+        return frozenset(inspect.signature(self.model.forward).parameters)
+
+    def accepts(self, argument: str) -> bool:
+        """Whether the model's forward names ``argument``."""
+        return argument in self._parameters
+
+    @property
+    def cache_argument(self) -> str | None:
+        """The name under which the model takes its cache."""
+        names = ("past_key_values", "cache_params", "state")
+        return next((name for name in names if self.accepts(name)), None)
+
+    @cached_property
+    def routes(self) -> bool:
+        """Whether tokens are routed to experts, and the model can tell by what scores."""
+        return configuration.routes(self.config) and self.accepts("output_router_logits")
+
+    @property
+    def attention(self) -> str:
+        """The attention implementation in use: of the text model, where there are others."""
+        return getattr(self.config, "_attn_implementation", None) or "eager"
+
+    # -- what `harness.models.subject.Subject` adds -------------------------------------------
+
+    @cached_property
+    @abstractmethod
+    def input_embeddings(self) -> Any:
+        """The module that the tokens are looked up in."""
+
+    @cached_property
+    @abstractmethod
+    def context(self) -> int | None:
+        """The longest prompt that the positions allow, or None where there is no limit."""
+
+    @cached_property
+    @abstractmethod
+    def shortest(self) -> int:
+        """The shortest prompt that the model takes."""
+
+    @cached_property
+    @abstractmethod
+    def positions_argument(self) -> str | None:
+        """The name under which the model takes positions."""
+
+    @cached_property
+    @abstractmethod
+    def blocks(self) -> nn.ModuleList:
+        """The list of modules that holds the blocks."""
+
+    @property
+    @abstractmethod
+    def oracle(self) -> Self:
+        """The same model in float64."""
+
+    @abstractmethod
+    def content(self, numbers: Tensor) -> Tensor:
+        """Whole numbers folded into the ids that are text."""
+
+    @abstractmethod
+    def encode(self, ids: Tensor, mask: Tensor | None = None) -> Any:
+        """What the encoder makes of ``ids`` [batch, n]."""
+
+    @abstractmethod
+    def attending_by(self, implementation: str) -> AbstractContextManager[Self]:
+        """The model with another attention implementation, for the length of a block."""
+
+    @abstractmethod
+    def __call__(
+        self,
+        ids: Tensor | None = None,
+        *,
+        embeddings: Tensor | None = None,
+        positions: Tensor | None = None,
+        mask: Tensor | None = None,
+        cache: Any = None,
+        keep: bool = False,
+        states: bool = True,
+        **more: Any,
+    ) -> Output:
+        """Run the model once (`harness.models.subject.Subject.__call__`)."""
+
+    def rows(self, ids: Tensor | None = None, **arguments: Any) -> Rows:
+        """`__call__` for its rows alone."""
+        return self(ids, **arguments).rows
