@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from assay.harness.models import masks, positions
 from assay.harness.models.capabilities.blending import blends
-from assay.harness.models.capabilities.probing import agree, attempt, changes, first_output, prompt
+from assay.harness.models.capabilities.probing import (
+    affects,
+    agree,
+    attempt,
+    changes,
+    first_output,
+    prompt,
+)
 from assay.harness.models.capabilities.registry import REFUSALS, capability, needs, of
 from assay.harness.models.positions import counted_besides, first_position, follow_padding
 from assay.harness.models.shortage import pass_on
@@ -60,6 +69,12 @@ def _position_ids(subject: Subject) -> None:
     ids = prompt(subject)
     if ids.shape[1] < 2:
         raise Missing("a context of one token has one position")
+    if not affects(subject, lambda each: _together_and_usual(each, ids)):
+        raise Missing("the model takes position_ids and does not use them")
+
+
+def _together_and_usual(subject: Subject, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """The deepest output for ``ids`` with all tokens at one place, and as it usually is."""
     usual = first_output(attempt(subject, "a prompt", ids=ids))
     together = torch.full((ids.shape[1],), first_position(subject), device=subject.device)
     mask = _default_mask(subject, ids.shape[1])
@@ -68,8 +83,7 @@ def _position_ids(subject: Subject) -> None:
     except REFUSALS as error:  # one that takes no such mask may take positions
         pass_on(error)
         given = attempt(subject, "position_ids", ids=ids, positions=together)
-    if not changes(subject, first_output(given), usual):
-        raise Missing("the model takes position_ids and does not use them")
+    return first_output(given), usual
 
 
 def _default_mask(subject: Subject, n: int) -> Tensor | None:
@@ -95,15 +109,18 @@ def _mask_4d(subject: Subject) -> None:
     n = ids.shape[1]
     if n < 2:
         raise Missing("a context, or a window, of one token leaves nothing to mask")
-    causal = masks.causal(n, subject.dtype, subject.device)
-    full = masks.full(n, subject.dtype, subject.device)
-    behind = attempt(subject, "a 4-D mask", ids=ids, mask=causal)
-    both = attempt(subject, "a 4-D mask", ids=ids, mask=full)
-    first = first_output(behind.at([0])), first_output(both.at([0]))
-    if not changes(subject, *first):
+
+    def under(each: Subject, kind: Callable[..., Tensor]) -> Tensor:
+        mask = kind(n, each.dtype, each.device)
+        return first_output(attempt(each, "a 4-D mask", ids=ids, mask=mask))
+
+    def first(each: Subject) -> tuple[Tensor, Tensor]:
+        return under(each, masks.causal)[:, :1], under(each, masks.full)[:, :1]
+
+    if not affects(subject, first):
         raise Missing("the model hides the future from itself whatever the mask says")
     usual = first_output(attempt(subject, "a prompt", ids=ids))
-    same = first_output(behind if "causal" in of(subject) else both)
+    same = under(subject, masks.causal if "causal" in of(subject) else masks.full)
     if changes(subject, same, usual):
         raise Missing("the model reads something else in a 4-D mask than what may be seen")
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from torch import Tensor
+
 from assay.harness.models.capabilities.blending import blends, embeds_several
-from assay.harness.models.capabilities.probing import changes, embedded, prompt
+from assay.harness.models.capabilities.probing import affects, embedded, prompt
 from assay.harness.models.capabilities.registry import capability, needs, of
 from assay.harness.models.positions import position_table
 from assay.harness.models.subject import Subject
@@ -32,11 +34,15 @@ def _absolute_positions(subject: Subject) -> None:
     if ids.shape[1] < 2:
         raise Missing("a context of one token has one position")
     alike = ids[:, :1].expand_as(ids)
-    try:
-        states = embedded(subject, alike)
-    except Missing:  # a model that pads long prompts by itself gives rows for short ones
-        states = embedded(subject, alike[:, :2])
-    if not changes(subject, states[:, 1:], states[:, :1].expand_as(states[:, 1:])):
+
+    def others_and_first(each: Subject) -> tuple[Tensor, Tensor]:
+        try:
+            states = embedded(each, alike)
+        except Missing:  # a model that pads long prompts by itself gives rows for short ones
+            states = embedded(each, alike[:, :2])
+        return states[:, 1:], states[:, :1].expand_as(states[:, 1:])
+
+    if not affects(subject, others_and_first):
         raise Missing("equal tokens go into the first block alike, wherever they stand")
 
 

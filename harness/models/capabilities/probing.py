@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,6 +16,9 @@ from assay.harness.results.errors import Missing, first_line
 
 VISIBLE = 1e-3
 """A relative change that a probe takes for an effect: far above noise in float32."""
+
+EXACT = 1e-9
+"""A relative change that is an effect in float64: far above noise there."""
 
 ABOVE_NOISE = 3
 """Times the floor of the dtype's tolerance that an effect is at least: in bfloat16, 0.09."""
@@ -42,6 +46,20 @@ def visible(subject: Subject) -> float:
 def changes(subject: Subject, one: Tensor, other: Tensor) -> bool:
     """Whether two results of ``subject`` differ by an effect, and not by noise."""
     return bool(distance(one, other).max() > visible(subject))
+
+
+def affects(subject: Subject, results: Callable[[Subject], tuple[Tensor, Tensor]]) -> bool:
+    """Whether the two results of ``subject`` differ by an effect, however small it is.
+
+    One that the subject's dtype cannot tell from noise is looked for in its float64 copy.
+    """
+    if changes(subject, *results(subject)):
+        return True
+    try:
+        exact = subject.oracle
+    except Missing:
+        return False
+    return bool(distance(*results(exact)).max() > EXACT)
 
 
 def agree(subject: Subject, one: Rows, other: Rows) -> bool:
