@@ -14,6 +14,7 @@ from assay.harness.checking.reference import Reference
 from assay.harness.models import caches, encoders
 from assay.harness.models.tolerances import QUANTISED, bit_equal, one_bit_off
 from assay.harness.operations import flops
+from assay.harness.results.errors import Missing
 
 LONGEST = 96
 """Prompts are decoded in chunks, each a forward pass: longer ones cost more than they find."""
@@ -113,6 +114,8 @@ def test_cached_entries_are_never_rewritten(subject, kind, draw, check):
 )
 def test_a_cached_step_costs_a_straight_line_in_n(subject, draw, check):
     room = min(subject.window or LONGEST, subject.context or LONGEST, LONGEST)
+    if room < 4:
+        raise Missing(f"steady-cost: past its window of {room} tokens a step costs otherwise")
     step = draw(st.integers(1, max(1, (room - 2) // 2)), "step")
     first = draw(st.integers(2, max(2, room - 2 * step)), "first length")
     ids = subject.content(torch.arange(first + 2 * step, device=subject.device)[None] * 7)

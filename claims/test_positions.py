@@ -11,7 +11,7 @@ from assay.fixtures.permutations import orders
 from assay.fixtures.prompts import chunkings, prompts
 from assay.harness.checking.controls import Damage
 from assay.harness.checking.laws import law
-from assay.harness.models import caches, capabilities, masks, positions
+from assay.harness.models import caches, capabilities, masks, meant, positions
 
 FAR = 512
 """Positions are moved by at most this much: rotary angles are rounded in float32 beyond."""
@@ -53,11 +53,11 @@ def test_without_a_causal_mask_permuting_both_restores_the_output(subject, draw,
     usual = positions.usual(subject, prompt.length)
     causal = masks.causal(prompt.length, subject.dtype, subject.device)
     own = full = None
-    if "causal" in capabilities.of(subject):
+    if meant.is_causal(subject):
         capabilities.require(subject, "mask-4d")
     if "mask-4d" in capabilities.of(subject):  # without one, some read packed sequences
         full = masks.full(prompt.length, subject.dtype, subject.device)
-        own = full if "causal" in capabilities.of(subject) else None
+        own = full if meant.is_causal(subject) else None
     moved = {"ids": prompt.ids[:, order], "positions": usual[order]}
     expected = check.reference(lambda s: s.rows(prompt.ids, positions=usual, mask=own)).at(order)
     check.same(expected, subject.rows(**moved, mask=full))
@@ -84,7 +84,7 @@ def test_moving_rows_of_the_table_is_moving_position_ids(subject, draw, check):
     moved = positions.usual(subject, prompt.length)[order]
     # Without an explicit mask, positions out of order are read as packed sequences.
     mask = None
-    if "causal" in capabilities.of(subject):
+    if meant.is_causal(subject):
         capabilities.require(subject, "mask-4d")
         mask = masks.causal(prompt.length, subject.dtype, subject.device)
     expected = check.reference(lambda s: s.rows(prompt.ids, positions=moved, mask=mask))
@@ -152,6 +152,6 @@ def test_a_constant_added_to_all_positions_changes_nothing(subject, draw, check)
     if prompt.length <= longest:
         mask = None
         if "mask-4d" in capabilities.of(subject):  # without one, some read packed sequences
-            seen_by = masks.causal if "causal" in capabilities.of(subject) else masks.full
+            seen_by = masks.causal if meant.is_causal(subject) else masks.full
             mask = seen_by(prompt.length, subject.dtype, subject.device)
         check.rejects(expected, lambda: subject.rows(prompt.ids, positions=2 * usual, mask=mask))

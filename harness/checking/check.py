@@ -83,7 +83,7 @@ class Check:
         return TOLERANCES[precision.working(self.subject)]
 
     @property
-    def _wide(self) -> bool:
+    def wide(self) -> bool:
         """Whether emulated rounding says what machines do: 16-bit results it moves by far more."""
         return precision.working(self.subject) in (torch.float32, torch.float64)
 
@@ -109,7 +109,7 @@ class Check:
         self._by_reference = True
         worst = self._compare(expected, observed, tolerance)
         most = (tolerance or self.tolerance).most
-        if worst[1] < worst[0].error <= most and not self._emulated and self._wide:
+        if worst[1] < worst[0].error <= most and not self._emulated and self.wide:
             self._emulated = True
             worst = self._compare(expected, observed, tolerance)
         rows, nothing = incomparable(_shared(observed, expected), expected.oracle)
@@ -265,7 +265,7 @@ class Check:
         rounding alone may move a sound model by more.
         """
         seen = self.leak is not None and self.goal < self.leak < 1.0
-        return seen and not self._wide
+        return seen and not self.wide
 
     @property
     def judged_by(self) -> str:
@@ -286,7 +286,7 @@ class Check:
             return self._goal
         goals = sensitivity.GOALS[precision.working(self.subject)]
         goal = goals.one_shape if self._one_shape else goals.other
-        if not self._wide or self._least_noise == math.inf:
+        if not self.wide or self._least_noise == math.inf:
             return goal
         relative = min(sensitivity.TIMES_NOISE * self._least_noise, sensitivity.MOST * goal)
         return max(goal, relative)

@@ -16,8 +16,8 @@ from assay.harness.checking.profiles import Profile
 from assay.harness.models import capabilities
 from assay.harness.models.shortage import Size, at_size, release, shortage
 from assay.harness.models.subject import Subject
-from assay.harness.results.errors import BadInput, Missing, brief
-from assay.harness.results.verdicts import ERROR, Kind, Result, Verdict
+from assay.harness.results.errors import BadInput, Missing, brief, shortened
+from assay.harness.results.verdicts import ERROR, STORED, Kind, Result, Verdict
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Claim:
         if isinstance(error, BadInput | HypothesisException):
             raise error
         # Nobody can tell whether the model's code or the claim's is wrong.
-        told = "".join(traceback.format_exception(error))
+        told = shortened("".join(traceback.format_exception(error)), STORED)
         why = f"ended in {brief(error)}"
         return self.result(subject, Verdict.INCONCLUSIVE, reason=why, details={ERROR: told})
 

@@ -21,8 +21,8 @@ from assay.harness.models import capabilities
 from assay.harness.models.clock import Braked, ForwardClock
 from assay.harness.models.shortage import ENDS, Limits, Size, release, shortage
 from assay.harness.models.subject import Subject
-from assay.harness.results.errors import BadInput
-from assay.harness.results.verdicts import ERROR
+from assay.harness.results.errors import BadInput, shortened
+from assay.harness.results.verdicts import ERROR, STORED
 
 PASSED_ON = (capabilities.Missing, BadInput, hypothesis.errors.HypothesisException)
 """Exceptions of a law's body that are no verdict on the model."""
@@ -135,8 +135,8 @@ class Examples:
             except ENDS as error:
                 if not (lacking := shortage(error)):
                     # A model that refuses an input it should take breaks the law as well.
-                    self.check.details[ERROR] = traceback.format_exc()
-                    first = (str(error).splitlines() or [""])[0]
+                    self.check.details[ERROR] = shortened(traceback.format_exc(), STORED)
+                    first = shortened((str(error).splitlines() or [""])[0], 500)
                     raised = Broken(math.inf, 0.0, f"{type(error).__name__}: {first}")
                     self._failed(raised, shown, data)
                     raise raised from error

@@ -20,6 +20,15 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **settings: Any) -> None:
         super().__init__(allow_abbrev=False, **settings)
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse does, but for ``--option=--``, of which it would make an empty list."""
+        for each in args or ():
+            if each == "--":
+                break
+            if each.startswith("--") and each.endswith("=--"):
+                self.error(f"{each.removesuffix('=--')}: '--' is no value")
+        return super().parse_known_args(args, namespace)
+
     def read(self, arguments: Sequence[str], texts: str) -> argparse.Namespace:
         """Options and ``texts`` in any order; after ``--`` there are texts only."""
         given = list(arguments)

@@ -32,8 +32,8 @@ LIMIT = 600.0
 MARKS = {Verdict.UPHELD: "[green]✓[/] upheld", Verdict.REFUTED: "[red]✗[/] refuted"}
 
 Made = Callable[[Path, Sequence[str]], Environment]
-Check = Callable[[str, str], None]
-"""Raises `BadInput` where there is no such model, or no such claim or variant of one."""
+Check = Callable[[str, Sequence[str]], None]
+"""Raises `BadInput` where there is no such model, or where a claim of these is not there."""
 
 
 def main(
@@ -46,7 +46,7 @@ def main(
     """Bisect and tell; 0 if the answer stood when it was repeated, else 1."""
     asked = _parser().parse_args(arguments)
     check_profile(asked.profile)
-    check(asked.model, _claim(asked))
+    check(asked.model, [_claim(asked)])
     console = Console(stderr=asked.json, highlight=False, emoji=False)
     versions, good, bad = _between(asked.good, asked.bad, released)
     started = time.perf_counter()

@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Other processes look `rooms` up in this module by its own name, not as ``__main__``.
         findable = importlib.import_module("assay.harness.cli.main").rooms
         handed = {"alarms": findable, "families": survey, "kills": findable}
-        handed |= {"bisect": check, "versions": expand}
+        handed |= {"bisect": check, "robust": check, "versions": expand}
         return command.main(given[1:], handed.get(name, load))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -101,12 +101,12 @@ def expand(specs: list[str]) -> list[str]:
     return found
 
 
-def check(model: str, claim: str) -> None:
-    """Raise `BadInput` where there is no such model, or no such claim (``ID[:TEXT]``)."""
+def check(model: str, asked: Sequence[str]) -> None:
+    """Raise `BadInput` where there is no such model, or no such claim (``ID[:TEXT]``) of these."""
     from assay.harness.checking import cases
     from assay.harness.checking.claim import unknown
 
-    if why := unknown([claim], [(e.claim, e.name) for e in cases.of(rooms().claims)], "claim"):
+    if why := unknown(asked, [(e.claim, e.name) for e in cases.of(rooms().claims)], "claim"):
         raise BadInput(why)
     expand([model])
 
@@ -148,13 +148,8 @@ def rooms() -> Rooms:
 
 
 def _of_fixtures(name: str) -> Any:
-    """A module of `fixtures`; `BadInput` where there is none."""
-    try:
-        from assay import fixtures
-    except ModuleNotFoundError as error:
-        if error.name != "fixtures":
-            raise
-        raise BadInput("Assay's models are not here; run this in a clone of Assay") from error
+    from assay import fixtures
+
     return importlib.import_module(f"{fixtures.__name__}.{name}")
 
 

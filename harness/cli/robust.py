@@ -60,12 +60,13 @@ def machines(seeds: int) -> Iterator[Machine]:
 
 def main(
     arguments: Sequence[str],
-    _load: models.Load,
+    check: Callable[[str, Sequence[str]], None],
     results: Callable[..., list[Result]] = elsewhere.results,
 ) -> int:
     """Run the claims on every machine; 1 if a verdict differs or a run broke, otherwise 0."""
     asked = _parser().parse_args(arguments)
     check_profile(asked.profile)
+    check(asked.model, asked.claims)
     here, console = Environment(Path(sys.executable), runs.versions()), Console(highlight=False)
     plain: dict[str, Verdict] | None = None
     failed = False

@@ -97,11 +97,17 @@ def inspect_checkpoint(
     return Checkpoint(spec, folder, auto, tuple(weights), held, trust_remote_code)
 
 
+NEEDED = 4
+"""Tokens in the prompts of some claims, at least."""
+
+
 def refuse_short_context(config: PretrainedConfig, spec: str) -> None:
-    """Raise `BadInput` unless prompts of two tokens fit: most claims need an order to change."""
+    """Raise `BadInput` unless prompts of `NEEDED` tokens fit."""
     context = getattr(config, "max_position_embeddings", None)
-    if context in (0, 1):  # some types without a limit say -1
-        raise BadInput(f"{spec}: has a context of {context}; at least 2 positions are needed")
+    if context is not None and 0 <= context < NEEDED:  # some types without a limit say -1
+        raise BadInput(
+            f"{spec}: has a context of {context}; at least {NEEDED} positions are needed"
+        )
 
 
 def _locate(spec: str, revision: str | None) -> tuple[Path, bool]:

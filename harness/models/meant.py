@@ -9,7 +9,8 @@ What a model does is what claim C1 tests.  What it is meant to do is decided her
    masked language model, or its body is named an encoder) attends both ways unless the
    configuration has ``is_decoder``; any other type with a model that generates is causal, with a
    head or without;
-5. the class's own name, for classes that transformers does not know.
+5. for classes that transformers does not know, the task that their ``auto_map`` gives them, the
+   class's own name, and whether it generates.
 
 Where nothing decides, a model is neither, and claims about either do not apply.
 """
@@ -23,8 +24,10 @@ from typing import Any
 
 from transformers.models.auto import modeling_auto
 
+from assay.harness.models import compat
 from assay.harness.models.core import Core
 from assay.harness.models.memo import memo
+from assay.harness.results.errors import Missing
 
 CAUSAL, BOTH = "causal", "both"
 WAYS = (CAUSAL, BOTH)
@@ -58,6 +61,10 @@ NAMES = (
 """What the names of classes say that transformers does not know."""
 
 
+TASKS = {"AutoModelForCausalLM": CAUSAL, "AutoModelForMaskedLM": BOTH}
+"""Auto classes by which a model with code of its own is loaded, and what that says of it."""
+
+
 @dataclass(frozen=True)
 class Meant:
     """``ways``: `CAUSAL`, `BOTH`, or None where nothing decides; ``why`` in one line."""
@@ -73,7 +80,26 @@ def of(subject: Core) -> Meant:
         return Meant(subject.attends, f"--attends {subject.attends} says so")
     if subject.is_encoder_decoder:
         return Meant(CAUSAL, "the decoder of an encoder-decoder writes token after token")
-    return _by_field(subject.config) or _by_class(subject) or _by_name(subject.model)
+    model = subject.model
+    return (
+        _by_field(subject.config)
+        or _by_class(subject)
+        or _by_auto_map(model)
+        or _by_name(model)
+        or _by_generation(model)
+        or Meant(
+            None,
+            f"nothing says whether {type(model).__name__} is meant to be causal; "
+            "say --attends=causal or --attends=both",
+        )
+    )
+
+
+def is_causal(subject: Core) -> bool:
+    """Whether ``subject`` is meant to be causal; raises `Missing` where nothing decides."""
+    if (said := of(subject)).ways is None:
+        raise Missing(said.why)
+    return said.ways == CAUSAL
 
 
 def _by_field(config: Any) -> Meant | None:
@@ -108,13 +134,28 @@ def _is_encoder(model_type: str) -> bool:
     return masked or any(map(ENCODER.search, bodies))
 
 
-def _by_name(model: Any) -> Meant:
+def _by_auto_map(model: Any) -> Meant | None:
+    """By the one task that a checkpoint with code of its own names."""
+    tasks = getattr(model.config, "auto_map", None) or {}
+    found = {ways for task, ways in TASKS.items() if task in tasks}
+    if len(found) != 1:
+        return None
+    named = next(task for task in TASKS if task in tasks)
+    return Meant(found.pop(), f"the configuration's auto_map names {named}")
+
+
+def _by_name(model: Any) -> Meant | None:
     name = type(model).__name__
     for pattern, ways in NAMES:
         if pattern.search(name):
             return Meant(ways, f"the class is named {name}")
-    why = f"nothing says whether {name} is meant to be causal; say --attends causal or both"
-    return Meant(None, why)
+    return None
+
+
+def _by_generation(model: Any) -> Meant | None:
+    if not compat.can_generate(model):
+        return None
+    return Meant(CAUSAL, f"{type(model).__name__} generates text, token after token")
 
 
 def _mapping(name: str) -> Any:

@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import errno
 import math
+import os
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 import torch
+from hypothesis.errors import HypothesisException
 
 from assay.harness.models import memory
 from assay.harness.models.clock import Braked
@@ -123,16 +126,31 @@ def _interrupt(error: BaseException) -> KeyboardInterrupt | None:
 
 @contextmanager
 def contained() -> Iterator[None]:
-    """For a model's own code: what it raises that is no Exception becomes a RuntimeError.
+    """For a model's own code: what would end the run or hide a claim becomes a RuntimeError.
 
-    Such as asyncio's CancelledError or pytest's Skipped, which would end the run or hide a claim.
+    Such as asyncio's CancelledError, pytest's Skipped or what Hypothesis steers its search by.
+    The end of the process by `os._exit`, which nothing could catch, becomes SystemExit.
     """
+    process, leave = os.getpid(), os._exit
+
+    def left(code: int) -> NoReturn:
+        if os.getpid() != process:  # a child of the model's own
+            leave(code)
+        raise SystemExit(code)
+
+    os._exit = left
     try:
         yield
-    except (*ENDS, KeyboardInterrupt, GeneratorExit, Braked):
+    except (KeyboardInterrupt, Braked):
+        raise
+    except HypothesisException as error:
+        raise RuntimeError(brief(error)) from error
+    except ENDS:
         raise
     except BaseException as error:
         raise RuntimeError(brief(error)) from error
+    finally:
+        os._exit = leave
 
 
 def pass_on(error: BaseException) -> None:

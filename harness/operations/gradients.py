@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -98,9 +100,25 @@ def lengths(terms: list[Rows]) -> Tensor:
     return torch.stack([term["gradient"].double().norm(dim=-1) for term in terms]).sum(0)
 
 
-def apart(one: Rows, other: Rows, sizes: Tensor) -> Distance:
-    """The row of two gradients that differs most, relative to ``sizes`` [batch, n]."""
-    return worst(distance(one["gradient"], other["gradient"], sizes=sizes), "gradient")
+def apart(one: Rows, other: Rows, sizes: Tensor, spread: Tensor | None = None) -> Distance:
+    """The row of two gradients that differs most, relative to ``sizes`` [batch, n].
+
+    With a ``spread`` [batch, n] by what is more than `FACTOR` times that.
+    """
+    found = distance(one["gradient"], other["gradient"], sizes=sizes)
+    if spread is not None:
+        found = (found - FACTOR * spread).clamp_min(0.0)
+    return worst(found, "gradient")
+
+
+def spread(plain: Rows, elsewhere: Sequence[Rows], sizes: Tensor) -> Tensor:
+    """How far other machines' rounding moves each row of a gradient, relative to ``sizes``.
+
+    Rows differ: in one whose attention is saturated rounding may do a hundred times what it does
+    in the median row.  A wrong gradient is as wrong under every rounding and excuses nothing.
+    """
+    moved = [distance(other["gradient"], plain["gradient"], sizes=sizes) for other in elsewhere]
+    return torch.stack(moved).amax(0)
 
 
 def leaking(gradient: Rows, less: Rows, sizes: Tensor, size: float) -> Rows:

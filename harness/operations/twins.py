@@ -17,7 +17,7 @@ from assay.harness.models.rows import Rows
 from assay.harness.models.shortage import pass_on
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import bit_equal, one_bit_off
-from assay.harness.results.errors import BadInput, first_line
+from assay.harness.results.errors import REFUSALS, BadInput, brief, first_line
 
 
 @memo
@@ -55,7 +55,13 @@ def in_bfloat16(subject: Subject) -> Subject:
     """
     if subject.dtype == torch.bfloat16:
         raise Missing("bfloat16 is what the model is run in")
-    return _round_trip(subject, torch.bfloat16)
+    rounded = _round_trip(subject, torch.bfloat16)
+    try:
+        rounded.rows(rounded.content(torch.arange(rounded.shortest, device=rounded.device)[None]))
+    except REFUSALS as error:
+        pass_on(error)
+        raise Missing(f"bfloat16: the model does not run in it ({brief(error, 100)})") from error
+    return rounded
 
 
 def untrained(subject: Subject, seed: int = 0) -> Subject:

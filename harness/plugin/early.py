@@ -148,7 +148,9 @@ def importable(model: str, directory: Path) -> str:
     folder = Path(os.path.realpath(directory / os.path.expanduser(model)))
     if not model.strip() or not os.path.isdir(folder):
         return ""
-    places = [Path(os.path.realpath(directory / place)) for place in sys.path]
+    # Editable installs leave names in it that are no paths.
+    found = [directory / place for place in sys.path if os.path.exists(directory / place)]
+    places = [Path(os.path.realpath(place)) for place in found]
     if any(place.is_relative_to(folder) for place in places):
         return (
             "Python looks for modules in it, and its files could be run; start `pytest`, not "

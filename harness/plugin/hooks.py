@@ -17,13 +17,21 @@ import pytest
 import torch
 
 from assay.harness.checking.claim import is_asked, unknown
+from assay.harness.models import capabilities
 from assay.harness.models.emulation import emulated
 from assay.harness.models.shortage import gpu_failure
-from assay.harness.plugin import display, options, together, toy
+from assay.harness.plugin import display, options, selection, together, toy
 from assay.harness.plugin.display import Display
 from assay.harness.plugin.interrupts import Interrupts
 from assay.harness.plugin.recording import Recorder
-from assay.harness.plugin.settling import DONE, SETTLED, Assay, claim_of, name_of
+from assay.harness.plugin.settling import (
+    DONE,
+    SETTLED,
+    Assay,
+    claim_of,
+    expected_of_models,
+    name_of,
+)
 from assay.harness.results.errors import BadInput
 from assay.harness.results.verdicts import Kind
 
@@ -94,6 +102,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Keep the claims asked for, in turn, and refuse two tests with one name: evidence and
     expectations could not tell them apart.
     """
+    _check_expectations(config, items)
     _keep_apart(config, items)
     _keep_claims(config, items)
     groups = together.lines(config)
@@ -157,6 +166,20 @@ def _is_finding(item: pytest.Item) -> bool:
     """Whether a test is one: a broken law is news that comes sooner, and usually worse."""
     claim = claim_of(item)
     return claim is not None and claim.kind is Kind.FINDING
+
+
+def _check_expectations(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Refuse expectations of claims and capabilities that there are not: they are misspelt."""
+    known = {claim.id for item in items if (claim := claim_of(item))}
+    if not known or hasattr(config, "workerinput"):
+        return
+    whole = selection.has_all_claims(config)
+    with options.usage_errors():
+        for each in expected_of_models(config).values():
+            for number in {id for id, _ in each.entries} - known if whole else ():
+                raise BadInput(f"{each.path}: there is no claim {number}; correct or remove it")
+            for name in each.lacks.keys() - capabilities.PROBES.keys():
+                raise BadInput(f"{each.path}: there is no capability {name!r}")
 
 
 def _keep_claims(config: pytest.Config, items: list[pytest.Item]) -> None:

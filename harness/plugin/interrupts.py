@@ -6,16 +6,20 @@ By default a process dies of SIGTERM at once.  Schedulers, containers and `timeo
 those of the garbage collector: Python prints it and goes on.  It is then raised again, and not
 printed, when the next test begins.
 
-A second Ctrl-C, while the first ends the run, ends it at once: what was told is stored by then.
+Once the last claim has ended, or the first signal is being obeyed, an exception would only stop
+the report halfway.  So the first signal after the last claim changes nothing, and a Ctrl-C that
+comes a second or more after another signal ends the process at once: what was told is stored.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
@@ -32,12 +36,17 @@ HANDLERS: dict[signal.Signals, Any] = {
 """Python's own, which are replaced; others, such as a debugger's, stay."""
 
 
+REPEATED = 1.0
+"""Seconds within which a second Ctrl-C is taken for the first, sent twice."""
+
+
 class Interrupts:
     """A plug-in of pytest, in the controlling process; changes nothing outside the main thread."""
 
     def __init__(self) -> None:
         self.asked: type[KeyboardInterrupt] | None = None
         self._ending = False
+        self._at = -math.inf
         self._replaced: list[signal.Signals] = []
         self._unraisable: Callable[[Any], Any] | None = None
         if threading.current_thread() is threading.main_thread():
@@ -47,14 +56,16 @@ class Interrupts:
             signal.signal(which, self._interrupt)
 
     def _interrupt(self, number: int, _: Any) -> None:
-        # `timeout` sends SIGTERM twice, to the process and to its group; a second Ctrl-C is meant.
-        if self.asked is not None and number == signal.SIGTERM:
-            return
-        if self._ending:
-            os.write(2, b"\ninterrupted again: ended without a summary\n")
+        first, since = self.asked is None, time.monotonic() - self._at
+        self._at = time.monotonic()
+        if first:
+            self.asked = Terminated if number == signal.SIGTERM else KeyboardInterrupt
+            if not self._ending:
+                raise self.asked
+        # `timeout` sends its signal twice, to the process and to its group.
+        elif number == signal.SIGINT and since > REPEATED:
+            os.write(2, b"\ninterrupted again: ended without a summary; --resume goes on\n")
             os._exit(pytest.ExitCode.INTERRUPTED)
-        self.asked = Terminated if number == signal.SIGTERM else KeyboardInterrupt
-        raise self.asked
 
     def pytest_sessionstart(self) -> None:
         """Print no interrupt that is lost: after `pytest_configure`, where pytest has its hook."""
@@ -66,8 +77,14 @@ class Interrupts:
             self._unraisable(what)
 
     def pytest_keyboard_interrupt(self) -> None:
-        """The run is ending: from now on an exception would only stop that halfway."""
+        """The run is ending."""
         self._ending = True
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self) -> Generator[None, object, object]:
+        """All claims have ended; so does the run."""
+        self._ending = True
+        return (yield)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logstart(self) -> None:

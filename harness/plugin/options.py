@@ -151,7 +151,7 @@ def check(config: pytest.Config) -> None:
         option.rounding = read_seed(option.rounding, "--rounding")
     if option.allocation is not None and option.allocation not in allocation.NAMES:
         known = ", ".join(allocation.NAMES)
-        raise BadInput(f"--allocation {option.allocation!r}: is none of {known}")
+        raise BadInput(f"--allocation {option.allocation!r}: choose from {known}")
     if option.attends not in (None, *meant.WAYS):
         raise BadInput(f"--attends {option.attends!r}: choose from {', '.join(meant.WAYS)}")
     if option.plant is not None:
@@ -164,6 +164,8 @@ def check(config: pytest.Config) -> None:
     for name in ("json", "report"):
         if getattr(option, name) is not None:
             _check_writable(name, getattr(option, name))
+    if xml := getattr(option, "xmlpath", None):
+        _check_writable("junitxml", Path(xml).absolute())
     _check_outputs(config)
     _check_expectations(option.expectations, option.record_expectations)
     for flag in ("resume", "record_expectations"):
@@ -201,7 +203,9 @@ def _check_writable(name: str, path: Path) -> None:
         if path.is_dir():
             raise BadInput(f"--{name} {path}: is a folder; give a file's path")
         if path.exists() and not path.is_file():
-            return  # a device or a pipe
+            if path.is_fifo() and not os.path.realpath(path).startswith(("/dev/", "/proc/")):
+                raise BadInput(f"--{name} {path}: is a pipe, which may be read by nobody")
+            return  # a device, or a shell's own pipe
         folder = next(parent for parent in path.parents if os.path.lexists(parent))
         with tempfile.TemporaryFile(dir=folder):
             pass

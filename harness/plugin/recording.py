@@ -151,13 +151,17 @@ class Recorder:
         if self._evidence is not None:
             if new:
                 self._evidence.begin(self.run)
-            self._evidence.record(self.run["id"], result, subject["digest"])
+            if (result.name, result.subject, subject["digest"]) not in self.resumed:
+                self._evidence.record(self.run["id"], result, subject["digest"])
 
     # -- a run ends ---------------------------------------------------------------------------
 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """Write what was asked for, and close the evidence."""
         stopped = exitstatus in STOPPED
+        if stopped:  # perhaps before it came to all that an earlier run has recorded
+            shown = {(result.name, result.subject) for result in self.results}
+            self.results += [r for r in self.resumed.values() if (r.name, r.subject) not in shown]
         if not self.results and (stopped or not self.total):
             return
         # A run that -x ended, or that lost a claim with a worker, can be gone on with, too.
@@ -256,5 +260,4 @@ class Recorder:
         """Whether every claim that there is has been asked for."""
         if any(getattr(self.option, name, None) for name in NARROWING):
             return False
-        root = self.config.rootpath
-        return bool({root, root / "claims"} & set(selection.paths(self.config)))
+        return selection.has_all_claims(self.config)

@@ -15,6 +15,14 @@ def paths(config: pytest.Config) -> list[Path]:
     return [Path(os.path.normpath(start / each)) for each in config.args]
 
 
+def has_all_claims(config: pytest.Config) -> bool:
+    """Whether all files of claims are collected, whatever is then left out."""
+    if any(getattr(config.option, name, None) for name in ("ignore", "ignore_glob", "lf")):
+        return False
+    root = config.rootpath
+    return bool({root, root / "claims"} & set(paths(config)))
+
+
 def chosen(config: pytest.Config) -> dict[str, Any]:
     """Which claims were asked for: ``--claim``, ``-k`` and ``-m``, and paths from the root on.
 

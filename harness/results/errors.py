@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+LONGEST = 2000
+"""Characters of a message: it may quote an argument of any length."""
+
 
 class BadInput(Exception):
     """Something given to Assay cannot be used; the message is one line that says what and why.
@@ -11,7 +14,7 @@ class BadInput(Exception):
     """
 
     def __init__(self, message: str) -> None:
-        super().__init__(printable(message))
+        super().__init__(shortened(printable(message), LONGEST))
 
 
 class NotHere(BadInput):
@@ -37,6 +40,11 @@ def first_line(error: BaseException) -> str:
 def printable(text: str) -> str:
     """``text`` as one line, with "?" for each character that is not printed but obeyed."""
     return "".join(char if char.isprintable() else "?" for char in " ".join(text.split()))
+
+
+def shortened(text: str, most: int) -> str:
+    """``text`` without its middle, if it is longer than ``most`` characters."""
+    return text if len(text) <= most else f"{text[: most // 2]} … {text[-(most // 2) :]}"
 
 
 def listed(names: list[str], most: int = 3) -> str:

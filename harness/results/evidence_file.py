@@ -78,6 +78,9 @@ _REASONS = {
     sqlite3.SQLITE_PERM: _READ_ONLY,
 }
 
+MAGIC = b"SQLite format 3\0"
+"""What every SQLite file begins with."""
+
 _OF_DAMAGE = ("unsupported file format", "Could not decode to UTF-8")
 """What SQLite and Python say of damage as they would of wrong SQL."""
 
@@ -121,6 +124,7 @@ class EvidenceFile:
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.exists() and not path.is_file():
                 raise BadInput(f"evidence {path}: not a file; name a file with --evidence")
+            _refuse_foreign(path)
             evidence = cls(path, sqlite3.connect(path, timeout=timeout, isolation_level=None))
             try:
                 evidence._migrate()
@@ -145,6 +149,7 @@ class EvidenceFile:
                 )
             if not path.stat().st_size:
                 raise BadInput(f"evidence {path}: is empty")
+            _refuse_foreign(path)
             evidence = cls(path, _connect(path, timeout))
             try:
                 try:
@@ -224,6 +229,14 @@ class EvidenceFile:
                 f"{len(MIGRATIONS)}; upgrade Assay or give another file"
             )
         return version
+
+
+def _refuse_foreign(path: Path) -> None:
+    """Raise BadInput for what is no SQLite file; SQLite takes a few bytes for an empty one."""
+    if path.exists() and path.stat().st_size:
+        with path.open("rb") as file:
+            if file.read(len(MAGIC)) != MAGIC:
+                raise BadInput(f"evidence {path}: {_REASONS[sqlite3.SQLITE_NOTADB]}")
 
 
 def _connect(path: Path, timeout: float) -> sqlite3.Connection:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from assay.harness.results.errors import BadInput
 
 def read(path: Path) -> dict[str, Any]:
     """The content of a file; raises `BadInput` where it is not there or no TOML."""
+    if os.path.exists(path) and not os.path.isfile(path):  # a pipe would be waited for
+        raise BadInput(f"{path}: is no regular file")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:

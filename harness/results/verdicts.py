@@ -41,6 +41,9 @@ SEES_ONE = "sees one"
 HIDDEN = "rounding hides smaller leaks"
 """Of a law's details: true where it sees no leak as small as it must, in 16 bits."""
 
+STORED = 20_000
+"""Characters of a traceback that are kept."""
+
 ERROR = "traceback"
 """Of the details of a claim that an error ended: where it was raised."""
 

@@ -22,7 +22,7 @@ ENDS = ["--good", "5.7.1", "--bad", "5.0"]
 MENDED = Version("5.3.1")
 
 
-def known(model: str, claim: str) -> None:
+def known(model: str, asked: object) -> None:
     """Every model and claim is."""
 
 

@@ -385,12 +385,6 @@ def test_what_a_model_cannot_do_is_one_line(run, given, monkeypatch):
     assert "error: lame: gives no output block 2" in told.errors
 
 
-def test_outside_of_a_clone_it_is_said_where_to_run(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "fixtures", None)
-    assert command_line.main(["invert", "Hi"]) == 4
-    assert capsys.readouterr().err.count("\n") == 1
-
-
 # -- as a process of its own --------------------------------------------------------------------
 
 

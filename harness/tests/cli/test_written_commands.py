@@ -83,7 +83,7 @@ def test_settings_are_named_where_tox_hands_arguments_on() -> None:
 
 def test_the_promises_are_linked_and_name_the_tests_that_show_them() -> None:
     promises = (ROOT / "SECURITY.md").read_text()
-    named = set(re.findall(r"`(harness/tests/\w+\.py)`", promises))
+    named = set(re.findall(r"`(harness/tests/\w+/\w+\.py)`", promises))
     assert named == {
         "harness/tests/models/test_untrusted.py",
         "harness/tests/plugin/test_import_paths.py",

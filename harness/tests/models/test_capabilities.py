@@ -6,6 +6,7 @@ from itertools import groupby
 
 import pytest
 import torch
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from assay.fixtures import families
 from assay.harness.models import capabilities, loading, masks
@@ -68,7 +69,7 @@ def test_whatever_is_missing_has_a_reason_of_one_line(model_type):
 def test_they_are_listed_topic_by_topic():
     modules = [probe.__module__.rpartition(".")[2] for probe in capabilities.PROBES.values()]
     topics = [topic for topic, _ in groupby(modules)]
-    assert topics == ["designs", "identity", "inputs", "memory", "parts", "positions"]
+    assert topics == ["declared", "identity", "inputs", "memory", "parts", "positions"]
 
 
 def test_a_causal_model_that_sees_the_future_is_still_causal():
@@ -293,3 +294,20 @@ def test_rounding_decides_no_capability_in_sixteen_bits(name, seed):
     usual = found()
     with Rounding(seed):
         assert found() == usual
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_an_effect_that_sixteen_bits_hide_is_no_missing_capability(dtype):
+    """Positions move these logits by less than two ways of computing them in 16 bits differ."""
+    config = LlamaConfig(
+        **{"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "vocab_size": 64},
+        **{"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16},
+        max_position_embeddings=64,
+    )
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(config).to(dtype).eval().requires_grad_(False)
+    assert "position-ids" in of(Subject("small effects", model))
+    for block in model.model.layers:
+        block.self_attn.o_proj.weight.zero_()
+    why = of(Subject("no effects", model)).why_missing("position-ids")
+    assert why == "the model takes position_ids and does not use them"

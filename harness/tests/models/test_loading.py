@@ -287,11 +287,12 @@ def test_a_configuration_that_contradicts_itself_is_refused(folder: Path) -> Non
     assert "cannot be loaded" in refused(folder)
 
 
-def test_a_context_of_one_is_refused(tmp_path: Path) -> None:
-    tiny("gpt2", max_position_embeddings=1).save_pretrained(tmp_path / "one")
-    tiny("gpt2", max_position_embeddings=2).save_pretrained(tmp_path / "two")
-    assert "has a context of 1" in refused(tmp_path / "one")
-    assert load(str(tmp_path / "two"), **PLAIN).model.config.n_positions == 2
+def test_a_context_that_is_shorter_than_prompts_of_claims_is_refused(tmp_path: Path) -> None:
+    for size in (1, 3, 4):
+        tiny("gpt2", max_position_embeddings=size).save_pretrained(tmp_path / str(size))
+    assert "has a context of 1; at least 4 positions are needed" in refused(tmp_path / "1")
+    assert "has a context of 3" in refused(tmp_path / "3")
+    assert load(str(tmp_path / "4"), **PLAIN).model.config.n_positions == 4
 
 
 # Weight files

@@ -9,7 +9,7 @@ import pytest
 import torch
 import transformers
 from torch import nn
-from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModel, GenerationMixin, PreTrainedConfig, PreTrainedModel
 
 from assay.claims import test_causality, test_positions
 from assay.fixtures.families import shrunk
@@ -19,6 +19,7 @@ from assay.harness.models import meant
 from assay.harness.models.capabilities import of
 from assay.harness.models.runs import Options, describe_subject
 from assay.harness.models.subject import Subject
+from assay.harness.results.errors import Missing
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.toys import seeing_ahead, toy, verdict
 
@@ -150,6 +151,32 @@ def test_a_class_of_unknown_type_is_read_by_its_name(name, ways):
         assert "--attends" in said.why
         assert "causal" not in of(subject)
         assert "bidirectional" not in of(subject)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "ways"),
+    [
+        ({"AutoModelForCausalLM": "its.Own"}, "causal"),
+        ({"AutoModelForMaskedLM": "its.Own"}, "both"),
+        ({"AutoModelForCausalLM": "its.Own", "AutoModelForMaskedLM": "its.Other"}, None),
+        ({"AutoModel": "its.Own"}, None),
+    ],
+)
+def test_code_of_its_own_is_meant_to_be_what_it_is_loaded_as(tasks, ways):
+    made = type("Own", (PreTrainedModel,), {"config_class": Elsewhere, "forward": lambda self: 0})
+    assert meant.of(Subject("own", made(Elsewhere(auto_map=tasks)))).ways == ways
+
+
+def test_a_class_that_generates_is_meant_to_be_causal():
+    own = {"config_class": Elsewhere, "forward": lambda self: 0}
+    made = type("Own", (PreTrainedModel, GenerationMixin), own)
+    assert meant.of(Subject("own", made(Elsewhere()))).ways == "causal"
+
+
+def test_laws_about_either_do_not_apply_where_nothing_says_which():
+    made = type("Own", (PreTrainedModel,), {"config_class": Elsewhere, "forward": lambda self: 0})
+    with pytest.raises(Missing, match="say --attends=causal or --attends=both"):
+        meant.is_causal(Subject("own", made(Elsewhere())))
 
 
 @pytest.mark.parametrize("model_type", ["bart", "xlnet", "roberta", "deberta", "falcon", "jamba"])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import os
 from asyncio import CancelledError
 
 import pytest
 import torch
 from hypothesis import strategies as st
+from hypothesis.errors import UnsatisfiedAssumption
 
 from assay.fixtures.prompts import prompts
 from assay.harness.checking.findings import Bound, finding
@@ -17,7 +19,7 @@ from assay.harness.models import capabilities
 from assay.harness.models.capabilities.registry import PROBES
 from assay.harness.models.offer import Offer
 from assay.harness.models.runs import describe_subject
-from assay.harness.models.shortage import MEMORY, Limits, gpu_failure, shortage
+from assay.harness.models.shortage import MEMORY, Limits, contained, gpu_failure, shortage
 from assay.harness.results.errors import Missing
 from assay.harness.results.expectations import Expected, judge
 from assay.harness.results.verdicts import Verdict
@@ -283,7 +285,15 @@ def test_limits_halve_what_did_not_fit_and_end_at_one_token():
     assert limits.exhausted
 
 
-@pytest.mark.parametrize("error", [CancelledError(), pytest.skip.Exception("not here")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        CancelledError(),
+        pytest.skip.Exception("not here"),
+        GeneratorExit(),
+        UnsatisfiedAssumption(),
+    ],
+)
 def test_a_model_that_raises_what_is_no_exception_breaks_a_law(error):
     result = verdict(declared(), raising(error), budget(4))
     assert result.verdict is Verdict.REFUTED
@@ -297,3 +307,18 @@ def test_logits_that_are_no_floats_break_a_law(dtype):
     result = verdict(declared(), subject, budget(4))
     assert result.verdict is Verdict.REFUTED
     assert f"the model's logits are {dtype} and no floats" in result.reason
+
+
+def test_a_model_that_leaves_by_the_operating_system_raises_an_exit():
+    leave = os._exit
+    with pytest.raises(SystemExit), contained():
+        os._exit(0)
+    assert os._exit is leave
+
+
+def test_a_process_of_the_model_s_own_may_leave():
+    with contained():
+        child = os.fork()
+        if not child:
+            os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from assay.claims import test_gradients as laws
 from assay.harness import faults
 from assay.harness.models.capabilities import Missing
 from assay.harness.models.rows import Rows
+from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import TOLERANCES
 from assay.harness.operations import gradients
 from assay.harness.operations.gradients import PARTS
@@ -182,3 +184,31 @@ def test_a_gradient_that_is_linear_and_wrong_is_caught(monkeypatch):
 def test_a_total_of_one_term_is_the_term():
     term = Rows({"gradient": torch.ones(1, 2, 3)})
     assert torch.equal(gradients.total([term])["gradient"], term["gradient"])
+
+
+def saturated():
+    """A model whose attention is saturated: rounding moves some rows' gradients by far more."""
+    torch.manual_seed(0)
+    sizes = {"n_layer": 4, "n_head": 2, "n_embd": 16, "n_positions": 16, "vocab_size": 13}
+    model = GPT2LMHeadModel(GPT2Config(**sizes, initializer_range=5.0)).eval()
+    return Subject("saturated", model.requires_grad_(False))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_that_rounding_moves_far_break_nothing(seed):
+    result = verdict(SUM, saturated(), budget(10), seed=seed, arguments={"part": "block"})
+    assert result.verdict is Verdict.UPHELD, result.reason
+
+
+def test_a_wrong_gradient_of_such_a_model_is_seen(monkeypatch):
+    total = gradients.total
+
+    def wrong(terms):
+        right = total(terms)["gradient"]
+        return Rows({"gradient": right + 0.01 * right.norm(dim=-1, keepdim=True)})
+
+    monkeypatch.setattr(gradients, "total", wrong)
+    assert (
+        verdict(SUM, saturated(), budget(10), arguments={"part": "block"}).verdict
+        is Verdict.REFUTED
+    )

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import pytest
 import torch
+from transformers import GPT2LMHeadModel
 
 from assay.harness.models import compat
 from assay.harness.models.capabilities import Missing
@@ -127,3 +128,18 @@ def test_weights_that_a_copy_keeps_rounded_or_as_they_are_are_not_lost():
     assert twins.weights_lost(subject, rounded) == 0
     with twins.one_bit_off_in_a_weight(rounded):
         assert 0 < twins.weights_lost(subject, rounded) < 1
+
+
+def test_a_model_that_does_not_run_in_bfloat16_lacks_it(monkeypatch):
+    """Such as experts whose rows are no multiple of 16 bytes, by grouped products."""
+    subject = fresh("gpt2")
+    forward = GPT2LMHeadModel.forward
+
+    def refuse(self, *args, **kwargs):
+        if self.dtype == torch.bfloat16:
+            raise RuntimeError("strides should be multiple of 16 bytes")
+        return forward(self, *args, **kwargs)
+
+    monkeypatch.setattr(GPT2LMHeadModel, "forward", refuse)
+    with pytest.raises(Missing, match=r"bfloat16: the model does not run in it .*16 bytes"):
+        twins.in_bfloat16(subject)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -47,7 +48,7 @@ OPTIONS = {
     f"--expectations={'m' * 5000}": "is no path (File name too long)",
     f"--evidence={'m' * 5000}": "is no path (File name too long)",
     f"--device-map={'m' * 5000}": "is no file",
-    "--allocation=even": "--allocation 'even': is none of odd",
+    "--allocation=even": "--allocation 'even': choose from odd",
     "--claim=": "--claim '': is empty",
     "--replay=": "--replay '': is empty",
     "--json=.": "is a folder",
@@ -198,3 +199,35 @@ def test_a_refusal_by_a_claims_body_ends_the_run_in_one_line(project: Project) -
     assert run.refused("ERROR: this model: will not do")
     assert set(project.ran) == {"1", "2"}
     assert "this model: will not do" in (project.folder / "junit.xml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ('[[claim]]\nid = "Z99"\nverdict = "refuted"\nreason = "no"\n', "no claim Z99"),
+        ('[[capability]]\nname = "cash"\nreason = "no"\n', "no capability 'cash'"),
+    ],
+)
+def test_expectations_of_what_there_is_not_are_refused(
+    project: Project, entry: str, said: str
+) -> None:
+    project.claims(law(1))
+    project.write("expected/gpt2.toml", f'model = "tiny:gpt2"\n{entry}')
+    run = project.run("--expectations=expected", "--claim=X1")
+    assert run.refused("gpt2.toml", said)
+    assert not project.ran
+
+
+@pytest.mark.parametrize("option", ["json", "report", "junitxml"])
+def test_a_pipe_is_not_waited_for(project: Project, option: str) -> None:
+    project.claims(law(1))
+    os.mkfifo(project.folder / "pipe")
+    assert project.run(f"--{option}=pipe").refused(f"--{option}", "is a pipe")
+    assert not project.ran
+
+
+def test_a_pipe_among_expectations_is_not_waited_for(project: Project) -> None:
+    project.claims(law(1))
+    project.write("expected/gpt2.toml", "").unlink()
+    os.mkfifo(project.folder / "expected" / "gpt2.toml")
+    assert project.run("--expectations=expected").refused("gpt2.toml: is no regular file")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -134,18 +136,73 @@ def test_a_run_that_is_terminated_twice_removes_its_temporary_files(project: Pro
 ONCE = "Path('once').exists() or (Path('once').touch(), os.kill(os.getpid(), signal.SIGINT))"
 
 AGAIN = """
-import os, signal
+import os, signal, time
 
 def pytest_sessionfinish():
+    time.sleep({seconds})
+    os.kill(os.getpid(), signal.{blow})
+"""
+
+
+@pytest.mark.parametrize("blow", ["SIGINT", "SIGTERM"])
+def test_a_signal_after_the_last_claim_changes_nothing(project: Project, blow: str) -> None:
+    project.claims(law(1), law(2))
+    (project.folder / "conftest.py").open("a").write(AGAIN.format(seconds=0, blow=blow))
+    run = project.run("--json=out.json")
+    assert run.exit == 0
+    assert "Traceback" not in run.output
+    assert project.json()["run"]["exit"] == 0
+    assert "2 upheld" in run.output
+
+
+@pytest.mark.parametrize("blow", ["SIGINT", "SIGTERM"])
+def test_a_signal_that_is_sent_twice_is_one(project: Project, blow: str) -> None:
+    project.claims(law(1), law(2, body=ONCE))
+    (project.folder / "conftest.py").open("a").write(AGAIN.format(seconds=0, blow=blow))
+    run = project.run("--json=out.json")
+    assert run.exit == pytest.ExitCode.INTERRUPTED
+    assert "Traceback" not in run.output
+    assert project.json()["run"]["finished"] is None
+
+
+def test_what_was_recorded_is_counted_when_a_resumed_run_is_interrupted(project: Project) -> None:
+    """Nor is it recorded again, as of another time."""
+    laws = [law(1), law(2), law(3), law(4, body=ONCE)]
+    project.claims(*laws)
+    assert project.run("--json=out.json").exit == pytest.ExitCode.INTERRUPTED
+    before = project.json()
+    times = recorded(project)
+    conftest = project.folder / "conftest.py"
+    alone = conftest.read_text()
+    conftest.write_text(alone + SOON)
+    run = project.run("--json=out.json", "--resume")
+    assert run.exit == pytest.ExitCode.INTERRUPTED
+    assert "stopped: 1 of 4 claims have no verdict" in run.output
+    assert len(project.json()["claims"]) == len(before["claims"]) == 3
+    assert recorded(project) == times
+    conftest.write_text(alone)
+    assert project.run("--resume").exit == 0
+
+
+SOON = """
+import os, signal
+
+def pytest_runtest_logfinish():
     os.kill(os.getpid(), signal.SIGINT)
 """
 
 
-def test_ctrl_c_while_a_run_ends_ends_it_at_once(project: Project) -> None:
+def recorded(project: Project) -> list[tuple[str, str]]:
+    """When each of the three first laws was recorded."""
+    with closing(sqlite3.connect(project.folder / "evidence.sqlite")) as db:
+        return db.execute("SELECT name, recorded FROM claims ORDER BY name LIMIT 3").fetchall()
+
+
+def test_ctrl_c_long_after_another_signal_ends_a_run_at_once(project: Project) -> None:
     project.claims(law(1), law(2, body=ONCE), law(3))
     conftest = project.folder / "conftest.py"
     alone = conftest.read_text()
-    conftest.write_text(alone + AGAIN)
+    conftest.write_text(alone + AGAIN.format(seconds=1.1, blow="SIGINT"))
     run = project.run()
     assert run.exit == pytest.ExitCode.INTERRUPTED
     assert "Traceback" not in run.output

@@ -27,3 +27,34 @@ def test_an_empty_path_is_refused(
 def test_options_about_no_model_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["faults", "--dtype=bfloat16"]) == 4
     assert "options about a model are given, and no --model" in capsys.readouterr().err
+
+
+def test_a_message_of_any_length_is_shortened() -> None:
+    said = str(BadInput(f"--plant {'x' * 20_000}: is no fault"))
+    assert len(said) < 2100
+    assert said.startswith("--plant xxx")
+    assert said.endswith("xxx: is no fault")
+
+
+def test_two_dashes_are_no_value(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["alarms", "--evidence=--"]) == 4
+    assert "--evidence: '--' is no value" in capsys.readouterr().err
+
+
+def test_a_few_bytes_are_no_evidence(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """SQLite takes a file of one byte for an empty one, and writes to it."""
+    path = tmp_path / "evidence.sqlite"
+    path.write_text("{")
+    assert main(["alarms", f"--evidence={path}", "--count"]) == 4
+    assert "not an SQLite file" in capsys.readouterr().err
+    assert path.read_text() == "{"
+
+
+def test_robust_looks_at_the_model_and_the_claims_first(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for given in (["--model=/nope"], ["--model=tiny:gpt2", "--claim=Z9"]):
+        assert main(["robust", *given]) == 4
+    said = capsys.readouterr().err
+    assert "/nope" in said
+    assert "no such claim" in said

@@ -35,8 +35,8 @@ OUTPUTS = ("--evidence", "--html", "--json", "--junitxml", "--out", "--plots", "
 OUTPUTS += ("--repeat", "--report")
 """Options that name what a case may write, unless it is refused."""
 
-OF_PYTEST = ("inifile:", "rootdir:", "ERROR: usage:")
-"""What pytest's own parser adds to a line about an unknown option."""
+OF_PYTEST = ("inifile:", "rootdir:", "ERROR: usage:", "(no match in any of")
+"""What pytest adds to a line about an unknown option, or a path that it does not find."""
 
 UNTIL_EXIT = "assay-offload-"
 """A folder that is kept as long as the process: models read from it."""
@@ -134,6 +134,8 @@ def wrong(ended: Ended, program: str, arguments: Sequence[str]) -> list[str]:
         for line in [*ended.errors.splitlines(), *late]
         if line.strip() and not line.strip().startswith(OF_PYTEST)
     ]
+    missing = [line for line in lines if line.startswith("ERROR: not found: ")]
+    lines = [line for line in lines if line not in missing[1:]]  # pytest has a line for each
     if ended.exit == REFUSED and not 1 <= len(lines) <= LINES:
         found.append(f"{len(lines)} lines of error: {ended.errors}")
     allowed = _writable(program, arguments, ended.exit == REFUSED)
@@ -162,6 +164,8 @@ def _writable(program: str, arguments: Sequence[str], refused: bool) -> Callable
         named = set()
     elif arguments[:1] == ["merge"]:
         named |= set(arguments[1:])
+    elif arguments[:1] == ["sweep"]:
+        named |= {"swept.sqlite", "swept.sqlite.cells"}  # which the plan names
     elif arguments[:1] == ["defects"]:
         named |= {f"{a}/README.md" for a in arguments[1:]}
     paths = [os.path.normpath(os.path.join("work", name)) for name in named if name]

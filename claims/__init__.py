@@ -1,0 +1,1 @@
+"""What Assay claims, as tests: a file for each topic, and known exceptions in `expectations/`."""
