@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import strategies as st
 
@@ -14,7 +16,7 @@ NET, *MODEL = gradients.PARTS
 of_the_model = pytest.mark.parametrize("part", MODEL)
 of_the_net = pytest.mark.parametrize("part", [NET])
 
-SUM = {
+SUM: dict[str, Any] = {
     "id": "F1",
     "says": "the gradient of the sum is the sum of the gradients",
     "needs": ["free-embeddings", "blocks"],
@@ -64,7 +66,7 @@ def gradients_add_up(subject, part, draw, check):
     check.sees(planted, noise=noise)
 
 
-ORTHOGONAL = {
+ORTHOGONAL: dict[str, Any] = {
     "id": "F2",
     "says": "right-singular vectors past the n-th are orthogonal to the input gradient",
     "needs": ["free-embeddings", "blocks"],

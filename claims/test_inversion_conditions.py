@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from assay.claims.test_inversion import DECIDING, DOCUMENTED, NEEDS, SCALED, both_ways, cases_of
+from assay.claims.test_inversion import DECIDING, DOCUMENTED, NEEDS, both_ways, cases_of
 from assay.fixtures import inversions
 from assay.fixtures.inversions import invert
 from assay.fixtures.trials import curves, record, repeats, survival, times_as_many
@@ -21,6 +21,7 @@ from assay.harness.checking.statistics import (
 from assay.harness.models.capabilities import Missing
 from assay.harness.operations.inversion.head import inverse
 from assay.harness.operations.inversion.jacobian import condition, jacobian
+from assay.harness.operations.inversion.target import Target
 
 TRAINED = ["trained", *NEEDS]
 
@@ -149,7 +150,7 @@ def test_later_blocks_are_worse_conditioned(subject, draws, sample):
 
 def conditioned(subject, depth, ids):
     """The condition number of the last state's Jacobian after ``depth`` blocks."""
-    return condition(jacobian(subject, replace(SCALED, depth=depth).target(subject), ids))
+    return condition(jacobian(subject, Target(depth), ids))
 
 
 @finding(

@@ -157,8 +157,9 @@ def inverted(subject, kind, way, draws):
         rows = searched(subject, kind, mine, mine.generator(group, kind))
         known |= dict(zip(mine, rows, strict=True))
     columns = zip(*(known[i][way] for i in draws), strict=True)
+    ids, seen, last, other = map(torch.stack, columns)
     of_nets = torch.tensor([i // PER_NET for i in draws])
-    return Found(*map(torch.stack, columns), of_nets, *tuned[way])
+    return Found(ids, seen, last, other, of_nets, *tuned[way])
 
 
 def searched(subject, kind, draws, generator):

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,7 @@ FEWEST = 36
 ENOUGH = 24
 """Draws of a control that is far on the other side."""
 
-THROUGH = {"depth": 1, "through": "head"}
+THROUGH: dict[str, Any] = {"depth": 1, "through": "head"}
 
 both_ways = pytest.mark.parametrize(
     "way",

@@ -133,10 +133,10 @@ def contained() -> Iterator[None]:
     """
     process, leave = os.getpid(), os._exit
 
-    def left(code: int) -> NoReturn:
+    def left(status: int) -> NoReturn:
         if os.getpid() != process:  # a child of the model's own
-            leave(code)
-        raise SystemExit(code)
+            leave(status)
+        raise SystemExit(status)
 
     os._exit = left
     try:
