@@ -22,6 +22,11 @@ class Case:
     test: Callable[..., None]
     given: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def file(self) -> str:
+        """The path of its file from a clone's root."""
+        return f"claims/{self.test.__module__.rpartition('.')[2]}.py"
+
     def settle(self, subject: Subject, session: Session) -> Result:
         """What the claim comes to on ``subject`` within the session's budget."""
         taken = _Taken(session)

@@ -34,6 +34,8 @@ class Claim:
     toy: bool = False
     controls: Mapping[str, Damage] = field(default_factory=dict, compare=False)
     """A law's controls by name; a law's only control has the empty name."""
+    bound: str = ""
+    """What a finding's statistic must come to, in words."""
 
     def lacks(self, subject: Subject) -> str:
         """The first capability that ``subject`` lacks, and why; empty if it lacks none."""

@@ -181,7 +181,9 @@ def finding(
     ask for as many times more.  ``toy`` says that the finding is about networks that Assay makes
     itself (`harness.plugin.toy`).  Further parameters of the function are pytest's.
     """
-    claim = Claim(id, says, Kind.FINDING, source, tuple(needs), control, toy=toy)
+    claim = Claim(
+        *(id, says, Kind.FINDING, source, tuple(needs), control), toy=toy, bound=str(bound)
+    )
     plan = Plan(bound, control_bound, draws, block, costly, most)
 
     def declare(body: Callable[..., None]) -> Callable[..., None]:

@@ -1,4 +1,4 @@
-"""`assay COMMAND`: what Assay does outside of pytest.
+"""`assay COMMAND`.
 
 Here the rooms are put together, as conftest.py does for pytest.  A command works on any subject
 and is handed a function that loads one; which models come with Assay, `fixtures` alone knows.  So
@@ -21,30 +21,45 @@ from assay.harness.cli.arguments import Parser
 from assay.harness.results.errors import BadInput
 
 if TYPE_CHECKING:  # torch takes seconds to import, and `--help` is to take none
+    from assay.harness.checking.cases import Case
     from assay.harness.cli.families import Row
     from assay.harness.cli.kills import Rooms
     from assay.harness.models.runs import Options
     from assay.harness.models.subject import Subject
 
-COMMANDS = {
-    "alarms": "count how often sound models are refuted for nothing",
-    "atlas": "write a page of which laws hold on which model types, version by version",
-    "bisect": "find the version of transformers in which a claim came out otherwise",
-    "card": "show what a machine reached in the benchmarks",
-    "compare": "hold two runs of claims, or of the benchmarks, against each other",
-    "defects": "check, list and run the scripts that show defects",
-    "families": "build and run every type of language model, tiny",
-    "faults": "list the faults that can be planted in a model",
-    "flips": "list what changed between versions, and run it once more",
-    "invert": "recover a prompt from a model's output, and show how",
-    "kills": "plant faults in models of every family, and see which claims notice",
-    "merge": "put the evidence of several files into one",
-    "robust": "run claims as other machines may round, and list verdicts that differ",
-    "runs": "list the runs of an evidence file",
-    "sweep": "run claims on models × versions × dtypes × devices",
-    "versions": "run claims over versions of transformers",
+GROUPS = {
+    "check": {
+        "check": "check the claims on models",
+        "list": "list the claims",
+        "explain": "explain a claim: its sentence, source, control and bound",
+        "robust": "repeat laws with the rounding of other machines, and list changed verdicts",
+    },
+    "compare": {
+        "runs": "list the runs of an evidence file",
+        "report": "write the HTML page of a stored run",
+        "compare": "compare two runs of claims, or of the benchmarks",
+        "merge": "merge evidence files",
+        "bisect": "find the version of transformers in which a verdict changed",
+        "versions": "run claims over versions of transformers",
+        "flips": "list verdicts that changed between versions, and repeat them",
+        "atlas": "write a page of which laws hold on which model types, version by version",
+    },
+    "explore": {
+        "invert": "recover a prompt from a model's output, and show how",
+        "sweep": "run claims on models × versions × dtypes × devices",
+        "families": "build and run every type of language model, tiny",
+        "card": "print what a machine reached in the benchmarks",
+    },
+    "maintain": {
+        "faults": "list the faults that can be injected into a model",
+        "kills": "inject faults into models of every family, and see which claims notice",
+        "alarms": "count how often sound models are refuted",
+        "defects": "check, list and run the scripts that reproduce defects of transformers",
+    },
 }
-"""Every module of `harness.cli` that is a command, with what it does."""
+"""The commands by group, each a module of `harness.cli`, with what it does."""
+
+COMMANDS = {name: what for group in GROUPS.values() for name, what in group.items()}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,6 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         findable = importlib.import_module("assay.harness.cli.main").rooms
         handed = {"alarms": findable, "families": survey, "kills": findable}
         handed |= {"bisect": check, "robust": check, "versions": expand}
+        handed |= {"explain": cases_of_claims, "list": cases_of_claims}
         return command.main(given[1:], handed.get(name, load))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -72,12 +88,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    listed = "\n".join(f"  {name:<10} {what}" for name, what in COMMANDS.items())
+    lines = []
+    for group, commands in GROUPS.items():
+        lines += [f"{group}:", *(f"  {name:<10} {what}" for name, what in commands.items()), ""]
+    listed = "\n".join(lines)
     parser = Parser(
         prog="assay",
         usage="%(prog)s [-h] COMMAND ...",
-        description="What Assay does outside of pytest.",
-        epilog=f"commands:\n{listed}\n\n`assay COMMAND --help` says more.",
+        description="Executable claims about transformer language models.",
+        epilog=f"{listed}\n`assay COMMAND --help` prints the options of a command.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("command", metavar="COMMAND", help="one of those below")
@@ -103,12 +122,18 @@ def expand(specs: list[str]) -> list[str]:
 
 def check(model: str, asked: Sequence[str]) -> None:
     """Raise `BadInput` where there is no such model, or no such claim (``ID[:TEXT]``) of these."""
-    from assay.harness.checking import cases
     from assay.harness.checking.claim import unknown
 
-    if why := unknown(asked, [(e.claim, e.name) for e in cases.of(rooms().claims)], "claim"):
+    if why := unknown(asked, [(e.claim, e.name) for e in cases_of_claims()], "claim"):
         raise BadInput(why)
     expand([model])
+
+
+def cases_of_claims() -> list[Case]:
+    """Every claim, with each of its variants."""
+    from assay.harness.checking import cases
+
+    return cases.of(rooms().claims)
 
 
 def survey(

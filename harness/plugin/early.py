@@ -66,6 +66,9 @@ ROOMS = frozenset({"benchmarks", "claims"})
 """Folders of a clone where pytest looks for tests, and runs every conftest.py and __init__.py."""
 
 
+PACKAGED = re.compile(r"assay\.claims(?:\.(\w+))?((?:::.*)?)$")
+"""The claims by their names in the package, and what follows: a test's name."""
+
 NUMBER = re.compile(r"-\d+|-\d*\.\d+")
 """What argparse takes for a value though it begins with a dash."""
 
@@ -89,8 +92,8 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     elif any(arg.partition("=")[0] in TAKE_VALUES for arg in given.args):
         # Printed with what pytest does not understand, and with nothing else.
         parser.extra_info["Assay"] = (
-            "its options are known in a clone of Assay only; run pytest there, or name its "
-            "claims: pytest path/to/assay/claims --model=MODEL"
+            "its options are known where its claims are run: assay check MODEL, or "
+            "pytest --pyargs assay.claims --model=MODEL"
         )
 
 
@@ -100,6 +103,8 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
     given = early_config.invocation_params
     if "PYTEST_XDIST_WORKER" in os.environ:
         return (yield)  # its claims are dealt by a run that has begun
+    if (paths := of_package(given.args)) != list(given.args):
+        raise SystemExit(int(pytest.main(paths, given.plugins)))
     # Options may come by the environment as well.
     added = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
     if not about_a_clone(given.dir, given.args):
@@ -129,6 +134,24 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
     finally:
         if main and signal.getsignal(signal.SIGTERM) == signal.default_int_handler:
             signal.signal(signal.SIGTERM, ended)
+
+
+def of_package(args: Sequence[str]) -> list[str]:
+    """``args`` with paths in place of ``--pyargs assay.claims`` and of the modules in it.
+
+    pytest looks for settings and plug-ins beside paths only, and there are the options declared.
+    """
+    if "--pyargs" not in args or not any(PACKAGED.match(arg) for arg in args):
+        return list(args)
+    claims = Path(__file__).parents[2] / "claims"
+    found = []
+    for arg in args:
+        if (match := PACKAGED.match(arg)) is not None:
+            module, rest = match.groups()
+            arg = f"{claims / module}.py{rest}" if module else f"{claims}{rest}"
+        if arg != "--pyargs":
+            found.append(arg)
+    return found
 
 
 def _refuse_models_among_code(early_config: pytest.Config, args: Sequence[str]) -> None:

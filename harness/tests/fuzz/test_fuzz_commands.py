@@ -20,12 +20,15 @@ VALID: dict[str, list[str]] = {
     "card": ["speed.json", "--plots=plots"],
     "compare": ["before.sqlite@1", "after.sqlite@-1", "--html=out.html", "--least=0.5"],
     "defects": ["defects"],
+    "explain": ["C2"],
     "families": ["llama", "--kind=causal", "--json=out.json", "--limit=9", "--markdown"],
     "faults": ["--json", "--model=tiny:gpt2", "--dtype=float32"],
     "flips": ["after.sqlite", "--json", "--profile=glance", "--seed=1"],
     "invert": ["--model=model", "--ids=5,17,3", "--depth=1", "--method=descent", "--steps=9"],
     "kills": ["--family=gpt2", "--extent=named", "--json=out.json", "--report=out.html"],
+    "list": ["--json"],
     "merge": ["out.sqlite", "before.sqlite", "after.sqlite"],
+    "report": ["after.sqlite@1", "--out=out.html"],
     "robust": ["--model=tiny:gpt2", "--claim=C2", "--profile=glance", "--seeds=1"],
     "runs": ["after.sqlite"],
     "sweep": ["plan.toml", "--in-order", "--resume"],
@@ -60,7 +63,7 @@ def stocked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_command_has_a_line() -> None:
-    assert VALID.keys() == COMMANDS.keys()
+    assert VALID.keys() == COMMANDS.keys() - {"check"}  # a run of pytest, which is tried below
 
 
 @pytest.mark.parametrize("command", VALID)

@@ -128,10 +128,10 @@ def test_outside_of_a_clone_an_option_is_refused_with_the_place_where_it_is_know
     done = run(tmp_path, *given)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert f"unrecognized arguments: {given[0]}" in done.stderr
-    assert "known in a clone of Assay only; run pytest there, or name its claims" in done.stderr
+    assert "are known where its claims are run: assay check MODEL" in done.stderr
     other = run(tmp_path, "--nothing-of-assays=x")
     assert other.returncode == pytest.ExitCode.USAGE_ERROR
-    assert "clone of Assay" not in other.stderr
+    assert "assay check" not in other.stderr
 
 
 @pytest.mark.parametrize("blow", ["SIGINT", "SIGTERM"])

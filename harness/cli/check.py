@@ -1,0 +1,57 @@
+"""`assay check MODEL …`: the claims on models, by pytest."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+from assay.harness.cli.arguments import word
+
+USAGE = """\
+usage: assay check [MODEL ...] [OPTION ...]
+
+Check the claims on each MODEL: a folder that save_pretrained wrote, a model of the Hugging Face
+hub (owner/name), reference[:SIZE], untrained:SIZE:SEED, or tiny:MODEL_TYPE.  Without a model:
+reference.
+
+Options are pytest's, with those of Assay among them; the most used:
+  -m law                      only laws (or: finding)
+  --claim=ID[:TEXT]           only this claim, or those of its variants whose name holds the text
+  --profile=NAME              how much to try: glance, quick (default), standard, thorough
+  --dtype=DTYPE, --device=DEVICE, --attention=NAME
+  --explain                   say why claims do not apply, and what controls came to
+  --json=FILE, --report=FILE  write the results as JSON, as an HTML page
+  --evidence=FILE, --resume   keep results in another file; resume an unfinished run
+  -n N                        run in N processes
+
+`assay check --help` lists all of them.  Exit code: 0 every claim came out as expected, 1 one did
+not, 2 interrupted, 4 something given cannot be used, 5 no claim was selected.
+"""
+
+
+def main(
+    arguments: Sequence[str],
+    _load: object,
+    run: Callable[[list[str]], Any] | None = None,
+) -> int:
+    """Run pytest on the claims; its exit code."""
+    if list(arguments) == ["-h"]:
+        sys.stdout.write(USAGE)
+        return 0
+    models = list(takewhile(lambda each: not each.startswith("-"), arguments))
+    chosen = [f"--model={word(model)}" for model in models]
+    return int((run or _pytest)([str(claims()), *chosen, *arguments[len(models) :]]))
+
+
+def claims() -> Path:
+    """The folder of the claims, in a clone or in an install."""
+    return Path(__file__).parents[2] / "claims"
+
+
+def _pytest(arguments: list[str]) -> int:
+    import pytest
+
+    return pytest.main(arguments)

@@ -1,0 +1,117 @@
+"""`assay list`: every claim, with its sentence, kind, requirements and source."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from assay.harness.checking.cases import Case
+from assay.harness.cli.arguments import Parser
+from assay.harness.results.bibliography import cited
+
+
+def main(arguments: Sequence[str], cases: Callable[[], list[Case]]) -> int:
+    """List the claims as a table, JSON or Markdown; 0."""
+    asked = _parser().parse_args(arguments)
+    rows = document(cases())
+    if asked.json:
+        sys.stdout.write(json.dumps(rows, indent=2, ensure_ascii=False) + "\n")
+    elif asked.markdown:
+        sys.stdout.write(markdown(rows))
+    else:
+        _show(rows)
+    return 0
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="assay list",
+        description="List the claims: number, sentence, law or finding, the capabilities that a "
+        "model needs, and the document or paper that makes the claim.",
+    )
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print JSON")
+    form.add_argument("--markdown", action="store_true", help="print docs/claims.md")
+    return parser
+
+
+def number(id: str) -> tuple[str, int]:
+    """The order of claims: A2 before A10, A before B."""
+    return id[0], int(id[1:])
+
+
+def document(cases: Sequence[Case]) -> list[dict[str, Any]]:
+    """A row for each claim, in the order of their numbers; variants are pytest's parameters."""
+
+    def key(case: Case) -> tuple[tuple[str, int], str, bool]:
+        return number(case.claim.id), case.claim.says, case.claim.toy
+
+    rows = []
+    for _, group in groupby(sorted(cases, key=key), key):
+        several = list(group)
+        claim = several[0].claim
+        variants = [case.name.removeprefix(claim.says).strip(" []") for case in several]
+        rows.append(
+            {
+                "id": claim.id,
+                "claim": claim.says,
+                "kind": claim.kind.value,
+                "needs": list(claim.needs),
+                "about": "a network that Assay makes itself" if claim.toy else "the model",
+                "source": claim.source,
+                "control": claim.control,
+                "bound": claim.bound,
+                "variants": [variant for variant in variants if variant],
+                "file": several[0].file,
+            }
+        )
+    return rows
+
+
+def markdown(rows: Sequence[dict[str, Any]]) -> str:
+    """The claims as a page, a table for each letter of the catalogue."""
+    lines = [
+        "<!-- Written by: assay list --markdown > docs/claims.md -->",
+        "# The claims",
+        "",
+        "A *law* must hold for every input; a *finding* is about particular weights. A claim does",
+        "not apply to a model that lacks a capability it needs. `assay explain C1` has the rest.",
+    ]
+    for letter, group in groupby(rows, lambda row: row["id"][0]):
+        lines += [
+            "",
+            f"## {letter}",
+            "",
+            "| | claim | kind | needs | source |",
+            "|---|---|---|---|---|",
+        ]
+        for row in group:
+            cells = (row["id"], row["claim"], row["kind"], ", ".join(row["needs"]), row["source"])
+            linked = f"[{row['id']}](../{row['file']})"
+            lines.append("| " + " | ".join([linked, *map(_cell, cells[1:])]) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _show(rows: Sequence[dict[str, Any]]) -> None:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("", "claim", "kind", "needs", "source"):
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        works_of = ", ".join(work.key for work in cited(row["source"])) or row["source"]
+        cells = (row["id"], row["claim"], row["kind"], ", ".join(row["needs"]), works_of)
+        table.add_row(*map(escape, cells))
+    Console().print(table)
+    laws = sum(row["kind"] == "law" for row in rows)
+    Console().print(f"{laws} laws, {len(rows) - laws} findings", highlight=False)

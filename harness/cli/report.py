@@ -1,0 +1,42 @@
+"""`assay report FILE[@RUN] --out page.html`: the page of any run that is kept."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from assay.harness.cli.arguments import Parser, file, word
+from assay.harness.cli.models import Load
+from assay.harness.comparison import sides
+from assay.harness.report import html
+from assay.harness.results.errors import BadInput
+from assay.harness.results.outputs import keep_apart
+from assay.harness.results.schema import replace_file
+from assay.harness.results.verdicts import Result
+
+
+def main(arguments: Sequence[str], load: Load) -> int:
+    """Write the page; 0."""
+    asked = _parser().parse_args(arguments)
+    found = sides.read(asked.run)
+    if len(found) != 1:
+        raise BadInput(f"{asked.run}: names {len(found)} runs; a page is about one")
+    (side,) = found
+    keep_apart({"--out": asked.out}, {asked.run: Path(side.name.rpartition("@")[0] or side.name)})
+    results = [Result.from_json(row) for row in side.rows.values()]
+    replace_file(asked.out, html.render(side.run, results))
+    print(f"{len(results)} results are written to {asked.out}", file=sys.stderr)
+    return 0
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="assay report",
+        description="Write a run's HTML page, as `--report` does at its end: one self-contained "
+        "file.  The run is the latest finished one of an evidence file, FILE@NUMBER, FILE@ID (see "
+        "`assay runs FILE`), or a file that `--json` wrote.",
+    )
+    parser.add_argument("run", type=word, metavar="FILE[@RUN]", help="evidence, or a JSON report")
+    parser.add_argument("--out", type=file, required=True, metavar="PAGE", help="the HTML file")
+    return parser

@@ -1,0 +1,108 @@
+"""`assay list`, `explain` and `report`: the catalogue from the command line, and stored runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from assay.harness.cli.check import main as check
+from assay.harness.cli.main import cases_of_claims, main
+from assay.harness.results.evidence import Evidence
+from assay.harness.results.verdicts import Kind, Result, Verdict
+from assay.harness.tests.support.evidences import run_of
+from assay.harness.tests.support.sessions import ROOT
+
+
+def test_the_page_of_claims_is_current(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "--markdown"]) == 0
+    page = (ROOT / "docs" / "claims.md").read_text()
+    assert capsys.readouterr().out == page, "run: assay list --markdown > docs/claims.md"
+    assert all(f"](../{case.file})" in page for case in cases_of_claims())
+
+
+def test_claims_are_listed_in_order_with_all_that_they_say(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["list", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    numbers = [(row["id"][0], int(row["id"][1:])) for row in rows]
+    assert numbers == sorted(numbers)
+    assert {row["kind"] for row in rows} == {"law", "finding"}
+    assert all(row["claim"] and row["source"] and row["control"] for row in rows)
+    assert all(row["bound"] for row in rows if row["kind"] == "finding")
+    assert all((ROOT / row["file"]).is_file() for row in rows)
+    assert {row["id"] for row in rows} == {case.claim.id for case in cases_of_claims()}
+
+
+def test_the_table_counts_laws_and_findings(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list"]) == 0
+    told = capsys.readouterr().out
+    assert "C1" in told
+    assert " laws, " in told.splitlines()[-1]
+
+
+def test_a_claim_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "a4"]) == 0
+    told = capsys.readouterr().out
+    for words in (
+        "A4: ",
+        "A finding",
+        "≥ 0.95",
+        "the identity",
+        "claims/test_position_effects.py",
+    ):
+        assert words in told
+    assert "stackoverflow" in told.casefold() or "coderapp" in told
+
+
+def test_there_is_no_such_claim_to_explain(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "Z9"]) == 4
+    assert "Z9: there is no such claim; there are A1" in capsys.readouterr().err
+
+
+def test_check_hands_models_and_options_to_pytest() -> None:
+    given: list[list[str]] = []
+
+    def run(arguments: list[str]) -> int:
+        given.append(arguments)
+        return 3
+
+    assert check(["tiny:llama", "a folder", "-m", "law", "-n", "2"], None, run) == 3
+    claims = str(ROOT / "claims")
+    assert given == [
+        [claims, "--model=tiny:llama", "--model=a folder", "-m", "law", "-n", "2"],
+    ]
+
+
+def made(path: Path) -> Path:
+    """An evidence file with one finished run of one law."""
+    law = Result("C1", "a law", Kind.LAW, "tiny:llama", Verdict.UPHELD)
+    run = run_of("5.23.0", "tiny:llama")
+    with Evidence.open(path) as store:
+        store.begin(run)
+        store.record(run["id"], law, "ab" * 32)
+        store.finish(run["id"], 0)
+    return path
+
+
+def test_a_page_is_written_of_a_stored_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evidence = made(tmp_path / "evidence.sqlite")
+    page = tmp_path / "page.html"
+    assert main(["report", f"{evidence}@1", f"--out={page}"]) == 0
+    assert "results are written to" in capsys.readouterr().err
+    assert page.read_text().lstrip().startswith("<!")
+
+
+def test_a_page_is_written_over_no_evidence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evidence = made(tmp_path / "evidence.sqlite")
+    before = evidence.read_bytes()
+    assert main(["report", str(evidence), f"--out={evidence}"]) == 4
+    assert main(["report", f"{evidence}@1", f"--out={evidence}"]) == 4
+    assert main(["report", f"{evidence}@all", f"--out={tmp_path / 'p.html'}"]) in (0, 4)
+    assert evidence.read_bytes() == before
