@@ -149,6 +149,8 @@ class Evidence(EvidenceFile):
                 self._check(subject, {}, ("digest",))
             if run["id"] != id:
                 raise damaged(self.path, f"a run has two ids, {id!r} and {run['id']!r}")
+            if not self._is_indexed(id):
+                raise damaged(self.path, f"the index of its runs lacks {id!r}")
             found.append(run)
         return found
 
@@ -216,7 +218,7 @@ class Evidence(EvidenceFile):
 
     def _check_words(self, row: dict[str, Any]) -> None:
         for name, known in (("verdict", Verdict), ("kind", Kind)):
-            if row[name] not in {each.value for each in known}:
+            if row[name] not in [each.value for each in known]:
                 raise damaged(self.path, f"{row[name]!r} is no {name}")
 
     def _check(self, record: Any, schema: dict[str, Any], needed: Iterable[str]) -> None:
@@ -258,6 +260,11 @@ class Evidence(EvidenceFile):
                 (key,),
             ).fetchone()
         return None if row is None else row[0]
+
+    def _is_indexed(self, run_id: str) -> bool:
+        with clear(self.path):
+            found = self._db.execute("SELECT 1 FROM runs WHERE id = ?", (run_id,)).fetchone()
+        return found is not None
 
     def _run(self, run_id: str) -> dict[str, Any]:
         row = self._db.execute("SELECT run FROM runs WHERE id = ?", (run_id,)).fetchone()

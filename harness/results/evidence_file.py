@@ -231,12 +231,22 @@ class EvidenceFile:
         return version
 
 
+def _begins(path: Path) -> bytes:
+    """The first bytes of a file; none if it is not there."""
+    if not path.exists():
+        return b""
+    with path.open("rb") as file:
+        return file.read(len(MAGIC))
+
+
 def _refuse_foreign(path: Path) -> None:
     """Raise BadInput for what is no SQLite file; SQLite takes a few bytes for an empty one."""
-    if path.exists() and path.stat().st_size:
-        with path.open("rb") as file:
-            if file.read(len(MAGIC)) != MAGIC:
-                raise BadInput(f"evidence {path}: {_REASONS[sqlite3.SQLITE_NOTADB]}")
+    try:
+        begins = _begins(path)
+    except OSError:
+        return  # of which SQLite says what it is
+    if begins and begins != MAGIC:
+        raise BadInput(f"evidence {path}: {_REASONS[sqlite3.SQLITE_NOTADB]}")
 
 
 def _connect(path: Path, timeout: float) -> sqlite3.Connection:

@@ -12,7 +12,8 @@ from assay.harness.results.errors import BadInput
 
 def read(path: Path) -> dict[str, Any]:
     """The content of a file; raises `BadInput` where it is not there or no TOML."""
-    if os.path.exists(path) and not os.path.isfile(path):  # a pipe would be waited for
+    if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+        # A pipe would be waited for.
         raise BadInput(f"{path}: is no regular file")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))

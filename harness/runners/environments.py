@@ -81,7 +81,7 @@ def made(folder: Path, requirements: Sequence[str]) -> Environment:
         _install(folder, requirements)
         versions = _look(_python(folder))
         (folder / MARK).write_text(json.dumps({"asked": asked, "versions": versions}) + "\n")
-    except OSError as error:
+    except (OSError, ValueError) as error:  # venv refuses a path with a colon by the latter
         shutil.rmtree(folder, ignore_errors=True)
         raise CannotInstall(str(error)) from error
     except BaseException:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from assay.harness.cli.main import main
 from assay.harness.results.errors import BadInput, brief
+from assay.harness.runners.environments import CannotInstall, made
 
 
 def test_a_terminal_obeys_nothing_that_an_error_quotes() -> None:
@@ -58,3 +60,9 @@ def test_robust_looks_at_the_model_and_the_claims_first(
     said = capsys.readouterr().err
     assert "/nope" in said
     assert "no such claim" in said
+
+
+def test_a_folder_that_no_environment_can_be_made_in_is_refused(tmp_path: Path) -> None:
+    """Venv refuses a path that has the separator of PATH in it."""
+    with pytest.raises(CannotInstall, match="PATH separator"):
+        made(tmp_path / f"a{os.pathsep}b", ["transformers==4.57.6"])

@@ -19,6 +19,9 @@ HARM = {
     "a result that is no JSON": "UPDATE claims SET result = '{'",
     "a result that lacks all": "UPDATE claims SET result = '{}'",
     "a result of no verdict": "UPDATE claims SET result = json_set(result, '$.verdict', 'maybe')",
+    "a kind that is an object": (
+        "UPDATE claims SET result = json_set(result, '$.kind', json('{}'))"
+    ),
     "no verdict in its column": "UPDATE claims SET verdict = 'maybe'",
     "a column less": "ALTER TABLE claims DROP COLUMN margin",
     "a column of runs less": "ALTER TABLE runs DROP COLUMN exit",
@@ -43,6 +46,7 @@ UNREAD = {
     "a result that is no JSON": {"runs"},
     "a result that lacks all": {"runs", "atlas", "flips"},
     "a result of no verdict": {"runs", "atlas", "flips"},
+    "a kind that is an object": {"runs", "atlas", "flips"},
     "no verdict in its column": {"runs", "compare"},
     "results of no run": {"runs"},
     "a margin that is a list": {"runs", "merge", "atlas", "flips"},
