@@ -19,7 +19,6 @@ LAW = (
     "it; outputs are compared with the same model in float64, within the rounding error of the "
     "plain forward pass."
 )
-INDENT = {"initial_indent": "  ", "subsequent_indent": "  "}
 PLAIN = "a small multiple of the plain pass's rounding error (harness/models/tolerances.py)"
 FINDING = (
     "A finding: it is about particular weights.  Independent draws are taken until the 95 % "
@@ -55,7 +54,7 @@ def described(row: dict[str, Any]) -> list[str]:
     lines = [
         f"{row['id']}: {row['claim']}",
         "",
-        *textwrap.wrap(LAW if law else FINDING, 96, **INDENT),
+        *(f"  {line}" for line in textwrap.wrap(LAW if law else FINDING, 96)),
     ]
     facts = {
         "about": row["about"],

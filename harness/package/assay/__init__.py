@@ -5,7 +5,9 @@ In a clone this folder has nothing in it but the package's doors; `assay.harness
 install they lie in the package (pyproject.toml).
 """
 
+import importlib
 from pathlib import Path
+from typing import Any
 
 _HERE = Path(__file__).parent
 
@@ -14,4 +16,11 @@ if not (_HERE / "harness").is_dir():
 
 from assay.harness import __version__  # noqa: E402
 
-__all__ = ["__version__"]
+__all__ = ["Refuted", "Run", "__version__", "check"]
+
+
+def __getattr__(name: str) -> Any:
+    # Imported when they are asked for: torch and transformers take seconds.
+    if name in ("Refuted", "Run", "check"):
+        return getattr(importlib.import_module("assay.run"), name)
+    raise AttributeError(f"module 'assay' has no attribute {name!r}")

@@ -90,3 +90,17 @@ def test_the_promises_are_linked_and_name_the_tests_that_show_them() -> None:
     }
     assert all((ROOT / name).is_file() for name in named)
     assert "](SECURITY.md)" in (ROOT / "README.md").read_text()
+
+
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
+@pytest.mark.parametrize("path", [file for file in DOCUMENTS if file.suffix == ".md"], ids=named)
+def test_links_in_documents_lead_somewhere(path: Path) -> None:
+    links = [link for link in LINK.findall(path.read_text()) if "://" not in link]
+    missing = [link for link in links if not (path.parent / link).exists()]
+    assert not missing
+
+
+def test_the_front_page_fits_a_few_screens() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 200

@@ -1,0 +1,104 @@
+"""`assay.check`: claims on a model in memory, which is left as it was."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+from pathlib import Path
+
+import pytest
+import torch
+
+import assay
+from assay.fixtures import families
+from assay.harness.results.errors import BadInput
+from assay.harness.results.evidence import Evidence
+
+QUICK = {"profile": "glance"}
+
+
+def gpt2():
+    return families.tiny("gpt2")
+
+
+def seeing_ahead():
+    """A model whose last state is in part the next position's."""
+    model = gpt2()
+
+    def leak(module, given, output):
+        return output + 0.1 * output.roll(-1, 1)
+
+    model.transformer.ln_f.register_forward_hook(leak)
+    return model
+
+
+def test_laws_hold_on_a_sound_model_which_is_left_as_it_was() -> None:
+    model = gpt2().train()
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    next(model.parameters()).requires_grad_(False)
+    torch.manual_seed(3)
+    drawn = torch.rand(3)
+    torch.manual_seed(3)
+    run = assay.check(model, claims=["C1", "C2", "D2"], **QUICK)
+    assert torch.equal(torch.rand(3), drawn)
+    assert not run.refuted
+    assert not run.inconclusive
+    assert len(run.upheld) >= 5
+    assert run.require() is run
+    assert "upheld" in str(run)
+    assert model.training
+    assert [p.requires_grad for p in model.parameters()].count(False) == 1
+    assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())
+
+
+def test_a_broken_model_is_refuted_with_its_counterexample() -> None:
+    run = assay.check(seeing_ahead(), claims=["C1"], **QUICK)
+    assert run.refuted
+    with pytest.raises(assay.Refuted, match=r"C1: .*\n.*prompt: "):
+        run.require()
+    assert "refuted" in run._repr_html_()
+
+
+def test_a_run_is_kept_as_evidence(tmp_path: Path) -> None:
+    run = assay.check(gpt2(), claims=["C1"], name="mine", **QUICK)
+    path = tmp_path / "evidence.sqlite"
+    run.save(path)
+    with Evidence.read(path) as evidence:
+        (kept,) = evidence.runs()
+        assert kept["exit"] == 0
+        assert kept["subjects"]["mine"]["digest"] == run.digest
+        assert [r.verdict for r in evidence.results(kept["id"])] == [
+            r.verdict for r in run.results
+        ]
+
+
+def test_all_laws_or_findings_can_be_asked_for() -> None:
+    from assay.run import _chosen
+
+    laws, findings, every = (len(_chosen(name)) for name in ("laws", "findings", "all"))
+    assert laws > 60
+    assert findings > 60
+    assert every == laws + findings
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"profile": "fast"}, "fast"),
+        ({"claims": ["Z9"]}, "no such claim"),
+        ({"claims": []}, "name some"),
+        ({"attends": "sideways"}, "choose from causal, both"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(given: dict, why: str) -> None:
+    with pytest.raises(BadInput, match=why):
+        assay.check(gpt2(), **given)
+
+
+def test_the_examples_in_docstrings_run() -> None:
+    assert doctest.testmod(importlib.import_module("assay.run")) == (0, 4)
+
+
+def test_nothing_else_is_offered() -> None:
+    with pytest.raises(AttributeError, match="nosuch"):
+        _ = assay.nosuch
