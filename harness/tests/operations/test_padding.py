@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from assay.harness.checking.check import Broken, Check
-from assay.harness.models import positions
+from assay.harness.models import caches, positions
 from assay.harness.models.capabilities import Missing
 from assay.harness.models.rows import Rows
 from assay.harness.models.subject import Subject
@@ -179,7 +179,7 @@ def decoding(monkeypatch):
         ones = torch.ones(2, 4, 3)
         return Rows({"logits": ones * (1 + with_mask["adds"]) if masked else ones})
 
-    monkeypatch.setattr(padding.caches, "decode", decode)
+    monkeypatch.setattr(caches, "decode", decode)
     return calls, with_mask
 
 
