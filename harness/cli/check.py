@@ -24,6 +24,7 @@ Options are pytest's, with those of Assay among them; the most used:
   --dtype=DTYPE, --device=DEVICE, --attention=NAME
   --explain                   say why claims do not apply, and what controls came to
   --json=FILE, --report=FILE  write the results as JSON, as an HTML page
+  --summary=FILE              add a summary in Markdown to a file, as for a CI job
   --evidence=FILE, --resume   keep results in another file; resume an unfinished run
   -n N                        run in N processes
 

@@ -52,13 +52,14 @@ TAKE_VALUES = frozenset(
         "--evidence",
         "--json",
         "--report",
+        "--summary",
         "--expectations",
     }
 )
 """Assay's options that are followed by a value; `harness.plugin.options` would have to import
 torch."""
 
-WRITTEN = frozenset({"--evidence", "--json", "--report"})
+WRITTEN = frozenset({"--evidence", "--json", "--report", "--summary"})
 """Those whose value is a file that the run writes: by the time that pytest-xdist's workers read
 the same arguments it is there, whether it was before or not."""
 

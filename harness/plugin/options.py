@@ -27,7 +27,7 @@ TEXTS = (
     "attends",
     *("profile", "seed", "replay", "rounding", "allocation"),
 )
-PATHS = ("evidence", "json", "report", "expectations")
+PATHS = ("evidence", "json", "report", "summary", "expectations")
 """The options that are given words, and those that are given paths."""
 
 
@@ -105,6 +105,9 @@ def add(parser: pytest.Parser) -> None:
     add("--json", metavar="PATH", help="write the results as JSON")
     add("--report", metavar="PATH", help="write a self-contained HTML page")
     add(
+        "--summary", metavar="PATH", help="add a summary in Markdown to this file, as for a CI job"
+    )
+    add(
         "--explain",
         action="store_true",
         help="say why claims did not apply, what the controls of findings came to, and which "
@@ -161,7 +164,7 @@ def check(config: pytest.Config) -> None:
     for name in PATHS:
         if (given := getattr(option, name)) is not None:
             setattr(option, name, _path(name, given))
-    for name in ("json", "report"):
+    for name in ("json", "report", "summary"):
         if getattr(option, name) is not None:
             _check_writable(name, getattr(option, name))
     if xml := getattr(option, "xmlpath", None):
@@ -216,7 +219,7 @@ def _check_writable(name: str, path: Path) -> None:
 def _check_outputs(config: pytest.Config) -> None:
     """Refuse to write two files into one, or to write over what is read."""
     option = config.option
-    files = {"--json": option.json, "--report": option.report}
+    files = {"--json": option.json, "--report": option.report, "--summary": option.summary}
     if xml := getattr(option, "xmlpath", None):
         files["--junitxml"] = Path(xml)
     named = {f"--model={model}": faults.split(model)[0] for model in models(config)}

@@ -12,7 +12,7 @@ from assay.harness.faults import is_planted
 from assay.harness.models import runs
 from assay.harness.plugin import options, selection, toy
 from assay.harness.plugin.settling import RESUMED, Recorded, Settled, claim_of, expected_of_models
-from assay.harness.report import html
+from assay.harness.report import html, summary
 from assay.harness.results import expectation_files, expectations, schema
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence, resume_key
@@ -213,6 +213,8 @@ class Recorder:
             yield lambda: schema.write_json(path, run, results)
         if (page := self.option.report) is not None:
             yield lambda: schema.replace_file(page, html.render(run, results, self.judgements))
+        if (told := self.option.summary) is not None:
+            yield lambda: summary.append(told, summary.markdown(run, results, self.judgements))
         if self.option.record_expectations and early:
             self.notes.append("expectations are not written: the run did not come to its end")
         elif self.option.record_expectations:
