@@ -50,7 +50,8 @@ def test_all_that_is_asked_for_is_hashed() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     project = settings["project"]
     asked = [*project["dependencies"], *project["optional-dependencies"]["scale"], "tox"]
-    asked += [*settings["dependency-groups"]["tests"], *settings["build-system"]["requires"]]
+    groups = settings["dependency-groups"]
+    asked += [*groups["tests"], *groups["lint"], *settings["build-system"]["requires"]]
     names = {canonicalize_name(Requirement(line).name) for line in asked}
     assert names - hashed().keys() == {UNHASHED}
     assert UNHASHED in constrained()
