@@ -16,7 +16,7 @@ from assay.harness.checking.profiles import Profile
 from assay.harness.models import capabilities
 from assay.harness.models.shortage import Size, at_size, release, shortage
 from assay.harness.models.subject import Subject
-from assay.harness.results.errors import BadInput, Missing, brief, shortened
+from assay.harness.results.errors import LONGEST, BadInput, Missing, brief, shortened
 from assay.harness.results.verdicts import ERROR, STORED, Kind, Result, Verdict
 
 
@@ -47,6 +47,7 @@ class Claim:
     def result(self, subject: Subject, verdict: Verdict, **more: Any) -> Result:
         """What came of the claim on ``subject``."""
         more.setdefault("source", self.source)
+        more["reason"] = shortened(more.get("reason", ""), LONGEST)
         return Result(self.id, self.says, self.kind, subject.name, verdict, **more)
 
     def not_run(self, subject: Subject, error: BaseException, size: Size | None) -> Result:

@@ -34,6 +34,9 @@ from assay.harness.runners.environments import Environment
 USUAL = ("float32", "bfloat16", "float16")
 """The dtypes that are run unless others are named."""
 
+MOST = 10_000
+"""Seeds, at most: of each a run of minutes."""
+
 WIDTH = 132
 """Columns where no terminal says how many there are."""
 
@@ -169,7 +172,7 @@ def _parser() -> Parser:
     )
     add = parser.add_argument
     add("--evidence", type=file, required=True, metavar="FILE", help="where results are kept")
-    add("--seeds", type=whole(1), default=20, metavar="N", help="how many (default 20)")
+    add("--seeds", type=whole(1, MOST), default=20, metavar="N", help="how many (default 20)")
     add("--dtype", action="append", choices=[*DTYPES], help=f"(default: {', '.join(USUAL)})")
     add("--family", action="append", default=[], metavar="NAME", help="only this (repeatable)")
     add_claims(parser, "only this claim")

@@ -94,6 +94,11 @@ def file(text: str) -> Path:
     return path
 
 
+def folder(text: str) -> Path:
+    """The path of a folder, which need not be there."""
+    return Path(word(text))
+
+
 def word(text: str) -> str:
     """Any text that is not blank."""
     if not text.strip():

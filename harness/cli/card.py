@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-from assay.harness.cli.arguments import Parser, file
+from assay.harness.cli.arguments import Parser, file, folder
 from assay.harness.cli.models import Load
 from assay.harness.comparison.timings import Timings
 from assay.harness.report import cards
@@ -29,5 +28,5 @@ def _parser() -> Parser:
         description="Print what `pytest benchmarks --benchmark-json FILE` measured, as Markdown.",
     )
     parser.add_argument("files", nargs="+", type=file, metavar="FILE", help="a file of results")
-    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw plots into a folder")
+    parser.add_argument("--plots", type=folder, metavar="FOLDER", help="draw plots into a folder")
     return parser

@@ -24,6 +24,9 @@ from assay.harness.runners.environments import Environment
 SEEDS = 5
 """Seeds of rounding that are tried unless another number is asked for."""
 
+MOST = 10_000
+"""Seeds, at most: each is a run of minutes."""
+
 LIMIT = 3600.0
 """Seconds until a run is given up, unless others are asked for."""
 
@@ -131,7 +134,9 @@ def _parser() -> Parser:
     )
     add("--profile", default="glance", help=f"{', '.join(PROFILES)} (default: glance)")
     add("--seed", type=whole(0, LARGEST_SEED), default=0, help="of every draw (default: 0)")
-    add("--seeds", type=whole(0), default=SEEDS, metavar="N", help="of rounding (default: 5)")
+    add(
+        "--seeds", type=whole(0, MOST), default=SEEDS, metavar="N", help="of rounding (default: 5)"
+    )
     add("--limit", type=seconds, default=LIMIT, help="seconds until a run is given up")
     models.add_options(parser)
     return parser

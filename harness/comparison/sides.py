@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -125,6 +126,8 @@ def _split(name: str) -> tuple[Path, str | None]:
 
 def _is_sqlite(path: Path) -> bool:
     """By its beginning; an empty file is evidence of nothing yet."""
+    if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+        raise BadInput(f"{path}: is no regular file")  # a pipe has no end, a device none either
     try:
         with path.open("rb") as file:
             return file.read(len(SQLITE)) in (SQLITE, b"")

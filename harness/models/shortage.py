@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import math
 import os
+import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -129,16 +130,7 @@ def contained() -> Iterator[None]:
     """For a model's own code: what would end the run or hide a claim becomes a RuntimeError.
 
     Such as asyncio's CancelledError, pytest's Skipped or what Hypothesis steers its search by.
-    The end of the process by `os._exit`, which nothing could catch, becomes SystemExit.
     """
-    process, leave = os.getpid(), os._exit
-
-    def left(status: int) -> NoReturn:
-        if os.getpid() != process:  # a child of the model's own
-            leave(status)
-        raise SystemExit(status)
-
-    os._exit = left
     try:
         yield
     except (KeyboardInterrupt, Braked):
@@ -149,8 +141,31 @@ def contained() -> Iterator[None]:
         raise
     except BaseException as error:
         raise RuntimeError(brief(error)) from error
+
+
+@contextmanager
+def kept_running() -> Iterator[None]:
+    """For a claim: the model's code can neither end the process nor close what is printed to.
+
+    `os._exit`, which nothing could catch, raises SystemExit.
+    """
+    process, leave = os.getpid(), os._exit
+
+    def left(status: int) -> NoReturn:
+        if os.getpid() != process:  # a child of the model's own
+            leave(status)
+        raise SystemExit(status)
+
+    streams = [each for each in (sys.stdout, sys.stderr) if hasattr(each, "__dict__")]
+    for stream in streams:
+        stream.close = lambda: None  # type: ignore[method-assign]
+    os._exit = left
+    try:
+        yield
     finally:
         os._exit = leave
+        for stream in streams:
+            del stream.close
 
 
 def pass_on(error: BaseException) -> None:

@@ -19,7 +19,7 @@ from assay.harness.models.runs import Options
 from assay.harness.plugin import early, toy
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import EMULATED
-from assay.harness.results.outputs import keep_apart
+from assay.harness.results.outputs import is_same, keep_apart
 from assay.harness.results.seeds import SHOWN, read_seed
 
 TEXTS = (
@@ -171,6 +171,8 @@ def check(config: pytest.Config) -> None:
         _check_writable("junitxml", Path(xml).absolute())
     _check_outputs(config)
     _check_expectations(option.expectations, option.record_expectations)
+    if option.replay is not None and not option.replay.isascii():
+        raise BadInput(f"--replay {option.replay!r}: is no example that a failure printed")
     for flag in ("resume", "record_expectations"):
         if option.replay is not None and getattr(option, flag):
             name = flag.replace("_", "-")
@@ -206,9 +208,7 @@ def _check_writable(name: str, path: Path) -> None:
         if path.is_dir():
             raise BadInput(f"--{name} {path}: is a folder; give a file's path")
         if path.exists() and not path.is_file():
-            if path.is_fifo() and not os.path.realpath(path).startswith(("/dev/", "/proc/")):
-                raise BadInput(f"--{name} {path}: is a pipe, which may be read by nobody")
-            return  # a device, or a shell's own pipe
+            return  # a device or a pipe
         folder = next(parent for parent in path.parents if os.path.lexists(parent))
         with tempfile.TemporaryFile(dir=folder):
             pass
@@ -227,6 +227,10 @@ def _check_outputs(config: pytest.Config) -> None:
     # A model may have a name that is no path, such as one of the hub.
     paths = {name: Path(os.path.expanduser(given)) for name, given in named.items() if given}
     keep_apart({"--evidence": option.evidence, **files})
+    for name, path in paths.items():
+        recorded = option.expectations if option.record_expectations else None
+        if recorded is not None and is_same(path, recorded):
+            raise BadInput(f"--expectations {path}: is the folder of {name}; give another")
     keep_apart(files, {name: path for name, path in paths.items() if os.path.exists(path)})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Mapping
 from itertools import combinations
@@ -18,6 +19,9 @@ def keep_apart(
     Both are paths by what the user calls them (``--json``), None where none is given.  Links are
     followed.  Of an input that is a folder every file in it counts.  Devices may be written twice.
     """
+    for name, path in outputs.items():
+        if path is not None and (why := _unwritable(path)):
+            raise BadInput(f"{name} {path}: {why}; give a file's path")
     written = {name: path for name, path in outputs.items() if path and _is_file_to_be(path)}
     for (name, path), (other, its) in combinations(written.items(), 2):
         if is_same(path, its):
@@ -26,6 +30,19 @@ def keep_apart(
         for other, read in (inputs or {}).items():
             if read is not None and (is_same(path, read) or _is_in(path, read)):
                 raise BadInput(f"{name} {path}: is read as {other}; give another path")
+
+
+def _unwritable(path: Path) -> str:
+    """Why nothing can be put there; a shell's own pipe (``>(…)``) is read by somebody."""
+    own = os.path.realpath(path).startswith(("/dev/", "/proc/"))
+    if path.is_fifo() and not own:
+        return "is a pipe, which may be read by nobody"
+    try:
+        path.stat()
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return "is a link to itself"
+    return ""
 
 
 def is_same(one: Path, other: Path) -> bool:

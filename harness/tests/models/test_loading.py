@@ -19,8 +19,10 @@ import torch
 import transformers
 from huggingface_hub import HfApi, constants
 from torch import Tensor
+from transformers import GPT2LMHeadModel
 from transformers.utils import logging as transformers_logging
 
+from assay.fixtures import subjects
 from assay.harness.models import digests, hub
 from assay.harness.models.loading import (
     adopt,
@@ -30,6 +32,7 @@ from assay.harness.models.loading import (
     parse_device,
     parse_dtype,
 )
+from assay.harness.models.runs import Options
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.folders import (
     VOCABULARY,
@@ -803,3 +806,20 @@ def test_a_hub_id_is_found_in_the_cache_when_offline(
     assert "its revision 'third'" in third
     assert "owner/none: there is no such folder, HF_HUB_OFFLINE is set" in none
     assert "does not hold it whole" in part
+
+
+def test_a_causal_model_that_loses_a_row_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every law about rows would not apply, and the run would pass."""
+    forward = GPT2LMHeadModel.forward
+
+    def short(self: Any, *args: Any, **kwargs: Any) -> Any:
+        output = forward(self, *args, **kwargs)
+        output.logits = output.logits[:, :-1]
+        return output
+
+    subjects.load(str(folder), Options())
+    monkeypatch.setattr(GPT2LMHeadModel, "forward", short)
+    with pytest.raises(BadInput, match="gives no row for each of 4 tokens"):
+        subjects.load(str(folder), Options())

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import sys
 from asyncio import CancelledError
 
 import pytest
@@ -19,7 +21,7 @@ from assay.harness.models import capabilities
 from assay.harness.models.capabilities.registry import PROBES
 from assay.harness.models.offer import Offer
 from assay.harness.models.runs import describe_subject
-from assay.harness.models.shortage import MEMORY, Limits, contained, gpu_failure, shortage
+from assay.harness.models.shortage import MEMORY, Limits, gpu_failure, kept_running, shortage
 from assay.harness.results.errors import Missing
 from assay.harness.results.expectations import Expected, judge
 from assay.harness.results.verdicts import Verdict
@@ -311,14 +313,29 @@ def test_logits_that_are_no_floats_break_a_law(dtype):
 
 def test_a_model_that_leaves_by_the_operating_system_raises_an_exit():
     leave = os._exit
-    with pytest.raises(SystemExit), contained():
+    with pytest.raises(SystemExit), kept_running():
         os._exit(0)
     assert os._exit is leave
 
 
 def test_a_process_of_the_model_s_own_may_leave():
-    with contained():
+    with kept_running():
         child = os.fork()
         if not child:
             os._exit(7)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def test_what_is_printed_to_stays_open(capsys):
+    with kept_running():
+        sys.stdout.close()
+        sys.stderr.close()
+    print("still open")
+    assert capsys.readouterr().out == "still open\n"
+    assert "close" not in vars(sys.stdout)
+
+
+def test_an_error_of_any_length_is_kept_in_part():
+    result = verdict(declared(), raising(RuntimeError("x" * 5_000_000)), budget(4))
+    assert result.verdict is Verdict.REFUTED
+    assert len(json.dumps(result.as_json())) < 50_000

@@ -81,3 +81,17 @@ def test_a_run_that_leaves_claims_without_a_verdict_does_not_end_with_0(project:
     run = project.run("--setup-plan")
     assert run.errors == ["ERROR: without a verdict: 1 of 1 claims"]
     assert run.exit == 1
+
+
+@pytest.mark.parametrize("deed", ["sys.stdout.close()", "sys.stderr.close()", "os._exit(0)"])
+def test_a_model_cannot_end_the_run_or_close_what_it_prints_to(
+    project: Project, deed: str
+) -> None:
+    body = f"import sys; {deed}"
+    project.claims(law(1, body=body), law(2))
+    run = project.run("--json=out.json")
+    verdicts = project.verdicts()
+    assert verdicts["law 2"] == "upheld"
+    assert run.exit == (1 if "exit" in deed else 0)
+    assert verdicts["law 1"] == ("inconclusive" if "exit" in deed else "upheld")
+    assert "closed file" not in run.output

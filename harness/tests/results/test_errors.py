@@ -9,6 +9,7 @@ import pytest
 
 from assay.harness.cli.main import main
 from assay.harness.results.errors import BadInput, brief
+from assay.harness.results.outputs import keep_apart
 from assay.harness.runners.environments import CannotInstall, made
 
 
@@ -66,3 +67,31 @@ def test_a_folder_that_no_environment_can_be_made_in_is_refused(tmp_path: Path) 
     """Venv refuses a path that has the separator of PATH in it."""
     with pytest.raises(CannotInstall, match="PATH separator"):
         made(tmp_path / f"a{os.pathsep}b", ["transformers==4.57.6"])
+
+
+@pytest.mark.parametrize("given", ["report pipe --out=page", "report /dev/zero --out=page"])
+def test_what_is_no_file_is_not_read(
+    given: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    assert main(given.split()) == 4
+    assert "is no regular file" in capsys.readouterr().err
+
+
+def test_outputs_that_nothing_can_be_put_in_are_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for name, why in (("pipe", "is a pipe"), ("loop", "is a link to itself")):
+        with pytest.raises(BadInput, match=why):
+            keep_apart({"--out": tmp_path / name})
+    assert (tmp_path / "loop").is_symlink()
+
+
+def test_more_seeds_than_anybody_could_run_are_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["robust", "--model=tiny:gpt2", f"--seeds={10**20}"]) == 4
+    assert "is too large; the largest is 10000" in capsys.readouterr().err
