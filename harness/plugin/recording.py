@@ -156,8 +156,23 @@ class Recorder:
 
     # -- a run ends ---------------------------------------------------------------------------
 
-    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Write what was asked for, and close the evidence."""
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_sessionfinish(
+        self, session: pytest.Session, exitstatus: int
+    ) -> Generator[None, object, object]:
+        """Write what was asked for, and close the evidence; then others write their files.
+
+        Such as JUnit's XML, which is written by pytest.
+        """
+        self._finish(session, exitstatus)
+        try:
+            return (yield)
+        except OSError as error:
+            self.problems.append(f"a file of pytest's: cannot be written ({error.strerror})")
+            session.exitstatus = pytest.ExitCode.USAGE_ERROR
+            return None
+
+    def _finish(self, session: pytest.Session, exitstatus: int) -> None:
         stopped = exitstatus in STOPPED
         if stopped:  # perhaps before it came to all that an earlier run has recorded
             shown = {(result.name, result.subject) for result in self.results}

@@ -231,3 +231,11 @@ def test_a_pipe_among_expectations_is_not_waited_for(project: Project) -> None:
     project.write("expected/gpt2.toml", "").unlink()
     os.mkfifo(project.folder / "expected" / "gpt2.toml")
     assert project.run("--expectations=expected").refused("gpt2.toml: is no regular file")
+
+
+def test_a_file_of_pytest_s_that_cannot_be_written_is_one_line(project: Project) -> None:
+    project.claims(law(1))
+    run = project.run("--junitxml=/dev/full", "--json=out.json")
+    assert run.refused("a file of pytest's: cannot be written (No space left on device)")
+    assert project.verdicts() == {"law 1": "upheld"}
+    assert "1 upheld" in run.output
