@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Sequence
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +42,29 @@ def main(
     if list(arguments) == ["-h"]:
         sys.stdout.write(USAGE)
         return 0
-    models = list(takewhile(lambda each: not each.startswith("-"), arguments))
+    models, others = separated(arguments)
     chosen = [f"--model={word(model)}" for model in models]
-    return int((run or _pytest)([str(claims()), *chosen, *arguments[len(models) :]]))
+    return int((run or _pytest)([str(claims()), *chosen, *others]))
+
+
+FLAGS = re.compile(
+    r"-[vqsxl]|-\w.+|--(?:[^=]+=.*|resume|explain|trust-remote-code|absent-ok|lf|pdb)", re.S
+)
+"""Options after which no value follows: an option that holds its value, or takes none."""
+
+
+def separated(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The models among ``arguments``, and what goes to pytest.
+
+    A word is a model unless it begins with a dash or may be the value of the option before it.
+    """
+    models, others = [], []
+    before = ""
+    for each in arguments:
+        is_model = not each.startswith("-") and (not before or bool(FLAGS.fullmatch(before)))
+        (models if is_model else others).append(each)
+        before = "" if is_model or not each.startswith("-") else each
+    return models, others
 
 
 def claims() -> Path:

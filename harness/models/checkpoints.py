@@ -175,7 +175,9 @@ def _configuration(
         with contained():
             return AutoConfig.from_pretrained(folder, trust_remote_code=True)
     except ENDS as error:  # whatever a model's own configuration class raises
-        raise BadInput(f"{spec}: config.json is of no use ({brief(error)})") from error
+        raise BadInput(
+            f"{spec}: config.json, or the code that it names, cannot be used ({brief(error)})"
+        ) from error
 
 
 def _auto_class(config: PretrainedConfig, raw: dict[str, Any]) -> type[Any]:

@@ -9,6 +9,7 @@ happens to one claim is in `harness.plugin.settling`.
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -45,14 +46,18 @@ MARKS = {
 REFUSED = pytest.StashKey[str]()
 """What a worker has found wrong at collection."""
 
+PROCESS = pytest.StashKey[int]()
+"""The process that runs claims; a model may make others, by `os.fork`."""
+
 EMULATED = pytest.StashKey[ExitStack]()
 """What ends the emulation of another machine."""
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     """Assay's own options."""
     options.add(parser)
     together.add(parser)
+    options.refuse_debug_file(parser, pluginmanager.get_plugin("pytestconfig"))
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -63,6 +68,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", f"{kind}: {what}")
     # The libraries' million objects stay: they need not be looked through at every collection.
     gc.freeze()
+    config.stash[PROCESS] = os.getpid()
     config.stash[EMULATED] = ExitStack()
     # From now on, as models are loaded before the first test and kept from one to the next.
     config.stash[EMULATED].enter_context(
@@ -244,6 +250,8 @@ def pytest_runtest_makereport(
     The run stops after a GPU has failed: what this process would compute on it from then on is
     not to be relied on.
     """
+    if os.getpid() != item.config.stash[PROCESS]:
+        os._exit(0)  # a copy that the model's code has made: the claims are not its own to report
     report = yield
     error = call.excinfo.value if call.excinfo is not None else None
     if isinstance(error, BadInput) and claim_of(item) is not None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import errno
 import os
 import shlex
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from assay.harness.models.runs import Options
 from assay.harness.plugin import early, toy
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import EMULATED
-from assay.harness.results.outputs import is_same, keep_apart
+from assay.harness.results.outputs import is_in, keep_apart, keep_out
 from assay.harness.results.seeds import SHOWN, read_seed
 
 TEXTS = (
@@ -29,6 +30,9 @@ TEXTS = (
 )
 PATHS = ("evidence", "json", "report", "summary", "expectations")
 """The options that are given words, and those that are given paths."""
+
+WRITTEN_TO = ("log_file", "cache_dir")
+"""Settings of pytest's own that name a path to which it writes."""
 
 
 def add(parser: pytest.Parser) -> None:
@@ -169,7 +173,7 @@ def check(config: pytest.Config) -> None:
             _check_writable(name, getattr(option, name))
     if xml := getattr(option, "xmlpath", None):
         _check_writable("junitxml", Path(xml).absolute())
-    _check_outputs(config)
+    _check_outputs(option, _written_by_pytest(config))
     _check_expectations(option.expectations, option.record_expectations)
     if option.replay is not None and not option.replay.isascii():
         raise BadInput(f"--replay {option.replay!r}: is no example that a failure printed")
@@ -216,22 +220,63 @@ def _check_writable(name: str, path: Path) -> None:
         raise BadInput(f"--{name} {path}: cannot be written ({error.strerror})") from error
 
 
-def _check_outputs(config: pytest.Config) -> None:
-    """Refuse to write two files into one, or to write over what is read."""
-    option = config.option
+def _written_by_pytest(config: pytest.Config) -> dict[str, Path]:
+    """The paths in pytest's own settings to which it writes, by name."""
+    found = {}
+    for name in WRITTEN_TO:
+        with suppress(ValueError):  # its plug-in is switched off
+            if given := str(config.getini(name) or ""):
+                found[name] = config.rootpath / given
+    return found
+
+
+def _check_outputs(option: argparse.Namespace, settings: Mapping[str, Path]) -> None:
+    """Refuse to write two files into one, over what is read, or into a model's folder.
+
+    ``settings`` are pytest's own (`_written_by_pytest`).
+    """
     files = {"--json": option.json, "--report": option.report, "--summary": option.summary}
-    if xml := getattr(option, "xmlpath", None):
-        files["--junitxml"] = Path(xml)
-    named = {f"--model={model}": faults.split(model)[0] for model in models(config)}
+    files |= {
+        name: Path(given).absolute()
+        for name, given in {
+            "--junitxml": getattr(option, "xmlpath", None),
+            "--log-file": getattr(option, "log_file", None) or settings.get("log_file"),
+            "--debug": option.debug,
+        }.items()
+        if given
+    }
+    named = {f"--model={model}": faults.split(model)[0] for model in option.models or []}
     named["--device-map"] = option.device_map or ""
     # A model may have a name that is no path, such as one of the hub.
     paths = {name: Path(os.path.expanduser(given)) for name, given in named.items() if given}
-    keep_apart({"--evidence": option.evidence, **files})
-    for name, path in paths.items():
-        recorded = option.expectations if option.record_expectations else None
-        if recorded is not None and is_same(path, recorded):
-            raise BadInput(f"--expectations {path}: is the folder of {name}; give another")
-    keep_apart(files, {name: path for name, path in paths.items() if os.path.exists(path)})
+    read = {name: path for name, path in paths.items() if os.path.exists(path)}
+    files["--evidence"] = option.evidence
+    keep_apart(files)
+    keep_apart({name: path for name, path in files.items() if name != "--evidence"}, read)
+    recorded = option.expectations if option.record_expectations else None
+    folders: dict[str, Path | None] = {"--expectations": recorded}
+    folders["cache_dir"] = settings.get("cache_dir")
+    if option.basetemp:
+        # pytest deletes all that is there.
+        folders["--basetemp"] = base = Path(option.basetemp).absolute()
+        for name, path in {**read, **files}.items():
+            if path is not None and is_in(path, base):
+                raise BadInput(f"--basetemp {base}: pytest empties it, and {name} lies in it")
+    keep_out({**files, **folders}, read)
+
+
+def refuse_debug_file(parser: pytest.Parser, config: pytest.Config) -> None:
+    """Refuse a ``--debug`` file that the run reads: pytest opens it before `pytest_configure`.
+
+    Called when Assay's options are declared.  Raises `pytest.UsageError`.
+    """
+    given = [*shlex.split(os.environ.get("PYTEST_ADDOPTS", "")), *config.invocation_params.args]
+    if any(arg.partition("=")[0] == "--debug" for arg in given):
+        asked = parser.parse_known_args(given)
+        with usage_errors():
+            for name in PATHS:
+                setattr(asked, name, (path := getattr(asked, name)) and _path(name, path))
+            _check_outputs(asked, {})
 
 
 def _check_expectations(folder: Path | None, to_record: bool) -> None:

@@ -28,8 +28,22 @@ def keep_apart(
             raise BadInput(f"{name} {path}: is the file of {other} too; give each its own")
     for name, path in written.items():
         for other, read in (inputs or {}).items():
-            if read is not None and (is_same(path, read) or _is_in(path, read)):
+            if read is not None and (is_same(path, read) or _is_file_in(path, read)):
                 raise BadInput(f"{name} {path}: is read as {other}; give another path")
+
+
+def keep_out(outputs: Mapping[str, Path | None], folders: Mapping[str, Path]) -> None:
+    """Raise `BadInput` where an output would be put into one of ``folders``, new or not.
+
+    Both are paths by what the user calls them, as for `keep_apart`.  Links are followed.
+    """
+    for name, path in outputs.items():
+        for other, folder in folders.items():
+            if path is not None and folder.is_dir() and is_in(path, folder):
+                raise BadInput(
+                    f"{name} {path}: lies in the folder of {other}, where nothing is written; "
+                    "give another path"
+                )
 
 
 def _unwritable(path: Path) -> str:
@@ -59,8 +73,11 @@ def _is_file_to_be(path: Path) -> bool:
     return os.path.isfile(path) or not os.path.exists(path)
 
 
-def _is_in(path: Path, folder: Path) -> bool:
+def _is_file_in(path: Path, folder: Path) -> bool:
     """Whether ``path`` is a file that is there, in a folder."""
-    if not (os.path.isfile(path) and os.path.isdir(folder)):
-        return False
+    return os.path.isfile(path) and os.path.isdir(folder) and is_in(path, folder)
+
+
+def is_in(path: Path, folder: Path) -> bool:
+    """Whether a path, which need not be there, is ``folder`` or lies in it; links are followed."""
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from assay.harness.cli.check import main as check
+from assay.harness.cli.check import separated
 from assay.harness.cli.main import cases_of_claims, main
 from assay.harness.results.evidence import Evidence
 from assay.harness.results.verdicts import Kind, Result, Verdict
@@ -106,3 +107,18 @@ def test_a_page_is_written_over_no_evidence(
     assert main(["report", f"{evidence}@1", f"--out={evidence}"]) == 4
     assert main(["report", f"{evidence}@all", f"--out={tmp_path / 'p.html'}"]) in (0, 4)
     assert evidence.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("given", "models"),
+    [
+        (["tiny:gpt2", "b", "-n", "2"], ["tiny:gpt2", "b"]),
+        (["--seed=3", "tiny:gpt2", "-m", "law"], ["tiny:gpt2"]),
+        (["-n2", "a", "--explain", "b", "-x", "c"], ["a", "b", "c"]),
+        (["-k", "a", "--junitxml", "b"], []),
+    ],
+)
+def test_models_stand_before_options_or_between_them(given: list[str], models: list[str]) -> None:
+    found, others = separated(given)
+    assert found == models
+    assert [each for each in given if each not in models] == others

@@ -95,3 +95,12 @@ def test_a_model_cannot_end_the_run_or_close_what_it_prints_to(
     assert run.exit == (1 if "exit" in deed else 0)
     assert verdicts["law 1"] == ("inconclusive" if "exit" in deed else "upheld")
     assert "closed file" not in run.output
+
+
+def test_a_copy_of_the_process_that_a_model_s_code_makes_reports_nothing(project: Project) -> None:
+    body = "os.fork()"
+    project.claims(law(1, "0.5", body=body), law(2, "0.5"))
+    run = project.run("--json=results.json")
+    assert run.exit == 0
+    assert run.output.count("2 upheld in") == 1
+    assert project.ran.count("2") == 1

@@ -56,6 +56,37 @@ def test_a_run_writes_nothing_twice_and_nothing_that_it_reads(ran: Project) -> N
     assert ran.ran == ["1"]
 
 
+IN_A_MODEL = {
+    "--evidence": ["--evidence=model/new.sqlite"],
+    "--json": ["--json=model/new.json"],
+    "--report": ["--report=model/new/deep.html"],
+    "--summary": ["--summary=by_link/new.md"],
+    "--junitxml": ["--junitxml=model/new.xml"],
+    "--expectations": ["--record-expectations", "--expectations=model/expected"],
+    "--basetemp": ["--basetemp=model"],
+    "--basetemp ": ["--basetemp=kept", "--evidence=kept/evidence.sqlite"],
+    "--log-file": ["--log-file=model/config.json"],
+    "--log-file ": ["-olog_file=model/new.log"],
+    "cache_dir": ["-pcacheprovider", "-ocache_dir=model/cache"],
+    "--debug": ["--debug=model/config.json"],
+    "--debug ": ["--debug=evidence.sqlite"],
+    "--debug  ": ["--debug=model/new.log"],
+}
+
+
+def test_nothing_is_written_into_a_model_s_folder_or_deleted_from_it(ran: Project) -> None:
+    (ran.folder / "by_link").symlink_to("model")
+    before = digests(ran.folder / "model") | digests(ran.folder / "claims")
+    evidence = (ran.folder / "evidence.sqlite").read_bytes()
+    asked = [["--model=model", *arguments] for arguments in IN_A_MODEL.values()]
+    ended = ran.runs(*asked)
+    for name, run in zip(IN_A_MODEL, ended, strict=True):
+        assert run.refused(name.strip()), run.output
+    assert before == digests(ran.folder / "model") | digests(ran.folder / "claims")
+    assert (ran.folder / "evidence.sqlite").read_bytes() == evidence
+    assert ran.ran == ["1"]
+
+
 def test_devices_and_files_apart_are_fine(tmp_path: Path) -> None:
     null = Path(os.devnull)
     keep_apart({"--json": null, "--report": null, "--evidence": tmp_path / "a"}, {"in": tmp_path})
