@@ -1,0 +1,50 @@
+"""Falcon with alibi cannot read a prompt that does not fill its static cache.
+
+Claims: C2, C4
+Types: falcon
+Met by: whoever calls generate() with cache_implementation="static" on a Falcon with alibi=True
+Seen in: transformers 5.23.0
+Expected: a prompt of 6 tokens in a static cache with room for 8 gives the logits of one pass
+Observed: a RuntimeError, as tensors of sizes 8 and 6 do not match; with room for 6 it is right
+Cause: models/falcon/modeling_falcon.py, 748: the alibi bias is built from the prompt's own mask,
+    so it has as many columns as the prompt; the causal mask has as many as the cache.
+Upstream: not found by searching for "falcon alibi static cache size of tensor must match";
+    keras-hub had the same (https://github.com/keras-team/keras-hub/issues/2861)
+"""
+
+import sys
+
+import torch
+from transformers import FalconConfig, FalconForCausalLM, StaticCache
+
+torch.manual_seed(0)
+config = FalconConfig(
+    vocab_size=64,
+    hidden_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    alibi=True,
+    initializer_range=0.3,
+)
+model = FalconForCausalLM(config).eval()
+ids = torch.randint(3, 64, (1, 6))
+
+
+def read(room):
+    """What comes of the prompt in a static cache for ``room`` tokens; whether it is right."""
+    try:
+        cache = StaticCache(config=config, max_cache_len=room)
+        off = (model(ids, past_key_values=cache).logits - plain).abs().max().item()
+    except RuntimeError as error:
+        return f"RuntimeError ({error})", False
+    return f"off by {off:.0e}", off < 1e-3
+
+
+with torch.no_grad():
+    plain = model(ids, use_cache=False).logits
+    (full, _), (roomy, right) = read(6), read(8)
+print(
+    "expected: a prompt of 6 tokens in a static cache with room for 8 gives the logits of one pass"
+)
+print(f"observed: a {roomy}; with room for 6 it is {full}")
+sys.exit(not right)
