@@ -58,7 +58,8 @@ def separated(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
     A word is a model unless it begins with a dash or may be the value of the option before it.
     """
-    models, others = [], []
+    models: list[str] = []
+    others: list[str] = []
     before = ""
     for each in arguments:
         is_model = not each.startswith("-") and (not before or bool(FLAGS.fullmatch(before)))

@@ -265,12 +265,13 @@ def _check_outputs(option: argparse.Namespace, settings: Mapping[str, Path]) -> 
     keep_out({**files, **folders}, read)
 
 
-def refuse_debug_file(parser: pytest.Parser, config: pytest.Config) -> None:
+def refuse_debug_file(parser: pytest.Parser, config: pytest.Config | None) -> None:
     """Refuse a ``--debug`` file that the run reads: pytest opens it before `pytest_configure`.
 
     Called when Assay's options are declared.  Raises `pytest.UsageError`.
     """
-    given = [*shlex.split(os.environ.get("PYTEST_ADDOPTS", "")), *config.invocation_params.args]
+    given = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
+    given += config.invocation_params.args if config is not None else []
     if any(arg.partition("=")[0] == "--debug" for arg in given):
         asked = parser.parse_known_args(given)
         with usage_errors():
