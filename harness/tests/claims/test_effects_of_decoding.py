@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from assay.claims import test_repetition as repetition
 from assay.harness.operations import contrastive, generation
 from assay.harness.results.verdicts import Verdict
-from assay.harness.tests.claims.test_effects import saying, settled
+from assay.harness.tests.support.effects import saying, settled
 from assay.harness.tests.support.toys import prompt, toy
 
 

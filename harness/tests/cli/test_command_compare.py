@@ -21,9 +21,9 @@ from assay.harness.results import evidence_file, schema
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence
 from assay.harness.results.verdicts import Verdict
-from assay.harness.tests.results.test_evidence import MISFITS, ROOT, a_run
 from assay.harness.tests.support.compared import MODEL, a_finding, a_law, kept, on
-from assay.harness.tests.support.sessions import Project, law
+from assay.harness.tests.support.evidence_files import MISFITS, a_run
+from assay.harness.tests.support.sessions import ROOT, Project, law
 
 LAWS = [a_law(number) for number in range(6)]
 HOSTILE = "<script>alert('x')</script> [bold]& \x1b[31m\u202e"

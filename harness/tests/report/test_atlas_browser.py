@@ -13,7 +13,6 @@ import assay.harness.report
 import assay.harness.report.atlas
 from assay.harness.report.atlas import build
 from assay.harness.results.verdicts import Verdict
-from assay.harness.tests.results.test_defects import DOCSTRING
 from assay.harness.tests.support.browsers import (
     MODES,
     TEXT_CONTRAST,
@@ -22,6 +21,7 @@ from assay.harness.tests.support.browsers import (
     overflow,
     requests,
 )
+from assay.harness.tests.support.defects import DOCSTRING
 from assay.harness.tests.support.evidences import VARIANTS, broken, finding, law, run_of, write
 
 TYPES = ("gpt2", "llama", "mamba", "t5")
