@@ -105,6 +105,14 @@ def test_every_module_says_what_it_is_for(room):
         assert ast.get_docstring(tree(path)), path
 
 
+@pytest.mark.parametrize("room", ["benchmarks", "claims", "fixtures", "harness/tests"])
+def test_no_file_is_longer_than_400_lines(room):
+    """A longer one is about several subjects, and is split by them."""
+    files = sorted((ROOT / room).rglob("*.py"))
+    lengths = {path.name: len(path.read_text(encoding="utf-8").splitlines()) for path in files}
+    assert {name: lines for name, lines in lengths.items() if lines > 400} == {}
+
+
 def imported_tests(path: Path) -> list[str]:
     """The modules of tests that a file under ``harness/tests`` imports."""
     names = [name for name in imported(tree(path)) if name.startswith("harness.tests.")]
