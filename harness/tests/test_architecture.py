@@ -12,8 +12,8 @@ import pytest
 
 from assay.harness.checking.claim import Claim
 from assay.harness.results.verdicts import Kind
+from assay.harness.tests.support.sessions import ROOT
 
-ROOT = Path(__file__).parents[2]
 ABOVE = {
     "harness": {"fixtures", "claims", "benchmarks"},
     "fixtures": {"claims", "benchmarks"},

@@ -333,12 +333,6 @@ def test_rows_of_zeros_leave_neighbours_undecided(claim):
     assert "NaN" not in str(result.as_json())
 
 
-@pytest.fixture
-def short_texts(monkeypatch):
-    monkeypatch.setattr(repetition, "START", 8)
-    monkeypatch.setattr(repetition, "TOKENS", 24)
-
-
 @pytest.mark.usefixtures("short_texts")
 def test_a_model_that_only_repeats_and_one_that_never_does():
     claim = repetition.test_greedy_text_repeats_itself

@@ -62,12 +62,6 @@ def test_a_text_ends_at_its_end_token():
     assert generation.ended(subject, [1, 14]) == [1, 14]
 
 
-@pytest.fixture
-def short_texts(monkeypatch):
-    monkeypatch.setattr(repetition, "START", 8)
-    monkeypatch.setattr(repetition, "TOKENS", 24)
-
-
 @pytest.mark.usefixtures("short_texts")
 def test_what_would_come_after_the_end_is_not_counted():
     """With the end token held back this model says the same token again and again."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from assay.fixtures import families
 from assay.harness.tests.support.folders import byte_pairs, tiny
 from assay.harness.tests.support.loading import KINDS
 
@@ -18,7 +19,8 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for kind in KINDS:
         tiny(kind).save_pretrained(root / kind)
     byte_pairs().save_pretrained(root / "gpt2")
-    return {kind: root / kind for kind in KINDS}
+    families.tiny("bamba").save_pretrained(root / "bamba")
+    return {kind: root / kind for kind in (*KINDS, "bamba")}
 
 
 @pytest.fixture

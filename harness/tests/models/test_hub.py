@@ -18,6 +18,7 @@ from assay.harness.models import digests, hub
 from assay.harness.models.loading import load
 from assay.harness.tests.support.folders import commit_of, hub_cache, tiny
 from assay.harness.tests.support.loading import PLAIN, refused
+from assay.harness.tests.support.sessions import ROOT
 
 
 def test_a_folder_never_asks_the_network(
@@ -91,7 +92,7 @@ def test_a_hub_id_is_found_in_the_cache_when_offline(
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, json.dumps(asked)],
         env=os.environ | {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(tmp_path)},
-        cwd=Path(__file__).parents[3],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=300,

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from assay.harness.operations import likeliest
 from assay.harness.operations.likeliest import Scorer, clear
-from assay.harness.tests.support.scores import D, V, normal, slow
+from assay.harness.tests.support.randoms import normal
+from assay.harness.tests.support.scores import D, V, slow
 
 
 def near_tie(seed: int, rows: int, gap: float = 1e-9) -> tuple[Tensor, Tensor]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -16,8 +15,8 @@ from assay.harness.results.bibliography import WORKS
 from assay.harness.results.verdicts import Kind, Result, Verdict
 from assay.harness.tests.support import reports
 from assay.harness.tests.support.sample_runs import sample_run
+from assay.harness.tests.support.sessions import ROOT
 
-ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / bibliography.PAGE).read_text()
 SOURCES = sorted({case.claim.source for case in cases.of(harness_main.rooms().claims)})
 

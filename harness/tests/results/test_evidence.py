@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from pathlib import Path
 
 import pytest
 
@@ -17,9 +16,6 @@ from assay.harness.tests.support.evidence_files import (
     a_run,
     rows,
 )
-
-ROOT = Path(__file__).parents[3]
-
 
 # What goes in comes out.
 

@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,8 +22,7 @@ from assay.harness.results.errors import BadInput
 from assay.harness.results.schema import CLAIM, SCHEMA, document, replace_file, write_json
 from assay.harness.results.verdicts import DECADES, Kind, Result, Verdict
 from assay.harness.tests.support.reports import RESULT, RUN
-
-ROOT = Path(__file__).parents[3]
+from assay.harness.tests.support.sessions import ROOT
 
 
 def valid(report: Any) -> bool:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from assay.harness.tests.support.randoms import normal
+
 ROWS, COLUMNS = 60, 12
 
 
 def table(seed: int = 0, rows: int = ROWS, columns: int = COLUMNS) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(rows, columns, generator=generator, dtype=torch.float64)
+    return normal(rows, columns, seed=seed)
 
 
 def of_condition(condition: float, seed: int = 0) -> Tensor:

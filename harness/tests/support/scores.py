@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 V, D = 300, 24
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
 def slow(table: Tensor, points: Tensor, k: int, nearest: bool) -> Tensor:
