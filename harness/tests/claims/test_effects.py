@@ -1,4 +1,4 @@
-"""Findings on models that are broken on purpose: each is caught, and a healthy model is not."""
+"""Findings on models that are broken on purpose: each is caught, and a sound model is not."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def test_all_runs_of_two_sweeps_are_compared_like_with_like(tmp_path, capsys):
     assert "1 regression, no drift in 24 claims" in said
 
 
-def test_one_run_is_held_against_its_like_among_many(tmp_path, capsys):
+def test_one_run_is_compared_with_the_one_of_its_settings_among_many(tmp_path, capsys):
     many = swept(tmp_path / "many", *CELLS)
     assert compare(kept(tmp_path / "one", on("tiny:b", LAWS)), f"{many}@all", "--json") == 0
     found = json.loads(capsys.readouterr().out)

@@ -97,7 +97,7 @@ def test_no_two_faults_say_the_same():
     assert len(said) == len(set(said))
 
 
-def test_a_fault_is_in_the_float64_twin_as_well():
+def test_a_fault_is_in_the_float64_copy_as_well():
     subject = toy("gpt2")
     ids = subject.content(torch.arange(6)[None] * 7)
     with faults.planted(faults.named("future-seen-by-one"), subject) as damaged:

@@ -206,7 +206,7 @@ def test_idle_laws_are_shared_out_among_families_that_keep_them():
     assert again == {"g": [one]}
 
 
-def test_the_healthy_model_is_a_row_of_its_own(rooms):
+def test_the_unmodified_model_has_a_row_of_its_own(rooms):
     family = matrix_of(rooms, "future-seen-by-one").families[0]
     assert [seen.verdict for seen in family.healthy] == ["upheld", "upheld"]
     assert not family.broken
@@ -313,7 +313,7 @@ def test_the_command_refuses_what_is_not_there(rooms, asked, said):
     assert "<" not in str(refused.value), "the repr of an object"
 
 
-def test_a_trial_leaves_out_what_a_healthy_model_breaks(rooms):
+def test_a_trial_leaves_out_laws_that_the_unmodified_model_breaks(rooms):
     module = toys()
 
     @law("C1", "nobody keeps this", source="here, for tests", control="none")

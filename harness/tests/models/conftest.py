@@ -14,7 +14,7 @@ from assay.harness.tests.support.loading import KINDS
 
 @pytest.fixture(scope="session")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A healthy folder of each kind; not to be changed."""
+    """A sound folder of each kind; not to be changed."""
     root = tmp_path_factory.mktemp("saved")
     for kind in KINDS:
         tiny(kind).save_pretrained(root / kind)
@@ -25,7 +25,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture
 def folder(saved: dict[str, Path], tmp_path: Path) -> Path:
-    """A healthy folder (gpt2 with a tokenizer) that a test may damage."""
+    """A sound folder (gpt2 with a tokenizer) that a test may damage."""
     return shutil.copytree(saved["gpt2"], tmp_path / "model")
 
 

@@ -40,7 +40,7 @@ def test_a_device_that_is_not_there_is_refused(name: str) -> None:
     assert str(caught.value).isprintable()
 
 
-def test_a_card_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_is_not_there_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(BadInput, match=r"'cuda:0': .* finds no CUDA card; try cpu"):
         parse_device("cuda:0")

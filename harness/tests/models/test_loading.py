@@ -17,7 +17,7 @@ from assay.harness.tests.support.loading import CPU, KINDS, PLAIN, refused, same
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_healthy_folder_loads_with_equal_weights(saved: dict[str, Path], kind: str) -> None:
+def test_a_sound_folder_loads_with_equal_weights(saved: dict[str, Path], kind: str) -> None:
     original = tiny(kind)
     loaded = load(str(saved[kind]), **PLAIN)
     assert type(loaded.model) is type(original)

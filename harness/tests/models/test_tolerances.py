@@ -184,7 +184,7 @@ def moved_or_reversed(spec: str, ids: Tensor, dtype: str, repetition: int) -> Ro
 
 @pytest.mark.parametrize("dtype", ["float32", *HALVES])
 @pytest.mark.parametrize("spec", MODELS)
-def test_twenty_healthy_repetitions_pass(spec, dtype):
+def test_twenty_repetitions_on_a_sound_model_pass(spec, dtype):
     subject = toy(spec, dtype)
     check = Check(subject)
     for repetition in range(20):

@@ -73,7 +73,7 @@ def clean() -> dict[str, str]:
     return kept | {"PYTHONPATH": str(PACKAGE)}
 
 
-def test_a_healthy_model_passes_the_replay(broken: Project) -> None:
+def test_a_sound_model_passes_the_replay(broken: Project) -> None:
     line = broken.json()["claims"][0]["counterexample"]["replay"]
     run = replayed(broken, line, "--json=healthy.json", HEALTHY="1")
     assert run.exit == 0

@@ -81,7 +81,7 @@ def test_a_model_that_could_not_be_made_is_told_unless_it_was_after_all(file):
     assert collect([file]).refused == {(MAMBA, OLD): "needs a kernel"}
 
 
-def test_results_are_held_against_expectations(tmp_path, file):
+def test_results_are_compared_with_expectations(tmp_path, file):
     (tmp_path / "expected").mkdir()
     (tmp_path / "expected" / "gpt2.toml").write_text(
         f'model = "{GPT2}"\n[[claim]]\nid = "C2"\nverdict = "refuted"\nreason = "a known bug"\n'
