@@ -37,7 +37,7 @@ class Statistic:
 
     ``caution`` is the share of the allowed error that is asked of the interval: a bootstrap of a
     hundred draws, of a skewed distribution above all, errs more often than it says (simulated in
-    ``harness/tests/checking/test_findings.py``).  ``fewest`` draws are worth a look.
+    ``harness/tests/checking/test_error_rates.py``).  ``fewest`` draws are worth a look.
     ``resampled`` says that the interval is a bootstrap's, which resolves no error below a few of
     its resamples.
     """

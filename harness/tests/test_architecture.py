@@ -12,8 +12,8 @@ import pytest
 
 from assay.harness.checking.claim import Claim
 from assay.harness.results.verdicts import Kind
+from assay.harness.tests.support.sessions import ROOT
 
-ROOT = Path(__file__).parents[2]
 ABOVE = {
     "harness": {"fixtures", "claims", "benchmarks"},
     "fixtures": {"claims", "benchmarks"},
@@ -34,7 +34,9 @@ MODEL_CLASS = re.compile(r"(?!Auto|PreTrained)[A-Z]\w*(For[A-Z]\w*|Model)")
 
 def modules(room: str) -> list[Path]:
     """The source files of a room, tests of the harness left out."""
-    return [p for p in sorted((ROOT / room).rglob("*.py")) if "tests" not in p.parts]
+    tests = ROOT / "harness" / "tests"
+    files = sorted((ROOT / room).rglob("*.py"))
+    return [path for path in files if not path.is_relative_to(tests)]
 
 
 def tree(path: Path) -> ast.Module:
@@ -101,6 +103,33 @@ def test_what_would_be_a_fault_is_seen():
 def test_every_module_says_what_it_is_for(room):
     for path in sorted((ROOT / room).rglob("*.py")):
         assert ast.get_docstring(tree(path)), path
+
+
+@pytest.mark.parametrize("room", ["benchmarks", "claims", "fixtures", "harness/tests"])
+def test_no_file_is_longer_than_400_lines(room):
+    """A longer one is about several subjects, and is split by them."""
+    files = sorted((ROOT / room).rglob("*.py"))
+    lengths = {path.name: len(path.read_text(encoding="utf-8").splitlines()) for path in files}
+    assert {name: lines for name, lines in lengths.items() if lines > 400} == {}
+
+
+def imported_tests(path: Path) -> list[str]:
+    """The modules of tests that a file under ``harness/tests`` imports."""
+    names = [name for name in imported(tree(path)) if name.startswith("harness.tests.")]
+    return [name for name in names if ".test_" in name]
+
+
+def test_no_file_of_tests_imports_another():
+    """What tests share is in ``harness/tests/support``."""
+    files = sorted((ROOT / "harness" / "tests").rglob("*.py"))
+    importing = {path.relative_to(ROOT).as_posix(): imported_tests(path) for path in files}
+    assert {path: names for path, names in importing.items() if names} == {}
+
+
+def test_an_import_of_tests_by_tests_is_seen(tmp_path):
+    file = tmp_path / "test_other.py"
+    file.write_text("from assay.harness.tests.models.test_rows import one\n")
+    assert imported_tests(file) == ["harness.tests.models.test_rows.one"]
 
 
 def test_every_claim_has_a_sentence_a_source_and_a_control():

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 pytest_plugins = ["pytester"]
 
-ROOT = Path(__file__).parents[2]
 
 TESTS = """
 import pytest

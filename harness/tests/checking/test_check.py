@@ -133,7 +133,7 @@ def test_what_breaks_a_law_is_kept_too():
 # Controls.
 
 
-def test_a_control_is_held_against_the_tolerance_that_is_given():
+def test_a_control_is_compared_with_the_tolerance_that_is_passed():
     one = check()
     one.rejects(exactly(ONES), off(0.4), LOOSE)
     assert (one.controls.rejected, one.controls.tried) == (0, 1)

@@ -1,4 +1,4 @@
-"""Laws: what they come to on healthy and broken models, and what a check compares."""
+"""Laws: what they come to on sound and broken models, and what a check compares."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def causality(subject, draw, check):
 # Verdicts.
 
 
-def test_a_law_is_upheld_on_a_healthy_model():
+def test_a_law_is_upheld_on_a_sound_model():
     result = verdict(declare(causality), toy("llama"), budget(10))
     assert (result.verdict, result.reason, result.counterexample) == (Verdict.UPHELD, "", None)
     assert (result.examples, result.id, result.subject) == (10, "X1", "tiny:llama")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from assay.harness.operations.decoding import PseudoInverse, ranks_by_nearness
-from assay.harness.tests.operations.test_decoding import COLUMNS, ROWS, table
+from assay.harness.tests.support.matrices import COLUMNS, ROWS, table
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

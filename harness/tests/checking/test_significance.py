@@ -20,7 +20,8 @@ from assay.harness.checking.statistics import (
 )
 from assay.harness.report import html
 from assay.harness.results.verdicts import Kind, Result, Verdict
-from assay.harness.tests.report.test_report import printed, sample_run
+from assay.harness.tests.support.pages import printed
+from assay.harness.tests.support.sample_runs import sample_run
 
 
 def decided(bound: Bound, values: np.ndarray, looks: int = 1) -> Verdict:

@@ -1,9 +1,6 @@
-"""Findings on models that are broken on purpose: each is caught, and a healthy model is not."""
+"""Findings on models that are broken on purpose: each is caught, and a sound model is not."""
 
 from __future__ import annotations
-
-import copy
-import inspect
 
 import pytest
 import torch
@@ -17,28 +14,19 @@ from assay.claims import test_position_effects as effects
 from assay.claims import test_position_table as table
 from assay.claims import test_repetition as repetition
 from assay.fixtures.subjects import load
-from assay.fixtures.texts import RANDOM
-from assay.harness.checking.profiles import Profile
-from assay.harness.models import masks, positions
+from assay.harness.models import positions
 from assay.harness.models.capabilities import of
 from assay.harness.models.runs import Options
 from assay.harness.models.subject import Subject
 from assay.harness.results.verdicts import Verdict
-from assay.harness.tests.support.toys import fresh, toy, verdict
-
-
-def settled(test, subject, draws=128):
-    """What a claim comes to, on random tokens where it is about prompts."""
-    profile = Profile("test", examples=0, shrink=0, draws=draws)
-    on_prompts = "source" in inspect.signature(test).parameters
-    return verdict(test, subject, profile, arguments={"source": RANDOM} if on_prompts else {})
-
-
-def renamed(spec="gpt2"):
-    """A copy that may be damaged, under a name that does not say that it was never trained."""
-    subject = fresh(spec)
-    subject.name = "a copy"
-    return subject
+from assay.harness.tests.support.effects import (
+    renamed,
+    saying,
+    seeing_all,
+    settled,
+    with_positions,
+)
+from assay.harness.tests.support.toys import toy
 
 
 def small(vocabulary=50, layers=2):
@@ -48,18 +36,6 @@ def small(vocabulary=50, layers=2):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return Subject("small", GPT2LMHeadModel(config).eval().requires_grad_(False))
-
-
-# Positions.
-
-
-def with_positions(change, spec="gpt2"):
-    """A copy whose table of positions is ``change`` of what it was."""
-    subject = renamed(spec)
-    weight = positions.position_table(subject).weight
-    with torch.no_grad():
-        weight.copy_(change(weight.clone()))
-    return subject
 
 
 @pytest.mark.parametrize(
@@ -116,26 +92,6 @@ def test_constant_logits_show_no_use_of_positions_to_begin_with():
     result = settled(effects.test_permuting_positions_barely_changes_the_output, silent)
     assert result.verdict is Verdict.NOT_APPLICABLE
     assert result.reason.startswith("position-ids: ")
-
-
-# Causality.
-
-
-def seeing_all(spec):
-    """A model that says it is causal and attends both ways, whatever mask it is given.
-
-    What it can do was found before, so that only the findings can tell.
-    """
-    subject = renamed(spec)
-    of(subject).all()
-
-    def unmasked(module, given, named):
-        ids = named.get("input_ids", named.get("inputs_embeds"))
-        mask = masks.full(ids.shape[1], subject.dtype)
-        return given, {**named, "attention_mask": mask.expand(len(ids), -1, -1, -1)}
-
-    subject.model.register_forward_pre_hook(unmasked, with_kwargs=True)
-    return subject
 
 
 CLAIMS_OF_A_MASK = [
@@ -375,30 +331,6 @@ def test_rows_of_zeros_leave_neighbours_undecided(claim):
     result = settled(claim, with_positions(half_empty))
     assert (result.verdict, "undefined" in result.reason) == (Verdict.INCONCLUSIVE, True)
     assert "NaN" not in str(result.as_json())
-
-
-# Repetition.
-
-
-def saying(next_of):
-    """A copy of the small reference's twin that follows each token by ``next_of`` it."""
-    subject = renamed("untrained:small:0")
-    vocabulary = subject.vocabulary
-
-    def answer(module, given, named, output):
-        said = nn.functional.one_hot(next_of(named["input_ids"]) % vocabulary, vocabulary)
-        output = copy.copy(output)
-        output.logits = said[:, -output.logits.shape[1] :].float()
-        return output
-
-    subject.model.register_forward_hook(answer, with_kwargs=True)
-    return subject
-
-
-@pytest.fixture
-def short_texts(monkeypatch):
-    monkeypatch.setattr(repetition, "START", 8)
-    monkeypatch.setattr(repetition, "TOKENS", 24)
 
 
 @pytest.mark.usefixtures("short_texts")

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from assay.claims import test_repetition as repetition
 from assay.harness.operations import contrastive, generation
 from assay.harness.results.verdicts import Verdict
-from assay.harness.tests.claims.test_effects import saying, settled
+from assay.harness.tests.support.effects import saying, settled
 from assay.harness.tests.support.toys import prompt, toy
 
 
@@ -60,12 +60,6 @@ def test_a_text_ends_at_its_end_token():
     assert made == [[11, 12, 13], [3, 4, 5, 6, 7, 8], []]
     subject.model.generation_config.eos_token_id = None
     assert generation.ended(subject, [1, 14]) == [1, 14]
-
-
-@pytest.fixture
-def short_texts(monkeypatch):
-    monkeypatch.setattr(repetition, "START", 8)
-    monkeypatch.setattr(repetition, "TOKENS", 24)
 
 
 @pytest.mark.usefixtures("short_texts")

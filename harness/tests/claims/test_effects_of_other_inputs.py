@@ -18,7 +18,7 @@ from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import distance
 from assay.harness.operations.inversion import Target
 from assay.harness.results.verdicts import Verdict
-from assay.harness.tests.operations.test_inversion_findings import constructed
+from assay.harness.tests.support.constructed import constructed
 from assay.harness.tests.support.toys import as_trained, changed, prompt, toy, verdict
 
 LIKE = claims.test_nonsense_has_the_output_of_a_prompt

@@ -13,7 +13,7 @@ from assay.harness.models.capabilities import of
 from assay.harness.models.positions import position_table
 from assay.harness.operations import twins
 from assay.harness.results.verdicts import Verdict
-from assay.harness.tests.claims.test_effects import (
+from assay.harness.tests.support.effects import (
     renamed,
     saying,
     seeing_all,

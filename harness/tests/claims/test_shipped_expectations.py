@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -15,8 +14,8 @@ from assay.harness.results import defects
 from assay.harness.results.expectation_files import HEADER, emit, load
 from assay.harness.results.expectations import Expectations
 from assay.harness.results.verdicts import Kind, Verdict
+from assay.harness.tests.support.sessions import ROOT
 
-ROOT = Path(__file__).parents[3]
 EXPECTED = load(ROOT / "claims" / "expectations")
 DEFECTS = {each.path.name: each for each in defects.read(ROOT / "docs" / "defects")}
 CASES = cases.of(harness_main.rooms().claims)

@@ -15,8 +15,8 @@ from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence
 from assay.harness.results.verdicts import Kind, Result, Verdict
 from assay.harness.runners.environments import CannotInstall, Environment
+from assay.harness.tests.support.sessions import ROOT
 
-ROOT = Path(__file__).parents[3]
 MODELS = ["tiny:a", "tiny:b", "tiny:c"]
 CLAIMS = ["law one", "law two"]
 SIGSEGV = -11

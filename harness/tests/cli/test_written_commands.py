@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+from assay.harness.tests.support.sessions import ROOT
+
 PATHS = ("model", "evidence", "json", "report", "expectations", "device-map")
 """Assay's options whose values may be paths."""
 
@@ -40,7 +41,11 @@ def test_documents_join_options_to_their_paths(path: Path) -> None:
 def test_docstrings_and_messages_do() -> None:
     rooms = ("harness", "claims", "fixtures", "benchmarks")
     files = [file for room in rooms for file in (ROOT / room).rglob("*.py")]
-    files = [file for file in files if "tests" not in file.parts and file.name not in ABOUT_IT]
+    files = [
+        file
+        for file in files
+        if "tests" not in file.relative_to(ROOT).parts and file.name not in ABOUT_IT
+    ]
     assert len(files) > 100
     wrong = {named(file): apart(file.read_text(), APART_IN_CODE) for file in files}
     assert not {name: found for name, found in wrong.items() if found}

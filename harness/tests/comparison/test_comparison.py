@@ -15,8 +15,8 @@ from assay.harness.comparison.judging import Flip, compare, statistic_of
 from assay.harness.report.compared import notes
 from assay.harness.results.errors import BadInput
 from assay.harness.results.verdicts import UNTIL_BROKEN, Verdict
-from assay.harness.tests.results.test_evidence import DIGEST
 from assay.harness.tests.support.compared import MODEL, a_finding, a_law, on, random, side
+from assay.harness.tests.support.evidence_files import DIGEST
 from assay.harness.tests.support.toys import budget, seeing_ahead, toy, verdict
 
 LAWS = [a_law(number) for number in range(40)]

@@ -144,7 +144,7 @@ def test_laps_are_compared_where_there_are_any(write):
     assert found.ratio == pytest.approx(2, rel=0.1)
 
 
-def test_products_of_two_sizes_or_two_torches_are_not_held_against_each_other(write):
+def test_products_of_two_sizes_or_two_torches_are_not_compared(write):
     def run(name, **about):
         return write(name, entry("b", steady(1.0), beside={"product": [1e9] * 8}, **about))
 

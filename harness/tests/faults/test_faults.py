@@ -20,21 +20,9 @@ from assay.harness.results import expectations
 from assay.harness.results.errors import BadInput
 from assay.harness.results.expectations import Expectations, Expected
 from assay.harness.results.verdicts import Kind, Result, Verdict
+from assay.harness.tests.support.toys import toy
 
 MODELS = ("gpt2", "bloom", "mistral", "mamba2", "bert", "t5")
-
-
-@pytest.fixture(scope="module")
-def healthy():
-    """Tiny models by type, each loaded once."""
-    loaded: dict[str, Subject] = {}
-
-    def get(model_type: str) -> Subject:
-        if model_type not in loaded:
-            loaded[model_type] = subjects.load(f"tiny:{model_type}", Options())
-        return loaded[model_type]
-
-    return get
 
 
 def traces(subject: Subject) -> tuple:
@@ -70,8 +58,8 @@ def probe(subject: Subject) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("model_type", MODELS)
-def test_a_fault_that_is_taken_out_leaves_nothing_behind(healthy, model_type):
-    subject = healthy(model_type)
+def test_a_fault_that_is_taken_out_leaves_nothing_behind(model_type):
+    subject = toy(model_type)
     expected = probe(subject)
     twins.saved_and_loaded(subject)  # hooks of the library's own are there from now on
     capabilities.of(subject).all()
@@ -109,8 +97,8 @@ def test_no_two_faults_say_the_same():
     assert len(said) == len(set(said))
 
 
-def test_a_fault_is_in_the_float64_twin_as_well(healthy):
-    subject = healthy("gpt2")
+def test_a_fault_is_in_the_float64_copy_as_well():
+    subject = toy("gpt2")
     ids = subject.content(torch.arange(6)[None] * 7)
     with faults.planted(faults.named("future-seen-by-one"), subject) as damaged:
         ours, exact = (s.rows(ids)["state 1"].double() for s in (damaged, damaged.oracle))
@@ -119,8 +107,8 @@ def test_a_fault_is_in_the_float64_twin_as_well(healthy):
     assert (ours - usual).abs().max() > 1e-2
 
 
-def test_a_fault_is_in_what_was_saved_and_loaded_as_well(healthy):
-    subject = healthy("gpt2")
+def test_a_fault_is_in_what_was_saved_and_loaded_as_well():
+    subject = toy("gpt2")
     ids = subject.content(torch.arange(6)[None] * 7)
     with faults.planted(faults.named("future-seen-by-one"), subject) as damaged:
         loaded = twins.saved_and_loaded(damaged)
@@ -132,8 +120,8 @@ def test_a_fault_is_in_what_was_saved_and_loaded_as_well(healthy):
         assert apart.abs().max() > 1e-3
 
 
-def test_a_fault_of_one_implementation_is_in_no_other(healthy):
-    subject = healthy("mistral")
+def test_a_fault_of_one_implementation_is_in_no_other():
+    subject = toy("mistral")
     ids = subject.content(torch.arange(16)[None] * 7)
     usual = subject.rows(ids)["logits"]
     with faults.planted(faults.named("scale-missing-under-sdpa"), subject) as damaged:
@@ -142,16 +130,16 @@ def test_a_fault_of_one_implementation_is_in_no_other(healthy):
             assert (damaged.rows(ids)["logits"] - usual).abs().max() < 1e-4
 
 
-def test_another_model_is_not_touched_by_a_planted_one(healthy):
-    other, subject = healthy("gpt2"), healthy("mistral")
+def test_another_model_is_not_touched_by_a_planted_one():
+    other, subject = toy("gpt2"), toy("mistral")
     usual = probe(other)
     with faults.planted(faults.named("mask-dropped-under-sdpa"), subject):
         found = probe(other)
     assert all(torch.equal(t, found[name]) for name, t in usual.items())
 
 
-def test_a_copy_keeps_its_fault_when_the_original_is_put_back(healthy):
-    subject = healthy("gpt2")
+def test_a_copy_keeps_its_fault_when_the_original_is_put_back():
+    subject = toy("gpt2")
     ids = subject.content(torch.arange(6)[None] * 7)
     with faults.planted(faults.named("future-seen-by-one"), subject) as damaged:
         taken = copy.deepcopy(damaged.model)
@@ -159,8 +147,8 @@ def test_a_copy_keeps_its_fault_when_the_original_is_put_back(healthy):
     torch.testing.assert_close(Subject("", taken).rows(ids)["logits"], expected)
 
 
-def test_the_subject_says_that_it_is_planted(healthy):
-    subject = healthy("gpt2")
+def test_the_subject_says_that_it_is_planted():
+    subject = toy("gpt2")
     with faults.planted(faults.named("cache-stale"), subject) as damaged:
         assert damaged.name == "tiny:gpt2+cache-stale"
         assert damaged.digest != subject.digest
@@ -219,8 +207,8 @@ def test_the_catalogue_is_listed(capsys):
     assert f"{len(faults.FAULTS)} faults" in capsys.readouterr().out
 
 
-def test_the_catalogue_says_what_a_model_lacks(healthy, capsys):
-    code = command.main(["--model", "tiny:mamba2", "--json"], lambda *_: healthy("mamba2"))
+def test_the_catalogue_says_what_a_model_lacks(capsys):
+    code = command.main(["--model", "tiny:mamba2", "--json"], lambda *_: toy("mamba2"))
     assert code == 0
     lacks = {row["name"]: row["lacks"] for row in json.loads(capsys.readouterr().out)}
     assert lacks["state-lost-in-chunks"] == ""

@@ -8,7 +8,6 @@ from types import ModuleType
 
 import pytest
 
-from assay.fixtures import subjects
 from assay.fixtures.kinds import KINDS
 from assay.fixtures.prompts import prompts
 from assay.harness import faults
@@ -20,11 +19,11 @@ from assay.harness.cli.kills import Rooms, Task
 from assay.harness.faults import kills, named
 from assay.harness.faults.kills import Extent, Family, Matrix, Row, Seen, Trial
 from assay.harness.models.capabilities.offers import CAPABILITY
-from assay.harness.models.runs import Options
 from assay.harness.report import kills as showing
 from assay.harness.results import expectation_files
 from assay.harness.results.errors import BadInput
 from assay.harness.results.verdicts import Kind, Verdict
+from assay.harness.tests.support.toys import toy
 
 SAMPLE = [
     ("learned positions", "explicit-positions-off-by-one", "A7"),
@@ -61,17 +60,9 @@ SAMPLE = [
 """Family, fault, and the law that must catch it."""
 
 
-@pytest.fixture(scope="module")
-def healthy():
-    """The families' models, each loaded once."""
-    loaded = {}
-
-    def get(family):
-        if family not in loaded:
-            loaded[family] = subjects.load(KINDS[family], Options())
-        return loaded[family]
-
-    return get
+def unmodified(family):
+    """The family's model, loaded once."""
+    return toy(KINDS[family])
 
 
 @pytest.fixture(scope="module")
@@ -80,8 +71,8 @@ def every_case():
 
 
 @pytest.mark.parametrize(("family", "name", "id"), SAMPLE)
-def test_a_law_catches_its_fault_and_passes_without_it(healthy, every_case, family, name, id):
-    subject, fault = healthy(family), faults.named(name)
+def test_a_law_catches_its_fault_and_passes_without_it(every_case, family, name, id):
+    subject, fault = unmodified(family), faults.named(name)
     assert id in fault.caught_by
     killers = []
     with faults.planted(fault, subject) as damaged:
@@ -113,16 +104,16 @@ def test_every_fault_names_claims_that_there_are(every_case):
         ("cache-not-given", "cache"),
     ],
 )
-def test_a_fault_that_takes_a_capability_away_is_killed_by_its_name(healthy, name, gone):
-    family = Trial([]).family("learned positions", healthy("learned positions"), [named(name)])
+def test_a_fault_that_takes_a_capability_away_is_killed_by_its_name(name, gone):
+    family = Trial([]).family("learned positions", unmodified("learned positions"), [named(name)])
     (row,) = family.rows
     assert (row.state, row.tried) == ("killed", 0)
     assert (CAPABILITY, gone) in row.killers
 
 
-def test_a_lost_capability_alone_does_not_stand_for_the_claim_that_must_notice(healthy):
+def test_a_lost_capability_alone_does_not_stand_for_the_claim_that_must_notice():
     fault = named("explicit-positions-off-by-one")
-    family = Trial([]).family("learned positions", healthy("learned positions"), [fault])
+    family = Trial([]).family("learned positions", unmodified("learned positions"), [fault])
     assert family.rows[0].state == "killed by others"
 
 
@@ -160,10 +151,9 @@ def toys() -> ModuleType:
 
 
 @pytest.fixture
-def rooms(healthy, tmp_path):
+def rooms(tmp_path):
     families = {"learned positions": KINDS["learned positions"], "encoder": KINDS["encoder"]}
-    by_model = {model: family for family, model in families.items()}
-    return lambda: Rooms([toys()], tmp_path, families, lambda spec, asked: healthy(by_model[spec]))
+    return lambda: Rooms([toys()], tmp_path, families, lambda spec, asked: toy(spec))
 
 
 def matrix_of(rooms, *names, whole=True, extent=Extent.LAWS):
@@ -216,7 +206,7 @@ def test_idle_laws_are_shared_out_among_families_that_keep_them():
     assert again == {"g": [one]}
 
 
-def test_the_healthy_model_is_a_row_of_its_own(rooms):
+def test_the_unmodified_model_has_a_row_of_its_own(rooms):
     family = matrix_of(rooms, "future-seen-by-one").families[0]
     assert [seen.verdict for seen in family.healthy] == ["upheld", "upheld"]
     assert not family.broken
@@ -250,7 +240,7 @@ def test_what_makes_a_matrix_fail():
     assert Matrix((nowhere,), whole=False).holds
 
 
-def test_a_claim_that_fails_outside_of_its_examples_has_noticed(healthy, every_case):
+def test_a_claim_that_fails_outside_of_its_examples_has_noticed(every_case):
     class Exploding:
         claim = every_case[0].claim
         name = "explodes"
@@ -258,7 +248,7 @@ def test_a_claim_that_fails_outside_of_its_examples_has_noticed(healthy, every_c
         def settle(self, *_):
             raise BadInput("cannot be loaded")
 
-    result = kills.settled(Exploding(), healthy("encoder"), kills.session(kills.MUST))
+    result = kills.settled(Exploding(), unmodified("encoder"), kills.session(kills.MUST))
     assert result.verdict is Verdict.REFUTED
     assert "cannot be loaded" in result.reason
 
@@ -276,12 +266,12 @@ def test_the_command_writes_what_it_prints(rooms, tmp_path, capsys):
     assert "<script" not in html
 
 
-def test_faults_are_planted_in_the_dtype_that_is_asked_for(rooms, healthy):
+def test_faults_are_planted_in_the_dtype_that_is_asked_for(rooms):
     seen = []
 
     def load(spec, asked):
         seen.append(asked.dtype)
-        return healthy("encoder")
+        return unmodified("encoder")
 
     inside = replace(rooms(), load=load)
     asked = ["--fault", "future-seen-by-one", "--family", "bert", "--dtype", "bfloat16"]
@@ -289,8 +279,8 @@ def test_faults_are_planted_in_the_dtype_that_is_asked_for(rooms, healthy):
     assert seen == ["bfloat16"]
 
 
-def test_what_is_expected_in_float32_is_allowed_in_another_dtype(healthy, tmp_path):
-    subject = healthy("encoder")
+def test_what_is_expected_in_float32_is_allowed_in_another_dtype(tmp_path):
+    subject = unmodified("encoder")
     told = f'model = "{subject.name}"\n[[claim]]\nid = "C1"\nverdict = "refuted"\nreason = "x"\n'
     (tmp_path / "bert.toml").write_text(told)
     expected = expectation_files.load(tmp_path)
@@ -323,7 +313,7 @@ def test_the_command_refuses_what_is_not_there(rooms, asked, said):
     assert "<" not in str(refused.value), "the repr of an object"
 
 
-def test_a_trial_leaves_out_what_a_healthy_model_breaks(rooms, healthy):
+def test_a_trial_leaves_out_laws_that_the_unmodified_model_breaks(rooms):
     module = toys()
 
     @law("C1", "nobody keeps this", source="here, for tests", control="none")
@@ -334,6 +324,6 @@ def test_a_trial_leaves_out_what_a_healthy_model_breaks(rooms, healthy):
     module.test_sees = test_never
     trial = Trial(cases.of([module]))
     fault = faults.named("future-seen-by-one")
-    family = trial.family("learned positions", healthy("learned positions"), [fault])
+    family = trial.family("learned positions", unmodified("learned positions"), [fault])
     assert [seen.id for seen in family.broken] == ["C1"]
     assert family.rows[0].state == "survived"

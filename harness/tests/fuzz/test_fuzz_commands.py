@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.harness.cli.main import COMMANDS
-from assay.harness.tests.support.fuzz_inputs import EXPECTED, PLAN, room, stock
+from assay.harness.tests.support.fuzz_inputs import EXPECTED, PLAN, room
 from assay.harness.tests.support.fuzzing import cases
 from assay.harness.tests.support.mutations import arguments, tomls
 
@@ -54,12 +54,6 @@ OPTIONS = (
     *("--device-map=map.json", "--junitxml=out.xml", "--collect-only", "-mlaw", "-kcap", "claims"),
 )
 """What a run of claims may be asked for."""
-
-
-@pytest.fixture(scope="module")
-def stocked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Valid inputs, not to be changed."""
-    return stock(tmp_path_factory.mktemp("fuzz") / "inputs")
 
 
 def test_every_command_has_a_line() -> None:

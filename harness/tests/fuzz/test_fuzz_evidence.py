@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.harness.tests.support.fuzz_inputs import BENCHMARKS, room, stock
+from assay.harness.tests.support.fuzz_inputs import BENCHMARKS, room
 from assay.harness.tests.support.fuzzing import cases
 from assay.harness.tests.support.mutations import broken, jsons, scalars
 
@@ -29,12 +29,6 @@ READERS: dict[str, list[str]] = {
     "alarms": ["alarms", "--evidence=after.sqlite", "--count", "--seeds=1"],
 }
 """Commands that read evidence."""
-
-
-@pytest.fixture(scope="module")
-def stocked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Valid inputs, not to be changed."""
-    return stock(tmp_path_factory.mktemp("fuzz") / "inputs")
 
 
 def columns(path: Path) -> dict[str, list[str]]:

@@ -10,17 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.harness.tests.support.fuzz_inputs import KINDS, room, stock
+from assay.harness.tests.support.fuzz_inputs import KINDS, room
 from assay.harness.tests.support.fuzzing import cases
 from assay.harness.tests.support.mutations import broken, json_of, jsons, trees
 
 RUN = ("--evidence=new.sqlite", "--profile=glance")
-
-
-@pytest.fixture(scope="module")
-def stocked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Valid inputs, not to be changed."""
-    return stock(tmp_path_factory.mktemp("fuzz") / "inputs")
 
 
 def stored(stocked: Path, model: str, file: str = "config.json") -> Any:

@@ -6,20 +6,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from assay.fixtures import families
-from assay.harness.models import allocation, loading
+from assay.harness.models import allocation
 from assay.harness.models.rounding import Rounding
-from assay.harness.models.subject import Subject
 from assay.harness.operations import twins
+from assay.harness.tests.support.toys import adopted
 
 pytestmark = pytest.mark.usefixtures("itself")
-
-
-def tiny(name: str = "llama", dtype: torch.dtype = torch.float32) -> Subject:
-    model = families.tiny(name)
-    return Subject.of(
-        loading.adopt(f"tiny:{name}", model, None, dtype=dtype, device=torch.device("cpu"))
-    )
 
 
 def tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -49,16 +41,16 @@ COPIES = {
 @pytest.mark.parametrize("name", COPIES)
 def test_what_is_loaded_or_copied_begins_at_odd_multiples_of_8(name):
     with allocation.odd():
-        model = COPIES[name](tiny()).model
+        model = COPIES[name](adopted()).model
         assert are_odd(model)
         assert len(set(addresses(model))) == len(allocation.ODD)
-    assert not are_odd(COPIES["untrained"](tiny()).model)
+    assert not are_odd(COPIES["untrained"](adopted()).model)
 
 
 def test_what_is_moved_keeps_its_values_its_ties_and_what_it_computes():
-    usual = tiny("gpt2")
+    usual = adopted("gpt2")
     with allocation.odd():
-        moved = tiny("gpt2")
+        moved = adopted("gpt2")
     assert not any(twins.differences(usual, moved).values())
     assert moved.model.lm_head.weight is moved.model.transformer.wte.weight
     ids = torch.arange(7)[None]
@@ -95,7 +87,7 @@ def test_tensors_that_overlap_do_so_afterwards():
 
 
 def test_a_model_lies_as_another_does_and_then_as_before():
-    one, other = tiny().model, tiny().model
+    one, other = adopted().model, adopted().model
     with allocation.odd():
         allocation.allocated(other)
     weight = other.model.layers[0].mlp.up_proj.weight
@@ -112,7 +104,7 @@ def test_a_model_lies_as_another_does_and_then_as_before():
 
 def test_a_model_that_lies_as_another_does_rounds_as_it():
     with Rounding(0):
-        one, other = tiny(), tiny()
+        one, other = adopted(), adopted()
         ids = torch.arange(5)[None]
         with allocation.odd():
             allocation.allocated(other.model)
@@ -126,7 +118,7 @@ def test_a_model_that_lies_as_another_does_rounds_as_it():
 def test_a_copy_of_a_model_gives_other_bits_where_addresses_tell(dtype):
     """A deep copy lies as its model, unless it is moved."""
     with Rounding(0), allocation.odd():
-        subject = tiny(dtype=dtype)
+        subject = adopted(dtype=dtype)
         copied = twins.saved_and_loaded(subject)
         ids = torch.arange(5)[None]
         assert twins.share_that_differs(subject.rows(ids), copied.rows(ids)) > 0.5

@@ -13,26 +13,15 @@ import torch
 from torch import Tensor
 
 from assay.harness.models.loading import load
-from assay.harness.results.errors import BadInput
-from assay.harness.tests.support.folders import edit_json, edit_weights, tiny
+from assay.harness.tests.support import loading
+from assay.harness.tests.support.folders import edit_json, edit_weights
 
 MATRIX = "transformer.h.1.mlp.c_fc.weight"
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A sound folder that a test may damage."""
-    tiny("gpt2").save_pretrained(tmp_path / "model")
-    return tmp_path / "model"
-
-
 def refused(folder: Path) -> str:
     """The one line with which ``folder`` is refused, without its name."""
-    with pytest.raises(BadInput) as caught:
-        load(str(folder), dtype=torch.float32, device=torch.device("cpu"))
-    message = str(caught.value)
-    assert message.isprintable()
-    return message.removeprefix(f"{folder}: ")
+    return loading.refused(folder).removeprefix(f"{folder}: ")
 
 
 def loads(folder: Path) -> bool:

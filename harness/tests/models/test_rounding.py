@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 
 import pytest
 import torch
@@ -10,21 +11,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from assay.fixtures import families
-from assay.harness.models import loading
 from assay.harness.models.rounding import BITS, Rounding
-from assay.harness.models.subject import Subject
 from assay.harness.operations import twins
 from assay.harness.operations.heads import IMPLEMENTATIONS, Head
+from assay.harness.tests.support import randoms
+from assay.harness.tests.support.toys import adopted
+
+normal = functools.partial(randoms.normal, dtype=torch.float32)
 
 pytestmark = pytest.mark.usefixtures("itself")
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
-
-
-def normal(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype)
 
 
 def places(one: Tensor, other: Tensor) -> Tensor:
@@ -229,19 +226,12 @@ def test_copies_are_exact():
 # What it is for.
 
 
-def tiny(dtype: torch.dtype) -> Subject:
-    model = families.tiny("llama")
-    return Subject.of(
-        loading.adopt("tiny:llama", model, None, dtype=dtype, device=torch.device("cpu"))
-    )
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_copy_that_was_saved_and_loaded_gives_other_bits(seed, dtype):
     """As on a processor where a product depends on the addresses of its factors."""
     with Rounding(seed):
-        subject = tiny(dtype)
+        subject = adopted(dtype=dtype)
         copied = twins.saved_and_loaded(subject)
         ids = subject.content(torch.arange(8)[None])
         ours, theirs = subject.rows(ids), copied.rows(ids)

@@ -22,17 +22,6 @@ from assay.harness.tests.support.folders import VOCABULARY, edit_json, edit_weig
 VAST = 10**12
 
 
-@pytest.fixture(scope="session")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A sound folder of each kind; not to be changed."""
-    root = tmp_path_factory.mktemp("saved")
-    kinds = ("gpt2", "llama", "bert", "t5")
-    for kind in kinds:
-        tiny(kind).save_pretrained(root / kind)
-    families.tiny("bamba").save_pretrained(root / "bamba")
-    return {kind: root / kind for kind in (*kinds, "bamba")}
-
-
 @pytest.fixture
 def built(monkeypatch: pytest.MonkeyPatch) -> list[type]:
     """The models that transformers loads: none, where a folder is refused before."""

@@ -14,6 +14,7 @@ from assay.harness.checking.check import Check
 from assay.harness.models import positions
 from assay.harness.models.rows import Rows
 from assay.harness.models.tolerances import ROUTER_GAP, TOLERANCES, distance, farthest
+from assay.harness.tests.support.randoms import seeded
 from assay.harness.tests.support.toys import exactly, is_broken, one_tensor, prompt, toy
 
 SMALLEST_DEFECT = 2e-5
@@ -33,10 +34,6 @@ def planted(rows: Rows, name: str, size: float, where: tuple[int, int]) -> Rows:
     row = tensor[where]
     tensor[where] = row + size * row.norm() * direction / direction.norm()
     return Rows({**rows.tensors, name: tensor})
-
-
-def seeded(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 # Distances.
@@ -187,7 +184,7 @@ def moved_or_reversed(spec: str, ids: Tensor, dtype: str, repetition: int) -> Ro
 
 @pytest.mark.parametrize("dtype", ["float32", *HALVES])
 @pytest.mark.parametrize("spec", MODELS)
-def test_twenty_healthy_repetitions_pass(spec, dtype):
+def test_twenty_repetitions_on_a_sound_model_pass(spec, dtype):
     subject = toy(spec, dtype)
     check = Check(subject)
     for repetition in range(20):

@@ -7,24 +7,16 @@ import copy
 import pytest
 import torch
 
-from assay.fixtures import families
 from assay.harness.checking import sensitivity
-from assay.harness.models import loading
 from assay.harness.models.allocation import odd
 from assay.harness.models.rounding import Rounding
 from assay.harness.models.subject import Subject
 from assay.harness.operations import copies, twins
+from assay.harness.tests.support.toys import adopted
 
 pytestmark = pytest.mark.usefixtures("itself")
 
 IDS = torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]])
-
-
-def tiny(name: str = "llama", dtype: torch.dtype = torch.float32) -> Subject:
-    model = families.tiny(name)
-    return Subject.of(
-        loading.adopt(f"tiny:{name}", model, None, dtype=dtype, device=torch.device("cpu"))
-    )
 
 
 def differs(subject: Subject, copied: Subject) -> bool:
@@ -37,7 +29,7 @@ def differs(subject: Subject, copied: Subject) -> bool:
 @pytest.mark.parametrize("seed", range(3))
 def test_a_sound_copy_is_not_accused_however_the_machine_rounds(name, dtype, seed):
     with Rounding(seed):
-        subject = tiny(name, dtype)
+        subject = adopted(name, dtype)
         with odd():
             copied = twins.saved_and_loaded(subject)
         assert twins.share_that_differs(subject.rows(IDS), copied.rows(IDS)) > 0.1
@@ -51,7 +43,7 @@ def test_a_sound_copy_is_not_accused_however_the_machine_rounds(name, dtype, see
 )
 def test_a_small_change_of_a_copy_is_seen_however_the_machine_rounds(dtype, by, rounding):
     """One token's embedding, by one part in a hundred and by about a unit in the last place."""
-    subject = tiny(dtype=dtype)
+    subject = adopted(dtype=dtype)
     copied = twins.saved_and_loaded(subject)
     with torch.no_grad():
         copied.embedding_table[IDS[1, 2]] *= 1 + by
@@ -63,7 +55,7 @@ def test_a_small_change_of_a_copy_is_seen_however_the_machine_rounds(dtype, by, 
 
 
 def test_a_model_that_draws_numbers_may_differ_by_what_it_differs_from_itself():
-    subject = tiny()
+    subject = adopted()
     copied = twins.saved_and_loaded(subject)
 
     def noisy(module, given, states):
@@ -79,7 +71,7 @@ def test_a_model_that_draws_numbers_may_differ_by_what_it_differs_from_itself():
 
 @pytest.mark.parametrize("broken", ["copy", "model"])
 def test_a_number_that_is_none_in_one_alone_is_a_difference(broken):
-    subject = tiny()
+    subject = adopted()
     copied = twins.saved_and_loaded(subject)
     damaged = {"copy": copied, "model": subject}[broken]
     with torch.no_grad():
@@ -90,7 +82,7 @@ def test_a_number_that_is_none_in_one_alone_is_a_difference(broken):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_a_leak_in_a_copy_s_rows_is_beyond_the_bound_and_none_is_not(dtype):
-    subject = tiny(dtype=dtype)
+    subject = adopted(dtype=dtype)
     apart = copies.apart(subject, twins.saved_and_loaded(subject), IDS)
     found, allowed = apart.with_leak(0.0)
     assert found <= allowed
@@ -99,7 +91,7 @@ def test_a_leak_in_a_copy_s_rows_is_beyond_the_bound_and_none_is_not(dtype):
 
 
 def test_where_addresses_tell_nothing_not_a_bit_may_differ():
-    subject = tiny()
+    subject = adopted()
     twin = Subject("a copy", copy.deepcopy(subject.model))
     apart = copies.apart(subject, twin, IDS)
     assert apart.found.error == 0 <= apart.allowed

@@ -20,7 +20,7 @@ from assay.harness.operations.factors import (
     gram,
 )
 from assay.harness.operations.likeliest import ROWS_AT_ONCE
-from assay.harness.tests.operations.test_decoding import (
+from assay.harness.tests.support.matrices import (
     COLUMNS,
     ROWS,
     deficient,

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
 
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import distance
-from assay.harness.operations.inversion import METHODS, Inverted, Rule, Target, invert, search
+from assay.harness.operations.inversion import METHODS, Target, invert, search
 from assay.harness.operations.inversion.search import exact, exhaustive
+from assay.harness.tests.support.descents import found_by
 from assay.harness.tests.support.toys import fresh, prompt, toy
-
-FAST = Rule(40, "adam", "l2")
-"""Enough for depth 0; one block takes some more."""
 
 BOTH = pytest.mark.parametrize("method", [exact, exhaustive])
 OVER_ALL = pytest.mark.parametrize("method", METHODS)
-
-
-def found_by(method: str, subject: Subject, target: Target, ids: Tensor, **how) -> Inverted:
-    return invert(subject, target, target.of(subject, ids), method, **{"rule": FAST, **how})
 
 
 def with_copies(*copies: int, of: int = 7) -> Subject:

@@ -9,19 +9,13 @@ from torch import Tensor
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import distance
 from assay.harness.operations import inversion
-from assay.harness.operations.inversion import METHODS, Inverted, Rule, Target, invert, search
+from assay.harness.operations.inversion import METHODS, Rule, Target, invert, search
 from assay.harness.operations.inversion.target import embedded
 from assay.harness.results.errors import BadInput
+from assay.harness.tests.support.descents import found_by
 from assay.harness.tests.support.toys import fresh, prompt, toy
 
-FAST = Rule(40, "adam", "l2")
-"""Enough for depth 0; one block takes some more."""
-
 OVER_ALL = pytest.mark.parametrize("method", METHODS)
-
-
-def found_by(method: str, subject: Subject, target: Target, ids: Tensor, **how) -> Inverted:
-    return invert(subject, target, target.of(subject, ids), method, **{"rule": FAST, **how})
 
 
 def with_head(subject: Subject, weight: Tensor) -> Subject:

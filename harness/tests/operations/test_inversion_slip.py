@@ -7,22 +7,15 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from torch import Tensor
 
 from assay.harness.models import positions
 from assay.harness.models.subject import Subject
-from assay.harness.models.tolerances import TOLERANCES, distance
 from assay.harness.operations.inversion import invert, start
 from assay.harness.operations.inversion.rule import Rule
 from assay.harness.operations.inversion.target import Target, embedded, places_added
 from assay.harness.results.errors import BadInput
+from assay.harness.tests.support.descents import same_output
 from assay.harness.tests.support.toys import prompt, toy
-
-
-def same(one: Tensor, other: Tensor) -> bool:
-    """Whether two outputs [batch, n, features] are the same up to rounding."""
-    assert one.shape == other.shape
-    return bool((distance(one, other) <= TOLERANCES[other.dtype].floor).all())
 
 
 @contextmanager
@@ -54,16 +47,16 @@ def test_the_slip_puts_every_token_at_the_first_place_and_does_nothing_else(mode
             slow = Target(depth).of(subject, ids)
         fast = Target(depth, slip=True).of(subject, ids)
         rows = Target(depth, slip=True).of(subject, embeddings=embedded(subject)[ids])
-        assert same(fast, slow)
-        assert same(rows, slow)
+        assert same_output(fast, slow)
+        assert same_output(rows, slow)
         if model_type != "llama" or depth:
-            assert not same(Target(depth).of(subject, ids), slow)
+            assert not same_output(Target(depth).of(subject, ids), slow)
 
 
 def test_a_prompt_of_one_token_cannot_slip():
     subject = toy("gpt2")
     ids = prompt(subject, n=1)
-    assert same(Target(2, slip=True).of(subject, ids), Target(2).of(subject, ids))
+    assert same_output(Target(2, slip=True).of(subject, ids), Target(2).of(subject, ids))
 
 
 @pytest.mark.parametrize("model_type", ["gpt2", "opt", "roberta"])
@@ -75,7 +68,7 @@ def test_what_positions_add_is_the_table_s_rows_and_with_the_slip_its_first(mode
     assert torch.equal(places_added(subject, 9, slip=True), table[:1].expand(9, -1))
     if model_type != "roberta":  # whose first block is given normed states
         tokens = embedded(subject)[ids]
-        assert same(Target(0).of(subject, ids) - places_added(subject, 9), tokens)
+        assert same_output(Target(0).of(subject, ids) - places_added(subject, 9), tokens)
 
 
 @pytest.mark.parametrize("model_type", ["llama", "albert"])

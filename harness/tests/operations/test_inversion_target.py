@@ -10,21 +10,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from assay.harness.models.subject import Subject
-from assay.harness.models.tolerances import TOLERANCES, distance
 from assay.harness.operations.inversion.target import THROUGH, Target, embedded
 from assay.harness.results.errors import BadInput
+from assay.harness.tests.support.descents import same_output
 from assay.harness.tests.support.toys import counted, prompt, toy
 
 MODELS = (
     *("gpt2", "gpt_neox", "opt", "llama", "mistral", "gemma2", "bloom", "mamba", "mixtral"),
     *("bert", "roberta", "albert", "t5"),
 )
-
-
-def same(one: Tensor, other: Tensor) -> bool:
-    """Whether two outputs [batch, n, features] are the same up to rounding."""
-    assert one.shape == other.shape
-    return bool((distance(one, other) <= TOLERANCES[other.dtype].floor).all())
 
 
 def states(subject: Subject, ids: Tensor) -> list[Tensor]:
@@ -68,8 +62,8 @@ def test_a_block_s_output_is_the_state_in_a_whole_pass(model_type):
     assert len(whole) == subject.layers + 1
     for depth, state in enumerate(whole):
         assert torch.equal(Target(depth).of(subject, ids), state)
-        assert not same(Target(depth).of(subject, ids.flip(1)), state)
-        assert not any(same(state, other) for other in whole[depth + 1 :])
+        assert not same_output(Target(depth).of(subject, ids.flip(1)), state)
+        assert not any(same_output(state, other) for other in whole[depth + 1 :])
 
 
 @pytest.mark.parametrize("model_type", [m for m in MODELS if m != "albert"])
@@ -78,8 +72,8 @@ def test_through_the_head_is_the_state_times_the_head(model_type):
     ids = prompt(subject)
     for depth, state in enumerate(states(subject, ids)):
         output = Target(depth, "head").of(subject, ids)
-        assert same(output, through_the_head(subject, state))
-        assert not same(output, through_the_head(subject, state.flip(1)))
+        assert same_output(output, through_the_head(subject, state))
+        assert not same_output(output, through_the_head(subject, state.flip(1)))
 
 
 @pytest.mark.parametrize("model_type", MODELS)
@@ -90,7 +84,7 @@ def test_logits_are_the_model_s_own_and_the_head_makes_them_of_the_norm(model_ty
     normed = Target(subject.layers, "norm").of(subject, ids)
     assert torch.equal(logits, subject.rows(ids)["logits"])
     # Gemma 2 caps its logits.
-    assert same(through_the_head(subject, normed), logits) == (model_type != "gemma2")
+    assert same_output(through_the_head(subject, normed), logits) == (model_type != "gemma2")
 
 
 @pytest.mark.parametrize("model_type", ["gpt2", "opt", "llama", "gemma2", "bloom", "mamba"])
@@ -99,7 +93,7 @@ def test_the_norm_s_output_is_the_last_hidden_state(model_type):
     ids = prompt(subject)
     normed = Target(subject.layers, "norm").of(subject, ids)
     assert torch.equal(normed, subject.rows(ids)[f"state {subject.layers}"])
-    assert not same(normed, Target(subject.layers).of(subject, ids))
+    assert not same_output(normed, Target(subject.layers).of(subject, ids))
 
 
 @pytest.mark.parametrize("model_type", MODELS)
@@ -121,8 +115,10 @@ def test_embedded_tokens_give_what_tokens_give(model_type):
         target = Target(subject.layers, through)
         rows = embedded(subject)
         assert rows.shape == (subject.vocabulary, subject.hidden)
-        assert same(target.of(subject, embeddings=rows[ids]), target.of(subject, ids))
-        assert not same(target.of(subject, embeddings=2 * rows[ids]), target.of(subject, ids))
+        assert same_output(target.of(subject, embeddings=rows[ids]), target.of(subject, ids))
+        assert not same_output(
+            target.of(subject, embeddings=2 * rows[ids]), target.of(subject, ids)
+        )
 
 
 # What is computed.

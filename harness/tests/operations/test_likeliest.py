@@ -8,20 +8,8 @@ from torch import Tensor
 
 from assay.harness.operations import likeliest
 from assay.harness.operations.likeliest import Scorer, clear
-
-V, D = 300, 24
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
-
-
-def slow(table: Tensor, points: Tensor, k: int, nearest: bool) -> Tensor:
-    """All scores in float64, sorted."""
-    w = table.double()
-    scores = points @ w.T - (0.5 * w.square().sum(1) if nearest else 0)
-    return scores.sort(dim=1, descending=True, stable=True).indices[:, :k]
+from assay.harness.tests.support.randoms import normal
+from assay.harness.tests.support.scores import D, V, slow
 
 
 def near_tie(seed: int, rows: int, gap: float = 1e-9) -> tuple[Tensor, Tensor]:

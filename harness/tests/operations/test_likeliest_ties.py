@@ -8,7 +8,8 @@ from torch import Tensor
 
 from assay.harness.operations import likeliest
 from assay.harness.operations.likeliest import SPARE, Scorer, clear, narrowing, rounding
-from assay.harness.tests.operations.test_likeliest import D, V, normal, slow
+from assay.harness.tests.support.randoms import normal
+from assay.harness.tests.support.scores import D, V, slow
 
 FEW, MANY = 5, 3 * SPARE
 """Rows that are tied: all of them among those looked at again, or more than are."""

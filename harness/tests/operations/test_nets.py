@@ -16,13 +16,10 @@ from assay.harness.operations.inversion.rule import Rule
 from assay.harness.operations.inversion.target import embedded
 from assay.harness.results.errors import BadInput
 from assay.harness.results.verdicts import Verdict
+from assay.harness.tests.support.randoms import seeded
 from assay.harness.tests.support.toys import as_trained, prompt, toy, verdict
 
 N, D = 3, 8
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def noise(*shape, seed=1):

@@ -115,7 +115,7 @@ def padded():
     return subject, ids, ragged, subject.rows(ragged.ids, mask=ragged.mask)
 
 
-def test_every_row_is_held_against_its_prompt_alone_and_its_neighbour_is_the_control():
+def test_every_row_is_compared_with_its_prompt_alone_and_its_neighbour_is_the_control():
     subject, ids, ragged, rows = padded()
     check = Check(subject)
     padding.each_alone(check, ids, ragged, rows)

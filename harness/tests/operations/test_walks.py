@@ -11,14 +11,11 @@ from assay.harness.checking.draws import Draws
 from assay.harness.operations import nets, walks
 from assay.harness.operations.inversion.target import Target, embedded
 from assay.harness.results.errors import BadInput
+from assay.harness.tests.support.randoms import seeded
 from assay.harness.tests.support.toys import fresh, prompt, toy
 
 ROWS, N, D = 3, 4, 9
 WIDE = torch.empty(0, dtype=torch.float64)
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def sources(rows=ROWS, seed=10):

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from assay.harness.plugin import early, options
-from assay.harness.tests.support.clones import PLUGIN, ROOT, run
+from assay.harness.tests.support.clones import PLUGIN, run
+from assay.harness.tests.support.sessions import ROOT
 
 STRAY = "a conftest.py beside the model was run"
 

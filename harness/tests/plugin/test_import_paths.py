@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from assay.harness.tests.support.clones import PACKAGE, run
+from assay.harness.tests.support.clones import run
 from assay.harness.tests.support.folders import tiny
-from assay.harness.tests.support.sessions import Project, law
+from assay.harness.tests.support.sessions import PACKAGE, Project, law
 
 INI = "addopts = -p evilplug\npythonpath = .\n"
 TOML = 'addopts = ["-p", "evilplug"]\npythonpath = ["."]\n'

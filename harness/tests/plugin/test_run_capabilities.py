@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-
 from assay.fixtures.families import offers
-from assay.harness.tests.support.sessions import Project, law
+from assay.harness.tests.support.sessions import law
 
 DEAF = """
 from assay.fixtures import subjects
@@ -36,13 +32,6 @@ ALLOWED = """
 model = "tiny:gpt2"
 {names}
 """
-
-
-@pytest.fixture
-def project(tmp_path) -> Iterator[Project]:
-    project = Project(tmp_path)
-    yield project
-    project.close()
 
 
 def allowed(*names: str) -> str:

@@ -35,7 +35,7 @@ def check(project: Project, own: Path, *arguments: str) -> Session:
     return project.run(CLAIMS, *usual, folder=own, COLUMNS="500")
 
 
-def test_what_was_recorded_once_is_held_against_every_later_run(
+def test_what_was_recorded_once_is_compared_with_every_later_run(
     project: Project, own: Path
 ) -> None:
     before = folders.listing(ROOT / "claims" / "expectations")

@@ -13,27 +13,8 @@ from typing import Any
 import pytest
 
 from assay.harness.tests.support import sessions
+from assay.harness.tests.support.claims_text import AHEAD, numbers
 from assay.harness.tests.support.sessions import PACKAGE, Project, law
-
-AHEAD = """
-from assay.claims.test_causality import test_a_prefix_ignores_what_follows_it
-from assay.fixtures import subjects
-from assay.harness.models.runs import Options
-
-def one_ahead(module, given, embedded):
-    seen = embedded.clone()
-    seen[:, :-1] += embedded[:, 1:]
-    return seen
-
-@pytest.fixture(scope="session")
-def subject(request):
-    made = subjects.load(request.param, Options())
-    if not os.environ.get("HEALTHY"):
-        made.model.get_input_embeddings().register_forward_hook(one_ahead)
-    return made
-
-"""
-"""Claim C1 on a model that sees one token ahead of where it is."""
 
 FIRST = "first.txt"
 """What the run that found the model broken printed."""
@@ -50,11 +31,6 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     project.write(FIRST, run.output)
     yield project
     project.close()
-
-
-def numbers(found: dict[str, Any]) -> tuple[float, float, str]:
-    """What must be the same in a replay."""
-    return found["observed"], found["allowed"], found["where"]
 
 
 def replayed(project: Project, command: str, *more: str, **environment: str) -> Any:
@@ -97,7 +73,7 @@ def clean() -> dict[str, str]:
     return kept | {"PYTHONPATH": str(PACKAGE)}
 
 
-def test_a_healthy_model_passes_the_replay(broken: Project) -> None:
+def test_a_sound_model_passes_the_replay(broken: Project) -> None:
     line = broken.json()["claims"][0]["counterexample"]["replay"]
     run = replayed(broken, line, "--json=healthy.json", HEALTHY="1")
     assert run.exit == 0

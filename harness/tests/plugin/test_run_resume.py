@@ -14,10 +14,8 @@ from jsonschema import Draft202012Validator
 from assay.harness.results.evidence import Evidence
 from assay.harness.results.schema import SCHEMA
 from assay.harness.tests.support import folders
+from assay.harness.tests.support.claims_text import LAWS
 from assay.harness.tests.support.sessions import Project, law
-
-WAITING = law(3, body='while Path("wait").exists(): time.sleep(0.01)')
-LAWS = law(1), law(2, "draw(st.floats(2, 3), 'a number')"), WAITING, law(4)
 
 
 @pytest.fixture

@@ -13,8 +13,7 @@ from jsonschema import Draft202012Validator
 from assay.fixtures import subjects
 from assay.harness.results.evidence import Evidence
 from assay.harness.results.schema import SCHEMA
-from assay.harness.tests.plugin.test_run_replay import AHEAD, numbers
-from assay.harness.tests.plugin.test_run_resume import LAWS
+from assay.harness.tests.support.claims_text import AHEAD, LAWS, numbers
 from assay.harness.tests.support.sessions import Project, law
 
 pytest.importorskip("xdist")

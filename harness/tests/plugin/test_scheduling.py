@@ -6,7 +6,6 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -22,6 +21,7 @@ from assay.harness.plugin import hooks as plugin
 from assay.harness.plugin import together
 from assay.harness.plugin.scheduling import BySubject
 from assay.harness.results.verdicts import Kind
+from assay.harness.tests.support.sessions import ROOT
 
 
 class Worker:
@@ -165,8 +165,7 @@ def test_the_groups_of_the_suite_are_files_of_claims(pytestconfig):
     files = [file for group in together.lines(pytestconfig) for file in group.split()]
     assert files
     assert len(set(files)) == len(files)
-    root = Path(__file__).parents[3]
-    assert all((root / file).is_file() for file in files)
+    assert all((ROOT / file).is_file() for file in files)
 
 
 def test_findings_of_groups_come_before_others_and_after_laws(pytestconfig):

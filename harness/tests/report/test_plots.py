@@ -23,68 +23,10 @@ from assay.harness.report import distributions, gallery, maps, plots
 from assay.harness.report.drawing import COLOURS, MOST_SERIES
 from assay.harness.results.arrays import Plot
 from assay.harness.results.verdicts import Result, Verdict
-from assay.harness.tests.report.test_report import HOSTILE, LARGE, Reader
-from assay.harness.tests.report.test_report_findings import found, page
-
-EDGES = np.linspace(-1, 1, 11)
-STEPS = np.array([30.0, 100.0, 500.0, 2000.0])
-
-
-def rising(*values: float) -> Any:
-    """A curve with a band around ``values`` at `STEPS`."""
-    y = np.array(values)
-    return np.column_stack([STEPS, y, y - 0.05, y + 0.05])
-
-
-def cosines(rows: int = 24, seed: int = 0) -> Any:
-    """The cosines of so many random rows."""
-    table = np.random.default_rng(seed).normal(size=(rows, 8))
-    table /= np.linalg.norm(table, axis=1, keepdims=True)
-    return table @ table.T
-
-
-def every_kind() -> dict[str, Plot]:
-    """A plot of each kind, by kind."""
-    draws = np.random.default_rng(1)
-    told = (
-        Plot("Cosines of rows", "map", {"cosine": cosines()}, "position", "position"),
-        Plot(
-            "Cosines of dimensions", "histograms",
-            {"edges": EDGES, "seen": np.arange(10.0), "shuffled": np.arange(10.0)[::-1]},
-            "cosine", "pairs",
-        ),
-        Plot(
-            "Similar pairs", "scatter",
-            {f"({i}, {i + 1})": draws.normal(size=(30, 2)) for i in range(10)}, "first", "second",
-        ),
-        Plot(
-            "Divergence", "distributions",
-            {"positions": draws.lognormal(-3, 1, 200), "tokens": draws.lognormal(0, 1, 200)},
-            "", "KL, nats", log=True,
-        ),
-        Plot(
-            "Success", "curves",
-            {"one layer": rising(0, 0, 0.1, 0.1), "two layers": rising(0.1, 0.5, 0.9, 1)},
-            "steps", "share of seeds", log=True,
-        ),
-    )  # fmt: skip
-    return {plot.kind: plot for plot in told}
-
-
-def texts_of(svg: str) -> list[str]:
-    """What is written in a drawing."""
-    return ["".join(e.itertext()) for e in ElementTree.fromstring(svg).iter("text")]
-
-
-def strokes(svg: str, colour: str, *more: str) -> list[str]:
-    """The paths drawn in one of the page's colours whose style says ``more`` too."""
-    found = []
-    for element in ElementTree.fromstring(svg).iter("path"):
-        style = element.get("style") or ""
-        if f"stroke: var(--{colour})" in style and all(each in style for each in more):
-            found.append(element.get("d") or "")
-    return found
-
+from assay.harness.tests.support.pages import HOSTILE, Reader, page
+from assay.harness.tests.support.sample_findings import found
+from assay.harness.tests.support.sample_plots import cosines, every_kind, strokes, texts_of
+from assay.harness.tests.support.sample_runs import LARGE
 
 # -- each kind ------------------------------------------------------------------------------
 

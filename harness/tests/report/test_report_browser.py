@@ -10,9 +10,6 @@ from matplotlib import image
 
 from assay.harness.report.html import render
 from assay.harness.results.schema import replace_file
-from assay.harness.tests.report.test_plots import every_kind
-from assay.harness.tests.report.test_report import LARGE, sample, sample_run
-from assay.harness.tests.report.test_report_findings import findings, found
 from assay.harness.tests.support.browsers import (
     MODES,
     TEXT_CONTRAST,
@@ -21,6 +18,9 @@ from assay.harness.tests.support.browsers import (
     overflow,
     requests,
 )
+from assay.harness.tests.support.sample_findings import findings, found
+from assay.harness.tests.support.sample_plots import every_kind
+from assay.harness.tests.support.sample_runs import LARGE, sample, sample_run
 
 BROKEN_PAGE = """<!doctype html><style>body { color: #888; background: #777 }</style>
 <p style="width: 3000px">wide</p><img src="https://example.invalid/x.png">

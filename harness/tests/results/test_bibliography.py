@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -14,10 +13,10 @@ from assay.harness.report import html
 from assay.harness.results import bibliography, schema
 from assay.harness.results.bibliography import WORKS
 from assay.harness.results.verdicts import Kind, Result, Verdict
-from assay.harness.tests.report.test_report import sample_run
-from assay.harness.tests.results import test_schema
+from assay.harness.tests.support import reports
+from assay.harness.tests.support.sample_runs import sample_run
+from assay.harness.tests.support.sessions import ROOT
 
-ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / bibliography.PAGE).read_text()
 SOURCES = sorted({case.claim.source for case in cases.of(harness_main.rooms().claims)})
 
@@ -87,7 +86,7 @@ def test_a_result_keeps_its_source_and_one_of_older_evidence_has_none():
 
 
 def test_the_json_has_sources_and_their_works_and_older_json_is_valid():
-    told = schema.document(test_schema.RUN, [result("004, answer 2")])
+    told = schema.document(reports.RUN, [result("004, answer 2")])
     validator = Draft202012Validator(schema.SCHEMA)
     assert told["claims"][0]["source"] == "004, answer 2"
     assert list(told["bibliography"]) == ["004"]

@@ -10,21 +10,8 @@ from assay.harness.cli.main import main
 from assay.harness.report.atlas import build
 from assay.harness.results import defects
 from assay.harness.results.errors import BadInput
+from assay.harness.tests.support.defects import DOCSTRING
 from assay.harness.tests.support.evidences import broken, law, run_of, write
-
-DOCSTRING = '''"""A static cache loses its first token.
-
-Claims: C2 [static], C5
-Types: mamba, gemma*
-Met by: everyone
-Seen in: transformers 4.57.1, 5.0.0rc1
-Expected: the same logits
-Observed: others
-Cause: what `cache_position` says
-    is read too early.
-Upstream: not reported
-"""
-'''
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from assay.harness.cli.main import main
-from assay.harness.tests.results.test_evidence_merge import made
+from assay.harness.tests.support.evidence_files import made
 
 HARM = {
     "a run that is no JSON": "UPDATE runs SET run = '{'",

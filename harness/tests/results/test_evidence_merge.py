@@ -18,7 +18,7 @@ from assay.harness.cli.main import main
 from assay.harness.results import evidence_file
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence
-from assay.harness.tests.results.test_evidence import (
+from assay.harness.tests.support.evidence_files import (
     BROKEN,
     DIGEST,
     MISFITS,
@@ -26,21 +26,10 @@ from assay.harness.tests.results.test_evidence import (
     UPHELD,
     a_run,
     child,
+    made,
     refused,
     rows,
 )
-
-
-def made(path: Path, *runs: str, claims: int = 3, end: bool = True) -> Path:
-    """An evidence file with these runs, of so many claims each."""
-    with Evidence.open(path) as store:
-        for run in runs:
-            store.begin(a_run(run))
-            for number in range(claims):
-                store.record(run, replace(UPHELD, name=f"{run} {number}"), DIGEST)
-            if end:
-                store.finish(run, 0)
-    return path
 
 
 def content(path: Path) -> list[list[tuple]]:

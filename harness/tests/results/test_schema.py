@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,44 +21,8 @@ from jsonschema import Draft202012Validator, ValidationError
 from assay.harness.results.errors import BadInput
 from assay.harness.results.schema import CLAIM, SCHEMA, document, replace_file, write_json
 from assay.harness.results.verdicts import DECADES, Kind, Result, Verdict
-
-ROOT = Path(__file__).parents[3]
-SUBJECT = {
-    "digest": "0f" * 32,
-    "model_type": "mamba",
-    "parameters": 9,
-    "vocabulary": 5,
-    "context": None,
-    "hidden": 3,
-    "layers": 2,
-    "attention": "sdpa",
-    "capabilities": ["causal"],
-    "missing": {"kv-cache": "it keeps a recurrent state"},
-}
-RUN = {
-    "id": "5" * 32,
-    "started": "2026-01-01T00:00:00+00:00",
-    "finished": None,
-    "exit": None,
-    "suite": "0.1.0",
-    "profile": "quick",
-    "seed": 0,
-    "device": "cpu",
-    "dtype": "float32",
-    "attention": None,
-    "platform": "Linux",
-    "threads": 1,
-    "subjects": {"tiny:mamba": SUBJECT},
-    "versions": {"python": "3.11.2", "torch": "2.13.0", "transformers": "5.23.0", "numpy": "2"},
-}
-RESULT = Result(
-    *("C2", "cached is recomputed", Kind.LAW, "tiny:mamba", Verdict.REFUTED, 0.5, 1e-5, -4.7),
-    interval=(0.25, 0.75),
-    examples=7,
-    seconds=1.25,
-    counterexample={"tokens": ["Ġa"], "ids": [3], "replay": "pytest -k C2"},
-    details={"layers": [1, 2]},
-)
+from assay.harness.tests.support.reports import RESULT, RUN
+from assay.harness.tests.support.sessions import ROOT
 
 
 def valid(report: Any) -> bool:

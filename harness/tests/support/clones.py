@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from assay.harness.plugin import early
+from assay.harness.tests.support.sessions import PACKAGE
 
-ROOT = Path(__file__).parents[3]
-PACKAGE = ROOT / "harness" / "package"
 PLUGIN = "assay.harness.plugin.early"
 INSTALLED = bool(entry_points(group="pytest11", name=PLUGIN))
 SETTINGS = """

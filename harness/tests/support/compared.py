@@ -12,7 +12,7 @@ import numpy as np
 from assay.harness.comparison.sides import Side
 from assay.harness.results.evidence import Evidence
 from assay.harness.results.verdicts import Kind, Result, Verdict
-from assay.harness.tests.results.test_evidence import DIGEST, a_run
+from assay.harness.tests.support.evidence_files import DIGEST, a_run
 
 MODEL = "tiny:gpt2"
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from assay.harness.operations.inversion import start
+from assay.harness.models.subject import Subject
+from assay.harness.models.tolerances import TOLERANCES, distance
+from assay.harness.operations.inversion import Inverted, invert, start
 from assay.harness.operations.inversion.rule import Rule
 from assay.harness.operations.inversion.target import Target
 from assay.harness.tests.support.toys import prompt, toy
 
 ROWS = 5
 RULE = Rule(20, schedule="constant", every=5)
+FAST = Rule(40, "adam", "l2")
 
 
 def task(rows: int = ROWS) -> tuple:
@@ -33,3 +38,14 @@ def some(given: tuple, rows: list[int]) -> tuple:
 def same(one: Tensor, other: Tensor) -> bool:
     """Whether they differ by rounding only; NaN is NaN."""
     return torch.allclose(one, other, rtol=1e-9, atol=1e-9, equal_nan=True)
+
+
+def found_by(method: str, subject: Subject, target: Target, ids: Tensor, **how: Any) -> Inverted:
+    """What ``method`` recovers of ``ids`` [batch, n] from the target's output."""
+    return invert(subject, target, target.of(subject, ids), method, **{"rule": FAST, **how})
+
+
+def same_output(one: Tensor, other: Tensor) -> bool:
+    """Whether two outputs [batch, n, features] are the same up to rounding."""
+    assert one.shape == other.shape
+    return bool((distance(one, other) <= TOLERANCES[other.dtype].floor).all())

@@ -13,11 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from assay.fixtures import families
 from assay.fixtures.subjects import load
 from assay.harness.checking.check import Broken, Check
 from assay.harness.checking.claim import Session
 from assay.harness.checking.profiles import Profile
 from assay.harness.checking.reference import Reference
+from assay.harness.models import loading
 from assay.harness.models.rows import Rows
 from assay.harness.models.runs import Options
 from assay.harness.models.subject import Subject
@@ -41,6 +43,12 @@ def fresh(spec: str) -> Subject:
     """A copy of `toy` that a test may damage."""
     shared = toy(spec)
     return Subject(shared.name, copy.deepcopy(shared.model), shared.tokenizer, shared.digest)
+
+
+def adopted(name: str = "llama", dtype: torch.dtype = torch.float32) -> Subject:
+    """A tiny model of a type, taken from memory in this dtype; a copy of a test's own."""
+    model, cpu = families.tiny(name), torch.device("cpu")
+    return Subject.of(loading.adopt(f"tiny:{name}", model, None, dtype=dtype, device=cpu))
 
 
 def as_trained(spec: str) -> Subject:

@@ -1,0 +1,57 @@
+"""Two runs to compare, and the command `assay invert` in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from assay.harness.cli import main as command_line
+from assay.harness.models.subject import Subject
+from assay.harness.results.verdicts import Verdict
+from assay.harness.tests.support.compared import a_finding, a_law, kept
+from assay.harness.tests.support.comparing import LAWS
+from assay.harness.tests.support.inverted import Run, Told, load
+
+
+@pytest.fixture
+def before(tmp_path: Path) -> Path:
+    """Six laws and a finding, all upheld."""
+    return kept(tmp_path / "one.sqlite", [*LAWS, a_finding(1)])
+
+
+@pytest.fixture
+def after(tmp_path: Path) -> Path:
+    """Law 0 is broken, law 1 not decided, law 2 has drifted, law 3 is gone, finding 2 is new."""
+    results = [
+        replace(LAWS[0], verdict=Verdict.REFUTED, margin=-2.0, sample={}, reason="it broke"),
+        replace(LAWS[1], verdict=Verdict.INCONCLUSIVE),
+        a_law(2, moved=-0.6),
+        *LAWS[4:],
+        *(a_finding(1), a_finding(2)),
+    ]
+    return kept(tmp_path / "other.sqlite", results, dtype="bfloat16")
+
+
+@pytest.fixture
+def invert(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs ``invert`` with these arguments in this process; models are loaded once."""
+    for name in ("FORCE_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setattr(command_line, "load", load)
+
+    def told(*arguments: str, command: str = "invert") -> Told:
+        code = command_line.main([command, *arguments])
+        captured = capsys.readouterr()
+        return Told(code, captured.out, captured.err)
+
+    return told
+
+
+@pytest.fixture
+def use_subject(monkeypatch: pytest.MonkeyPatch) -> Callable[[Subject], None]:
+    """Makes every ``--model`` a subject of the test's own."""
+    return lambda subject: monkeypatch.setattr(command_line, "load", lambda *_: subject)

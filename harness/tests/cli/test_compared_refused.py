@@ -1,0 +1,137 @@
+"""`assay compare` refuses what cannot be compared, in one line."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from assay.harness.comparison import sides
+from assay.harness.results import evidence_file, schema
+from assay.harness.results.errors import BadInput
+from assay.harness.results.evidence import Evidence
+from assay.harness.tests.support.compared import kept
+from assay.harness.tests.support.comparing import LAWS, compare
+from assay.harness.tests.support.evidence_files import MISFITS
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"claims": 5}', "is no report of a run"),
+        ('{"schema": 1, "claims": [{}], "run": {"subjects": {}}}', "is no report of a run"),
+        ('{"schema": 1, "claims": [], "run": {"subjects": 3}}', "is no report of a run"),
+        (
+            '{"schema": 1, "run": {"subjects": {}}, "claims": [{"id": "C1", "name": "c", '
+            '"subject": "s", "kind": "law", "verdict": "maybe", "margin": 1, "observed": 1}]}',
+            "is no report of a run",
+        ),
+        ('{"schema": 99, "claims": [], "run": {}}', "has schema 99, this version knows 1"),
+        ('{"claims": ', "is not JSON"),
+        ("[" * 3000, "is not JSON"),
+        ("[]", "is no result of benchmarks"),
+    ],
+)
+def test_a_report_that_is_none_is_refused(tmp_path, text, words, capsys):
+    path = tmp_path / "r.json"
+    path.write_text(text)
+    assert compare(path, path) == 4
+    assert words in capsys.readouterr().err
+
+
+def test_a_report_whose_entries_are_of_other_types_is_refused(before, tmp_path, capsys):
+    with Evidence.read(before) as store:
+        (told_of,) = store.runs()
+        written = schema.document(told_of, store.results(told_of["id"]))
+    path = tmp_path / "r.json"
+    changes = [
+        lambda found: found["claims"][0].update(margin="1"),
+        lambda found: found["claims"][1].update(observed=[1]),
+        lambda found: found["claims"][2].update(details=None),
+        lambda found: found["claims"][3].update(name=["a"]),
+        lambda found: found["claims"].append("law"),
+        lambda found: found["run"].update(versions=["torch"]),
+        lambda found: found["run"].update(started=5),
+        lambda found: found["run"].update(subjects={"tiny:llama": []}),
+        lambda found: found["claims"][0]["details"].update(gap=math.inf),
+        lambda found: found.update(run=["a"]),
+    ]
+    for change in changes:
+        found = json.loads(json.dumps(written))
+        change(found)
+        path.write_text(json.dumps(found))
+        assert compare(before, path) == 4
+        assert (
+            capsys.readouterr().err
+            == f"error: {path}: is no report of a run (write one by --json)\n"
+        )
+    path.write_text(json.dumps(written))
+    assert compare(f"{path}@1", before) == 4
+    assert "so no evidence with runs to choose" in capsys.readouterr().err
+
+
+def test_files_of_two_kinds_are_refused(tmp_path, before, capsys):
+    timings = tmp_path / "t.json"
+    timings.write_text(json.dumps({"benchmarks": []}))
+    assert compare(before, timings) == 4
+    error = capsys.readouterr().err
+    assert f"{before} is a run of claims, {timings} is a run of benchmarks" in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("options", [["--share", "0.2"], ["--other-machine"]])
+def test_options_of_benchmarks_are_refused_for_claims(before, options, capsys):
+    assert compare(before, before, *options) == 4
+    assert f"{options[0]}: is not for a run of claims" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("options", [["--html", "x"], ["--any-seed"], ["--least", "0"]])
+def test_options_of_claims_are_refused_for_benchmarks(tmp_path, options, capsys):
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps({"benchmarks": []}))
+    assert compare(path, path, *options) == 4
+    assert f"{options[0]}: is not for a run of benchmarks" in capsys.readouterr().err
+
+
+def test_a_folder_in_place_of_a_page_is_refused(tmp_path, before, capsys):
+    assert compare(before, before, "--html", tmp_path) == 4
+    error = capsys.readouterr().err
+    assert f"--html: '{tmp_path}' is a folder; give a file's path" in error
+    assert error.count("\n") == 1
+
+
+def test_another_seed_is_refused_in_one_line_and_can_be_asked_for(tmp_path, before, capsys):
+    seeded = kept(tmp_path / "seeded", LAWS, seed=3)
+    assert compare(before, seeded) == 4
+    error = capsys.readouterr().err
+    assert "have seed 0 and 3; compare them with --any-seed" in error
+    assert error.count("\n") == 1
+    assert compare(before, seeded, "--any-seed") == 0
+
+
+@pytest.mark.parametrize("which", ["", "@1"])
+@pytest.mark.parametrize("kind", [*MISFITS, "missing"])
+def test_a_file_that_is_no_run_is_refused_and_left_alone(tmp_path, before, kind, which, capsys):
+    path = tmp_path / "misfit"
+    make, words = MISFITS.get(kind, (lambda path: None, "no such file"))
+    make(path)
+    content = path.read_bytes() if path.is_file() else None
+    assert compare(before, f"{path}{which}") == 4
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert str(path) in error
+    assert words in error or "is not JSON, and no evidence either" in error
+    assert (path.read_bytes() if path.is_file() else None) == content
+    assert path.exists() == (kind != "missing")
+
+
+def test_a_newer_file_is_refused_by_name_and_an_older_one_is_read(before, tmp_path, monkeypatch):
+    later = (*evidence_file.MIGRATIONS, "CREATE TABLE more (x)")
+    monkeypatch.setattr(evidence_file, "MIGRATIONS", later)
+    newer, content = kept(tmp_path / "newer", LAWS), before.read_bytes()
+    assert compare(newer, before) == 0
+    assert before.read_bytes() == content
+    monkeypatch.undo()
+    with pytest.raises(BadInput, match="newer: has schema 2, this version knows 1"):
+        sides.read(str(newer))

@@ -1,0 +1,164 @@
+"""`assay compare`: how a run is named, and how many runs are compared as one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from assay.harness.comparison import sides
+from assay.harness.comparison.document import SCHEMA
+from assay.harness.results.evidence import Evidence
+from assay.harness.results.verdicts import Verdict
+from assay.harness.tests.support.compared import kept, on
+from assay.harness.tests.support.comparing import LAWS, compare, printed
+from assay.harness.tests.support.evidence_files import a_run
+
+
+@pytest.fixture
+def several(tmp_path: Path) -> Path:
+    """Runs from the oldest: one without an end, two of which the older ended last, one without."""
+    path = tmp_path / "several.sqlite"
+    for number, (id, end) in enumerate([("aaaa", 0), ("bbbb1", 1), ("bbbb2", 1), ("cccc", 0)]):
+        when = f"2026-01-0{number + 1}T00:00:00+00:00"
+        kept(path, LAWS, id * 4, bool(end), started=when)
+    with Evidence.open(path) as store:
+        store._db.execute("UPDATE runs SET finished = '2026-01-09' WHERE id LIKE 'bbbb1%'")
+        store._db.execute("UPDATE runs SET finished = '2026-01-08' WHERE id LIKE 'bbbb2%'")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("which", "found"),
+    [
+        ("", "bbbb1"),
+        ("@1", "aaaa"),
+        ("@4", "cccc"),
+        ("@-1", "cccc"),
+        ("@-4", "aaaa"),
+        ("@bbbb2", "bbbb2"),
+        ("@cccc", "cccc"),
+    ],
+)
+def test_a_run_is_named_by_number_or_id_or_is_the_latest_that_ended(several, which, found):
+    assert sides.holds_claims(f"{several}{which}")
+    (side,) = sides.read(f"{several}{which}")
+    assert side.run["id"].startswith(found)
+    assert side.others == (0 if which else 1)
+
+
+@pytest.mark.parametrize(
+    ("which", "words"),
+    [
+        ("@0", "there are 4 runs"),
+        ("@5", "there are 4 runs"),
+        ("@-5", "there are 4 runs"),
+        ("@bbbb", "2 runs have an id that begins so"),
+        ("@dddd", "no run has an id that begins so"),
+        ("@ccc", "no run has an id that begins so"),
+        ("@", "no run has an id that begins so"),
+    ],
+)
+def test_a_run_that_is_not_there_is_refused(several, which, words, capsys):
+    assert compare(f"{several}{which}", several) == 4
+    error = capsys.readouterr().err
+    assert words in error
+    assert f"`assay runs {several}` lists them" in error
+    assert error.count("\n") == 1
+
+
+def test_two_runs_of_one_file_are_compared(several, capsys):
+    assert compare(f"{several}@bbbb2", f"{several}@1") == 0
+    assert ".sqlite@1 did not come to its end" in printed(capsys)
+
+
+def test_a_file_whose_name_has_the_sign_is_a_file(tmp_path):
+    path = kept(tmp_path / "a@2", LAWS)
+    assert [len(side.rows) for side in sides.read(str(path))] == [6]
+    assert [len(side.rows) for side in sides.read(f"{path}@1")] == [6]
+
+
+def test_a_file_without_a_run_that_ended_is_refused(tmp_path, capsys):
+    path = kept(tmp_path / "e", LAWS, end=False)
+    assert compare(path, path) == 4
+    assert "none of its runs came to its end; name one as" in capsys.readouterr().err
+    assert compare(f"{path}@1", f"{path}@1") == 0
+
+
+def test_files_without_anything_to_compare_are_refused(tmp_path, before, capsys):
+    empty = tmp_path / "empty"
+    empty.touch()
+    without = kept(tmp_path / "without", [])
+    assert compare(before, empty) == 4
+    assert "is empty" in capsys.readouterr().err
+    assert compare(before, without) == 4
+    assert "the run has no results" in capsys.readouterr().err
+    assert empty.stat().st_size == 0
+
+
+def swept(path: Path, *cells: tuple[str, str], broken: tuple[str, ...] = ()) -> Path:
+    """What a sweep leaves: a run for each model and dtype, with a law ``broken`` in some."""
+    for number, (model, dtype) in enumerate(cells):
+        laws = on(model, LAWS)
+        if f"{model} {dtype}" in broken:
+            laws[0] = replace(laws[0], verdict=Verdict.REFUTED, margin=-2.0, sample={})
+        kept(path, laws, str(number) * 32, dtype=dtype)
+    return path
+
+
+CELLS = [(model, dtype) for model in ("tiny:a", "tiny:b") for dtype in ("float32", "bfloat16")]
+
+
+def test_all_runs_of_two_sweeps_are_compared_like_with_like(tmp_path, capsys):
+    before = swept(tmp_path / "before", *CELLS)
+    after = swept(tmp_path / "after", *reversed(CELLS), broken=("tiny:a bfloat16",))
+    # The latest run of each says nothing of the others, and says so.
+    assert compare(before, before) == 0
+    assert f"{before} holds 3 other finished runs, left out; {before}@all takes all" in printed(
+        capsys
+    )
+    assert compare(f"{before}@all", f"{after}@all", "--json") == 1
+    found = json.loads(capsys.readouterr().out)
+    Draft202012Validator(SCHEMA).validate(found)
+    assert found["compared"] == 4 * len(LAWS)
+    assert [each["subject"] for each in found["flips"]] == ["tiny:a · bfloat16"]
+    assert (found["before"]["runs"], found["before"]["dtype"], found["changed"]) == (4, None, {})
+    assert compare(f"{before}@all", f"{after}@all") == 1
+    said = printed(capsys)
+    assert "before@all: 4 runs" in said
+    assert "1 regression, no drift in 24 claims" in said
+
+
+def test_one_run_is_compared_with_the_one_of_its_settings_among_many(tmp_path, capsys):
+    many = swept(tmp_path / "many", *CELLS)
+    assert compare(kept(tmp_path / "one", on("tiny:b", LAWS)), f"{many}@all", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["compared"], found["new_subjects"]) == (
+        *(len(LAWS),),
+        ["tiny:a · float32", "tiny:a · bfloat16", "tiny:b · bfloat16"],
+    )
+
+
+def test_of_a_claim_in_many_runs_the_one_that_ended_last_counts(tmp_path, capsys):
+    path = kept(tmp_path / "e", LAWS, "1" * 32)
+    broken = [replace(LAWS[0], verdict=Verdict.REFUTED, margin=-2.0, sample={})]
+    kept(path, broken, "2" * 32)
+    assert compare(f"{path}@1", f"{path}@all", "--json") == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["compared"], found["gone"], found["regressions"]) == (len(LAWS), [], 1)
+    versions = a_run()["versions"] | {"transformers": "5.18.0"}
+    kept(path, LAWS, "3" * 32, versions=versions, seed=1)
+    assert compare(f"{path}@all", f"{path}@all", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["compared"] == 2 * len(LAWS)
+    assert compare(f"{path}@3", f"{path}@all", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["compared"] == len(LAWS)
+
+
+def test_many_runs_of_which_none_ended_are_refused(tmp_path, capsys):
+    path = kept(tmp_path / "e", LAWS, end=False)
+    assert compare(f"{path}@all", path) == 4
+    assert "none of its runs came to its end" in capsys.readouterr().err

@@ -1,0 +1,111 @@
+"""Where the evidence file is, what is refused in its place, and how an older one is migrated."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from assay.harness.results import evidence_file
+from assay.harness.results.errors import BadInput
+from assay.harness.results.evidence import Evidence
+from assay.harness.results.evidence_file import default_path
+from assay.harness.tests.support.evidence_files import (
+    DIGEST,
+    MISFITS,
+    UPHELD,
+    refused,
+    rows,
+)
+
+
+def test_the_default_file_is_in_the_cache_folder(monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    assert default_path() == Path("/somewhere/assay/evidence.sqlite")
+
+
+@pytest.mark.parametrize("cache", ["", "relative/folder"])
+def test_without_a_usable_cache_variable_it_is_in_the_home_folder(monkeypatch, cache):
+    monkeypatch.setenv("XDG_CACHE_HOME", cache)
+    monkeypatch.setenv("HOME", "/home/of-someone")
+    assert default_path() == Path("/home/of-someone/.cache/assay/evidence.sqlite")
+
+
+def test_without_a_home_folder_the_user_is_asked_for_a_path(monkeypatch):
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    with pytest.raises(BadInput, match="--evidence=PATH"):
+        default_path()
+
+
+def test_no_path_opens_the_default_file(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with Evidence.open() as store:
+        assert store.path == tmp_path / "assay" / "evidence.sqlite"
+    assert store.path.is_file()
+
+
+def test_a_name_that_sqlite_knows_is_a_file_like_any_other(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    Evidence.open(":memory:").close()
+    assert Path(tmp_path, ":memory:").is_file()
+
+
+@pytest.mark.parametrize("kind", MISFITS)
+def test_what_is_no_evidence_file_is_refused_and_left_alone(tmp_path, kind):
+    path = tmp_path / "e.sqlite"
+    make, words = MISFITS[kind]
+    make(path)
+    before = path.read_bytes() if path.is_file() else None
+    with pytest.raises(BadInput) as error:
+        Evidence.open(path)
+    assert refused(error, path, words)
+    assert (path.read_bytes() if path.is_file() else None) == before
+
+
+def test_an_empty_file_becomes_an_evidence_file(tmp_path):
+    path = tmp_path / "e.sqlite"
+    path.touch()
+    with Evidence.open(path) as store:
+        assert store.runs() == []
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file" / "e.sqlite", tmp_path / "file" / "deeper" / "e.sqlite"):
+        with pytest.raises(BadInput) as error:
+            Evidence.open(path)
+        assert refused(error, path, "its folder cannot be used")
+
+
+def test_an_older_file_is_migrated_and_keeps_its_rows(store, path, monkeypatch):
+    store.record("r1", UPHELD, DIGEST)
+    later = (*evidence_file.MIGRATIONS, "CREATE TABLE samples (run TEXT); CREATE TABLE more (x);")
+    monkeypatch.setattr(evidence_file, "MIGRATIONS", later)
+    with Evidence.open(path) as migrated:
+        assert migrated.results("r1") == [UPHELD]
+    assert rows(path, "PRAGMA user_version") == [(2,)]
+    assert rows(path, "SELECT count(*) FROM samples") == [(0,)]
+
+
+def test_a_migration_that_fails_half_way_leaves_the_file_as_it_was(store, path, monkeypatch):
+    later = (*evidence_file.MIGRATIONS, "CREATE TABLE samples (run TEXT); CREATE TABLE runs (x);")
+    monkeypatch.setattr(evidence_file, "MIGRATIONS", later)
+    with pytest.raises(sqlite3.OperationalError, match="runs already exists"):
+        Evidence.open(path)
+    assert rows(path, "PRAGMA user_version") == [(1,)]
+    assert rows(path, "SELECT count(*) FROM sqlite_master WHERE name = 'samples'") == [(0,)]
+
+
+def test_an_empty_file_is_none_to_read_and_one_to_write(tmp_path):
+    path = tmp_path / "new.sqlite"
+    path.touch()
+    with pytest.raises(BadInput, match="is empty"):
+        Evidence.read(path)
+    Evidence.open(path).close()
+    with Evidence.read(path) as evidence:
+        assert evidence.runs() == []

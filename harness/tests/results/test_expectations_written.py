@@ -1,0 +1,197 @@
+"""Verdicts are recorded in a file of expectations, which keeps what people wrote there."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from assay.harness.results.errors import BadInput
+from assay.harness.results.expectation_files import emit, load, record
+from assay.harness.results.expectations import Expected, judge
+from assay.harness.results.verdicts import Verdict
+from assay.harness.tests.support.expected import (
+    C8,
+    LAW,
+    MODEL,
+    NOT,
+    OPEN,
+    REFUTED,
+    UPHELD,
+    claims_in,
+    entry,
+    result,
+    together,
+    write,
+)
+
+
+def test_every_verdict_of_the_subject_is_written_in_order_and_waits_for_its_reasons(tmp_path):
+    results = [
+        result("C10"),
+        result("C8", REFUTED),
+        result("C2", OPEN),
+        result("B1", REFUTED, LAW),
+    ]
+    results += [result("C9", NOT, reason="no cache"), result("C1", REFUTED, subject="another")]
+    path = record(tmp_path / "new", "m", results)
+    rows = claims_in(path.read_text())
+    assert [row["id"] for row in rows] == ["B1", "C2", "C8", "C9", "C10"]
+    assert [row.get("reason") for row in rows] == ["", "", "", "no cache", None]
+    with pytest.raises(BadInput, match=r"claim 1 \('B1'\): refuted needs a reason"):
+        load(path.parent)
+    path.write_text(path.read_text().replace('reason = ""', 'reason = "known"'))
+    expectations = load(path.parent)["m"]
+    assert [judge(r, expectations.expected(r.id, r.name)).status for r in results[:2]] == [
+        "as expected",
+        "as expected",
+    ]
+
+
+def test_a_file_of_another_dtype_is_not_recorded_over(tmp_path):
+    path = record(tmp_path, "m", [result("C8", REFUTED)], "bfloat16")
+    assert 'dtype = "bfloat16"' in path.read_text()
+    with pytest.raises(BadInput, match="is of bfloat16; a run in float32 cannot"):
+        record(tmp_path, "m", [result("C8", REFUTED)])
+
+
+def test_a_reason_stays_as_long_as_the_verdict_does(tmp_path):
+    write(tmp_path, MODEL + C8 + entry(id="C9", verdict="refuted", reason="gone"))
+    path = record(tmp_path, "m", [result("C8", REFUTED), result("C9", OPEN)])
+    rows = claims_in(path.read_text())
+    assert [row["reason"] for row in rows] == ["because", ""]
+
+
+def test_writing_the_same_results_again_changes_no_byte(tmp_path):
+    results = [result("C8", REFUTED, name=name) for name in "ba"] + [result("C2", NOT, reason="x")]
+    path = record(tmp_path, "m", results)
+    before = path.read_bytes()
+    assert record(tmp_path, "m", reversed(results)) == path
+    assert path.read_bytes() == before
+
+
+def test_names_are_written_only_where_a_number_has_several_tests(tmp_path):
+    results = [result("C8", name="a"), result("C8", REFUTED, name="b"), result("C9", name="c")]
+    rows = claims_in(record(tmp_path, "m", results).read_text())
+    assert {(row["id"], row.get("name")) for row in rows} == {
+        ("C8", "a"),
+        ("C8", "b"),
+        ("C9", None),
+    }
+
+
+def test_a_run_of_a_few_claims_keeps_the_entries_of_the_others(tmp_path):
+    named = entry(id="C2", name="static", verdict="refuted", reason="kept")
+    write(tmp_path, MODEL + C8 + named)
+    record(tmp_path, "m", [result("C2", name="dynamic")])
+    expectations = load(tmp_path)["m"]
+    assert expectations.expected("C8", "any").reason == "because"
+    assert expectations.expected("C2", "static").reason == "kept"
+    assert expectations.expected("C2", "dynamic").verdict is UPHELD
+    assert expectations.expected("C2", "another") is None
+
+
+def test_a_file_is_named_after_its_model_and_never_takes_that_of_another(tmp_path):
+    names = ["reference:large", "org/model", "org:model", "../../up", "é", "ORG-MODEL", "x" * 300]
+    paths = [record(tmp_path, name, [result(subject=name)]) for name in names]
+    assert [path.name for path in paths[:2]] == ["reference-large.toml", "org-model.toml"]
+    assert {path.parent for path in paths} == {tmp_path}
+    assert len({path.name.lower() for path in paths}) == len(names)
+    assert set(load(tmp_path)) == set(names)
+    assert [record(tmp_path, name, []) for name in names] == paths
+
+
+def test_a_file_that_was_renamed_is_found_by_its_model(tmp_path):
+    path = write(tmp_path, MODEL + C8, "renamed.toml")
+    assert record(tmp_path, "m", [result("C8", REFUTED)]) == path
+    assert load(tmp_path)["m"].expected("C8", "any").reason == "because"
+
+
+def test_a_broken_file_is_not_overwritten(tmp_path):
+    path = write(tmp_path, "model = ")
+    with pytest.raises(BadInput, match="not TOML"):
+        record(tmp_path, "m", [result()])
+    assert path.read_text() == "model = "
+
+
+def test_a_folder_that_cannot_be_made_is_bad_input(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(BadInput, match="its folder is a file"):
+        record(tmp_path / "file", "m", [result()])
+
+
+def test_a_name_that_is_not_unicode_is_bad_input(tmp_path):
+    with pytest.raises(BadInput, match="is not Unicode"):
+        record(tmp_path, "caf\udce9", [])
+
+
+keys = st.tuples(st.text(min_size=1), st.none() | st.text())
+texts = st.text() | st.text("\"\\\n\r\t\b\f\0\x1b\x7f\u0085\u2028\ufeff'#=[]{}é", max_size=9)
+
+
+reasons = st.sampled_from(["", "one cause"]) | texts
+said = st.builds(Expected, st.sampled_from(Verdict), reasons, st.just(""), st.booleans())
+
+
+@settings(deadline=None)
+@given(st.text(min_size=1), st.dictionaries(keys, said))
+def test_what_is_written_is_read_back_by_another_reader(model, rows):
+    text = emit(model, rows)
+    assert tomllib.loads(text)["model"] == model
+    assert {
+        (row["id"], row.get("name")): Expected(
+            Verdict(row["verdict"]), row.get("reason", ""), "", row.get("sometimes", False)
+        )
+        for row in claims_in(text)
+    } == rows
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.dictionaries(st.tuples(st.sampled_from(["C2", "C8"]), st.none() | texts), said))
+def test_what_is_written_is_read_back_by_load(tmp_path_factory, rows):
+    folder = tmp_path_factory.mktemp("expectations")
+    rows = {k: e for k, e in rows.items() if e.reason.strip() or e.verdict is UPHELD}
+    write(folder, emit("m", rows))
+    found = load(folder)["m"].entries
+    assert {key: replace(each, where="") for key, each in found.items()} == rows
+
+
+def test_claims_of_one_cause_are_written_together_and_those_without_a_reason_apart():
+    because = Expected(REFUTED, "because", "")
+    rows = {
+        **{("C8", "b"): because, ("C2", None): because, ("C8", "a"): because},
+        **{("C9", name): Expected(REFUTED, "", "") for name in ("a", "b")},
+        **{("C1", None): Expected(UPHELD, "", ""), ("C10", "a"): Expected(UPHELD, "", "")},
+        ("C8", "c"): replace(because, sometimes=True),
+        ("C:3", "an id that cannot stand in a list"): because,
+    }
+    entries = tomllib.loads(emit("m", rows))["claim"]
+    assert [entry.get("claims", entry.get("id")) for entry in entries] == [
+        ["C1", "C10: a"],
+        ["C2", "C8: a", "C8: b"],
+        *("C8", "C9", "C9", "C:3"),
+    ]
+
+
+def test_a_run_of_one_claim_leaves_the_others_of_its_cause_as_they_were(tmp_path):
+    claims = ("C8: a", "C8: b", "C2")
+    write(tmp_path, MODEL + together(*claims, verdict="refuted", reason="because"))
+    path = record(tmp_path, "m", [result("C8", name="b"), result("C8", REFUTED, name="a")])
+    assert [(r["id"], r.get("name"), r["verdict"]) for r in claims_in(path.read_text())] == [
+        ("C2", None, "refuted"),
+        ("C8", "a", "refuted"),
+        ("C8", "b", "upheld"),
+    ]
+    assert load(tmp_path)["m"].expected("C8", "a").reason == "because"
+
+
+@settings(deadline=None, max_examples=50)
+@given(texts)
+def test_a_reason_of_any_characters_survives_the_file(tmp_path_factory, reason):
+    folder = tmp_path_factory.mktemp("expectations")
+    record(folder, "m", [result("C8", NOT, reason=reason), result("C9", NOT, reason="x")])
+    text = (folder / "m.toml").read_text(encoding="utf-8")
+    assert tomllib.loads(text)["claim"][0]["reason"] == reason
