@@ -5,18 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from assay.harness.cli.arguments import Parser, file
 from assay.harness.report import texts
 
-if TYPE_CHECKING:  # it imports torch, which is of no use here
-    from assay.harness.cli.models import Load
-
 DEFECTS, EXPECTATIONS = Path("docs/defects"), Path("claims/expectations")
 
 
-def main(arguments: Sequence[str], load: Load) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Write the atlas, and say what is in it."""
     from assay.harness.report.atlas import build
 

@@ -8,7 +8,6 @@ import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -17,9 +16,6 @@ from assay.harness.comparison import joining, sides
 from assay.harness.comparison.judging import LEAST, Flip, compare
 from assay.harness.results.errors import BadInput
 from assay.harness.results.outputs import keep_apart
-
-if TYPE_CHECKING:  # torch takes seconds to import, and is not needed here
-    from assay.harness.cli.models import Load
 
 SHARE = 0.1
 
@@ -30,7 +26,7 @@ KINDS = {
 """What is compared, by whether it has claims, with the options that are for the other kind."""
 
 
-def main(arguments: Sequence[str], load: Load) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Compare two runs; 1 if something regressed, otherwise 0."""
     asked = _parser().parse_args(arguments)
     claims = [sides.holds_claims(name) for name in (asked.before, asked.after)]

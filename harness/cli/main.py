@@ -1,7 +1,7 @@
 """`assay COMMAND`.
 
-Here the rooms are put together, as conftest.py does for pytest.  A command works on any subject
-and is handed a function that loads one; which models come with Assay, `fixtures` alone knows.  So
+Here the rooms are put together, as conftest.py does for pytest.  A command that needs a model is
+passed a function that loads one; which models come with Assay, `fixtures` alone knows.  So
 this file, and no other in `harness`, imports `fixtures`, and only once a command asks for a model.
 """
 
@@ -75,7 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         handed = {"alarms": findable, "families": survey, "kills": findable}
         handed |= {"bisect": check, "robust": check, "versions": expand}
         handed |= {"explain": cases_of_claims, "list": cases_of_claims}
-        return command.main(given[1:], handed.get(name, load))
+        handed |= dict.fromkeys(("faults", "invert", "sweep"), load)
+        return command.main(given[1:], *([handed[name]] if name in handed else []))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 from assay.harness.cli.arguments import Parser, file
 from assay.harness.report.texts import counted
 from assay.harness.results.evidence import Evidence
 
-if TYPE_CHECKING:  # torch takes seconds to import, and is not needed here
-    from assay.harness.cli.models import Load
 
-
-def main(arguments: Sequence[str], load: Load) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Merge files into one, which is made if need be; all of them, or none if one is bad."""
     asked = _parser().parse_args(arguments)
     with ExitStack() as opened:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -24,11 +23,12 @@ from scipy import stats
 
 from assay.harness.checking.statistics import EVERY, Pair, Statistic
 from assay.harness.comparison import shifts
+from assay.harness.comparison.changes import Flip, Search, VerdictChange, meaning
 from assay.harness.comparison.shifts import Shift
 from assay.harness.comparison.sides import Key, Side
 from assay.harness.results.arrays import unpack
 from assay.harness.results.errors import BadInput
-from assay.harness.results.verdicts import UNTIL_BROKEN, Kind, Verdict
+from assay.harness.results.verdicts import Kind, Verdict
 
 ERROR = 0.05
 """The share of drifts that are none, among those that are told."""
@@ -38,16 +38,6 @@ LEAST = 0.1
 
 OWN = ("id", "started", "finished", "exit", "subjects", "versions")
 """What a run says of itself that is no setting."""
-
-
-class Flip(StrEnum):
-    """What another verdict means."""
-
-    REGRESSION = "regression"
-    LOST = "lost"
-    GAINED = "gained"
-    OTHER = "other"
-    UNSEEN = "unseen"
 
 
 @dataclass(frozen=True)
@@ -96,35 +86,23 @@ class Compared:
         return 0.0 if one is None or other is None else other - one
 
     @property
-    def flip(self) -> Flip | None:
-        """What became of the verdict; None if it is the same.
+    def change(self) -> VerdictChange | None:
+        """How the verdict changed; None if it is the same.
 
-        A claim that was upheld or did not apply, both of which are as expected of any model, and
-        is refuted now has regressed; so has one that was upheld and does not apply now because a
-        capability vanished.  One that was upheld and says nothing now is lost.  One that
-        was upheld on fewer examples than it took to break it in the other run has not been seen
-        to change.
+        One that was upheld on fewer examples than it took to break it in the other run is unseen.
         """
-        before, after = Verdict(self.before["verdict"]), Verdict(self.after["verdict"])
-        if before is after:
+        before, after = Search.of(self.before), Search.of(self.after)
+        if before.verdict is after.verdict:
             return None
-        if self._unseen:
-            return Flip.UNSEEN
-        if after is Verdict.REFUTED:
-            fine = before in (Verdict.UPHELD, Verdict.NOT_APPLICABLE)
-            return Flip.REGRESSION if fine else Flip.OTHER
-        if before is Verdict.UPHELD:
-            return Flip.REGRESSION if self.vanished else Flip.LOST
-        return Flip.GAINED if after is Verdict.UPHELD else Flip.OTHER
+        unseen = self.law and self.paired and before.ended_before(after)
+        flip = meaning(before.verdict, after.verdict, bool(self.vanished))
+        _, name, subject = self.key
+        return VerdictChange(subject, name, after.verdict, Flip.UNSEEN if unseen else flip)
 
     @property
-    def _unseen(self) -> bool:
-        """Whether the run that upheld a law ended before the other one's first failure."""
-        rows = {Verdict(row["verdict"]): row for row in (self.before, self.after)}
-        if not (self.law and self.paired and rows.keys() == {Verdict.UPHELD, Verdict.REFUTED}):
-            return False
-        took = (rows[Verdict.REFUTED].get("details") or {}).get(UNTIL_BROKEN)
-        return took is not None and took > rows[Verdict.UPHELD].get("examples", 0)
+    def flip(self) -> Flip | None:
+        """What the changed verdict means; None if it is the same."""
+        return None if self.change is None else self.change.flip
 
     @property
     def restated(self) -> tuple[str, str] | None:
@@ -152,7 +130,7 @@ class Comparison:
     changed: Mapping[str, tuple[Any, Any]]
 
     def flips(self, kind: Flip) -> list[Compared]:
-        """The claims whose verdict is another in this way."""
+        """The claims whose verdict changed in this way."""
         return [each for each in self.claims if each.flip is kind]
 
     def drifts(self, least: float) -> list[Compared]:

@@ -43,9 +43,8 @@ from typing import Any
 from assay.harness.checking.profiles import PROFILES
 from assay.harness.results import toml
 from assay.harness.results.errors import BadInput
-
-HERE = "here"
-"""The version that stands for the Python that runs the sweep."""
+from assay.harness.runners.environments import HERE
+from assay.harness.runners.runner import Settings
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 """As in `harness.models.loading`, which would have to import torch."""
@@ -81,28 +80,19 @@ class Resources:
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One run of claims: on one model, in one version, dtype and device."""
+class SweepCell:
+    """One run of claims: on one model, with one version, dtype and device."""
 
     model: str
-    dtype: str
-    device: str
     version: str
-    profile: str
-    seed: int
-    attention: str | None
-    attends: str | None
-    device_map: str | None
-    expectations: str | None
-    keyword: str
-    marker: str
-    claims: tuple[str, ...]
+    settings: Settings
 
     @property
     def name(self) -> str:
         """What tells it apart within its sweep, for people."""
         version = () if self.version == HERE else (self.version,)
-        return " · ".join((self.model, self.dtype, self.device, *version))
+        asked = self.settings
+        return " · ".join((self.model, str(asked.dtype), str(asked.device), *version))
 
     @property
     def key(self) -> str:
@@ -112,7 +102,7 @@ class Cell:
     @property
     def on_accelerator(self) -> bool:
         """Whether it runs elsewhere than on a processor."""
-        return self.device.partition(":")[0] != "cpu"
+        return str(self.settings.device).partition(":")[0] != "cpu"
 
 
 @dataclass(frozen=True)
@@ -120,7 +110,7 @@ class Sweep:
     """All cells of a file, in its order: the folder it lies in, and how they are to be run."""
 
     folder: Path
-    cells: tuple[Cell, ...]
+    cells: tuple[SweepCell, ...]
     resources: Resources
     evidence: Path
     retries: int
@@ -150,20 +140,22 @@ def read(path: str | Path) -> Sweep:
         content.get("versions", [HERE]), content["models"], dtypes, content.get("devices", ["cpu"])
     )
     cells = [
-        Cell(
-            model=model,
-            dtype=dtype,
-            device=device,
-            version=_seen_from(folder, version),
-            profile=profile,
-            seed=content.get("seed", 0),
-            attention=content.get("attention"),
-            attends=content.get("attends"),
-            device_map=content.get("device_map"),
-            expectations=expectations,
-            keyword=select.get("keyword", ""),
-            marker=select.get("marker", ""),
-            claims=tuple(select.get("claims", ())),
+        SweepCell(
+            model,
+            _seen_from(folder, version),
+            Settings(
+                profile=profile,
+                seed=content.get("seed", 0),
+                paths=tuple(select.get("claims", ())),
+                keyword=select.get("keyword", ""),
+                marker=select.get("marker", ""),
+                device=device,
+                dtype=dtype,
+                attention=content.get("attention"),
+                attends=content.get("attends"),
+                device_map=content.get("device_map"),
+                expectations=expectations,
+            ),
         )
         for version, model, dtype, device in combinations
     ]
