@@ -1,4 +1,4 @@
-"""`assay alarms`: how often a sound model is refuted for nothing."""
+"""`assay alarms`: the rate of false positives on sound models."""
 
 from __future__ import annotations
 
@@ -126,13 +126,13 @@ def show_leaks(console: Console, found: Mapping[str, Iterable[Result]]) -> None:
         table.add_column(f"{dtype}: typical / worst", justify="right")
     table.add_column("judged by")
     for (id, name), each in by_law(found).items():
-        told = [_told(each[dtype]) if dtype in each else "" for dtype in found]
+        leaks = [_leak(each[dtype]) if dtype in each else "" for dtype in found]
         bound = max((seen.bound for seen in each.values()), key=len)
-        table.add_row(escape(f"{id} {name}"), *told, bound)
+        table.add_row(escape(f"{id} {name}"), *leaks, bound)
     console.print(table)
 
 
-def _told(seen: Seen) -> str:
+def _leak(seen: Seen) -> str:
     blunt = f" ({seen.blunt} too blunt)" if seen.blunt else ""
     if seen.one:
         return f"one {seen.one}{blunt}"
@@ -145,7 +145,7 @@ def _parser() -> Parser:
         description="Run all laws on sound models: one of each family, made from seeds 1 to N, in "
         "several dtypes.  Says how often a law is refuted for nothing, with the interval of the "
         "rate.  What the expectations expect is left out.  Given again with the same evidence, "
-        "the command goes on where it stopped.  The exit code is 1 if there is an alarm.",
+        "the command resumes.  The exit code is 1 if there is a false positive.",
     )
     add = parser.add_argument
     add("--evidence", type=file, required=True, metavar="FILE", help="where results are kept")

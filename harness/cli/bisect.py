@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ Results = Callable[[Request, dict[str, str]], Sequence[Result]]
 """As `harness.runners.runner.results`."""
 
 Check = Callable[[str, Sequence[str]], None]
-"""Raises `BadInput` where there is no such model, or where a claim of these is not there."""
+"""Raises `BadInput` for an unknown model, or an unknown claim among these."""
 
 
 def main(
@@ -103,7 +104,7 @@ def _between(
     try:
         known = released(PACKAGE)
     except CannotInstall as error:
-        raise BadInput(f"the released versions of {PACKAGE} cannot be had: {error}") from error
+        raise BadInput(f"the released versions of {PACKAGE} cannot be listed: {error}") from error
     ends = [_released(each, role, known) for each, role in ((good, "good"), (bad, "bad"))]
     if ends[0] == ends[1]:
         raise BadInput(f"--good and --bad are both {ends[0]}; give two versions")
@@ -121,8 +122,8 @@ def _released(text: str, role: str, known: list[Version]) -> Version:
     near = [v for v in known if v.release[:2] == version.release[:2]] or known[-3:]
     listed = ", ".join(map(str, near))
     raise BadInput(
-        f"--{role} {text}: no such release of {PACKAGE} can be had here (pre-releases and yanked "
-        f"ones are left out); there are {listed}"
+        f"--{role} {text}: no such release of {PACKAGE} can be installed here (pre-releases and "
+        f"yanked ones are left out); there are {listed}"
     )
 
 
@@ -203,14 +204,6 @@ def document(
         "names": answer.names,
         "skipped": [step.version for step in answer.skipped],
         "doubts": answer.doubts,
-        "steps": [
-            {
-                "version": step.version,
-                "verdict": None if step.verdict is None else step.verdict.value,
-                "why": step.why,
-                "again": step.again,
-            }
-            for step in steps
-        ],
+        "steps": [asdict(step) for step in steps],
         "seconds": round(seconds, 1),
     }

@@ -1,4 +1,4 @@
-"""`assay card`: what a machine reached in the benchmarks, to paste and to look at."""
+"""`assay card`: a machine's results in the benchmarks, as Markdown and as plots."""
 
 from __future__ import annotations
 

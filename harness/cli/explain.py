@@ -75,10 +75,10 @@ def described(row: dict[str, Any]) -> list[str]:
 
 
 def _cost(law: bool) -> str:
-    told = [
+    budgets = [
         f"{name} {profile.examples} examples"
         if law
         else f"{name} {profile.draws} draws, or {profile.prompts} descents"
         for name, profile in PROFILES.items()
     ]
-    return "at most " + "; ".join(told)
+    return "at most " + "; ".join(budgets)

@@ -1,4 +1,4 @@
-"""`assay report FILE[@RUN] --out page.html`: the page of any run that is kept."""
+"""`assay report FILE[@RUN] --out page.html`: the page of a stored run."""
 
 from __future__ import annotations
 

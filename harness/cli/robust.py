@@ -1,4 +1,4 @@
-"""`assay robust`: whether verdicts on a model depend on how a machine rounds."""
+"""`assay robust`: checks whether verdicts on a model depend on how a machine rounds."""
 
 from __future__ import annotations
 

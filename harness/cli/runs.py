@@ -1,4 +1,4 @@
-"""`assay runs`: what runs an evidence file holds, and how to name them."""
+"""`assay runs`: lists the runs of an evidence file, and their names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a sweep shows: on a terminal a line per cell that changes, elsewhere a line per change."""
+"""The display of a sweep: on a terminal a line per cell, elsewhere a line per change."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ class Board:
             self._show()
             return
         done = sum(each not in (QUEUED, RUNNING) for each in self._states.values())
-        told = f"[{done}/{len(self._states)}] {self._names[cell.key]}: {state}"
-        line = Text(f"{told}, {self._notes[cell.key]}" if note else told)
+        words = f"[{done}/{len(self._states)}] {self._names[cell.key]}: {state}"
+        line = Text(f"{words}, {self._notes[cell.key]}" if note else words)
         self._console.print(line, soft_wrap=True)
 
     def _show(self) -> None:

@@ -14,6 +14,7 @@ import os
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from assay.harness.results.errors import BadInput
@@ -104,7 +105,7 @@ def outcomes(ray: Any, jobs: Sequence[Job], resources: Resources) -> Iterator[Ne
         options = {"num_cpus": taken.get("CPU", 0), "num_gpus": taken.get("GPU", 0)}
         options |= {"memory": taken["memory"]} if "memory" in taken else {}
         waiting[task.options(max_retries=job.retries, **options).remote(job)] = job
-    running: set[str] = set()
+    running: set[Path] = set()
     try:
         while waiting:
             ended, _ = ray.wait(list(waiting), timeout=POLL)

@@ -1,4 +1,4 @@
-"""What a sweep is to run: the TOML file that says so, and the cells that it comes to.
+"""Reads the TOML file of a sweep, and gives its cells.
 
 ::
 
@@ -22,10 +22,10 @@
 
     [resources]                                 # what one cell takes
     cpu = 1                                     # processors, and torch's threads
-    gpu = 0.5                                   # of a card, for cells on an accelerator
+    gpu = 0.5                                   # of a GPU, for cells on an accelerator
     memory = 4                                  # GB
 
-Only ``models`` is needed.  Whatever stands in this file is checked before anything runs.
+Only ``models`` is required.  The whole file is checked before anything runs.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ TABLES = {
 
 @dataclass(frozen=True)
 class Resources:
-    """What one cell takes: processors, cards or a part of one, and GB of memory."""
+    """What one cell takes: processors, GPUs or a part of one, and GB of memory."""
 
     cpu: float = 1.0
     gpu: float = 1.0

@@ -133,7 +133,7 @@ def test_versions_that_pip_cannot_tell_are_one_line():
     def released(package: str) -> list[Version]:
         raise CannotInstall("no connection")
 
-    with pytest.raises(BadInput, match="cannot be had: no connection"):
+    with pytest.raises(BadInput, match="cannot be listed: no connection"):
         bisect.main([*ASKED, *ENDS], known, released=released)
 
 
