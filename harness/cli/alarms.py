@@ -40,9 +40,7 @@ WIDTH = 132
 
 
 def main(
-    arguments: Sequence[str],
-    rooms: Callable[[], Rooms],
-    start: Start = runner.process,
+    arguments: Sequence[str], rooms: Callable[[], Rooms], start: Start = runner.process
 ) -> int:
     """Run what is missing and print the rates; 1 if there is an alarm or a run broke, else 0."""
     asked = _parser().parse_args(arguments)

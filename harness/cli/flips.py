@@ -34,9 +34,7 @@ MOST_NAMED = 6
 
 
 def main(
-    arguments: Sequence[str],
-    having: Having = environments.having,
-    start: Start = runner.process,
+    arguments: Sequence[str], having: Having = environments.having, start: Start = runner.process
 ) -> int:
     """List the changes, and repeat them if asked to; 1 if a repeat did not come to its end."""
     asked = _parser().parse_args(arguments)

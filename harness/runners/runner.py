@@ -146,8 +146,11 @@ class Request:
         if self.folder is None:  # it runs in the clone, and relative paths are meant from here
             models = [os.path.abspath(m) if os.path.exists(m) else m for m in models]
         leash = [] if self.show else ["-p", "assay.harness.runners.leash"]
+        # Without a path pytest takes the claims of the folder that it runs in: those of the clone.
+        elsewhere = self.folder is not None and not self.settings.paths
         return [
             *(str(self.python), "-m", "pytest", *leash, "-p", "no:cacheprovider"),
+            *([str(ROOT / "claims")] if elsewhere else []),
             *self.settings.arguments(),
             *(f"--model={model}" for model in models),
             *([] if self.evidence is None else [f"--evidence={self.evidence}"]),

@@ -35,7 +35,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -60,10 +60,7 @@ TEXTS = (
 WHOLE = ("seed", "retries")
 NUMBERS = ("cpu", "gpu", "memory")
 TABLES = {
-    "": (
-        *("models", "dtypes", "devices", "versions", "profile", "seed", "attention"),
-        *("attends", "device_map", "expectations", "evidence", "retries", "select", "resources"),
-    ),
+    "": (*LISTS[:-1], *TEXTS[:-2], *WHOLE, "select", "resources"),
     "select": ("keyword", "marker", "claims"),
     "resources": NUMBERS,
 }
@@ -136,28 +133,18 @@ def read(path: str | Path) -> Sweep:
         expectations = str(folder / expectations)
         if not Path(expectations).is_dir():
             raise BadInput(f"{path}: expectations: {expectations} is no folder")
-    combinations = product(
-        content.get("versions", [HERE]), content["models"], dtypes, content.get("devices", ["cpu"])
-    )
+    given = {k: content[k] for k in ("seed", "attention", "attends", "device_map") if k in content}
+    given |= {k: select[k] for k in ("keyword", "marker") if k in select}
+    paths = tuple(select.get("claims", ()))
+    settings = Settings(profile=profile, paths=paths, expectations=expectations, **given)
     cells = [
-        SweepCell(
-            model,
-            _seen_from(folder, version),
-            Settings(
-                profile=profile,
-                seed=content.get("seed", 0),
-                paths=tuple(select.get("claims", ())),
-                keyword=select.get("keyword", ""),
-                marker=select.get("marker", ""),
-                device=device,
-                dtype=dtype,
-                attention=content.get("attention"),
-                attends=content.get("attends"),
-                device_map=content.get("device_map"),
-                expectations=expectations,
-            ),
+        SweepCell(model, version, replace(settings, dtype=dtype, device=device))
+        for version, model, dtype, device in product(
+            [_seen_from(folder, version) for version in content.get("versions", [HERE])],
+            content["models"],
+            dtypes,
+            content.get("devices", ["cpu"]),
         )
-        for version, model, dtype, device in combinations
     ]
     evidence = folder / Path(content.get("evidence", "sweep.sqlite")).expanduser()
     counts = {name: float(value) for name, value in resources.items()}
