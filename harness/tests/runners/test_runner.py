@@ -148,10 +148,12 @@ def test_values_are_in_one_piece_and_only_what_is_set_is_given():
 
 def test_a_run_in_another_folder_is_of_the_clones_claims(tmp_path):
     claims = str(runner.ROOT / "claims")
-    assert claims in request(tmp_path, "", folder=tmp_path).command
-    assert claims not in request(tmp_path, "").command  # it runs in the clone, which says so
+    here = request(tmp_path, "")
+    assert claims not in here.command  # it runs in the clone, whose settings name them
+    there = replace(here, folder=tmp_path)
+    assert claims in there.command
     some = replace(SETTINGS, paths=["claims/test_cache.py"])
-    command = replace(request(tmp_path, "", folder=tmp_path), settings=some).command
+    command = replace(there, settings=some).command
     assert f"{claims}/test_cache.py" in command
     assert claims not in command
 
