@@ -75,10 +75,10 @@ def described(row: dict[str, Any]) -> list[str]:
 
 
 def _cost(law: bool) -> str:
-    budgets = [
+    told = [
         f"{name} {profile.examples} examples"
         if law
         else f"{name} {profile.draws} draws, or {profile.prompts} descents"
         for name, profile in PROFILES.items()
     ]
-    return "at most " + "; ".join(budgets)
+    return "at most " + "; ".join(told)
