@@ -1,8 +1,8 @@
 """The commands of `assay`, a module for each.
 
-A command's module has ``main(arguments, load)``: it reads its arguments, is given a subject by
-``load`` (`harness.cli.models.Load`), and returns the exit code.  What cannot be used it
-raises as `BadInput`; `harness.cli.main` tells it in one line.
+A command's module has ``main(arguments)``, or ``main(arguments, x)`` with the function x that it
+needs from outside the harness, such as one that loads a model (`harness.cli.main`).  It returns
+the exit code.  For what cannot be used it raises `BadInput`, whose line `harness.cli.main` prints.
 """
 
 BAD_INPUT, INTERRUPTED, READER_GONE = 4, 130, 1

@@ -1,10 +1,8 @@
-"""`assay alarms`: how often a sound model is refuted for nothing."""
+"""`assay alarms`: the rate of false positives on sound models."""
 
 from __future__ import annotations
 
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -16,10 +14,8 @@ from rich.table import Table
 from assay.harness.checking import cases
 from assay.harness.checking.claim import unknown
 from assay.harness.checking.leaks import Seen, by_law
-from assay.harness.checking.profiles import PROFILES
-from assay.harness.cli.arguments import Parser, add_claims, file, whole
+from assay.harness.cli.arguments import Parser, add_claims, add_profile, file, whole
 from assay.harness.cli.kills import Rooms, known_family
-from assay.harness.cli.matrix import Matrix, Row, Settings
 from assay.harness.faults.alarms import Tally, by_type, tally
 from assay.harness.models import runs
 from assay.harness.models.loading import DTYPES
@@ -28,8 +24,10 @@ from assay.harness.results import expectation_files
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence
 from assay.harness.results.verdicts import Kind, Result
-from assay.harness.runners import elsewhere
+from assay.harness.runners import runner
 from assay.harness.runners.environments import Environment
+from assay.harness.runners.resumable import Resumable
+from assay.harness.runners.runner import FAILED, Settings, Start
 
 USUAL = ("float32", "bfloat16", "float16")
 """The dtypes that are run unless others are named."""
@@ -42,9 +40,7 @@ WIDTH = 132
 
 
 def main(
-    arguments: Sequence[str],
-    rooms: Callable[[], Rooms],
-    run: Callable[[list[str]], int] | None = None,
+    arguments: Sequence[str], rooms: Callable[[], Rooms], start: Start = runner.process
 ) -> int:
     """Run what is missing and print the rates; 1 if there is an alarm or a run broke, else 0."""
     asked = _parser().parse_args(arguments)
@@ -61,20 +57,17 @@ def main(
     broken = []
     for seed in range(1, asked.seeds + 1):
         for dtype in dict.fromkeys(asked.dtype or USUAL):
-            settings = Settings(asked.profile, seed, asked.claims, dtype=dtype)
-            specs = [f"{model}:{seed}" for model in models]
-            matrix = Matrix(path, specs, settings, ["-q", "--tb=no"], run or _quietly)
-            row = Row(f"seed {seed}, {dtype}")
-            if not asked.count:
-                matrix.fill(row, here)
-            if row.why or row.notes:
-                broken.append(f"{row.version}: {'; '.join([*row.notes, row.why]).rstrip('; ')}")
-            results = _results(matrix, here)
+            settings = Settings.of(asked, seed=seed, dtype=dtype, marker="law")
+            specs, name = [f"{model}:{seed}" for model in models], f"seed {seed}, {dtype}"
+            laws = Resumable(path, specs, settings, ["-q", "--tb=no"], start=start)
+            if not asked.count and (outcome := laws.run(here)).state == FAILED:
+                broken.append(f"{name}: {'; '.join(filter(None, [*outcome.notes, outcome.why]))}")
+            results = laws.results(here)
             found.setdefault(dtype, []).extend(results)
             if asked.count and not results:
                 continue
-            told = tally(dtype, results, expected)
-            line = f"{row.version}: {told.checks} checks, {len(told.alarms)} refuted for nothing"
+            counts = tally(dtype, results, expected)
+            line = f"{name}: {counts.checks} checks, {len(counts.alarms)} refuted for nothing"
             print(line, file=sys.stderr, flush=True)
     if asked.count and not any(found.values()):
         raise BadInput(f"{path}: has no runs like these; leave --count out to run the claims")
@@ -93,24 +86,6 @@ def _check_claims(asked: Sequence[str], room: Rooms) -> None:
     laws = [(each.claim, each.name) for each in all_of_them if each.claim.kind is Kind.LAW]
     if why := unknown(asked, laws, "law"):
         raise BadInput(why)
-
-
-def _quietly(command: list[str]) -> int:
-    """Run pytest with nothing on the terminal, and with no examples of earlier runs."""
-    with tempfile.TemporaryDirectory() as scratch:
-        variables = elsewhere.variables(HYPOTHESIS_STORAGE_DIRECTORY=scratch, OMP_NUM_THREADS="1")
-        done = subprocess.run(command, cwd=elsewhere.ROOT, env=variables, capture_output=True)
-    return done.returncode
-
-
-def _results(matrix: Matrix, here: Environment) -> list[Result]:
-    """What the evidence has of the latest such run, of its models only."""
-    like = [run for run in matrix.runs(here) if set(matrix.specs) & set(run["subjects"])]
-    if not like:
-        return []
-    with Evidence.open(matrix.path) as opened:
-        results = opened.results(like[-1]["id"])
-    return [result for result in results if result.subject in matrix.specs]
 
 
 def show(console: Console, tallies: Sequence[Tally], broken: Sequence[str]) -> None:
@@ -149,13 +124,13 @@ def show_leaks(console: Console, found: Mapping[str, Iterable[Result]]) -> None:
         table.add_column(f"{dtype}: typical / worst", justify="right")
     table.add_column("judged by")
     for (id, name), each in by_law(found).items():
-        told = [_told(each[dtype]) if dtype in each else "" for dtype in found]
+        leaks = [_leak(each[dtype]) if dtype in each else "" for dtype in found]
         bound = max((seen.bound for seen in each.values()), key=len)
-        table.add_row(escape(f"{id} {name}"), *told, bound)
+        table.add_row(escape(f"{id} {name}"), *leaks, bound)
     console.print(table)
 
 
-def _told(seen: Seen) -> str:
+def _leak(seen: Seen) -> str:
     blunt = f" ({seen.blunt} too blunt)" if seen.blunt else ""
     if seen.one:
         return f"one {seen.one}{blunt}"
@@ -168,7 +143,7 @@ def _parser() -> Parser:
         description="Run all laws on sound models: one of each family, made from seeds 1 to N, in "
         "several dtypes.  Says how often a law is refuted for nothing, with the interval of the "
         "rate.  What the expectations expect is left out.  Given again with the same evidence, "
-        "the command goes on where it stopped.  The exit code is 1 if there is an alarm.",
+        "the command resumes.  The exit code is 1 if there is a false positive.",
     )
     add = parser.add_argument
     add("--evidence", type=file, required=True, metavar="FILE", help="where results are kept")
@@ -176,7 +151,7 @@ def _parser() -> Parser:
     add("--dtype", action="append", choices=[*DTYPES], help=f"(default: {', '.join(USUAL)})")
     add("--family", action="append", default=[], metavar="NAME", help="only this (repeatable)")
     add_claims(parser, "only this claim")
-    add("--profile", default="glance", choices=[*PROFILES], help="(default: glance)")
+    add_profile(parser, "glance")
     add("--leaks", action="store_true", help="print how small a leak each law sees, too")
     add("--count", action="store_true", help="run nothing; count what the evidence has")
     return parser

@@ -1,4 +1,4 @@
-"""Arguments of commands: refused in one line, whatever is wrong with them."""
+"""Arguments of commands: whatever is wrong with them is rejected in one line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from assay.harness.checking.profiles import PROFILES, check_profile
 from assay.harness.results.errors import BadInput
+from assay.harness.results.seeds import LARGEST_SEED
+from assay.harness.runners.environments import kept
 
 LONGEST = 1e9
 """Seconds; a few times as many are no time to the operating system."""
@@ -49,6 +52,31 @@ def add_claims(parser: argparse.ArgumentParser, help: str) -> None:
     """``--claim``, once for each claim, as for a run of claims: ``claims`` of what is asked."""
     add = parser.add_argument
     add("--claim", action="append", dest="claims", default=[], metavar="ID[:TEXT]", help=help)
+
+
+def add_profile(parser: argparse.ArgumentParser, default: str = "quick") -> None:
+    """``--profile``, one of the known ones."""
+    listed = ", ".join(PROFILES)
+    help = f"how much to try: {listed} (default: {default})"
+    parser.add_argument("--profile", type=profile, default=default, help=help)
+
+
+def add_seed(parser: argparse.ArgumentParser, default: int = 0) -> None:
+    """``--seed`` of all draws."""
+    help = f"of every draw (default: {default})"
+    parser.add_argument("--seed", type=whole(0, LARGEST_SEED), default=default, help=help)
+
+
+def add_environments(parser: argparse.ArgumentParser) -> None:
+    """``--environments``, the folder of those that were made."""
+    help = "where the versions are kept (default: in the cache folder)"
+    parser.add_argument("--environments", metavar="FOLDER", default=str(kept()), help=help)
+
+
+def profile(text: str) -> str:
+    """The name of a profile; raises `BadInput`."""
+    check_profile(text)
+    return text
 
 
 def whole(least: int, most: int | None = None) -> Callable[[str], int]:

@@ -1,22 +1,18 @@
-"""`assay atlas`: a page of what evidence files say, for a browser and for good."""
+"""`assay atlas`: an offline page of what evidence files say."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from assay.harness.cli.arguments import Parser, file
 from assay.harness.report import texts
 
-if TYPE_CHECKING:  # it imports torch, which is of no use here
-    from assay.harness.cli.models import Load
-
 DEFECTS, EXPECTATIONS = Path("docs/defects"), Path("claims/expectations")
 
 
-def main(arguments: Sequence[str], load: Load) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Write the atlas, and say what is in it."""
     from assay.harness.report.atlas import build
 
@@ -28,11 +24,11 @@ def main(arguments: Sequence[str], load: Load) -> int:
         _folder(asked.defects, DEFECTS),
         _folder(asked.expectations, EXPECTATIONS),
     )
-    told = f"{asked.out / 'index.html'}: {texts.counted(built.results, 'result')}"
+    summary = f"{asked.out / 'index.html'}: {texts.counted(built.results, 'result')}"
     if built.superseded:
-        told += f" ({texts.counted(built.superseded, 'older one')} left out)"
-    told += f", {texts.counted(built.defects, 'defect')}, {texts.large(built.bytes)}B"
-    print(f"{told}, in {texts.duration(time.perf_counter() - began)}")
+        summary += f" ({texts.counted(built.superseded, 'older one')} left out)"
+    summary += f", {texts.counted(built.defects, 'defect')}, {texts.large(built.bytes)}B"
+    print(f"{summary}, in {texts.duration(time.perf_counter() - began)}")
     if built.shortened:
         print("counterexamples are cut short, or the page would be too large")
     return 0

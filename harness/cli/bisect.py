@@ -1,14 +1,15 @@
-"""`assay bisect`: the first released version in which a claim came out otherwise."""
+"""`assay bisect`: the first released version in which a verdict changed."""
 
 from __future__ import annotations
 
+import argparse
 import json
-import os
 import signal
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +17,26 @@ from packaging.version import InvalidVersion, Version
 from rich.console import Console
 from rich.markup import escape
 
-from assay.harness.checking.profiles import PROFILES, check_profile
 from assay.harness.cli import models
-from assay.harness.cli.arguments import Parser, seconds, whole, word
+from assay.harness.cli.arguments import Parser, add_profile, add_seed, seconds, word
 from assay.harness.results.errors import BadInput
 from assay.harness.results.seeds import LARGEST_SEED
-from assay.harness.results.verdicts import Verdict
-from assay.harness.runners import elsewhere, environments
+from assay.harness.results.verdicts import Result, Verdict
+from assay.harness.runners import environments, runner
 from assay.harness.runners.bisection import Answer, Step, Untestable, bisect
-from assay.harness.runners.elsewhere import Broke
 from assay.harness.runners.environments import CannotInstall, Environment
+from assay.harness.runners.resumable import PACKAGE
+from assay.harness.runners.runner import Broke, Request, Settings
 
-PACKAGE = "transformers"
 LIMIT = 600.0
 MARKS = {Verdict.UPHELD: "[green]✓[/] upheld", Verdict.REFUTED: "[red]✗[/] refuted"}
 
 Made = Callable[[Path, Sequence[str]], Environment]
+Results = Callable[[Request, dict[str, str]], Sequence[Result]]
+"""As `harness.runners.runner.results`."""
+
 Check = Callable[[str, Sequence[str]], None]
-"""Raises `BadInput` where there is no such model, or where a claim of these is not there."""
+"""Raises `BadInput` for an unknown model, or an unknown claim among these."""
 
 
 def main(
@@ -41,11 +44,10 @@ def main(
     check: Check,
     made: Made = environments.made,
     released: Callable[[str], list[Version]] = environments.released,
-    results: Callable[..., Any] = elsewhere.results,
+    results: Results = runner.results,
 ) -> int:
-    """Bisect and tell; 0 if the answer stood when it was repeated, else 1."""
+    """Bisect and print the answer; 0 if it came out again when it was repeated, else 1."""
     asked = _parser().parse_args(arguments)
-    check_profile(asked.profile)
     check(asked.model, [_claim(asked)])
     console = Console(stderr=asked.json, highlight=False, emoji=False)
     versions, good, bad = _between(asked.good, asked.bad, released)
@@ -61,14 +63,13 @@ def main(
     with tempfile.TemporaryDirectory(prefix="assay-bisect-") as folder:
         probe = _probe(asked, Path(folder), console, made, results)
         answer = bisect(versions, good, bad, probe, tell)
-    seconds = time.perf_counter() - started
+    took = time.perf_counter() - started
     if asked.json:
-        told = document(asked, answer, steps, seconds)
-        sys.stdout.write(json.dumps(told, indent=2) + "\n")
+        sys.stdout.write(json.dumps(document(asked, answer, steps, took), indent=2) + "\n")
     else:
         for text in sentences(asked, answer):
             console.print(escape(text), soft_wrap=True)
-        console.print(f"{len(steps)} runs in {seconds:.0f} s", style="dim")
+        console.print(f"{len(steps)} runs in {took:.0f} s", style="dim")
     return 1 if answer.doubts else 0
 
 
@@ -77,16 +78,16 @@ def _parser() -> Parser:
         prog="assay bisect",
         description="Find the first released version of transformers in which a claim came out "
         "otherwise, between one where it is upheld and one where it is refuted.  Every version is "
-        "laid over what is installed here, in a folder that is removed at the end; torch stays.  "
-        "The exit code is 0, or 1 if a deciding version came out otherwise when repeated.",
+        "layered over what is installed here, in a folder that is removed at the end; torch "
+        "stays.  The exit code is 0, or 1 if a deciding version came out otherwise when repeated.",
     )
     add = parser.add_argument
     add("--claim", required=True, type=word, metavar="ID", help="the claim's number, such as C2")
     add("--variant", default="", metavar="TEXT", help="only its tests whose name holds TEXT")
     add("--good", required=True, type=word, metavar="VERSION", help="where it is upheld")
     add("--bad", required=True, type=word, metavar="VERSION", help="where it is refuted")
-    add("--seed", type=whole(0, LARGEST_SEED), default=0, help="of every draw (default: 0)")
-    add("--profile", default="quick", help=f"how much to try: {', '.join(PROFILES)}")
+    add_seed(parser)
+    add_profile(parser)
     add("--limit", type=seconds, default=LIMIT, help="seconds until a run is given up")
     add("--json", action="store_true", help="print JSON, and the steps to standard error")
     models.add_options(parser)
@@ -103,7 +104,7 @@ def _between(
     try:
         known = released(PACKAGE)
     except CannotInstall as error:
-        raise BadInput(f"the released versions of {PACKAGE} cannot be had: {error}") from error
+        raise BadInput(f"the released versions of {PACKAGE} cannot be listed: {error}") from error
     ends = [_released(each, role, known) for each, role in ((good, "good"), (bad, "bad"))]
     if ends[0] == ends[1]:
         raise BadInput(f"--good and --bad are both {ends[0]}; give two versions")
@@ -121,13 +122,13 @@ def _released(text: str, role: str, known: list[Version]) -> Version:
     near = [v for v in known if v.release[:2] == version.release[:2]] or known[-3:]
     listed = ", ".join(map(str, near))
     raise BadInput(
-        f"--{role} {text}: no such release of {PACKAGE} can be had here (pre-releases and yanked "
-        f"ones are left out); there are {listed}"
+        f"--{role} {text}: no such release of {PACKAGE} can be installed here (pre-releases and "
+        f"yanked ones are left out); there are {listed}"
     )
 
 
 def _probe(
-    asked: Any, folder: Path, console: Console, made: Made, results: Callable[..., Any]
+    asked: argparse.Namespace, folder: Path, console: Console, made: Made, results: Results
 ) -> Callable[[str, int], Mapping[str, tuple[Verdict, str]]]:
     """What runs the claim in a version; the second time with another seed."""
     broken: dict[str, str] = {}
@@ -138,53 +139,38 @@ def _probe(
                 environment = made(folder / version, [f"{PACKAGE}=={version}"])
             except CannotInstall as error:
                 raise Untestable(f"cannot be installed: {error}") from error
+        request = Request(
+            python=environment.python,
+            models=[asked.model],
+            settings=Settings.of(
+                asked, claims=[_claim(asked)], seed=(asked.seed + before) % (LARGEST_SEED + 1)
+            ),
+            more=["--absent-ok", "-q"],
+            patience=asked.limit,
+        )
         with console.status(f"{version}: {asked.claim} on {escape(asked.model)}"):
             try:
-                found = results(environment, _pytest(asked, before), broken, asked.limit)
+                found = results(request, broken)
             except Broke as error:
                 raise Untestable(str(error)) from error
-        return {result.name: (result.verdict, _why(result)) for result in found}
+        return {each.name: (each.verdict, " ".join(each.reason.split())) for each in found}
 
     return probe
 
 
-def _claim(asked: Any) -> str:
-    return f"{asked.claim}:{asked.variant}" if asked.variant else asked.claim
-
-
-def _pytest(asked: Any, before: int) -> list[str]:
-    """Pytest's arguments; every value in one piece, so that none is taken for a test's path."""
-    model = os.path.abspath(asked.model) if os.path.exists(asked.model) else asked.model
-    given = {
-        "claim": _claim(asked),
-        "model": model,
-        "seed": (asked.seed + before) % (LARGEST_SEED + 1),
-        "profile": asked.profile,
-        "device": asked.device,
-        "dtype": asked.dtype,
-        "attention": asked.attention,
-        "attends": asked.attends,
-        "revision": asked.revision,
-    }
-    flags = ["--trust-remote-code"] if asked.trust_remote_code else []
-    values = [f"--{name}={value}" for name, value in given.items() if value is not None]
-    return [*values, *flags, "--absent-ok", "-q"]
-
-
-def _why(result: Any) -> str:
-    """What was seen where a claim is refuted, or why it is not decided."""
-    return " ".join(result.reason.split())
+def _claim(asked: argparse.Namespace) -> str:
+    return f"{asked.claim}:{asked.variant}" if asked.variant else str(asked.claim)
 
 
 def line(step: Step) -> str:
-    """One version and what came of it, as rich markup."""
-    told = MARKS[step.verdict] if step.verdict is not None else "[yellow]–[/] cannot be tested"
+    """One version and its verdict, as rich markup."""
+    result = MARKS[step.verdict] if step.verdict is not None else "[yellow]–[/] cannot be tested"
     again = " again" if step.again else ""
     why = f"  [dim]{escape(step.why)}[/]" if step.why else ""
-    return f"{step.version:<8} {told}{again}{why}"
+    return f"{step.version:<8} {result}{again}{why}"
 
 
-def sentences(asked: Any, answer: Answer) -> list[str]:
+def sentences(asked: argparse.Namespace, answer: Answer) -> list[str]:
     """The answer in words."""
     first, last = answer.first, answer.last
     verdict = first.verdict.value if first.verdict is not None else ""
@@ -202,7 +188,9 @@ def sentences(asked: Any, answer: Answer) -> list[str]:
     return said
 
 
-def document(asked: Any, answer: Answer, steps: Sequence[Step], seconds: float) -> dict[str, Any]:
+def document(
+    asked: argparse.Namespace, answer: Answer, steps: Sequence[Step], seconds: float
+) -> dict[str, Any]:
     """The answer as plain JSON; ``first`` is the version that was looked for."""
     return {
         "package": PACKAGE,
@@ -216,14 +204,6 @@ def document(asked: Any, answer: Answer, steps: Sequence[Step], seconds: float) 
         "names": answer.names,
         "skipped": [step.version for step in answer.skipped],
         "doubts": answer.doubts,
-        "steps": [
-            {
-                "version": step.version,
-                "verdict": None if step.verdict is None else step.verdict.value,
-                "why": step.why,
-                "again": step.again,
-            }
-            for step in steps
-        ],
+        "steps": [asdict(step) for step in steps],
         "seconds": round(seconds, 1),
     }

@@ -1,4 +1,4 @@
-"""`assay card`: what a machine reached in the benchmarks, to paste and to look at."""
+"""`assay card`: a machine's results in the benchmarks, as Markdown and as plots."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import sys
 from collections.abc import Sequence
 
 from assay.harness.cli.arguments import Parser, file, folder
-from assay.harness.cli.models import Load
 from assay.harness.comparison.timings import Timings
 from assay.harness.report import cards
 
 
-def main(arguments: Sequence[str], load: Load) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Print the table of every file as Markdown, and draw the plots where a folder is named."""
     asked = _parser().parse_args(arguments)
     runs = [Timings.read(path) for path in asked.files]

@@ -33,11 +33,7 @@ not, 2 interrupted, 4 something given cannot be used, 5 no claim was selected.
 """
 
 
-def main(
-    arguments: Sequence[str],
-    _load: object,
-    run: Callable[[list[str]], Any] | None = None,
-) -> int:
+def main(arguments: Sequence[str], run: Callable[[list[str]], Any] | None = None) -> int:
     """Run pytest on the claims; its exit code."""
     if list(arguments) == ["-h"]:
         sys.stdout.write(USAGE)

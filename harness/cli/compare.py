@@ -1,4 +1,4 @@
-"""`assay compare`: two runs, of claims or of the benchmarks, and what is different."""
+"""`assay compare`: what differs between two runs, of claims or of the benchmarks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich import box
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from assay.harness.cli.arguments import Parser, file, positive
 from assay.harness.comparison import joining, sides
@@ -18,10 +21,11 @@ from assay.harness.comparison.judging import LEAST, Flip, compare
 from assay.harness.results.errors import BadInput
 from assay.harness.results.outputs import keep_apart
 
-if TYPE_CHECKING:  # torch takes seconds to import, and is not needed here
-    from assay.harness.cli.models import Load
+if TYPE_CHECKING:  # it needs scipy, which runs of claims load later
+    from assay.harness.comparison.timings import TimingComparison
 
 SHARE = 0.1
+"""By how much a benchmark may get slower, unless another share is asked for."""
 
 KINDS = {
     True: ("a run of claims", ("share", "other_machine")),
@@ -30,14 +34,14 @@ KINDS = {
 """What is compared, by whether it has claims, with the options that are for the other kind."""
 
 
-def main(arguments: Sequence[str], load: Load) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Compare two runs; 1 if something regressed, otherwise 0."""
     asked = _parser().parse_args(arguments)
     claims = [sides.holds_claims(name) for name in (asked.before, asked.after)]
     if claims[0] != claims[1]:
         words = [KINDS[kind][0] for kind in claims]
-        told = (f"{name} is {kind}" for name, kind in zip(_names(asked), words, strict=True))
-        raise BadInput(f"{', '.join(told)}; compare two of one kind")
+        both = (f"{name} is {kind}" for name, kind in zip(_names(asked), words, strict=True))
+        raise BadInput(f"{', '.join(both)}; compare two of one kind")
     read = {name: sides.file_of(name) for name in _names(asked)}
     keep_apart({"--html": asked.html}, read)
     what, unfit = KINDS[claims[0]]
@@ -71,17 +75,81 @@ def _claims(asked: argparse.Namespace) -> int:
 
 def _timings(asked: argparse.Namespace) -> int:
     """1 if a benchmark got slower by more than the share."""
-    from assay.harness.cli.timings import document, show
     from assay.harness.comparison import timings
 
     share = SHARE if asked.share is None else asked.share
     before, after = (timings.Timings.read(Path(name)) for name in _names(asked))
     found = timings.compare(before, after, bool(asked.other_machine))
     if asked.json:
-        sys.stdout.write(json.dumps(document(found, share), indent=2) + "\n")
+        sys.stdout.write(json.dumps(_timings_document(found, share), indent=2) + "\n")
     else:
-        show(Console(), found, share)
+        _show_timings(Console(), found, share)
     return 1 if found.regressions(share) else 0
+
+
+def _timings_document(found: TimingComparison, share: float) -> dict[str, object]:
+    """The comparison as plain JSON."""
+    return {
+        "differences": [
+            {**vars(each), "real": each.real, "regression": each.worse(share)}
+            for each in found.differences
+        ],
+        "figures": [
+            {
+                "name": each.name,
+                "before": vars(each.before),
+                "after": vars(each.after),
+                "regression": each.worse(share),
+            }
+            for each in found.moved
+        ],
+        "share": share,
+        "gone": found.gone,
+        "new": found.new,
+        "too few rounds": found.undecided,
+        "doubts": found.doubts,
+        "changed": {name: list(values) for name, values in found.changed.items()},
+    }
+
+
+def _show_timings(console: Console, found: TimingComparison, share: float) -> None:
+    """The comparison as a table, and whatever else there is to say."""
+    from assay.harness.report.cards import number
+
+    for name, (one, other) in found.changed.items():
+        console.print(f"{name}: {one} → {other}", highlight=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("benchmark", overflow="fold")
+    for name in ("time, after / before", "interval", ""):
+        table.add_column(name, justify="right", no_wrap=True)
+    for each in sorted(found.differences, key=lambda each: -each.ratio):
+        said = "no significant difference"
+        if each.real:
+            said = "[green]faster[/]" if each.ratio < 1 else "slower, within the share"
+        if each.worse(share):
+            said = "[red]regression[/]"
+        sign = "" if each.paired else " ¹"
+        table.add_row(
+            escape(each.name),
+            f"{each.ratio:.3f}{sign}",
+            f"{each.low:.3f} to {each.high:.3f}",
+            said,
+        )
+    console.print(table)
+    if not all(each.paired for each in found.differences):
+        console.print("¹ seconds as they are: the machine's own speed is not taken out")
+    for figure in found.moved:
+        said = " [red]regression[/]" if figure.worse(share) else ""
+        one, other = (number(each.reached) for each in (figure.before, figure.after))
+        console.print(f"moved: {escape(figure.name)}: {one} → {other}{said}", highlight=False)
+    for what, names in (
+        ("doubtful", found.doubts),
+        ("gone", found.gone),
+        ("new", found.new),
+        ("too few rounds to judge", found.undecided),
+    ):
+        for name in names:
+            console.print(f"{what}: {escape(name)}", highlight=False)
 
 
 def _parser() -> Parser:
@@ -98,15 +166,15 @@ def _parser() -> Parser:
         help="a file; of evidence its latest finished run, or FILE@NUMBER, FILE@ID, or FILE@all: "
         "every finished run, as of a sweep",
     )
-    parser.add_argument("after", help="another one, held against it")
+    parser.add_argument("after", help="another one, which is compared with it")
     parser.add_argument("--json", action="store_true", help="print JSON")
     add = parser.add_argument_group("runs of claims").add_argument
     add("--html", metavar="FILE", type=file, help="write one self-contained page too")
     add(
         "--least",
         type=_from_zero,
-        help="how far a number must have moved to be told: decades of a law's margin, spreads of "
-        f"one draw of a finding (default: {LEAST})",
+        help="how far a number must have moved to be reported: decades of a law's margin, "
+        f"spreads of one draw of a finding (default: {LEAST})",
     )
     add("--any-seed", action="store_true", default=None, help="compare runs of two seeds")
     add("--any-profile", action="store_true", default=None, help="compare runs of two profiles")

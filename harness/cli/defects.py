@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from assay.harness.cli.arguments import Parser
 from assay.harness.report import texts
@@ -12,13 +11,10 @@ from assay.harness.results import defects
 from assay.harness.results.errors import BadInput
 from assay.harness.results.schema import replace_file
 
-if TYPE_CHECKING:  # it imports torch, which is of no use here
-    from assay.harness.cli.models import Load
-
 FOLDER = Path("docs/defects")
 
 
-def main(arguments: Sequence[str], load: Load) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Write the index, or run the scripts: then 1 unless each shows its defect, otherwise 0."""
     asked = _parser().parse_args(arguments)
     found = defects.read(asked.folder)

@@ -23,8 +23,8 @@ from assay.harness.results.schema import replace_file
 LIMIT = 60.0
 
 
-class Row(Protocol):
-    """What came of one type as one kind of model (`fixtures.families.survey.Row`)."""
+class TypeRow(Protocol):
+    """One type built as one kind of model (`fixtures.families.survey.Row`)."""
 
     model_type: str
     kind: str
@@ -46,15 +46,15 @@ class Row(Protocol):
         """Plain JSON types."""
 
 
-Survey = Callable[[Sequence[str], str | None, float, Path | None], tuple[int, Iterator[Row]]]
-"""(types, kind, limit, file to record capabilities in) → how many rows will come, and the rows.
+Survey = Callable[[Sequence[str], str | None, float, Path | None], tuple[int, Iterator[TypeRow]]]
+"""(types, kind, limit, file to record capabilities in) → the number of rows, and the rows.
 
 Raises `BadInput`.
 """
 
 
 def main(arguments: Sequence[str], survey: Survey) -> int:
-    """Print the table; 0, whatever came of the types: that is what the table is about."""
+    """Print the table; always 0: which types run is what the table is about."""
     asked = _parser().read(arguments, "types")
     keep_apart({"--json": asked.json, "--record": asked.record})
     total, rows = survey(asked.types, asked.kind, asked.limit, asked.record)
@@ -81,7 +81,7 @@ def _parser() -> Parser:
     parser = Parser(
         prog="assay families",
         description="Build every type of language model that transformers has as a tiny model, "
-        "run it once on 16 tokens, and show what came of it.",
+        "run it once on 16 tokens, and show the result.",
     )
     add = parser.add_argument
     add("types", nargs="*", metavar="TYPE", help="a model type, such as llama (default: all)")
@@ -98,20 +98,20 @@ def _parser() -> Parser:
     return parser
 
 
-def counts(rows: Sequence[Row]) -> str:
+def counts(rows: Sequence[TypeRow]) -> str:
     """How many run out of how many, kind by kind."""
     of, run = Counter(row.kind for row in rows), Counter(row.kind for row in rows if row.runs)
     return "; ".join(f"{kind}: {run[kind]} of {of[kind]} run" for kind in of)
 
 
-def layers(row: Row) -> str:
+def layers(row: TypeRow) -> str:
     """The kinds of layers in order, each once, with how many there are of it."""
     return ", ".join(
         f"{number} {kind}" if number > 1 else kind for kind, number in Counter(row.layers).items()
     )
 
 
-def remark(row: Row) -> str:
+def remark(row: TypeRow) -> str:
     """Why it does not run; else which ways of running it are refused, and the rule it needed."""
     if row.why:
         return row.why
@@ -119,13 +119,13 @@ def remark(row: Row) -> str:
     return "; ".join([*refused, *([row.rule] if row.rule else [])])
 
 
-def cells(row: Row) -> list[str]:
+def cells(row: TypeRow) -> list[str]:
     """One row as text: type, kind, class, parameters, layers."""
     parameters = f"{row.parameters:,}".replace(",", " ") if row.parameters else ""
     return [row.model_type, row.kind, row.name, parameters, layers(row)]
 
 
-def show(console: Console, rows: Sequence[Row]) -> None:
+def show(console: Console, rows: Sequence[TypeRow]) -> None:
     """The table, what there is to remark on single types, and the counts in the last line."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("")
@@ -149,7 +149,7 @@ def show(console: Console, rows: Sequence[Row]) -> None:
 HEADS = ("type", "kind", "class", "parameters", "layers")
 
 
-def markdown(rows: Sequence[Row]) -> str:
+def markdown(rows: Sequence[TypeRow]) -> str:
     """The table as Markdown, without seconds, which differ from run to run."""
     heads = [*HEADS, "runs", "remarks"]
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]

@@ -1,4 +1,4 @@
-"""`assay faults`: the catalogue of planted faults."""
+"""`assay faults`: the catalogue of faults that can be injected."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def main(arguments: Sequence[str], load: Load) -> int:
 def _parser() -> Parser:
     parser = Parser(
         prog="assay faults",
-        description="List the faults that can be planted in a model (pytest --plant NAME), with "
-        "the capabilities and parts that each needs and the claims that must catch it.  With "
+        description="List the faults that can be injected into a model (pytest --plant NAME), "
+        "with the capabilities and parts that each needs and the claims that must catch it.  With "
         "--model: which of them apply to a model, and what it lacks for the others.",
     )
     models.add_options(parser)
@@ -75,8 +75,8 @@ def show(console: Console, lacks: dict[str, str] | None) -> None:
     for fault in FAULTS.values():
         second = ", ".join(fault.needs) if lacks is None else lacks[fault.name]
         sign = "" if lacks is None else "[dim]– [/]" if lacks[fault.name] else "[green]✓ [/]"
-        told = f"{sign}[bold]{fault.name}[/]\n{escape(fault.says)}"
-        table.add_row(told, escape(second), ", ".join(fault.caught_by))
+        named = f"{sign}[bold]{fault.name}[/]\n{escape(fault.says)}"
+        table.add_row(named, escape(second), ", ".join(fault.caught_by))
     console.print(table)
     applying = "" if lacks is None else f"; {sum(not why for why in lacks.values())} apply"
     console.print(f"{len(FAULTS)} faults{applying}", highlight=False)

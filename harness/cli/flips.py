@@ -1,8 +1,7 @@
-"""`assay flips`: claims that changed between versions, run once more if asked."""
+"""`assay flips`: verdicts that changed between neighbouring versions, repeated if asked for."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -15,18 +14,17 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from assay.harness.checking.profiles import PROFILES, check_profile
-from assay.harness.cli.arguments import Parser, file, whole
-from assay.harness.cli.matrix import PACKAGE
-from assay.harness.cli.repeating import Batch, batches, repeat, unrepeated
+from assay.harness.cli.arguments import Parser, add_environments, add_profile, add_seed, file
+from assay.harness.comparison.changes import Seen, VerdictChange
 from assay.harness.report import texts
 from assay.harness.report.atlas.collect import Collected, collect
-from assay.harness.report.atlas.flips import Flip, Seen, flips, turns
-from assay.harness.results import evidence_file
+from assay.harness.report.atlas.flips import flips, turns
 from assay.harness.results.evidence import Evidence
-from assay.harness.results.seeds import LARGEST_SEED
-from assay.harness.runners import elsewhere, environments
+from assay.harness.runners import environments, runner
 from assay.harness.runners.environments import Environment
+from assay.harness.runners.repeats import Repeat, repeat, repeats, unrepeated
+from assay.harness.runners.resumable import PACKAGE
+from assay.harness.runners.runner import Start
 
 Having = Callable[[Path, str, str], Environment]
 """(folder, package, version) → an environment with it; raises as `environments.having`."""
@@ -36,21 +34,24 @@ MOST_NAMED = 6
 
 
 def main(
-    arguments: Sequence[str],
-    load: object,
-    having: Having = environments.having,
-    run: Callable[[list[str]], int] | None = None,
+    arguments: Sequence[str], having: Having = environments.having, start: Start = runner.process
 ) -> int:
-    """Tell the flips, and repeat them if asked to; 1 if a repeat did not come to its end."""
+    """List the changes, and repeat them if asked to; 1 if a repeat did not come to its end."""
     asked = _parser().parse_args(arguments)
-    check_profile(asked.profile)
     console = Console(stderr=asked.json, highlight=False, emoji=False)
     paths, broke = list(asked.evidence), 0
     if asked.repeat is not None:
         Evidence.open(asked.repeat).close()  # what cannot be written to is known beforehand
         paths += [asked.repeat] * (asked.repeat not in paths)
-        aside = partial(elsewhere.stream, output=sys.stderr if asked.json else None)
-        broke = _repeat(asked, collect(paths), console, having, run or aside)
+        known = collect(paths)
+        todo = repeats(unrepeated(flips(known), known, asked.profile, asked.seed), known)
+        had = partial(having, Path(asked.environments).absolute(), PACKAGE)
+        path, show = asked.repeat.absolute(), sys.stderr if asked.json else sys.stdout
+        outcomes = repeat(todo, path, asked.profile, asked.seed, had, show, start)
+        for done, (each, outcome) in enumerate(outcomes, start=1):
+            why = "; ".join(filter(None, [*outcome.notes, outcome.why]))
+            broke += bool(why)
+            console.print(_line(f"{done}/{len(todo)}", each, why), soft_wrap=True)
     found = collect(paths)
     every = flips(found)
     if asked.json:
@@ -58,27 +59,8 @@ def main(
     else:
         if every:
             console.print(table(every, found))
-        console.print(told(every))
+        console.print(total(every))
     return 1 if broke else 0
-
-
-def _repeat(
-    asked: argparse.Namespace,
-    found: Collected,
-    console: Console,
-    having: Having,
-    run: Callable[[list[str]], int],
-) -> int:
-    """Run once more what was not seen again; how many runs did not come to their end."""
-    todo = batches(unrepeated(flips(found), found, asked.profile, asked.seed), found)
-    had = partial(having, Path(asked.environments).absolute(), PACKAGE)
-    rows = repeat(todo, asked.repeat.absolute(), asked.profile, asked.seed, had, run)
-    broke = 0
-    for done, (batch, row) in enumerate(rows, start=1):
-        why = "; ".join(filter(None, [*row.notes, row.why]))
-        broke += bool(why)
-        console.print(_line(f"{done}/{len(todo)}", batch, why), soft_wrap=True)
-    return broke
 
 
 def _parser() -> Parser:
@@ -86,30 +68,23 @@ def _parser() -> Parser:
         prog="assay flips",
         description="List the claims that are upheld in one version of transformers and refuted "
         "in the next, or the other way round.  --repeat runs each of them once more in both "
-        "versions, with another seed: what does not come out again is of the search, and the "
-        "atlas leaves it out.  Given again, it goes on where it stopped.",
+        "versions, with another seed: what does not come out again is noise of the search, and "
+        "the atlas leaves it out.  Given again, the command resumes.",
     )
     add = parser.add_argument
     add("evidence", nargs="+", type=file, metavar="EVIDENCE", help="a file of several versions")
-    add(
-        "--repeat", type=file, metavar="FILE", help="repeat flips; an evidence file for what comes"
-    )
-    add("--profile", default="quick", help=f"of repeats: {', '.join(PROFILES)} (default: quick)")
-    add("--seed", type=whole(0, LARGEST_SEED), default=1, help="of repeats (default: 1)")
+    add("--repeat", type=file, metavar="FILE", help="repeat the changes, into this evidence file")
+    add_profile(parser)
+    add_seed(parser, 1)
     add("--json", action="store_true", help="print JSON, and the steps to standard error")
-    add(
-        "--environments",
-        metavar="FOLDER",
-        default=str(evidence_file.default_path().parent / "environments"),
-        help="where the versions are kept, as for `versions` (default: in the cache folder)",
-    )
+    add_environments(parser)
     return parser
 
 
-def _line(place: str, batch: Batch, why: str) -> str:
-    checks = f"{texts.counted(len(batch.claims), 'claim')} on {_named(batch.subjects)}"
+def _line(place: str, each: Repeat, why: str) -> str:
+    checks = f"{texts.counted(len(each.claims), 'claim')} on {_named(each.subjects)}"
     mark, more = ("[red]✗[/]", f": {escape(why)}") if why else ("[green]✓[/]", "")
-    return f"{mark} {place} {PACKAGE} {batch.where[0]}, {escape(checks)}{more}"
+    return f"{mark} {place} {PACKAGE} {each.where[0]}, {escape(checks)}{more}"
 
 
 def _named(subjects: Sequence[str]) -> str:
@@ -117,7 +92,7 @@ def _named(subjects: Sequence[str]) -> str:
     return ", ".join(subjects[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def table(every: Sequence[Flip], found: Collected) -> Table:
+def table(every: Sequence[VerdictChange], found: Collected) -> Table:
     """A line for each claim and pair of versions, those on the most models first."""
     shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("from", "to", "now", "claim", "on", "repeated"):
@@ -132,16 +107,16 @@ def table(every: Sequence[Flip], found: Collected) -> Table:
     return shown
 
 
-def told(every: Sequence[Flip]) -> str:
-    """How many there are, and how many of them were seen again."""
+def total(every: Sequence[VerdictChange]) -> str:
+    """How many changes there are, and how many of them were seen again."""
     counts = ", ".join(
         f"{count} {seen}" for seen in Seen if (count := sum(f.seen is seen for f in every))
     )
     return texts.counted(len(every), "flip") + (f": {counts}" if counts else "")
 
 
-def document(every: Sequence[Flip], found: Collected) -> list[dict[str, Any]]:
-    """The flips as plain JSON."""
+def document(every: Sequence[VerdictChange], found: Collected) -> list[dict[str, Any]]:
+    """The changes as plain JSON."""
     return [
         {
             "claim": found.cells[flip.setting, flip.subject, flip.name, flip.after].result.id,

@@ -1,4 +1,4 @@
-"""`assay invert`: a prompt from what a model makes of it, as it is recovered."""
+"""`assay invert`: recovers a prompt from a model's output, and shows how."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from assay.harness.cli.models import Load
 from assay.harness.cli.prompts import read
 from assay.harness.cli.recovering import Recovering, refusals
 from assay.harness.cli.recovery import document
-from assay.harness.cli.showing import Display
+from assay.harness.cli.showing import PromptDisplay
 from assay.harness.models import capabilities
 from assay.harness.models.subject import Subject
 from assay.harness.operations import inversion
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str], load: Load) -> int:
         method, why = _method(subject, asked.method)
     _refuse_idle(method, of_descent)
     console = Console(quiet=True, file=io.StringIO()) if asked.json else Console()
-    display = Display(console, subject)
+    display = PromptDisplay(console, subject)
     run = Recovering(subject, target, method, rule, asked, display)
     display.say(run.title, "bold")
     if why:

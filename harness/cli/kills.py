@@ -1,4 +1,4 @@
-"""`assay kills`: planted faults against the claims, family by family."""
+"""`assay kills`: injected faults against the claims, family by family."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Task:
 
 
 def tells(claim: Claim) -> bool:
-    """Whether a claim may notice what is planted in a model.
+    """Whether a claim may notice a fault injected into a model.
 
     A law about toys notices faults in the functions that a model shares with them.
     """
@@ -90,7 +90,7 @@ def tells(claim: Claim) -> bool:
 
 
 def main(arguments: Sequence[str], rooms: Callable[[], Rooms]) -> int:
-    """Print the matrix; 1 if a fault survives, a law kills nothing, or a healthy model fails."""
+    """Print the matrix; 1 if a fault survives, a law kills nothing, or a sound model fails."""
     with _quietly():
         return _main(arguments, rooms)
 
@@ -121,10 +121,10 @@ def _main(arguments: Sequence[str], rooms: Callable[[], Rooms]) -> int:
 def _parser() -> Parser:
     parser = Parser(
         prog="assay kills",
-        description="Plant every fault in a model of every family that it applies to, and see "
-        "which claims notice.  The exit code is 1 if a fault survives the claims that must catch "
-        "it, if a law kills no fault, if a healthy model breaks a law, or if no family's finding "
-        "has a control that comes out the other way.",
+        description="Inject every fault into a model of every family that it applies to, and "
+        "report which claims notice.  The exit code is 1 if a fault survives the claims that must "
+        "catch it, if a law kills no fault, if a sound model breaks a law, or if no family's "
+        "finding has a control that comes out the other way.",
     )
     add = parser.add_argument
     add("--fault", action="append", default=[], metavar="NAME", help="only this one (repeatable)")

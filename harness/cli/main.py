@@ -1,7 +1,7 @@
 """`assay COMMAND`.
 
-Here the rooms are put together, as conftest.py does for pytest.  A command works on any subject
-and is handed a function that loads one; which models come with Assay, `fixtures` alone knows.  So
+Here the rooms are put together, as conftest.py does for pytest.  A command that needs a model is
+passed a function that loads one; which models come with Assay, `fixtures` alone knows.  So
 this file, and no other in `harness`, imports `fixtures`, and only once a command asks for a model.
 """
 
@@ -22,7 +22,7 @@ from assay.harness.results.errors import BadInput
 
 if TYPE_CHECKING:  # torch takes seconds to import, and `--help` is to take none
     from assay.harness.checking.cases import Case
-    from assay.harness.cli.families import Row
+    from assay.harness.cli.families import TypeRow
     from assay.harness.cli.kills import Rooms
     from assay.harness.models.runs import Options
     from assay.harness.models.subject import Subject
@@ -75,12 +75,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         handed = {"alarms": findable, "families": survey, "kills": findable}
         handed |= {"bisect": check, "robust": check, "versions": expand}
         handed |= {"explain": cases_of_claims, "list": cases_of_claims}
-        return command.main(given[1:], handed.get(name, load))
+        handed |= dict.fromkeys(("faults", "invert", "sweep"), load)
+        return command.main(given[1:], *([handed[name]] if name in handed else []))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or it is told at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or exit fails
         return READER_GONE
     except (BadInput, OSError) as error:
         print("error:", " ".join(str(error).split()), file=sys.stderr)
@@ -121,7 +122,7 @@ def expand(specs: list[str]) -> list[str]:
 
 
 def check(model: str, asked: Sequence[str]) -> None:
-    """Raise `BadInput` where there is no such model, or no such claim (``ID[:TEXT]``) of these."""
+    """Raise `BadInput` for an unknown model, or an unknown claim (``ID[:TEXT]``)."""
     from assay.harness.checking.claim import unknown
 
     if why := unknown(asked, [(e.claim, e.name) for e in cases_of_claims()], "claim"):
@@ -138,8 +139,8 @@ def cases_of_claims() -> list[Case]:
 
 def survey(
     types: Sequence[str], kind: str | None, limit: float, record: Path | None = None
-) -> tuple[int, Iterator[Row]]:
-    """Every type that is asked for, built and run: how many there are, and what came of each.
+) -> tuple[int, Iterator[TypeRow]]:
+    """Build and run every type that is asked for: how many there are, and the result of each.
 
     With a file to ``record`` them in, their capabilities are probed and written there at the end.
     """
@@ -149,7 +150,7 @@ def survey(
     return len(pairs), rows if record is None else _recording(rows, record)
 
 
-def _recording(rows: Iterator[Row], path: Path) -> Iterator[Row]:
+def _recording(rows: Iterator[TypeRow], path: Path) -> Iterator[TypeRow]:
     found = {}
     for row in rows:
         if row.capabilities:

@@ -1,21 +1,17 @@
-"""`assay merge`: the evidence of several files in one."""
+"""`assay merge`: merges evidence files."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 from assay.harness.cli.arguments import Parser, file
 from assay.harness.report.texts import counted
 from assay.harness.results.evidence import Evidence
 
-if TYPE_CHECKING:  # torch takes seconds to import, and is not needed here
-    from assay.harness.cli.models import Load
 
-
-def main(arguments: Sequence[str], load: Load) -> int:
-    """Merge files into one, which is made if need be; all of them, or none if one is bad."""
+def main(arguments: Sequence[str]) -> int:
+    """Merge files into one, which is made if not there: all of them, or none if one is bad."""
     asked = _parser().parse_args(arguments)
     with ExitStack() as opened:
         others = [opened.enter_context(Evidence.read(path)) for path in asked.files]
@@ -25,8 +21,8 @@ def main(arguments: Sequence[str], load: Load) -> int:
         out.check()
         new = out.merge(*others)
         runs, claims = len(out.runs()), sum(out.counts().values())
-    told = f"{counted(runs, 'run')}, {counted(claims, 'claim')}"
-    print(f"{asked.out}: {told} ({counted(new[0], 'run')} and {counted(new[1], 'claim')} new)")
+    totals = f"{counted(runs, 'run')}, {counted(claims, 'claim')}"
+    print(f"{asked.out}: {totals} ({counted(new[0], 'run')} and {counted(new[1], 'claim')} new)")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Prompts that a command is given, as text or as token ids, and how tokens are shown."""
+"""Reads prompts, given as text or as token ids, and shows tokens as text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def read(
 ) -> list[list[int]]:
     """The token ids of ``texts`` and of ``numbers``, special tokens not added.
 
-    Raises `BadInput` for what is no prompt of the subject's.
+    Raises `BadInput` for an invalid prompt.
     """
     prompts = [encoded(subject, text) for text in texts] + [list(ids) for ids in numbers]
     for ids in prompts:

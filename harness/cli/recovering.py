@@ -1,4 +1,4 @@
-"""One prompt after another from a model's output, shown as it goes."""
+"""Recovers one prompt after another from a model's output, and shows how."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from assay.harness.cli.recovery import Outcome, Step
-from assay.harness.cli.showing import Display
+from assay.harness.cli.recovery import DescentStep, Recovery
+from assay.harness.cli.showing import PromptDisplay
 from assay.harness.models import memory
 from assay.harness.models.subject import Subject
 from assay.harness.operations import inversion
@@ -25,10 +25,10 @@ SHOWN = (0, 20, 40, 45, 50, 60, 80, 100, 150, 200, 300, 500, 700)
 """Steps of a descent that are shown: document 003's up to 60, then fewer and fewer."""
 
 LATER = 1000
-"""From here on every so many steps are shown."""
+"""From this step on, every 1000th is shown."""
 
 LIVE = 100
-"""The live line is told of so many steps, about."""
+"""About how many steps the live line shows."""
 
 
 class Recovering:
@@ -41,7 +41,7 @@ class Recovering:
         method: str,
         rule: Rule,
         asked: argparse.Namespace,
-        display: Display,
+        display: PromptDisplay,
     ) -> None:
         self.subject, self.target, self.method, self.rule = subject, target, method, rule
         self.asked, self.display = asked, display
@@ -63,7 +63,7 @@ class Recovering:
             f"start {asked.start}, decoder {asked.decoder}"
         )
 
-    def invert(self, prompt: list[int]) -> Outcome:
+    def invert(self, prompt: list[int]) -> Recovery:
         """Recover one prompt and show how."""
         given = torch.tensor([prompt], device=self.subject.device)
         wanted = self._output(given)
@@ -84,16 +84,16 @@ class Recovering:
                 raise RuntimeError(str(error)) from error
         return wanted
 
-    def _search(self, prompt: list[int], wanted: Tensor) -> Outcome:
+    def _search(self, prompt: list[int], wanted: Tensor) -> Recovery:
         def tell(place: int, found: Found) -> None:
             self.display.place(prompt, place, found)
 
         began = time.perf_counter()
         with self.display.searching(prompt):
             found = inversion.invert(self.subject, self.target, wanted, self.method, at_place=tell)
-        return Outcome(prompt, found, time.perf_counter() - began - found.set_up_seconds)
+        return Recovery(prompt, found, time.perf_counter() - began - found.set_up_seconds)
 
-    def _descend(self, prompt: list[int], wanted: Tensor) -> Outcome:
+    def _descend(self, prompt: list[int], wanted: Tensor) -> Recovery:
         steps, asked, shown = self.rule.steps, self.asked, []
         keep = {step for step in SHOWN if step < steps} | {*range(LATER, steps, LATER), steps}
         stride = self.rule.every * max(1, steps // (self.rule.every * LIVE))
@@ -101,7 +101,7 @@ class Recovering:
 
         def tell(rows: slice, step: int, embeddings: Tensor, losses: Tensor) -> None:
             tokens = inversion.decode(self.subject, embeddings[0], asked.decoder)
-            now = Step(step, float(losses[0]), tokens.tolist())
+            now = DescentStep(step, float(losses[0]), tokens.tolist())
             if step in keep:
                 shown.append(now)
                 self.display.step(prompt, now)
@@ -126,7 +126,7 @@ class Recovering:
         if asked.top and found.embeddings is not None:
             ends = found.embeddings[0]
             top = inversion.likeliest(self.subject, ends, asked.top, asked.decoder).tolist()
-        return Outcome(prompt, found, seconds, shown, top)
+        return Recovery(prompt, found, seconds, shown, top)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What came of recovering prompts: for the display, for the exit code, and as JSON."""
+"""Recovered prompts: for the display, for the exit code, and as JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from assay.harness.operations.inversion import Inverted, Target
 
 
 @dataclass(frozen=True)
-class Step:
+class DescentStep:
     """Where a descent is after ``step`` steps: its loss, and the tokens that it decodes to."""
 
     step: int
@@ -26,8 +26,8 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What came of one prompt ``ids``.
+class Recovery:
+    """One prompt ``ids``, recovered.
 
     ``seconds`` are those of the search or descent; set-up is in ``found``.  ``steps`` are those
     that were shown, ``top`` [n, K] the tokens nearest to the end of a descent.
@@ -36,7 +36,7 @@ class Outcome:
     ids: list[int]
     found: Inverted
     seconds: float
-    steps: list[Step] = field(default_factory=list)
+    steps: list[DescentStep] = field(default_factory=list)
     top: list[list[int]] = field(default_factory=list)
 
     @property
@@ -75,7 +75,7 @@ def document(
     target: Target,
     method: str,
     asked: argparse.Namespace,
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[Recovery],
 ) -> dict[str, Any]:
     """All of it in plain JSON types, as `SCHEMA` has it; numbers that are not finite are null."""
     return {
@@ -102,7 +102,7 @@ def _descent(asked: argparse.Namespace) -> dict[str, Any]:
     return {name: getattr(asked, name) for name in names}
 
 
-def _prompt(subject: Subject, outcome: Outcome) -> dict[str, Any]:
+def _prompt(subject: Subject, outcome: Recovery) -> dict[str, Any]:
     found, places = outcome.found, range(len(outcome.ids))
     return {
         "ids": outcome.ids,

@@ -1,4 +1,4 @@
-"""`assay report FILE[@RUN] --out page.html`: the page of any run that is kept."""
+"""`assay report FILE[@RUN] --out page.html`: the page of a stored run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from assay.harness.cli.arguments import Parser, file, word
-from assay.harness.cli.models import Load
 from assay.harness.comparison import sides
 from assay.harness.report import html
 from assay.harness.results.errors import BadInput
@@ -16,7 +15,7 @@ from assay.harness.results.schema import replace_file
 from assay.harness.results.verdicts import Result
 
 
-def main(arguments: Sequence[str], load: Load) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Write the page; 0."""
     asked = _parser().parse_args(arguments)
     found = sides.read(asked.run)

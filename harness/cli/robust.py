@@ -1,4 +1,4 @@
-"""`assay robust`: whether verdicts on a model depend on how a machine rounds."""
+"""`assay robust`: checks whether verdicts on a model depend on how a machine rounds."""
 
 from __future__ import annotations
 
@@ -6,20 +6,15 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 
-from assay.harness.checking.profiles import PROFILES, check_profile
 from assay.harness.cli import models
-from assay.harness.cli.arguments import Parser, add_claims, seconds, whole
-from assay.harness.models import runs
-from assay.harness.results.seeds import LARGEST_SEED
+from assay.harness.cli.arguments import Parser, add_claims, add_profile, add_seed, seconds, whole
 from assay.harness.results.verdicts import Result, Verdict
-from assay.harness.runners import elsewhere
-from assay.harness.runners.elsewhere import Broke
-from assay.harness.runners.environments import Environment
+from assay.harness.runners import runner
+from assay.harness.runners.runner import Broke, Request, Settings
 
 SEEDS = 5
 """Seeds of rounding that are tried unless another number is asked for."""
@@ -35,9 +30,6 @@ LIBRARY = ("COMPATIBLE", "AVX2")
 
 THREADS = (1, 2, 4)
 """Numbers of threads of torch and of the matrix library."""
-
-ALSO = ("device", "dtype", "attention", "attends", "revision")
-"""Options of a model that every run is given."""
 
 
 @dataclass(frozen=True)
@@ -64,26 +56,31 @@ def machines(seeds: int) -> Iterator[Machine]:
 def main(
     arguments: Sequence[str],
     check: Callable[[str, Sequence[str]], None],
-    results: Callable[..., list[Result]] = elsewhere.results,
+    results: Callable[[Request, dict[str, str]], Sequence[Result]] = runner.results,
 ) -> int:
     """Run the claims on every machine; 1 if a verdict differs or a run broke, otherwise 0."""
     asked = _parser().parse_args(arguments)
-    check_profile(asked.profile)
     check(asked.model, asked.claims)
-    here, console = Environment(Path(sys.executable), runs.versions()), Console(highlight=False)
+    console = Console(highlight=False)
     plain: dict[str, Verdict] | None = None
     failed = False
     for machine in machines(asked.seeds):
+        request = Request(
+            python=Path(sys.executable),
+            models=[asked.model],
+            settings=Settings.of(asked),
+            more=["-q", "--tb=no", *machine.arguments],
+            variables=machine.variables,
+            patience=asked.limit,
+        )
         try:
-            given = [*_pytest(asked), *machine.arguments]
-            told = results(here, given, {}, asked.limit, machine.variables)
+            found = {result.name: result.verdict for result in results(request, {})}
         except Broke as error:
             failed = True
             console.print(f"{machine.name}: its run broke ({escape(str(error))})", soft_wrap=True)
             if plain is None:
                 return 1
             continue
-        found = {result.name: result.verdict for result in told}
         plain = found if plain is None else plain
         apart = [*differences(plain, found)]
         failed |= bool(apart)
@@ -106,16 +103,6 @@ def _said(verdict: Verdict | None) -> str:
     return "missing" if verdict is None else verdict.value
 
 
-def _pytest(asked: Any) -> list[str]:
-    """Pytest's arguments, the same for every machine."""
-    given = {"model": asked.model, "profile": asked.profile, "seed": asked.seed}
-    given |= {name: getattr(asked, name) for name in ALSO}
-    claims = [f"--claim={each}" for each in asked.claims]
-    settings = [f"--{name}={value}" for name, value in given.items() if value is not None]
-    remote = ["--trust-remote-code"] if asked.trust_remote_code else []
-    return ["-q", "--tb=no", "-m", asked.marker, *claims, *settings, *remote]
-
-
 def _parser() -> Parser:
     parser = Parser(
         prog="assay robust",
@@ -126,14 +113,9 @@ def _parser() -> Parser:
     )
     add = parser.add_argument
     add_claims(parser, "only this claim; may be given several times")
-    add(
-        "--marker",
-        default="law",
-        metavar="MARKER",
-        help="law (default), finding, …",
-    )
-    add("--profile", default="glance", help=f"{', '.join(PROFILES)} (default: glance)")
-    add("--seed", type=whole(0, LARGEST_SEED), default=0, help="of every draw (default: 0)")
+    add("--marker", default="law", metavar="MARKER", help="law (default), finding, …")
+    add_profile(parser, "glance")
+    add_seed(parser)
     add(
         "--seeds", type=whole(0, MOST), default=SEEDS, metavar="N", help="of rounding (default: 5)"
     )

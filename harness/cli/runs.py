@@ -1,9 +1,8 @@
-"""`assay runs`: what runs an evidence file holds, and how to name them."""
+"""`assay runs`: lists the runs of an evidence file, and their names."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
@@ -14,14 +13,11 @@ from assay.harness.cli.arguments import Parser, file
 from assay.harness.report.texts import visible
 from assay.harness.results.evidence import Evidence
 
-if TYPE_CHECKING:  # torch takes seconds to import, and is not needed here
-    from assay.harness.cli.models import Load
-
 SHOWN = 8
 """Digits of an id that are shown; as many name a run among millions."""
 
 
-def main(arguments: Sequence[str], load: Load) -> int:
+def main(arguments: Sequence[str]) -> int:
     """List the runs of a file, oldest first."""
     asked = _parser().parse_args(arguments)
     with Evidence.read(asked.file) as evidence:

@@ -1,4 +1,4 @@
-"""Prompts while they are recovered: a line for each position or step, and what it came to.
+"""Shows prompts while they are recovered: a line for each position or step, and the result.
 
 A terminal gets one more line, a live one.  A wrong token stands in ‹›, whatever colours there are.
 """
@@ -10,17 +10,20 @@ from contextlib import contextmanager
 
 from rich.cells import cell_len
 from rich.console import Console
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.table import Table
 from rich.text import Text
 
 from assay.harness.cli.prompts import alone, pieces
-from assay.harness.cli.recovery import Outcome, Step, agreeing
-from assay.harness.cli.rows import MUTED, Rows
+from assay.harness.cli.recovery import DescentStep, Recovery, agreeing
 from assay.harness.models.subject import Subject
 from assay.harness.operations.inversion.search import Found
 from assay.harness.report import texts
 from assay.harness.report.glyphs import Glyphs
 from assay.harness.results.verdicts import Verdict
 
+MUTED = "dim"
 RIGHT, WRONG, DOUBTFUL = "green", "bold red", "yellow"
 
 WIDEST = 20
@@ -29,15 +32,75 @@ WIDEST = 20
 EQUALS = 3
 """So many of the tokens that give the same output are named."""
 
+SPARE = 8
+"""Columns that the live line leaves free: it must not become two."""
 
-class Display:
+
+class Columns:
+    """Columns of fixed ``widths`` (below 0: set to the right), and one that takes the rest.
+
+    On a terminal the last column is folded.  Elsewhere it is as long as it is, for others to cut,
+    and there is no live line.
+    """
+
+    def __init__(self, console: Console, widths: Sequence[int]) -> None:
+        self.console, self.widths = console, widths
+        self._glyphs = Glyphs(console)
+        self._spinner: Spinner | None = None
+
+    def add(self, *cells: Text) -> None:
+        """Print a row; the last cell may be left out."""
+        padded = [self._padded(*each) for each in zip(cells, self.widths, strict=False)]
+        rest = list(cells[len(padded) :])
+        if self.console.is_terminal and rest:
+            grid = Table.grid(padding=(0, 2, 0, 0), expand=True)
+            for width in self.widths:
+                grid.add_column(width=abs(width), no_wrap=True)
+            grid.add_column(ratio=1, overflow="fold")
+            grid.add_row(*padded, *rest)
+            self.console.print(grid)
+            return
+        line = Text("  ").join([*padded, *rest])
+        line.rstrip()
+        self.console.print(line, soft_wrap=True)
+
+    @contextmanager
+    def live(self) -> Iterator[None]:
+        """For the length of a block there is a live line, where there can be one."""
+        if not self.console.is_terminal or self.console.is_dumb_terminal:
+            yield
+            return
+        self._spinner = Spinner("line" if self._glyphs.plain else "dots")
+        with Live(self._spinner, console=self.console, transient=True):
+            yield
+        self._spinner = None
+
+    def now(self, words: str) -> None:
+        """What the live line is to say."""
+        if self._spinner is not None:
+            line = Text(self._glyphs.fit(words), MUTED)
+            self._cut(line, self.console.width - SPARE)
+            self._spinner.update(text=line)
+
+    def _padded(self, cell: Text, width: int) -> Text:
+        """``cell`` in exactly so many columns."""
+        cell = cell.copy()
+        self._cut(cell, abs(width))
+        space = " " * (abs(width) - cell.cell_len)
+        return Text.assemble(space, cell) if width < 0 else Text.assemble(cell, space)
+
+    def _cut(self, text: Text, width: int) -> None:
+        text.truncate(max(1, width), overflow="crop" if self._glyphs.plain else "ellipsis")
+
+
+class PromptDisplay:
     """Prints to ``console`` how prompts of ``subject`` are recovered."""
 
     def __init__(self, console: Console, subject: Subject) -> None:
         self.console, self.subject = console, subject
         self.glyphs = Glyphs(console)
         self._signs = ("<", ">") if self.glyphs.plain else ("‹", "›")
-        self._rows = Rows(console, [])
+        self._rows = Columns(console, [])
         self._set_up_told = False
 
     # -- before and after ---------------------------------------------------------------------
@@ -53,7 +116,7 @@ class Display:
         self.console.print()
         self.console.print(line, soft_wrap=True)
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: Recovery) -> None:
         """What came of it: the nearest tokens, what there is to know, and one line."""
         if outcome.top:
             self._print_top(outcome)
@@ -66,13 +129,13 @@ class Display:
             self.say("note: any number of these tokens ends in the same state", MUTED)
         self._sum_up([outcome])
 
-    def total(self, outcomes: Sequence[Outcome]) -> None:
+    def total(self, outcomes: Sequence[Recovery]) -> None:
         """What came of several prompts."""
         self.console.print()
         self._set_up_told = False
         self._sum_up(outcomes)
 
-    def _sum_up(self, outcomes: Sequence[Outcome]) -> None:
+    def _sum_up(self, outcomes: Sequence[Recovery]) -> None:
         vocabulary = self.subject.vocabulary
         ok = all(outcome.ok for outcome in outcomes)
         count = sum(len(outcome.ids) for outcome in outcomes)
@@ -144,7 +207,7 @@ class Display:
         with self._rows.live():
             yield
 
-    def step(self, ids: Sequence[int], step: Step) -> None:
+    def step(self, ids: Sequence[int], step: DescentStep) -> None:
         """A step to be kept in view."""
         self._rows.add(
             Text(str(step.step)),
@@ -153,12 +216,12 @@ class Display:
             self.marked(step.ids, ids),
         )
 
-    def now(self, ids: Sequence[int], step: Step, steps: int) -> None:
+    def now(self, ids: Sequence[int], step: DescentStep, steps: int) -> None:
         """Where the descent is, for the live line."""
         told = f"step {step.step} of {steps}  loss {texts.number(step.loss)}"
         self._rows.now(f"{told}  {agreeing(step.ids, ids)} of {len(ids)}")
 
-    def _print_top(self, outcome: Outcome) -> None:
+    def _print_top(self, outcome: Recovery) -> None:
         """A line for each rank, as in document 003's 'Approximate Token Mapping'."""
         columns = []
         for own, tokens in zip(outcome.ids, outcome.top, strict=True):
@@ -174,7 +237,7 @@ class Display:
         ranks = ["", *(str(rank + 1) for rank in range(len(outcome.top[0])))]
         for first in range(0, len(columns), abreast):
             some = columns[first : first + abreast]
-            rows = Rows(self.console, [-4] + [width] * len(some))
+            rows = Columns(self.console, [-4] + [width] * len(some))
             for rank, *cells in zip(ranks, *some, strict=True):
                 rows.add(Text(rank, style=MUTED), *cells)
             self.console.print()
@@ -200,8 +263,8 @@ class Display:
         return made
 
     def _begin(self, widths: list[int], *heads: str) -> None:
-        """Rows of new columns, which are named."""
-        self._rows = Rows(self.console, widths)
+        """Columns of new columns, which are named."""
+        self._rows = Columns(self.console, widths)
         self._rows.add(*(Text(head, style=MUTED) for head in heads))
 
     def _quoted(self, token: int) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -13,18 +12,16 @@ from rich.console import Console
 from assay.harness.cli.arguments import Parser, file, word
 from assay.harness.report.texts import counted
 from assay.harness.results.errors import BadInput
-from assay.harness.runners.sweeps import cluster, environments, local
+from assay.harness.runners import environments
+from assay.harness.runners.runner import BROKE, FAILED, HELD, ROOT, Outcome
+from assay.harness.runners.sweeps import cluster
 from assay.harness.runners.sweeps.board import Board
-from assay.harness.runners.sweeps.cell import BROKE, FAILED, HELD, Job, Outcome
-from assay.harness.runners.sweeps.environments import Environment
+from assay.harness.runners.sweeps.cell import Job, News, in_order
 from assay.harness.runners.sweeps.ledger import Ledger
-from assay.harness.runners.sweeps.local import News
-from assay.harness.runners.sweeps.plan import Cell, Sweep, read
+from assay.harness.runners.sweeps.plan import Sweep, read
 
 if TYPE_CHECKING:  # it imports torch, which only cells need
     from assay.harness.cli.models import Load
-
-ROOT = Path(__file__).parents[2]
 
 
 def main(arguments: Sequence[str], load: Load) -> int:
@@ -33,7 +30,7 @@ def main(arguments: Sequence[str], load: Load) -> int:
     sweep = read(asked.file)
     if not (ROOT / "claims").is_dir():
         raise BadInput("the claims are not here; run this in a clone of Assay")
-    for place in dict.fromkeys(each for cell in sweep.cells for each in cell.claims):
+    for place in dict.fromkeys(each for cell in sweep.cells for each in cell.settings.paths):
         if not (ROOT / place.partition("::")[0]).exists():
             where = f"{asked.file.absolute()}: select.claims"
             raise BadInput(f"{where}: {place} is not in the clone ({ROOT})")
@@ -48,15 +45,17 @@ def main(arguments: Sequence[str], load: Load) -> int:
             try:
                 environment = environments.find(cell.version)
             except BadInput as error:
-                outcome = Outcome(FAILED, str(error))
+                outcome: Outcome | None = Outcome(FAILED, str(error))
+            else:
+                digest = _digest(sweep, load)
+                outcome = ledger.known(cell, environment, digest) if asked.resume else None
+            if outcome is not None:
                 states[outcome.state] += 1
-                board.ended(cell, outcome)
+                board.ended(cell, outcome, known=outcome.state != FAILED)
                 continue
-            if asked.resume and (known := ledger.known(cell, environment, _digest(sweep, load))):
-                states[known.state] += 1
-                board.ended(cell, known, known=True)
-                continue
-            jobs.append(_job(cell, environment, sweep, ledger))
+            files, resources = ledger.folder / cell.key, sweep.resources
+            python = environment.python
+            jobs.append(Job(cell, python, sweep.folder, files, resources.cpu, sweep.retries))
         for job, news in run(jobs) if jobs else ():
             if news is None:
                 board.running(job.cell)
@@ -66,8 +65,8 @@ def main(arguments: Sequence[str], load: Load) -> int:
             board.ended(job.cell, news)
         runs, claims = len(ledger.evidence.runs()), sum(ledger.evidence.counts().values())
         logs = any(job.log.exists() for job in jobs)
-    told = ", ".join(f"{states[state]} {state}" for state in (HELD, BROKE, FAILED))
-    console.print(f"{counted(len(sweep.cells), 'cell')}: {told}", soft_wrap=True)
+    totals = ", ".join(f"{states[state]} {state}" for state in (HELD, BROKE, FAILED))
+    console.print(f"{counted(len(sweep.cells), 'cell')}: {totals}", soft_wrap=True)
     found = f"{counted(runs, 'run')}, {counted(claims, 'claim')}"
     console.print(f"evidence: {sweep.evidence} ({found})", soft_wrap=True, markup=False)
     if logs:
@@ -76,36 +75,24 @@ def main(arguments: Sequence[str], load: Load) -> int:
 
 
 def _runner(
-    in_order: bool, address: str | None, sweep: Sweep, console: Console, opened: ExitStack
+    alone: bool, address: str | None, sweep: Sweep, console: Console, opened: ExitStack
 ) -> Callable[[Sequence[Job]], Iterator[News]]:
-    """What runs jobs: Ray where it is, unless it is not wanted; else this process, in order."""
-    if in_order and address is not None:
+    """Runs jobs with Ray where it is installed, unless in order is asked for; else in order."""
+    if alone and address is not None:
         raise BadInput("--in-order and --ray: choose one")
-    if in_order:
-        return local.outcomes
+    if alone:
+        return in_order
     if not cluster.installed():
         if address is not None:
             raise BadInput("--ray: Ray is not installed; pip install -e '.[ray]'")
         console.print("Ray is not installed: cells are run in order on this machine")
-        return local.outcomes
+        return in_order
 
     def run(jobs: Sequence[Job]) -> Iterator[News]:
-        ray = opened.enter_context(cluster.connected(address, str(ROOT)))
+        ray = opened.enter_context(cluster.connected(address))
         return cluster.outcomes(ray, jobs, sweep.resources)
 
     return run
-
-
-def _job(cell: Cell, environment: Environment, sweep: Sweep, ledger: Ledger) -> Job:
-    return Job(
-        cell,
-        python=environment.python,
-        root=str(ROOT),
-        folder=str(sweep.folder),
-        files=str(ledger.folder / cell.key),
-        cpu=sweep.resources.cpu,
-        retries=sweep.retries,
-    )
 
 
 def _digest(sweep: Sweep, load: Load) -> Callable[[str], str | None]:
@@ -142,14 +129,14 @@ def _parser() -> Parser:
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="leave out what the evidence has already, and go on with what was cut short",
+        help="leave out what the evidence has already, and resume what was cut short",
     )
     parser.add_argument(
         "--ray",
         type=word,
         metavar="ADDRESS",
-        help="join the cluster there (host:port, ray://host:port, auto), or begin one here "
-        "(local); default: the one at hand, else one that is begun here",
+        help="join the cluster there (host:port, ray://host:port, auto), or start one here "
+        "(local); default: the one at hand, else one that is started here",
     )
     parser.add_argument(
         "--in-order", action="store_true", help="without Ray: one after another on this machine"

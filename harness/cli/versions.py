@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from packaging.version import InvalidVersion, Version
 from rich import box
@@ -14,16 +14,22 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from assay.harness.checking.profiles import PROFILES, check_profile
-from assay.harness.cli.arguments import Parser, add_claims, whole, word
-from assay.harness.cli.matrix import PACKAGE, Matrix, Row, Settings
+from assay.harness.cli.arguments import (
+    Parser,
+    add_claims,
+    add_environments,
+    add_profile,
+    add_seed,
+    word,
+)
 from assay.harness.results import evidence_file
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence
-from assay.harness.results.seeds import LARGEST_SEED
 from assay.harness.results.verdicts import Verdict
-from assay.harness.runners import elsewhere, environments
+from assay.harness.runners import environments, runner
 from assay.harness.runners.environments import CannotInstall, Environment
+from assay.harness.runners.resumable import PACKAGE, Resumable
+from assay.harness.runners.runner import FAILED, Outcome, Settings, Start
 
 VERSIONS = (
     *("4.48", "4.51", "4.53", "4.57"),
@@ -39,42 +45,44 @@ def main(
     arguments: Sequence[str],
     expand: Expand,
     made: Callable[[Path, Sequence[str]], Environment] = environments.made,
-    run: Callable[[list[str]], int] | None = None,
+    start: Start = runner.process,
 ) -> int:
     """Run all versions, one after the other; 0 if each was run to its end, else 1."""
-    asked, more = _arguments(arguments)
+    given = list(arguments)
+    cut = given.index("--") if "--" in given else len(given)
+    asked, more = _parser().parse_args(given[:cut]), given[cut + 1 :]
     wanted = [_requirement(each) for each in asked.versions or VERSIONS]
-    specs = expand(asked.models or ["tiny:*"])
+    models = expand(asked.models or ["tiny:*"])
     path = Path(asked.evidence).absolute() if asked.evidence else evidence_file.default_path()
     Evidence.open(path).close()  # what cannot be written to is known before anything is installed
     console = Console(highlight=False, emoji=False)
-    settings = Settings(**{each.name: getattr(asked, each.name) for each in fields(Settings)})
-    matrix = Matrix(path, specs, settings, more, run or elsewhere.stream)
-    rows, folder = [], Path(asked.environments).absolute()  # runs are begun in the clone
+    claims = Resumable(path, models, Settings.of(asked), more, sys.stdout, start)
+    outcomes, folder = {}, Path(asked.environments).absolute()  # runs are started in the clone
     for version, requirement in wanted:
-        rows.append(_row(version, requirement, folder, matrix, made, console))
-        console.print(line(rows[-1]), soft_wrap=True)
-    console.print(table(rows))
+        began, shown = time.perf_counter(), version
+        try:
+            with console.status(f"{requirement}: installing"):
+                environment = made(folder / f"{PACKAGE}-{version}", [requirement])
+            shown = environment.versions[PACKAGE]
+            outcome = claims.run(environment, asked.again)
+        except CannotInstall as error:
+            outcome = Outcome(FAILED, f"cannot be installed: {error}")
+        except BadInput as error:
+            outcome = Outcome(FAILED, str(error))
+        outcomes[version] = shown, replace(outcome, seconds=time.perf_counter() - began)
+        console.print(line(*outcomes[version]), soft_wrap=True)
+    console.print(table([*outcomes.values()]))
     console.print(f"evidence: {path}", soft_wrap=True, markup=False)
-    return 1 if any(row.why or row.notes for row in rows) else 0
-
-
-def _arguments(arguments: Sequence[str]) -> tuple[Any, list[str]]:
-    """The options of this command, and after ``--`` those of pytest."""
-    given = list(arguments)
-    cut = given.index("--") if "--" in given else len(given)
-    asked = _parser().parse_args(given[:cut])
-    check_profile(asked.profile)
-    return asked, given[cut + 1 :]
+    return 1 if any(outcome.state == FAILED for _, outcome in outcomes.values()) else 0
 
 
 def _parser() -> Parser:
     parser = Parser(
         prog="assay versions",
         description="Run laws on tiny models over versions of transformers, one after the other, "
-        "into one evidence file.  Every version is laid over what is installed here; torch stays. "
-        "Given again, the command goes on where it stopped.  What stands after -- goes to pytest; "
-        "what narrows the claims belongs before it.",
+        "into one evidence file.  Every version is layered over what is installed here; torch "
+        "stays.  Given again, the command resumes.  Arguments after -- go to pytest; what selects "
+        "claims belongs before it.",
     )
     add = parser.add_argument
     add("versions", nargs="*", metavar="VERSION", help="such as 4.48 or 5.8.1 (default: eleven)")
@@ -87,25 +95,20 @@ def _parser() -> Parser:
         "(default: tiny:*); may be given several times",
     )
     add("--evidence", metavar="PATH", help="the evidence file (default: in the cache folder)")
-    add("--profile", default="quick", help=f"how much to try: {', '.join(PROFILES)}")
-    add("--seed", type=whole(0, LARGEST_SEED), default=0, help="of every draw (default: 0)")
+    add_profile(parser)
+    add_seed(parser)
     add_claims(parser, "as for claims")
     add("-k", dest="keyword", default="", metavar="EXPRESSION", help="pytest's own")
     add("-m", dest="marker", default="law", help="pytest's own (default: law)")
     for name in ("device", "dtype", "attention", "attends"):
         add(f"--{name}", help="as for claims")
-    add(
-        "--environments",
-        metavar="FOLDER",
-        default=str(evidence_file.default_path().parent / "environments"),
-        help="where the versions are kept (default: in the cache folder)",
-    )
+    add_environments(parser)
     add("--again", action="store_true", help="run versions that have been run to their end, too")
     return parser
 
 
 def _requirement(text: str) -> tuple[str, str]:
-    """The version as it was named, and what pip is asked for: of X.Y its latest release."""
+    """The version as it was named, and pip's requirement: of X.Y its latest release."""
     try:
         version = Version(text)
     except InvalidVersion as error:
@@ -113,44 +116,23 @@ def _requirement(text: str) -> tuple[str, str]:
     return text, f"{PACKAGE}=={text}" + (".*" if len(version.release) < 3 else "")
 
 
-def _row(
-    version: str,
-    requirement: str,
-    folder: Path,
-    matrix: Matrix,
-    made: Callable[[Path, Sequence[str]], Environment],
-    console: Console,
-) -> Row:
-    row, started = Row(version), time.perf_counter()
-    try:
-        with console.status(f"{requirement}: installing"):
-            environment = made(folder / f"{PACKAGE}-{version}", [requirement])
-        row.version = environment.versions[PACKAGE]
-        matrix.fill(row, environment)
-    except CannotInstall as error:
-        row.why = f"cannot be installed: {error}"
-    except BadInput as error:
-        row.why = str(error)
-    row.seconds = time.perf_counter() - started
-    return row
+def line(version: str, outcome: Outcome) -> str:
+    """The outcome of a version, as rich markup."""
+    if outcome.why:
+        return f"[red]✗[/] {PACKAGE} {version}: {escape(outcome.why)}"
+    counts = ", ".join(
+        f"{count} {verdict}" for verdict, count in outcome.verdicts.items() if count
+    )
+    notes = "".join(f"\n  [red]✗[/] {escape(note)}" for note in outcome.notes)
+    return f"[green]✓[/] {PACKAGE} {version}: {counts} ({outcome.seconds:.0f} s){notes}"
 
 
-def line(row: Row) -> str:
-    """What came of a version, as rich markup."""
-    if row.why:
-        return f"[red]✗[/] {PACKAGE} {row.version}: {escape(row.why)}"
-    told = ", ".join(f"{count} {verdict}" for verdict, count in row.counts.items() if count)
-    notes = "".join(f"\n  [red]✗[/] {escape(note)}" for note in row.notes)
-    return f"[green]✓[/] {PACKAGE} {row.version}: {told} ({row.seconds:.0f} s){notes}"
-
-
-def table(rows: Sequence[Row]) -> Table:
+def table(outcomes: Sequence[tuple[str, Outcome]]) -> Table:
     """Versions down, verdicts across."""
     shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     shown.add_column(PACKAGE)
     for verdict in Verdict:
         shown.add_column(verdict.value, justify="right")
-    for row in rows:
-        counts = [str(row.counts.get(verdict.value, "")) for verdict in Verdict]
-        shown.add_row(row.version, *counts)
+    for version, outcome in outcomes:
+        shown.add_row(version, *(str(outcome.verdicts.get(v.value, "")) for v in Verdict))
     return shown

@@ -2,7 +2,7 @@
 
 A claim on a model counts once, as the run that ended last has it.  Where runs of either side
 differ in a setting, a model under each is a model of its own: its name is followed by the setting,
-on both sides, so that like is held against like.
+on both sides, so that like is compared with like.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def pair(before: str, after: str) -> tuple[Side, Side]:
 
 
 def joined(parts: Sequence[Side], varied: Sequence[str]) -> Side:
-    """``parts``, in the order in which they ended, as one; told apart by what is ``varied``."""
+    """``parts``, in the order in which they ended, as one; ``varied`` settings name the models."""
     if len(parts) == 1 and not varied:
         return parts[0]
     rows: dict[Key, Mapping[str, Any]] = {}
@@ -47,7 +47,7 @@ def joined(parts: Sequence[Side], varied: Sequence[str]) -> Side:
             key = claim, name, subject + suffix
             rows.pop(key, None)
             rows[key] = row
-        subjects |= {name + suffix: told for name, told in part.run["subjects"].items()}
+        subjects |= {name + suffix: facts for name, facts in part.run["subjects"].items()}
     run = _run(parts, varied) | {"subjects": subjects}
     return Side(parts[0].name, run, rows, len(parts), parts[0].others)
 
@@ -62,7 +62,7 @@ def _said(part: Side, name: str) -> str:
 
 
 def _run(parts: Sequence[Side], varied: Sequence[str]) -> dict[str, Any]:
-    """What is known of all: of what is ``varied`` nothing, as it stands with each model."""
+    """What is known of all; varying fields are None, as they stand with each model."""
     runs = [part.run for part in parts]
     alone = parts[0].run if len(parts) == 1 else {}
     names = [name for name in dict.fromkeys(n for run in runs for n in run) if name not in OF_EACH]

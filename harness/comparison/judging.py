@@ -1,11 +1,11 @@
-"""Two runs held against each other: flips of verdicts, drifts of numbers, and what else differs.
+"""Two runs compared: changed verdicts, drifts of numbers, and what else differs.
 
 A flip needs no statistics: the verdicts already have them.  But of two runs of different profiles
 one may have upheld a law only because it tried fewer examples than it took to break it in the
 other: such a flip says nothing of what lies between the runs, and is called unseen.
 
 Of the drifts there are as many tests as pairs, so their p-values are adjusted after Benjamini and
-Hochberg: of the drifts that are told, one in twenty is expected to be none.  (Holm's method would
+Hochberg: the false-discovery rate of the reported drifts is 5 %.  (Holm's method would
 keep the chance of even one wrong drift at that, and miss most small ones among thousands; a drift
 fails nothing, it is a reason to look.)  The intervals are those of Benjamini and Yekutieli that
 belong to it: at 1 - 0.05 r / m for r real drifts among m, so that a drift is real where its
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -24,30 +23,21 @@ from scipy import stats
 
 from assay.harness.checking.statistics import EVERY, Pair, Statistic
 from assay.harness.comparison import shifts
+from assay.harness.comparison.changes import Flip, Search, VerdictChange, meaning
 from assay.harness.comparison.shifts import Shift
 from assay.harness.comparison.sides import Key, Side
 from assay.harness.results.arrays import unpack
 from assay.harness.results.errors import BadInput
-from assay.harness.results.verdicts import UNTIL_BROKEN, Kind, Verdict
+from assay.harness.results.verdicts import Kind, Verdict
 
 ERROR = 0.05
-"""The share of drifts that are none, among those that are told."""
+"""The false-discovery rate of the reported drifts."""
 
 LEAST = 0.1
-"""Of a drift that is worth telling: decades of a law, spreads of one draw of a finding."""
+"""Of a drift that is reported: decades of a law, spreads of one draw of a finding."""
 
 OWN = ("id", "started", "finished", "exit", "subjects", "versions")
-"""What a run says of itself that is no setting."""
-
-
-class Flip(StrEnum):
-    """What another verdict means."""
-
-    REGRESSION = "regression"
-    LOST = "lost"
-    GAINED = "gained"
-    OTHER = "other"
-    UNSEEN = "unseen"
+"""Fields of a run that are no setting."""
 
 
 @dataclass(frozen=True)
@@ -76,11 +66,11 @@ class Compared:
 
     @property
     def real(self) -> bool:
-        """Whether the number moved, as far as can be told among so many."""
+        """Whether the number moved significantly, corrected for how many were tested."""
         return self.shift is not None and self.shift.shift != 0 and self.adjusted <= ERROR
 
     def drifted(self, least: float) -> bool:
-        """Whether it really moved, and by no less than ``least`` as far as can be told."""
+        """Whether it moved significantly, and by at least ``least``."""
         return self.real and self.shift is not None and self.shift.size >= least
 
     @property
@@ -96,35 +86,23 @@ class Compared:
         return 0.0 if one is None or other is None else other - one
 
     @property
-    def flip(self) -> Flip | None:
-        """What became of the verdict; None if it is the same.
+    def change(self) -> VerdictChange | None:
+        """How the verdict changed; None if it is the same.
 
-        A claim that was upheld or did not apply, both of which are as expected of any model, and
-        is refuted now has regressed; so has one that was upheld and does not apply now because a
-        capability vanished.  One that was upheld and says nothing now is lost.  One that
-        was upheld on fewer examples than it took to break it in the other run has not been seen
-        to change.
+        One that was upheld on fewer examples than it took to break it in the other run is unseen.
         """
-        before, after = Verdict(self.before["verdict"]), Verdict(self.after["verdict"])
-        if before is after:
+        before, after = Search.of(self.before), Search.of(self.after)
+        if before.verdict is after.verdict:
             return None
-        if self._unseen:
-            return Flip.UNSEEN
-        if after is Verdict.REFUTED:
-            fine = before in (Verdict.UPHELD, Verdict.NOT_APPLICABLE)
-            return Flip.REGRESSION if fine else Flip.OTHER
-        if before is Verdict.UPHELD:
-            return Flip.REGRESSION if self.vanished else Flip.LOST
-        return Flip.GAINED if after is Verdict.UPHELD else Flip.OTHER
+        unseen = self.law and self.paired and before.ended_before(after)
+        flip = meaning(before.verdict, after.verdict, bool(self.vanished))
+        _, name, subject = self.key
+        return VerdictChange(subject, name, after.verdict, Flip.UNSEEN if unseen else flip)
 
     @property
-    def _unseen(self) -> bool:
-        """Whether the run that upheld a law ended before the other one's first failure."""
-        rows = {Verdict(row["verdict"]): row for row in (self.before, self.after)}
-        if not (self.law and self.paired and rows.keys() == {Verdict.UPHELD, Verdict.REFUTED}):
-            return False
-        took = (rows[Verdict.REFUTED].get("details") or {}).get(UNTIL_BROKEN)
-        return took is not None and took > rows[Verdict.UPHELD].get("examples", 0)
+    def flip(self) -> Flip | None:
+        """What the changed verdict means; None if it is the same."""
+        return None if self.change is None else self.change.flip
 
     @property
     def restated(self) -> tuple[str, str] | None:
@@ -152,7 +130,7 @@ class Comparison:
     changed: Mapping[str, tuple[Any, Any]]
 
     def flips(self, kind: Flip) -> list[Compared]:
-        """The claims whose verdict is another in this way."""
+        """The claims whose verdict changed in this way."""
         return [each for each in self.claims if each.flip is kind]
 
     def drifts(self, least: float) -> list[Compared]:
@@ -195,7 +173,7 @@ def _missing(one: Side, other: Side) -> list[Key]:
 def compare(
     before: Side, after: Side, any_seed: bool = False, any_profile: bool = False
 ) -> Comparison:
-    """Hold ``after`` against ``before``; raises `BadInput` where that makes no sense.
+    """Compare ``after`` with ``before``; raises `BadInput` where that makes no sense.
 
     Runs of two seeds or profiles are compared only if that is asked for.
     """
@@ -228,8 +206,8 @@ def _apart(before: Side, after: Side) -> str:
     """Why two runs have nothing in common."""
     if set(before.subjects) & set(after.subjects):
         return f"{before.name} and {after.name} have no claim on the same model in common"
-    told = (f"{each.name} has {_some([*each.subjects])}" for each in (before, after))
-    return f"the runs have no model in common: {', '.join(told)}"
+    models = (f"{each.name} has {_some([*each.subjects])}" for each in (before, after))
+    return f"the runs have no model in common: {', '.join(models)}"
 
 
 def _some(names: Sequence[str], most: int = 3) -> str:
@@ -287,25 +265,25 @@ def _judged(claims: Sequence[Compared]) -> tuple[list[Compared], float]:
     if not values:
         return list(claims), 1 - ERROR
     adjusted = iter(stats.false_discovery_control(np.array(values), method="bh"))
-    told = [
+    adjusted_claims = [
         each if each.shift is None else replace(each, adjusted=float(next(adjusted)))
         for each in claims
     ]
-    error = ERROR * max(1, sum(each.adjusted <= ERROR for each in told)) / len(values)
+    error = ERROR * max(1, sum(each.adjusted <= ERROR for each in adjusted_claims)) / len(values)
     judged = [
         each if each.shift is None else replace(each, interval=each.shift.interval(error))
-        for each in told
+        for each in adjusted_claims
     ]
     return judged, 1 - error
 
 
 def _changed(before: Side, after: Side) -> dict[str, tuple[Any, Any]]:
     """What the runs say of their environment, where that is not the same."""
-    told = []
+    settings_of = []
     for each in (before, after):
         versions = each.run.get("versions") or {}
         settings = {name: value for name, value in each.run.items() if name not in OWN}
-        told.append({**settings, **versions})
-    names = list(dict.fromkeys([*told[0], *told[1]]))
-    pairs = {name: (told[0].get(name), told[1].get(name)) for name in names}
+        settings_of.append({**settings, **versions})
+    names = list(dict.fromkeys([*settings_of[0], *settings_of[1]]))
+    pairs = {name: (settings_of[0].get(name), settings_of[1].get(name)) for name in names}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}

@@ -1,4 +1,4 @@
-"""A run to be compared, or many: named by the user, read from evidence or from a JSON report."""
+"""Reads the runs to be compared, by the names that a user gives, from evidence or JSON."""
 
 from __future__ import annotations
 
@@ -52,8 +52,7 @@ class Side:
 
     def digest(self, subject: str) -> str:
         """Of a subject's configuration and weights."""
-        told = self.run["subjects"].get(subject) or {}
-        return str(told.get("digest", ""))
+        return str((self.run["subjects"].get(subject) or {}).get("digest", ""))
 
     def missing(self, subject: str) -> Mapping[str, str]:
         """The capabilities that a subject lacks, each with the reason."""
@@ -73,17 +72,17 @@ def holds_claims(name: str) -> bool:
     if which is not None or _is_sqlite(path):
         return True
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{path}: is not JSON, and no evidence either ({error})") from error
-    if not isinstance(told, dict) or not ("claims" in told or "benchmarks" in told):
+    if not isinstance(content, dict) or not ("claims" in content or "benchmarks" in content):
         raise BadInput(
             f"{path}: is no result of benchmarks (write one by --benchmark-json), nor of claims "
             "(write one by --json)"
         )
-    return "claims" in told
+    return "claims" in content
 
 
 def read(name: str) -> list[Side]:
@@ -100,8 +99,8 @@ def read(name: str) -> list[Side]:
             raise BadInput(
                 f"{name}: {path} is not an SQLite file, so no evidence with runs to choose"
             )
-        run, told = reports.read(path)
-        sides = [Side(name, run, {_key(row): row for row in told})]
+        run, claims = reports.read(path)
+        sides = [Side(name, run, {_key(row): row for row in claims})]
     else:
         with Evidence.read(path) as evidence:
             if not (runs := evidence.runs()):
@@ -158,6 +157,6 @@ def _chosen(path: Path, runs: list[dict[str, Any]], which: str | None) -> dict[s
         return runs[number - 1 if number > 0 else number]
     found = [run for run in runs if len(which) >= LEAST_PREFIX and run["id"].startswith(which)]
     if len(found) != 1:
-        told = f"{len(found)} runs have" if found else "no run has"
-        raise BadInput(f"{path}@{which}: {told} an id that begins so; {listed}")
+        count = f"{len(found)} runs have" if found else "no run has"
+        raise BadInput(f"{path}@{which}: {count} an id that begins so; {listed}")
     return found[0]

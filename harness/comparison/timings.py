@@ -1,4 +1,4 @@
-"""Timings of two runs of the benchmarks, held against each other: which differences are real.
+"""Timings of two runs of the benchmarks compared: which differences are real.
 
 A run is pytest-benchmark's own JSON; what Assay adds is in every benchmark's ``extra_info``.
 """
@@ -111,7 +111,7 @@ class Timings:
         commit = str(made_by.get("id") or "")[:12] + " and changes" * bool(made_by.get("dirty"))
         return cls(path, {each.name: each for each in found}, commit)
 
-    def told(self, names: Sequence[str]) -> dict[str, str]:
+    def facts(self, names: Sequence[str]) -> dict[str, str]:
         """What all benchmarks say under these names, where they say anything."""
         found = {}
         for name in names:
@@ -125,18 +125,18 @@ class Timings:
         return found
 
 
-def _figure(benchmark: str, told: Mapping[str, Any]) -> Figure:
-    better = None if told["goal"] is None else not told.get("at_most")
-    reached, low, high = (float(told[name]) for name in ("reached", "low", "high"))
-    return Figure(f"{benchmark}: {told['what']}", reached, low, high, better)
+def _figure(benchmark: str, content: Mapping[str, Any]) -> Figure:
+    better = None if content["goal"] is None else not content.get("at_most")
+    reached, low, high = (float(content[name]) for name in ("reached", "low", "high"))
+    return Figure(f"{benchmark}: {content['what']}", reached, low, high, better)
 
 
-def _timing(told: Mapping[str, Any]) -> Timing:
-    about = dict(told.get("extra_info", {}))
-    seconds = np.asarray(about.get("laps") or told["stats"]["data"], dtype=float)
+def _timing(content: Mapping[str, Any]) -> Timing:
+    about = dict(content.get("extra_info", {}))
+    seconds = np.asarray(about.get("laps") or content["stats"]["data"], dtype=float)
     if seconds.ndim != 1 or not len(seconds) or not bool((seconds > 0).all()):
-        raise ValueError(f"{told['fullname']}: rounds are not seconds above 0")
-    return Timing(str(told["fullname"]), seconds, about)
+        raise ValueError(f"{content['fullname']}: rounds are not seconds above 0")
+    return Timing(str(content["fullname"]), seconds, about)
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class Difference:
     """How many times as long a benchmark takes in the second run.
 
     ``ratio`` with an interval from ``low`` to ``high``, widened for how many benchmarks there are
-    (Bonferroni).  ``paired`` says that each round was held against the machine's own speed in it.
+    (Bonferroni).  ``paired`` says that each round was divided by the machine's own speed in it.
     """
 
     name: str
@@ -159,7 +159,7 @@ class Difference:
         return not self.low <= 1 <= self.high
 
     def worse(self, share: float) -> bool:
-        """Whether it is really slower, by more than this ``share`` as far as can be told."""
+        """Whether it is really slower, by more than this ``share`` as far as the rounds show."""
         return self.real and self.ratio > 1 + share
 
 
@@ -185,7 +185,7 @@ class Moved:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class TimingComparison:
     """Two runs: differences by benchmark, figures that moved, and what only one of them has."""
 
     differences: tuple[Difference, ...]
@@ -202,8 +202,8 @@ class Comparison:
         return [each for each in both if each.worse(share)]
 
 
-def compare(before: Timings, after: Timings, other_machine: bool = False) -> Comparison:
-    """Hold ``after`` against ``before``; raises `BadInput` where that makes no sense.
+def compare(before: Timings, after: Timings, other_machine: bool = False) -> TimingComparison:
+    """Compare ``after`` with ``before``; raises `BadInput` where that makes no sense.
 
     Runs of two machines are compared only if that is asked for (``other_machine``).
     """
@@ -218,7 +218,7 @@ def compare(before: Timings, after: Timings, other_machine: bool = False) -> Com
     pairs = [(before.benchmarks[name], after.benchmarks[name]) for name in common]
     judged = [pair for pair in pairs if min(len(each.seconds) for each in pair) >= FEWEST]
     confidence = 1 - (1 - CONFIDENCE) / max(1, len(judged))
-    return Comparison(
+    return TimingComparison(
         tuple(
             difference(*pair, confidence, seconds="torch" in changed or bool(moved))
             for pair in judged
@@ -253,9 +253,9 @@ def difference(
 ) -> Difference:
     """The ratio of geometric means, with Welch's interval for the difference of logarithms.
 
-    Of ``seconds`` alone, or of rounds that are each held against the machine's own speed, which
-    another torch or another product would not measure alike.  Rounds are taken as independent:
-    what differs from one process to the next is not in the interval, so repeat what matters.
+    Of ``seconds`` alone, or of rounds that are each divided by the machine's own speed, which
+    another torch or another product would not measure alike.  Rounds are taken as independent: the
+    interval leaves out the variance between processes, so repeat what matters.
     """
     product = [each.about.get("product_size") for each in (before, after)]
     paired = before.paired and after.paired and product[0] == product[1] and not seconds
@@ -271,7 +271,7 @@ def difference(
 
 
 def _changed(before: Timings, after: Timings, names: Sequence[str]) -> dict[str, tuple[str, str]]:
-    one, other = before.told(names), after.told(names)
+    one, other = before.facts(names), after.facts(names)
     return {
         name: (one.get(name, "not said"), other.get(name, "not said"))
         for name in names

@@ -18,7 +18,7 @@ HEAD = "| benchmark | figure | reached | over rounds | goal |\n|---|---|---:|---
 
 def markdown(run: Timings) -> str:
     """The run as Markdown: what it was measured on, and every figure; doubts below it."""
-    told = run.told((*HARDWARE, *VERSIONS)) | ({"commit": run.commit} if run.commit else {})
+    told = run.facts((*HARDWARE, *VERSIONS)) | ({"commit": run.commit} if run.commit else {})
     machine = ", ".join(f"{name} {value}" for name, value in told.items())
     lines = [machine, "", HEAD]
     for benchmark in run.benchmarks.values():
@@ -97,7 +97,7 @@ def _line(axes: Axes, run: Timings, x: str, y: str) -> bool:
     if len(longest) < 2:
         return False
     points = np.array(sorted(longest.items()), dtype=float)
-    told = run.told(("card", "processor"))
+    told = run.facts(("card", "processor"))
     machine = told.get("card") or told.get("processor", "")
     axes.plot(*points.T, marker="o", label=f"{key[0]} on {machine}")
     return True

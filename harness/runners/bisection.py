@@ -1,7 +1,8 @@
-"""Between a version where a claim holds and one where it does not: the first that is otherwise."""
+"""Bisection: the first version in which a verdict changed."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -18,12 +19,12 @@ Raises `Untestable` for a version of which nothing can be said.
 
 
 class Untestable(Exception):
-    """A version that cannot be installed, or on which the claim is not decided, and why."""
+    """A version that cannot be installed, or in which the claim is not decided, and why."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """What came of one version; ``verdict`` None where nothing did, for the reason ``why``."""
+    """One version and its verdict; None if the claim is not decided, for the reason ``why``."""
 
     version: str
     verdict: Verdict | None
@@ -52,12 +53,12 @@ def bisect(
 ) -> Answer:
     """The first of ``versions``, which are in order, with the verdict of the later of the two.
 
-    ``good`` and ``bad`` are among them, in either order: a claim can be broken or mended.  The
-    verdict is taken to change once in between.  ``tell`` hears of every version as it is tried.
+    ``good`` and ``bad`` are among them, in either order: a claim can be broken or fixed.  The
+    verdict is assumed to change once in between.  ``tell`` is called for every version tried.
     Raises `BadInput` where the two do not differ.
     """
     names = _differing(good, bad, probe, tell)
-    between = Search(versions, names, probe, tell)
+    between = Bisection(versions, names, probe, tell)
     low, high = sorted((good, bad), key=versions.index)
     start = {good: Step(good, Verdict.UPHELD), bad: Step(bad, Verdict.REFUTED)}
     last, first = between.change(start[low], start[high])
@@ -83,26 +84,24 @@ def _differing(good: str, bad: str, probe: Probe, tell: Callable[[Step], None]) 
     ]
     if not names:
         raise BadInput(
-            f"nothing is upheld at {good} and refuted at {bad}: {good} has {_told(found[good])}; "
-            f"{bad} has {_told(found[bad])}"
+            f"nothing is upheld at {good} and refuted at {bad}: "
+            f"{good} has {_counts(found[good])}; {bad} has {_counts(found[bad])}"
         )
     tell(Step(bad, Verdict.REFUTED, found[bad][names[0]][1]))
     tell(Step(good, Verdict.UPHELD))
     return names
 
 
-def _told(verdicts: Mapping[str, tuple[Verdict, str]]) -> str:
-    """How many tests came to what; of a single one, why."""
-    counts: dict[str, int] = {}
-    for verdict, _ in verdicts.values():
-        counts[verdict.value] = counts.get(verdict.value, 0) + 1
-    said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+def _counts(verdicts: Mapping[str, tuple[Verdict, str]]) -> str:
+    """How many tests have which verdict; of a single one, why."""
+    counts = Counter(verdict.value for verdict, _ in verdicts.values())
+    listed = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
     reasons = {why for _, why in verdicts.values() if why}
-    return f"{said} ({reasons.pop()})" if len(reasons) == 1 else said
+    return f"{listed} ({reasons.pop()})" if len(reasons) == 1 else listed
 
 
-class Search:
-    """Tries versions, each once, until two that stand side by side differ."""
+class Bisection:
+    """Tries versions, each once, until two neighbours differ."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
-"""Environments beside this one: other versions of a package, over all else that is here.
+"""Environments with other versions of a package, layered over the packages that are here.
 
 An environment is a venv whose own packages come before those of the Python that runs now.  So
 only what a requirement changes is installed, in seconds and megabytes: another transformers with
-the tokenizers and the huggingface_hub that it asks for.  torch is never changed.
+the tokenizers and the huggingface_hub that it requires.  torch is never changed.
 """
 
 from __future__ import annotations
@@ -19,44 +19,58 @@ import tempfile
 import venv
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
 from assay.harness.results.errors import BadInput
+from assay.harness.results.evidence_file import default_path
 
 KEPT = ("torch",)
 """Packages that stay as they are: pip may not choose another version of these."""
 
 MARK = "assay-environment.json"
-"""Written last: an environment without it was not finished and is made anew."""
+"""Written last: an environment without it was not finished and is made again."""
 
 SHOWN = ("transformers", "tokenizers", "huggingface_hub", "torch")
-LOOK = f"""
-import importlib.metadata, json, torch, transformers
+IMPORTS = """
+import torch, transformers
 transformers.PreTrainedModel, transformers.AutoModelForCausalLM
-print(json.dumps({{name: importlib.metadata.version(name) for name in {SHOWN}}}))
 """
-"""Run in a new environment: are its packages of one mind, and which are they?"""
+"""Run in a new environment: do its packages import together?"""
 
-CHECK = """
-import importlib.metadata, json, sys
-print(json.dumps({name: importlib.metadata.version(name) for name in sys.argv[1:]}))
+VERSIONS = """
+import importlib.metadata, json, platform, sys
+found = {"python": platform.python_version()}
+for name in sys.argv[1:]:
+    try: found[name] = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError: pass
+print(json.dumps(found))
 """
-"""Run in an environment that was made before: does it still see its packages?"""
+"""Prints the versions of packages that a Python has, without importing any of them."""
+
+HERE = "here"
+"""The version that stands for the Python that runs now."""
+
+REQUIRED = ("torch", "transformers", "pytest", "hypothesis")
+"""Packages without which no claim can run."""
 
 PATIENCE = 1800.0
 """Seconds that pip may take."""
 
+ANSWER = 60.0
+"""Seconds in which a Python has to answer."""
+
 
 class CannotInstall(Exception):
-    """An environment cannot be had, and why, in one line."""
+    """An environment cannot be made, and why, in one line."""
 
 
 @dataclass(frozen=True)
 class Environment:
-    """A Python with other packages: its executable, and what versions it sees."""
+    """A Python: its executable, and the versions of the packages that it sees."""
 
     python: Path
     versions: dict[str, str]
@@ -70,7 +84,7 @@ def made(folder: Path, requirements: Sequence[str]) -> Environment:
     asked = _asked(requirements)
     if (there := _read(folder / MARK)) is not None and there.get("asked") == asked:
         if damage := _damage(folder, there["versions"]):
-            raise BadInput(f"{folder}: is damaged ({damage}); remove it, and it is made anew")
+            raise BadInput(f"{folder}: is damaged ({damage}); remove it, and it is made again")
         return Environment(_python(folder), there["versions"])
     if folder.exists():
         if any(folder.iterdir()) and not (folder / "pyvenv.cfg").is_file():
@@ -79,7 +93,7 @@ def made(folder: Path, requirements: Sequence[str]) -> Environment:
     try:
         _lay(folder)
         _install(folder, requirements)
-        versions = _look(_python(folder))
+        versions = _imported(_python(folder))
         (folder / MARK).write_text(json.dumps({"asked": asked, "versions": versions}) + "\n")
     except (OSError, ValueError) as error:  # venv refuses a path with a colon by the latter
         shutil.rmtree(folder, ignore_errors=True)
@@ -91,15 +105,13 @@ def made(folder: Path, requirements: Sequence[str]) -> Environment:
 
 
 def _damage(folder: Path, versions: dict[str, str]) -> str:
-    """What has become of an environment since it was made; empty where it is as it was."""
-    names = [*versions, "pytest"]
+    """What has changed in an environment since it was made; empty if nothing has."""
     try:
-        said = _run([str(_python(folder)), "-c", CHECK, *names])
-        found = json.loads(said.splitlines()[-1])
+        found = _versions(_python(folder), [*versions, "pytest"])
     except (CannotInstall, OSError) as error:
         return str(error)
-    except (ValueError, IndexError):
-        return "its Python says nothing"
+    if lacking := [name for name in (*versions, "pytest") if name not in found]:
+        return f"no package {lacking[0]}"
     wrong = [name for name in versions if found[name] != versions[name]]
     return ", ".join(f"{name} is {found[name]}, was {versions[name]}" for name in wrong)
 
@@ -123,8 +135,58 @@ def having(folder: Path, package: str, version: str) -> Environment:
     return made(folder / f"{package}-{version}", [f"{package}=={version}"])
 
 
+def kept() -> Path:
+    """Where environments are kept unless a folder is given: with the user's evidence."""
+    return default_path().parent / "environments"
+
+
+def find(version: str) -> Environment:
+    """The environment that a version stands for; raises `BadInput` if it lacks what claims need.
+
+    ``here`` is this Python, ``transformers==5.8.1`` this one with that release layered over it,
+    and anything with a slash the path of a Python or of its environment.  Each is looked for
+    once, whether it is found or not: pip may take minutes to say no.
+    """
+    found = _found(version)
+    if isinstance(found, BadInput):
+        raise BadInput(str(found))
+    return found
+
+
+@cache
+def _found(version: str) -> Environment | BadInput:
+    try:
+        python = _interpreter(version)
+        found = _versions(python, REQUIRED)
+    except BadInput as error:
+        return error
+    except (CannotInstall, OSError) as error:
+        return BadInput(f"{version}: is no Python that runs ({error})")
+    lacking = [name for name in REQUIRED if name not in found]
+    if lacking:
+        return BadInput(f"{version}: {python} has no {lacking[0]}")
+    return Environment(python, found)
+
+
+def _interpreter(version: str) -> Path:
+    """The Python of a version; raises `BadInput`."""
+    if version == HERE:
+        return Path(sys.executable)
+    if "==" in version:
+        try:
+            return made(kept() / version, [version]).python
+        except CannotInstall as why:
+            raise BadInput(f"{version}: cannot be installed: {why}") from why
+    if "/" not in version:
+        raise BadInput(f"{version!r}: no such environment; give transformers==X or a path")
+    path = Path(version) / "bin" / "python" if Path(version).is_dir() else Path(version)
+    if not os.access(path, os.X_OK):
+        raise BadInput(f"{version}: there is no Python there")
+    return path
+
+
 def released(package: str) -> list[Version]:
-    """Versions of ``package`` that pip can have here, oldest first.
+    """Versions of ``package`` that pip can install here, oldest first.
 
     Pre-releases, yanked versions and those for other Pythons are left out.  Raises
     `CannotInstall`.
@@ -184,18 +246,28 @@ def _install(folder: Path, requirements: Sequence[str]) -> None:
         _run([*pip, "--constraint", str(constraints), *requirements])
 
 
-def _look(python: Path) -> dict[str, str]:
+def _imported(python: Path) -> dict[str, str]:
     """The versions that an environment sees, once its packages have been imported."""
     try:
-        versions: dict[str, str] = json.loads(_run([str(python), "-c", LOOK]).splitlines()[-1])
+        _run([str(python), "-c", IMPORTS])
     except CannotInstall as error:
         raise CannotInstall(f"is installed but cannot be imported ({error})") from error
-    return versions
+    found = _versions(python, SHOWN)
+    return {name: found[name] for name in SHOWN}
 
 
-def _run(command: list[str]) -> str:
+def _versions(python: Path, names: Sequence[str]) -> dict[str, str]:
+    """The versions that a Python sees, its own among them; those it lacks are left out."""
+    said = _run([str(python), "-c", VERSIONS, *names], ANSWER)
+    try:
+        return dict(json.loads(said.splitlines()[-1]))
+    except (ValueError, IndexError) as error:
+        raise CannotInstall("its Python prints no versions") from error
+
+
+def _run(command: list[str], patience: float = PATIENCE) -> str:
     """The output of a command; its last complaint, in one line, as `CannotInstall`."""
-    # Settings that send packages elsewhere, or that add others, are not meant for here.
+    # Settings that send packages elsewhere, or that add others, are not for this command.
     unwanted = ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "PIP_USER")
     environment = {name: value for name, value in os.environ.items() if name not in unwanted}
     try:
@@ -204,18 +276,18 @@ def _run(command: list[str]) -> str:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=PATIENCE,
+            timeout=patience,
             env=environment | {"PIP_USER": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
         )
     except subprocess.TimeoutExpired as error:
-        raise CannotInstall(f"pip did not end within {PATIENCE:g} s") from error
+        raise CannotInstall(f"{command[0]} did not end within {patience:g} s") from error
     if done.returncode:
         raise CannotInstall(_complaint(done.stderr) or f"exit code {done.returncode}")
     return done.stdout
 
 
 def _complaint(said: str) -> str:
-    """The last error that pip, or else Python, tells of."""
+    """The last error that pip, or else Python, reports."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("ERROR:") and "for help visit" not in line]
     return (errors or lines or [""])[-1].removeprefix("ERROR: ")

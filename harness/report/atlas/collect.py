@@ -21,6 +21,7 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from assay.harness.checking.profiles import PROFILES
+from assay.harness.comparison.changes import Search
 from assay.harness.faults import is_planted
 from assay.harness.report import words
 from assay.harness.results import expectation_files, expectations
@@ -28,7 +29,7 @@ from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence
 from assay.harness.results.evidence_file import damaged
 from assay.harness.results.expectations import Expectations
-from assay.harness.results.verdicts import UNTIL_BROKEN, Kind, Result, Verdict
+from assay.harness.results.verdicts import Kind, Result, Verdict
 
 TINY = "tiny:"
 """How the names of tiny models of a model type begin."""
@@ -38,19 +39,6 @@ Key = tuple[str, str, str, str]
 
 Attempt = tuple[int, int]
 """(profile as its place among `PROFILES`, -1 for one that is not known any more; seed)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Try:
-    """What came of one attempt.
-
-    ``reach`` is how many examples upheld a law, or at which one it broke; None where evidence of
-    that age does not say.
-    """
-
-    verdict: Verdict
-    reach: int | None
-    recorded: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +65,7 @@ class Collected:
     """
 
     cells: dict[Key, Cell] = field(default_factory=dict)
-    tries: dict[Key, dict[Attempt, Try]] = field(default_factory=dict)
+    tries: dict[Key, dict[Attempt, Search]] = field(default_factory=dict)
     refused: dict[tuple[str, str], str] = field(default_factory=dict)
     runs: list[dict[str, Any]] = field(default_factory=list)
     superseded: int = 0
@@ -175,7 +163,7 @@ class _Found:
     rank: tuple[int, str]
     run: int
     row: dict[str, Any]
-    tries: dict[Attempt, Try]
+    tries: dict[Attempt, Search]
 
 
 def _read(evidence: Evidence, found: Collected, best: dict[Key, _Found]) -> None:
@@ -200,20 +188,13 @@ def _read(evidence: Evidence, found: Collected, best: dict[Key, _Found]) -> None
         rank = attempt[0], row["recorded"]
         held = best.get(key)
         if held is None:
-            best[key] = _Found(rank, place, row, {attempt: _try(row)})
+            best[key] = _Found(rank, place, row, {attempt: Search.of(row)})
             continue
         found.superseded += held.run != place
         if rank >= held.rank:
             held.rank, held.run, held.row = rank, place, row
         if attempt not in held.tries or row["recorded"] >= held.tries[attempt].recorded:
-            held.tries[attempt] = _try(row)
-
-
-def _try(row: dict[str, Any]) -> Try:
-    verdict, reach = Verdict(row["verdict"]), row["examples"]
-    if verdict is Verdict.REFUTED:
-        reach = row.get("details", {}).get(UNTIL_BROKEN)
-    return Try(verdict, reach, row["recorded"])
+            held.tries[attempt] = Search.of(row)
 
 
 def attempt_of(run: Mapping[str, Any]) -> Attempt:

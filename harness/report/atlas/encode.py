@@ -14,9 +14,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from assay.harness.comparison.changes import Seen, VerdictChange
 from assay.harness.report import intervals, texts, words
 from assay.harness.report.atlas.collect import TINY, Cell, Collected
-from assay.harness.report.atlas.flips import Flip, Seen
 from assay.harness.results.defects import Defect
 from assay.harness.results.verdicts import Kind, Result, Verdict
 
@@ -47,7 +47,7 @@ class Table:
         return self._places[text]
 
 
-def encoded(found: Collected, flips: Sequence[Flip], room: int) -> dict[str, Any]:
+def encoded(found: Collected, flips: Sequence[VerdictChange], room: int) -> dict[str, Any]:
     """The data as plain JSON; of a counterexample's inputs at most ``room`` characters each.
 
     With no room at all the commands that replay are left out too.
@@ -196,7 +196,9 @@ def _run(run: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _flips(flips: Sequence[Flip], found: Collected, claims: Sequence[Result]) -> list[list[int]]:
+def _flips(
+    flips: Sequence[VerdictChange], found: Collected, claims: Sequence[Result]
+) -> list[list[int]]:
     """[setting, law, subject, version before, version after] as indices; 1 if it is bad after;
     1 if it was seen again.
     """

@@ -1,10 +1,10 @@
-"""Flips: a claim that is upheld in one version and refuted in the next that decides it.
+"""Changed verdicts from one version to the next that decides the claim: upheld, then refuted.
 
-A claim is settled by search, so two versions are held against each other by what came of the same
-profile and seed in both: one that was looked at longer would only seem to be worse.  Nor is it a
-flip if the search of the good version ended before the example that broke the bad one.  What was
-looked for again, with other examples, and not seen, is of the search and not of the library; so is
-a flip whose good version was refuted by other examples.
+A claim is decided by search, so two versions are compared by runs of the same profile and seed:
+one that was searched for longer would only seem to be worse.  Nor has a verdict changed if the
+search of the good version ended before the example that broke the bad one.  A change that was
+looked for again, with other examples, and not seen, is noise of the search and not of the library;
+so is one whose good version was refuted by other examples.
 """
 
 from __future__ import annotations
@@ -12,43 +12,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import StrEnum
 from itertools import pairwise
 
-from assay.harness.report.atlas.collect import Attempt, Collected, Try
+from assay.harness.comparison.changes import Search, Seen, VerdictChange, meaning
+from assay.harness.report.atlas.collect import Attempt, Collected
 from assay.harness.results.verdicts import Verdict
 
 DECIDED = (Verdict.UPHELD, Verdict.REFUTED)
 
 
-class Seen(StrEnum):
-    """Whether a flip came out again, with other examples."""
-
-    ONCE = "not repeated"
-    AGAIN = "seen again"
-    NOT_AGAIN = "not seen again"
-
-
-@dataclass(frozen=True, slots=True)
-class Flip:
-    """Between two versions, ``before`` and ``after``, the verdict turned to ``verdict``.
-
-    Versions between them, if any, have not decided the claim: it was not run there, does not
-    apply, or is inconclusive.
-    """
-
-    setting: str
-    subject: str
-    name: str
-    before: str
-    after: str
-    verdict: Verdict
-    seen: Seen = Seen.ONCE
-
-
-def flips(found: Collected) -> list[Flip]:
-    """Every flip, by claim, subject and version; those that were not seen again are among them."""
-    lines: dict[tuple[str, str, str], dict[str, dict[Attempt, Try]]] = defaultdict(dict)
+def flips(found: Collected) -> list[VerdictChange]:
+    """Every change, by claim, subject and version, those that were not seen again included."""
+    lines: dict[tuple[str, str, str], dict[str, dict[Attempt, Search]]] = defaultdict(dict)
     for (setting, subject, name, version), tries in found.tries.items():
         if any(each.verdict in DECIDED for each in tries.values()):
             lines[setting, subject, name][version] = tries
@@ -61,23 +36,28 @@ def flips(found: Collected) -> list[Flip]:
         seen = [version for version in versions if version in tried]
         for before, after in pairwise(seen):
             if (turned := _turned(tried[before], tried[after])) is not None:
-                told.append(Flip(setting, subject, name, before, after, *turned))
+                verdict, again = turned
+                flip = meaning(_other(verdict), verdict)
+                place = setting, before, after
+                told.append(VerdictChange(subject, name, verdict, flip, *place, again))
     return told
 
 
-def standing(every: Iterable[Flip]) -> list[Flip]:
-    """The flips but for those that were not seen again."""
+def standing(every: Iterable[VerdictChange]) -> list[VerdictChange]:
+    """The changes except those that were not seen again."""
     return [flip for flip in every if flip.seen is not Seen.NOT_AGAIN]
 
 
-def _turned(before: dict[Attempt, Try], after: dict[Attempt, Try]) -> tuple[Verdict, Seen] | None:
+def _turned(
+    before: dict[Attempt, Search], after: dict[Attempt, Search]
+) -> tuple[Verdict, Seen] | None:
     """What a claim turned to between two versions, and whether it did so again; None if it is as
     it was.
     """
     old, new = _decided(before), _decided(after)
     if not old.keys() & new.keys():
         return _apart(old, new)
-    telling = {a for a in old.keys() & new.keys() if not _unseen(old[a], new[a])}
+    telling = {a for a in old.keys() & new.keys() if not old[a].ended_before(new[a])}
     shown = {a: new[a].verdict for a in telling if old[a].verdict is not new[a].verdict}
     if not shown:
         return None
@@ -96,21 +76,17 @@ def _turned(before: dict[Attempt, Try], after: dict[Attempt, Try]) -> tuple[Verd
     return verdict, Seen.NOT_AGAIN if denied else Seen.ONCE
 
 
-def _decided(tries: dict[Attempt, Try]) -> dict[Attempt, Try]:
+def _decided(tries: dict[Attempt, Search]) -> dict[Attempt, Search]:
     return {attempt: each for attempt, each in tries.items() if each.verdict in DECIDED}
 
 
-def _unseen(one: Try, other: Try) -> bool:
-    """Whether one of two upheld a law on fewer examples than it took to break it in the other.
-
-    As evidence from before examples were counted and not timed may have it.
-    """
-    reach = {each.verdict: each.reach for each in (one, other)}
-    held, broke = reach.get(Verdict.UPHELD), reach.get(Verdict.REFUTED)
-    return held is not None and broke is not None and broke > held
+def _other(verdict: Verdict) -> Verdict:
+    return Verdict.UPHELD if verdict is Verdict.REFUTED else Verdict.REFUTED
 
 
-def _apart(before: dict[Attempt, Try], after: dict[Attempt, Try]) -> tuple[Verdict, Seen] | None:
+def _apart(
+    before: dict[Attempt, Search], after: dict[Attempt, Search]
+) -> tuple[Verdict, Seen] | None:
     """As `_turned`, of versions that were never looked at in the same way.
 
     What was upheld must have been looked at no shorter than what was refuted.
@@ -129,7 +105,7 @@ class Turn:
     before: str
     after: str
     verdict: Verdict
-    flips: list[Flip]
+    flips: list[VerdictChange]
 
     @property
     def subjects(self) -> list[str]:
@@ -154,9 +130,9 @@ class Turn:
         return ", ".join(told)
 
 
-def turns(every: Iterable[Flip]) -> list[Turn]:
+def turns(every: Iterable[VerdictChange]) -> list[Turn]:
     """Flips put together, those on the most subjects first."""
-    groups: dict[tuple[str, str, str, str, Verdict], list[Flip]] = defaultdict(list)
+    groups: dict[tuple[str, str, str, str, Verdict], list[VerdictChange]] = defaultdict(list)
     for flip in every:
         key = flip.setting, flip.name, flip.before, flip.after, flip.verdict
         groups[key].append(flip)

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlencode
 
+from assay.harness.comparison.changes import Seen, VerdictChange
 from assay.harness.report import exhibits, texts, words
 from assay.harness.report.atlas.collect import TINY, Cell, Collected
 from assay.harness.report.atlas.encode import shown
-from assay.harness.report.atlas.flips import Flip, Seen, Turn, standing, turns
+from assay.harness.report.atlas.flips import Turn, standing, turns
 from assay.harness.report.atlas.ladder import ladder
 from assay.harness.results.defects import KEYS, Defect
 from assay.harness.results.verdicts import Kind, Verdict
@@ -21,7 +22,9 @@ MOST_NAMED = 12
 MOST_TURNS = 200
 
 
-def page(found: Collected, flips: list[Flip], defects: Sequence[Defect]) -> dict[str, Any]:
+def page(
+    found: Collected, flips: list[VerdictChange], defects: Sequence[Defect]
+) -> dict[str, Any]:
     """Everything that the page's template needs beside the packed data."""
     laws = [cell for cell in found.cells.values() if cell.result.kind is Kind.LAW]
     counts = Counter(cell.result.verdict for cell in laws)
@@ -71,7 +74,7 @@ def _title(found: Collected, laws: list[Cell]) -> str:
     return f"{noun}: where they hold, and where they break"
 
 
-def _asides(found: Collected, counts: Counter[Verdict], flips: list[Flip]) -> list[str]:
+def _asides(found: Collected, counts: Counter[Verdict], flips: list[VerdictChange]) -> list[str]:
     versions = found.versions
     span = versions[0] if len(versions) == 1 else f"{versions[0]} to {versions[-1]}"
     noun = "one version" if len(versions) == 1 else f"{len(versions)} versions"
@@ -99,7 +102,7 @@ def _asides(found: Collected, counts: Counter[Verdict], flips: list[Flip]) -> li
     return [texts.visible(line, "\u202f") for line in lines]
 
 
-def _flips(flips: list[Flip]) -> str:
+def _flips(flips: list[VerdictChange]) -> str:
     """How many there are, and how many of them were seen again."""
     stand = standing(flips)
     again = sum(flip.seen is Seen.AGAIN for flip in stand)

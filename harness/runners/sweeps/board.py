@@ -1,4 +1,4 @@
-"""What a sweep shows: on a terminal a line per cell that changes, elsewhere a line per change."""
+"""The display of a sweep: on a terminal a line per cell, elsewhere a line per change."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from rich.text import Text
 
 from assay.harness.report import texts
 from assay.harness.report.glyphs import Glyphs
-from assay.harness.runners.sweeps.cell import BROKE, FAILED, HELD, Outcome
-from assay.harness.runners.sweeps.plan import Cell
+from assay.harness.runners.runner import BROKE, FAILED, HELD, Outcome
+from assay.harness.runners.sweeps.plan import SweepCell
 
 QUEUED, RUNNING = "queued", "running"
 STYLES = {QUEUED: "dim", RUNNING: "cyan", HELD: "green", BROKE: "red", FAILED: "red"}
@@ -24,7 +24,7 @@ STYLES = {QUEUED: "dim", RUNNING: "cyan", HELD: "green", BROKE: "red", FAILED: "
 class Board:
     """The cells of a sweep and how far each is; a context manager."""
 
-    def __init__(self, cells: Sequence[Cell], console: Console) -> None:
+    def __init__(self, cells: Sequence[SweepCell], console: Console) -> None:
         self._console, self._glyphs = console, Glyphs(console)
         self._names = {cell.key: self._glyphs.fit(cell.name) for cell in cells}
         self._states = dict.fromkeys(self._names, QUEUED)
@@ -48,25 +48,25 @@ class Board:
         if self._live is not None:
             self._live.stop()
 
-    def running(self, cell: Cell) -> None:
+    def running(self, cell: SweepCell) -> None:
         """A cell has begun."""
         self._change(cell, RUNNING, "")
 
-    def ended(self, cell: Cell, outcome: Outcome, *, known: bool = False) -> None:
+    def ended(self, cell: SweepCell, outcome: Outcome, *, known: bool = False) -> None:
         """A cell has ended, or is ``known`` from the evidence and need not be run."""
         counts = [f"{amount} {verdict}" for verdict, amount in sorted(outcome.verdicts.items())]
         parts = [outcome.why, *counts]
         parts.append("known from before" if known else texts.duration(outcome.seconds))
         self._change(cell, outcome.state, ", ".join(part for part in parts if part))
 
-    def _change(self, cell: Cell, state: str, note: str) -> None:
+    def _change(self, cell: SweepCell, state: str, note: str) -> None:
         self._states[cell.key], self._notes[cell.key] = state, self._glyphs.fit(note)
         if self._live is not None:
             self._show()
             return
         done = sum(each not in (QUEUED, RUNNING) for each in self._states.values())
-        told = f"[{done}/{len(self._states)}] {self._names[cell.key]}: {state}"
-        line = Text(f"{told}, {self._notes[cell.key]}" if note else told)
+        words = f"[{done}/{len(self._states)}] {self._names[cell.key]}: {state}"
+        line = Text(f"{words}, {self._notes[cell.key]}" if note else words)
         self._console.print(line, soft_wrap=True)
 
     def _show(self) -> None:

@@ -1,9 +1,9 @@
 """A sweep on a cluster: every cell a task of Ray, with the resources that it takes.
 
-Ray places tasks, and begins one anew whose worker or node is lost; there is no scheduler here.
+Ray places tasks, and starts one again whose worker or node is lost; there is no scheduler here.
 Every machine has the clone, the interpreters and the models under the same paths; the folder of
 the evidence need not be shared (`harness.runners.sweeps.cell`), though what a lost worker had
-recorded is gone on with only where it is.
+recorded is resumed only where it is.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from assay.harness.results.errors import BadInput
+from assay.harness.runners.runner import FAILED, PACKAGE, Outcome
 from assay.harness.runners.sweeps import cell
-from assay.harness.runners.sweeps.cell import FAILED, Job, Outcome, one_line
-from assay.harness.runners.sweeps.local import News
-from assay.harness.runners.sweeps.plan import Cell, Resources
+from assay.harness.runners.sweeps.cell import Job, News, one_line
+from assay.harness.runners.sweeps.plan import Resources, SweepCell
 
 GIGABYTE = 10**9
 
@@ -40,7 +40,7 @@ def installed() -> bool:
     return importlib.util.find_spec("ray") is not None
 
 
-def needs(cell: Cell, resources: Resources) -> dict[str, float]:
+def needs(cell: SweepCell, resources: Resources) -> dict[str, float]:
     """What a cell takes, by Ray's names; memory in bytes."""
     taken = {"CPU": resources.cpu, "memory": int(resources.memory * GIGABYTE)}
     taken["GPU"] = resources.gpu if cell.on_accelerator else 0
@@ -48,7 +48,7 @@ def needs(cell: Cell, resources: Resources) -> dict[str, float]:
 
 
 @contextmanager
-def connected(address: str | None, root: str) -> Iterator[Any]:
+def connected(address: str | None) -> Iterator[Any]:
     """Ray, in the cluster at ``address``.
 
     None: the one that ``RAY_ADDRESS`` names or that runs on this machine; else, or for `LOCAL`,
@@ -64,7 +64,7 @@ def connected(address: str | None, root: str) -> Iterator[Any]:
         try:
             ray.init(
                 address=address,
-                runtime_env={"env_vars": {"PYTHONPATH": str(Path(root, "harness", "package"))}},
+                runtime_env={"env_vars": {"PYTHONPATH": str(PACKAGE)}},
                 include_dashboard=False,
                 log_to_driver=False,
                 logging_level=logging.ERROR,
@@ -92,20 +92,20 @@ def _look_for(address: str) -> None:
 
 
 def outcomes(ray: Any, jobs: Sequence[Job], resources: Resources) -> Iterator[News]:
-    """Run all jobs as tasks, each where there is room, and tell of them as they end."""
+    """Run all jobs as tasks, each where there is room, and report them as they end."""
     task = ray.remote(cell.run)
     waiting: dict[Any, Job] = {}
     for job in jobs:
         taken = needs(job.cell, resources)
         if not _has_room(ray, taken):
-            told = ", ".join(f"{name} {amount:g}" for name, amount in taken.items())
-            yield job, Outcome(FAILED, f"no node of the cluster has what it takes: {told}")
+            amounts = ", ".join(f"{name} {amount:g}" for name, amount in taken.items())
+            yield job, Outcome(FAILED, f"no node of the cluster has what it takes: {amounts}")
             continue
         job.log.unlink(missing_ok=True)
         options = {"num_cpus": taken.get("CPU", 0), "num_gpus": taken.get("GPU", 0)}
         options |= {"memory": taken["memory"]} if "memory" in taken else {}
         waiting[task.options(max_retries=job.retries, **options).remote(job)] = job
-    running: set[str] = set()
+    running: set[Path] = set()
     try:
         while waiting:
             ended, _ = ray.wait(list(waiting), timeout=POLL)
@@ -126,8 +126,8 @@ def _outcome(ray: Any, ended: Any) -> Outcome:
     try:
         outcome: Outcome = ray.get(ended)
     except ray.exceptions.RayError as error:
-        told = str(error).strip().splitlines() or [""]
-        return Outcome(FAILED, one_line(f"lost by Ray: {type(error).__name__}: {told[0]}"))
+        first = (str(error).strip().splitlines() or [""])[0]
+        return Outcome(FAILED, one_line(f"lost by Ray: {type(error).__name__}: {first}"))
     return outcome
 
 

@@ -1,20 +1,20 @@
-"""What a sweep has come to so far: its evidence, and which cells need not be run again."""
+"""The evidence of a sweep, and which of its cells need not be run again."""
 
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any, Self
 
-from assay import harness
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence
-from assay.harness.runners.sweeps import cell as cells
-from assay.harness.runners.sweeps.cell import Job, Outcome
-from assay.harness.runners.sweeps.environments import Environment
-from assay.harness.runners.sweeps.plan import Cell, Sweep
+from assay.harness.runners import runner
+from assay.harness.runners.environments import Environment
+from assay.harness.runners.runner import HELD, Outcome
+from assay.harness.runners.sweeps.cell import Job
+from assay.harness.runners.sweeps.plan import Sweep, SweepCell
 
 SAME = ("python", "torch", "transformers")
 """Versions that must be the same for a cell not to be run again."""
@@ -53,22 +53,22 @@ class Ledger:
     def take(self, job: Job, outcome: Outcome) -> None:
         """A cell has ended: merge what it found; its log stays where something went wrong."""
         for suffix, content in outcome.files.items():
-            Path(job.files + suffix).write_bytes(content)
+            job.files.with_suffix(suffix).write_bytes(content)
         if job.evidence.is_file():
             self._gather(job.evidence, keep=True)
         job.failures.unlink(missing_ok=True)
-        if outcome.state == cells.HELD:
+        if outcome.state == HELD:
             job.log.unlink(missing_ok=True)
 
     def _gather(self, path: Path, *, keep: bool) -> None:
         """Merge a cell's file; it goes once it is finished, or unless it is to be kept."""
         with Evidence.read(path) as found:
             self.evidence.merge(found)
-        if cells.finished(path) is not None or not keep:
+        if runner.last_outcome(path) is not None or not keep:
             path.unlink()
 
     def known(
-        self, cell: Cell, environment: Environment, digest: Callable[[str], str | None]
+        self, cell: SweepCell, environment: Environment, digest: Callable[[str], str | None]
     ) -> Outcome | None:
         """What the cell came to when it was last run to its end, or None.
 
@@ -76,38 +76,20 @@ class Ledger:
         there is such a run.
         """
         for run in reversed(self.evidence.runs()):
-            if run["finished"] is None or run["exit"] not in (0, 1):
-                continue
-            if not same(run, cell, environment):
+            if not (runner.is_settled(run) and same(run, cell, environment)):
                 continue
             # None of a pattern, too: it is of models that come with Assay.
             now = digest(cell.model)
             if now is None or now == run["subjects"].get(cell.model, {}).get("digest"):
-                return cells.told(self.evidence, run["id"], run["exit"])
+                return runner.outcome_of(self.evidence, run)
         return None
 
 
-def same(run: dict[str, Any], cell: Cell, environment: Environment) -> bool:
+def same(run: Mapping[str, Any], cell: SweepCell, environment: Environment) -> bool:
     """Whether a run in the evidence is one of this cell, whatever the model's weights."""
-    selection = run.get("selection") or {}
-    device, _, placed = run["device"].partition(", device map ")
-    asked = cell.claims or ("claims",)
-    recorded = selection.get("claims", [])
-    models = selection.get("models", list(run["subjects"]))  # what older runs do not say
-    return (
-        run["suite"] == harness.__version__
-        and models == [cell.model]
-        and all(run[key] == getattr(cell, key) for key in ("profile", "seed", "dtype"))
-        and run["attention"] == cell.attention
-        and run.get("attends") == cell.attends
-        and device.partition(" (")[0] == cell.device
-        and placed.partition(" (")[0] == (cell.device_map or "")
-        and all(run["versions"].get(name) == environment.versions.get(name) for name in SAME)
-        and (selection.get("keyword"), selection.get("marker")) == (cell.keyword, cell.marker)
-        and len(asked) == len(recorded)
-        # Recorded from the root on, which is not the clone's for claims from elsewhere.
-        and all(f"/{a}".endswith(f"/{b}") for a, b in zip(asked, recorded, strict=True))
-    )
+    models = (run.get("selection") or {}).get("models", list(run["subjects"]))  # of older runs
+    versions = {name: environment.versions[name] for name in SAME}
+    return models == [cell.model] and cell.settings.match(run, versions)
 
 
 def _lock(file: IO[str], folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a sweep is to run: the TOML file that says so, and the cells that it comes to.
+"""Reads the TOML file of a sweep, and gives its cells.
 
 ::
 
@@ -22,10 +22,10 @@
 
     [resources]                                 # what one cell takes
     cpu = 1                                     # processors, and torch's threads
-    gpu = 0.5                                   # of a card, for cells on an accelerator
+    gpu = 0.5                                   # of a GPU, for cells on an accelerator
     memory = 4                                  # GB
 
-Only ``models`` is needed.  Whatever stands in this file is checked before anything runs.
+Only ``models`` is required.  The whole file is checked before anything runs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -43,9 +43,8 @@ from typing import Any
 from assay.harness.checking.profiles import PROFILES
 from assay.harness.results import toml
 from assay.harness.results.errors import BadInput
-
-HERE = "here"
-"""The version that stands for the Python that runs the sweep."""
+from assay.harness.runners.environments import HERE
+from assay.harness.runners.runner import Settings
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 """As in `harness.models.loading`, which would have to import torch."""
@@ -61,10 +60,7 @@ TEXTS = (
 WHOLE = ("seed", "retries")
 NUMBERS = ("cpu", "gpu", "memory")
 TABLES = {
-    "": (
-        *("models", "dtypes", "devices", "versions", "profile", "seed", "attention"),
-        *("attends", "device_map", "expectations", "evidence", "retries", "select", "resources"),
-    ),
+    "": (*LISTS[:-1], *TEXTS[:-2], *WHOLE, "select", "resources"),
     "select": ("keyword", "marker", "claims"),
     "resources": NUMBERS,
 }
@@ -73,7 +69,7 @@ TABLES = {
 
 @dataclass(frozen=True)
 class Resources:
-    """What one cell takes: processors, cards or a part of one, and GB of memory."""
+    """What one cell takes: processors, GPUs or a part of one, and GB of memory."""
 
     cpu: float = 1.0
     gpu: float = 1.0
@@ -81,28 +77,19 @@ class Resources:
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One run of claims: on one model, in one version, dtype and device."""
+class SweepCell:
+    """One run of claims: on one model, with one version, dtype and device."""
 
     model: str
-    dtype: str
-    device: str
     version: str
-    profile: str
-    seed: int
-    attention: str | None
-    attends: str | None
-    device_map: str | None
-    expectations: str | None
-    keyword: str
-    marker: str
-    claims: tuple[str, ...]
+    settings: Settings
 
     @property
     def name(self) -> str:
         """What tells it apart within its sweep, for people."""
         version = () if self.version == HERE else (self.version,)
-        return " · ".join((self.model, self.dtype, self.device, *version))
+        asked = self.settings
+        return " · ".join((self.model, str(asked.dtype), str(asked.device), *version))
 
     @property
     def key(self) -> str:
@@ -112,7 +99,7 @@ class Cell:
     @property
     def on_accelerator(self) -> bool:
         """Whether it runs elsewhere than on a processor."""
-        return self.device.partition(":")[0] != "cpu"
+        return str(self.settings.device).partition(":")[0] != "cpu"
 
 
 @dataclass(frozen=True)
@@ -120,7 +107,7 @@ class Sweep:
     """All cells of a file, in its order: the folder it lies in, and how they are to be run."""
 
     folder: Path
-    cells: tuple[Cell, ...]
+    cells: tuple[SweepCell, ...]
     resources: Resources
     evidence: Path
     retries: int
@@ -146,26 +133,18 @@ def read(path: str | Path) -> Sweep:
         expectations = str(folder / expectations)
         if not Path(expectations).is_dir():
             raise BadInput(f"{path}: expectations: {expectations} is no folder")
-    combinations = product(
-        content.get("versions", [HERE]), content["models"], dtypes, content.get("devices", ["cpu"])
-    )
+    given = {k: content[k] for k in ("seed", "attention", "attends", "device_map") if k in content}
+    given |= {k: select[k] for k in ("keyword", "marker") if k in select}
+    paths = tuple(select.get("claims", ()))
+    settings = Settings(profile=profile, paths=paths, expectations=expectations, **given)
     cells = [
-        Cell(
-            model=model,
-            dtype=dtype,
-            device=device,
-            version=_seen_from(folder, version),
-            profile=profile,
-            seed=content.get("seed", 0),
-            attention=content.get("attention"),
-            attends=content.get("attends"),
-            device_map=content.get("device_map"),
-            expectations=expectations,
-            keyword=select.get("keyword", ""),
-            marker=select.get("marker", ""),
-            claims=tuple(select.get("claims", ())),
+        SweepCell(model, version, replace(settings, dtype=dtype, device=device))
+        for version, model, dtype, device in product(
+            [_seen_from(folder, version) for version in content.get("versions", [HERE])],
+            content["models"],
+            dtypes,
+            content.get("devices", ["cpu"]),
         )
-        for version, model, dtype, device in combinations
     ]
     evidence = folder / Path(content.get("evidence", "sweep.sqlite")).expanduser()
     counts = {name: float(value) for name, value in resources.items()}

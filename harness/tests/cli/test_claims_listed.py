@@ -70,7 +70,7 @@ def test_check_hands_models_and_options_to_pytest() -> None:
         given.append(arguments)
         return 3
 
-    assert check(["tiny:llama", "a folder", "-m", "law", "-n", "2"], None, run) == 3
+    assert check(["tiny:llama", "a folder", "-m", "law", "-n", "2"], run) == 3
     claims = str(ROOT / "claims")
     assert given == [
         [claims, "--model=tiny:llama", "--model=a folder", "-m", "law", "-n", "2"],

@@ -13,8 +13,8 @@ from assay.harness.cli import bisect
 from assay.harness.cli.main import check
 from assay.harness.results.errors import BadInput
 from assay.harness.results.verdicts import Kind, Result, Verdict
-from assay.harness.runners.elsewhere import Broke
 from assay.harness.runners.environments import CannotInstall, Environment
+from assay.harness.runners.runner import Broke, Request
 
 RELEASED = [Version(f"5.{minor}.{patch}") for minor in range(8) for patch in (0, 1)]
 ASKED = ["--claim", "C2", "--model", "tiny:mamba2"]
@@ -40,9 +40,9 @@ def world(tmp_path, monkeypatch):
             raise CannotInstall("No matching distribution found")
         return Environment(folder / "python", {"transformers": version})
 
-    def results(environment, arguments, examples, patience):
-        version = environment.versions["transformers"]
-        given.append((version, arguments))
+    def results(request: Request, examples: dict[str, str]) -> list[Result]:
+        version = request.python.parent.name
+        given.append((version, request.command))
         if version == "5.5.0":
             raise Broke("killed by SIGKILL")
         verdict = Verdict.UPHELD if Version(version) >= MENDED else Verdict.REFUTED
@@ -133,7 +133,7 @@ def test_versions_that_pip_cannot_tell_are_one_line():
     def released(package: str) -> list[Version]:
         raise CannotInstall("no connection")
 
-    with pytest.raises(BadInput, match="cannot be had: no connection"):
+    with pytest.raises(BadInput, match="cannot be listed: no connection"):
         bisect.main([*ASKED, *ENDS], known, released=released)
 
 
@@ -160,10 +160,10 @@ def test_a_deciding_version_that_flips_is_told_and_fails(world, capsys, monkeypa
     monkeypatch.setattr("harness.tests.cli.test_command_bisect.MENDED", MENDED)
     runs = iter(range(100))
 
-    def flipping(environment, arguments, examples, patience):
-        version = Version(environment.versions["transformers"])
+    def flipping(request: Request, examples: dict[str, str]) -> list[Result]:
+        version = Version(request.python.name)
         next(runs)
-        upheld = version >= MENDED or "--seed=1" in arguments
+        upheld = version >= MENDED or request.settings.seed == 1
         verdict = Verdict.UPHELD if upheld else Verdict.REFUTED
         return [Result("C2", "a law", Kind.LAW, "tiny:mamba2", verdict)]
 

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from assay.harness.cli import flips
-from assay.harness.cli.repeating import grouped
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence
 from assay.harness.runners.environments import CannotInstall, Environment
+from assay.harness.runners.repeats import grouped
+from assay.harness.runners.runner import Request
 from assay.harness.tests.support.evidences import broken, law, run_of, write
 
 OLD, NEW, GONE = "5.0.0", "5.1.0", "5.2.0"
@@ -34,9 +35,9 @@ class World:
             raise CannotInstall("No matching distribution found")
         return Environment(Path(version), {package: version, "torch": "2.13.0"})
 
-    def run(self, command: list[str]) -> int:
-        """Settle the law on the models of the command: refuted in the newer version on REAL."""
-        self.commands.append(command)
+    def start(self, request: Request) -> int:
+        """Settle the law on the models of the request: refuted in the newer version on REAL."""
+        self.commands.append(command := request.command)
         if self.code:
             return self.code
         version, asked = command[0], dict(a[2:].split("=", 1) for a in command if "=" in a)
@@ -50,7 +51,7 @@ class World:
 
     def flips(self, *arguments: str) -> int:
         given = [str(self.first), *arguments, "--environments", str(self.folder)]
-        return flips.main(given, None, self.having, self.run)
+        return flips.main(given, self.having, self.start)
 
     def repeat(self, *arguments: str) -> int:
         return self.flips("--repeat", str(self.second), *arguments)

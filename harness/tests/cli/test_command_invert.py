@@ -11,8 +11,8 @@ from rich.console import Console
 
 from assay.fixtures import subjects
 from assay.harness.cli import prompts
-from assay.harness.cli.recovery import Step
-from assay.harness.cli.showing import Display
+from assay.harness.cli.recovery import DescentStep
+from assay.harness.cli.showing import PromptDisplay
 from assay.harness.models.subject import Subject
 from assay.harness.tests.support import folders
 from assay.harness.tests.support.inverted import SKY, load, small, tiny
@@ -77,10 +77,10 @@ def test_wrong_tokens_are_in_colour_on_a_terminal():
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, color_system="truecolor", width=80)
     ids = prompts.encoded(subject, "The sky is blue")
-    display = Display(console, subject)
+    display = PromptDisplay(console, subject)
     with display.descending(ids):
-        display.now(ids, Step(10, 1.0, ids), 20)
-        display.step(ids, Step(20, 0.5, [*ids[:-1], ids[0]]))
+        display.now(ids, DescentStep(10, 1.0, ids), 20)
+        display.step(ids, DescentStep(20, 0.5, [*ids[:-1], ids[0]]))
     shown = screen.getvalue()
     assert "The sky is bl\x1b[1;31m‹The›" in shown
     assert "step 10 of 20  loss 1  7 of 7" in shown
@@ -89,11 +89,11 @@ def test_wrong_tokens_are_in_colour_on_a_terminal():
 def test_a_terminal_of_few_letters_gets_no_others():
     subject = load("reference:small", subjects.Options())
     file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    display = Display(Console(file=file), subject)
+    display = PromptDisplay(Console(file=file), subject)
     ids = prompts.encoded(subject, "naïve")
     display.begin(ids)
     with display.descending(ids):
-        display.step(ids, Step(0, float("nan"), [5] * len(ids)))
+        display.step(ids, DescentStep(0, float("nan"), [5] * len(ids)))
     file.seek(0)
     assert "<" in file.read()
 

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from assay.harness.cli import versions
-from assay.harness.cli.matrix import Matrix, Row, Settings
 from assay.harness.models import runs
 from assay.harness.models.runs import Options
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence
 from assay.harness.results.verdicts import Kind, Result, Verdict
 from assay.harness.runners.environments import CannotInstall, Environment
+from assay.harness.runners.resumable import Resumable
+from assay.harness.runners.runner import Request, Settings
 from assay.harness.tests.support.sessions import ROOT
 
 MODELS = ["tiny:a", "tiny:b", "tiny:c"]
@@ -39,9 +40,9 @@ class World:
             raise CannotInstall(f"No matching distribution found for {requirements[0]}")
         return Environment(Path(version), {"transformers": version, "torch": "2.13.0"})
 
-    def run(self, command: list[str]) -> int:
+    def start(self, request: Request) -> int:
         """Settle every claim on every model, up to one that kills the process."""
-        version, models = command[0], [a[8:] for a in command if a.startswith("--model=")]
+        version, models = str(request.python), list(request.models)
         self.commands.append((version, models))
         if (end := self.broken.get(version)) is not None:
             if isinstance(end, OSError):
@@ -66,7 +67,7 @@ class World:
     def versions(self, *arguments: str) -> int:
         """The command's exit code."""
         given = [*arguments, "--evidence", str(self.path), "--environments", str(self.folder)]
-        return versions.main(given, lambda specs: MODELS, self.made, self.run)
+        return versions.main(given, lambda specs: MODELS, self.made, self.start)
 
 
 @pytest.fixture
@@ -86,11 +87,16 @@ def test_versions_run_one_after_the_other_into_one_file(world, capsys):
 def test_what_models_are_meant_to_do_is_handed_on_and_tells_runs_apart(world):
     world.versions("5.8.1")
     given = []
-    settings = Settings("quick", attends="causal")
-    matrix = Matrix(world.path, MODELS, settings, [], lambda command: given.append(command) or 2)
+
+    def start(request: Request) -> int:
+        given.append(request.command)
+        return 2
+
+    settings = Settings(marker="law", attends="causal")
+    claims = Resumable(world.path, MODELS, settings, start=start)
     environment = world.made(world.folder, ["transformers==5.8.1"])
-    assert not matrix.finished(environment)
-    matrix.fill(Row("5.8.1"), environment)
+    assert not claims.finished(environment)
+    claims.run(environment)
     assert "--attends=causal" in given[0]
 
 
@@ -146,10 +152,10 @@ def test_an_environment_that_broke_is_one_line_and_the_rest_goes_on(world, capsy
 
 
 def test_a_run_that_is_interrupted_here_ends_the_command(world):
-    def interrupted(command):
+    def interrupted(request):
         raise KeyboardInterrupt
 
-    world.run = interrupted
+    world.start = interrupted
     with pytest.raises(KeyboardInterrupt):
         world.versions("5.8.1", "5.9.1")
 
@@ -160,7 +166,7 @@ def test_environments_are_found_from_wherever_the_command_is_run(world, monkeypa
     world.made = lambda folder, requirements: asked.append(folder) or Environment(folder, {})
     given = ["5.8.1", "--environments", "kept", "--evidence", str(world.path)]
     with pytest.raises(KeyError):
-        versions.main(given, lambda specs: MODELS, world.made, world.run)
+        versions.main(given, lambda specs: MODELS, world.made, world.start)
     assert asked == [world.folder / "kept" / "transformers-5.8.1"]
 
 

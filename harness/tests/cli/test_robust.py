@@ -9,10 +9,9 @@ import pytest
 
 from assay.harness.cli import robust
 from assay.harness.results.verdicts import Kind, Result, Verdict
-from assay.harness.runners import elsewhere
-from assay.harness.runners.elsewhere import Broke
-from assay.harness.runners.environments import Environment
-from assay.harness.tests.support.sessions import PACKAGE, Project
+from assay.harness.runners import runner
+from assay.harness.runners.runner import Broke, Request, Settings
+from assay.harness.tests.support.sessions import Project
 
 FRAGILE = """
 from assay.harness.operations import twins
@@ -49,9 +48,9 @@ class World:
         self.verdicts: dict[str, Verdict] = {}
         self.asked: list[tuple[list[str], dict[str, str]]] = []
 
-    def results(self, here, arguments, broken, limit, setting) -> list[Result]:
-        self.asked.append((list(arguments), dict(setting)))
-        words = [*arguments, *(f"{name}={value}" for name, value in setting.items())]
+    def results(self, request: Request, broken: dict[str, str]) -> list[Result]:
+        self.asked.append((request.command, dict(request.variables)))
+        words = [*request.command, *(f"{k}={value}" for k, value in request.variables.items())]
         if "MKL_CBWR=AVX2" in words and "broke" in self.verdicts:
             raise Broke("killed by SIGKILL")
         verdict = next((v for word, v in self.verdicts.items() if word in words), Verdict.UPHELD)
@@ -109,14 +108,19 @@ def test_a_run_that_breaks_is_listed_and_the_others_go_on(capsys):
 def test_a_law_that_rests_on_addresses_is_found(project: Project, monkeypatch, capsys):
     """Whatever this processor makes of addresses, emulated rounding tells by them."""
     project.claims(FRAGILE)
-    monkeypatch.setattr(elsewhere, "ROOT", project.folder)
-    monkeypatch.setattr(elsewhere, "UNWANTED", ("PYTEST_ADDOPTS", "CI"))
-    monkeypatch.setenv("PYTHONPATH", str(PACKAGE))
-    here = Environment(Path(sys.executable), {})
-    given = ["--model=tiny:gpt2", "--profile=glance"]
+    monkeypatch.setattr(runner, "ROOT", project.folder)
     plain, *others = (
-        {r.name: r.verdict for r in elsewhere.results(here, [*given, *more], {}, 300)}
-        for more in ([], ["--rounding=0"])
+        {r.name: r.verdict for r in runner.results(request, {})}
+        for request in (
+            Request(
+                python=Path(sys.executable),
+                models=["tiny:gpt2"],
+                settings=Settings(profile="glance"),
+                more=more,
+                patience=300,
+            )
+            for more in ([], ["--rounding=0"])
+        )
     )
     told = [*robust.differences(plain, others[0])]
     assert others[0]["a copy gives the same bits"] is Verdict.REFUTED

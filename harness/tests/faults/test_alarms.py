@@ -19,6 +19,7 @@ from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence
 from assay.harness.results.expectation_files import load
 from assay.harness.results.verdicts import Kind, Result, Verdict
+from assay.harness.runners.runner import Request
 
 UPHELD, REFUTED, OPEN, NOT = (
     Verdict.UPHELD,
@@ -88,8 +89,8 @@ class World:
         self.claims: list[ModuleType] = []
         self.code = 0
 
-    def run(self, given: list[str]) -> int:
-        self.commands.append(given)
+    def start(self, request: Request) -> int:
+        self.commands.append(given := request.command)
         if self.code:
             return self.code
         told = dict(a[2:].split("=", 1) for a in given if a.startswith("--") and "=" in a)
@@ -108,7 +109,7 @@ class World:
     def alarms(self, *arguments: str) -> int:
         rooms = Rooms(self.claims, self.folder / "expected", FAMILIES, lambda *_: None)
         given = ["--evidence", str(self.path), *arguments]
-        return command.main(given, lambda: rooms, self.run)
+        return command.main(given, lambda: rooms, self.start)
 
 
 @pytest.fixture

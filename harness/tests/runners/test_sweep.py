@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from assay.harness.results.evidence import Evidence
-from assay.harness.runners.sweeps import cell, environments
+from assay.harness.runners import environments, runner
+from assay.harness.runners.sweeps import cell
 from assay.harness.runners.sweeps.ledger import Ledger
 from assay.harness.runners.sweeps.plan import read
 from assay.harness.tests.support import toy_runs
@@ -184,10 +185,7 @@ def test_two_sweeps_do_not_share_a_file(toys: Toys) -> None:
 def job(toys: Toys, files: Path) -> cell.Job:
     """The first cell of the toys' sweep."""
     here = environments.find("here")
-    return cell.Job(
-        read(toys.folder / "sweep.toml").cells[0],
-        *(here.python, str(ROOT), str(toys.folder), str(files)),
-    )
+    return cell.Job(read(toys.folder / "sweep.toml").cells[0], here.python, toys.folder, files)
 
 
 def test_where_no_files_are_shared_they_travel_with_the_outcome(
@@ -195,12 +193,12 @@ def test_where_no_files_are_shared_they_travel_with_the_outcome(
 ) -> None:
     toys.write('models = ["broken"]')
     outcome = cell.run(job(toys, tmp_path / "elsewhere" / "cell"))
-    assert outcome.state == cell.BROKE
+    assert outcome.state == runner.BROKE
     assert set(outcome.files) == {".sqlite", ".log", ".xml"}
     assert not (tmp_path / "elsewhere").exists()
     path = tmp_path / "arrived.sqlite"
     path.write_bytes(outcome.files[".sqlite"])
-    kept = cell.finished(path)
+    kept = runner.last_outcome(path)
     assert kept is not None
     assert kept.verdicts == {"upheld": 2, "refuted": 1}
 
@@ -210,8 +208,8 @@ def test_a_cell_that_had_ended_before_its_worker_was_lost_is_not_run_again(
 ) -> None:
     toys.write('models = ["good"]')
     here = job(toys, tmp_path / "cell")
-    assert cell.run(here).state == cell.HELD
-    assert cell.run(here).state == cell.HELD
+    assert cell.run(here).state == runner.HELD
+    assert cell.run(here).state == runner.HELD
     assert len(toys.ran) == 3
 
 
@@ -226,5 +224,5 @@ def test_a_cell_is_known_only_of_the_same_weights(toys: Toys) -> None:
         ledger.take(begun, cell.run(begun))
         found = ledger.known(begun.cell, here, lambda model: "1" * 64)
         assert found is not None
-        assert (found.state, found.verdicts) == (cell.HELD, {"upheld": 3})
+        assert (found.state, found.verdicts) == (runner.HELD, {"upheld": 3})
         assert ledger.known(begun.cell, here, lambda model: "2" * 64) is None

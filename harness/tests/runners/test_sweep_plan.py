@@ -12,11 +12,12 @@ from rich.console import Console
 from assay.harness.cli import sweep as command
 from assay.harness.models import loading
 from assay.harness.results.errors import BadInput
+from assay.harness.runners import environments
 from assay.harness.runners.environments import CannotInstall
-from assay.harness.runners.sweeps import cluster, environments, plan
+from assay.harness.runners.runner import FAILED, HELD, Outcome
+from assay.harness.runners.sweeps import cluster, plan
 from assay.harness.runners.sweeps.board import Board
-from assay.harness.runners.sweeps.cell import FAILED, HELD, Job, Outcome
-from assay.harness.runners.sweeps.cell import command as run
+from assay.harness.runners.sweeps.cell import Job
 from assay.harness.runners.sweeps.ledger import same
 from assay.harness.runners.sweeps.plan import Resources, read
 
@@ -50,9 +51,8 @@ def test_every_combination_is_a_cell_and_each_only_once(tmp_path: Path) -> None:
     assert sweep.cells[0].name == "one · float32 · cpu"
     old = f"{tmp_path}/envs/old/bin/python"
     assert sweep.cells[-1].name == f"two · bfloat16 · cuda · {old}"
-    assert {(cell.seed, cell.keyword, cell.profile) for cell in sweep.cells} == {
-        (3, "cache", "quick")
-    }
+    settings = [cell.settings for cell in sweep.cells]
+    assert {(s.seed, s.keyword, s.profile) for s in settings} == {(3, "cache", "quick")}
     assert sweep.evidence == tmp_path / "kept" / "all.sqlite"
     assert (sweep.resources, sweep.retries) == (Resources(1.0, 0.25, 0.0), 2)
     assert cluster.needs(sweep.cells[0], Resources(2, 0.25, 4)) == {"CPU": 2, "memory": 4 * 10**9}
@@ -136,14 +136,14 @@ def test_a_cluster_that_does_not_answer_is_refused_at_once(
         address = form.format(free.getsockname()[1])  # nobody listens there
         monkeypatch.setenv("RAY_ADDRESS", address)
         given = address if named_by == "option" else None
-        with pytest.raises(BadInput) as refused, cluster.connected(given, "."):
+        with pytest.raises(BadInput) as refused, cluster.connected(given):
             pass
     told = str(refused.value)
     assert told.startswith(f"Ray: no cluster at {address} (")
     assert "\n" not in told
     with (
         pytest.raises(BadInput, match=r"no cluster at 127\.0\.0\.1:70000"),
-        cluster.connected("127.0.0.1:70000", "."),
+        cluster.connected("127.0.0.1:70000"),
     ):
         pass
 
@@ -174,7 +174,7 @@ def test_a_version_is_looked_for_once_whether_it_is_found_or_not(
         asked.append(requirements)
         raise CannotInstall("there is none")
 
-    monkeypatch.setattr(environments.environments, "made", made)
+    monkeypatch.setattr(environments, "made", made)
     for _ in range(3):
         with pytest.raises(BadInput, match=r"9\.9: cannot be installed: there is none"):
             environments.find("transformers==9.9")
@@ -185,8 +185,8 @@ def test_what_the_models_are_meant_to_do_reaches_every_cell(tmp_path: Path) -> N
     (plain,) = read(written(tmp_path, "models = ['a']")).cells
     (cell,) = read(written(tmp_path, "models = ['a']\nattends = 'causal'")).cells
     assert cell.key != plain.key
-    jobs = [Job(each, "python", "root", "folder", "files") for each in (cell, plain)]
-    given = [[word for word in run(job) if word.startswith("--attends")] for job in jobs]
+    jobs = [Job(each, *map(Path, ("python", "folder", "files"))) for each in (cell, plain)]
+    given = [[w for w in job.request.command if w.startswith("--attends")] for job in jobs]
     assert given == [["--attends=causal"], []]
 
 

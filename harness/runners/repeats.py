@@ -1,4 +1,4 @@
-"""Repeats flips: their claims once more, with other examples, in both versions of each."""
+"""Runs the claims whose verdicts changed once more, with other examples, in both versions."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from assay.harness.checking.profiles import PROFILES
-from assay.harness.cli.matrix import PACKAGE, Matrix, Row, Settings
+from assay.harness.comparison.changes import Seen, VerdictChange
 from assay.harness.report.atlas.collect import Collected
-from assay.harness.report.atlas.flips import Flip, Seen
 from assay.harness.results.errors import BadInput
+from assay.harness.runners import runner
 from assay.harness.runners.environments import CannotInstall, Environment
+from assay.harness.runners.resumable import PACKAGE, Resumable
+from assay.harness.runners.runner import FAILED, Outcome, Settings, Start
 
 SPARE = 12
 """So many checks that nobody asked for cost less than another start of pytest."""
@@ -25,16 +28,31 @@ Where = tuple[str, str, str, str | None, str | None]
 
 
 @dataclass(frozen=True)
-class Batch:
+class Repeat:
     """One run of pytest: every one of the ``claims`` on every one of the ``subjects``."""
 
     where: Where
     subjects: Sequence[str]
     claims: Sequence[str]
 
+    def settings(self, profile: str, seed: int) -> Settings:
+        """The settings of the run."""
+        _, device, dtype, attention, attends = self.where
+        return Settings(
+            profile=profile,
+            seed=seed,
+            claims=self.claims,
+            device=device,
+            dtype=dtype,
+            attention=attention,
+            attends=attends,
+        )
 
-def unrepeated(flips: Sequence[Flip], found: Collected, profile: str, seed: int) -> list[Flip]:
-    """Flips that were not seen again, and not looked for with this profile and seed either."""
+
+def unrepeated(
+    flips: Sequence[VerdictChange], found: Collected, profile: str, seed: int
+) -> list[VerdictChange]:
+    """Changes that were not seen again, nor looked for with this profile and seed."""
     attempt = list(PROFILES).index(profile), seed
     return [
         flip
@@ -47,7 +65,7 @@ def unrepeated(flips: Sequence[Flip], found: Collected, profile: str, seed: int)
     ]
 
 
-def batches(flips: Sequence[Flip], found: Collected) -> list[Batch]:
+def repeats(flips: Sequence[VerdictChange], found: Collected) -> list[Repeat]:
     """What is to be run for ``flips``, version by version, in few runs."""
     wanted: dict[Where, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for flip in flips:
@@ -60,7 +78,7 @@ def batches(flips: Sequence[Flip], found: Collected) -> list[Batch]:
     age = {version: place for place, version in enumerate(found.versions)}
     places = sorted(wanted, key=lambda where: (age[where[0]], *map(str, where)))
     return [
-        Batch(where, *each) for where in places for each in grouped(wanted[where], spare=SPARE)
+        Repeat(where, *each) for where in places for each in grouped(wanted[where], spare=SPARE)
     ]
 
 
@@ -85,36 +103,25 @@ def grouped(
 
 
 def repeat(
-    todo: Sequence[Batch],
+    todo: Sequence[Repeat],
     path: Path,
     profile: str,
     seed: int,
     had: Had,
-    run: Callable[[list[str]], int],
-) -> Iterator[tuple[Batch, Row]]:
-    """Run the batches into the evidence file ``path``; what came of each, as it is done.
+    show: IO[str] | None = None,
+    start: Start = runner.process,
+) -> Iterator[tuple[Repeat, Outcome]]:
+    """Run the repeats into the evidence file ``path``, each with its outcome as it is done.
 
-    What was run to its end before is not run again.  A version that cannot be had, or a run that
-    breaks, is told in its row, and the others go on.
+    What was run to its end before is not run again.  If a version cannot be installed, or a run
+    breaks, its outcome says so, and the others go on.
     """
-    for batch in todo:
-        version, device, dtype, attention, attends = batch.where
-        row = Row(version)
-        settings = Settings(
-            profile,
-            seed,
-            batch.claims,
-            device=device,
-            dtype=dtype,
-            attention=attention,
-            attends=attends,
-            marker="",
-        )
-        matrix = Matrix(path, batch.subjects, settings, ["--tb=no", "-q"], run)
+    for each in todo:
+        version, settings = each.where[0], each.settings(profile, seed)
+        claims = Resumable(path, each.subjects, settings, ["--tb=no", "-q"], show, start)
         try:
-            matrix.fill(row, had(version))
+            yield each, claims.run(had(version))
         except CannotInstall as error:
-            row.why = f"{PACKAGE} {version} cannot be installed: {error}"
+            yield each, Outcome(FAILED, f"{PACKAGE} {version} cannot be installed: {error}")
         except BadInput as error:
-            row.why = str(error)
-        yield batch, row
+            yield each, Outcome(FAILED, str(error))

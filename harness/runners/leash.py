@@ -1,4 +1,4 @@
-"""A plug-in of pytest for cells: a run ends with the process that began it.
+"""A plug-in of pytest: a run ends with the process that began it.
 
 A worker that is killed takes nothing with it; its cell would go on while another worker begins
 the same one.  So the run is begun with a pipe for its standard input that nobody writes to: when

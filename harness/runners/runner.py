@@ -1,0 +1,350 @@
+"""Runs claims by pytest in a process of its own: with another Python, in another environment.
+
+`Request` says what to run, `run` runs it, `Outcome` says how it ended.  Whether a run came to its
+end is read from the exit code and the evidence, never from what pytest printed; a printed line
+only explains a failure.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import IO, Any
+
+from assay.harness import __version__
+from assay.harness.results.errors import BadInput
+from assay.harness.results.evidence import Evidence
+from assay.harness.results.verdicts import Result, Verdict
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "harness" / "package"
+"""Where a clone has the package `assay`, so that a process runs this clone's code."""
+
+UNWANTED = ("PYTHONPATH", "PYTHONHOME", "CI")
+"""Variables that would bring other packages, or make every run draw the same examples."""
+
+GRACE = 20.0
+"""Seconds that an interrupted run has to end."""
+
+SETTLED = (0, 1)
+"""Exit codes of runs that came to their end."""
+
+NOTHING_SELECTED = 5
+"""Pytest's exit code if it has no test to run."""
+
+HELD, BROKE, FAILED = "held", "broke", "failed"
+"""States of a run: every claim as expected; not every claim; it did not come to its end."""
+
+
+class Broke(Exception):
+    """A run did not come to its end, and why, in one line."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Which claims are run and how, by the names of the options; None leaves the default.
+
+    ``claims`` are those of ``--claim``, ``paths`` files or folders of claims within the clone,
+    ``keyword`` and ``marker`` pytest's ``-k`` and ``-m``.
+    """
+
+    profile: str = "quick"
+    seed: int = 0
+    claims: Sequence[str] = ()
+    paths: Sequence[str] = ()
+    keyword: str = ""
+    marker: str = ""
+    device: str | None = None
+    dtype: str | None = None
+    attention: str | None = None
+    attends: str | None = None
+    revision: str | None = None
+    device_map: str | None = None
+    expectations: str | None = None
+    trust_remote_code: bool = False
+
+    @classmethod
+    def of(cls, asked: object, **changes: Any) -> Settings:
+        """The settings among the parsed arguments of a command."""
+        given = {name: getattr(asked, name) for name in cls.names() if hasattr(asked, name)}
+        return cls(**{**given, **changes})
+
+    @classmethod
+    def names(cls) -> Sequence[str]:
+        """The names of all settings."""
+        return tuple(cls.__dataclass_fields__)
+
+    def arguments(self) -> list[str]:
+        """Pytest's arguments; each value in one piece, or pytest could take it for a path."""
+        own = ("claims", "paths", "keyword", "marker", "trust_remote_code")
+        values = {name: getattr(self, name) for name in self.names() if name not in own}
+        return [
+            *(str(ROOT / path) for path in self.paths),
+            *("-m", self.marker, "-k", self.keyword),
+            *(f"--claim={each}" for each in self.claims),
+            *(f"--{k.replace('_', '-')}={v}" for k, v in values.items() if v is not None),
+            *(["--trust-remote-code"] if self.trust_remote_code else []),
+        ]
+
+    def match(self, run: Mapping[str, Any], versions: Mapping[str, str]) -> bool:
+        """Whether a run in the evidence had these settings and these package versions."""
+        selection = run.get("selection") or {}
+        device, _, placed = run["device"].partition(", device map ")
+        numbers = selection.get("numbers", [])  # which older runs do not say
+        chosen = numbers, selection.get("keyword"), selection.get("marker")
+        paths, recorded = self.paths or ("claims",), selection.get("claims") or ("claims",)
+        return (
+            run["suite"] == __version__
+            and (run["profile"], run["seed"]) == (self.profile, self.seed)
+            and run["dtype"] == (self.dtype or "float32")
+            and (run["attention"], run.get("attends")) == (self.attention, self.attends)
+            and device.partition(" (")[0] == (self.device or "cpu")
+            and placed.partition(" (")[0] == (self.device_map or "")
+            and all(run["versions"].get(name) == value for name, value in versions.items())
+            and chosen == (sorted(self.claims), self.keyword, self.marker)
+            and len(paths) == len(recorded)
+            # Recorded from the root on, which is not the clone's for claims from elsewhere.
+            and all(f"/{a}".endswith(f"/{b}") for a, b in zip(paths, recorded, strict=True))
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One run of claims: with which Python, on which models, with which settings.
+
+    Its results go to ``evidence``, by default a file that is removed afterwards.  It runs in
+    ``folder``, by default the clone.  ``more`` are further arguments of pytest, ``variables``
+    further environment variables; after ``patience`` seconds the run is given up.  What pytest
+    prints goes to ``show`` if that is given, else to the end of the file ``log``; then the run is
+    killed if this process dies.
+    """
+
+    python: Path
+    models: Sequence[str]
+    settings: Settings
+    evidence: Path | None = None
+    folder: Path | None = None
+    more: Sequence[str] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+    patience: float | None = None
+    show: IO[str] | None = None
+    log: Path | None = None
+
+    @property
+    def command(self) -> list[str]:
+        """What runs it."""
+        models = self.models
+        if self.folder is None:  # it runs in the clone, and relative paths are meant from here
+            models = [os.path.abspath(m) if os.path.exists(m) else m for m in models]
+        leash = [] if self.show else ["-p", "assay.harness.runners.leash"]
+        # Without a path pytest takes the claims of the folder that it runs in: those of the clone.
+        elsewhere = self.folder is not None and not self.settings.paths
+        return [
+            *(str(self.python), "-m", "pytest", *leash, "-p", "no:cacheprovider"),
+            *([str(ROOT / "claims")] if elsewhere else []),
+            *self.settings.arguments(),
+            *(f"--model={model}" for model in models),
+            *([] if self.evidence is None else [f"--evidence={self.evidence}"]),
+            *self.more,
+        ]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables of its process."""
+        kept = {k: v for k, v in os.environ.items() if k not in UNWANTED and k[:6] != "PYTEST"}
+        plain = {} if self.show else {"COLUMNS": "160", "NO_COLOR": "1"}
+        return {**kept, "PYTHONPATH": str(PACKAGE), **plain, **self.variables}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended: `HELD`, `BROKE` or `FAILED`, and if it is not `HELD` in one line why.
+
+    ``code`` is the exit code, below 0 if a signal ended the process, None if it did not start or
+    did not end in time.  ``verdicts`` counts the results by verdict, ``notes`` are lines about
+    models that were left out, and ``files`` holds, by suffix, files written where the one who
+    asked cannot see them.
+    """
+
+    state: str
+    why: str = ""
+    code: int | None = None
+    seconds: float = 0.0
+    verdicts: Mapping[str, int] = field(default_factory=dict)
+    results: Sequence[Result] = ()
+    notes: Sequence[str] = ()
+    files: Mapping[str, bytes] = field(default_factory=dict)
+
+
+Start = Callable[[Request], int]
+"""Runs the process of a request and returns its exit code; raises OSError if it cannot start."""
+
+
+def process(request: Request) -> int:
+    """Run the command to its end; the exit code, below 0 if a signal ended it.
+
+    Ctrl-C reaches both processes: a run whose output is shown has `GRACE` seconds to end.
+    """
+    with (
+        (request.log or Path(os.devnull)).open("ab") as log,
+        subprocess.Popen(
+            request.command,
+            cwd=request.folder or ROOT,
+            env=request.environment,
+            stdin=None if request.show else subprocess.PIPE,  # see `harness.runners.leash`
+            stdout=request.show or log,
+            stderr=None if request.show else subprocess.STDOUT,
+        ) as started,
+    ):
+        try:
+            return started.wait(request.patience)
+        except BaseException as error:
+            if request.show and isinstance(error, KeyboardInterrupt):
+                with suppress(subprocess.TimeoutExpired):
+                    started.wait(GRACE)
+            started.kill()
+            raise
+
+
+def run(request: Request, start: Start = process) -> Outcome:
+    """Run the request; never raises for what the run does.
+
+    Raises `BadInput` if the clone has no claims, or if the evidence cannot be read.
+    """
+    if not (ROOT / "claims").is_dir():
+        raise BadInput("Assay's claims are not here; run this in a clone of Assay")
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as scratch:
+        request = replace(
+            request,
+            evidence=request.evidence or Path(scratch, "run.sqlite"),
+            log=request.log or Path(scratch, "run.log"),
+            variables={"HYPOTHESIS_STORAGE_DIRECTORY": scratch, **request.variables},
+        )
+        outcome = _run(request, start)
+    return replace(outcome, seconds=time.monotonic() - began)
+
+
+def _run(request: Request, start: Start) -> Outcome:
+    assert request.evidence is not None
+    assert request.log is not None
+    before = {_end(each) for each in _ended(request.evidence)}
+    try:
+        code = start(request)
+    except subprocess.TimeoutExpired:
+        return Outcome(FAILED, f"did not end within {request.patience:g} s")
+    except OSError as error:
+        return Outcome(FAILED, f"its Python does not run ({error})")
+    # A Python without pytest ends with 1, too.
+    ended = [each for each in _ended(request.evidence) if _end(each) not in before]
+    if code in SETTLED and ended:
+        with Evidence.read(request.evidence) as evidence:
+            return replace(outcome_of(evidence, ended[-1]), code=code)
+    said = request.log.read_text("utf-8", errors="replace") if request.log.is_file() else ""
+    return Outcome(FAILED, _why(code, complaint(said)), code)
+
+
+def _ended(path: Path) -> list[dict[str, Any]]:
+    """The runs of an evidence file that came to their end; none if there is no file."""
+    if not path.is_file():
+        return []
+    with Evidence.read(path) as evidence:
+        return [run for run in evidence.runs() if is_settled(run)]
+
+
+def _end(run: Mapping[str, Any]) -> tuple[str, str]:
+    return run["id"], run["finished"]
+
+
+def is_settled(run: Mapping[str, Any]) -> bool:
+    """Whether a run in the evidence came to its end."""
+    return run["finished"] is not None and run["exit"] in SETTLED
+
+
+def outcome_of(evidence: Evidence, run: Mapping[str, Any]) -> Outcome:
+    """The outcome of a run in the evidence that came to its end."""
+    results = evidence.results(run["id"])
+    verdicts = Counter(result.verdict.value for result in results)
+    state, why = (BROKE, "not as expected") if run["exit"] else (HELD, "")
+    return Outcome(state, why, run["exit"], verdicts=dict(verdicts), results=results)
+
+
+def last_outcome(path: Path) -> Outcome | None:
+    """The outcome of the last run of an evidence file that came to its end, if there is one."""
+    ended = _ended(path)
+    if not ended:
+        return None
+    with Evidence.read(path) as evidence:
+        return outcome_of(evidence, ended[-1])
+
+
+def _why(code: int, said: str) -> str:
+    if code == NOTHING_SELECTED:
+        return "no claim was selected"
+    if said:
+        return f"{said} ({died(code)})" if code < 0 else said
+    return f"its run did not come to its end ({died(code)})"
+
+
+def died(code: int) -> str:
+    """What an exit code says about a process that did not come to its end."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"
+
+
+def complaint(said: str) -> str:
+    """The line of pytest's output that says what went wrong; empty if it printed nothing."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
+    # If a plug-in or a claim cannot be imported, pytest marks the reason by an E.
+    errors = errors or [line[1:].strip() for line in lines if line.startswith("E  ")]
+    return (errors or lines or [""])[-1]
+
+
+def results(request: Request, broken: dict[str, str], start: Start = process) -> list[Result]:
+    """The results of a request that came to its end.
+
+    ``broken`` keeps one example of each test that was refuted, by the test's name and in the form
+    that ``--replay`` takes.  A test that is upheld on the examples drawn here is tried on that
+    example as well, so that two versions differ by what they do and not by what was drawn.
+    Raises `Broke`, and `BadInput` for an unknown claim.
+    """
+    found = _results(request, start)
+    for place, result in enumerate(found):
+        if result.verdict is Verdict.REFUTED and (blob := _blob(result)):
+            broken.setdefault(result.name, blob)
+        elif result.verdict is Verdict.UPHELD and result.name in broken:
+            one = replace(request.settings, claims=[f"{result.id}:{result.name}"])
+            more = [*request.more, f"--replay={broken[result.name]}"]
+            try:
+                again = _results(replace(request, settings=one, more=more), start)
+            except (Broke, BadInput):
+                continue  # no example for this version's model, which draws other prompts
+            found[place] = next((r for r in again if r.verdict is Verdict.REFUTED), result)
+    return found
+
+
+def _results(request: Request, start: Start) -> list[Result]:
+    outcome = run(request, start)
+    if outcome.state == FAILED:
+        raise BadInput(outcome.why) if outcome.why.startswith("--claim") else Broke(outcome.why)
+    return list(outcome.results)
+
+
+def _blob(result: Result) -> str:
+    """The counterexample in the form that ``--replay`` takes; empty if there is none."""
+    words = shlex.split((result.counterexample or {}).get("replay") or "")
+    return next((w.removeprefix("--replay=") for w in words if w.startswith("--replay=")), "")
