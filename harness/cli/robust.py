@@ -12,9 +12,10 @@ from rich.markup import escape
 
 from assay.harness.cli import models
 from assay.harness.cli.arguments import Parser, add_claims, add_profile, add_seed, seconds, whole
+from assay.harness.results.errors import BadInput
 from assay.harness.results.verdicts import Result, Verdict
 from assay.harness.runners import runner
-from assay.harness.runners.runner import Broke, Request, Settings
+from assay.harness.runners.runner import Broke, Rejected, Request, Settings
 
 SEEDS = 5
 """Seeds of rounding that are tried unless another number is asked for."""
@@ -58,7 +59,10 @@ def main(
     check: Callable[[str, Sequence[str]], None],
     results: Callable[[Request, dict[str, str]], Sequence[Result]] = runner.results,
 ) -> int:
-    """Run the claims on every machine; 1 if a verdict differs or a run broke, otherwise 0."""
+    """Run the claims on every machine; 1 if a verdict differs or a run broke, otherwise 0.
+
+    Raises `BadInput` if the first run rejects what it was given.
+    """
     asked = _parser().parse_args(arguments)
     check(asked.model, asked.claims)
     console = Console(highlight=False)
@@ -76,6 +80,8 @@ def main(
         try:
             found = {result.name: result.verdict for result in results(request, {})}
         except Broke as error:
+            if plain is None and isinstance(error, Rejected):
+                raise BadInput(str(error)) from error
             failed = True
             console.print(f"{machine.name}: its run broke ({escape(str(error))})", soft_wrap=True)
             if plain is None:

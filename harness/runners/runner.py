@@ -38,6 +38,9 @@ GRACE = 20.0
 SETTLED = (0, 1)
 """Exit codes of runs that came to their end."""
 
+REJECTED = 4
+"""Pytest's exit code if something given to it cannot be used."""
+
 NOTHING_SELECTED = 5
 """Pytest's exit code if it has no test to run."""
 
@@ -47,6 +50,10 @@ HELD, BROKE, FAILED = "held", "broke", "failed"
 
 class Broke(Exception):
     """A run did not come to its end, and why, in one line."""
+
+
+class Rejected(Broke):
+    """A run that did not begin, as something given to it cannot be used."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -340,7 +347,9 @@ def results(request: Request, broken: dict[str, str], start: Start = process) ->
 def _results(request: Request, start: Start) -> list[Result]:
     outcome = run(request, start)
     if outcome.state == FAILED:
-        raise BadInput(outcome.why) if outcome.why.startswith("--claim") else Broke(outcome.why)
+        if outcome.why.startswith("--claim"):
+            raise BadInput(outcome.why)
+        raise (Rejected if outcome.code == REJECTED else Broke)(outcome.why)
     return list(outcome.results)
 
 

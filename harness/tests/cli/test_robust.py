@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from assay.harness.cli import robust
+from assay.harness.results.errors import BadInput
 from assay.harness.results.verdicts import Kind, Result, Verdict
 from assay.harness.runners import runner
-from assay.harness.runners.runner import Broke, Request, Settings
+from assay.harness.runners.runner import Broke, Rejected, Request, Settings
 from assay.harness.tests.support.sessions import Project
 
 FRAGILE = """
@@ -103,6 +104,14 @@ def test_a_run_that_breaks_is_listed_and_the_others_go_on(capsys):
     said = capsys.readouterr().out
     assert "MKL_CBWR=AVX2: its run broke (killed by SIGKILL)" in said
     assert "4 threads: 2 decided" in said
+
+
+def test_what_the_first_run_rejects_is_bad_input() -> None:
+    def rejected(request: Request, broken: dict[str, str]) -> list[Result]:
+        raise Rejected("device 'gpu9': unknown")
+
+    with pytest.raises(BadInput, match="gpu9"):
+        robust.main(["--model=tiny:gpt2", "--device=gpu9"], nothing, rejected)
 
 
 def test_a_law_that_rests_on_addresses_is_found(project: Project, monkeypatch, capsys):
