@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.harness.cli.arguments import word
+from assay.harness.plugin.path_guard import PATHS
 
 USAGE = """\
 usage: assay check [MODEL ...] [OPTION ...]
@@ -44,7 +45,19 @@ def main(
         return 0
     models = list(takewhile(lambda each: not each.startswith("-"), arguments))
     chosen = [f"--model={word(model)}" for model in models]
-    return int((run or _pytest)([str(claims()), *chosen, *arguments[len(models) :]]))
+    options = joined(arguments[len(models) :])
+    return int((run or _pytest)([str(claims()), *chosen, *options]))
+
+
+def joined(options: Sequence[str]) -> list[str]:
+    """The options with paths written in one piece, which pytest would take for a test's path."""
+    found: list[str] = []
+    for each in options:
+        if found and found[-1] in PATHS and "--" not in found and not each.startswith("-"):
+            found[-1] += f"={each}"
+        else:
+            found.append(each)
+    return found
 
 
 def claims() -> Path:
