@@ -1,4 +1,4 @@
-"""Walks that move some of the input and let the rest make up for it (document 003)."""
+"""Walks that move part of the input while the rest restores the output (document 003)."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def gradients_add_up(subject, part, draw, check):
     pieces = draw(st.integers(2, 6), "pieces")
     expected = check.reference(lambda s: gradients.of_sum(s, part, prompt.ids))
     terms = gradients.of_pieces(subject, part, prompt.ids, pieces)
-    # How large the terms are is told by float64: pieces that are wrong must not excuse themselves.
+    # The size of the terms comes from float64: pieces that are wrong must not widen their bound.
     sizes = gradients.lengths(gradients.of_pieces(subject.oracle, part, prompt.ids, pieces))
     noise = gradients.noise(expected.plain, expected.oracle, sizes)
     check.judge(noise, check.tolerance.most, "the gradient against float64's, median row")

@@ -152,7 +152,7 @@ def some_depths(subject, most=MANY_DEPTHS):
 def order_of(values, places):
     """Spearman's correlation of each row of ``values`` [rows, k] with ``places`` [k]: [rows].
 
-    0 where there is no order: all values are the same, or all places.
+    0 if there is no order: all values are the same, or all ``places``.
     """
     if len(set(places)) == 1:
         return torch.zeros(len(values), dtype=torch.float64)

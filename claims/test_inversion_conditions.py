@@ -73,7 +73,7 @@ def horizon(fast):
 
 
 def size_of(subject, way, other, cases):
-    """The step size that is best for ``way``, in the units of the ``other``."""
+    """The learning rate that is best for ``way``, in the units of the ``other``."""
     best = inversions.tuned(subject, way, cases)
     units = [inversions.unit_of(subject, each, cases) for each in (way, other)]
     return best * units[0] / units[1]

@@ -1,4 +1,4 @@
-"""Whether descent inverts fully connected nets: one that expands, and one that does not (003)."""
+"""Whether descent inverts fully connected networks, expanding and contracting ones (003)."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ GRID = (0.3, 1.0, 3.0, 10.0)
 """Step sizes that are tried, in units of `start.unit`."""
 
 TUNED_ON, PER_NET = 2, 8
-"""Prompts that the step size is chosen with, on a net of their own; draws that share a net."""
+"""Prompts that choose the learning rate, on a network of their own; draws that share one."""
 
 DRAWS = 64
-"""Of eight nets: with fewer draws a share of 0.9 is not cleared, and each costs a second."""
+"""Eight networks: fewer draws cannot decide a share of 0.9, and each costs a second."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Way:
     decoder: str
 
     def first(self, subject, normal):
-        """The start of standard ``normal`` numbers; a net adds no positions."""
+        """The start of standard ``normal`` numbers; a network adds no positions."""
         if self.start == "documented":
             return start.MEAN + start.STD * normal.to(subject.device)
         return start.scaled(subject, normal)
@@ -135,7 +135,7 @@ class Found:
         return (self.last == self.ids).all(1)
 
     def by_net(self, values):
-        """``values`` [draws] beside the numbers of their nets: [draws, 2]."""
+        """``values`` [draws] with the numbers of their networks: [draws, 2]."""
         return torch.stack([values.cpu().double(), self.nets.double()], dim=1)
 
     def hits(self, ids):
@@ -144,9 +144,9 @@ class Found:
 
 
 def inverted(subject, kind, way, draws):
-    """What is found from the output of nets of a ``kind``.
+    """What is found from the output of networks of a ``kind``.
 
-    Draws are inverted once for all claims, both ways of a net in one batch.
+    Draws are inverted once for all claims, both ways of a network in one batch.
     """
     draws = draws.of("E1, E2")
     tuned = tuning(subject, kind, draws.seed)
@@ -186,7 +186,7 @@ def searched(subject, kind, draws, generator):
 
 
 def tuning(subject, kind, seed):
-    """The step size of each way for a ``kind`` of nets, and the recovery by step size.
+    """The learning rate of each way for a ``kind`` of networks, and the recovery by learning rate.
 
     It recovers the most of other prompts; of several it has the least loss.
     """
@@ -229,19 +229,19 @@ def drawn(subject, kind, draws, generator):
 
 
 def descended(subject, net, ids, first, rates, steps):
-    """Descend from ``first`` to the output of ``ids``, each row with its step size."""
+    """Descend from ``first`` to the output of ``ids``, each row with its learning rate."""
     wanted, rates = net.of(subject, ids), rates.to(first.device)
     return descend(subject, net, wanted, first, rates, Rule(steps=steps), watch=LOOKED_AT)
 
 
 @memo
 def kept(subject):
-    """What was found on the subject, by seed, net and way; step sizes too."""
+    """What was found on the subject, by seed, network and way; learning rates too."""
     return {}
 
 
 def other(way):
-    """The decoder that is recorded beside."""
+    """The other decoder, which is recorded only."""
     return next(decoder for decoder in DECODERS if decoder != way.decoder)
 
 
@@ -252,7 +252,7 @@ def rises(recovery):
 
 
 def next_token_kept(subject, found):
-    """Whether a trained subject goes on alike after what was found; NaN where it is the prompt."""
+    """Whether a trained subject continues alike after what was found; NaN: it is the prompt."""
     able = capabilities.of(subject)
     if any(name not in able for name in ("trained", "causal", "lm-head")):
         return torch.full((len(found.ids),), torch.nan)

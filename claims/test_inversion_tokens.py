@@ -63,7 +63,7 @@ def test_the_likeliest_five_are_nearer_for_a_contracting_net(subject, way, draws
 
 
 def of_net(way, kind):
-    """The ``way`` through a net of a ``kind`` instead of a block."""
+    """The ``way`` through a network of a ``kind`` instead of a block."""
     return replace(way, net=kind, steps=NET_STEPS)
 
 
@@ -87,7 +87,7 @@ def nearer(subject, draws, sample, **ways):
 
 
 NET_STEPS = 40
-"""Of a descent through a net: document 003 has recovered nearly all after so many."""
+"""Steps of a descent through a network: document 003 recovers nearly all after so many."""
 
 FIVE = 5
 """Tokens in a list, as the document prints them."""

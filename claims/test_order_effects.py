@@ -12,7 +12,7 @@ from assay.harness.models.capabilities import Missing
 from assay.harness.operations.heads import Head
 
 PLAINLY = 100
-"""Times the tolerance of laws: two rows that differ by so much are told apart."""
+"""Times the tolerance of laws: two rows that differ by so much count as different."""
 
 TOKENS = 5
 """Rows that a head is given."""

@@ -13,10 +13,10 @@ from assay.harness.operations import gradients, nets, walks
 from assay.harness.operations.inversion.target import Target
 
 DRAWS = 32
-"""Nets or prompts at the first look: a walk of each costs dozens of passes."""
+"""Networks or prompts at the first look: each walk costs dozens of passes."""
 
 WIDTHS = (10, 50, 200, 768)
-"""Of the embeddings that the document's three-layer nets read."""
+"""Of the embeddings that the document's three-layer networks read."""
 
 EMBEDDED = 0.14
 """The standard deviation of GPT-2's embeddings."""
@@ -153,9 +153,9 @@ def on_model(subject, draws, norm, along):
 
 
 def on_nets(subject, draws, width, along="last", purpose=""):
-    """d_o / d_i by norm of walks on as many nets as there are draws.
+    """d_o / d_i by norm, of walks on as many networks as there are draws.
 
-    Each net is made once for all claims, and walked both ways.
+    Each network is made once for all claims, and walked both ways.
     """
     known = kept(subject).setdefault((draws.seed, width, purpose), {})
     draws = draws.of("orthogonal walks")

@@ -1,4 +1,4 @@
-"""Whether other inputs than sentences have a sentence's output, and what lies beside it (003)."""
+"""Whether inputs that are no sentence have a sentence's output, and what lies near it (003)."""
 
 from __future__ import annotations
 
@@ -91,6 +91,6 @@ def directions(subject, target, draws):
 
 
 def by_prompt(values, prompts):
-    """``values`` [prompts, points] beside the number of the prompt: points share a prefix."""
+    """``values`` [prompts, points] with the number of the prompt: points share a prefix."""
     numbers = torch.tensor(list(prompts.draws), dtype=torch.float64)[:, None].expand_as(values)
     return torch.stack([values.double(), numbers], dim=-1).flatten(0, 1)

@@ -261,7 +261,7 @@ def permuted(subject, prompt, orders):
 
 
 def under_noise(subject, prompt):
-    """The same with noise of ten times the table's scale in place of its rows."""
+    """The same with noise of ten times the position table's scale in place of its rows."""
     table = positions.rows_used(subject)
     generator = prompt.draws.generator(prompt.draws.numbers[0], "noise")
     noise = torch.randn(prompt.length, table.shape[1], generator=generator).to(table)
@@ -270,7 +270,7 @@ def under_noise(subject, prompt):
 
 
 def under_the_mean_row(subject, prompt):
-    """The same with the table's mean row in every place."""
+    """The same with the position table's mean row at every position."""
     mean = positions.rows_used(subject).mean(0)
     with positions.rows_replaced(subject, mean.expand(prompt.length, -1)):
         return next_token(subject, prompt.ids)

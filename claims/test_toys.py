@@ -1,6 +1,6 @@
 """Toys of three tokens, trained from many seeds: what needs positions, and what only time (001).
 
-A draw is one seed.  The subject `toy` lends its device only.
+A draw is one seed.  Only the device of the subject `toy` is used.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def test_a_hit_b_is_learnable_without_positions(subject, toy, draws, sample):
     ],
 )
 def test_a_b_hit_is_not_learnable_without_positions(subject, toy, steps, draws, sample):
-    # Judged after as many steps as the sentences of the control take; B6 goes on with one layer.
+    # Judged after as many steps as the sentences of the control take; B6 continues with one layer.
     learned = trigram.train(toy, trigram.seeds(draws), steps, subject.device)
     sample.add(effect=learned["A B hit"][500], control=learned["A hit B"][500])
     trigram.record(sample, learned)

@@ -1,4 +1,4 @@
-"""Trained models inverted beside untrained ones (003): how well, without the head or with it.
+"""Trained models inverted, compared with untrained ones (003), with the head and without it.
 
 Statements about trained models are made of every embedded reference together; of a model from
 elsewhere they are made of this model.

@@ -1,4 +1,4 @@
-"""The null vectors that walks go along, and what walks on nets keep (document 003)."""
+"""The null vectors that walks follow, and what walks on networks keep (document 003)."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_attention_makes_null_vectors_less_orthogonal(subject, part, draws, samp
 
 
 def output_of(subject, part):
-    """The output that the gradient is of: a net's, one block's or all blocks'."""
+    """The output whose gradient is taken: a network's, one block's or all blocks'."""
     if part == "mlp":
         net = gradients.net(subject)
         return lambda x: net(x.to(subject.dtype))
@@ -118,7 +118,7 @@ def relative(subject, output, draws):
 
 
 def by_orthogonal_walk(subject, draws):
-    """Prompts, where orthogonal walks on nets end, and random steps as far."""
+    """Prompts, the ends of orthogonal walks on networks, and random steps of the same size."""
     parts = []
     for output, mine in outputs(subject, "net", draws.of("orthogonal walks on nets")):
         ids, start = embedded_prompts(subject, mine)

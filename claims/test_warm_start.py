@@ -1,4 +1,4 @@
-"""Descents that start at a mixture of noise and answer (document 003, E10).
+"""Descents that start at a blend of noise and answer (document 003, E10).
 
 The document starts at s noise + t answer, the noise of mean 1/2 and scale 1/20.  With an e' that
 is 1/20 off the answer inequality 4 may hold at the start already (for (0.001, 0.999) it always
@@ -115,8 +115,8 @@ def found(subject, way, cases):
 
 
 def tuned(subject, way, cases):
-    """The step size of least final loss, in units of `start.unit`; the grid's are in units of the
-    start's own distance from the answer.  Kept for other claims.
+    """The learning rate of least final loss, in units of `start.unit`; the grid's are in units of
+    the start's own distance from the answer.  Kept for other claims.
     """
     key = (way, cases.draws.seed, cases.ids.numpy(force=True).tobytes())
     if key not in (kept := rates(subject)):

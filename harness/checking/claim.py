@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import pytest
 from hypothesis.errors import HypothesisException
 
 from assay.harness.checking.controls import Damage
@@ -86,8 +85,9 @@ Runner = Callable[[Callable[..., None], Subject, dict[str, Any], Session], Resul
 def as_test(claim: Claim, body: Callable[..., None], ours: set[str], run: Runner) -> Callable:
     """The test function that pytest collects for ``body``.
 
-    It bears the mark ``law`` or ``finding``, and ``toy`` where it is about toys.  Parameters named
-    in ``ours`` are given by ``run``; the others are pytest's (fixtures, parametrisation).
+    Parameters named in ``ours`` are given by ``run``; the others are pytest's (fixtures,
+    parametrisation).  The plug-in marks it when it is collected: other runs of pytest, in which
+    claims are imported (`assay.parametrize`), do not know Assay's marks.
     """
     signature = inspect.signature(body)
     others = [p for n, p in signature.parameters.items() if n not in ours | {"subject"}]
@@ -108,10 +108,7 @@ def as_test(claim: Claim, body: Callable[..., None], ours: set[str], run: Runner
             asked[1],
         ]
     )
-    marks = [getattr(pytest.mark, claim.kind.value).mark]
-    if claim.toy:
-        marks.append(pytest.mark.toy.mark)
-    test.pytestmark = [*getattr(body, "pytestmark", []), *marks]  # type: ignore[attr-defined]
+    test.pytestmark = list(getattr(body, "pytestmark", []))  # type: ignore[attr-defined]
     test.claim = claim  # type: ignore[attr-defined]
     return test
 

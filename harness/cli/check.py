@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.harness.cli.arguments import word
+from assay.harness.plugin.path_guard import PATHS
 
 USAGE = """\
 usage: assay check [MODEL ...] [OPTION ...]
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str], run: Callable[[list[str]], Any] | None = None
         return 0
     models, others = separated(arguments)
     chosen = [f"--model={word(model)}" for model in models]
-    return int((run or _pytest)([str(claims()), *chosen, *others]))
+    return int((run or _pytest)([str(claims()), *chosen, *joined(others)]))
 
 
 FLAGS = re.compile(
@@ -62,6 +63,17 @@ def separated(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         (models if is_model else others).append(each)
         before = "" if is_model or not each.startswith("-") else each
     return models, others
+
+
+def joined(options: Sequence[str]) -> list[str]:
+    """The options with paths written in one piece, which pytest would take for a test's path."""
+    found: list[str] = []
+    for each in options:
+        if found and found[-1] in PATHS and "--" not in found and not each.startswith("-"):
+            found[-1] += f"={each}"
+        else:
+            found.append(each)
+    return found
 
 
 def claims() -> Path:

@@ -11,7 +11,7 @@ from assay.harness.checking.cases import Case
 from assay.harness.checking.profiles import PROFILES
 from assay.harness.cli.arguments import Parser, word
 from assay.harness.cli.list import document
-from assay.harness.results import bibliography
+from assay.harness.results import bibliography, passages
 from assay.harness.results.errors import BadInput
 
 LAW = (
@@ -24,17 +24,22 @@ FINDING = (
     "A finding: it is about particular weights.  Independent draws are taken until the 95 % "
     "interval of the statistic is on one side of the bound, or the profile's draws are used up."
 )
+INDENT = " " * 13
+"""Where facts begin, behind their names."""
 
 
 def main(arguments: Sequence[str], cases: Callable[[], list[Case]]) -> int:
     """Print all claims of the number asked for; 0."""
     asked = _parser().parse_args(arguments)
-    rows = document(cases())
+    every = cases()
+    rows = document(every)
     mine = [row for row in rows if row["id"].casefold() == asked.claim.casefold()]
     if not mine:
         numbers = ", ".join(dict.fromkeys(row["id"] for row in rows))
         raise BadInput(f"{asked.claim}: there is no such claim; there are {numbers}")
-    sys.stdout.write("\n".join("\n".join(described(row)) + "\n" for row in mine))
+    tests = {case.claim.says: case for case in every}
+    told = ["\n".join(described(row, tests[row["claim"]])) + "\n" for row in mine]
+    sys.stdout.write("\n".join(told))
     return 0
 
 
@@ -48,37 +53,51 @@ def _parser() -> Parser:
     return parser
 
 
-def described(row: dict[str, Any]) -> list[str]:
-    """A claim in lines."""
+def described(row: dict[str, Any], case: Case) -> list[str]:
+    """A claim in lines; ``case`` is one of its variants."""
     law = row["kind"] == "law"
-    lines = [
-        f"{row['id']}: {row['claim']}",
-        "",
-        *(f"  {line}" for line in textwrap.wrap(LAW if law else FINDING, 96)),
-    ]
     facts = {
         "about": row["about"],
         "needs": ", ".join(row["needs"]) or "nothing: it applies to every model",
         "bound": row["bound"] or PLAIN,
         "control": row["control"],
-        "source": row["source"],
         "variants": "; ".join(row["variants"]),
-        "cost": _cost(law),
+        "cost": _cost(law, case.claim.enough),
         "test": row["file"],
+        "source": row["source"],
     }
-    lines += ["", *(f"  {name + ':':<10} {fact}" for name, fact in facts.items() if fact)]
-    lines += [
-        f"  {'':<10} {work.title} ({work.author}), {work.address}"
-        for work in bibliography.cited(row["source"])
+    lines = [
+        f"{row['id']}: {row['claim']}",
+        "",
+        *_wrapped(LAW if law else FINDING, "  ", "  "),
+        "",
     ]
+    for name, fact in facts.items():
+        lines += _wrapped(fact, f"  {name + ':':<10} ", INDENT) if fact else []
+    for work in bibliography.cited(row["source"]):
+        lines += _wrapped(f"{work.key}: {work.title} ({work.author})")
+        lines += _wrapped(work.address, INDENT + "  ")
+    for passage in passages.of(row["source"]):
+        lines += _wrapped(f"{passage.key} says: {passage.says}")
     return lines
 
 
-def _cost(law: bool) -> str:
-    told = [
-        f"{name} {profile.examples} examples"
-        if law
-        else f"{name} {profile.draws} draws, or {profile.prompts} descents"
-        for name, profile in PROFILES.items()
-    ]
-    return "at most " + "; ".join(told)
+def _wrapped(text: str, first: str = INDENT, rest: str = INDENT + "  ") -> list[str]:
+    """``text`` in lines that begin with ``first`` and then with ``rest``."""
+    return textwrap.wrap(
+        text,
+        98,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+
+
+def _cost(law: bool, enough: int | None) -> str:
+    told = []
+    for name, each in PROFILES.items():
+        examples = min(each.examples, enough or each.examples)
+        tried = f"{examples} examples" if law else f"{each.draws} draws or {each.prompts} descents"
+        told.append(f"{name} {tried}, {each.brake:.0f} s")
+    return "at most, by profile: " + "; ".join(told)

@@ -37,9 +37,9 @@ from assay.harness.results.errors import BadInput
 from assay.harness.results.verdicts import Kind
 
 MARKS = {
-    "law": "follows from the architecture and must hold for every input (put on by @law)",
-    "finding": "is about particular weights and settled by draws (put on by @finding)",
-    "toy": "is about networks that Assay makes itself, and runs once (put on by toy=True)",
+    "law": "follows from the architecture and must hold for every input",
+    "finding": "is about particular weights and settled by draws",
+    "toy": "is about networks that Assay makes itself, and runs once",
 }
 """The marks that claims bear: ``-m law`` runs laws only."""
 
@@ -101,6 +101,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         if getattr(getattr(metafunc.function, "claim", None), "toy", False):
             specs = [toy.of(specs)]
         metafunc.parametrize("subject", specs, indirect=True, scope="session", ids=specs)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark claims by what they are."""
+    if (claim := claim_of(item)) is not None:
+        item.add_marker(claim.kind.value)
+        if claim.toy:
+            item.add_marker("toy")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -17,7 +17,7 @@ from assay.harness import faults
 from assay.harness.checking.profiles import PROFILES, check_profile
 from assay.harness.models import allocation, loading, meant, placement
 from assay.harness.models.runs import Options
-from assay.harness.plugin import early, toy
+from assay.harness.plugin import path_guard, toy
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import EMULATED
 from assay.harness.results.outputs import is_in, keep_apart, keep_out
@@ -189,7 +189,7 @@ def check(config: pytest.Config) -> None:
 def _refuse_models_among_code(config: pytest.Config) -> None:
     """Refuse a model's folder from which Python or pytest would run files."""
     for model in (faults.split(each)[0] for each in models(config)):
-        if why := early.importable(model, config.invocation_params.dir):
+        if why := path_guard.importable(model, config.invocation_params.dir):
             raise BadInput(f"{model}: {why}")
 
 

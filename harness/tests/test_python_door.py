@@ -73,9 +73,9 @@ def test_a_run_is_kept_as_evidence(tmp_path: Path) -> None:
 
 
 def test_all_laws_or_findings_can_be_asked_for() -> None:
-    from assay.run import _chosen
+    from assay.run import choose
 
-    laws, findings, every = (len(_chosen(name)) for name in ("laws", "findings", "all"))
+    laws, findings, every = (len(choose(name)) for name in ("laws", "findings", "all"))
     assert laws > 60
     assert findings > 60
     assert every == laws + findings

@@ -55,9 +55,11 @@ def run(installed: Path, folder: Path, *arguments: str) -> subprocess.CompletedP
 def test_nothing_is_installed_but_the_package(wheel: Path) -> None:
     with ZipFile(wheel) as opened:
         names = opened.namelist()
-    assert {name.split("/")[0].partition("-")[0] for name in names} == {"assay"} | {
-        wheel.name.partition("-")[0]
-    }
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["name"]
+    assert project != "assay", "PyPI has another distribution of this name"
+    distribution = project.replace("-", "_")
+    assert wheel.name.startswith(f"{distribution}-")
+    assert {name.split("/")[0].partition("-")[0] for name in names} == {"assay", distribution}
     assert not [name for name in names if "/tests/" in name]
 
 

@@ -16,11 +16,13 @@ if not (_HERE / "harness").is_dir():
 
 from assay.harness import __version__  # noqa: E402
 
-__all__ = ["Refuted", "Run", "__version__", "check"]
+__all__ = ["OwnClaim", "Refuted", "Run", "__version__", "check", "parametrize"]
+
+_HOMES = {"OwnClaim": "own_tests", "parametrize": "own_tests"}
 
 
 def __getattr__(name: str) -> Any:
     # Imported when they are asked for: torch and transformers take seconds.
-    if name in ("Refuted", "Run", "check"):
-        return getattr(importlib.import_module("assay.run"), name)
+    if name in __all__:
+        return getattr(importlib.import_module(f"assay.{_HOMES.get(name, 'run')}"), name)
     raise AttributeError(f"module 'assay' has no attribute {name!r}")

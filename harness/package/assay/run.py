@@ -6,11 +6,13 @@ import html
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
+from hypothesis.errors import DidNotReproduce, InvalidArgument
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from assay.harness.checking.cases import Case
@@ -64,7 +66,7 @@ class Run:
     def require(self) -> Run:
         """Return the run; raise `Refuted`, with counterexamples, if a claim was refuted."""
         if self.refuted:
-            raise Refuted("\n\n".join(map(_told, self.refuted)))
+            raise Refuted("\n\n".join(map(described, self.refuted)))
         return self
 
     def save(self, path: str | Path) -> None:
@@ -81,11 +83,9 @@ class Run:
 
     def _repr_html_(self) -> str:
         """A table, for notebooks."""
-        rows = [
-            (each.id, each.name, each.verdict.value, _told(each) if each in self.refuted else "")
-            for each in self.results
-            if each.verdict is not Verdict.NOT_APPLICABLE
-        ]
+        applied = [each for each in self.results if each.verdict is not Verdict.NOT_APPLICABLE]
+        broken = {id(each): described(each) for each in self.refuted}
+        rows = [(e.id, e.name, e.verdict.value, broken.get(id(e), "")) for e in applied]
         cells = (
             "".join(f"<td><pre>{html.escape(cell)}</pre></td>" for cell in row) for row in rows
         )
@@ -102,13 +102,15 @@ def check(
     seed: int = 0,
     attends: str | None = None,
     name: str = "model",
+    replay: str | None = None,
 ) -> Run:
     """Check claims on ``model`` as it is, on its own device and in its own dtype.
 
     ``claims`` are ``laws``, ``findings``, ``all``, or numbers such as ``["C1", "C2"]``
     (``ID:TEXT`` for the variants whose name holds the text).  ``profile`` is ``glance``,
     ``quick``, ``standard`` or ``thorough``, ``attends`` ``causal`` or ``both`` where class and
-    configuration do not say.
+    configuration do not say.  ``replay`` is the blob of a counterexample, which is then the only
+    example tried: ``result.counterexample["blob"]`` of a refuted law.
     The model is in evaluation mode meanwhile and then as it was, gradients included.
 
     Raises `BadInput` for arguments that cannot be used.
@@ -125,26 +127,54 @@ def check(
     check_profile(profile)
     if attends not in (None, *meant.WAYS):
         raise BadInput(f"attends {attends!r}: choose from {', '.join(meant.WAYS)}")
-    chosen = _chosen(claims)
+    chosen = choose(claims)
+    session = Session(PROFILES[profile], seed, replay)
+    return settle(subject_of(model, tokenizer, attends, name), chosen, session)
+
+
+def subject_of(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase | None,
+    attends: str | None,
+    name: str,
+) -> Subject:
+    """The model as claims see it; raises `BadInput` where nothing says whether it is causal."""
+    subject = Subject(name, model, tokenizer, digests.of(model), attends=attends)
+    if (said := meant.of(subject)).ways is None:
+        raise BadInput(f"{name}: {said.why.replace('--', '')}")
+    return subject
+
+
+def settle(subject: Subject, cases: Sequence[Case], session: Session) -> Run:
+    """Check ``cases`` on a subject whose model is left as it was."""
+    model = subject.model
     with _evaluated(model), torch.random.fork_rng(devices=[]):
-        digest = digests.of(model)
-        subject = Subject(name, model, tokenizer, digest, attends=attends)
-        if (said := meant.of(subject)).ways is None:
-            raise BadInput(f"{name}: {said.why.replace('--', '')}")
         dtype = str(model.dtype).removeprefix("torch.")
-        options = Options(str(model.device), dtype, attends=attends)
-        run = runs.describe_run(options, profile, seed)
-        session = Session(PROFILES[profile], seed)
-        results = [case.settle(subject, session) for case in chosen]
-        run["subjects"][name] = runs.describe_subject(subject)
-    made = Run(results, run, digest)
+        options = Options(str(model.device), dtype, attends=subject.attends)
+        run = runs.describe_run(options, session.profile.name, session.seed or 0)
+        results = [_settled(case, subject, session) for case in cases]
+        run["subjects"][subject.name] = runs.describe_subject(subject)
+    made = Run(results, run, subject.digest)
     run |= {"finished": runs.now(), "exit": int(bool(made.refuted))}
     return made
 
 
-def _chosen(claims: str | Sequence[str]) -> list[Case]:
+def _settled(case: Case, subject: Subject, session: Session) -> Result:
+    try:
+        return case.settle(subject, session)
+    except DidNotReproduce as error:
+        if error.__context__ is not None:  # it was raised while another error was handled
+            raise BadInput(f"replay: is no example of {case.claim.id}") from error
+        why = "the replayed example keeps the law"
+        kept = case.claim.result(subject, Verdict.UPHELD, reason=why, examples=1)
+        return replace(kept, name=case.name)
+    except InvalidArgument as error:
+        raise BadInput(f"replay: {error}") from error
+
+
+def choose(claims: str | Sequence[str]) -> list[Case]:
     """The cases about models that are asked for; raises `BadInput`."""
-    cases = [case for case in cases_of_claims() if not case.claim.toy]
+    cases = [case for case in _every() if not case.claim.toy]
     if isinstance(claims, str) and claims in KINDS:
         return [case for case in cases if case.claim.kind.value in KINDS[claims]]
     asked = [claims] if isinstance(claims, str) else list(claims)
@@ -152,6 +182,11 @@ def _chosen(claims: str | Sequence[str]) -> list[Case]:
     if not asked or (why := unknown(asked, named, "claim")):
         raise BadInput(why if asked else f"claims: name some, or one of {', '.join(KINDS)}")
     return [case for case in cases if any(is_asked(each, case.claim, case.name) for each in asked)]
+
+
+@cache
+def _every() -> list[Case]:
+    return cases_of_claims()
 
 
 @contextmanager
@@ -169,8 +204,10 @@ def _evaluated(model: PreTrainedModel) -> Iterator[None]:
             parameter.requires_grad_(gradient)
 
 
-def _told(result: Result) -> str:
-    """A refuted claim in lines: what, where, and on which inputs."""
-    seen = result.counterexample or {}
-    inputs = [f"  {label}: {value}" for label, value in (seen.get("inputs") or {}).items()]
-    return "\n".join([f"{result.id}: {result.name}: {result.reason}", *inputs])
+def described(result: Result) -> str:
+    """A refuted claim in lines: what, where, on which inputs, and by how much."""
+    lines = [f"{result.id}: {result.name}: {result.reason}"]
+    if seen := result.counterexample:
+        lines += [f"  {label}: {value}" for label, value in (seen.get("inputs") or {}).items()]
+        lines += [f"  observed {seen['observed']}, allowed {seen['allowed']}, at {seen['where']}"]
+    return "\n".join(lines)

@@ -47,6 +47,7 @@ def test_the_table_counts_laws_and_findings(capsys: pytest.CaptureFixture[str]) 
 def test_a_claim_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "a4"]) == 0
     told = capsys.readouterr().out
+    said = " ".join(told.split())
     for words in (
         "A4: ",
         "A finding",
@@ -56,6 +57,9 @@ def test_a_claim_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     ):
         assert words in told
     assert "stackoverflow" in told.casefold() or "coderapp" in told
+    assert "000 says: With tokens and positions permuted in the same way" in said
+    assert "quick 256 draws or 24 descents, 300 s" in said
+    assert all(len(line) <= 98 or "http" in line for line in told.splitlines())
 
 
 def test_there_is_no_such_claim_to_explain(capsys: pytest.CaptureFixture[str]) -> None:

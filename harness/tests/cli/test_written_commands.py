@@ -20,7 +20,7 @@ APART_IN_CODE = re.compile(rf"--({'|'.join(PATHS)}) (?=[A-Z]{{2,}}|X\b|['\"]?[\w
 
 PATTERNS = ("*.md", "docs/*.md", "docs/defects/*.md", "docs/run.svg", ".ci/*", "*.ini", "*.toml")
 DOCUMENTS = sorted(file for pattern in PATTERNS for file in ROOT.glob(pattern))
-ABOUT_IT = {"CHANGELOG.md", "SECURITY.md", "early.py"}
+ABOUT_IT = {"CHANGELOG.md", "SECURITY.md", "path_guard.py"}
 """These speak of the space itself."""
 
 

@@ -73,15 +73,14 @@ WAYS = {
     "by a relative path": (".", ["--model=../models/hostile"], {}),
     "by a link in the clone": (".", ["--model=link"], {}),
     "beside a path of a test": (".", ["--model={folder}", "claims/test_it.py::test_one"], {}),
-    "with a plug-in named": (".", ["-p", "assay.harness.plugin.early", "--model={folder}"], {}),
+    "with a plug-in named": (
+        ".",
+        ["-p", "assay.harness.plugin.path_guard", "--model={folder}"],
+        {},
+    ),
     "in workers": (".", ["-n", "2", "--model={folder}"], {}),
     "several": (".", ["--model={folder}", "--model={folder}/tests", "--model={folder}/.."], {}),
     "by the environment": (".", [], {"PYTEST_ADDOPTS": "--model={folder}"}),
-    "apart, with the clone's settings named": (
-        ".",
-        ["-c", "pyproject.toml", "--model", "{folder}"],
-        {},
-    ),
 }
 """Where a run is begun, its arguments, and its variables."""
 
@@ -129,7 +128,7 @@ def test_settings_that_were_read_beside_a_model_end_the_run(
     errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
     assert len(errors) == 1
     assert str(hostile / name) in errors[0]
-    assert "write --model=FOLDER" in errors[0]
+    assert f"write --model={hostile}" in errors[0]
     assert "conftest" not in ran.read_text()
 
 
@@ -199,8 +198,8 @@ def test_assay_itself_refuses_it_too(project: Project, tmp_path: Path) -> None:
     project.claims(law(1))
     tiny("gpt2").save_pretrained(project.folder / "claims" / "model")
     (project.folder / "harness" / "plugin").mkdir(parents=True)
-    (project.folder / "harness" / "plugin" / "early.py").touch()
-    alone = ("-p", "no:assay.harness.plugin.early")
+    (project.folder / "harness" / "plugin" / "path_guard.py").touch()
+    alone = ("-p", "no:assay.harness.plugin.path_guard")
     among = project.run("--model=claims/model", *alone)
     assert among.refused("where pytest looks for tests")
     tiny("gpt2").save_pretrained(tmp_path / "model")

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from assay.harness.plugin import early
+from assay.harness.plugin import path_guard
 from assay.harness.tests.support.sessions import PACKAGE
 
-PLUGIN = "assay.harness.plugin.early"
+PLUGIN = "assay.harness.plugin.path_guard"
 INSTALLED = bool(entry_points(group="pytest11", name=PLUGIN))
 SETTINGS = """
 [tool.pytest.ini_options]
@@ -64,5 +64,5 @@ def clone(tmp_path: Path) -> Path:
     (folder / "claims" / "test_it.py").write_text(CLAIMS)
     (folder / "test_elsewhere.py").write_text(CLAIMS)
     (folder / "harness" / "__init__.py").touch()
-    shutil.copy(early.__file__, folder / "harness" / "plugin")
+    shutil.copy(path_guard.__file__, folder / "harness" / "plugin")
     return folder

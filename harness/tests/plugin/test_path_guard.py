@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from assay.harness.plugin import early, options
+from assay.harness.cli.check import joined
+from assay.harness.plugin import options, path_guard
 from assay.harness.tests.support.clones import PLUGIN, run
 from assay.harness.tests.support.sessions import ROOT
 
@@ -25,16 +26,23 @@ def model(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_folder_after_model_is_a_model_and_nothing_in_it_is_run(model: Path) -> None:
-    evidence = model / "evidence.sqlite"
-    evidence.touch()
+@pytest.mark.parametrize("by", ["arguments", "workers", "environment", "settings named"])
+def test_a_folder_after_a_space_is_refused_and_nothing_in_it_is_run(
+    clone: Path, model: Path, by: str
+) -> None:
+    given = {"workers": ["-n", "2"], "settings named": ["-c", "pyproject.toml"]}.get(by, [])
     # As the program ``pytest`` does, without the current folder on Python's path.
     program = ("-P", "-m", "pytest")
-    asked = ("--collect-only", "-qq", "--model", model, "--evidence", evidence)
-    done = run(ROOT, *asked, command=program)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "claims/test_causality.py" in done.stdout
-    assert STRAY not in done.stdout
+    if by == "environment":
+        done = run(clone, command=program, PYTEST_ADDOPTS=f"--model '{model}'")
+    else:
+        done = run(clone, *given, "--model", model, command=program)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert [line for line in done.stderr.splitlines() if line.strip()] == [
+        f"ERROR: --model {model}: after a space pytest takes the path for a test's; write "
+        f"--model={model}, or assay check MODEL"
+    ]
+    assert STRAY not in done.stdout + done.stderr
 
 
 def test_without_the_plug_in_the_folder_is_taken_for_a_test_path(clone: Path, model: Path) -> None:
@@ -46,7 +54,7 @@ def test_without_the_plug_in_the_folder_is_taken_for_a_test_path(clone: Path, mo
 
 @pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["alone", "in workers"])
 def test_the_claims_are_run_and_nothing_else(clone: Path, model: Path, workers: list[str]) -> None:
-    done = run(clone, *workers, "--model", model)
+    done = run(clone, *workers, f"--model={model}")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout
     assert f"claims/test_it.py::test_one[{model}]" in done.stdout
@@ -56,7 +64,8 @@ def test_the_claims_are_run_and_nothing_else(clone: Path, model: Path, workers: 
 def test_files_that_exist_are_values_as_well_and_claims_can_be_chosen(clone: Path) -> None:
     evidence = clone.parent / "evidence.sqlite"
     evidence.touch()
-    done = run(clone / "claims", "--evidence", evidence, "--model", "x", "test_it.py::test_two")
+    named = (f"--evidence={evidence}", "--model", "x", "test_it.py::test_two")
+    done = run(clone / "claims", *named)
     assert "1 passed" in done.stdout
     assert "::test_two[x]" in done.stdout
 
@@ -77,7 +86,7 @@ def pytest_configure(config):
 def test_a_file_that_the_run_makes_is_no_test_path_to_its_workers(clone: Path, by: str) -> None:
     """They began the whole run again each, and the run did not end."""
     (clone / "conftest.py").open("a").write(BEGUN)
-    given = ["--model", "x", "--evidence", str(clone.parent / "new.sqlite")]
+    given = ["--model", "x", f"--evidence={clone.parent / 'new.sqlite'}"]
     asked = {"PYTEST_ADDOPTS": " ".join(given)} if by == "environment" else {}
     done = run(clone, "-n", "2", *(given if by == "arguments" else ()), **asked)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -85,15 +94,25 @@ def test_a_file_that_the_run_makes_is_no_test_path_to_its_workers(clone: Path, b
     assert Counter((clone / "begun").read_text().split()) == {"run": 1, "worker": 2}
 
 
+@pytest.mark.parametrize("option", sorted(path_guard.WRITTEN))
+def test_a_file_to_write_is_refused_after_a_space_though_it_is_not_there(
+    clone: Path, option: str
+) -> None:
+    """In a second run, and in workers, it would be."""
+    done = run(clone, "--model=x", option, "new")
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert f"write {option}=new" in done.stderr
+
+
 def test_a_failure_keeps_its_exit_code(clone: Path) -> None:
     (clone / "broken").mkdir()
-    done = run(clone, "--model", "broken")
+    done = run(clone, "--model=broken")
     assert done.returncode == pytest.ExitCode.TESTS_FAILED
     assert "2 failed" in done.stdout
 
 
 def test_options_may_come_by_the_environment(clone: Path, model: Path) -> None:
-    done = run(clone, PYTEST_ADDOPTS=f"--model '{model}'")
+    done = run(clone, PYTEST_ADDOPTS=f"'--model={model}'")
     assert done.returncode == 0, done.stderr
     assert "2 passed" in done.stdout
 
@@ -109,7 +128,7 @@ def test_a_caller_in_python_gets_the_exit_code_and_keeps_its_plugins(
         "        pytest.exit('enough', returncode=77)\n"
         "sys.exit(pytest.main(sys.argv[1:], plugins=[Mine()]))\n"
     )
-    done = run(clone, "--model", model, command=("-c", script))
+    done = run(clone, f"--model={model}", command=("-c", script))
     assert done.returncode == 77, done.stderr
     assert "mine saw 2" in done.stdout
 
@@ -149,15 +168,11 @@ def test_an_interrupt_while_the_libraries_are_imported_is_one_line(clone: Path, 
     assert done.stderr.strip() == "interrupted before any claim was run"
 
 
-@pytest.mark.parametrize("value", ["-dash", "--json=x"])
+@pytest.mark.parametrize("value", ["--dash", "--json=x"])
 def test_a_value_that_begins_with_a_dash_is_refused_by_its_option(clone: Path, value: str) -> None:
     done = run(clone, "--model", value)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
-    errors = [line for line in done.stderr.splitlines() if line.strip()]
-    assert errors == [
-        f"ERROR: --model: is followed by {value}; a value that begins with a dash is written "
-        "--model=VALUE"
-    ]
+    assert "argument --model: expected one argument" in done.stderr
     assert run(clone, "--model=-dash").returncode == 0
     assert run(clone, "--model", "-1").returncode == 0, "argparse takes numbers for values"
 
@@ -171,15 +186,16 @@ def test_claims_run_with_the_harness_of_their_own_clone(clone: Path, model: Path
     (clone / "claims" / "test_it.py").write_text(
         "import assay\ndef test_it(subject): assert assay.own\n"
     )
-    done = run(clone, "--model", model, command=("-P", "-m", "pytest"))
+    done = run(clone, f"--model={model}", command=("-P", "-m", "pytest"))
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_only_values_that_stand_apart_are_joined() -> None:
+def test_the_command_joins_paths_to_their_options() -> None:
     given = ["-n", "2", "--model", "a b", "--explain", "--seed=3", "claims", "--json"]
-    assert early.joined(given) == ["-n", "2", "--model=a b", *given[4:]]
-    assert early.joined(["--model", "--explain"]) == ["--model", "--explain"]
-    assert early.joined(["--", "--model", "x"]) == ["--", "--model", "x"]
+    assert joined(given) == ["-n", "2", "--model=a b", *given[4:]]
+    assert joined(["--model", "--explain"]) == ["--model", "--explain"]
+    assert joined(["--", "--model", "x"]) == ["--", "--model", "x"]
+    assert joined(["--model", "a", "b"]) == ["--model=a", "b"]
 
 
 def test_a_run_elsewhere_is_about_the_clone_whose_claims_it_names(
@@ -188,40 +204,18 @@ def test_a_run_elsewhere_is_about_the_clone_whose_claims_it_names(
     elsewhere = tmp_path / "own" / "project"
     elsewhere.mkdir(parents=True)
     claims = os.path.relpath(clone / "claims", elsewhere)
-    assert early.about_a_clone(clone / "claims", [])
-    assert early.about_a_clone(elsewhere, ["--model", "m", f"{claims}/test_it.py::test_one"])
-    assert not early.about_a_clone(elsewhere, ["--model", claims])
-    assert not early.about_a_clone(elsewhere, ["no/such/claims", str(elsewhere)])
+    assert path_guard.about_a_clone(clone / "claims", [])
+    assert path_guard.about_a_clone(elsewhere, ["--model", "m", f"{claims}/test_it.py::test_one"])
+    assert not path_guard.about_a_clone(elsewhere, ["--model", claims])
+    assert not path_guard.about_a_clone(elsewhere, ["no/such/claims", str(elsewhere)])
 
 
-def test_only_what_exists_misleads(tmp_path: Path) -> None:
-    assert early.misleads(["--model", str(tmp_path)])
-    assert early.misleads(["--evidence", str(tmp_path / "new.sqlite")])
-    assert not early.misleads(["--model", "tiny:llama"])
-    assert not early.misleads(["--replay", "A" * 100_000])
-    assert not early.misleads([f"--model={tmp_path}", str(tmp_path)])
-
-
-class Declared:
-    """Stands in for pytest's parser: which options are declared, and whether they take a value."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, bool] = {}
-
-    def getgroup(self, *_: object) -> Declared:
-        return self
-
-    def addoption(self, name: str, **how: object) -> None:
-        self.values[name] = how.get("action") != "store_true"
-
-
-def test_the_options_joined_are_those_that_take_a_value() -> None:
-    declared = Declared()
-    options.add(declared)  # type: ignore[arg-type]
-    assert {name for name, takes in declared.values.items() if takes} == early.TAKE_VALUES
-    assert not declared.values["--explain"]
+def test_the_options_guarded_are_those_whose_values_are_paths() -> None:
+    outputs = {"evidence", "json", "report", "summary"}
+    assert {f"--{name}" for name in outputs} == path_guard.WRITTEN
+    assert {f"--{n}" for n in options.PATHS} | {"--model", "--device-map"} == path_guard.PATHS
 
 
 def test_an_install_registers_the_plug_in() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["entry-points"]["pytest11"] == {PLUGIN: early.__name__}
+    assert project["entry-points"]["pytest11"] == {PLUGIN: path_guard.__name__}

@@ -1,0 +1,161 @@
+"""Claims as a project's own tests: each is a parametrised test, on a model that a fixture makes.
+
+    @pytest.fixture(scope="module")
+    def model():
+        return MyModel(MyConfig()).eval()
+
+    @assay.parametrize("laws", profile="glance")
+    def test_model_keeps_the_law(claim, model):
+        claim.check(model)
+
+See docs/own-tests.md.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from assay.harness.checking.cases import Case
+from assay.harness.checking.claim import Session
+from assay.harness.checking.profiles import PROFILES, check_profile
+from assay.harness.models import digests
+from assay.harness.models.subject import Subject
+from assay.harness.results.errors import BadInput
+from assay.harness.results.expectations import judge
+from assay.harness.results.verdicts import Result, Verdict
+from assay.run import choose, described, settle, subject_of
+
+REPLAY = "ASSAY_REPLAY"
+"""The environment variable that holds the one example to try, as a failure prints it."""
+
+
+@dataclass
+class Prepared:
+    """The model that the tests of one decorator checked last, with what was found out about it:
+    what it can do, and its float64 copy.
+    """
+
+    subject: Subject | None = None
+    asked: tuple[object, ...] = ()
+
+    def of(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase | None,
+        attends: str | None,
+    ) -> Subject:
+        """The subject of ``model``, made again if the model or its weights are other ones."""
+        asked = (id(model), digests.of(model), id(tokenizer), attends)
+        if self.subject is None or self.asked != asked:
+            self.subject = subject_of(model, tokenizer, attends, type(model).__name__)
+            self.asked = asked
+        return self.subject
+
+
+@dataclass(frozen=True)
+class OwnClaim:
+    """One claim, as a test of `parametrize` receives it under the name ``claim``."""
+
+    id: str
+    """The test's id: the number, with name and variant where it has several: ``C3-static``."""
+    case: Case = field(repr=False)
+    session: Session = field(repr=False)
+    prepared: Prepared = field(repr=False, compare=False)
+
+    @property
+    def sentence(self) -> str:
+        """What is claimed."""
+        return self.case.name
+
+    def check(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        *,
+        attends: str | None = None,
+    ) -> Result:
+        """Check the claim on ``model``, and return its result if it is upheld.
+
+        A refuted claim fails the test, with its counterexample and a command that replays it; so
+        does a law that was not decided.  A claim that does not apply skips it, naming the missing
+        capability; a finding that was not decided is an expected failure (``xfail``).  The model
+        is checked on its own device, in its own dtype, and left as it was; ``attends`` is
+        ``causal`` or ``both`` where class and configuration do not say.  Raises `BadInput`.
+        """
+        __tracebackhide__ = True
+        blob = os.environ.get(REPLAY)
+        subject = self.prepared.of(model, tokenizer, attends)
+        (result,) = settle(subject, [self.case], replace(self.session, replay=blob)).results
+        if result.verdict is Verdict.NOT_APPLICABLE:
+            pytest.skip(f"missing capability: {result.reason}")
+        judgement = judge(result, None)
+        if judgement.status == "inconclusive":
+            pytest.xfail(f"inconclusive: {result.reason}")
+        if judgement.fails:
+            why = described(result) if result.verdict is Verdict.REFUTED else judgement.message
+            pytest.fail("\n".join([why, *_replay(result, blob)]), pytrace=False)
+        return result
+
+
+def parametrize(
+    claims: str | Sequence[str] = "laws",
+    *,
+    profile: str = "quick",
+    seed: int = 0,
+    xfail: Mapping[str, str] | None = None,
+) -> pytest.MarkDecorator:
+    """Make a test of each claim: pytest gives it as the argument ``claim`` (`OwnClaim`).
+
+    ``claims`` are ``laws``, ``findings``, ``all``, or numbers such as ``["C1", "C2"]``
+    (``ID:TEXT`` for the variants whose name holds the text).  ``profile`` and ``seed`` decide how
+    many examples are tried, and which.  ``xfail`` has a reason for each claim that is known to
+    fail, by its number or by the id of the test; a test that passes all the same then fails.
+
+    Raises `BadInput` for arguments that cannot be used.
+
+    >>> [param.id for param in parametrize(["C1", "C3"]).args[1]]
+    ['C3-default', 'C3-dynamic', 'C3-sliding', 'C3-static', 'C1']
+    """
+    check_profile(profile)
+    cases, prepared = choose(claims), Prepared()
+    session = Session(PROFILES[profile], seed)
+    known = dict(xfail or {})
+    named = {id: case for id, case in _named().items() if case in cases}
+    if stray := known.keys() - named.keys() - {case.claim.id for case in cases}:
+        raise BadInput(f"xfail: {', '.join(sorted(stray))}: no such claim among those asked for")
+    params = []
+    for id, case in named.items():
+        why = known.get(id) or known.get(case.claim.id)
+        marks = [] if why is None else [pytest.mark.xfail(reason=why, strict=True)]
+        params.append(pytest.param(OwnClaim(id, case, session, prepared), id=id, marks=marks))
+    return pytest.mark.parametrize("claim", params)
+
+
+def _named() -> dict[str, Case]:
+    """Every claim by the id of its test: the number, where a number has several sentences the name
+    of Assay's own test, and the variant.
+    """
+    cases = choose("all")
+    sentences = Counter(number for number, _ in {(c.claim.id, c.claim.says) for c in cases})
+    named = {}
+    for case in cases:
+        several = sentences[case.claim.id] > 1
+        name = case.test.__name__.removeprefix("test_") if several else ""
+        variant = case.name.removeprefix(case.claim.says).strip(" []").replace(" ", "_")
+        named["-".join(filter(None, (case.claim.id, name, variant)))] = case
+    assert len(named) == len(cases), "two claims have one id"
+    return named
+
+
+def _replay(result: Result, blob: str | None) -> list[str]:
+    """The command that runs a failing example again, if it has one."""
+    blob = (result.counterexample or {}).get("blob") or blob
+    test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
+    return [f"replay: {REPLAY}={blob} pytest {shlex.quote(test)}"] if blob and test else []

@@ -1,0 +1,69 @@
+"""The pages of docs/: each has its place in the site, and the references leave nothing out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from assay.harness.cli.main import COMMANDS
+from assay.harness.plugin import options
+from assay.harness.results.schema import SCHEMA
+from assay.harness.tests.support.sessions import ROOT
+
+DOCS = ROOT / "docs"
+
+
+def pages(nav: object) -> Iterator[str]:
+    """The files that the site's navigation names."""
+    if isinstance(nav, str):
+        yield nav
+    elif isinstance(nav, dict | list):
+        for each in nav.values() if isinstance(nav, dict) else nav:
+            yield from pages(each)
+
+
+def test_every_page_has_a_place_in_the_navigation() -> None:
+    named = list(pages(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]))
+    assert len(named) == len(set(named))
+    assert all((DOCS / page).is_file() for page in named)
+    linked = " ".join(page.read_text() for page in DOCS.glob("*.md"))
+    others = {page.name for page in DOCS.glob("*.md")} - set(named)
+    assert not [page for page in others if f"]({page}" not in linked]
+
+
+def test_the_page_of_the_schema_has_every_key() -> None:
+    page = (DOCS / "schema.md").read_text()
+    run, claim = SCHEMA["properties"]["run"], SCHEMA["properties"]["claims"]["items"]
+    subject = run["properties"]["subjects"]["additionalProperties"]
+    keys = [key for part in (run, claim, subject) for key in part["properties"]]
+    assert len(keys) > 40
+    assert not [key for key in keys if f"| `{key}` |" not in page]
+
+
+class Declared:
+    """Stands in for pytest's parser: which options are declared."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def getgroup(self, *_: object) -> Declared:
+        return self
+
+    def addoption(self, name: str, **_: object) -> None:
+        self.names.append(name)
+
+
+def test_the_reference_has_every_option() -> None:
+    declared, page = Declared(), (DOCS / "reference.md").read_text()
+    options.add(declared)  # type: ignore[arg-type]
+    assert "--model" in declared.names
+    assert not [name for name in declared.names if f"`{name}" not in page]
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
+def test_commands_in_pages_exist(page) -> None:
+    asked = set(re.findall(r"(?:^|`)assay ([a-z]+)\b", page.read_text(), re.MULTILINE))
+    assert asked <= COMMANDS.keys()

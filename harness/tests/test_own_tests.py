@@ -1,0 +1,151 @@
+"""`assay.parametrize`: claims as tests of a project's own, on models that its fixtures make."""
+
+from __future__ import annotations
+
+import doctest
+import re
+
+import pytest
+
+import assay
+from assay import own_tests
+from assay.fixtures import families
+from assay.harness.results.errors import BadInput
+from assay.harness.results.verdicts import Kind, Result, Verdict
+from assay.harness.tests.support.sessions import PACKAGE
+
+pytest_plugins = ["pytester"]
+
+TESTS = """
+import assay, pytest
+from assay.fixtures import families
+
+made = []
+
+@pytest.fixture(scope="module")
+def model():
+    made.append(families.tiny({type!r}))
+    if {broken}:
+        def leak(module, given, output):
+            return output + 0.1 * output.roll(-1, 1)
+        made[0].transformer.ln_f.register_forward_hook(leak)
+    return made[0]
+
+@assay.parametrize({claims!r}, profile="glance"{more})
+def test_sound(claim, model):
+    claim.check(model)
+    assert len(made) == 1
+"""
+
+
+@pytest.fixture
+def tests(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch):
+    """Run the tests of a project on a tiny model; what came of them."""
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    own_tests.choose("all")  # pytester forgets what is imported in its run
+
+    def run(*arguments: str, **filled: object) -> pytest.RunResult:
+        usual = {"type": "gpt2", "broken": False, "claims": ["C1"], "more": ""}
+        pytester.makepyfile(test_mine=TESTS.format(**usual | filled))
+        return pytester.runpytest_inprocess("-v", "-p", "no:cacheprovider", *arguments)
+
+    return run
+
+
+def test_each_claim_is_a_test_with_its_number(tests) -> None:
+    done = tests(claims=["C1", "C3:static", "A7"])
+    done.assert_outcomes(passed=6)
+    done.stdout.fnmatch_lines_random(
+        ["*test_mine.py::test_sound[[]C1] PASSED*", "*::test_sound[[]C3-static] PASSED*"]
+    )
+
+
+def test_it_needs_no_settings_and_warns_of_nothing(
+    tests, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tests("--collect-only", claims=["C1", "C3:static"])
+    monkeypatch.setenv("PYTHONPATH", str(PACKAGE))
+    done = pytester.runpytest_subprocess("-k", "C3-static", "--strict-markers", "-W", "error")
+    done.assert_outcomes(passed=1, deselected=1)
+
+
+def test_a_claim_that_does_not_apply_is_skipped_with_what_is_missing(tests) -> None:
+    done = tests("-rs", type="bert")
+    done.assert_outcomes(skipped=1)
+    done.stdout.fnmatch_lines(["SKIPPED*missing capability: causal: *"])
+
+
+def test_a_broken_model_fails_with_sentence_counterexample_and_replay(
+    tests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = tests(broken=True)
+    done.assert_outcomes(failed=1)
+    told = done.stdout.str()
+    assert "C1: a prefix's states do not change when tokens are appended" in told
+    assert re.search(r"^ +prompt: ", told, re.MULTILINE)
+    assert re.search(r"observed \S+, allowed \S+, at ", told)
+    assert "Traceback" not in told
+    assert "own_tests.py" not in told
+    found = re.search(r"^replay: ASSAY_REPLAY=(\S+) pytest '(\S+)'$", told, re.MULTILINE)
+    assert found is not None
+    blob, test = found.groups()
+    monkeypatch.setenv("ASSAY_REPLAY", blob)
+    again = tests(test, broken=True)
+    again.assert_outcomes(failed=1)
+    assert found.group() in again.stdout.str()
+    tests(test).assert_outcomes(passed=1)
+    monkeypatch.setenv("ASSAY_REPLAY", "no blob")
+    refused = tests(test)
+    refused.assert_outcomes(failed=1)
+    assert "replay: " in refused.stdout.str()
+
+
+def test_a_known_failure_is_expected_and_has_to_happen(tests) -> None:
+    more = ", xfail={'C1': 'sees one token ahead'}"
+    tests(broken=True, more=more).assert_outcomes(xfailed=1)
+    tests(more=more).assert_outcomes(failed=1)
+
+
+def test_a_finding_that_is_not_decided_is_an_expected_failure(
+    tests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    undecided = {"A4": Kind.FINDING, "C1": Kind.LAW}
+
+    def settle(subject, cases, session):
+        id = cases[0].claim.id
+        found = Result(id, "s", undecided[id], "m", Verdict.INCONCLUSIVE, reason="few draws")
+        return assay.Run([found], {})
+
+    monkeypatch.setattr(own_tests, "settle", settle)
+    done = tests("-rx", claims=["A4:held-out", "C1"])
+    done.assert_outcomes(xfailed=1, failed=1)
+    done.stdout.fnmatch_lines_random(
+        ["XFAIL *A4-held-out_text*inconclusive: few draws", "*a law must be decided: few draws*"]
+    )
+
+
+def test_another_model_or_other_weights_are_checked_anew() -> None:
+    prepared, model = own_tests.Prepared(), families.tiny("gpt2")
+    first = prepared.of(model, None, None)
+    assert prepared.of(model, None, None) is first
+    next(model.parameters()).data.mul_(2)
+    second = prepared.of(model, None, None)
+    assert second.digest != first.digest
+    assert prepared.of(families.tiny("llama"), None, None) is not second
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"profile": "fast"}, "fast"),
+        ({"claims": ["Z9"]}, "no such claim"),
+        ({"claims": ["C1"], "xfail": {"C2": "no"}}, "C2: no such claim among"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(given: dict, why: str) -> None:
+    with pytest.raises(BadInput, match=why):
+        assay.parametrize(**given)
+
+
+def test_the_examples_in_docstrings_run() -> None:
+    assert doctest.testmod(own_tests).failed == 0
