@@ -18,6 +18,7 @@ from assay.harness.report.atlas.flips import Seen, flips, standing, turns
 from assay.harness.report.atlas.ladder import ladder
 from assay.harness.results.errors import BadInput
 from assay.harness.results.verdicts import UNTIL_BROKEN, Result, Verdict
+from assay.harness.tests.results.test_defects import DOCSTRING
 from assay.harness.tests.support.evidences import broken, finding, law, run_of, sweep, write
 
 GPT2, MAMBA = "tiny:gpt2", "tiny:mamba"
@@ -257,7 +258,7 @@ def test_the_page_leaves_out_what_was_not_seen_again(tmp_path, file):
     assert [flip[3:] for flip in data_of(page)["flips"]] == [[0, 1, 1, 1]]
     told = "1 flip between one version and the next, all seen again with other examples; "
     assert told + "1 more was not and is left out." in page
-    assert "<small>seen again</small>" in page
+    assert '<td class="of">all</td>' in page
 
 
 # -- the data ---------------------------------------------------------------------------------
@@ -420,15 +421,14 @@ def test_an_older_atlas_is_replaced_and_kept_if_the_new_one_fails(tmp_path, file
     out = tmp_path / "deep" / "atlas"
     (none := tmp_path / "defects").mkdir()
     assert run_main(file, "--out", out, "--defects", none) == 0
-    (out / "stale.txt").touch()
     old = (out / "index.html").read_text()
     write(file, run_of(OLD, GPT2), [broken(GPT2)])
 
-    def full(self: Path, text: bytes) -> int:
+    def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "write_bytes", full)
+        patched.setattr("os.fsync", full)
         with pytest.raises(BadInput, match="No space left"):
             build([file], out)
     assert (out / "index.html").read_text() == old
@@ -437,6 +437,38 @@ def test_an_older_atlas_is_replaced_and_kept_if_the_new_one_fails(tmp_path, file
     assert (out / "index.html").read_text() != old
     assert [each.name for each in out.iterdir()] == ["index.html"]
     assert [each.name for each in out.parent.iterdir()] == ["atlas"]
+
+
+def test_an_atlas_is_written_again_from_its_page_with_the_defects_of_today(tmp_path, file):
+    write(file, run_of(NEW, MAMBA, "reference"), [broken(MAMBA), finding("reference", "x", 0.1)])
+    out, defects = tmp_path / "atlas", tmp_path / "defects"
+    defects.mkdir()
+    first = built(tmp_path, file)
+    build([out / "index.html"], out)
+    assert (out / "index.html").read_text() == first
+    (defects / "lost.py").write_text(DOCSTRING + "print()\n")
+    assert run_main(out / "index.html", "--out", out, "--defects", defects) == 0
+    page = (out / "index.html").read_text()
+    assert 'id="defect-lost"' in page
+    assert [each[0] for each in data_of(page)["defects"]] == ["lost"]
+    (out / "index.html").write_text(first.replace('id="data">', 'id="data">QUJD'))
+    for path, said in (("index.html", "another version"), ("other.html", "is no atlas")):
+        (out / "other.html").write_text("mine")
+        with pytest.raises(BadInput, match=said):
+            build([out / path], tmp_path / "new")
+
+
+def test_causes_of_changes_are_shown_and_a_file_of_something_else_is_rejected(tmp_path, file):
+    write(file, run_of(NEW, GPT2), [law(GPT2)])
+    changes = tmp_path / "changes.toml"
+    keys = ("kind", "types", "what", "bad", "good", "cause", "upstream")
+    lines = [f'{key} = "{key} of <b> `x` **Run**"' for key in keys]
+    changes.write_text("\n".join(["[[change]]", *lines]))
+    page = built(tmp_path, file, changed=changes)
+    assert "what of &lt;b&gt; <code>x</code> <b>Run</b>" in page
+    changes.write_text("[[change]]\nkind = 3\n")
+    with pytest.raises(BadInput, match="Expected `str`, got `int`"):
+        built(tmp_path, file, changed=changes)
 
 
 def test_the_command_says_what_it_wrote(tmp_path, file, capsys):
