@@ -51,6 +51,10 @@ def _read(name: str) -> str:
 
 
 def prose(text: str) -> Markup:
-    """Markdown's `code` and **strong** as HTML; all else is escaped."""
-    told = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text)))
-    return Markup(re.sub(r"\*\*([^*]+)\*\*", r"<b>\1</b>", told))
+    """Markdown's `code`, **strong** and *emphasis* as HTML; all else is escaped."""
+    pieces = re.split(r"`([^`]+)`", str(escape(text)))
+    for i, piece in enumerate(pieces):
+        strong = re.sub(r"\*\*([^*]+)\*\*", r"<b>\1</b>", piece)
+        plain = re.sub(r"\*(\w[^*]*)\*", r"<i>\1</i>", strong)
+        pieces[i] = f"<code>{piece}</code>" if i % 2 else plain
+    return Markup("".join(pieces))

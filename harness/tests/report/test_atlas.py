@@ -462,10 +462,10 @@ def test_causes_of_changes_are_shown_and_a_file_of_something_else_is_rejected(tm
     write(file, run_of(NEW, GPT2), [law(GPT2)])
     changes = tmp_path / "changes.toml"
     keys = ("kind", "types", "what", "bad", "good", "cause", "upstream")
-    lines = [f'{key} = "{key} of <b> `x` **Run**"' for key in keys]
+    lines = [f'{key} = "{key} of <b> `x*` **Run** *so*"' for key in keys]
     changes.write_text("\n".join(["[[change]]", *lines]))
     page = built(tmp_path, file, changed=changes)
-    assert "what of &lt;b&gt; <code>x</code> <b>Run</b>" in page
+    assert "what of &lt;b&gt; <code>x*</code> <b>Run</b> <i>so</i>" in page
     changes.write_text("[[change]]\nkind = 3\n")
     with pytest.raises(BadInput, match="Expected `str`, got `int`"):
         built(tmp_path, file, changed=changes)
