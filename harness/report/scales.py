@@ -80,7 +80,7 @@ def _marked(axis: Axis, name: str, log: bool, whole: bool, marks: Array | None =
     low, high = sorted(axis.get_view_interval())
     name = texts.shortened(texts.visible(name), MOST_LETTERS)
     if marks is not None and _apart(marks, high - low, log):
-        axis.set_major_locator(FixedLocator(marks))
+        axis.set_major_locator(FixedLocator(list(marks)))
     elif log:
         axis.set_major_locator(FixedLocator(_decades(low, high)))
     else:

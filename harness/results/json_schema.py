@@ -47,15 +47,29 @@ def mistake(value: Any, record: type[Struct]) -> str | None:
     Types alone are compared: keys that are left out pass, as do those that the record lacks.
     """
     try:
-        msgspec.convert(value, _loose(record))
+        msgspec.convert(value, _loose_record(record))
     except (msgspec.ValidationError, RecursionError) as error:
         return str(error)
     return None
 
 
 @cache
+def _loose_record(record: type[Struct]) -> type[Struct]:
+    """``record`` with every key optional and others allowed."""
+    hints = get_type_hints(record, include_extras=True)
+    keys = [
+        (
+            each.name,
+            _loose(hints[each.name]) | UnsetType,
+            msgspec.field(default=UNSET, name=each.encode_name),
+        )
+        for each in msgspec.structs.fields(record)
+    ]
+    return msgspec.defstruct(record.__name__, keys)
+
+
 def _loose(kind: Any) -> Any:
-    """``kind`` without its rules, every key of its records optional and others allowed."""
+    """A type without its rules."""
     origin, parts = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return _loose(parts[0])
@@ -66,13 +80,7 @@ def _loose(kind: Any) -> Any:
     if origin is not None:
         return origin[tuple(map(_loose, parts))]
     if isinstance(kind, type) and issubclass(kind, Struct):
-        hints = get_type_hints(kind, include_extras=True)
-        keys = [
-            (each.name, _loose(hints[each.name]) | UnsetType,
-             msgspec.field(default=UNSET, name=each.encode_name))
-            for each in msgspec.structs.fields(kind)
-        ]  # fmt: skip
-        return msgspec.defstruct(kind.__name__, keys)
+        return _loose_record(kind)
     if isinstance(kind, type) and issubclass(kind, str):
         return str
     return {int: WHOLE, float: FINITE}.get(kind, kind)

@@ -49,6 +49,10 @@ class Table:
         return self._places[text]
 
 
+Explanation = tuple[str, str, list[int], list[int], list[str]]
+"""[slug, title, laws, subjects, versions] of a defect; laws and subjects are indices."""
+
+
 class Data(msgspec.Struct):
     """All that an atlas says of its evidence; what needs explaining is not in it.
 
@@ -79,7 +83,7 @@ class Data(msgspec.Struct):
     flips: list[tuple[int, int, int, int, int, int, int]]
     judged: bool
     ladder: list[dict[str, Any]]
-    defects: list[tuple[str, str, list[int], list[int], list[str]]] = []
+    defects: list[Explanation] = []
 
 
 def encoded(found: Collected, flips: Sequence[Flip], room: int) -> Data:

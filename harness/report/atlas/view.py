@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from assay.harness.report import exhibits, texts, words
-from assay.harness.report.atlas.encode import LETTERS, Data, shown
+from assay.harness.report.atlas.encode import LETTERS, Data, Explanation, shown
 from assay.harness.results.changes import Change
 from assay.harness.results.defects import KEYS, Defect
 from assay.harness.results.verdicts import Kind, Verdict
@@ -64,16 +64,16 @@ def page(data: Data, defects: Sequence[Defect], changes: Sequence[Change]) -> di
     }
 
 
-def explanations(data: Data, defects: Sequence[Defect]) -> list[list[Any]]:
+def explanations(data: Data, defects: Sequence[Defect]) -> list[Explanation]:
     """[slug, title, laws, subjects, versions] of each; laws and subjects are indices."""
     return [
-        [
+        (
             each.slug,
             shown(each.title),
             [i for i, law in enumerate(data.laws) if each.breaks(law[0], _name(law))],
             [i for i, types in enumerate(data.types) if each.fits(types)],
             each.versions,
-        ]
+        )
         for each in defects
     ]
 
@@ -139,7 +139,7 @@ def _named(subjects: Sequence[str]) -> str:
 
 def _flips(data: Data) -> list[dict[str, Any]]:
     """Models whose claims changed from one version to the next that decides them."""
-    groups: dict[tuple[int, ...], list[list[int]]] = defaultdict(list)
+    groups: dict[tuple[int, ...], list[tuple[int, ...]]] = defaultdict(list)
     for flip in data.flips:
         setting, _, subject, before, after, bad, _ = flip
         groups[subject, after, before, setting, bad].append(flip)

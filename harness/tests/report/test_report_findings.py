@@ -21,7 +21,7 @@ from assay.harness.report import intervals, pictures, words
 from assay.harness.report.glyphs import Glyphs
 from assay.harness.report.html import render
 from assay.harness.report.progress import Progress
-from assay.harness.report.tables import strip
+from assay.harness.report.terminal_tables import strip
 from assay.harness.results.arrays import Plot
 from assay.harness.results.verdicts import Kind, Result, Verdict
 from assay.harness.tests.report.test_report import (
