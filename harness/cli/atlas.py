@@ -10,6 +10,7 @@ from assay.harness.cli.arguments import Parser, file
 from assay.harness.report import texts
 
 DEFECTS, EXPECTATIONS = Path("docs/defects"), Path("claims/expectations")
+CHANGES = Path("docs/flips.toml")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -21,8 +22,9 @@ def main(arguments: Sequence[str]) -> int:
     built = build(
         asked.evidence,
         asked.out,
-        _folder(asked.defects, DEFECTS),
-        _folder(asked.expectations, EXPECTATIONS),
+        _asked(asked.defects, DEFECTS),
+        _asked(asked.expectations, EXPECTATIONS),
+        _asked(asked.changes, CHANGES),
     )
     summary = f"{asked.out / 'index.html'}: {texts.counted(built.results, 'result')}"
     if built.superseded:
@@ -34,21 +36,29 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _folder(asked: Path | None, usual: Path) -> Path | None:
-    """The folder that is named, or the usual one where it is there."""
-    return asked if asked is not None else usual if usual.is_dir() else None
+def _asked(asked: Path | None, usual: Path) -> Path | None:
+    """The path that is named, or the usual one if it exists."""
+    return asked if asked is not None else usual if usual.exists() else None
 
 
 def _parser() -> Parser:
     parser = Parser(
         prog="assay atlas",
-        description="Write a folder with one page, which needs no network, of what evidence files "
-        "say: which laws hold on which models, in which versions of transformers.",
+        description="Write one page, which needs no network, of what evidence files say: which "
+        "laws hold on which models, in which versions of transformers.  Given the page of an "
+        "atlas in place of evidence, it writes that again, with the defects and changes of today.",
     )
     add = parser.add_argument
-    add("evidence", nargs="+", type=file, metavar="EVIDENCE", help="a file that --evidence wrote")
+    add(
+        "evidence",
+        nargs="+",
+        type=file,
+        metavar="EVIDENCE",
+        help="a file that --evidence wrote, or the index.html of an atlas",
+    )
     add("--out", type=Path, required=True, metavar="FOLDER", help="new, empty, or an older atlas")
     add("--defects", type=Path, metavar="FOLDER", help=f"scripts (default: {DEFECTS}, if there)")
+    add("--changes", type=file, metavar="FILE", help=f"causes (default: {CHANGES}, if there)")
     add(
         "--expectations",
         type=Path,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
 
 from assay.harness.comparison.judging import ERROR, Compared, Comparison, Flip
 from assay.harness.comparison.sides import Key, Side
-from assay.harness.results.schema import _COUNT, _NAME, _map, _object, _of
+from assay.harness.results.json_schema import Count, Name, Record, says, schema
 from assay.harness.results.verdicts import Kind, Verdict, _plain
 
 VERSION = 1
@@ -85,131 +87,127 @@ def _claim(each: Compared, least: float) -> dict[str, Any]:
     return told
 
 
-_SIDE = _object(
-    "A run, as it was named and as the evidence has it.",
-    {
-        "name": _of("string", "As the user named it.", **_NAME),
-        "runs": _of("integer", "How many it is made of; entries that differ are null.", **_COUNT),
-        "id": _of(["string", "null"], "Its key in the evidence."),
-        "started": _of(["string", "null"], "ISO 8601, UTC."),
-        "finished": _of(["string", "null"], "The same; null: it did not end."),
-        "exit": _of(["integer", "null"], "Exit code of the run."),
-        "suite": _of(["string", "null"], "Version of Assay."),
-        "profile": _of(["string", "null"], "Budgets."),
-        "seed": _of(["integer", "null"], "The seed that all draws come from."),
-        "device": _of(["string", "null"], "Where it was computed."),
-        "dtype": _of(["string", "null"], "Of the weights."),
-    },
-)
+class SideRecord(Record):
+    """A run, as it was named and as the evidence has it."""
 
-_NUMBER = ["number", "null"]
+    name: Annotated[Name, says("As the user named it.")]
+    runs: Annotated[Count, says("How many it is made of; entries that differ are null.")]
+    id: Annotated[str | None, says("Its key in the evidence.")]
+    started: Annotated[str | None, says("ISO 8601, UTC.")]
+    finished: Annotated[str | None, says("The same; null: it did not end.")]
+    exit: Annotated[int | None, says("Exit code of the run.")]
+    suite: Annotated[str | None, says("Version of Assay.")]
+    profile: Annotated[str | None, says("Budgets.")]
+    seed: Annotated[int | None, says("The seed that all draws come from.")]
+    device: Annotated[str | None, says("Where it was computed.")]
+    dtype: Annotated[str | None, says("Of the weights.")]
 
-_OF_RUN = _object(
-    "A claim's result in one run; see the schema of a run's report.",
-    {
-        "verdict": _of("string", "What it came to.", enum=[each.value for each in Verdict]),
-        "observed": _of(_NUMBER, "What was measured."),
-        "bound": _of(_NUMBER, "What is allowed."),
-        "margin": _of(_NUMBER, "Law: decades within the bound. Finding: half-widths."),
-        "interval": _of(["array", "null"], "Of a finding.", items=_of(_NUMBER, "An end.")),
-        "examples": _of("integer", "Inputs tried.", **_COUNT),
-        "reason": _of("string", "Why it did not apply or was not decided."),
-    },
-)
 
-_SHIFT = _object(
-    "By how much the number is larger after: a law's mean margin in decades, a finding's "
-    "statistic in its own unit (a median: that of the differences where they are paired).",
-    {
-        "shift": _of(_NUMBER, "After less before."),
-        "interval": _of(
-            ["array", "null"],
-            "Its interval at the document's `confidence`; an end may be null: not finite.",
-            items=_of(_NUMBER, "An end."),
-        ),
-        "p": _of("number", "Of no shift at all.", minimum=0, maximum=1),
-        "adjusted": _of("number", "The same after Benjamini and Hochberg.", minimum=0, maximum=1),
-        "size": _of(_NUMBER, "Law: decades. Finding: spreads of one draw. Null: infinite."),
-        "draws": _of("integer", "Examples or draws that were looked at.", **_COUNT),
-        "paired": _of("boolean", "Whether each was held against the same draw before."),
-        "real": _of("boolean", "Whether `adjusted` is at most the document's `error`."),
-        "drift": _of("boolean", "Whether it is also at least `least` in `size`."),
-    },
-)
-_SHIFT["type"] = ["object", "null"]
+class ResultRecord(Record):
+    """A claim's result in one run; see the schema of a run's report."""
 
-_KEY = {
-    "id": _of("string", "The claim's lasting number.", **_NAME),
-    "name": _of("string", "The claim in words.", **_NAME),
-    "subject": _of("string", "The model.", **_NAME),
-}
+    verdict: Annotated[Verdict, says("What it came to.")]
+    observed: Annotated[float | None, says("What was measured.")]
+    bound: Annotated[float | None, says("What is allowed.")]
+    margin: Annotated[
+        float | None, says("Law: powers of ten within the bound. Finding: half-widths.")
+    ]
+    interval: Annotated[list[float | None] | None, says("Of a finding: its ends.")]
+    examples: Annotated[Count, says("Inputs tried.")]
+    reason: Annotated[str, says("Why it did not apply or was not decided.")]
 
-_CLAIM = _object(
-    "A claim on a model in both runs.",
-    {
-        **_KEY,
-        "kind": _of("string", "law or finding.", enum=[each.value for each in Kind]),
-        "flip": _of(
-            ["string", "null"],
+
+class ShiftRecord(Record):
+    """By how much the number is larger after: a law's mean margin in powers of ten, a finding's
+    statistic in its own unit (a median: that of the differences where they are paired).
+    """
+
+    shift: Annotated[float | None, says("After less before.")]
+    interval: Annotated[
+        list[float | None] | None,
+        says("Its interval at the document's `confidence`; an end may be null: not finite."),
+    ]
+    p: Annotated[float, says("Of no shift at all.", ge=0, le=1)]
+    adjusted: Annotated[float, says("The same after Benjamini and Hochberg.", ge=0, le=1)]
+    size: Annotated[
+        float | None,
+        says("Law: powers of ten. Finding: spreads of one draw. Null: infinite."),
+    ]
+    draws: Annotated[Count, says("Examples or draws that were compared.")]
+    paired: Annotated[bool, says("Whether each was compared with the same draw before.")]
+    real: Annotated[bool, says("Whether `adjusted` is at most the document's `error`.")]
+    drift: Annotated[bool, says("Whether it is also at least `least` in `size`.")]
+
+
+class ClaimKey(Record):
+    """A claim on a model."""
+
+    id: Annotated[Name, says("The claim's lasting number.")]
+    name: Annotated[Name, says("The claim in words.")]
+    subject: Annotated[Name, says("The model.")]
+
+
+class ClaimRecord(ClaimKey):
+    """A claim on a model in both runs."""
+
+    kind: Annotated[Kind, says("law or finding.")]
+    flip: Annotated[
+        Flip | None,
+        says(
             "regression: refuted now and upheld or not applicable before, or upheld before and "
             "not applicable now for want of a capability; lost: upheld before and undecided now, "
             "or not applicable for another reason; gained: upheld now; unseen: the run that "
             "upheld the law did not come to the example that broke it in the other; other; null: "
-            "the same verdict.",
-            enum=[*(each.value for each in Flip), None],
+            "the same verdict."
         ),
-        "vanished": _of(
-            ["string", "null"],
-            "The capability that the model has no longer, if the claim needs it.",
+    ]
+    vanished: Annotated[
+        str | None, says("The capability that the model has no longer, if the claim needs it.")
+    ]
+    before: Annotated[ResultRecord, says("Before.")]
+    after: Annotated[ResultRecord, says("After.")]
+    claimed: Annotated[
+        list[str] | None,
+        says("What was claimed before and after (such as share ≥ 0.9), if it is not the same."),
+    ]
+    shift: Annotated[ShiftRecord | None, says("By how much its number moved.")]
+
+
+Pair = Annotated[list[Any], Meta(min_length=2, max_length=2)]
+
+
+class ComparisonRecord(Record):
+    """What became of the claims from one run to another."""
+
+    schema: Annotated[Literal[1], says("Version of this schema.")]
+    before: Annotated[SideRecord, says("The first run.")]
+    after: Annotated[SideRecord, says("The second run.")]
+    changed: Annotated[
+        dict[str, Pair], says("Settings and versions that differ, by name: before and after.")
+    ]
+    compared: Annotated[Count, says("Claims on models that both runs have.")]
+    judged: Annotated[Count, says("Those whose samples could be compared.")]
+    paired: Annotated[bool, says("Whether both runs drew the same inputs.")]
+    error: Annotated[float, says("The false-discovery rate of the drifts.")]
+    confidence: Annotated[float, says("Of every interval; corrected for how many there are.")]
+    least: Annotated[float, says("In `size`, of what is called a drift.")]
+    regressions: Annotated[Count, says("Flips that are; the exit code is 1 if any.")]
+    flips: Annotated[list[ClaimRecord], says("Claims with another verdict, regressions first.")]
+    drifts: Annotated[list[ClaimRecord], says("Others whose number really moved, farthest first.")]
+    unjudged: Annotated[
+        list[ClaimRecord], says("Claims whose number moved, without samples to judge it.")
+    ]
+    gone: Annotated[list[ClaimKey], says("Only in the first run.")]
+    new: Annotated[list[ClaimKey], says("Only in the second run.")]
+    gone_subjects: Annotated[list[str], says("Models of the first run only.")]
+    new_subjects: Annotated[list[str], says("Models of the second run only.")]
+    other_weights: Annotated[
+        dict[str, list[str]],
+        says(
+            "Models whose configuration or weights are not the same, by name: SHA-256 before and "
+            "after, in hex."
         ),
-        "before": _OF_RUN,
-        "after": _OF_RUN,
-        "claimed": _of(
-            ["array", "null"],
-            "What was claimed before and after, where that is not the same.",
-            items=_of("string", "Such as share ≥ 0.9."),
-        ),
-        "shift": _SHIFT,
-    },
-)
+    ]
 
 
-def _list(description: str, items: dict[str, Any]) -> dict[str, Any]:
-    return _of("array", description, items=items)
-
-
-SCHEMA = {
-    "$schema": "https://json-schema.org/draft/2020-12/schema",
-    "title": "Two runs of Assay compared",
-    **_object(
-        "What became of the claims from one run to another.",
-        {
-            "schema": _of("integer", "Version of this schema.", const=VERSION),
-            "before": _SIDE,
-            "after": _SIDE,
-            "changed": _map(
-                "Settings and versions that differ, by name.",
-                _of("array", "Before and after.", minItems=2, maxItems=2),
-            ),
-            "compared": _of("integer", "Claims on models that both runs have.", **_COUNT),
-            "judged": _of("integer", "Those whose samples could be compared.", **_COUNT),
-            "paired": _of("boolean", "Whether both runs drew the same inputs."),
-            "error": _of("number", "The share of drifts that are none, among those told."),
-            "confidence": _of("number", "Of every interval; corrected for how many there are."),
-            "least": _of("number", "In `size`, of what is called a drift."),
-            "regressions": _of("integer", "Flips that are; the exit code is 1 if any.", **_COUNT),
-            "flips": _list("Claims with another verdict, regressions first.", _CLAIM),
-            "drifts": _list("Others whose number really moved, farthest first.", _CLAIM),
-            "unjudged": _list("Claims whose number moved, without samples to judge it.", _CLAIM),
-            "gone": _list("Only in the first run.", _object("A claim.", _KEY)),
-            "new": _list("Only in the second run.", _object("A claim.", _KEY)),
-            "gone_subjects": _list("Models of the first run only.", _of("string", "A name.")),
-            "new_subjects": _list("Models of the second run only.", _of("string", "A name.")),
-            "other_weights": _map(
-                "Models whose configuration or weights are not the same, by name.",
-                _of("array", "SHA-256 before and after.", items=_of("string", "In hex.")),
-            ),
-        },
-    ),
-}
-"""The JSON Schema (draft 2020-12) of `document`."""
+SCHEMA = schema(ComparisonRecord, "Two runs of Assay compared")

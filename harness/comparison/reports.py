@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from assay.harness.results import schema
 from assay.harness.results.errors import BadInput
-from assay.harness.results.records import mistake
+from assay.harness.results.json_schema import mistake
 from assay.harness.results.verdicts import Kind, Verdict
 
 Json = Mapping[str, Any]
@@ -26,11 +28,11 @@ def read(path: Path) -> tuple[Json, list[Json]]:
                 f"{path}: has schema {told['schema']}, this version knows {schema.VERSION}"
             )
         run = {**told["run"], "subjects": {**told["run"]["subjects"]}}
-        _check(run, schema.RUN)
+        _check(run, schema.Run)
         for row in told["claims"]:
             [row[name] for name in NEEDED]
             Verdict(row["verdict"]), Kind(row["kind"])
-            _check(row, schema.CLAIM)
+            _check(row, schema.Claim)
         # Samples are in the evidence only; what else stands there is not this report's.
         return run, [{**row, "sample": {}} for row in told["claims"]]
     except OSError as error:
@@ -39,7 +41,7 @@ def read(path: Path) -> tuple[Json, list[Json]]:
         raise BadInput(f"{path}: is no report of a run (write one by --json)") from error
 
 
-def _check(record: Json, its: Json) -> None:
+def _check(record: Json, its: type[Struct]) -> None:
     if (wrong := mistake(record, its)) is not None:
         raise TypeError(wrong)
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -16,7 +14,7 @@ from assay.harness.comparison.judging import Compared, Comparison, Flip
 from assay.harness.comparison.sides import ALL, Key, Side
 from assay.harness.report import words
 from assay.harness.report.exhibits import CLASSES
-from assay.harness.report.templates import environment
+from assay.harness.report.templates import render
 from assay.harness.report.texts import counted, moment, number, shortened, visible
 from assay.harness.results.verdicts import Verdict
 
@@ -208,27 +206,22 @@ def signed(value: float | None) -> str:
 
 def page(found: Comparison, least: float) -> str:
     """The comparison as HTML: self-contained, offline, no script; all that is told is escaped."""
-    here = Path(__file__).parent
     tables = [
         (kind, [_row(each) for each in found.flips(kind)][:MOST_ROWS_OF_PAGE]) for kind in Flip
     ]
     drifts = found.drifts(least)
-    return (
-        environment(here)
-        .get_template("compared.html.jinja")
-        .render(
-            style=Markup((here / "page.css").read_text(encoding="utf-8")),
-            headline=visible(headline(found, least)),
-            sides=[_about(side) for side in (found.before, found.after)],
-            changes=changes(found),
-            flips=[(kind.value, rows) for kind, rows in tables if rows],
-            drifts=[_row(each) for each in drifts[:MOST_ROWS_OF_PAGE]],
-            notes=notes(found, least),
-            judged=found.judged,
-            confidence=f"{100 * found.confidence:.4g}",
-            symbols={str(verdict): words.SYMBOLS[verdict] for verdict in Verdict},
-            left_out=max(0, len(drifts) - MOST_ROWS_OF_PAGE),
-        )
+    return render(
+        "compared",
+        headline=visible(headline(found, least)),
+        sides=[_about(side) for side in (found.before, found.after)],
+        changes=changes(found),
+        flips=[(kind.value, rows) for kind, rows in tables if rows],
+        drifts=[_row(each) for each in drifts[:MOST_ROWS_OF_PAGE]],
+        notes=notes(found, least),
+        judged=found.judged,
+        confidence=f"{100 * found.confidence:.4g}",
+        symbols={str(verdict): words.SYMBOLS[verdict] for verdict in Verdict},
+        left_out=max(0, len(drifts) - MOST_ROWS_OF_PAGE),
     )
 
 

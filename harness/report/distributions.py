@@ -13,7 +13,7 @@ from assay.harness.report import canvas, texts
 from assay.harness.report.canvas import INK, MUTED
 from assay.harness.report.drawing import BOTTOM, LETTERS, WIDTH, Drawing, Series, listed
 from assay.harness.report.drawing import dots as put_dots
-from assay.harness.report.scales import Scale, frame, scale
+from assay.harness.report.scales import frame, limits
 from assay.harness.results.arrays import Array, Plot
 
 ROW = 74
@@ -49,12 +49,13 @@ def draw(plot: Plot, salt: str, drawing: Drawing) -> None:
     if not any(len(row) for row in rows):
         return
     name = plot.y or plot.x
-    x = scale(np.concatenate(rows), f"{name} (log scale)" if log else name, log)
     size = (WIDTH, len(series) * ROW + BOTTOM)
 
     def fill(figure: Figure) -> None:
         axes = canvas.axes_within(figure, SIDES, 0, SIDES, BOTTOM)
-        frame(axes, x, Scale(size[1] - BOTTOM, 0, ()), grid=("x",))
+        axes.set(xlim=limits(np.concatenate(rows), log), ylim=(size[1] - BOTTOM, 0))
+        frame(axes, f"{name} (log scale)" if log else name, "", grid=("x",), log=log)
+        axes.set_yticks([])
         for i, (each, row) in enumerate(zip(series, rows, strict=True)):
             edge = int((finite[i] <= 0).sum()) if log else 0
             _row(axes, i * ROW, each, row, edge, _told(row, finite[i]))

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from assay.harness.report import canvas, svg, texts
-from assay.harness.report.scales import Scale, frame, numbers
+from assay.harness.report.scales import numbers
 from assay.harness.results.arrays import Array
 
 WIDTH, HEIGHT, LETTERS = 360, 250, 12.0
@@ -92,13 +92,11 @@ def listed(
     ]
 
 
-def paint(salt: str, x: Scale, y: Scale, put: Callable[[Axes], None]) -> str:
-    """A drawing of the usual size with these axes, into which ``put`` draws."""
+def paint(salt: str, put: Callable[[Axes], None]) -> str:
+    """A drawing of the usual size, into which ``put`` draws."""
 
     def fill(figure: Figure) -> None:
-        axes = canvas.axes_within(figure, LEFT, TOP, RIGHT, BOTTOM)
-        frame(axes, x, y)
-        put(axes)
+        put(canvas.axes_within(figure, LEFT, TOP, RIGHT, BOTTOM))
 
     return canvas.draw(fill, "plot", (WIDTH, HEIGHT), LETTERS, salt, places=1)
 

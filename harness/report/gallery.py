@@ -12,7 +12,7 @@ from assay.harness.report import exhibits, texts, words
 from assay.harness.results.arrays import Plot
 from assay.harness.results.verdicts import Result
 
-MOST_BYTES = 1_000_000
+MOST_BYTES = 1_500_000
 """Of all pictures together; those that would be beyond it are left out."""
 
 MOST_NOTES = 6

@@ -1,18 +1,20 @@
-"""One page of HTML about a run: self-contained, offline, readable without its script."""
+"""One page of HTML about a run: self-contained, offline, readable without its script.
+
+What it shows is worked out here; the template only lays it out.
+"""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
-from markupsafe import Markup
-
-from assay.harness.report import gallery, view, words
-from assay.harness.report.templates import environment
-from assay.harness.results.verdicts import Result
+from assay.harness.checking import significance
+from assay.harness.report import exhibits, gallery, page_rows, templates, texts, words
+from assay.harness.report.gallery import Gallery
+from assay.harness.report.intervals import real
+from assay.harness.report.words import Judgements
+from assay.harness.results import bibliography
+from assay.harness.results.verdicts import Kind, Result, Verdict
 
 MOST_BYTES = 2_000_000
 """A page that comes out larger, the findings' pictures aside (see `gallery.MOST_BYTES`), is laid
@@ -20,28 +22,193 @@ out again with less of what fills it."""
 
 LEAST_SHARE = 0.05
 
-_HERE = Path(__file__).parent
+# These keep the page small, whatever the run was like; what they leave out is in the JSON.
+MOST_ROWS = 1500
+MOST_DRAWN = 480
+MOST_COUNTEREXAMPLES = 60
 
 
 def render(
     run: dict[str, Any],
     results: Sequence[Result],
-    judgements: Mapping[tuple[str, str], str] | None = None,
+    judgements: Judgements | None = None,
 ) -> str:
     """The page as text; everything that comes from the run is escaped."""
-    script = (_HERE / "page.js").read_text(encoding="utf-8")
-    # The browser runs this script and no other: its digest is in the page's policy.
-    digest = hashlib.sha256(f"\n{script}".encode()).digest()
-    template = environment(_HERE).get_template("page.html.jinja")
     share = 1.0
     drawn = gallery.gallery(words.by_subject(run, results))
     while True:
-        page = template.render(
-            page=view.page(run, results, judgements or {}, share, drawn),
-            style=Markup((_HERE / "page.css").read_text(encoding="utf-8")),
-            script=Markup(script),
-            script_digest=base64.b64encode(digest).decode("ascii"),
-        )
+        values = shown(run, results, judgements or {}, share, drawn)
+        page = templates.render("page", scripts=["page.js"], page=values)
         if share < LEAST_SHARE or len(page.encode()) <= MOST_BYTES + drawn.bytes:
             return page
         share /= 2
+
+
+def shown(
+    run: dict[str, Any],
+    results: Sequence[Result],
+    judgements: Judgements,
+    share: float = 1.0,
+    pictures: Gallery | None = None,
+) -> dict[str, Any]:
+    """Everything that the template needs, as text, numbers and lists of them.
+
+    ``share`` of the usual room is given to rows, pictures of margins and counterexamples;
+    ``pictures`` are the findings' pictures.
+    """
+    groups = words.by_subject(run, results)
+    ordered = [row for mine in groups.values() for row in mine]
+    kept = sorted(_worst_first(ordered)[: int(share * MOST_ROWS)])
+    together = significance.adjusted(ordered)
+    rows = [
+        page_rows.cells(i, ordered[i], judgements)
+        | {"together": page_rows.together(together.get(i))}
+        for i in kept
+    ]
+    broken = [row for row in ordered if row.counterexample is not None]
+    told = broken[: int(share * MOST_COUNTEREXAMPLES)]
+    return {
+        "headline": texts.visible(words.headline(ordered)),
+        "asides": [
+            texts.visible(line)
+            for line in (*words.asides(run, ordered), significance.summary(ordered))
+            if line
+        ],
+        "facts": _facts(run, ordered),
+        "verdicts": [
+            {"name": str(verdict), "class": exhibits.CLASSES[verdict], "count": count}
+            | {"symbol": words.SYMBOLS[verdict]}
+            for verdict, count in words.tally(ordered).items()
+        ],
+        "subjects": [_subject(name, run, mine, rows) for name, mine in groups.items()],
+        "tables": _tables(rows),
+        "rows": len(rows),
+        "rows_left_out": len(ordered) - len(rows),
+        "counterexamples": [exhibits.counterexample(row) for row in told],
+        "counterexamples_left_out": len(broken) - len(told),
+        "pictures": exhibits.margins(run, groups, int(share * MOST_DRAWN)),
+        "gallery": _linked(pictures, ordered, rows),
+        "absent": _all_absent(groups),
+        "environment": _environment(run),
+        "works": [
+            {"key": key} | {name: texts.visible(text) for name, text in work.items()}
+            for key, work in bibliography.works(row.source for row in ordered).items()
+        ],
+        "bound_at": round(page_rows.BOUND_AT, 1),
+        "meanings": words.MEANINGS,
+    }
+
+
+def _tables(shown: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows by kind, without a kind that has none."""
+    tables = [
+        {"kind": kind.value, "rows": [row for row in shown if row["kind"] == kind.value]}
+        for kind in Kind
+    ]
+    return [table for table in tables if table["rows"]]
+
+
+def _linked(
+    pictures: Gallery | None, ordered: list[Result], shown: list[dict[str, Any]]
+) -> dict[str, Any] | None:
+    """``pictures`` with a link from each picture to its row, where that is on the page."""
+    if pictures is None or not pictures.subjects:
+        return None
+    there = {row["anchor"] for row in shown}
+    anchors = {id(row): f"c{i}" for i, row in enumerate(ordered) if f"c{i}" in there}
+    subjects = [
+        (name, [figure | {"anchor": anchors.get(figure["of"], "")} for figure in figures])
+        for name, figures in pictures.subjects
+    ]
+    return {"subjects": subjects, "left_out": pictures.left_out}
+
+
+def _worst_first(results: list[Result]) -> list[int]:
+    """Places in ``results``: what is refuted first, what does not apply last."""
+    order = [Verdict.REFUTED, Verdict.INCONCLUSIVE, Verdict.UPHELD, Verdict.NOT_APPLICABLE]
+
+    def badness(i: int) -> tuple[int, float]:
+        return order.index(results[i].verdict), real(results[i].margin) or 0.0
+
+    return sorted(range(len(results)), key=badness)
+
+
+def _facts(run: dict[str, Any], results: list[Result]) -> list[tuple[str, str]]:
+    started = str(run.get("started") or "")
+    told = {
+        "Run": started[:16].replace("T", " ") + (" UTC" if started else ""),
+        "Profile": run.get("profile"),
+        "Precision": run.get("dtype"),
+        "Device": run.get("device"),
+        "Inputs tried": f"{sum(row.examples for row in results):,}".replace(",", "\u202f"),
+        "Time": texts.duration(sum(real(row.seconds) or 0.0 for row in results)),
+    }
+    return [(name, texts.visible(str(value), "\u202f")) for name, value in told.items() if value]
+
+
+def _subject(
+    name: str,
+    run: dict[str, Any],
+    results: list[Result],
+    told: list[dict[str, Any]],
+) -> dict[str, Any]:
+    facts = (run.get("subjects") or {}).get(name) or {}
+    return {
+        "name": texts.visible(name),
+        "shape": texts.visible(words.shape(facts)),
+        "headline": texts.visible(words.headline(results)),
+        "tiles": [row for row in told if row["subject"] == texts.visible(name)],
+    }
+
+
+def _all_absent(groups: dict[str, list[Result]]) -> list[dict[str, Any]]:
+    """Per subject the reasons, each with the claims (id, name) that do not apply for it."""
+    told = []
+    for subject, mine in groups.items():
+        reasons: dict[str, list[tuple[str, str]]] = {}
+        for row in mine:
+            if row.verdict is Verdict.NOT_APPLICABLE:
+                why = exhibits.short(row.reason or "no reason given")
+                claim = (texts.visible(row.id), exhibits.short(row.name))
+                reasons.setdefault(why, []).append(claim)
+        if reasons:
+            told.append({"subject": texts.visible(subject), "reasons": list(reasons.items())})
+    return told
+
+
+def _environment(run: dict[str, Any]) -> dict[str, Any]:
+    told = {
+        "Run": run.get("id"),
+        "Started": texts.moment(run.get("started")) or None,
+        "Finished": texts.moment(run.get("finished")) or "not finished",
+        "Exit code": run.get("exit"),
+        "Suite": run.get("suite"),
+        "Profile": run.get("profile"),
+        "Seed": run.get("seed"),
+        "Device": run.get("device"),
+        "Precision": run.get("dtype"),
+        "Attention": run.get("attention"),
+        "Emulated rounding": run.get("rounding"),
+        "Allocation": run.get("allocation"),
+        "Threads": run.get("threads"),
+        "Platform": run.get("platform"),
+    }
+    told |= dict(run.get("versions") or {})
+    return {
+        "facts": [(n, texts.visible(str(v))) for n, v in told.items() if v is not None],
+        "subjects": [
+            {
+                "name": texts.visible(name),
+                "facts": [
+                    ("Architecture", texts.visible(words.shape(facts)) or "–"),
+                    ("SHA-256 of configuration and weights", facts.get("digest") or "–"),
+                    ("Capabilities", ", ".join(map(str, facts.get("capabilities") or ["–"]))),
+                ],
+                "missing": [
+                    (exhibits.short(str(what)), exhibits.short(str(why)))
+                    for what, why in (facts.get("missing") or {}).items()
+                ],
+            }
+            for name, facts in (run.get("subjects") or {}).items()
+        ],
+    }

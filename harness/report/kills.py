@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from rich import box
 from rich.console import Console
 from rich.markup import escape
@@ -11,10 +9,8 @@ from rich.table import Table
 
 from assay.harness.faults import FAULTS
 from assay.harness.faults.kills import Family, Matrix, Row
-from assay.harness.report.templates import environment
+from assay.harness.report.templates import render
 from assay.harness.results.verdicts import Verdict
-
-_HERE = Path(__file__).parent
 
 
 def cell(row: Row) -> str:
@@ -146,14 +142,6 @@ def page(matrix: Matrix) -> str:
         {"name": each.name, "model": each.model, "healthy": healthy(each)}
         for each in matrix.families
     ]
-    return (
-        environment(_HERE)
-        .get_template("kills.html.jinja")
-        .render(
-            css=(_HERE / "page.css").read_text(encoding="utf-8"),
-            summary=summary(matrix),
-            families=families,
-            rows=rows,
-            lists=lists(matrix),
-        )
+    return render(
+        "kills", summary=summary(matrix), families=families, rows=rows, lists=lists(matrix)
     )

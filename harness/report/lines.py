@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 
 from assay.harness.report import texts
 from assay.harness.report.drawing import Drawing, Series, dots, listed, paint
-from assay.harness.report.scales import at_values, numbers, scale
+from assay.harness.report.scales import frame, limits, numbers
 from assay.harness.results.arrays import Array, Plot
 
 MOST_BINS = 400
@@ -53,12 +53,14 @@ def histograms(plot: Plot, salt: str, drawing: Drawing) -> None:
     heights = [np.add.reduceat(each.values, starts) for each in series]
 
     def put(axes: Axes) -> None:
+        axes.set(xlim=limits(edges, pad=0.0))
+        axes.set(ylim=limits(np.append(_all(heights) * 1.04, 0.0), pad=0.0))
+        frame(axes, plot.x, plot.y or "count")
         for each, counts in zip(series, heights, strict=True):
             axes.stairs(counts, edges, fill=True, color=each.ink, alpha=0.13, linewidth=0)
             axes.stairs(counts, edges, color=each.ink, linewidth=1.6, linestyle=each.style)
 
-    y = scale(np.append(_all(heights) * 1.04, 0.0), plot.y or "count", pad=0.0)
-    drawing.svg = paint(salt, scale(edges, plot.x, pad=0.0), y, put)
+    drawing.svg = paint(salt, put)
     for each, counts in zip(series, heights, strict=True):
         total = texts.large(float(counts.sum()))
         drawing.legend.append(each.entry(f"{total} counted"))
@@ -86,6 +88,9 @@ def scatter(plot: Plot, salt: str, drawing: Drawing) -> None:
         drawing.notes.append(f"One point in {step} is drawn.")
 
     def put(axes: Axes) -> None:
+        x, y = (_all([points[:, i] for points in whole]) for i in (0, 1))
+        axes.set(xlim=limits(x), ylim=limits(y))
+        frame(axes, plot.x, plot.y)
         for each, points in zip(series, shown, strict=True):
             axes.plot(
                 *points.T, color=each.ink, linewidth=0.9, alpha=0.45, linestyle=each.style,
@@ -93,8 +98,7 @@ def scatter(plot: Plot, salt: str, drawing: Drawing) -> None:
             )  # fmt: skip
             dots(axes, points, each.ink, 3.0, 0.75)
 
-    x, y = (_all([points[:, i] for points in whole]) for i in (0, 1))
-    drawing.svg = paint(salt, scale(x, plot.x), scale(y, plot.y), put)
+    drawing.svg = paint(salt, put)
     drawing.legend = [each.entry() for each in series]
     drawing.spoken = [
         f"{each.label}: {texts.counted(len(points), 'point')}."
@@ -127,6 +131,9 @@ def curves(plot: Plot, salt: str, drawing: Drawing) -> None:
         kept.append(each.values[fine])
 
     def put(axes: Axes) -> None:
+        x, y = (_all([knots[:, part] for knots in kept]) for part in (slice(1), slice(1, None)))
+        axes.set(xlim=limits(x, plot.log), ylim=limits(y))
+        frame(axes, plot.x, plot.y, log=plot.log, marks=np.unique(x))
         for each, knots in zip(series, kept, strict=True):
             if knots.shape[1] == 4:
                 _band(axes, each, knots)
@@ -136,10 +143,7 @@ def curves(plot: Plot, salt: str, drawing: Drawing) -> None:
             if len(knots) <= 40:
                 dots(axes, knots[:, :2], each.ink, 5.5, 1.0)
 
-    x = scale(_all([knots[:, 0] for knots in kept]), plot.x, plot.log)
-    x = at_values(x, _all([knots[:, 0] for knots in kept]), plot.log)
-    y = scale(_all([knots[:, 1:] for knots in kept]), plot.y)
-    drawing.svg = paint(salt, x, y, put)
+    drawing.svg = paint(salt, put)
     for each, knots in zip(series, kept, strict=True):
         drawing.legend.append(each.entry())
         ends = [texts.number(float(value)) for value in knots[[0, -1], 1]]

@@ -9,6 +9,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from assay.harness.report import canvas, svg, texts
 from assay.harness.report.canvas import INK, LINE, MUTED, TINT
@@ -100,8 +101,7 @@ def _draw(axes: Axes, results: Sequence[Result], dtype: str, layout: Layout) -> 
     low, high = _limits(results, dtype)
     axes.set_xlim(low, high)
     axes.set_ylim(len(results) - 0.5, -0.5)
-    axes.axis("off")
-    _grid(axes, low, high, len(results), dtype, layout)
+    _grid(axes, low, dtype, layout)
     rows = range(len(results))
     seen = [_place(result, low, high) for result in results]
     allowed = [_on_scale(result.bound or 0.0, low, high) for result in results]
@@ -148,17 +148,24 @@ def _on_scale(value: float, low: float, high: float) -> float:
     return min(high, max(low, math.log10(value))) if value > 0 else low
 
 
-def _grid(axes: Axes, low: float, high: float, rows: int, dtype: str, layout: Layout) -> None:
+def _grid(axes: Axes, low: float, dtype: str, layout: Layout) -> None:
     """Lines at powers of ten, and the region below one rounding of the number format."""
-    step = max(1, math.ceil((high - low) / (4 if layout.stacked else 7)))
-    text: dict[str, Any] = {"color": MUTED, "ha": "center", "va": "center", "parse_math": False}
-    for exponent in range(int(high), int(low), -step):
-        axes.plot([exponent] * 2, [-0.5, rows - 0.5], color=LINE, linewidth=1, zorder=1)
-        axes.text(exponent, rows - 0.5 + 18 / layout.row, _decade(exponent), **text)
+    axes.xaxis.set_major_locator(
+        MaxNLocator(4 if layout.stacked else 8, integer=True, prune="lower")
+    )
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda at, _: _decade(round(at))))
+    axes.tick_params(length=0, labelcolor=MUTED, labelleft=False)
+    axes.grid(visible=True, axis="x", color=LINE, linewidth=1)
+    axes.set_axisbelow(True)
+    for side in axes.spines.values():
+        side.set_visible(False)
     if dtype in STEPS:
         noise = math.log10(STEPS[dtype])
-        axes.fill_between([low, noise], -0.5, rows - 0.5, color=TINT, linewidth=0, zorder=0)
-        axes.text(noise, -0.5 - 13 / layout.row, f"one rounding of {dtype}", **text)
+        axes.axvspan(low, noise, color=TINT, linewidth=0, zorder=0)
+        axes.set_title(
+            f"one rounding of {dtype}", x=(noise - low) / (axes.get_xlim()[1] - low),
+            color=MUTED, size=layout.type, parse_math=False,
+        )  # fmt: skip
 
 
 def _decade(exponent: int) -> str:

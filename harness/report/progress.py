@@ -14,7 +14,7 @@ from rich.text import Text
 
 from assay.harness.report import intervals, texts, words
 from assay.harness.report.glyphs import Glyphs
-from assay.harness.report.tables import STYLES
+from assay.harness.report.terminal_tables import STYLES
 from assay.harness.results.verdicts import Kind, Result, Verdict
 
 SPARE = 8

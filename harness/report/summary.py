@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from assay.harness.report import texts, words
+from assay.harness.report.words import Judgements
 from assay.harness.results.errors import BadInput
 from assay.harness.results.verdicts import Result, Verdict
-
-Judgements = Mapping[tuple[str, str], str]
-"""What was unexpected, or known, of a claim's result, by the claim's name and the subject."""
 
 LONGEST = 300
 """Characters of a cell."""

@@ -11,9 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from assay.harness.checking import significance
-from assay.harness.report import tables, texts, words
+from assay.harness.report import terminal_tables, texts, words
 from assay.harness.report.glyphs import Glyphs
-from assay.harness.report.tables import MOST_TEXT, ROOMY, STYLES, Judgements
+from assay.harness.report.terminal_tables import MOST_TEXT, ROOMY, STYLES
+from assay.harness.report.words import Judgements
 from assay.harness.results.verdicts import Result, Verdict
 
 MOST_INPUT = 2000
@@ -80,11 +81,11 @@ def _print_subject(
     roomy = console.width >= ROOMY
     laws, findings = words.by_kind(applied)
     if laws:
-        console.print(tables.laws(glyphs, laws, judgements, roomy, explain))
+        console.print(terminal_tables.laws(glyphs, laws, judgements, roomy, explain))
     if laws and findings:
         console.print()
     if findings:
-        console.print(tables.findings(glyphs, findings, judgements, roomy, explain))
+        console.print(terminal_tables.findings(glyphs, findings, judgements, roomy, explain))
     _print_absent(console, glyphs, absent, explain)
     for row in applied:
         if row.counterexample is not None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from assay.harness.report.texts import counted, large, plain
 from assay.harness.results.verdicts import Kind, Result, Verdict
+
+Judgements = Mapping[tuple[str, str], str]
+"""What a verdict means for this run, by claim name and subject: ``expected: …``."""
 
 SYMBOLS = {
     Verdict.UPHELD: "✓",

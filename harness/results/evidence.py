@@ -12,10 +12,12 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+from msgspec import Struct
+
 from assay.harness.results import merging
 from assay.harness.results.evidence_file import EvidenceFile, clear, damaged
-from assay.harness.results.records import mistake
-from assay.harness.results.schema import CLAIM, RUN
+from assay.harness.results.json_schema import mistake
+from assay.harness.results.schema import Claim, Run
 from assay.harness.results.verdicts import Kind, Result, Verdict
 
 EMULATED = ("rounding", "allocation")
@@ -38,13 +40,16 @@ OF_A_CLAIM = (
 )
 """The entries that every version has written."""
 
-_TEXT = {"type": "string"}
-_ROW = {
-    "type": "object",
-    "properties": CLAIM["properties"]
-    | dict.fromkeys(("run", "claim", "digest", "dtype", "device", "recorded"), _TEXT),
-}
-"""The schema of what `Evidence.every` gives."""
+
+class Row(Claim, kw_only=True):
+    """What `Evidence.every` gives."""
+
+    run: str
+    claim: str
+    digest: str
+    dtype: str
+    device: str
+    recorded: str
 
 
 def resume_key(run: dict[str, Any]) -> str:
@@ -72,7 +77,7 @@ class Evidence(EvidenceFile):
         """
         with self._transaction() as db:
             known = db.execute("SELECT run FROM runs WHERE id = ?", (run["id"],)).fetchone()
-            before = self._object(known[0], RUN, OF_A_RUN)["subjects"] if known else {}
+            before = self._object(known[0], Run, OF_A_RUN)["subjects"] if known else {}
             subjects = {**before, **run["subjects"]}
             db.execute(
                 "INSERT INTO runs (id, started, key, run) VALUES (?, ?, ?, ?) ON CONFLICT (id) DO "
@@ -141,12 +146,12 @@ class Evidence(EvidenceFile):
             ).fetchall()
         found = []
         for id, text, started, finished, exit in rows:
-            run = self._object(text, RUN, OF_A_RUN)
+            run = self._object(text, Run, OF_A_RUN)
             run |= {"started": started, "finished": finished, "exit": exit}
-            self._check(run, RUN, OF_A_RUN)
-            self._check(run["versions"], {}, ("python", "torch", "transformers"))
+            self._check(run, Run, OF_A_RUN)
+            self._need(run["versions"], ("python", "torch", "transformers"))
             for subject in run["subjects"].values():
-                self._check(subject, {}, ("digest",))
+                self._need(subject, ("digest",))
             if run["id"] != id:
                 raise damaged(self.path, f"a run has two ids, {id!r} and {run['id']!r}")
             if not self._is_indexed(id):
@@ -183,7 +188,7 @@ class Evidence(EvidenceFile):
                 claim = dict(zip(names, values, strict=True))
                 more = zip(EXTRACTED, self._json(told), strict=True)
                 claim |= {key: value for key, value in more if value is not None}
-                self._check(claim, _ROW, ())
+                self._check(claim, Row, ())
                 self._check_words(claim)
                 yield claim
 
@@ -199,7 +204,7 @@ class Evidence(EvidenceFile):
             rows = self._db.execute(
                 "SELECT digest, result FROM claims WHERE run = ? ORDER BY rowid", (run_id,)
             ).fetchall()
-        found = [(digest, self._object(text, CLAIM, OF_A_CLAIM)) for digest, text in rows]
+        found = [(digest, self._object(text, Claim, OF_A_CLAIM)) for digest, text in rows]
         for _, row in found:
             self._check_words(row)
         return found
@@ -221,13 +226,16 @@ class Evidence(EvidenceFile):
             if row[name] not in [each.value for each in known]:
                 raise damaged(self.path, f"{row[name]!r} is no {name}")
 
-    def _check(self, record: Any, schema: dict[str, Any], needed: Iterable[str]) -> None:
-        """Raise BadInput where a record is not of its schema's types, or lacks what is needed."""
-        wrong = mistake(record, schema) or next(
-            (f"JSON of a row that has no {name}" for name in needed if name not in record), None
-        )
-        if wrong is not None:
+    def _check(self, record: Any, kind: type[Struct], needed: Iterable[str]) -> None:
+        """Raise BadInput where a record has other types than its kind, or lacks what is needed."""
+        if (wrong := mistake(record, kind)) is not None:
             raise damaged(self.path, wrong)
+        self._need(record, needed)
+
+    def _need(self, record: dict[str, Any], names: Iterable[str]) -> None:
+        for name in names:
+            if name not in record:
+                raise damaged(self.path, f"JSON of a row that has no {name}")
 
     def _results(self, run_id: str) -> list[tuple[str, Result]]:
         rows = self.rows(run_id)
@@ -236,10 +244,10 @@ class Evidence(EvidenceFile):
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise damaged(self.path, f"a result: {error}") from error
 
-    def _object(self, text: Any, schema: dict[str, Any], needed: Iterable[str]) -> dict[str, Any]:
+    def _object(self, text: Any, kind: type[Struct], needed: Iterable[str]) -> dict[str, Any]:
         """The JSON object of a row; raises BadInput."""
         told: dict[str, Any] = self._json(text)
-        self._check(told, {**schema, "type": "object"}, needed)
+        self._check(told, kind, needed)
         return told
 
     def _json(self, text: Any) -> Any:
@@ -270,7 +278,7 @@ class Evidence(EvidenceFile):
         row = self._db.execute("SELECT run FROM runs WHERE id = ?", (run_id,)).fetchone()
         if row is None:
             raise KeyError(run_id)
-        return self._object(row[0], RUN, OF_A_RUN)
+        return self._object(row[0], Run, OF_A_RUN)
 
 
 def _refuse(number: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 from collections.abc import Mapping
 from itertools import combinations
 from pathlib import Path
@@ -81,3 +82,29 @@ def _is_file_in(path: Path, folder: Path) -> bool:
 def is_in(path: Path, folder: Path) -> bool:
     """Whether a path, which need not be there, is ``folder`` or lies in it; links are followed."""
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+
+
+def replace_file(path: str | Path, text: str) -> None:
+    """Put ``text`` in the file's place as UTF-8, making its folder; on failure the old one stays.
+
+    A link stays a link, and a device or a pipe is written to directly.  BadInput if this fails.
+    """
+    try:
+        target = Path(path)
+        if target.exists() and not target.is_file():
+            target.write_bytes(text.encode())
+            return
+        target = Path(os.path.realpath(target))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = target.with_name(f".assay-{secrets.token_hex(8)}.tmp")
+        try:
+            with draft.open("xb") as file:
+                file.write(text.encode())
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(target)
+        finally:
+            draft.unlink(missing_ok=True)
+    except OSError as error:
+        why = "its folder is a file" if isinstance(error, FileExistsError) else error.strerror
+        raise BadInput(f"{path}: cannot be written ({why}); give another path") from error

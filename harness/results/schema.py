@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
-import secrets
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Struct, UnsetType, field
 
 from assay.harness.results import bibliography
-from assay.harness.results.errors import BadInput
+from assay.harness.results.json_schema import Count, Name, Record, Time, says, schema
+from assay.harness.results.outputs import replace_file
 from assay.harness.results.verdicts import DECADES, Kind, Result, Verdict, _plain
 
 VERSION = 1
 """Of the report's schema: raised when a key goes or changes its meaning, not for a new key."""
+
+Ways = Literal["causal", "both"]
 
 
 def document(run: dict[str, Any], results: Iterable[Result]) -> dict[str, Any]:
@@ -26,7 +29,7 @@ def document(run: dict[str, Any], results: Iterable[Result]) -> dict[str, Any]:
     return {
         "schema": VERSION,
         "run": _plain(run),
-        "claims": [{key: claim[key] for key in CLAIM["properties"]} for claim in claims],
+        "claims": [{key: claim[key] for key in Claim.__struct_fields__} for claim in claims],
         "bibliography": bibliography.works(claim["source"] for claim in claims),
     }
 
@@ -37,275 +40,238 @@ def write_json(path: str | Path, run: dict[str, Any], results: Iterable[Result])
     replace_file(path, json.dumps(document(run, results), indent=2, allow_nan=False) + "\n")
 
 
-def replace_file(path: str | Path, text: str) -> None:
-    """Put ``text`` in the file's place as UTF-8, making its folder; on failure the old one stays.
+class Attends(Record):
+    """Whether a model is meant to be causal."""
 
-    A link stays a link, and a device or a pipe is written to directly.  BadInput if this fails.
-    """
-    try:
-        target = Path(path)
-        if target.exists() and not target.is_file():
-            target.write_bytes(text.encode())
-            return
-        target = Path(os.path.realpath(target))
-        target.parent.mkdir(parents=True, exist_ok=True)
-        draft = target.with_name(f".assay-{secrets.token_hex(8)}.tmp")
-        try:
-            with draft.open("xb") as file:
-                file.write(text.encode())
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(target)
-        finally:
-            draft.unlink(missing_ok=True)
-    except OSError as error:
-        why = "its folder is a file" if isinstance(error, FileExistsError) else error.strerror
-        raise BadInput(f"{path}: cannot be written ({why}); give another path") from error
+    ways: Annotated[Ways | None, says("Null: nothing says.")]
+    why: Annotated[Name, says("What says so.")]
 
 
-def _object(description: str, required: dict[str, Any], **rules: Any) -> dict[str, Any]:
-    """An object that has exactly these keys."""
-    return {
-        "type": "object",
-        "description": description,
-        "properties": required,
-        "required": list(required),
-        "additionalProperties": False,
-        **rules,
-    }
+class Recorded(Record):
+    """What is recorded of a model's type, and what the model lacks of that."""
+
+    type: Annotated[str | None, says("KIND:MODEL_TYPE; null: it is not judged.")]
+    version: Annotated[str | None, says("Minor version of transformers.")]
+    why: Annotated[str, says("Why it is not judged; or empty.")]
+    lacks: Annotated[
+        dict[str, str],
+        says("Capabilities that its type has and it does not, a broken model: how this was seen."),
+    ]
 
 
-def _map(description: str, values: dict[str, Any], *required: str) -> dict[str, Any]:
-    """An object with any keys, these among them, and one kind of values."""
-    return {
-        "type": "object",
-        "description": description,
-        "additionalProperties": values,
-        "required": list(required),
-    }
+class Subject(Record):
+    """A model under test."""
+
+    digest: Annotated[
+        str, says("SHA-256 of configuration and weights, in hex.", pattern="^[0-9a-f]{64}$")
+    ]
+    model_type: Annotated[Name, says("The model type of its configuration, such as gpt2.")]
+    parameters: Annotated[Count, says("How many numbers its weights are.")]
+    vocabulary: Annotated[Count, says("Rows of the input embedding.")]
+    context: Annotated[
+        int | None, says("Positions at most; null: no limit.", extra_json_schema={"minimum": 1})
+    ]
+    hidden: Annotated[Count, says("Width of a hidden state.")]
+    layers: Annotated[Count, says("How many blocks it has.")]
+    attention: Annotated[Name, says("The attention implementation it was run with.")]
+    capabilities: Annotated[list[Name], says("What it can do, by name.")]
+    missing: Annotated[dict[str, str], says("What it cannot do: capability to the reason.")]
+    attends: Annotated[Attends, says("Older runs do not say.")] | UnsetType = UNSET
+    recorded: Annotated[Recorded, says("Older runs do not say.")] | UnsetType = UNSET
 
 
-def _of(kind: str | list[str], description: str, **rules: Any) -> dict[str, Any]:
-    return {"type": kind, "description": description, **rules}
+class Selection(Record):
+    """Which claims were asked for."""
+
+    numbers: Annotated[list[str], says("What --claim said: ID[:TEXT].")]
+    keyword: Annotated[str, says("What -k said; or empty.")]
+    marker: Annotated[str, says("What -m said; or empty.")]
+    claims: Annotated[list[str], says("Paths from the root on.")]
+    models: (
+        Annotated[
+            list[Name], says("What --model said, so patterns as such; older runs do not say.")
+        ]
+        | UnsetType
+    ) = UNSET
 
 
-_COUNT = {"minimum": 0}
-_TIME = {"format": "date-time"}
-_NAME = {"minLength": 1}
+class Run(Record):
+    """The run: what must be the same for its numbers to come out again."""
 
-SUBJECT = _object(
-    "A model under test.",
-    {
-        "digest": _of(
-            "string", "SHA-256 of configuration and weights, in hex.", pattern="^[0-9a-f]{64}$"
-        ),
-        "model_type": _of("string", "The model type of its configuration, such as gpt2.", **_NAME),
-        "parameters": _of("integer", "How many numbers its weights are.", **_COUNT),
-        "vocabulary": _of("integer", "Rows of the input embedding.", **_COUNT),
-        "context": _of(["integer", "null"], "Positions at most; null: no limit.", minimum=1),
-        "hidden": _of("integer", "Width of a hidden state.", **_COUNT),
-        "layers": _of("integer", "How many blocks it has.", **_COUNT),
-        "attention": _of("string", "The attention implementation it was run with.", **_NAME),
-        "attends": _object(
-            "Whether it is meant to be causal; older runs do not say.",
-            {
-                "ways": _of(
-                    ["string", "null"], "Null: nothing says.", enum=["causal", "both", None]
-                ),
-                "why": _of("string", "What says so.", **_NAME),
-            },
-        ),
-        "recorded": _object(
-            "What is recorded of its type, and what it lacks of that; older runs do not say.",
-            {
-                "type": _of(["string", "null"], "KIND:MODEL_TYPE; null: it is not judged."),
-                "version": _of(["string", "null"], "Minor version of transformers."),
-                "why": _of("string", "Why it is not judged; or empty."),
-                "lacks": _map(
-                    "Capabilities that its type has and it has not: a broken model.",
-                    _of("string", "How this was found."),
-                ),
-            },
-        ),
-        "capabilities": _of(
-            "array", "What it can do, by name.", items=_of("string", "A capability.", **_NAME)
-        ),
-        "missing": _map(
-            "What it cannot do: capability to the reason.", _of("string", "How this was found.")
-        ),
-    },
-)
-
-RUN = _object(
-    "The run: what must be the same for its numbers to come out again.",
-    {
-        "id": _of("string", "A UUID in hex; the run's key in the evidence.", **_NAME),
-        "started": _of("string", "When it began: ISO 8601, UTC.", **_TIME),
-        "finished": _of(["string", "null"], "When it ended; null: it did not.", **_TIME),
-        "exit": _of(["integer", "null"], "Exit code; null: it did not end."),
-        "suite": _of("string", "Version of Assay.", **_NAME),
-        "profile": _of("string", "Budgets.", enum=["glance", "quick", "standard", "thorough"]),
-        "seed": _of("integer", "The seed that all draws come from."),
-        "device": _of("string", "cpu, or an accelerator with its card's name.", **_NAME),
-        "dtype": _of("string", "Type of the weights under test, such as float32.", **_NAME),
-        "attention": _of(
-            ["string", "null"], "Attention implementation asked for; null: each model's own."
-        ),
-        "rounding": _of(
-            ["integer", "null"],
-            "The seed by which another machine's rounding was emulated; null: it was not; older "
-            "runs do not say.",
-            minimum=0,
-        ),
-        "allocation": _of(
-            ["string", "null"],
-            "Where models were put in memory; null: as allocated; older runs do not say.",
-        ),
-        "attends": _of(
-            ["string", "null"],
-            "What --attends says of every model; null: nothing. Older runs do not say.",
-            enum=["causal", "both", None],
-        ),
-        "versions": _map(
+    id: Annotated[Name, says("A UUID in hex; the run's key in the evidence.")]
+    started: Annotated[Time, says("When it began: ISO 8601, UTC.")]
+    finished: Annotated[Time | None, says("When it ended; null: it did not.")]
+    exit: Annotated[int | None, says("Exit code; null: it did not end.")]
+    suite: Annotated[Name, says("Version of Assay.")]
+    profile: Annotated[Literal["glance", "quick", "standard", "thorough"], says("Budgets.")]
+    seed: Annotated[int, says("The seed that all draws come from.")]
+    device: Annotated[Name, says("cpu, or an accelerator with the GPU's name.")]
+    dtype: Annotated[Name, says("Type of the weights under test, such as float32.")]
+    attention: Annotated[
+        str | None, says("Attention implementation asked for; null: each model's own.")
+    ]
+    versions: Annotated[
+        dict[str, str],
+        says(
             "Python and package versions, by name.",
-            _of("string", "A version."),
-            *("python", "torch", "transformers"),
+            extra_json_schema={"required": ["python", "torch", "transformers"]},
         ),
-        "platform": _of("string", "Operating system and processor."),
-        "threads": _of("integer", "Threads of torch inside one operation.", minimum=1),
-        "subjects": _map("The models under test by the name that the user gave.", SUBJECT),
-        "per_subject": _of(
-            "integer", "How many claims were asked for on each; older runs do not say.", **_COUNT
-        ),
-        "selection": _object(
-            "Which claims were asked for; older runs do not say.",
-            {
-                "numbers": _of("array", "What --claim said.", items=_of("string", "ID[:TEXT].")),
-                "keyword": _of("string", "What -k said; or empty."),
-                "marker": _of("string", "What -m said; or empty."),
-                "claims": _of("array", "Paths from the root on.", items=_of("string", "A path.")),
-                "models": _of(
-                    "array",
-                    "What --model said, so patterns as such; older runs do not say.",
-                    items=_of("string", "A model or a pattern.", **_NAME),
-                ),
-            },
-        ),
-    },
-)
-for _later in ("selection", "per_subject", "rounding", "allocation", "attends"):
-    RUN["required"].remove(_later)
-for _later in ("attends", "recorded"):
-    SUBJECT["required"].remove(_later)
-RUN["properties"]["selection"]["required"].remove("models")
-
-_CONTROL = _object(
-    "A control of a law: what the same check must reject.",
-    {
-        "says": _of("string", "What it is, in words."),
-        "rejected": _of("integer", "How often the check rejected it.", **_COUNT),
-        "tried": _of("integer", "How often it was run.", **_COUNT),
-        "margin": _of("number", "How far beyond its bound at best, in decades, at most 16."),
-        "does not apply": _of("string", "Why it was not run on this model; or not there."),
-    },
-) | {"required": ["says", "rejected", "tried", "margin"]}
-
-
-def _object_of_details() -> dict[str, Any]:
-    """What else a claim measured: any names, and some that mean the same in every law."""
-    leak = "Of a law: the smallest leak, relative to a row, that "
-    known = {
-        "controls": _map("Of a law: its controls by name.", _CONTROL),
-        "sees a leak of": _of(["number", "null"], leak + "a comparison rejected; null: none."),
-        "must see a leak of": _of("number", leak + "it must see, or it is inconclusive."),
-        "sees one": _object(
-            "Of a law that counts: the smallest error, and how often it was injected and seen.",
-            {
-                "what": _of("string", "What is wrong, such as an element that is not finite."),
-                "injected": _of("integer", "How often.", **_COUNT),
-                "seen": _of("integer", "How often it was rejected.", **_COUNT),
-            },
-        ),
-        "judged by": _of("string", "Of a law: what its results are compared with."),
-    }
-    about = "What else the claim measured, by its own names."
-    return {"type": "object", "description": about, "properties": known}
-
-
-CLAIM = _object(
-    "One claim on one subject.",
-    {
-        "id": _of("string", "The claim's lasting number, such as C2.", **_NAME),
-        "name": _of("string", "The claim in words; several may share a number.", **_NAME),
-        "kind": _of(
-            "string",
-            "law: follows from the architecture; finding: about particular weights.",
-            enum=[kind.value for kind in Kind],
-        ),
-        "subject": _of("string", "The model: a key of the run's subjects.", **_NAME),
-        "verdict": _of("string", "What it came to.", enum=[verdict.value for verdict in Verdict]),
-        "observed": _of(
-            ["number", "null"],
-            "What was measured, in the claim's own unit (most laws: a relative difference), on "
-            "the example with the least margin; null: not measured, or not finite.",
-        ),
-        "bound": _of(["number", "null"], "What is allowed there, in the unit of observed."),
-        "margin": _of(
-            ["number", "null"],
-            "Law: log10(bound / observed), in decades: positive inside the bound. Finding: how "
-            "far the interval clears the bound, in half-widths. Cut off at ±16.",
-            minimum=-DECADES,
-            maximum=DECADES,
-        ),
-        "interval": _of(
-            ["array", "null"],
-            "95 % confidence interval of observed, lower end first; a null end is not finite. "
-            "Laws have none.",
-            items=_of(["number", "null"], "An end, in the unit of observed."),
-            minItems=2,
-            maxItems=2,
-        ),
-        "examples": _of("integer", "Inputs tried.", **_COUNT),
-        "seconds": _of("number", "Time spent on the claim, in seconds.", **_COUNT),
-        "reason": _of("string", "Why it did not apply, was not decided, or differs; or empty."),
-        "counterexample": _of(
-            ["object", "null"],
-            "Of a broken law: the smallest inputs found, what was seen, the replaying command.",
-        ),
-        "details": _object_of_details(),
-        "source": _of(
-            "string",
-            "Where the claim comes from: documents by their keys in bibliography, and the place "
-            "in them; older reports do not say.",
-        ),
-    },
-)
-CLAIM["required"].remove("source")
-
-WORK = _object(
-    "A document, a paper or a documentation.",
-    {
-        "title": _of("string", "Its title.", **_NAME),
-        "author": _of("string", "Who wrote it, as far as it says.", **_NAME),
-        "address": _of("string", "Where it is to be read.", **_NAME),
-    },
-)
-
-SCHEMA: dict[str, Any] = {
-    "$schema": "https://json-schema.org/draft/2020-12/schema",
-    "title": "Assay's report",
-    **_object(
-        "Which claims hold on which models, with numbers.",
-        {
-            "schema": _of("integer", "Version of this schema.", const=VERSION),
-            "run": RUN,
-            "claims": _of("array", "In the order in which they ended.", items=CLAIM),
-            "bibliography": _map(
-                "The works that the claims' sources name, by key; older reports have none.",
-                WORK,
+    ]
+    platform: Annotated[str, says("Operating system and processor.")]
+    threads: Annotated[int, says("Threads of torch inside one operation.", ge=1)]
+    subjects: Annotated[
+        dict[str, Subject], says("The models under test by the name that the user gave.")
+    ]
+    rounding: (
+        Annotated[
+            int | None,
+            says(
+                "The seed by which another machine's rounding was emulated; null: it was not; "
+                "older runs do not say.",
+                extra_json_schema={"minimum": 0},
             ),
-        },
-    ),
-}
-SCHEMA["required"].remove("bibliography")
-"""The JSON Schema (draft 2020-12) of `document`: every key, its meaning and its unit."""
+        ]
+        | UnsetType
+    ) = UNSET
+    allocation: (
+        Annotated[
+            str | None,
+            says("Where models were put in memory; null: as allocated; older runs do not say."),
+        ]
+        | UnsetType
+    ) = UNSET
+    attends: (
+        Annotated[
+            Ways | None,
+            says("What --attends says of every model; null: nothing. Older runs do not say."),
+        ]
+        | UnsetType
+    ) = UNSET
+    per_subject: (
+        Annotated[Count, says("How many claims were asked for on each; older runs do not say.")]
+        | UnsetType
+    ) = UNSET
+    selection: Annotated[Selection, says("Older runs do not say.")] | UnsetType = UNSET
+
+
+class Control(Record):
+    """A control of a law: what the same check must reject."""
+
+    says: Annotated[str, says("What it is, in words.")]
+    rejected: Annotated[Count, says("How often the check rejected it.")]
+    tried: Annotated[Count, says("How often it was run.")]
+    margin: Annotated[
+        float, says("How far beyond its bound at best, in powers of ten, at most 16.")
+    ]
+    excuse: Annotated[str, says("Why it was not run on this model; or not there.")] | UnsetType = (
+        field(default=UNSET, name="does not apply")
+    )
+
+
+class Counted(Record):
+    """The smallest error that a law which counts can see."""
+
+    what: Annotated[str, says("What is wrong, such as an element that is not finite.")]
+    injected: Annotated[Count, says("How often it was injected.")]
+    seen: Annotated[Count, says("How often it was rejected.")]
+
+
+class Details(Struct):
+    """What else a claim measured: any names, and some that mean the same in every law."""
+
+    controls: Annotated[dict[str, Control], says("Of a law: its controls.")] | UnsetType = UNSET
+    leak: (
+        Annotated[
+            float | None,
+            says("Of a law: the smallest leak that was rejected, relative to a row; null: none."),
+        ]
+        | UnsetType
+    ) = field(default=UNSET, name="sees a leak of")
+    goal: (
+        Annotated[float, says("Of a law: the leak that it must see, or it is inconclusive.")]
+        | UnsetType
+    ) = field(default=UNSET, name="must see a leak of")
+    one: Annotated[Counted, says("Of a law that counts.")] | UnsetType = field(
+        default=UNSET, name="sees one"
+    )
+    judged: Annotated[str, says("Of a law: what its results are compared with.")] | UnsetType = (
+        field(default=UNSET, name="judged by")
+    )
+
+
+class Claim(Record):
+    """One claim on one subject."""
+
+    id: Annotated[Name, says("The claim's lasting number, such as C2.")]
+    name: Annotated[Name, says("The claim in words; several may share a number.")]
+    kind: Annotated[
+        Kind, says("law: follows from the architecture; finding: about particular weights.")
+    ]
+    subject: Annotated[Name, says("The model: a key of the run's subjects.")]
+    verdict: Annotated[Verdict, says("What it came to.")]
+    observed: Annotated[
+        float | None,
+        says(
+            "What was measured, in the claim's own unit (most laws: a relative difference), on "
+            "the example with the least margin; null: not measured, or not finite."
+        ),
+    ]
+    bound: Annotated[float | None, says("What is allowed there, in the unit of observed.")]
+    margin: Annotated[
+        Annotated[float, says("", ge=-DECADES, le=DECADES)] | None,
+        says(
+            "Law: log10(bound / observed), in powers of ten: positive inside the bound. Finding: "
+            "how far the interval clears the bound, in half-widths. Cut off at ±16."
+        ),
+    ]
+    interval: Annotated[
+        tuple[float | None, float | None] | None,
+        says(
+            "95 % confidence interval of observed, lower end first; a null end is not finite. "
+            "Laws have none."
+        ),
+    ]
+    examples: Annotated[Count, says("Inputs tried.")]
+    seconds: Annotated[float, says("Time spent on the claim, in seconds.", ge=0)]
+    reason: Annotated[str, says("Why it did not apply, was not decided, or differs; or empty.")]
+    counterexample: Annotated[
+        dict[str, Any] | None,
+        says("Of a broken law: the smallest inputs found, what was seen, the replaying command."),
+    ]
+    details: Annotated[Details, says("What else the claim measured, by its own names.")]
+    source: (
+        Annotated[
+            str,
+            says(
+                "Where the claim comes from: documents by their keys in bibliography, and the "
+                "place in them; older reports do not say."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+
+
+class Work(Record):
+    """A document, a paper or a documentation."""
+
+    title: Annotated[Name, says("Its title.")]
+    author: Annotated[Name, says("Who wrote it, as far as it says.")]
+    address: Annotated[Name, says("Where it is to be read.")]
+
+
+class Report(Record):
+    """Which claims hold on which models, with numbers."""
+
+    schema: Annotated[Literal[1], says("Version of this schema.")]
+    run: Annotated[Run, says("The run.")]
+    claims: Annotated[list[Claim], says("In the order in which they ended.")]
+    bibliography: (
+        Annotated[
+            dict[str, Work],
+            says("The works that the claims' sources name, by key; older reports have none."),
+        ]
+        | UnsetType
+    ) = UNSET
+
+
+SCHEMA = schema(Report, "Assay's report")

@@ -408,7 +408,7 @@
       parts.push(make("h4", {}, "Explained by"));
       for (const [slug, name, , , versions] of known) {
         const here = versions.includes(data.versions[v]);
-        parts.push(make("p", {}, make("a", { href: `defects/${slug}.html` }, name),
+        parts.push(make("p", {}, make("a", { href: `#defect-${slug}` }, name),
           here ? "" : make("small", {}, " (seen in other versions; here it was not looked for)")));
       }
     }

@@ -1,23 +1,26 @@
 """The page's data: tables of strings and one index per cell, packed.
 
-What the page's script reads is JSON: ``subjects``, ``laws``, ``versions``, ``settings``, then
-``verdicts``, a string with a letter for every place of the cube setting × law × subject ×
-version (`LETTERS`; a dot where nothing was run), and columns with an entry for every place that
-has a result, in the cube's order.  Compressed (gzip, base64) it is some five bytes per result.
+What the page's script reads is `Data` as JSON.  Compressed (gzip, base64) it is some five bytes
+per result.  A page can be made again from it, with other defects and in another layout.
 """
 
 from __future__ import annotations
 
 import base64
+import binascii
 import gzip
-import json
+import zlib
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
+
+import msgspec
 
 from assay.harness.comparison.changes import Seen, VerdictChange
 from assay.harness.report import intervals, texts, words
 from assay.harness.report.atlas.collect import TINY, Cell, Collected
-from assay.harness.results.defects import Defect
+from assay.harness.report.atlas.flips import standing
+from assay.harness.report.atlas.ladder import ladder
 from assay.harness.results.verdicts import Kind, Result, Verdict
 
 LETTERS = {
@@ -47,8 +50,45 @@ class Table:
         return self._places[text]
 
 
-def encoded(found: Collected, flips: Sequence[VerdictChange], room: int) -> dict[str, Any]:
-    """The data as plain JSON; of a counterexample's inputs at most ``room`` characters each.
+Explanation = tuple[str, str, list[int], list[int], list[str]]
+"""[slug, title, laws, subjects, versions] of a defect; laws and subjects are indices."""
+
+
+class Data(msgspec.Struct):
+    """All that an atlas says of its evidence; what needs explaining is not in it.
+
+    ``verdicts`` has a letter for every place of the cube setting × law × subject × version
+    (`LETTERS`; a dot where nothing was run), ``columns`` an entry for every place that has a
+    result, in the cube's order.  Laws are [number, sentence, variant, kind], subjects [label,
+    name, shape], ``types`` the model types that a subject goes by, flips [setting, law, subject,
+    before, after, whether it is bad after, whether it was seen again], ``refused`` [subject,
+    version, why], ``defects`` as `view.explanations` has them.
+    """
+
+    title: str
+    asides: list[str]
+    superseded: int
+    subjects: list[tuple[str, str, str]]
+    types: list[list[str]]
+    laws: list[tuple[str, str, str, str]]
+    versions: list[str]
+    settings: list[str]
+    verdicts: str
+    columns: dict[str, list[Any]]
+    strings: list[str]
+    digests: list[str]
+    seen: dict[int, list[Any]]
+    spans: dict[int, list[int]]
+    refused: list[tuple[int, int, str]]
+    runs: list[tuple[str, str, str, str, str]]
+    flips: list[tuple[int, int, int, int, int, int, int]]
+    judged: bool
+    ladder: list[dict[str, Any]]
+    defects: list[Explanation] = []
+
+
+def encoded(found: Collected, flips: Sequence[VerdictChange], room: int) -> Data:
+    """The evidence as a page's data; of a counterexample's inputs at most ``room`` characters.
 
     With no room at all the commands that replay are left out too.
     """
@@ -60,7 +100,7 @@ def encoded(found: Collected, flips: Sequence[VerdictChange], room: int) -> dict
     columns: dict[str, list[Any]] = {
         name: [] for name in ("observed", "bound", "margin", "examples", "reason", "run")
     } | {"digest": [], "judged": []}
-    runs: dict[tuple[str, ...], int] = {}
+    runs: dict[tuple[str, str, str, str, str], int] = {}
     of_run = [runs.setdefault(_run(run), len(runs)) for run in found.runs]
     seen: dict[int, list[Any]] = {}
     spans: dict[int, list[int]] = {}
@@ -83,44 +123,95 @@ def encoded(found: Collected, flips: Sequence[VerdictChange], room: int) -> dict
                         told = intervals.estimate(cell.result.observed, cell.result.interval)[1]
                         claimed = intervals.claimed(cell.result)
                         spans[at] = [strings.place(told), strings.place(shown(claimed))]
-    return {
-        "subjects": [[_label(s), texts.visible(s), *_shape(found, s)] for s in subjects],
-        "laws": [[texts.visible(c.id), *_parts(c), str(c.kind)] for c in claims],
-        "versions": [*map(texts.visible, versions)],
-        "settings": [*map(texts.visible, settings)],
-        "verdicts": "".join(letters),
-        "columns": columns,
-        "strings": strings.strings,
-        "digests": digests.strings,
-        "seen": seen,
-        "spans": spans,
-        "refused": _refused(found, subjects, versions),
-        "runs": list(runs),
-        "flips": _flips(flips, found, claims),
-        "judged": found.judged,
-    }
+    return Data(
+        title=_title(found),
+        asides=_asides(found, flips),
+        superseded=found.superseded,
+        subjects=[(_label(s), texts.visible(s), _shape(found, s)) for s in subjects],
+        types=[sorted(map(texts.visible, found.types(subject))) for subject in subjects],
+        laws=[(texts.visible(c.id), *_parts(c), str(c.kind)) for c in claims],
+        versions=[*map(texts.visible, versions)],
+        settings=[*map(texts.visible, settings)],
+        verdicts="".join(letters),
+        columns=columns,
+        strings=strings.strings,
+        digests=digests.strings,
+        seen=seen,
+        spans=spans,
+        refused=_refused(found, subjects, versions),
+        runs=list(runs),
+        flips=_flips(standing(flips), found, claims),
+        judged=found.judged,
+        ladder=ladder(found),
+    )
 
 
-def explanations(found: Collected, defects: Sequence[Defect]) -> list[list[Any]]:
-    """[slug, title, laws, subjects, versions] of each; laws and subjects are indices."""
-    claims, subjects = found.claims, found.subjects
-    return [
-        [
-            each.slug,
-            shown(each.title),
-            [i for i, claim in enumerate(claims) if each.breaks(claim.id, claim.name)],
-            [i for i, subject in enumerate(subjects) if each.fits(found.types(subject))],
-            each.versions,
-        ]
-        for each in defects
-    ]
-
-
-def packed(data: dict[str, Any]) -> str:
+def packed(data: Data) -> str:
     """``data`` as gzip in base64."""
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     # Lone surrogates were made visible; the same input gives the same bytes.
-    return base64.b64encode(gzip.compress(text.encode(), 7, mtime=0)).decode("ascii")
+    return base64.b64encode(gzip.compress(msgspec.json.encode(data), 7, mtime=0)).decode("ascii")
+
+
+def unpacked(page: str) -> Data:
+    """What `packed` put into a page; ValueError where that is not there, or of another version."""
+    text = page.partition('id="data">')[2].partition("<")[0]
+    try:
+        return msgspec.json.decode(gzip.decompress(base64.b64decode(text)), type=Data)
+    except (EOFError, OSError, binascii.Error, zlib.error, msgspec.MsgspecError) as error:
+        raise ValueError(str(error)) from error
+
+
+def _title(found: Collected) -> str:
+    laws = [cell.result for cell in found.cells.values() if cell.result.kind is Kind.LAW]
+    if not laws:
+        return "Findings on the reference models"
+    noun = texts.counted(len({law.name for law in laws}), "law")
+    models = texts.counted(len({law.subject for law in laws}), "model")
+    return f"{noun} on {models}: where they hold, and where they break"
+
+
+def _asides(found: Collected, flips: Sequence[VerdictChange]) -> list[str]:
+    """Sentences on what was run, what changed and what is left out."""
+    laws = [cell.result for cell in found.cells.values() if cell.result.kind is Kind.LAW]
+    counts = Counter(law.verdict for law in laws)
+    versions = found.versions
+    span = versions[0] if len(versions) == 1 else f"{versions[0]} to {versions[-1]}"
+    noun = "one version" if len(versions) == 1 else f"{len(versions)} versions"
+    decided = len(laws) - counts[Verdict.NOT_APPLICABLE]
+    lines = []
+    if laws:
+        checks = f"{texts.spaced(decided)} {'check' if decided == 1 else 'checks'} of laws"
+        told = [(Verdict.UPHELD, "upheld"), (Verdict.REFUTED, "refuted")]
+        told.append((Verdict.INCONCLUSIVE, "not decided"))
+        said = ", ".join(f"{texts.spaced(counts[verdict])} {name}" for verdict, name in told)
+        lines.append(f"{checks} in {noun} of transformers ({span}): {said}.")
+    if flips:
+        lines.append(_counted(flips))
+    if older := found.superseded:
+        lines.append(
+            f"{texts.spaced(older)} older {'result is' if older == 1 else 'results are'} left "
+            "out: of a model, law, version and setting the most thorough counts, then the latest."
+        )
+    if found.unfinished:
+        runs = texts.counted(found.unfinished, "run")
+        lines.append(f"{runs} did not finish; what was recorded counts.")
+    return [texts.visible(line, "\u202f") for line in lines]
+
+
+def _counted(flips: Sequence[VerdictChange]) -> str:
+    """How many flips there are, and how many of them were seen again."""
+    stand = standing(flips)
+    again = sum(flip.seen is Seen.AGAIN for flip in stand)
+    lost = len(flips) - len(stand)
+    told = f"{texts.spaced(len(stand))} {'flip' if len(stand) == 1 else 'flips'} between one"
+    told += " version and the next"
+    if again:
+        some = f"{texts.spaced(again)} of them" if again < len(stand) else "all"
+        told += f", {some} seen again with other examples"
+    if lost:
+        verb = "was not and is" if lost == 1 else "were not and are"
+        told += f"; {texts.spaced(lost)} more {verb} left out"
+    return f"{told}."
 
 
 def shown(text: str, most: int = MOST_REASON) -> str:
@@ -163,18 +254,18 @@ def _label(subject: str) -> str:
     return texts.visible(subject.removeprefix(TINY))
 
 
-def _shape(found: Collected, subject: str) -> list[str]:
+def _shape(found: Collected, subject: str) -> str:
     """What the model is, in a few words."""
-    return [texts.visible(words.shape(found.facts.get(subject, {})))]
+    return texts.visible(words.shape(found.facts.get(subject, {})))
 
 
-def _parts(claim: Result) -> list[str]:
+def _parts(claim: Result) -> tuple[str, str]:
     """A claim's sentence, and what stands in brackets at its end."""
     whole = texts.visible(claim.name)
     sentence, bracket, variant = whole.rpartition(" [")
     if not bracket or not variant.endswith("]"):
-        return [whole, ""]
-    return [sentence, variant[:-1]]
+        return whole, ""
+    return sentence, variant[:-1]
 
 
 def _refused(
@@ -186,19 +277,21 @@ def _refused(
     ]
 
 
-def _run(run: dict[str, Any]) -> tuple[str, ...]:
+def _run(run: dict[str, Any]) -> tuple[str, str, str, str, str]:
     """(date, versions in words, profile, seed, suite)."""
     versions = [v for v in words.versions(run) if v.split()[0] in ("python", "torch")]
     return (
         texts.visible(str(run.get("started") or "")[:10]),
         texts.visible(", ".join(versions)),
-        *(texts.visible(str(run.get(key))) for key in ("profile", "seed", "suite")),
+        texts.visible(str(run.get("profile"))),
+        texts.visible(str(run.get("seed"))),
+        texts.visible(str(run.get("suite"))),
     )
 
 
 def _flips(
     flips: Sequence[VerdictChange], found: Collected, claims: Sequence[Result]
-) -> list[list[int]]:
+) -> list[tuple[int, int, int, int, int, int, int]]:
     """[setting, law, subject, version before, version after] as indices; 1 if it is bad after;
     1 if it was seen again.
     """
@@ -207,7 +300,7 @@ def _flips(
         for names in (found.settings, [c.name for c in claims], found.subjects, found.versions)
     ]
     return [
-        [
+        (
             places[0][f.setting],
             places[1][f.name],
             places[2][f.subject],
@@ -215,6 +308,6 @@ def _flips(
             places[3][f.after],
             int(f.verdict is Verdict.REFUTED),
             int(f.seen is Seen.AGAIN),
-        ]
+        )
         for f in flips
     ]

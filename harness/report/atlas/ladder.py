@@ -10,7 +10,6 @@ from typing import Any
 
 from assay.harness.report import exhibits, intervals, texts, words
 from assay.harness.report.atlas.collect import TINY, Cell, Collected
-from assay.harness.report.atlas.encode import shown
 from assay.harness.results.verdicts import Kind, Verdict
 
 LOG_FROM = 30.0
@@ -38,11 +37,11 @@ def ladder(found: Collected) -> list[dict[str, Any]]:
         told.append(
             {
                 "id": texts.visible(claim),
-                "name": shown(sentence),
+                "name": exhibits.short(sentence),
                 "log": log,
                 "variants": [
                     {
-                        "name": shown(variant),
+                        "name": exhibits.short(variant),
                         "rows": [
                             _row(cell, place, several)
                             for cell in sorted(cells, key=lambda c: order[c.result.subject])
@@ -90,10 +89,10 @@ def _row(
         "symbol": words.SYMBOLS[result.verdict],
         "value": value.replace("-", "−"),
         "interval": interval.replace("-", "−"),
-        "claimed": shown(intervals.claimed(result)),
+        "claimed": exhibits.short(intervals.claimed(result)),
         "control": "" if control is None else control.told.replace("-", "−"),
-        "judged": shown(cell.judgement or ""),
-        "reason": shown(result.reason),
+        "judged": exhibits.short(cell.judgement or ""),
+        "reason": exhibits.short(result.reason),
         "limits": [place(limit) for limit in _limits(cell)],
         "span": None if span is None else (place(span[0]), place(span[1])),
         "point": None if at is None else place(at),

@@ -1,201 +1,212 @@
-"""What the atlas says in plain HTML, worked out beforehand: its templates only lay it out."""
+"""What the atlas shows beside its map, worked out from the page's data (see `encode`)."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 from urllib.parse import urlencode
 
-from assay.harness.comparison.changes import Seen, VerdictChange
 from assay.harness.report import exhibits, texts, words
-from assay.harness.report.atlas.collect import TINY, Cell, Collected
-from assay.harness.report.atlas.encode import shown
-from assay.harness.report.atlas.flips import Turn, standing, turns
-from assay.harness.report.atlas.ladder import ladder
+from assay.harness.report.atlas.encode import LETTERS, Data, Explanation, shown
+from assay.harness.results.changes import Change
 from assay.harness.results.defects import KEYS, Defect
 from assay.harness.results.verdicts import Kind, Verdict
 
 MOST_NAMED = 12
 """So many models are named in a sentence; the rest is counted."""
 
-MOST_TURNS = 200
+
+@dataclass(frozen=True)
+class Spot:
+    """One cell of the map, by its places in the data's lists."""
+
+    setting: int
+    claim: int
+    subject: int
+    version: int
+    verdict: Verdict
 
 
-def page(
-    found: Collected, flips: list[VerdictChange], defects: Sequence[Defect]
-) -> dict[str, Any]:
+def page(data: Data, defects: Sequence[Defect], changes: Sequence[Change]) -> dict[str, Any]:
     """Everything that the page's template needs beside the packed data."""
-    laws = [cell for cell in found.cells.values() if cell.result.kind is Kind.LAW]
-    counts = Counter(cell.result.verdict for cell in laws)
-    explained = {each.slug: _explained(each, laws, found) for each in defects}
-    refuted = {id(cell) for cell in laws if cell.result.verdict is Verdict.REFUTED}
-    known = {id(cell) for cells in explained.values() for cell in cells}
-    turned = turns(standing(flips))
+    laws = [spot for spot in spots(data) if data.laws[spot.claim][3] == Kind.LAW]
+    counts = Counter(spot.verdict for spot in laws)
+    refuted = [spot for spot in laws if spot.verdict is Verdict.REFUTED]
+    known: set[Spot] = set()
+    told = []
+    for defect in defects:
+        mine = _explained(defect, refuted, data)
+        known.update(mine)
+        told.append(_defect(defect, mine, data))
     return {
-        "title": _title(found, laws),
-        "asides": _asides(found, counts, flips),
+        "title": data.title,
+        "asides": data.asides,
+        "ladder": data.ladder,
         "verdicts": [
             {
                 "name": str(verdict),
                 "class": exhibits.CLASSES[verdict],
                 "symbol": words.SYMBOLS[verdict],
-                "count": _spaced(counts[verdict]),
+                "count": texts.spaced(counts[verdict]),
             }
             for verdict in Verdict
         ],
-        "laws": _laws(found),
-        "turns": [_turn(turn, found) for turn in turned[:MOST_TURNS]],
-        "turns_left_out": max(0, len(turned) - MOST_TURNS),
-        "ladder": ladder(found),
-        "defects": [_defect(each, explained[each.slug], found) for each in defects],
-        "unexplained": _spaced(len(refuted - known)),
-        "refuted": _spaced(len(refuted)),
+        "laws": _laws(laws, data),
+        "flips": _flips(data),
+        "changes": [asdict(change) for change in changes],
+        "columns": [each.name for each in fields(Change)],
+        "defects": told,
+        "unexplained": texts.spaced(len(refuted) - len(known)),
+        "refuted": texts.spaced(len(refuted)),
         "meanings": words.MEANINGS,
     }
 
 
-def link(view: str, **where: str) -> str:
-    """The hash that shows a place of the map; `None` of a place is left out."""
-    return "#" + urlencode({"view": view, **where})
-
-
-def key(cell: Cell) -> str:
-    """A law's name in links."""
-    return f"{cell.result.id} {texts.visible(cell.result.name)}"
-
-
-def _title(found: Collected, laws: list[Cell]) -> str:
-    names = {cell.result.name for cell in laws}
-    types = {cell.result.subject for cell in laws}
-    if not laws:
-        return "Findings on the reference models"
-    noun = texts.counted(len(names), "law") + f" on {texts.counted(len(types), 'model')}"
-    return f"{noun}: where they hold, and where they break"
-
-
-def _asides(found: Collected, counts: Counter[Verdict], flips: list[VerdictChange]) -> list[str]:
-    versions = found.versions
-    span = versions[0] if len(versions) == 1 else f"{versions[0]} to {versions[-1]}"
-    noun = "one version" if len(versions) == 1 else f"{len(versions)} versions"
-    decided = sum(counts.values()) - counts[Verdict.NOT_APPLICABLE]
-    lines = []
-    if counts:
-        told = (
-            f"{_spaced(counts[Verdict.UPHELD])} upheld, {_spaced(counts[Verdict.REFUTED])} refuted"
+def explanations(data: Data, defects: Sequence[Defect]) -> list[Explanation]:
+    """[slug, title, laws, subjects, versions] of each; laws and subjects are indices."""
+    return [
+        (
+            each.slug,
+            shown(each.title),
+            [i for i, law in enumerate(data.laws) if each.breaks(law[0], _name(law))],
+            [i for i, types in enumerate(data.types) if each.fits(types)],
+            each.versions,
         )
-        told += f", {_spaced(counts[Verdict.INCONCLUSIVE])} not decided"
-        checks = f"{_spaced(decided)} {'check' if decided == 1 else 'checks'} of laws"
-        lines.append(f"{checks} in {noun} of transformers ({span}): {told}.")
-    if flips:
-        lines.append(_flips(flips))
-    if found.superseded:
-        lines.append(
-            f"{_spaced(found.superseded)} older "
-            f"{'result is' if found.superseded == 1 else 'results are'} left out: "
-            "of a model, law, version and setting the most thorough counts, then the latest."
-        )
-    if found.unfinished:
-        lines.append(
-            f"{texts.counted(found.unfinished, 'run')} did not finish; what was recorded counts."
-        )
-    return [texts.visible(line, "\u202f") for line in lines]
+        for each in defects
+    ]
 
 
-def _flips(flips: list[VerdictChange]) -> str:
-    """How many there are, and how many of them were seen again."""
-    stand = standing(flips)
-    again = sum(flip.seen is Seen.AGAIN for flip in stand)
-    lost = len(flips) - len(stand)
-    told = f"{_spaced(len(stand))} {'flip' if len(stand) == 1 else 'flips'} between one version"
-    told += " and the next"
-    if again:
-        some = f"{_spaced(again)} of them" if again < len(stand) else "all"
-        told += f", {some} seen again with other examples"
-    if lost:
-        verb = "was not and is" if lost == 1 else "were not and are"
-        told += f"; {_spaced(lost)} more {verb} left out"
-    return f"{told}."
+def spots(data: Data) -> Iterator[Spot]:
+    """Every cell of the map that has a result."""
+    amounts = [len(each) for each in (data.laws, data.subjects, data.versions)]
+    verdicts = {letter: verdict for verdict, letter in LETTERS.items()}
+    for i, letter in enumerate(data.verdicts):
+        if letter in verdicts:
+            rest, version = divmod(i, amounts[2])
+            rest, subject = divmod(rest, amounts[1])
+            yield Spot(*divmod(rest, amounts[0]), subject, version, verdicts[letter])
 
 
-def _spaced(amount: int) -> str:
-    return f"{amount:,}".replace(",", "\u202f")
+def link(view: str, data: Data, spot: Spot, **more: str) -> str:
+    """The hash that shows a cell of the map."""
+    law = data.laws[spot.claim]
+    where = {
+        "view": view,
+        "type": data.subjects[spot.subject][1],
+        "law": f"{law[0]} {_name(law)}",
+        "version": data.versions[spot.version],
+        "setting": data.settings[spot.setting],
+    }
+    return "#" + urlencode({**where, **more})
 
 
-def _laws(found: Collected) -> list[dict[str, Any]]:
+def _name(law: Sequence[str]) -> str:
+    return f"{law[1]} [{law[2]}]" if law[2] else law[1]
+
+
+def _laws(laws: Sequence[Spot], data: Data) -> list[dict[str, Any]]:
     """For every law the counts in the newest version that has it, and where it is refuted."""
-    by_law: dict[str, list[Cell]] = defaultdict(list)
-    for cell in found.cells.values():
-        if cell.result.kind is Kind.LAW:
-            by_law[cell.result.name].append(cell)
-    age = {version: i for i, version in enumerate(found.versions)}
+    by_law: dict[int, list[Spot]] = defaultdict(list)
+    for spot in laws:
+        by_law[spot.claim].append(spot)
     told = []
-    for claim in found.claims:
-        if not (cells := by_law.get(claim.name)):
-            continue
-        newest = max((cell.version for cell in cells), key=age.__getitem__)
-        there = [cell for cell in cells if cell.version == newest]
-        counts = Counter(cell.result.verdict for cell in there)
-        broken = sorted({c.result.subject for c in there if c.result.verdict is Verdict.REFUTED})
+    for claim, mine in sorted(by_law.items()):
+        newest = max(spot.version for spot in mine)
+        there = [spot for spot in mine if spot.version == newest]
+        counts = Counter(spot.verdict for spot in there)
+        broken = sorted({s.subject for s in there if s.verdict is Verdict.REFUTED})
+        law = data.laws[claim]
         told.append(
             {
-                "id": texts.visible(claim.id),
-                "name": shown(claim.name),
-                "version": texts.visible(newest),
+                "id": law[0],
+                "name": shown(_name(law)),
+                "version": data.versions[newest],
                 "counts": [counts[verdict] for verdict in Verdict],
-                "broken": _named(broken),
-                "link": link("law", law=key(there[0]), version=texts.visible(newest)),
+                "broken": _named([data.subjects[subject][0] for subject in broken]),
+                "link": link("law", data, there[0]),
             }
         )
     return told
 
 
 def _named(subjects: Sequence[str]) -> str:
-    shorter = [shown(subject.removeprefix(TINY), 60) for subject in subjects]
-    rest = len(shorter) - MOST_NAMED
-    return ", ".join(shorter[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+    rest = len(subjects) - MOST_NAMED
+    named = ", ".join(shown(subject, 60) for subject in subjects[:MOST_NAMED])
+    return named + (f" and {rest} more" if rest > 0 else "")
 
 
-def _turn(turn: Turn, found: Collected) -> dict[str, Any]:
-    cell = found.cells[turn.setting, turn.subjects[0], turn.name, turn.after]
-    return {
-        "id": texts.visible(cell.result.id),
-        "name": shown(turn.name),
-        "words": texts.visible(turn.words),
-        "repeated": turn.repeated,
-        "class": exhibits.CLASSES[turn.verdict],
-        "symbol": words.SYMBOLS[turn.verdict],
-        "verdict": str(turn.verdict),
-        "subjects": _named(turn.subjects),
-        "setting": texts.visible(turn.setting) if len(found.settings) > 1 else "",
-        "link": link(
-            "law",
-            law=key(cell),
-            type=texts.visible(turn.subjects[0]),
-            version=texts.visible(turn.after),
-            setting=texts.visible(turn.setting),
-            flips="1",
-        ),
-    }
+def _flips(data: Data) -> list[dict[str, Any]]:
+    """Models whose claims changed from one version to the next that decides them."""
+    groups: dict[tuple[int, ...], list[tuple[int, ...]]] = defaultdict(list)
+    for flip in data.flips:
+        setting, _, subject, before, after, bad, _ = flip
+        groups[subject, after, before, setting, bad].append(flip)
+    told = []
+    for (subject, after, before, setting, bad), flips in sorted(groups.items()):
+        verdict = Verdict.REFUTED if bad else Verdict.UPHELD
+        again = sum(flip[6] for flip in flips)
+        laws = [data.laws[flip[1]] for flip in flips]
+        told.append(
+            {
+                "model": shown(data.subjects[subject][0], 60),
+                "before": data.versions[before],
+                "after": data.versions[after],
+                "class": exhibits.CLASSES[verdict],
+                "symbol": words.SYMBOLS[verdict],
+                "verdict": str(verdict),
+                "laws": _short(laws),
+                "again": _again(again, len(flips)),
+                "setting": data.settings[setting] if len(data.settings) > 1 else "",
+                "link": link(
+                    "type", data, Spot(setting, flips[0][1], subject, after, verdict), flips="1"
+                ),
+            }
+        )
+    return told
 
 
-def _explained(defect: Defect, laws: list[Cell], found: Collected) -> list[Cell]:
-    """The broken laws that a defect says to be behind, in the versions where it was seen."""
+def _again(again: int, flips: int) -> str:
+    """How many of the flips were seen again with other examples; empty if none was."""
+    return "" if not again else "all" if again == flips else f"{again} of {flips}"
+
+
+def _short(laws: Sequence[Sequence[str]]) -> list[tuple[str, str]]:
+    """``C2 [static, sliding]``, and the sentences, by number of the claim."""
+    variants: dict[str, dict[str, None]] = defaultdict(dict)
+    sentences: dict[str, dict[str, None]] = defaultdict(dict)
+    for number, sentence, variant, _ in laws:
+        sentences[number][sentence] = None
+        variants[number][variant or "whole"] = None
     return [
-        cell
-        for cell in laws
-        if cell.result.verdict is Verdict.REFUTED
-        and cell.version in defect.versions
-        and defect.breaks(cell.result.id, cell.result.name)
-        and defect.fits(found.types(cell.result.subject))
+        (
+            number if [*named] == ["whole"] else f"{number} [{', '.join(named)}]",
+            shown("; ".join(sentences[number])),
+        )
+        for number, named in variants.items()
     ]
 
 
-def _defect(defect: Defect, cells: list[Cell], found: Collected) -> dict[str, Any]:
-    age = {version: i for i, version in enumerate(found.versions)}
-    places: dict[tuple[str, str], list[Cell]] = defaultdict(list)
-    for cell in cells:
-        places[cell.result.id, cell.result.name].append(cell)
+def _explained(defect: Defect, refuted: Sequence[Spot], data: Data) -> list[Spot]:
+    """The broken laws that a defect explains, in the versions where it was seen."""
+    ((_, _, broken, subjects, _),) = explanations(data, [defect])
+    return [
+        spot
+        for spot in refuted
+        if spot.claim in broken
+        and spot.subject in subjects
+        and data.versions[spot.version] in defect.versions
+    ]
+
+
+def _defect(defect: Defect, cells: Sequence[Spot], data: Data) -> dict[str, Any]:
+    places: dict[int, dict[int, Spot]] = defaultdict(dict)
+    versions: dict[int, set[int]] = defaultdict(set)
+    for spot in cells:
+        versions[spot.claim].add(spot.version)
+        newest = places[spot.claim].get(spot.subject, spot)
+        places[spot.claim][spot.subject] = max(spot, newest, key=lambda each: each.version)
     return {
         "slug": defect.slug,
         "title": shown(defect.title),
@@ -205,40 +216,17 @@ def _defect(defect: Defect, cells: list[Cell], found: Collected) -> dict[str, An
         "claims": texts.visible(defect.told["Claims"]),
         "types": [texts.visible(each) for each in defect.types],
         "versions": defect.versions,
-        "cells": _spaced(len(cells)),
+        "cells": texts.spaced(len(cells)),
         "places": [
             {
-                "id": texts.visible(claim),
-                "name": shown(name),
+                "id": data.laws[claim][0],
+                "name": shown(_name(data.laws[claim])),
+                "versions": [data.versions[each] for each in sorted(versions[claim])],
                 "types": [
-                    {
-                        "name": shown(c.result.subject.removeprefix(TINY)),
-                        "version": texts.visible(c.version),
-                        "link": link(
-                            "map",
-                            type=texts.visible(c.result.subject),
-                            law=key(c),
-                            version=texts.visible(c.version),
-                            setting=texts.visible(c.setting),
-                        ),
-                    }
-                    for c in _newest(mine, age)
-                ],
-                "versions": [
-                    texts.visible(v)
-                    for v in sorted({c.version for c in mine}, key=age.__getitem__)
+                    (shown(data.subjects[subject][0]), link("map", data, mine[subject]))
+                    for subject in sorted(mine)
                 ],
             }
-            for (claim, name), mine in sorted(
-                places.items(), key=lambda item: words.catalogue_order(item[1][0].result)
-            )
+            for claim, mine in sorted(places.items())
         ],
     }
-
-
-def _newest(cells: list[Cell], age: dict[str, int]) -> list[Cell]:
-    """One cell for each subject: that of its newest version."""
-    best: dict[str, Cell] = {}
-    for cell in sorted(cells, key=lambda c: age[c.version]):
-        best[cell.result.subject] = cell
-    return [best[subject] for subject in sorted(best)]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from assay.harness.report.atlas import build
 from assay.harness.report.atlas.collect import collect
 from assay.harness.report.atlas.ladder import ladder
+from assay.harness.results.errors import BadInput
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.atlases import GPT2, MAMBA, NEW, OLD, built, data_of, verdicts
 from assay.harness.tests.support.evidences import broken, finding, law, run_of, sweep, write
@@ -208,3 +211,16 @@ def test_values_far_apart_are_drawn_on_a_log_axis(file):
     write(file, run_of(NEW, "reference"), results)
     (told,) = ladder(collect([file]))
     assert told["log"]
+
+
+def test_causes_of_changes_are_shown_and_a_file_of_something_else_is_rejected(tmp_path, file):
+    write(file, run_of(NEW, GPT2), [law(GPT2)])
+    changes = tmp_path / "changes.toml"
+    keys = ("kind", "types", "what", "bad", "good", "cause", "upstream")
+    lines = [f'{key} = "{key} of <b> `x*` **Run** *so*"' for key in keys]
+    changes.write_text("\n".join(["[[change]]", *lines]))
+    page = built(tmp_path, file, changed=changes)
+    assert "what of &lt;b&gt; <code>x*</code> <b>Run</b> <i>so</i>" in page
+    changes.write_text("[[change]]\nkind = 3\n")
+    with pytest.raises(BadInput, match="Expected `str`, got `int`"):
+        built(tmp_path, file, changed=changes)

@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from matplotlib import image
 
-import assay.harness.report
-import assay.harness.report.atlas
 from assay.harness.report.atlas import build
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.atlas_pages import WAITING, Page
@@ -288,25 +286,36 @@ def test_on_a_phone_a_cell_opens_a_sheet_that_can_be_closed(page):
     assert page(sheet) is False
 
 
-def test_a_defect_has_a_page_that_can_be_read_and_copied(browser, atlas):
-    path = atlas / "defects" / "lost.html"
+def test_a_defect_opens_by_its_link_and_can_be_read_and_copied(page):
     for width, height, scheme in MODES:
-        browser.open(path, width, height, scheme)
-        assert overflow(browser) <= 0
-        assert complaints(browser) == []
-        assert requests(browser) == [path.as_uri()]
-        least, where = browser.value(TEXT_CONTRAST)
+        page.open("#defect-lost", width, height, scheme)
+        assert page("document.querySelector('#defect-lost').open")
+        assert overflow(page.browser) <= 0
+        least, where = page(TEXT_CONTRAST)
         assert least >= 4.5, where
-    code = browser.value("document.querySelector('pre code').textContent")
-    assert code == DOCSTRING + "import sys\nsys.exit(1)\n"
-    browser.value("document.querySelector('.copy').click()")
-    browser.value(WAITING.format(150))
-    assert re.match(
-        "copied|selected", browser.value("document.querySelector('.copy').textContent")
-    )
-    links = browser.value("[...document.querySelectorAll('.types a')].map((a) => a.href)")
+    assert page.text("#defects pre code") == DOCSTRING + "import sys\nsys.exit(1)\n"
+    page.click(".copy")
+    page(WAITING.format(150))
+    assert re.match("copied|selected", page.text(".copy"))
+    links = page("[...document.querySelectorAll('.types a')].map((a) => a.href)")
     assert len(links) == 1
     assert "type=tiny%3Amamba" in links[0]
+    page.open(f"#type=tiny:mamba&law=C2 {STATIC}&version={NEW}")
+    page(
+        "[...document.querySelectorAll('#panel a')].find((a) => a.hash == '#defect-lost').click()"
+    )
+    page(WAITING.format(100))
+    assert page("document.querySelector('#defect-lost').open")
+
+
+def test_flips_are_found_by_model_and_version(page):
+    page.open()
+    shown = "[...document.querySelectorAll('.searched tbody tr')].filter((r) => !r.hidden).length"
+    assert page(shown) == 1
+    page.choose(".finder input", "GPT2 5.0.0")
+    assert (page(shown), page.text(".finder [role=status]")) == (1, "1 of 1 rows")
+    page.choose(".finder input", "gpt2 9.9")
+    assert (page(shown), page.text(".finder [role=status]")) == (0, "0 of 1 rows")
 
 
 def test_without_its_script_the_page_tells_laws_flips_findings_and_defects(page):
@@ -316,7 +325,7 @@ def test_without_its_script_the_page_tells_laws_flips_findings_and_defects(page)
         assert not page("document.querySelector('.tool').checkVisibility()")
         assert "needs JavaScript" in page.text("noscript")
         assert len(page.all("#laws-list tbody tr")) == 7
-        assert "last good 4.57.1, first bad 5.0.0" in page.text("#turns")
+        assert "4.57.15.0.0✗ refutedC2 [static]" in page.text("#flips-list tbody")
         assert len(page.all("#findings tbody tr:not(.variant)")) == 2
         assert "A static cache loses its first token." in page.text("#defects")
     finally:
@@ -331,22 +340,3 @@ def test_on_paper_the_map_is_light_and_whole(page):
     assert not page("document.querySelector('.controls').checkVisibility()")
     assert page("document.querySelector('#grid').checkVisibility()")
     assert overflow(page.browser) <= 0
-
-
-def test_the_atlas_has_the_colours_of_the_report():
-    styles = [
-        Path(module.__file__).parent
-        for module in (assay.harness.report, assay.harness.report.atlas)
-    ]
-    report = (styles[0] / "page.css").read_text()
-    own = dict(
-        re.findall(
-            r"--([a-z-]+): light-dark\((#\w+, #\w+)\)", (styles[1] / "atlas.css").read_text()
-        )
-    )
-    light, dark = (
-        dict(re.findall(r"--([a-z-]+): (#\w+)", block))
-        for block in re.findall(r":root \{(.*?)\n *\}", report, re.DOTALL)[:2]
-    )
-    assert len(own) > 10
-    assert own == {name: f"{light[name]}, {dark[name]}" for name in own}

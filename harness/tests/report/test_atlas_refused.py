@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +10,9 @@ import pytest
 from assay.harness.cli.main import main
 from assay.harness.report.atlas import build
 from assay.harness.results.errors import BadInput
-from assay.harness.tests.support.atlases import GPT2, NEW, OLD
-from assay.harness.tests.support.evidences import broken, law, run_of, write
+from assay.harness.tests.support.atlases import GPT2, MAMBA, NEW, OLD, built, data_of
+from assay.harness.tests.support.defects import DOCSTRING
+from assay.harness.tests.support.evidences import broken, finding, law, run_of, write
 
 
 def run_main(*arguments: Any) -> int:
@@ -60,15 +60,14 @@ def test_an_older_atlas_is_replaced_and_kept_if_the_new_one_fails(tmp_path, file
     out = tmp_path / "deep" / "atlas"
     (none := tmp_path / "defects").mkdir()
     assert run_main(file, "--out", out, "--defects", none) == 0
-    (out / "stale.txt").touch()
     old = (out / "index.html").read_text()
     write(file, run_of(OLD, GPT2), [broken(GPT2)])
 
-    def full(self: Path, text: bytes) -> int:
+    def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "write_bytes", full)
+        patched.setattr("os.fsync", full)
         with pytest.raises(BadInput, match="No space left"):
             build([file], out)
     assert (out / "index.html").read_text() == old
@@ -85,3 +84,22 @@ def test_the_command_says_what_it_wrote(tmp_path, file, capsys):
     assert run_main(file, "--out", tmp_path / "atlas") == 0
     told = capsys.readouterr().out
     assert "1 result (1 older one left out)" in told
+
+
+def test_an_atlas_is_written_again_from_its_page_with_the_defects_of_today(tmp_path, file):
+    write(file, run_of(NEW, MAMBA, "reference"), [broken(MAMBA), finding("reference", "x", 0.1)])
+    out, defects = tmp_path / "atlas", tmp_path / "defects"
+    defects.mkdir()
+    first = built(tmp_path, file)
+    build([out / "index.html"], out)
+    assert (out / "index.html").read_text() == first
+    (defects / "lost.py").write_text(DOCSTRING + "print()\n")
+    assert run_main(out / "index.html", "--out", out, "--defects", defects) == 0
+    page = (out / "index.html").read_text()
+    assert 'id="defect-lost"' in page
+    assert [each[0] for each in data_of(page)["defects"]] == ["lost"]
+    (out / "index.html").write_text(first.replace('id="data">', 'id="data">QUJD'))
+    for path, said in (("index.html", "another version"), ("other.html", "is no atlas")):
+        (out / "other.html").write_text("mine")
+        with pytest.raises(BadInput, match=said):
+            build([out / path], tmp_path / "new")

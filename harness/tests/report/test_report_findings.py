@@ -19,7 +19,7 @@ from assay.harness.checking.findings import Sample
 from assay.harness.report import intervals, pictures, words
 from assay.harness.report.glyphs import Glyphs
 from assay.harness.report.progress import Progress
-from assay.harness.report.tables import strip
+from assay.harness.report.terminal_tables import strip
 from assay.harness.results.arrays import Plot
 from assay.harness.results.verdicts import Kind, Result, Verdict
 from assay.harness.tests.support.pages import HOSTILE, Reader, html_of, page, printed

@@ -148,7 +148,7 @@ def test_a_folder_without_scripts_gets_no_index(tmp_path, capsys):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_defect_has_a_page_with_its_script_and_what_it_explains(folder, tmp_path):
+def test_the_atlas_has_a_defect_s_script_and_what_it_explains(folder, tmp_path):
     put(folder, code="print('<script>pwned</script>')")
     file = tmp_path / "evidence.sqlite"
     static = "decoding [static]"
@@ -159,12 +159,11 @@ def test_a_defect_has_a_page_with_its_script_and_what_it_explains(folder, tmp_pa
     write(file, run_of("4.57.1", "tiny:mamba"), [*explained, *others, law("tiny:mamba")])
     made = build([file], tmp_path / "atlas", folder)
     assert made.defects == 1
-    page = (tmp_path / "atlas" / "defects" / "lost.html").read_text()
-    assert "<script>pwned" not in page
-    assert "&lt;script&gt;pwned" in page
-    assert "2 refuted checks" in page
-    assert ">gemma3_text:1</a>" in page
-    assert ">gpt2</a>" not in page
     index = (tmp_path / "atlas" / "index.html").read_text()
-    assert 'href="defects/lost.html"' in index
+    card = index.partition('id="defect-lost"')[2].partition("</section>")[0]
+    assert "<script>pwned" not in index
+    assert "&lt;script&gt;pwned" in card
+    assert "explains 2 refuted checks" in card
+    assert ">gemma3_text:1</a>" in card
+    assert ">gpt2</a>" not in card
     assert "Of 5 refuted checks of laws, 3 are explained by none" in index

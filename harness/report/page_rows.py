@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from assay.harness.checking import significance
@@ -22,16 +20,16 @@ _LIMITS = re.compile("([≥>≤<]) ")
 """A sign and its limit stay on one line."""
 
 
-def finite(value: float | None) -> float | None:
-    """``value`` if it is a finite number."""
-    return value if value is not None and math.isfinite(value) else None
-
-
-def cells(index: int, row: Result, judgements: Mapping[tuple[str, str], str]) -> dict[str, Any]:
+def cells(index: int, row: Result, judgements: words.Judgements) -> dict[str, Any]:
     """What both tables show of a result, and what only the one of its kind does."""
     applies = row.verdict is not Verdict.NOT_APPLICABLE
-    keys = [index, finite(row.margin), finite(row.observed), finite(row.bound)]
-    keys += [row.examples, finite(row.seconds)] if applies else [None, None]
+    keys = [
+        index,
+        intervals.real(row.margin),
+        intervals.real(row.observed),
+        intervals.real(row.bound),
+    ]
+    keys += [row.examples, intervals.real(row.seconds)] if applies else [None, None]
     return {
         "anchor": f"c{index}",
         "id": texts.visible(row.id),
@@ -112,7 +110,7 @@ def _strip(row: Result) -> dict[str, Any] | None:
 
 def _bar(margin: float | None) -> dict[str, float] | None:
     """Where the bar begins and how long it is, in percent of its room."""
-    margin = finite(margin)
+    margin = intervals.real(margin)
     if margin is None:
         return None
     beyond, within = BAR_DECADES

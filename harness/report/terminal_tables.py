@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 from rich.box import Box
 from rich.table import Table
@@ -11,6 +10,7 @@ from rich.text import Text
 
 from assay.harness.report import controls, intervals, texts
 from assay.harness.report.glyphs import Glyphs
+from assay.harness.report.words import Judgements
 from assay.harness.results import bibliography
 from assay.harness.results.verdicts import Result, Verdict
 
@@ -34,9 +34,6 @@ MOST_TEXT = 300
 
 _RULE = Box("    \n    \n ── \n    \n    \n    \n    \n    \n")
 _ASCII_RULE = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
-
-Judgements = Mapping[tuple[str, str], str]
-"""What a verdict means for this run, by claim name and subject: ``expected: …``."""
 
 
 def _empty(glyphs: Glyphs, claim: str, *headings: str) -> Table:
