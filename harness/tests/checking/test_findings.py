@@ -16,8 +16,10 @@ from scipy import stats
 from scipy.special import ndtr, ndtri
 
 from assay.harness.checking import statistics
-from assay.harness.checking.findings import ERROR, Bound, Plan, Sample, finding
+from assay.harness.checking.findings import Bound, finding
+from assay.harness.checking.plans import ERROR, Plan
 from assay.harness.checking.profiles import Profile
+from assay.harness.checking.samples import Sample
 from assay.harness.checking.statistics import (
     RESAMPLES,
     Statistic,
