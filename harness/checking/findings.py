@@ -42,6 +42,9 @@ from assay.harness.models.subject import Subject
 from assay.harness.results.arrays import Array
 from assay.harness.results.verdicts import Kind, Result, Verdict
 
+TRAINED = "trained"
+"""The capability that a finding needs which presumes trained weights."""
+
 BLOCK = 64
 """Draws in one call of a finding's body."""
 
@@ -125,6 +128,8 @@ def run(
         return claim.not_run(subject, error, clock.size)
     effect, control = settled.effect, settled.control
     verdict, reason = _conclusion(claim, sample, settled)
+    if TRAINED in claim.needs:
+        reason = reason or subject.provenance.caveat
     return claim.result(
         subject,
         verdict,

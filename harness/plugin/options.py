@@ -22,6 +22,7 @@ from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import EMULATED
 from assay.harness.results.outputs import is_in, keep_apart, keep_out
 from assay.harness.results.seeds import SHOWN, read_seed
+from assay.harness.results.specs import ModelSpec
 
 TEXTS = (
     *("models", "claims", "plant", "revision", "device", "device_map", "dtype", "attention"),
@@ -188,7 +189,7 @@ def check(config: pytest.Config) -> None:
 
 def _refuse_models_among_code(config: pytest.Config) -> None:
     """Refuse a model's folder from which Python or pytest would run files."""
-    for model in (faults.split(each)[0] for each in models(config)):
+    for model in (ModelSpec.recorded(each).path for each in models(config)):
         if why := early.importable(model, config.invocation_params.dir):
             raise BadInput(f"{model}: {why}")
 
@@ -245,7 +246,7 @@ def _check_outputs(option: argparse.Namespace, settings: Mapping[str, Path]) -> 
         }.items()
         if given
     }
-    named = {f"--model={model}": faults.split(model)[0] for model in option.models or []}
+    named = {f"--model={model}": ModelSpec.recorded(model).path for model in option.models or []}
     named["--device-map"] = option.device_map or ""
     # A model may have a name that is no path, such as one of the hub.
     paths = {name: Path(os.path.expanduser(given)) for name, given in named.items() if given}

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from assay.harness.faults import is_planted
 from assay.harness.models import runs
 from assay.harness.plugin import options, selection, toy
 from assay.harness.plugin.settling import RESUMED, Recorded, Settled, claim_of, expected_of_models
@@ -254,9 +253,7 @@ class Recorder:
         unjudged: dict[str, list[str]] = {}
         for name, subject in self.run["subjects"].items():
             recorded = subject.get("recorded") or {}
-            wrong += expectations.lacks_held_against(
-                known, name, recorded, self.option.dtype, is_planted(name)
-            )
+            wrong += expectations.lacks_held_against(known, name, recorded, self.option.dtype)
             if subject["parameters"] and recorded.get("why"):
                 unjudged.setdefault(recorded["why"], []).append(name)
         for why, names in unjudged.items():

@@ -18,7 +18,6 @@ import pytest
 from assay.harness.checking.absent import Absent
 from assay.harness.checking.claim import Claim, Session
 from assay.harness.checking.profiles import PROFILES
-from assay.harness.faults import is_planted
 from assay.harness.models.runs import describe_subject
 from assay.harness.models.subject import Subject
 from assay.harness.plugin import options
@@ -175,8 +174,7 @@ class Assay:
 
     def _judge(self, result: Result) -> Judgement:
         known = expected_of_models(self.config)
-        faulty = is_planted(result.subject)
-        return expectations.held_against(known, result, self.config.option.dtype, faulty)
+        return expectations.held_against(known, result, self.config.option.dtype)
 
     def _description(self, subject: Subject | Absent) -> dict[str, Any]:
         known = self.config.stash.setdefault(DESCRIBED, {})
