@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import io
 import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -22,7 +24,7 @@ from assay.fixtures.subjects import LOADER
 from assay.harness.checking.absent import Absent
 from assay.harness.models import loading
 from assay.harness.models.subject import Subject
-from assay.harness.plugin import options
+from assay.harness.plugin.request import RunRequest
 from assay.harness.results.arrays import Array
 
 FIGURES = pytest.StashKey[list[Figure]]()
@@ -58,7 +60,8 @@ def pytest_benchmark_update_machine_info(machine_info: dict[str, Any]) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """``model``: the models asked for, or the MODELS of the benchmark's file."""
     if "model" in metafunc.fixturenames:
-        specs = metafunc.config.option.models or metafunc.module.MODELS
+        asked = RunRequest.of(metafunc.config)
+        specs = asked.models if asked.named else metafunc.module.MODELS
         metafunc.parametrize("model", specs, indirect=True, scope="session", ids=specs)
 
 
@@ -79,7 +82,7 @@ def model(request: pytest.FixtureRequest) -> Iterator[Subject]:
 @pytest.fixture(scope="session")
 def device(pytestconfig: pytest.Config) -> torch.device:
     """Where benchmarks compute: `--device`."""
-    return loading.parse_device(pytestconfig.option.device)
+    return loading.parse_device(RunRequest.of(pytestconfig).loading.device)
 
 
 @pytest.fixture(scope="session")
@@ -97,7 +100,7 @@ def ceilings(device: torch.device, stopwatch: Stopwatch) -> Callable[[str], Ceil
 @pytest.fixture
 def ceiling(pytestconfig: pytest.Config, ceilings: Callable[[str], Ceiling]) -> Ceiling:
     """The same in the dtype of the run."""
-    return ceilings(options.loading_options(pytestconfig).dtype)
+    return ceilings(RunRequest.of(pytestconfig).loading.dtype)
 
 
 @pytest.fixture(scope="session")
@@ -144,7 +147,7 @@ class Report:
 @pytest.fixture
 def report(benchmark: Any, pytestconfig: pytest.Config, device: torch.device) -> Report:
     """Where a benchmark's figures go."""
-    asked = options.loading_options(pytestconfig)
+    asked = RunRequest.of(pytestconfig).loading
     benchmark.extra_info.update(machine.describe(device))
     benchmark.extra_info.update(dtype=asked.dtype, attention=asked.attention)
     stash = pytestconfig.stash
@@ -182,11 +185,14 @@ def race(benchmark: Any, report: Report, stopwatch: Stopwatch, device: torch.dev
 def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
     """The figures with their goals."""
     if figures := config.stash[FIGURES]:
-        device = loading.parse_device(config.option.device)
+        device = loading.parse_device(RunRequest.of(config).loading.device)
         where = machine.describe(device)
         said = f"{where['card'] or where['processor']}, threads: {where['threads']}"
         terminalreporter.section("goals")
-        console = Console(file=terminalreporter._tw._file, width=terminalreporter._tw.fullwidth)
+        printed = io.StringIO()
+        width, _ = shutil.get_terminal_size((100, 24))
+        console = Console(file=printed, width=width, force_terminal=terminalreporter.hasmarkup)
         console.print(table(figures, said))
+        terminalreporter.write(printed.getvalue())
         for doubt in config.stash[DOUBTS]:
             terminalreporter.write_line(f"doubt: {doubt}", yellow=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from assay.benchmarks import operations, prompts
-from assay.harness.models.subject import Subject
 from assay.harness.operations.inversion import search
 from assay.harness.operations.inversion.target import Target
 
@@ -22,7 +23,7 @@ AFFORDED = {"cpu": 2e12, "cuda": 2e15}
 
 @pytest.mark.parametrize("rows", [1, 16])
 def test_exact(race, report, stopwatch, model, rows):
-    model = Subject(model.name, model.model, model.tokenizer, model.digest)  # knows no ranking yet
+    model = replace(model)  # knows no ranking yet
     target, ids = Target(model.layers), prompts.fixed(model, rows)
     wanted = target.of(model, ids)
     place = 2 * operations.weights(model, target) * model.vocabulary * rows

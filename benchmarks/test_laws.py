@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from assay.harness.plugin.request import RunRequest
+
 ROOT = Path(__file__).parents[1]
 MODELS = ["reference", "tiny:llama"]
 FILES = ("cache", "causality", "execution", "positions", "embedding")
@@ -18,8 +20,9 @@ FILES = ("cache", "causality", "execution", "positions", "embedding")
 def test_laws_per_second(benchmark, report, model, tmp_path, pytestconfig):
     told = tmp_path / "claims.json"
     command = [sys.executable, "-m", "pytest", "-q", f"--json={told}", f"--model={model.name}"]
-    command += [f"--device={pytestconfig.option.device}", f"--evidence={tmp_path / 'evidence'}"]
-    command += [f"--dtype={pytestconfig.option.dtype}"]
+    asked = RunRequest.of(pytestconfig).loading
+    command += [f"--device={asked.device}", f"--evidence={tmp_path / 'evidence'}"]
+    command += [f"--dtype={asked.dtype}"]
     command += [f"claims/test_{name}.py" for name in FILES]
     threads = {"OMP_NUM_THREADS": str(pytestconfig.option.threads)}
 

@@ -11,6 +11,7 @@ from hashlib import sha256
 from typing import Any
 
 from assay.harness.checking.claim import Claim
+from assay.harness.results.specs import ModelSpec
 from assay.harness.results.verdicts import Result, Verdict
 
 
@@ -41,7 +42,7 @@ class Absent:
         """The evidence's record, as of a subject (`harness.models.runs.describe_subject`)."""
         return {
             "digest": self.digest,
-            "model_type": self.name.rpartition(":")[2] or self.name,
+            "model_type": ModelSpec.recorded(self.name).name or self.name,
             "parameters": 0,
             "vocabulary": 0,
             "context": None,

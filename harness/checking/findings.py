@@ -24,32 +24,29 @@ import inspect
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 
 from assay.harness.checking import significance
 from assay.harness.checking.bounds import Bound, NoDifference
 from assay.harness.checking.claim import Claim, Session, as_test
 from assay.harness.checking.draws import Draws
+from assay.harness.checking.plans import Look, Plan, Settled
 from assay.harness.checking.profiles import Profile
-from assay.harness.checking.statistics import Pair, Statistic
+from assay.harness.checking.samples import Sample
+from assay.harness.checking.statistics import Pair
 from assay.harness.models.clock import TOO_SLOW, Braked, ForwardClock
 from assay.harness.models.shortage import ENDS
 from assay.harness.models.subject import Subject
-from assay.harness.results.arrays import Array, Plot
+from assay.harness.results.arrays import Array
 from assay.harness.results.verdicts import Kind, Result, Verdict
 
-ERROR = significance.ERROR
-"""How often a finding may be decided wrongly at its bound, over all looks together."""
+TRAINED = "trained"
+"""The capability that a finding needs which presumes trained weights."""
 
 BLOCK = 64
 """Draws in one call of a finding's body."""
-
-UNDEFINED = 0.01
-"""A finding with a larger share of draws without a value (0 / 0) than this is not decided."""
 
 
 class TooFew(Exception):
@@ -66,92 +63,6 @@ def need(draws: Draws, fewest: int) -> None:
             f"{fewest} draws are needed and this profile has {len(draws)}: nothing was measured "
             "(--profile standard has more)"
         )
-
-
-@dataclass
-class Sample:
-    """The draws of one finding so far: a series of values for each name."""
-
-    series: dict[str, list[Array]] = field(default_factory=dict)
-    details: dict[str, Any] = field(default_factory=dict)
-    plots: dict[str, Plot] = field(default_factory=dict)
-
-    def add(self, **series: Any) -> None:
-        """Add values of some draws: arrays or tensors, [draws] or [draws, columns], by name.
-
-        ``effect`` is what the claim is about and ``control`` its control; others are recorded.
-        """
-        for name, values in series.items():
-            if isinstance(values, torch.Tensor):
-                values = values.detach().double().cpu().numpy()
-            array = np.atleast_1d(np.asarray(values, dtype=np.float64))
-            self.series.setdefault(name, []).append(array)
-
-    def plot(
-        self,
-        title: str,
-        kind: str,
-        arrays: dict[str, Any],
-        x: str = "",
-        y: str = "",
-        log: bool = False,
-    ) -> None:
-        """Keep a picture (see `Plot`); one of the same title is replaced."""
-        plain = {
-            label: np.asarray(
-                a.detach().double().cpu().numpy() if isinstance(a, torch.Tensor) else a,
-                dtype=np.float64,
-            )
-            for label, a in arrays.items()
-        }
-        self.plots[title] = Plot(title, kind, plain, x, y, log)
-
-    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Keep a table of text for the page; one of the same title is replaced."""
-        self.plots[title] = Plot(title, "table", columns=list(columns), rows=[*map(list, rows)])
-
-    def values(self, name: str) -> Array:
-        """One series over all draws so far; empty if there is none."""
-        parts = self.series.get(name)
-        return np.concatenate(parts) if parts else np.empty(0)
-
-    def defined(self, name: str) -> Array:
-        """The same without draws that have no finite value."""
-        values = self.values(name)
-        finite = np.isfinite(values)
-        return values[finite.all(axis=1) if values.ndim == 2 else finite]
-
-    def undefined(self, name: str) -> str:
-        """Why a series has too few values to be judged; empty if it has not."""
-        drawn, defined = len(self.values(name)), len(self.defined(name))
-        if drawn - defined > UNDEFINED * drawn:
-            without = f"{drawn - defined} of {drawn} draws"
-            return f"the {name} is undefined (0 / 0, or not finite) on {without}"
-        return "" if defined else f"no draw has a value of the {name}"
-
-
-@dataclass(frozen=True)
-class Look:
-    """What one series came to at one look; nothing before the first."""
-
-    verdict: Verdict = Verdict.INCONCLUSIVE
-    value: float = math.nan
-    interval: Pair = (-math.inf, math.inf)
-    draws: int = 0
-
-
-@dataclass
-class Settled:
-    """The looks that decided effect and control, or their last ones; ``drawn`` of ``most`` draws.
-
-    ``stopped`` says why the brake struck; empty if it did not.
-    """
-
-    most: int
-    effect: Look = field(default_factory=Look)
-    control: Look = field(default_factory=Look)
-    drawn: int = 0
-    stopped: str = ""
 
 
 def finding(
@@ -193,78 +104,6 @@ def finding(
     return declare
 
 
-@dataclass(frozen=True)
-class Plan:
-    """How a finding is to be sampled and judged."""
-
-    bound: Bound
-    control_bound: Bound | NoDifference | None
-    fewest: int | None
-    block: int
-    costly: bool = False
-    most: int = Profile.draws
-
-    def sizes(self, profile: Profile) -> list[int]:
-        """The numbers of draws at which the interval is looked at; none if nothing is drawn."""
-        if profile.draws <= 0:
-            return []
-        if self.costly:
-            return [self.once(profile)]
-        return self.looks(profile.draws * self.most // Profile.draws)
-
-    def once(self, profile: Profile) -> int:
-        """The number of draws of a costly finding."""
-        usual = Profile.prompts
-        fewest = self.fewest or usual
-        return max(profile.prompts * min(fewest, usual) // usual, fewest)
-
-    def looks(self, most: int) -> list[int]:
-        """The numbers of draws at which the interval is looked at, each twice the one before.
-
-        No more than ``most``, but for a claim whose first look has more.
-        """
-        sizes = [self.fewest or min(self.bound.statistic.fewest, most)]
-        while 0 < sizes[-1] * 2 <= most:
-            sizes.append(sizes[-1] * 2)
-        return sizes
-
-    def number_of_looks(self, profile: Profile) -> int:
-        """How often the interval may be looked at."""
-        return 1 if self.costly else len(self.looks(profile.draws))
-
-    def effect(self, sample: Sample, looks: int) -> Look:
-        """The claim's own series against its bound, at one of so many ``looks``."""
-        return _look(self.bound.statistic, sample, "effect", looks, self.bound.verdict)
-
-    def control(self, sample: Sample, looks: int, effect: float) -> Look:
-        """The control's series, beside the ``effect``: upheld if it is as a control must be."""
-        if isinstance(self.control_bound, NoDifference):
-            none, statistic = self.control_bound, self.control_bound.statistic
-            return _look(statistic, sample, "control", looks, lambda x: none.verdict(x, effect))
-        bound = self.control_bound or self.bound
-        look = _look(bound.statistic, sample, "control", looks, bound.verdict)
-        if self.control_bound is not None:
-            return look
-        other = {Verdict.UPHELD: Verdict.REFUTED, Verdict.REFUTED: Verdict.UPHELD}
-        verdict = other.get(look.verdict, look.verdict)
-        return Look(verdict, look.value, look.interval, look.draws)
-
-
-def _look(
-    statistic: Statistic,
-    sample: Sample,
-    name: str,
-    looks: int,
-    judged: Callable[[Pair], Verdict],
-) -> Look:
-    values = sample.defined(name)
-    if not len(values):
-        return Look()
-    interval = statistic.interval(values, 1 - ERROR * statistic.caution / looks)
-    verdict = Verdict.INCONCLUSIVE if sample.undefined(name) else judged(interval)
-    return Look(verdict, statistic(values), interval, len(values))
-
-
 def run(
     claim: Claim,
     plan: Plan,
@@ -289,6 +128,8 @@ def run(
         return claim.not_run(subject, error, clock.size)
     effect, control = settled.effect, settled.control
     verdict, reason = _conclusion(claim, sample, settled)
+    if TRAINED in claim.needs:
+        reason = reason or subject.provenance.caveat
     return claim.result(
         subject,
         verdict,

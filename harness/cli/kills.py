@@ -34,6 +34,7 @@ from assay.harness.results import expectation_files
 from assay.harness.results.errors import BadInput
 from assay.harness.results.outputs import keep_apart
 from assay.harness.results.schema import replace_file
+from assay.harness.results.specs import ModelSpec
 from assay.harness.results.verdicts import Kind
 
 WIDTH = 132
@@ -154,7 +155,7 @@ def _parser() -> Parser:
 def known_family(name: str, known: Mapping[str, str]) -> str:
     """A family by its own name, its model's, or the model's type."""
     for family, model in known.items():
-        if name in (family, model, model.rpartition(":")[2]):
+        if name in (family, model, ModelSpec.parse(model).name):
             return family
     listed = ", ".join(f"{family} ({model})" for family, model in known.items())
     raise BadInput(f"--family {name!r}: there is no such family; there are {listed}")

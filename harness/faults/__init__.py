@@ -30,32 +30,16 @@ from assay.harness.faults.bed import Bed
 from assay.harness.faults.catalogue import FAULTS, Fault, named
 from assay.harness.models.subject import Subject
 from assay.harness.results.errors import BadInput
+from assay.harness.results.specs import SIGN
 
 __all__ = [
     "FAULTS",
-    "SIGN",
     "DoesNotApply",
     "Fault",
     "Planted",
-    "is_planted",
     "named",
     "planted",
-    "split",
 ]
-
-SIGN = "+"
-"""Stands between a subject's name and that of the fault planted in it."""
-
-
-def split(name: str) -> tuple[str, str | None]:
-    """A subject's name in two: what the model is called, and the fault planted in it or None."""
-    model, sign, fault = name.rpartition(SIGN)
-    return (model, fault) if sign and fault in FAULTS else (name, None)
-
-
-def is_planted(name: str) -> bool:
-    """Whether a subject's name says that a fault is planted in it."""
-    return split(name)[1] is not None
 
 
 class DoesNotApply(BadInput):

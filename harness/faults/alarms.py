@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from assay.harness.checking.statistics import Pair, share
 from assay.harness.results import expectations
 from assay.harness.results.expectations import Expectations
+from assay.harness.results.specs import ModelSpec
 from assay.harness.results.verdicts import Kind, Result, Verdict
 
 CONFIDENCE = 0.95
@@ -71,5 +72,9 @@ def tally(dtype: str, results: Iterable[Result], expected: Mapping[str, Expectat
 
 def by_type(results: Iterable[Result]) -> list[tuple[str, str, str, int]]:
     """Model without its seed, law's number and name, and how often: the most frequent first."""
-    counts = Counter((r.subject.rpartition(":")[0], r.id, r.name) for r in results)
+    counts = Counter((_without_seed(r.subject), r.id, r.name) for r in results)
     return [(*key, count) for key, count in counts.most_common()]
+
+
+def _without_seed(subject: str) -> str:
+    return str(replace(ModelSpec.recorded(subject), seed=None))

@@ -19,6 +19,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from assay.harness.models import configuration
 from assay.harness.models.offer import Offer
+from assay.harness.models.provenance import UNKNOWN, Provenance
 from assay.harness.models.rows import Rows
 from assay.harness.results.errors import Missing
 
@@ -89,7 +90,7 @@ class Core(ABC):
     (`harness.faults`); ``drawn_as`` the dtype in which numbers that a pass draws are drawn, where
     that is not the model's own; ``attends`` what ``--attends`` says that it is meant to be
     (`harness.models.meant`); ``offer`` what its type is known to offer, or why that is not known
-    (`harness.models.offer`).
+    (`harness.models.offer`); ``provenance`` what is known of its weights.
     """
 
     name: str
@@ -100,6 +101,7 @@ class Core(ABC):
     drawn_as: torch.dtype | None = None
     attends: str | None = None
     offer: Offer | str = ""
+    provenance: Provenance = UNKNOWN
     known_reference: Core | None = field(default=None, init=False, repr=False)
     """The float64 copy (`oracle`), once a claim has asked for it."""
     clocks: list[Watch] = field(default_factory=list, init=False, repr=False)

@@ -28,6 +28,7 @@ from assay.harness.models import (
 )
 from assay.harness.models.core import Core, Output, Pass
 from assay.harness.models.encoders import ENCODER_PROMPT
+from assay.harness.models.provenance import Provenance
 from assay.harness.results.errors import Missing
 
 if TYPE_CHECKING:
@@ -187,7 +188,9 @@ class Subject(Core):
                 pauses.enter_context(clock.paused())
             model, drawn_as = float64.twin(self)
         name = f"{self.name} in float64"
-        oracle = Subject(name, model, drawn_as=drawn_as, attends=self.attends)
+        oracle = Subject(
+            name, model, drawn_as=drawn_as, attends=self.attends, provenance=self.provenance
+        )
         for clock in self.clocks:
             clock.watch(model)
         try:
@@ -197,11 +200,21 @@ class Subject(Core):
             raise
         return oracle
 
-    def of_same_code(self, name: str, model: PreTrainedModel) -> Subject:
-        """A subject of another model that the same code runs, faults in it included."""
+    def of_same_code(
+        self, name: str, model: PreTrainedModel, provenance: Provenance | None = None
+    ) -> Subject:
+        """A subject of another model that the same code runs, faults in it included.
+
+        ``provenance`` of its weights; None where they are the subject's own.
+        """
         if self.planted is not None:
             self.planted.sow(model)
-        return Subject(name, model, self.tokenizer, planted=self.planted, attends=self.attends)
+        return Subject(
+            *(name, model, self.tokenizer),
+            planted=self.planted,
+            attends=self.attends,
+            provenance=provenance or self.provenance,
+        )
 
     @contextmanager
     def attending_by(self, implementation: str) -> Iterator[Subject]:

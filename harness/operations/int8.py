@@ -63,7 +63,8 @@ def llm_int8(subject: Subject) -> Subject:
     """
     require(subject, "weights-in-memory")
     model = copy.deepcopy(subject.model)
-    twin = Subject(f"{subject.name} under LLM.int8()", model, subject.tokenizer)
+    name = f"{subject.name} under LLM.int8()"
+    twin = Subject(name, model, subject.tokenizer, provenance=subject.provenance)
     linear = [
         (parent, name, layer)
         for parent in twin.blocks.modules()

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state
 
 from assay.harness.checking.draws import Draws
-from assay.harness.checking.findings import Sample
+from assay.harness.checking.samples import Sample
 from assay.harness.checking.statistics import share
 
 VOCABULARY = ("A", "B", "hit", "!", "?")

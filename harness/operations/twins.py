@@ -13,6 +13,7 @@ import torch
 from assay.harness.models import allocation, compat, loading
 from assay.harness.models.capabilities import Missing, require
 from assay.harness.models.memo import memo
+from assay.harness.models.provenance import UNTRAINED
 from assay.harness.models.rows import Rows
 from assay.harness.models.shortage import pass_on
 from assay.harness.models.subject import Subject
@@ -98,7 +99,7 @@ def fresh(subject: Subject, seed: int) -> Subject:
             raise Missing(f"no untrained twin: {error}") from error
     twin = twin.to(device=subject.device, dtype=subject.dtype).eval().requires_grad_(False)
     allocation.allocated(twin)
-    return subject.of_same_code(f"{subject.name}, untrained", twin)
+    return subject.of_same_code(f"{subject.name}, untrained", twin, UNTRAINED)
 
 
 def quantised(subject: Subject, bits: int = 8) -> Subject:
@@ -114,7 +115,11 @@ def quantised(subject: Subject, bits: int = 8) -> Subject:
         model = copy.deepcopy(subject.model)
         allocation.allocated(model)
         name = f"{subject.name} in {bits} bits"
-        twin = Subject(name, model, subject.tokenizer, attends=subject.attends)
+        twin = Subject(
+            *(name, model, subject.tokenizer),
+            attends=subject.attends,
+            provenance=subject.provenance,
+        )
         with torch.no_grad():
             for weights in twin.blocks.parameters():
                 if weights.ndim == 2:

@@ -55,7 +55,7 @@ class Display:
     """A plug-in of pytest: shows what the recorder gathers."""
 
     def __init__(self, config: pytest.Config, recorder: Recorder) -> None:
-        self.config, self.option, self.recorder = config, config.option, recorder
+        self.config, self.recorder = config, recorder
         self.reporter: Any = None
         self.progress = Progress()
         self._session: pytest.Session | None = None
@@ -85,7 +85,7 @@ class Display:
         self.reporter.build_summary_stats_line = self._coloured(
             self.reporter.build_summary_stats_line
         )
-        if self.option.verbose == 0:  # verbose pytest says more, quiet pytest says nothing
+        if self.config.option.verbose == 0:  # verbose pytest says more, quiet pytest says nothing
             self.reporter.showfspath = False
             self.progress.start(self.recorder.total, Console())
 
@@ -130,7 +130,7 @@ class Display:
             recorder.run,
             recorder.results,
             recorder.judgements,
-            explain=self.option.explain,
+            explain=self.recorder.asked.explain,
         )
         file.flush()
         return buffer.getvalue().decode(file.encoding)

@@ -25,6 +25,7 @@ from assay.harness.plugin import display, options, selection, together, toy
 from assay.harness.plugin.display import Display
 from assay.harness.plugin.interrupts import Interrupts
 from assay.harness.plugin.recording import Recorder
+from assay.harness.plugin.request import REQUEST, RunRequest
 from assay.harness.plugin.settling import (
     DONE,
     SETTLED,
@@ -63,7 +64,7 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
 def pytest_configure(config: pytest.Config) -> None:
     """Refuse bad options at once; start recording in the process that owns the terminal."""
     with options.usage_errors():
-        options.check(config)
+        asked = config.stash[REQUEST] = options.read(config)
     for kind, what in MARKS.items():
         config.addinivalue_line("markers", f"{kind}: {what}")
     # The libraries' million objects stay: they need not be looked through at every collection.
@@ -71,10 +72,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[PROCESS] = os.getpid()
     config.stash[EMULATED] = ExitStack()
     # From now on, as models are loaded before the first test and kept from one to the next.
-    config.stash[EMULATED].enter_context(
-        emulated(config.option.rounding, config.option.allocation)
-    )
-    if hasattr(config, "workerinput"):
+    config.stash[EMULATED].enter_context(emulated(asked.rounding, asked.allocation))
+    if asked.worker:
         torch.set_num_threads(1)  # workers share the cores among themselves
         return
     config.pluginmanager.register(Interrupts(), "assay-interrupts")
@@ -97,9 +96,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run every test that takes a ``subject`` on every model asked for, a claim on toys once."""
     if "subject" in metafunc.fixturenames:
-        specs = options.models(metafunc.config)
+        specs = RunRequest.of(metafunc.config).models
         if getattr(getattr(metafunc.function, "claim", None), "toy", False):
-            specs = [toy.of(specs)]
+            specs = (toy.of(specs),)
         metafunc.parametrize("subject", specs, indirect=True, scope="session", ids=specs)
 
 
@@ -129,9 +128,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         other = seen.setdefault((name, _subject(item)), item)
         if other is not item:
             why = f"{item.nodeid} and {other.nodeid} are both named {name!r}; name one otherwise"
-            if not hasattr(config, "workerinput"):
-                raise pytest.UsageError(why)
-            config.stash[REFUSED] = why
+            _reject(config, why)
+
+
+def _reject(config: pytest.Config, why: str) -> None:
+    """End the run at once; a worker's run ends when a test begins."""
+    if not RunRequest.of(config).worker:
+        raise pytest.UsageError(why)
+    config.stash[REFUSED] = why
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -140,13 +144,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     By models wherever there are many: dealt otherwise, each worker would load all of them.
     """
-    models, dist = options.models(config), config.getvalue("dist")
-    many = len(models) >= 2 * len(config.getvalue("tx") or ())
+    asked, dist = RunRequest.of(config), config.getoption("dist")
+    many = len(asked.models) >= 2 * len(config.getoption("tx") or ())
     if dist != "loadfile" and not (many and dist in ("load", "loadscope", "worksteal")):
         return None
     from assay.harness.plugin.scheduling import BySubject
 
-    return BySubject(config, log, options.subjects(config), together.lines(config))
+    return BySubject(config, log, asked.subjects, together.lines(config))
 
 
 def _subject(item: pytest.Item) -> str:
@@ -158,7 +162,7 @@ def _keep_apart(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out claims about models where the model asked for is ``toy``, and findings about toys
     where neither that nor an embedded reference is: they take minutes and say nothing of others.
     """
-    wanted = toy.findings_run_beside(options.models(config))
+    wanted = toy.findings_run_beside(RunRequest.of(config).models)
     mixed = [
         item
         for item in items
@@ -185,7 +189,7 @@ def _is_finding(item: pytest.Item) -> bool:
 def _check_expectations(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Refuse expectations of claims and capabilities that there are not: they are misspelt."""
     known = {claim.id for item in items if (claim := claim_of(item))}
-    if not known or hasattr(config, "workerinput"):
+    if not known or RunRequest.of(config).worker:
         return
     whole = selection.has_all_claims(config)
     with options.usage_errors():
@@ -198,14 +202,12 @@ def _check_expectations(config: pytest.Config, items: list[pytest.Item]) -> None
 
 def _keep_claims(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what no ``--claim`` names."""
-    asked: list[str] = config.option.claims or []
+    asked = RunRequest.of(config).claims
     if not asked or not items:
         return
     named = [(claim, name_of(item, claim)) for item in items if (claim := claim_of(item))]
     if why := unknown(asked, named, "claim"):
-        if not hasattr(config, "workerinput"):
-            raise pytest.UsageError(why)
-        config.stash[REFUSED] = why
+        _reject(config, why)
         return
     # A test's whole name means that test alone, and not those whose names go on.
     whole = {f"{claim.id}:{name}" for claim, name in named} & set(asked)

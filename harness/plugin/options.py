@@ -9,6 +9,7 @@ import shlex
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,11 @@ from assay.harness.checking.profiles import PROFILES, check_profile
 from assay.harness.models import allocation, loading, meant, placement
 from assay.harness.models.runs import Options
 from assay.harness.plugin import path_guard, toy
+from assay.harness.plugin.request import DEFAULT, EXPAND, Expand, RunRequest
 from assay.harness.results.errors import BadInput
-from assay.harness.results.evidence import EMULATED
 from assay.harness.results.outputs import is_in, keep_apart, keep_out
 from assay.harness.results.seeds import SHOWN, read_seed
+from assay.harness.results.specs import SIGN, ModelSpec
 
 TEXTS = (
     *("models", "claims", "plant", "revision", "device", "device_map", "dtype", "attention"),
@@ -38,7 +40,7 @@ WRITTEN_TO = ("log_file", "cache_dir")
 def add(parser: pytest.Parser) -> None:
     """Add Assay's options to pytest's.
 
-    All values are text here and `check` makes more of them: what argparse refuses is told in
+    All values are text here, which `read` checks and converts: argparse would reject one in
     several lines.
     """
     group = parser.getgroup("assay", "Assay: claims about transformer language models")
@@ -138,33 +140,18 @@ def usage_errors() -> Iterator[None]:
         raise pytest.UsageError(str(error)) from error
 
 
-def check(config: pytest.Config) -> None:
-    """Refuse values that cannot be used; make the seed a number and paths absolute.
+def read(config: pytest.Config) -> RunRequest:
+    """The run that the options ask for; raises `BadInput` for values that cannot be used.
 
-    Raises `BadInput`.  Models are looked at later (`fixtures.subjects`), evidence when opened.
+    Models are checked later (`fixtures.subjects`), evidence when it is opened.
     """
-    option = config.option
-    for name in (*TEXTS, *PATHS):
-        values = getattr(option, name)
-        for value in values if isinstance(values, list) else [values]:
-            if value is not None and not value.strip():
-                singular = name.removesuffix("s") if name in ("models", "claims") else name
-                option_name = singular.replace("_", "-")
-                raise BadInput(f"--{option_name} {value!r}: is empty; say which")
-    _refuse_models_among_code(config)
-    check_profile(option.profile)
-    option.seed = read_seed(option.seed, "--seed")
-    if option.rounding is not None:
-        option.rounding = read_seed(option.rounding, "--rounding")
-    if option.allocation is not None and option.allocation not in allocation.NAMES:
-        known = ", ".join(allocation.NAMES)
-        raise BadInput(f"--allocation {option.allocation!r}: choose from {known}")
-    if option.attends not in (None, *meant.WAYS):
-        raise BadInput(f"--attends {option.attends!r}: choose from {', '.join(meant.WAYS)}")
-    if option.plant is not None:
-        faults.named(option.plant)
-        if option.record_expectations:
-            raise BadInput("--plant: nothing is to be expected of a damaged model")
+    option = argparse.Namespace(**vars(config.option))
+    _check_texts(option)
+    directory = config.invocation_params.dir
+    for model in option.models or []:
+        path = ModelSpec.recorded(model).path
+        if why := path_guard.importable(path, directory):
+            raise BadInput(f"{path}: {why}")
     for name in PATHS:
         if (given := getattr(option, name)) is not None:
             setattr(option, name, _path(name, given))
@@ -175,6 +162,58 @@ def check(config: pytest.Config) -> None:
         _check_writable("junitxml", Path(xml).absolute())
     _check_outputs(option, _written_by_pytest(config))
     _check_expectations(option.expectations, option.record_expectations)
+    loading.check_pair(loading.parse_device(option.device), loading.parse_dtype(option.dtype))
+    models, by_pattern = _models(option, config.stash.get(EXPAND, None))
+    optional = models if option.absent_ok else by_pattern
+    same = ("profile", "replay", "allocation", *PATHS[:-1])
+    flags = ("resume", "explain", "record_expectations")
+    return RunRequest(
+        named=tuple(option.models or ()),
+        models=models,
+        # Nobody asked for the toys, so that a fault may be one that they cannot have.
+        optional=frozenset([*optional, toy.of(models)]),
+        loading=Options(**{each.name: getattr(option, each.name) for each in fields(Options)}),
+        seed=read_seed(option.seed, "--seed"),
+        rounding=None if option.rounding is None else read_seed(option.rounding, "--rounding"),
+        claims=tuple(option.claims or ()),
+        expectations=option.expectations or config.rootpath / "claims" / "expectations",
+        worker=getattr(config, "workerinput", {}).get("workerid", ""),
+        root=config.rootpath,
+        directory=directory,
+        **{name: getattr(option, name) for name in (*same, *flags)},
+    )
+
+
+def _models(
+    option: argparse.Namespace, expand: Expand | None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The models that claims run on, and those of them that only patterns name."""
+    named = option.models or [DEFAULT]
+    if option.plant is not None:
+        named = [f"{name}{SIGN}{option.plant}" for name in named]
+    models, by_pattern = (named, []) if expand is None else expand(named)
+    return tuple(dict.fromkeys(models)), tuple(by_pattern)
+
+
+def _check_texts(option: argparse.Namespace) -> None:
+    """Reject words that mean nothing, or that do not go together."""
+    for name in (*TEXTS, *PATHS):
+        values = getattr(option, name)
+        for value in values if isinstance(values, list) else [values]:
+            if value is not None and not value.strip():
+                singular = name.removesuffix("s") if name in ("models", "claims") else name
+                option_name = singular.replace("_", "-")
+                raise BadInput(f"--{option_name} {value!r}: is empty; say which")
+    check_profile(option.profile)
+    if option.allocation is not None and option.allocation not in allocation.NAMES:
+        known = ", ".join(allocation.NAMES)
+        raise BadInput(f"--allocation {option.allocation!r}: choose from {known}")
+    if option.attends not in (None, *meant.WAYS):
+        raise BadInput(f"--attends {option.attends!r}: choose from {', '.join(meant.WAYS)}")
+    if option.plant is not None:
+        faults.named(option.plant)
+        if option.record_expectations:
+            raise BadInput("--plant: nothing is to be expected of a damaged model")
     if option.replay is not None and not option.replay.isascii():
         raise BadInput(f"--replay {option.replay!r}: is no example that a failure printed")
     for flag in ("resume", "record_expectations"):
@@ -183,14 +222,6 @@ def check(config: pytest.Config) -> None:
             raise BadInput(f"--replay runs one example, which is no run for --{name}")
     if option.device_map is not None:
         placement.read(option.device_map)
-    loading.check_pair(loading.parse_device(option.device), loading.parse_dtype(option.dtype))
-
-
-def _refuse_models_among_code(config: pytest.Config) -> None:
-    """Refuse a model's folder from which Python or pytest would run files."""
-    for model in (faults.split(each)[0] for each in models(config)):
-        if why := path_guard.importable(model, config.invocation_params.dir):
-            raise BadInput(f"{model}: {why}")
 
 
 def _path(name: str, given: str) -> Path:
@@ -245,7 +276,7 @@ def _check_outputs(option: argparse.Namespace, settings: Mapping[str, Path]) -> 
         }.items()
         if given
     }
-    named = {f"--model={model}": faults.split(model)[0] for model in option.models or []}
+    named = {f"--model={model}": ModelSpec.recorded(model).path for model in option.models or []}
     named["--device-map"] = option.device_map or ""
     # A model may have a name that is no path, such as one of the hub.
     paths = {name: Path(os.path.expanduser(given)) for name, given in named.items() if given}
@@ -290,54 +321,3 @@ def _check_expectations(folder: Path | None, to_record: bool) -> None:
         raise BadInput(
             f"--expectations {folder}: there is no such folder; --record-expectations makes it"
         )
-
-
-def loading_options(config: pytest.Config) -> Options:
-    """The options that decide how subjects are loaded."""
-    return Options(
-        device=config.option.device,
-        dtype=config.option.dtype,
-        attention=config.option.attention,
-        revision=config.option.revision,
-        trust_remote_code=config.option.trust_remote_code,
-        device_map=config.option.device_map,
-        attends=config.option.attends,
-    )
-
-
-def emulated(config: pytest.Config) -> dict[str, int | str | None]:
-    """What of another machine is emulated: rounding and allocation, None where nothing is."""
-    return {name: getattr(config.option, name) for name in EMULATED}
-
-
-def models(config: pytest.Config) -> list[str]:
-    """The subjects asked for, each once, in the order given."""
-    return list(dict.fromkeys(config.option.models or ["reference"]))
-
-
-def subjects(config: pytest.Config) -> list[str]:
-    """All that claims run on: the models asked for, and the toys."""
-    asked = models(config)
-    return list(dict.fromkeys([*asked, toy.of(asked)]))
-
-
-def expectations_folder(config: pytest.Config) -> Path:
-    """Where the claims' expectations stand: beside the claims, unless a folder is named."""
-    if (named := config.option.expectations) is not None:
-        return named
-    return config.rootpath / "claims" / "expectations"
-
-
-def replay_command(nodeid: str, config: pytest.Config, subject: str, blob: str) -> str:
-    """One line for a shell, in the folder where this run was started, that runs one example."""
-    file, separator, test = nodeid.partition("::")
-    file = os.path.relpath(config.rootpath / file, config.invocation_params.dir)
-    asked, usual = loading_options(config), Options()
-    parts = ["pytest", f"{file}{separator}{test}", f"--model={subject}"]
-    for name in ("device", "device_map", "dtype", "attention", "attends", "revision"):
-        if (value := getattr(asked, name)) != getattr(usual, name):
-            parts.append(f"--{name.replace('_', '-')}={value}")
-    parts += [f"--{n}={value}" for n, value in emulated(config).items() if value is not None]
-    if asked.trust_remote_code:
-        parts.append("--trust-remote-code")
-    return shlex.join([*parts, f"--replay={blob}"])

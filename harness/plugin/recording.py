@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from assay.harness.faults import is_planted
 from assay.harness.models import runs
 from assay.harness.plugin import options, selection, toy
+from assay.harness.plugin.request import DEFAULT, RunRequest
 from assay.harness.plugin.settling import RESUMED, Recorded, Settled, claim_of, expected_of_models
 from assay.harness.report import html, summary
 from assay.harness.results import expectation_files, expectations, schema
@@ -25,20 +25,19 @@ STOPPED = (
 )
 """Exit codes of runs that did not come to their end."""
 
-NARROWING = ("claims", "keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf", "replay")
-"""Options of pytest's and ours that leave claims out."""
+NARROWING = ("keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf")
+"""Options of pytest's own that leave claims out."""
 
 
 class Recorder:
     """A plug-in of pytest: one for each run, in the controlling process."""
 
     def __init__(self, config: pytest.Config) -> None:
-        self.config, self.option = config, config.option
-        self.run = runs.describe_run(
-            options.loading_options(config), self.option.profile, self.option.seed
-        )
-        self.run |= options.emulated(config)
-        self.run["selection"] = selection.chosen(config)
+        self.config, self.asked = config, RunRequest.of(config)
+        self.run = runs.describe_run(self.asked.loading, self.asked.profile, self.asked.seed)
+        self.run |= self.asked.emulated
+        named = self.asked.named or [DEFAULT]
+        self.run["selection"] = selection.chosen(config, named, self.asked.claims)
         self.claims: dict[str, None] = {}
         self.results: list[Result] = []
         self._ended: set[str] = set()
@@ -71,7 +70,7 @@ class Recorder:
     def pytest_configure_node(self, node: Any) -> None:
         """An xdist worker is about to start: it learns what is recorded already."""
         self.run["threads"] = 1
-        if self.option.resume:
+        if self.asked.resume:
             self._open()
             rows = [(result.as_json(), digest) for (*_, digest), result in self.resumed.items()]
             node.workerinput[RESUMED] = json.dumps(rows)
@@ -87,17 +86,17 @@ class Recorder:
 
     def _on_each(self, claims: Sequence[str]) -> int:
         """How many of the claims there are on each model, without those on toys."""
-        subjects = options.subjects(self.config)
+        subjects = self.asked.subjects
         on_models = [c for c in claims if not toy.is_toy(toy.subject_of(c, subjects))]
         return len(on_models) // max(1, sum(not toy.is_toy(each) for each in subjects))
 
     def _open(self) -> None:
         """Open the evidence, once; a single example that is replayed is none."""
-        if self._evidence is not None or self.option.replay is not None:
+        if self._evidence is not None or self.asked.replay is not None:
             return
         with options.usage_errors():
-            self._evidence = Evidence.open(self.option.evidence)
-            if self.option.resume:
+            self._evidence = Evidence.open(self.asked.evidence)
+            if self.asked.resume:
                 self._resume(self._evidence)
 
     def _resume(self, evidence: Evidence) -> None:
@@ -224,24 +223,23 @@ class Recorder:
     def _files(self, early: bool) -> Iterator[Callable[[], object]]:
         """What is to be written: the results by their files, and what is expected from now on."""
         run, results = self.run, self.results
-        if (path := self.option.json) is not None:
+        if (path := self.asked.json) is not None:
             yield lambda: schema.write_json(path, run, results)
-        if (page := self.option.report) is not None:
+        if (page := self.asked.report) is not None:
             yield lambda: schema.replace_file(page, html.render(run, results, self.judgements))
-        if (told := self.option.summary) is not None:
+        if (told := self.asked.summary) is not None:
             yield lambda: summary.append(told, summary.markdown(run, results, self.judgements))
-        if self.option.record_expectations and early:
+        if self.asked.record_expectations and early:
             self.notes.append("expectations are not written: the run did not come to its end")
-        elif self.option.record_expectations:
+        elif self.asked.record_expectations:
             yield self._record_expectations
 
     def _record_expectations(self) -> None:
-        folder = options.expectations_folder(self.config)
-        asked = options.models(self.config)
+        folder, asked = self.asked.expectations, self.asked
         for subject in self.run["subjects"]:
-            if toy.is_toy(subject) and subject not in asked:
+            if toy.is_toy(subject) and subject not in asked.models:
                 continue  # its file comes with Assay and is no matter of the models asked for
-            path = expectation_files.record(folder, subject, self.results, self.option.dtype)
+            path = expectation_files.record(folder, subject, self.results, asked.loading.dtype)
             self.notes.append(f"expectations are written to {path}")
         try:
             expectation_files.load(folder)
@@ -250,13 +248,12 @@ class Recorder:
 
     def _lacking(self) -> list[str]:
         """Capabilities that models lack and their types have; a note where nothing is recorded."""
-        known, wrong = expected_of_models(self.config), []
+        known, dtype = expected_of_models(self.config), self.asked.loading.dtype
+        wrong: list[str] = []
         unjudged: dict[str, list[str]] = {}
         for name, subject in self.run["subjects"].items():
             recorded = subject.get("recorded") or {}
-            wrong += expectations.lacks_held_against(
-                known, name, recorded, self.option.dtype, is_planted(name)
-            )
+            wrong += expectations.lacks_held_against(known, name, recorded, dtype)
             if subject["parameters"] and recorded.get("why"):
                 unjudged.setdefault(recorded["why"], []).append(name)
         for why, names in unjudged.items():
@@ -275,6 +272,7 @@ class Recorder:
 
     def _whole(self) -> bool:
         """Whether every claim that there is has been asked for."""
-        if any(getattr(self.option, name, None) for name in NARROWING):
+        narrowed = (self.config.getoption(name, None) for name in NARROWING)
+        if self.asked.claims or self.asked.replay is not None or any(narrowed):
             return False
         return selection.has_all_claims(self.config)

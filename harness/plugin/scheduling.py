@@ -9,6 +9,10 @@ as laws do within a file.
 
 Files whose claims share what is costly, such as descents, are one unit
 (`harness.plugin.together`).
+
+xdist has no public way to say which unit a worker gets next: marks and `--dist loadgroup` only
+name the units.  So `_split_scope`, which its documentation says to override, and
+`_assign_work_unit`, which it does not, are overridden here; all else is the public `Scheduling`.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +24,18 @@ def has_all_claims(config: pytest.Config) -> bool:
     return bool({root, root / "claims"} & set(paths(config)))
 
 
-def chosen(config: pytest.Config) -> dict[str, Any]:
-    """Which claims were asked for: ``--claim``, ``-k`` and ``-m``, and paths from the root on.
-
-    And ``models``: those of ``--model`` as they were given, so patterns as such.
+def chosen(
+    config: pytest.Config, models: Iterable[str], claims: Iterable[str] = ()
+) -> dict[str, Any]:
+    """The models and the claims by their numbers, as they are named; what ``-k`` and ``-m`` say;
+    and paths from the root on.
     """
-    root, option = config.rootpath, config.option
-    asked = getattr(option, "asked_models", getattr(option, "models", None))
     return {
-        "models": list(asked or ["reference"]),
-        "numbers": sorted(getattr(config.option, "claims", None) or []),
+        "models": list(models),
+        "numbers": sorted(claims),
         "keyword": config.option.keyword,
         "marker": config.option.markexpr,
-        "claims": [Path(os.path.relpath(path, root)).as_posix() for path in paths(config)],
+        "claims": [
+            Path(os.path.relpath(path, config.rootpath)).as_posix() for path in paths(config)
+        ],
     }

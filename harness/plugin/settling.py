@@ -18,10 +18,9 @@ import pytest
 from assay.harness.checking.absent import Absent
 from assay.harness.checking.claim import Claim, Session
 from assay.harness.checking.profiles import PROFILES
-from assay.harness.faults import is_planted
 from assay.harness.models.runs import describe_subject
 from assay.harness.models.subject import Subject
-from assay.harness.plugin import options
+from assay.harness.plugin.request import RunRequest
 from assay.harness.results import expectation_files, expectations
 from assay.harness.results.errors import BadInput
 from assay.harness.results.expectations import Expectations, Judgement
@@ -74,10 +73,10 @@ def expected_of_models(config: pytest.Config) -> dict[str, Expectations]:
     """The expectations by model, read once and only if claims are run; raises `BadInput`."""
     if EXPECTED not in config.stash:
         try:
-            config.stash[EXPECTED] = expectation_files.load(options.expectations_folder(config))
+            config.stash[EXPECTED] = expectation_files.load(RunRequest.of(config).expectations)
         except BadInput:
             # Entries that lack a reason are no hindrance to recording them anew.
-            if not config.option.record_expectations:
+            if not RunRequest.of(config).record_expectations:
                 raise
             config.stash[EXPECTED] = {}
     return config.stash[EXPECTED]
@@ -91,7 +90,8 @@ def claim_of(item: pytest.Item) -> Claim | None:
 def name_of(item: pytest.Item, claim: Claim) -> str:
     """The claim in words, with the test's own parameters: ``cached is recomputed [static]``."""
     callspec = getattr(item, "callspec", None)
-    # The subject's is the first: see `pytest_generate_tests`.
+    # The subject's is the first: see `pytest_generate_tests`.  The public `callspec.id` joins them
+    # by dashes, which models' names and other ids contain as well.
     ids = [] if callspec is None else callspec._idlist["subject" in callspec.params :]
     return f"{claim.says} [{'-'.join(ids)}]" if ids else claim.says
 
@@ -101,15 +101,15 @@ class Assay:
 
     def __init__(self, request: pytest.FixtureRequest) -> None:
         self.config, self.node = request.config, request.node
+        self.asked = RunRequest.of(request.config)
 
     @property
     def session(self) -> Session:
         """What the options say about laws."""
-        option = self.config.option
         return Session(
-            PROFILES[option.profile],
-            seed=option.seed,
-            replay=option.replay,
+            PROFILES[self.asked.profile],
+            seed=self.asked.seed,
+            replay=self.asked.replay,
             derandomize=bool(os.environ.get("CI")),
         )
 
@@ -157,11 +157,9 @@ class Assay:
 
     def _with_command(self, result: Result) -> Result:
         # Of an example that is replayed Hypothesis does not say again what it is.
-        seen, replayed = result.counterexample, self.config.option.replay
+        seen, replayed = result.counterexample, self.asked.replay
         if seen is not None and (blob := seen.pop("blob", None) or replayed):
-            seen["replay"] = options.replay_command(
-                self.node.nodeid, self.config, result.subject, blob
-            )
+            seen["replay"] = self.asked.replay_command(self.node.nodeid, result.subject, blob)
         return result
 
     def _recorded(self, name: str, subject: Subject | Absent) -> Result | None:
@@ -175,8 +173,7 @@ class Assay:
 
     def _judge(self, result: Result) -> Judgement:
         known = expected_of_models(self.config)
-        faulty = is_planted(result.subject)
-        return expectations.held_against(known, result, self.config.option.dtype, faulty)
+        return expectations.held_against(known, result, self.asked.loading.dtype)
 
     def _description(self, subject: Subject | Absent) -> dict[str, Any]:
         known = self.config.stash.setdefault(DESCRIBED, {})

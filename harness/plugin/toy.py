@@ -14,31 +14,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from assay.harness import faults
-
-TOY = "toy"
-"""The name of the subject, and what ``--model`` calls it."""
-
-REFERENCE = "reference"
-"""The first word of the embedded references' names."""
+from assay.harness.results.specs import ModelKind, ModelSpec
 
 
 def is_toy(subject: str) -> bool:
-    """Whether a subject's name is that of the toys, with a fault planted in it or without."""
-    return faults.split(subject)[0] == TOY
+    """Whether a subject is the toys, with an injected fault or without."""
+    return ModelSpec.recorded(subject).kind is ModelKind.TOY
 
 
 def of(models: Sequence[str]) -> str:
-    """The toys' name beside ``models``: where a fault is planted in all of those, with it."""
-    planted = {faults.split(model)[1] for model in models}
-    fault = planted.pop() if len(planted) == 1 else None
-    return TOY if fault is None else f"{TOY}{faults.SIGN}{fault}"
+    """The toys' name beside ``models``: with the fault that all of them have, if they do."""
+    faults = {ModelSpec.recorded(model).fault for model in models}
+    return str(ModelSpec(ModelKind.TOY, fault=faults.pop() if len(faults) == 1 else None))
 
 
 def findings_run_beside(models: Iterable[str]) -> bool:
     """Whether findings about the toys run where ``models`` were asked for."""
-    kinds = {faults.split(model)[0].partition(":")[0] for model in models}
-    return not kinds.isdisjoint({TOY, REFERENCE})
+    kinds = {ModelSpec.recorded(model).kind for model in models}
+    return not kinds.isdisjoint({ModelKind.TOY, ModelKind.REFERENCE})
 
 
 def subject_of(nodeid: str, subjects: Iterable[str]) -> str:

@@ -14,11 +14,12 @@ file's its entries allow a verdict and do not demand it: what rounding hides the
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from assay.harness.results.specs import ModelSpec
 from assay.harness.results.verdicts import Kind, Result, Verdict
 
 Key = tuple[str, str | None]
@@ -83,8 +84,8 @@ class Expectations:
 
     def is_of_another_seed(self, subject: str) -> bool:
         """Whether ``subject`` is the model's name with a seed behind it."""
-        model, _, seed = subject.rpartition(":")
-        return model == self.model and seed.isdecimal()
+        spec = ModelSpec.recorded(subject)
+        return spec.seed is not None and str(replace(spec, seed=None)) == self.model
 
     def unmatched(self, results: Iterable[Result]) -> list[str]:
         """Where the entries stand that none of these results is about: stale after a whole run."""
@@ -118,14 +119,12 @@ class Judgement:
         return self.status == "unexpected"
 
 
-def held_against(
-    every: Mapping[str, Expectations], result: Result, dtype: str, faulty: bool = False
-) -> Judgement:
+def held_against(every: Mapping[str, Expectations], result: Result, dtype: str) -> Judgement:
     """A result of a run in ``dtype`` against its model's own entry, else that of a pattern.
 
-    Nothing is expected of a ``faulty`` model, in which a fault is planted.
+    Nothing is expected of a model with an injected fault.
     """
-    if faulty:
+    if ModelSpec.recorded(result.subject).fault is not None:
         return judge(result, None)
     fitting = [each for each in every.values() if each.fits(result.subject)]
     if result.subject in every:
@@ -174,7 +173,6 @@ def lacks_held_against(
     subject: str,
     recorded: Mapping[str, Any],
     dtype: str,
-    faulty: bool = False,
 ) -> list[str]:
     """What is wrong with the capabilities of ``subject``: a line each, none if nothing is.
 
@@ -185,9 +183,8 @@ def lacks_held_against(
     if recorded.get("type") is None:
         return []
     lacks: dict[str, str] = recorded["lacks"]
-    fitting = [each for each in every.values() if each.fits(subject)]
-    if faulty:
-        fitting = []
+    sound = ModelSpec.recorded(subject).fault is None
+    fitting = [each for each in every.values() if sound and each.fits(subject)]
     allowed = {name for each in fitting for name in each.lacks}
     wrong = [_lack(subject, recorded, n, why) for n, why in lacks.items() if n not in allowed]
     own = [each for each in fitting if each.model == subject and each.dtype == dtype]

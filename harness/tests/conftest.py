@@ -10,7 +10,7 @@ import pytest
 from torch.utils._python_dispatch import _disable_current_modes
 
 from assay.harness.models import allocation
-from assay.harness.plugin import options
+from assay.harness.plugin.request import RunRequest
 from assay.harness.tests.support import browsers, sessions
 from assay.harness.tests.support.browsers import Browser
 from assay.harness.tests.support.ci import pytest_sessionfinish, pytest_terminal_summary  # noqa: F401
@@ -26,12 +26,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--kill-seed", default="0", help="draw other instants")
 
 
+@pytest.hookimpl(trylast=True)  # the options have been read
 def pytest_configure(config: pytest.Config) -> None:
     """What is emulated here (`harness.models.emulation`) is emulated in the runs that tests begin.
 
     And the mark of tests that have an environment of their own, `tox -e sweep`.
     """
-    given = options.emulated(config).items()
+    given = RunRequest.of(config).emulated.items()
     sessions.EMULATED[:] = [f"--{name}={value}" for name, value in given if value is not None]
     # Those that look at a terminal's lines bring one of their own.
     os.environ["TERM"] = "xterm"

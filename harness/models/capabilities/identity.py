@@ -7,6 +7,7 @@ from transformers import PreTrainedTokenizerBase
 
 from assay.harness.models import meant, placement
 from assay.harness.models.capabilities.registry import capability
+from assay.harness.models.provenance import Training
 from assay.harness.models.subject import Subject
 from assay.harness.results.errors import Missing
 
@@ -52,16 +53,16 @@ def _tokenizer(subject: Subject) -> None:
 
 @capability("trained")
 def _trained(subject: Subject) -> None:
-    """Trained unless it was made from a seed: an untrained model loses as much as chance does."""
-    if subject.name.startswith(("tiny:", "untrained:")):
+    """Not known to be untrained: what is found on weights of unknown training says so."""
+    if subject.provenance.training is Training.UNTRAINED:
         raise Missing("the model was made from a seed and never trained")
 
 
 @capability("usual-weights")
 def _usual_weights(subject: Subject) -> None:
     """Trained, or drawn as such models are drawn before they are trained."""
-    if subject.name.startswith("tiny:"):
-        raise Missing("the weights of tiny models are at unit gain, as nobody begins a training")
+    if subject.provenance.unusual:
+        raise Missing(subject.provenance.unusual)
 
 
 @capability("full-rank-embedding")

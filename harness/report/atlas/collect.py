@@ -22,13 +22,13 @@ from packaging.version import InvalidVersion, Version
 
 from assay.harness.checking.profiles import PROFILES
 from assay.harness.comparison.changes import Search
-from assay.harness.faults import is_planted
 from assay.harness.report import words
 from assay.harness.results import expectation_files, expectations
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence
 from assay.harness.results.evidence_file import damaged
 from assay.harness.results.expectations import Expectations
+from assay.harness.results.specs import ModelKind, ModelSpec
 from assay.harness.results.verdicts import Kind, Result, Verdict
 
 TINY = "tiny:"
@@ -122,10 +122,11 @@ class Collected:
     def types(self, subject: str) -> set[str]:
         """The model types that a subject goes by: its configuration's, and what its name says.
 
-        A tiny model's name has its type among its parts: ``tiny:mamba``, ``tiny:causal:bert:1``.
+        A tiny model's name has its type: ``tiny:mamba``, ``tiny:causal:bert:1``.
         """
-        parts = subject.split(":")[1:] if subject.startswith(TINY) else []
-        return {*parts, str(self.facts.get(subject, {}).get("model_type") or subject)}
+        spec = ModelSpec.recorded(subject)
+        named = {spec.name} if spec.kind is ModelKind.TINY else set()
+        return named | {str(self.facts.get(subject, {}).get("model_type") or subject)}
 
 
 def collect(paths: Iterable[Path], expected: Path | None = None) -> Collected:
@@ -255,7 +256,7 @@ class _Judges:
     @staticmethod
     def _judge(every: Mapping[str, Expectations], result: Result, dtype: str) -> str:
         bare = Result(result.id, result.name, result.kind, result.subject, result.verdict)
-        judged = expectations.held_against(every, bare, dtype, is_planted(bare.subject))
+        judged = expectations.held_against(every, bare, dtype)
         if judged.ok:
             return f"as expected: {judged.reason}" if judged.reason else "as expected"
         what = f"{bare.id} ({bare.name}) on {bare.subject} is {bare.verdict}"

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from assay.harness.checking.bounded import mean_interval
-from assay.harness.checking.findings import ERROR
+from assay.harness.checking.plans import ERROR
 
 SIZES = (8, 16, 24, 48)
 

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from assay.harness.checking.findings import ERROR, Bound, Plan, Sample
+from assay.harness.checking.bounds import Bound
+from assay.harness.checking.plans import ERROR, Plan
+from assay.harness.checking.samples import Sample
 from assay.harness.checking.statistics import (
     share,
 )

@@ -13,7 +13,9 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 from assay.harness.checking import statistics
-from assay.harness.checking.findings import ERROR, Bound, Plan, Sample
+from assay.harness.checking.bounds import Bound
+from assay.harness.checking.plans import ERROR, Plan
+from assay.harness.checking.samples import Sample
 from assay.harness.checking.statistics import (
     RESAMPLES,
     Statistic,

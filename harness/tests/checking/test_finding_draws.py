@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from assay.harness.checking.findings import Bound, Plan, Sample
+from assay.harness.checking.bounds import Bound
+from assay.harness.checking.plans import Plan
 from assay.harness.checking.profiles import Profile
+from assay.harness.checking.samples import Sample
 from assay.harness.checking.statistics import (
     mean,
     median,

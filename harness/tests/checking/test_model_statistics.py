@@ -7,8 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from assay.harness.checking.findings import ERROR, Bound
+from assay.harness.checking.bounds import Bound
 from assay.harness.checking.model_statistics import NOWHERE, units
+from assay.harness.checking.plans import ERROR
 from assay.harness.checking.statistics import (
     bounded_mean,
     model_change,

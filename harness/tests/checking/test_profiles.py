@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from assay.harness.checking.findings import ERROR
+from assay.harness.checking.plans import ERROR
 from assay.harness.checking.profiles import PROFILES
 from assay.harness.checking.statistics import bounded_mean
 

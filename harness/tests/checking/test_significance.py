@@ -7,7 +7,8 @@ import pytest
 from scipy import stats
 
 from assay.harness.checking import significance
-from assay.harness.checking.findings import ERROR, Bound
+from assay.harness.checking.bounds import Bound
+from assay.harness.checking.plans import ERROR
 from assay.harness.checking.significance import adjusted, p_value, summary
 from assay.harness.checking.statistics import (
     bounded_mean,

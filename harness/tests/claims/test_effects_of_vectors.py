@@ -8,6 +8,7 @@ import torch
 from assay.claims import test_walk_vectors as claims
 from assay.fixtures import texts
 from assay.harness.checking.draws import Draws
+from assay.harness.models.provenance import UNKNOWN
 from assay.harness.operations import attentionless, gradients, walks
 from assay.harness.operations.inversion.target import embedded
 from assay.harness.results.verdicts import Verdict
@@ -124,7 +125,7 @@ def test_a_walk_that_hardly_moves_keeps_the_next_token_and_one_that_goes_far_doe
 
 def test_a_model_that_always_says_one_token_shows_nothing():
     deaf = changed("gpt2", torch.zeros_like, 1)
-    deaf.name = "somebody's model"
+    deaf.provenance = UNKNOWN
     result = verdict(KEPT, deaf, arguments={"walk": shifted_by(1e-4)})
     assert (result.verdict, result.observed) == (Verdict.INCONCLUSIVE, 1.0)
     assert result.reason.startswith("the control came out the same way")

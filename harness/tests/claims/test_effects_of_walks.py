@@ -8,6 +8,7 @@ import torch
 from assay.claims import test_clamped_walk as clamped
 from assay.claims import test_orthogonal_walk as orthogonal
 from assay.fixtures import clamped_walks
+from assay.harness.models.provenance import UNKNOWN
 from assay.harness.operations import nets
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.toys import as_trained, changed, verdict
@@ -21,8 +22,8 @@ REPEATING = clamped.test_a_clamped_walk_ends_in_tokens_that_repeat
 
 
 def named(subject):
-    """The same under a name that does not say that it was made from a seed."""
-    subject.name = "somebody's model"
+    """The same where nothing says that it was made from a seed."""
+    subject.provenance = UNKNOWN
     return subject
 
 

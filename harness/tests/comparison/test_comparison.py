@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from assay.fixtures.prompts import prompts
-from assay.harness.checking.findings import Bound
+from assay.harness.checking.bounds import Bound
 from assay.harness.checking.laws import law
 from assay.harness.checking.statistics import EVERY
 from assay.harness.comparison.judging import Flip, compare, statistic_of

@@ -19,6 +19,7 @@ from assay.harness.operations import twins
 from assay.harness.results import expectations
 from assay.harness.results.errors import BadInput
 from assay.harness.results.expectations import Expectations, Expected
+from assay.harness.results.specs import ModelKind, ModelSpec
 from assay.harness.results.verdicts import Kind, Result, Verdict
 from assay.harness.tests.support.toys import toy
 
@@ -153,8 +154,6 @@ def test_the_subject_says_that_it_is_planted():
         assert damaged.name == "tiny:gpt2+cache-stale"
         assert damaged.digest != subject.digest
         assert len(damaged.digest) == len(subject.digest)
-    assert faults.split("tiny:gpt2+cache-stale") == ("tiny:gpt2", "cache-stale")
-    assert faults.split("a+b/tiny") == ("a+b/tiny", None)
 
 
 def test_a_planted_model_is_loaded_by_its_name():
@@ -183,7 +182,7 @@ def test_what_cannot_be_planted_is_refused_in_one_line(spec, said):
 def test_a_plus_in_a_folders_name_is_no_fault(tmp_path):
     folder = tmp_path / "a+cache-stale"
     folder.mkdir()
-    assert subjects.faulty(str(folder)) == (str(folder), None)
+    assert ModelSpec.parse(str(folder)) == ModelSpec(ModelKind.CHECKPOINT, str(folder))
 
 
 def test_nothing_is_expected_of_a_planted_model(tmp_path):
@@ -192,7 +191,7 @@ def test_nothing_is_expected_of_a_planted_model(tmp_path):
 
     def judged(name: str) -> expectations.Judgement:
         result = Result("C2", "a law", Kind.LAW, name, Verdict.REFUTED)
-        return expectations.held_against(known, result, "float32", faults.is_planted(name))
+        return expectations.held_against(known, result, "float32")
 
     assert judged("tiny:gpt2").ok
     assert judged("tiny:gpt2+cache-stale").fails

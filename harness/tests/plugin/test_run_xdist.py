@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from types import SimpleNamespace
 
 import pytest
 import torch
 from jsonschema import Draft202012Validator
 
 from assay.fixtures import subjects
+from assay.harness.models.runs import Options
+from assay.harness.plugin.request import RunRequest
 from assay.harness.results.evidence import Evidence
 from assay.harness.results.schema import SCHEMA
 from assay.harness.tests.support.claims_text import AHEAD, LAWS, numbers
@@ -139,14 +140,8 @@ def given_to(monkeypatch: pytest.MonkeyPatch, asked: str, worker: str, cards: in
     """The device that a worker loads models on, in a machine with so many cards."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cards > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: cards)
-    usual = {"dtype": "float32", "attention": None, "revision": None, "trust_remote_code": False}
-    usual |= {"device_map": None, "models": None, "absent_ok": False, "plant": None}
-    option = SimpleNamespace(device=asked, attends=None, **usual)
-    config = SimpleNamespace(option=option, stash=pytest.Stash())
-    if worker:
-        config.workerinput = {"workerid": worker}
-    subjects.pytest_configure(config)  # type: ignore[arg-type]
-    return config.stash[subjects.LOADER].options.device
+    asked_for = RunRequest(loading=Options(device=asked), worker=worker)
+    return subjects.loading_of(asked_for).device
 
 
 @pytest.mark.parametrize("cards", [1, 2, 3, 8])

@@ -19,6 +19,7 @@ from xdist.scheduler import LoadFileScheduling
 
 from assay.harness.plugin import hooks as plugin
 from assay.harness.plugin import together
+from assay.harness.plugin.request import REQUEST, RunRequest
 from assay.harness.plugin.scheduling import BySubject
 from assay.harness.results.verdicts import Kind
 from assay.harness.tests.support.sessions import ROOT
@@ -219,7 +220,8 @@ def test_the_users_own_schedule_stands_where_models_are_few_or_it_is_not_one_of_
     dist, models, ours
 ):
     asked = config(2)
-    asked.option.dist, asked.option.models, asked.option.tx = dist, MANY[:models], ["popen"] * 2
-    asked.getini = lambda name: []
+    asked.option.dist, asked.option.tx = dist, ["popen"] * 2
+    asked.stash = {REQUEST: RunRequest(models=tuple(MANY[:models]))}
+    asked.getini, asked.getoption = lambda name: [], asked.getvalue
     made = plugin.pytest_xdist_make_scheduler(asked, Producer("test", enabled=False))
     assert isinstance(made, BySubject) is ours

@@ -73,7 +73,7 @@ def test_a_model_goes_by_its_configurations_type_and_by_its_names(file):
     write(file, run, [law(name) for name in run["subjects"]])
     found = collect([file])
     assert found.types("reference") == {"llama"}
-    assert found.types("tiny:causal:gemma3_text:1") == {"causal", "gemma3_text", "1", "llama"}
+    assert found.types("tiny:causal:gemma3_text:1") == {"gemma3_text", "llama"}
     assert found.types("unknown") == {"unknown"}
 
 

@@ -7,8 +7,9 @@ import math
 
 import numpy as np
 
-from assay.harness.checking.findings import Bound, Sample, finding
+from assay.harness.checking.findings import Bound, finding
 from assay.harness.checking.profiles import Profile
+from assay.harness.checking.samples import Sample
 from assay.harness.checking.statistics import (
     median,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+from dataclasses import replace
 
 import torch
 from torch import nn
@@ -12,6 +13,7 @@ from assay.fixtures.texts import RANDOM
 from assay.harness.checking.profiles import Profile
 from assay.harness.models import masks, positions
 from assay.harness.models.capabilities import of
+from assay.harness.models.provenance import UNKNOWN
 from assay.harness.tests.support.toys import fresh, verdict
 
 
@@ -23,10 +25,8 @@ def settled(test, subject, draws=128):
 
 
 def renamed(spec="gpt2"):
-    """A copy that may be damaged, under a name that does not say that it was never trained."""
-    subject = fresh(spec)
-    subject.name = "a copy"
-    return subject
+    """A copy that may be damaged, and of which nothing says that it was never trained."""
+    return replace(fresh(spec), name="a copy", provenance=UNKNOWN)
 
 
 def with_positions(change, spec="gpt2"):

@@ -44,7 +44,6 @@ def pytest_configure(config: pytest.Config) -> None:
     option = config.option
     if option.model == "refused":
         raise pytest.UsageError("refused: is no model")
-    option.asked_models = [option.model]
     folder = Path(option.model)
     digest = (folder / "digest").read_text() if folder.is_dir() else "0" * 64
     config.run = {  # type: ignore[attr-defined]
@@ -63,7 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
             **{name: importlib.metadata.version(name) for name in ("torch", "transformers")},
         },
         "subjects": {_subject(option.model): {"digest": digest}},
-        "selection": selection.chosen(config),
+        "selection": selection.chosen(config, [option.model]),
     }
 
 

@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,7 @@ from assay.harness.checking.claim import Session
 from assay.harness.checking.profiles import Profile
 from assay.harness.checking.reference import Reference
 from assay.harness.models import loading
+from assay.harness.models.provenance import UNKNOWN
 from assay.harness.models.rows import Rows
 from assay.harness.models.runs import Options
 from assay.harness.models.subject import Subject
@@ -42,7 +44,10 @@ def toy(spec: str, dtype: str = "float32") -> Subject:
 def fresh(spec: str) -> Subject:
     """A copy of `toy` that a test may damage."""
     shared = toy(spec)
-    return Subject(shared.name, copy.deepcopy(shared.model), shared.tokenizer, shared.digest)
+    return Subject(
+        *(shared.name, copy.deepcopy(shared.model), shared.tokenizer, shared.digest),
+        provenance=shared.provenance,
+    )
 
 
 def adopted(name: str = "llama", dtype: torch.dtype = torch.float32) -> Subject:
@@ -52,10 +57,8 @@ def adopted(name: str = "llama", dtype: torch.dtype = torch.float32) -> Subject:
 
 
 def as_trained(spec: str) -> Subject:
-    """A copy of `toy` under a name that does not tell that it was made from a seed."""
-    subject = fresh(spec)
-    subject.name = f"somebody's {spec}"
-    return subject
+    """A copy of `toy` of which nothing says that it was made from a seed."""
+    return replace(fresh(spec), name=f"somebody's {spec}", provenance=UNKNOWN)
 
 
 def changed(spec: str, change: Callable[[Tensor], Tensor], block: int = 0) -> Subject:

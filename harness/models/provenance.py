@@ -1,0 +1,43 @@
+"""What is known of how a model's weights came about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Training(StrEnum):
+    """Whether weights were trained."""
+
+    TRAINED = "trained"
+    UNTRAINED = "untrained"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What is known of a model's weights.
+
+    ``training`` is unknown for a checkpoint and for a model in memory: a freshly initialised one
+    can be saved too.  ``unusual`` says what is special about an initialisation other than the
+    library's own; empty for all others.
+    """
+
+    training: Training = Training.UNKNOWN
+    unusual: str = ""
+
+    @property
+    def caveat(self) -> str:
+        """What to add to a result that presumes trained weights; empty where they are known."""
+        unknown = self.training is Training.UNKNOWN
+        return "nothing says whether these weights were trained" if unknown else ""
+
+
+UNKNOWN = Provenance()
+TRAINED = Provenance(Training.TRAINED)
+UNTRAINED = Provenance(Training.UNTRAINED)
+UNIT_GAIN = Provenance(
+    Training.UNTRAINED,
+    "tiny models are initialised at unit gain, which is not how training usually begins",
+)
+"""Of tiny models (`fixtures.families.weights`)."""

@@ -1,0 +1,91 @@
+"""What a run is asked for: made once from pytest's options, and read by all of the plug-in."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from assay.harness.models.runs import Options
+from assay.harness.plugin import toy
+
+Expand = Callable[[Sequence[str]], tuple[list[str], list[str]]]
+"""Gives models for names and patterns: all of them, and those that only patterns named."""
+
+EXPAND = pytest.StashKey[Expand]()
+"""Set by the plug-in that makes models, before the options are read."""
+
+DEFAULT = "reference"
+"""The model where none is named."""
+
+USUAL = Options()
+"""How models are loaded where no option says otherwise."""
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """The options of a run, checked; paths are absolute.
+
+    ``named`` are the models as ``--model`` names them, patterns as such; ``models`` those that
+    claims run on, each once, with the fault of ``--plant``.  A model among ``optional`` may be
+    missing here, so that its claims do not apply.  ``worker`` is the worker's id in a worker
+    process of pytest-xdist, and empty in the process that owns the terminal.  ``root`` is pytest's
+    root folder and ``directory`` the one where the run was started.
+    """
+
+    named: tuple[str, ...] = ()
+    models: tuple[str, ...] = (DEFAULT,)
+    optional: frozenset[str] = frozenset()
+    loading: Options = USUAL
+    profile: str = "quick"
+    seed: int = 0
+    replay: str | None = None
+    rounding: int | None = None
+    allocation: str | None = None
+    claims: tuple[str, ...] = ()
+    evidence: Path | None = None
+    json: Path | None = None
+    report: Path | None = None
+    summary: Path | None = None
+    expectations: Path = Path("claims", "expectations")
+    resume: bool = False
+    explain: bool = False
+    record_expectations: bool = False
+    worker: str = ""
+    root: Path = Path()
+    directory: Path = Path()
+
+    @classmethod
+    def of(cls, config: pytest.Config) -> RunRequest:
+        """What the run of this ``config`` is asked for."""
+        return config.stash[REQUEST]
+
+    @property
+    def subjects(self) -> list[str]:
+        """All that claims run on: the models, and the toys."""
+        return list(dict.fromkeys([*self.models, toy.of(self.models)]))
+
+    @property
+    def emulated(self) -> dict[str, int | str | None]:
+        """What of another machine is emulated; None where nothing is."""
+        return {"rounding": self.rounding, "allocation": self.allocation}
+
+    def replay_command(self, nodeid: str, subject: str, blob: str) -> str:
+        """One line for a shell, where this run was started, that runs one example of a test."""
+        file, separator, test = nodeid.partition("::")
+        file = os.path.relpath(self.root / file, self.directory)
+        parts = ["pytest", f"{file}{separator}{test}", f"--model={subject}"]
+        for name in ("device", "device_map", "dtype", "attention", "attends", "revision"):
+            if (value := getattr(self.loading, name)) != getattr(USUAL, name):
+                parts.append(f"--{name.replace('_', '-')}={value}")
+        parts += [f"--{n}={value}" for n, value in self.emulated.items() if value is not None]
+        if self.loading.trust_remote_code:
+            parts.append("--trust-remote-code")
+        return shlex.join([*parts, f"--replay={blob}"])
+
+
+REQUEST = pytest.StashKey[RunRequest]()
