@@ -13,7 +13,7 @@ from hypothesis.errors import HypothesisException
 from assay.harness.checking.controls import Damage
 from assay.harness.checking.profiles import Profile
 from assay.harness.models import capabilities
-from assay.harness.models.shortage import Size, at_size, release, shortage
+from assay.harness.models.shortage import Size, at_size, kept_running, release, shortage
 from assay.harness.models.subject import Subject
 from assay.harness.results.errors import LONGEST, BadInput, Missing, brief, shortened
 from assay.harness.results.verdicts import ERROR, STORED, Kind, Result, Verdict
@@ -62,7 +62,10 @@ class Claim:
             return self.result(subject, Verdict.NOT_APPLICABLE, reason=str(error))
         if isinstance(error, BadInput | HypothesisException):
             raise error
-        # Nobody can tell whether the model's code or the claim's is wrong.
+        return self.ended(subject, error)
+
+    def ended(self, subject: Subject, error: BaseException) -> Result:
+        """The claim was ended by ``error``, which may be of the model's code or of the claim's."""
         told = shortened("".join(traceback.format_exception(error)), STORED)
         why = f"ended in {brief(error)}"
         return self.result(subject, Verdict.INCONCLUSIVE, reason=why, details={ERROR: told})
@@ -95,9 +98,23 @@ def as_test(claim: Claim, body: Callable[..., None], ours: set[str], run: Runner
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in ("subject", "assay")
     ]
 
+    def attempt(subject: Subject, given: dict[str, Any], session: Session) -> Result:
+        """Run the claim; whatever a model's code raises is the claim's own result."""
+        try:
+            with kept_running():
+                return run(body, subject, given, session)
+        except (KeyboardInterrupt, BadInput):
+            raise
+        except HypothesisException as error:  # an example may not be one of this claim's
+            if session.replay is not None:
+                raise
+            return claim.ended(subject, error)
+        except BaseException as error:  # pytest's Skipped, GeneratorExit, …
+            return claim.not_run(subject, error, None)
+
     def test(*, assay: Any, subject: Subject, **given: Any) -> None:
         __tracebackhide__ = True
-        assay.settle(claim, subject, lambda session: run(body, subject, given, session))
+        assay.settle(claim, subject, lambda session: attempt(subject, given, session))
 
     test.__name__, test.__doc__ = body.__name__, body.__doc__
     test.__module__, test.__qualname__ = body.__module__, body.__qualname__

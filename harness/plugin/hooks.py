@@ -20,7 +20,7 @@ import torch
 from assay.harness.checking.claim import is_asked, unknown
 from assay.harness.models import capabilities
 from assay.harness.models.emulation import emulated
-from assay.harness.models.shortage import gpu_failure, kept_running
+from assay.harness.models.shortage import gpu_failure
 from assay.harness.plugin import display, options, selection, together, toy
 from assay.harness.plugin.display import Display
 from assay.harness.plugin.interrupts import Interrupts
@@ -237,15 +237,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def assay(request: pytest.FixtureRequest) -> Assay:
     """What a claim's test hands its verdict to."""
     return Assay(request)
-
-
-@pytest.hookimpl(wrapper=True, trylast=True)  # once pytest's capture has put its streams in place
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """A model under test cannot end the run."""
-    if claim_of(item) is None:
-        return (yield)
-    with kept_running():
-        return (yield)
 
 
 # -- a claim's report -----------------------------------------------------------------------------

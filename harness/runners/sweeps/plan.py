@@ -43,6 +43,8 @@ from typing import Any
 from assay.harness.checking.profiles import PROFILES
 from assay.harness.results import toml
 from assay.harness.results.errors import BadInput
+from assay.harness.results.outputs import keep_out
+from assay.harness.results.specs import ModelSpec
 from assay.harness.runners.environments import HERE
 from assay.harness.runners.runner import Settings
 
@@ -147,6 +149,9 @@ def read(path: str | Path) -> Sweep:
         )
     ]
     evidence = folder / Path(content.get("evidence", "sweep.sqlite")).expanduser()
+    names = {f"the model {name}": ModelSpec.recorded(name).path for name in content["models"]}
+    folders = {name: Path(model) for name, model in names.items() if model}
+    keep_out({f"{path}: evidence": evidence}, folders)
     counts = {name: float(value) for name, value in resources.items()}
     return Sweep(
         folder,
