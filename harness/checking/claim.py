@@ -83,7 +83,9 @@ Runner = Callable[[Callable[..., None], Subject, dict[str, Any], Session], Resul
 """Settles a claim's body on a subject: (body, subject, pytest's arguments, session)."""
 
 
-def as_test(claim: Claim, body: Callable[..., None], ours: set[str], run: Runner) -> Callable:
+def as_test(
+    claim: Claim, body: Callable[..., None], ours: set[str], run: Runner
+) -> Callable[..., None]:
     """The test function that pytest collects for ``body``.
 
     It bears the mark ``law`` or ``finding``, and ``toy`` where it is about toys.  Parameters named

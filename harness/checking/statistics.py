@@ -95,11 +95,11 @@ def _bootstrap(of: Callable[..., Array], sample: Array, confidence: float) -> Pa
 
 
 def _mean(x: Array, axis: int = -1) -> Array:
-    return np.mean(x, axis=axis)
+    return np.asarray(x.mean(axis=axis))
 
 
 def _ratio(x: Array, y: Array, axis: int = -1) -> Array:
-    return np.mean(x, axis=axis) / np.mean(y, axis=axis)
+    return np.asarray(x.mean(axis=axis) / y.mean(axis=axis))
 
 
 def _rank_correlation(x: Array, y: Array, axis: int = -1) -> Array:
@@ -121,16 +121,16 @@ def _ranks_of_codes(codes: Array) -> Array:
     place = rows + width * np.arange(len(rows))[:, None]
     counts = np.bincount(place.ravel(), minlength=width * len(rows)).reshape(-1, width)
     ranks = counts.cumsum(1) - 0.5 * counts
-    return ranks.take(place).reshape(codes.shape)
+    return np.asarray(ranks.take(place).reshape(codes.shape))
 
 
 def _centred(x: Array) -> Array:
-    return x - x.mean(axis=-1, keepdims=True)
+    return np.asarray(x - x.mean(axis=-1, keepdims=True))
 
 
 def _cosine(x: Array, y: Array) -> Array:
     sizes = np.einsum("...i,...i->...", x, x) * np.einsum("...i,...i->...", y, y)
-    return np.einsum("...i,...i->...", x, y) / np.sqrt(sizes)
+    return np.asarray(np.einsum("...i,...i->...", x, y) / np.sqrt(sizes))
 
 
 def _of_rank_correlation(sample: Array, confidence: float) -> Pair:

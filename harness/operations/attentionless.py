@@ -41,7 +41,7 @@ def _attentions(module: nn.Module) -> Iterator[nn.Module]:
             yield each
 
 
-def _mean(module: nn.Module, given: tuple, output: Any) -> Any:
+def _mean(module: nn.Module, given: tuple[Any, ...], output: Any) -> Any:
     state = output[0] if isinstance(output, tuple) else output
     mean = state.detach().mean(1, keepdim=True).expand_as(state)
     return (mean, *output[1:]) if isinstance(output, tuple) else mean

@@ -7,12 +7,11 @@ k most probable next tokens v the one is taken for which
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from assay.harness.models.rows import Rows
 from assay.harness.models.subject import Subject
 from assay.harness.operations.cache_operations import rearranged
 from assay.harness.results.errors import Missing
@@ -55,7 +54,7 @@ def continued(
     return torch.stack(chosen, dim=1)
 
 
-def _last(rows: Any) -> Tensor:
+def _last(rows: Rows) -> Tensor:
     """The last hidden states [batch, n, hidden]."""
     names = [name for name in rows.tensors if name.startswith("state ")]
     if not names:

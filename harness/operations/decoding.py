@@ -89,7 +89,7 @@ class PseudoInverse:
             return solved.reshape(e.shape) @ self.table.T
         if self.exact.method == "qr":
             solved = torch.linalg.solve_triangular(factor, flat, upper=True, left=False)
-            return solved.reshape(e.shape) @ basis.T
+            return torch.matmul(solved.reshape(e.shape), basis.T)
         return e @ factor @ basis.T
 
     def apply(self, weights: Tensor) -> Tensor:
@@ -100,8 +100,8 @@ class PseudoInverse:
             return torch.cholesky_solve(flat, factor).T.reshape(*x.shape[:-1], -1)
         if self.exact.method == "qr":
             flat = (x @ basis).reshape(-1, self.table.shape[1]).T
-            solved = torch.linalg.solve_triangular(factor, flat, upper=True)
-            return solved.T.reshape(*x.shape[:-1], -1)
+            solved = torch.linalg.solve_triangular(factor, flat, upper=True).T
+            return torch.reshape(solved, (*x.shape[:-1], -1))
         return (x @ basis) @ factor.T
 
     def decode(self, embeddings: Tensor) -> Tensor:

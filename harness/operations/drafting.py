@@ -70,7 +70,7 @@ def watched(subject: Subject) -> Iterator[Drafts]:
     drafts = Drafts()
     name = "decoder_input_ids" if subject.is_encoder_decoder else "input_ids"
 
-    def keep(_: nn.Module, given: tuple, named: dict[str, Any]) -> None:
+    def keep(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
         ids = named.get(name, given[0] if given else None)
         if ids is not None:
             drafts.passes.append(ids.detach().clone())
@@ -88,7 +88,7 @@ class _Erring:
     def __init__(self) -> None:
         self.passes = 0
 
-    def __call__(self, _: nn.Module, given: tuple, result: Any) -> Any:
+    def __call__(self, _: nn.Module, given: tuple[Any, ...], result: Any) -> Any:
         self.passes += 1
         if self.passes % 2 == 0:
             result.logits = result.logits.roll(1, dims=-1)

@@ -8,6 +8,7 @@ the bound does not do: most tokens are decided all the same.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -127,7 +128,7 @@ class Rough:
     def condition(self) -> float:
         """The condition number of W, as well as `doubt` lets it be known."""
         spectrum = torch.linalg.eigvalsh(self.factor @ self.factor.T)
-        return float(spectrum[-1] / spectrum[0]) ** 0.5
+        return math.sqrt(float(spectrum[-1] / spectrum[0]))
 
     def solve(self, e: Tensor) -> Tensor:
         """Solve (WᵀW) x = e for points e [m, d]: x [m, d]."""
@@ -150,4 +151,6 @@ class Rough:
 
     def _norms(self, points: Tensor) -> Tensor:
         """Of [m, d], in the norm of G̃⁻¹: [m]."""
-        return torch.linalg.solve_triangular(self.factor, points.T, upper=False).norm(dim=0)
+        solved = torch.linalg.solve_triangular(self.factor, points.T, upper=False)
+        lengths: Tensor = torch.linalg.vector_norm(solved, dim=0)
+        return lengths

@@ -101,14 +101,14 @@ def logits(weights: Weights, tokens: Tensor, ahead: Tensor) -> Tensor:
     """
     toys, rows, n = tokens.shape
     table = F.one_hot(tokens, SYMBOLS).flatten(1, 2).to(weights["tokens"])
-    x = (table @ weights["tokens"]).unflatten(1, (rows, n)) + weights["places"][:, None]
+    x = torch.unflatten(table @ weights["tokens"], 1, (rows, n)) + weights["places"][:, None]
     mixed = (x.flatten(1, 2) @ weights["attention"]).view(toys, rows, n, 3, HEADS, -1)
     q, k, v = mixed.permute(3, 0, 1, 4, 2, 5)
     hidden = torch.ones(n, n, dtype=torch.bool, device=x.device).triu(1) & ~ahead.view(-1, 1, 1)
     scores = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(hidden[:, None, None], -torch.inf)
     seen = (scores.softmax(-1) @ v).transpose(2, 3)[:, :, ASKED].flatten(3).flatten(1, 2)
     x = x[:, :, ASKED].flatten(1, 2) + seen @ weights["out"]
-    return (x @ weights["unembed"] + weights["bias"]).unflatten(1, (rows, -1))
+    return torch.unflatten(x @ weights["unembed"] + weights["bias"], 1, (rows, -1))
 
 
 def losses(weights: Weights, task: Task, tokens: Tensor, ahead: Tensor) -> Tensor:
@@ -150,9 +150,9 @@ def _course(
     tokens = torch.stack([sequences(task, seed ^ 1, rows) for seed in seeds] * 2).to(device)
     ahead = torch.arange(2 * len(seeds), device=device) >= len(seeds)
     optimiser = torch.optim.Adam(weights.values(), lr=RATE, fused=True)
-    for step, batch in enumerate(tokens[:, HELD_OUT:].split(ROWS, dim=1), start=1):
+    for step, batch in enumerate(torch.split(tokens[:, HELD_OUT:], ROWS, dim=1), start=1):
         optimiser.zero_grad()
-        losses(weights, task, batch, ahead).sum().backward()  # so that toys do not meet
+        torch.autograd.backward(losses(weights, task, batch, ahead).sum())  # toys do not meet
         optimiser.step()
         if step in at:
             with torch.no_grad():

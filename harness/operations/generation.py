@@ -113,7 +113,7 @@ class _Forced(LogitsProcessor):
         self.ids = ids
         self.taken = 0
 
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # type: ignore[override]
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Scores [batch, V] of which the step's token has the only one that is finite."""
         token = self.ids[:, self.taken : self.taken + 1]
         self.taken += 1
@@ -196,7 +196,8 @@ def continued(subject: Subject, ids: Tensor, tokens: int, **how: Any) -> Tensor:
 
     ``how`` goes to transformers' ``generate``.  Raises `Missing` where it is not supported.
     """
-    return _continued(subject, ids, tokens, how).sequences[:, -tokens:]
+    sequences: Tensor = _continued(subject, ids, tokens, how).sequences
+    return sequences[:, -tokens:]
 
 
 def texts(subject: Subject, ids: Tensor, tokens: int, **how: Any) -> list[list[int]]:

@@ -16,7 +16,8 @@ def defaults(model: Any) -> Any:
     What only the model's own code reads is kept as well.
     """
     settings = copy.deepcopy(model.generation_config)
-    for name, value in vars(GenerationConfig()).items():
+    library = GenerationConfig()  # type: ignore[no-untyped-call]
+    for name, value in vars(library).items():
         if not name.endswith("_token_id") or name.startswith("forced"):
             setattr(settings, name, value)
     return settings

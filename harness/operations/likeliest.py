@@ -48,7 +48,7 @@ def in_chunks(table: Tensor, dtype: torch.dtype) -> Iterator[tuple[slice, Tensor
 
 def some_at_once(table: Tensor, points: Tensor) -> Sequence[Tensor]:
     """``points`` [m, d] in groups whose scores with ``table`` [V, d] are held together."""
-    return points.split(max(16, SCORES_AT_ONCE // len(table)))
+    return torch.split(points, max(16, SCORES_AT_ONCE // len(table)))
 
 
 def narrowing(table: Tensor) -> float:
@@ -103,8 +103,8 @@ class Scorer:
     def moved(self, points: Tensor, longest: float | None = None) -> Tensor:
         """By how much rounding can have moved any of `scores`: [m]."""
         longest = self.longest if longest is None else longest
-        sizes = torch.linalg.vector_norm(points, dim=1)
-        return rounding(self.table) * longest * (sizes + 2 * longest * self.nearest)
+        sizes: Tensor = torch.linalg.vector_norm(points, dim=1)
+        return (sizes + 2 * longest * self.nearest) * (rounding(self.table) * longest)
 
     def top(self, points: Tensor, k: int) -> Tensor:
         """The ``k`` rows that score highest at points [m, d] (float64), best first: ids [m, k].
@@ -151,7 +151,7 @@ class Scorer:
 
     def _first_equals(self, ids: Tensor) -> Tensor:
         """For the rows ``ids`` [m, c], which column holds the first row equal to each: [m, c]."""
-        known, where = ids.unique(return_inverse=True)
+        known, where = torch.unique(ids, return_inverse=True)
         wide = self.table[known].double()  # exact, and 16-bit rows cannot be sorted everywhere
         group = torch.unique(wide, dim=0, return_inverse=True)[1][where]
         group, order = group.sort(dim=1, stable=True)

@@ -173,7 +173,7 @@ def course(
     Yields the logits [tasks, seeds, 2, vocabulary] before the first step and after each.
     """
     toys = [Trigram(variant, seed) for _ in tasks for seed in seeds]
-    stacked = stack_module_state(toys)[0].items()  # type: ignore[arg-type]
+    stacked = stack_module_state(toys)[0].items()
     weights = {
         name: w.detach().movedim(0, -1).to(device, torch.float32).contiguous().requires_grad_()
         for name, w in stacked
@@ -191,7 +191,7 @@ def course(
             # The mean over a toy's two sentences, the sum over toys: so they do not meet.
             loss = F.cross_entropy(logits, answers, reduction="sum") / 2
             optimiser.zero_grad()
-            loss.backward()
+            torch.autograd.backward(loss)
             optimiser.step()
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from assay.harness.models import allocation, compat, loading
 from assay.harness.models.capabilities import Missing, require
@@ -118,7 +119,7 @@ def quantised(subject: Subject, bits: int = 8) -> Subject:
         with torch.no_grad():
             for weights in twin.blocks.parameters():
                 if weights.ndim == 2:
-                    weights.copy_(_rounded(weights, bits))
+                    weights.copy_(round_rows(weights, bits))
         kept[bits] = twin
     return kept[bits]
 
@@ -128,10 +129,11 @@ def _quantised(subject: Subject) -> dict[int, Subject]:
     return {}
 
 
-def _rounded(weights: torch.Tensor, bits: int) -> torch.Tensor:
-    most = 2 ** (bits - 1) - 1
-    scale = weights.abs().amax(1, keepdim=True).clamp_min(1e-30) / most
-    return (weights / scale).round() * scale
+def round_rows(rows: Tensor, bits: int) -> Tensor:
+    """``rows`` [n, features] in whole numbers of ``bits``: each row has a scale (absmax)."""
+    largest = rows.abs().amax(1, keepdim=True).clamp_min(torch.finfo(rows.dtype).tiny)
+    scale = largest / (2 ** (bits - 1) - 1)
+    return torch.mul((rows / scale).round(), scale)
 
 
 def share_that_differs(one: Rows, other: Rows) -> float:
@@ -170,7 +172,7 @@ def weights_lost(one: Subject, other: Subject) -> float:
     return max(shares)
 
 
-def _share(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> float:
+def _share(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> float:
     if ours.keys() != theirs.keys():
         return 1.0
     return max((bit_equal(tensor, theirs[name]) for name, tensor in ours.items()), default=0.0)

@@ -173,7 +173,8 @@ def displaced(start: Tensor, end: Tensor, sources: Sources) -> Tensor:
 
 def size(x: Tensor, norm: str = "l1") -> Tensor:
     """‖x‖ of every row, over tokens and features: [rows, n, features] → [rows]."""
-    return x.flatten(1).norm(p={"l1": 1, "l2": 2}[norm], dim=1)
+    sizes: Tensor = torch.linalg.vector_norm(x.flatten(1), {"l1": 1, "l2": 2}[norm], dim=1)
+    return sizes
 
 
 @torch.no_grad()

@@ -25,6 +25,7 @@ from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import distance
 from assay.harness.operations import decoding
 from assay.harness.operations.inversion import search, start
+from assay.harness.operations.inversion.candidates import accepted
 from assay.harness.operations.inversion.descent import Tell as TellStep
 from assay.harness.operations.inversion.descent import check_target, descend
 from assay.harness.operations.inversion.head import without_head
@@ -118,7 +119,7 @@ def invert(
     if target is not given:
         # What the head hardly shows is lost in rounding, and the states are off by as much.
         found.distances = distance(given.of(subject, found.ids), outputs)
-        found.verified = found.distances <= search.accepted(subject)
+        found.verified = found.distances <= accepted(subject)
     found.said = said + found.said
     found.any_length = [
         row for row in range(len(wanted)) if _any_length(subject, target, found, row)
@@ -168,7 +169,7 @@ def _by_descent(
     return Inverted(
         "descent",
         ids,
-        found <= search.accepted(subject),
+        found <= accepted(subject),
         found,
         torch.zeros_like(ids),
         others=others,
@@ -247,4 +248,4 @@ def _any_length(subject: Subject, target: Target, found: Inverted, row: int) -> 
     if subject.context is not None and longer.shape[1] > subject.context:
         return False
     ends = [target.of(subject, each)[:, -1:] for each in (ids, longer)]
-    return bool(distance(ends[1], ends[0]).max() <= search.accepted(subject))
+    return bool(distance(ends[1], ends[0]).max() <= accepted(subject))

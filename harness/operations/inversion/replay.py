@@ -60,16 +60,17 @@ def _recorded(function: Function, x: Tensor) -> Function:
 
     def replay(x: Tensor) -> tuple[Tensor, ...]:
         with torch.no_grad():
-            return module(x)
+            results: tuple[Tensor, ...] = module(x)
+            return results
 
     return replay
 
 
-class _Recorder(TorchDispatchMode):
+class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Inside this block, operations on what derives from ``x`` are written to a graph."""
 
     def __init__(self, x: Tensor) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.graph, self.constants = fx.Graph(), nn.Module()
         self.nodes = {id(x): self.graph.placeholder("x")}
         self.alive: list[Any] = [x]  # or another tensor might be given its id

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.harness.models.subject import Subject
-from assay.harness.operations.inversion.target import Output, Target, slipped
+from assay.harness.operations.inversion.target import Output, Target, output_embedding, slipped
 from assay.harness.results.errors import BadInput
 
 RUNNERS = ("eager", "replay", "compiled", "graph")
@@ -44,14 +44,14 @@ def compiled(subject: Subject, target: Output, n: int) -> Iterator[Callable[[Ten
     if not isinstance(target, Target):
         yield torch.compile(lambda x: target.of(subject, embeddings=x), dynamic=False)
         return
-    head: nn.Module | None = subject.model.get_output_embeddings()
+    head = output_embedding(subject)
     given = _given(subject, target, n)
     taken: list[Tensor] = []
 
-    def after(module: nn.Module, given: tuple, result: Any) -> None:
+    def after(module: nn.Module, given: tuple[Any, ...], result: Any) -> None:
         taken.append(result[0] if isinstance(result, tuple | list) else result)
 
-    def before(module: nn.Module, given: tuple, named: dict[str, Any]) -> None:
+    def before(module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
         taken.append(given[0] if given else named["hidden_states"])
 
     def output(x: Tensor) -> Tensor:
@@ -59,10 +59,11 @@ def compiled(subject: Subject, target: Output, n: int) -> Iterator[Callable[[Ten
         whole = subject.model(inputs_embeds=x, return_dict=True, **given)
         if target.through == "logits":
             taken.clear()
-            return whole["logits"]
+            logits: Tensor = whole["logits"]
+            return logits
         state = taken[max(0, target.depth - 1) if target.through != "norm" else 0]
         taken.clear()  # or all of them are outputs of the graph, and their blocks run
-        return head(state) if target.through == "head" and head is not None else state
+        return state if target.through != "head" or head is None else head(state)
 
     hooks: list[Any] = []
     if target.through == "norm" and head is not None:
