@@ -31,7 +31,8 @@ import numpy as np
 import torch
 
 from assay.harness.checking import significance
-from assay.harness.checking.bounds import Bound, NoDifference
+from assay.harness.checking.bounds import Bound as Bound
+from assay.harness.checking.bounds import NoDifference
 from assay.harness.checking.claim import Claim, Session, as_test
 from assay.harness.checking.draws import Draws
 from assay.harness.checking.profiles import Profile

@@ -13,7 +13,7 @@ Law = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Seen:
+class Sensitivity:
     """What one law sees in one dtype: the relative size of a leak that it sees on every model.
 
     ``typical`` is the median over models and variants, ``worst`` the largest; ``blunt`` counts
@@ -37,7 +37,7 @@ def law_of(result: Result) -> Law:
     return result.id, result.name if alone else result.name.partition(" [")[0]
 
 
-def by_law(results: Mapping[str, Iterable[Result]]) -> dict[Law, dict[str, Seen]]:
+def by_law(results: Mapping[str, Iterable[Result]]) -> dict[Law, dict[str, Sensitivity]]:
     """What each law sees, by dtype; ``results`` are by dtype.
 
     Laws that look for no error are left out.  Every run of a variant counts.
@@ -54,7 +54,7 @@ def by_law(results: Mapping[str, Iterable[Result]]) -> dict[Law, dict[str, Seen]
     }
 
 
-def _seen(rows: list[Result]) -> Seen:
+def _seen(rows: list[Result]) -> Sensitivity:
     ones = [row.details[SEES_ONE] for row in rows if SEES_ONE in row.details]
     sizes = sorted(_size(row) for row in rows if LEAK in row.details) or [math.nan]
     blunt = sum(_size(row) > row.details.get(LEAK_GOAL, math.inf) for row in rows)
@@ -63,7 +63,7 @@ def _seen(rows: list[Result]) -> Seen:
     bound = max((str(row.details.get(BOUND, "")) for row in rows), key=len)
     models = len({row.subject for row in rows})
     what = ones[0]["what"] if ones else ""
-    return Seen(sizes[len(sizes) // 2], sizes[-1], models, blunt, bound, what)
+    return Sensitivity(sizes[len(sizes) // 2], sizes[-1], models, blunt, bound, what)
 
 
 def _size(row: Result) -> float:

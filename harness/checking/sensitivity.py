@@ -58,7 +58,7 @@ MOST = 100.0
 """Times its goal that a leak may have which a law must see, however far rounding moves a model."""
 
 
-def planted(observed: Rows, damaged: Rows, size: float) -> Rows:
+def with_leak(observed: Rows, damaged: Rows, size: float) -> Rows:
     """``observed`` + ``size`` × ‖its row‖ × the direction to ``damaged``, in float64.
 
     A row that the control leaves as it is moves towards itself with its features turned by one.
@@ -75,7 +75,7 @@ def planted(observed: Rows, damaged: Rows, size: float) -> Rows:
     return Rows(tensors)
 
 
-def least(observed: Rows, damaged: Rows, rejects: Callable[[Rows], bool]) -> float:
+def smallest_leak(observed: Rows, damaged: Rows, rejects: Callable[[Rows], bool]) -> float:
     """The smallest leak of `SIZES` that is rejected in whichever tensor it is planted.
 
     ``rejects`` compares the tensors that it is given.  Infinite where a leak as large as a row is
@@ -87,16 +87,16 @@ def least(observed: Rows, damaged: Rows, rejects: Callable[[Rows], bool]) -> flo
         if name == "router gap" or other is None or observed[name].shape != other.shape:
             continue
         one, away = observed.only(name), damaged.only(name)
-        size = smallest(functools.partial(_rejected, one, away, rejects))
+        size = smallest_size(functools.partial(_rejected, one, away, rejects))
         found = size if math.isnan(found) else max(found, size)
     return found
 
 
 def _rejected(one: Rows, away: Rows, rejects: Callable[[Rows], bool], size: float) -> bool:
-    return rejects(planted(one, away, size))
+    return rejects(with_leak(one, away, size))
 
 
-def smallest(seen: Callable[[float], bool]) -> float:
+def smallest_size(seen: Callable[[float], bool]) -> float:
     """The smallest of `SIZES` that is seen, by bisection; infinite if the largest is not."""
     place = bisect.bisect_left(SIZES, True, key=seen)
     return SIZES[place] if place < len(SIZES) else math.inf

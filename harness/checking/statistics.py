@@ -43,7 +43,7 @@ class Statistic:
     """
 
     name: str
-    of: Callable[[Array], float]
+    compute: Callable[[Array], float]
     interval: Callable[[Array, float], Pair]
     caution: float = 1.0
     fewest: int = 64
@@ -52,7 +52,7 @@ class Statistic:
     def __call__(self, sample: Array) -> float:
         """The statistic of ``sample``; NaN or infinite where it has none."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            return float(self.of(sample))
+            return float(self.compute(sample))
 
 
 def _of_share(sample: Array, confidence: float) -> Pair:
@@ -202,40 +202,40 @@ censored_median = Statistic(
 """Of numbers known by their limits, [n, 2], such as times that were cut off: between order
 statistics of the lower limits and of the upper ones, which holds whatever lies between them."""
 
-bounded_mean = Statistic("bounded mean", mean.of, mean_interval)
+bounded_mean = Statistic("bounded mean", mean.compute, mean_interval)
 """Of draws in [0, 1]: an interval that is valid at every size (`mean_interval`)."""
 
-bounded_change = Statistic("bounded change", mean.of, partial(mean_interval, low=-1.0))
+bounded_change = Statistic("bounded change", mean.compute, partial(mean_interval, low=-1.0))
 """The same of paired differences, in [-1, 1]."""
 
 model_mean = Statistic(
     "model mean",
-    model_statistics.of_mean,
-    partial(model_statistics.mean_within, low=0.0, high=1.0),
+    model_statistics.mean_of_models,
+    partial(model_statistics.mean_interval_of_models, low=0.0, high=1.0),
     caution=0.5,
 )
 """Of [n, 2], values in [0, 1] and the numbers of their models: over models and prompts."""
 
 model_change = Statistic(
     "model change",
-    model_statistics.of_mean,
-    partial(model_statistics.mean_within, low=-1.0, high=1.0),
+    model_statistics.mean_of_models,
+    partial(model_statistics.mean_interval_of_models, low=-1.0, high=1.0),
     caution=0.5,
 )
 """The same of paired differences, in [-1, 1]."""
 
 model_difference = Statistic(
     "difference of models",
-    model_statistics.of_difference,
-    model_statistics.difference_within,
+    model_statistics.difference_of_models,
+    model_statistics.difference_interval,
     caution=0.5,
 )
 """Of [n, 3], values in [0, 1], sides 1 and 0, and models: over models and prompts."""
 
 model_ratio = Statistic(
     "ratio of models",
-    model_statistics.of_ratio,
-    model_statistics.ratio_within,
+    model_statistics.ratio_of_models,
+    model_statistics.ratio_interval,
     caution=0.5,
 )
 """Of positive values known by their limits, such as times that were cut off: [n, 4], the limit

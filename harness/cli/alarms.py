@@ -15,7 +15,7 @@ from rich.table import Table
 
 from assay.harness.checking import cases
 from assay.harness.checking.claim import unknown
-from assay.harness.checking.leaks import Seen, by_law
+from assay.harness.checking.leaks import Sensitivity, by_law
 from assay.harness.checking.profiles import PROFILES
 from assay.harness.cli.arguments import Parser, add_claims, file, whole
 from assay.harness.cli.kills import Rooms, known_family
@@ -89,7 +89,7 @@ def main(
 
 def _check_claims(asked: Sequence[str], room: Rooms) -> None:
     """Raise `BadInput` for a claim that is none of the laws."""
-    all_of_them = cases.of(room.claims)
+    all_of_them = cases.collect(room.claims)
     laws = [(each.claim, each.name) for each in all_of_them if each.claim.kind is Kind.LAW]
     if why := unknown(asked, laws, "law"):
         raise BadInput(why)
@@ -155,7 +155,7 @@ def show_leaks(console: Console, found: Mapping[str, Iterable[Result]]) -> None:
     console.print(table)
 
 
-def _told(seen: Seen) -> str:
+def _told(seen: Sensitivity) -> str:
     blunt = f" ({seen.blunt} too blunt)" if seen.blunt else ""
     if seen.one:
         return f"one {seen.one}{blunt}"

@@ -13,7 +13,7 @@ from assay.harness.models.subject import Subject
 
 
 @contextmanager
-def averaged(subject: Subject) -> Iterator[None]:
+def average_attention(subject: Subject) -> Iterator[None]:
     """For the length of a block, attention gives all tokens the mean of what it would give them.
 
     The mean is a constant: no gradient passes it.  Raises `Missing` where the blocks have no

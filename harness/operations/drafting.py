@@ -65,7 +65,7 @@ def _agreeing(drafted: list[int], chosen: Tensor) -> tuple[int, int]:
 
 
 @contextmanager
-def watched(subject: Subject) -> Iterator[Drafts]:
+def watch_passes(subject: Subject) -> Iterator[Drafts]:
     """Keep what each pass of the subject reads while the block runs."""
     drafts = Drafts()
     name = "decoder_input_ids" if subject.is_encoder_decoder else "input_ids"
@@ -118,14 +118,14 @@ def assistant(subject: Subject) -> Any:
 
 
 def drafters(subject: Subject) -> list[str]:
-    """What may draft for the subject (see `decoded`), the one whose drafts count the oftenest
+    """What may draft for the subject (see `decode`), the one whose drafts count the oftenest
     first; a model that is not all in memory has no copy.
     """
     copied = "weights-in-memory" in capabilities.of(subject)
     return ["assistant", "prompt"] if copied else ["prompt"]
 
 
-def decoded(subject: Subject, ids: Tensor, drafter: str, plain: Generated) -> Generated:
+def decode(subject: Subject, ids: Tensor, drafter: str, plain: Generated) -> Generated:
     """``ids`` [1, n] continued by assisted decoding, greedily, as ``plain`` does without drafts.
 
     The ``drafter`` is the ``prompt``, in which drafts are looked up, or an ``assistant``.  Raises
@@ -135,7 +135,7 @@ def decoded(subject: Subject, ids: Tensor, drafter: str, plain: Generated) -> Ge
     more: dict[str, Any] = {}
     if drafter == "assistant":
         more = {"assistant_model": assistant(subject), "prompt_lookup_num_tokens": None}
-    with watched(subject) as drafts:
+    with watch_passes(subject) as drafts:
         made = generation.scores(subject, ids, "assisted", use_cache=True, **more)
     given = 1 if subject.is_encoder_decoder else ids.shape[1]
     drafts.settle(made.ids[0], plain.ids[0], given)

@@ -15,7 +15,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from assay.harness.operations.likeliest import ROWS_AT_ONCE, in_chunks, narrowing, working
+from assay.harness.operations.likeliest import ROWS_AT_ONCE, in_chunks, narrowing, working_dtype
 
 CHOLESKY_UP_TO = 1e4
 """Condition numbers of W up to which its Gram matrix, whose condition is the square, is solved."""
@@ -104,14 +104,14 @@ class Rough:
     @classmethod
     def of(cls, table: Tensor) -> Rough | None:
         """None where W has to be factored in float64: it is too near to a missing rank."""
-        square = gram(table, working(table))
+        square = gram(table, working_dtype(table))
         factor, failed = torch.linalg.cholesky_ex(square)
         if int(failed):
             return None
         # An element is off in proportion to the lengths of its two columns.
         lengths = square.diagonal().sqrt()
         spread = float(torch.linalg.solve_triangular(factor, lengths.diag(), upper=False).norm())
-        unit, narrowed = torch.finfo(working(table)).eps / 2, narrowing(table)
+        unit, narrowed = torch.finfo(working_dtype(table)).eps / 2, narrowing(table)
         doubt = (ROWS_AT_ONCE**0.5 * unit + narrowed) * spread**2
         if doubt > DOUBT_UP_TO:
             return None

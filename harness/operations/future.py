@@ -66,7 +66,7 @@ SHAPES = {
 Weights = dict[str, Tensor]
 
 
-def drawn(seed: int) -> Weights:
+def draw_weights(seed: int) -> Weights:
     """A toy's weights: embeddings of scale 1, others of 1 / √(inputs), a bias of 0."""
     generator = torch.Generator().manual_seed(seed)
     scale = {"tokens": 1.0, "places": 1.0, "bias": 0.0}
@@ -118,7 +118,7 @@ def losses(weights: Weights, task: Task, tokens: Tensor, ahead: Tensor) -> Tenso
     return F.cross_entropy(found, wanted.flatten(), reduction="none").view_as(wanted).mean((1, 2))
 
 
-def trained(
+def train(
     task: Task,
     seeds: tuple[int, ...],
     device: torch.device | None = None,
@@ -140,7 +140,7 @@ def _course(
     task: Task, seeds: tuple[int, ...], device: torch.device | None, at: list[int]
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """The losses after each number of steps, one training long."""
-    every = [drawn(seed) for seed in seeds]
+    every = [draw_weights(seed) for seed in seeds]
     weights = {
         name: torch.stack([each[name] for each in every] * 2).to(device).requires_grad_()
         for name in SHAPES

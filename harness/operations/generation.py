@@ -66,7 +66,7 @@ class Generated:
         apart = (own - others).abs()
         return float(torch.where(apart > 0, apart / size, apart).max())
 
-    def of(self, row: int) -> Generated:
+    def row(self, row: int) -> Generated:
         """One row of the batch, as a batch of its own."""
         one = slice(row, row + 1)
         return Generated(self.prompt[one], self.ids[one], self.rows.map(lambda t: t[one]))
@@ -153,7 +153,7 @@ def _generate(
     with torch.random.fork_rng(devices=[subject.device] if subject.device.type == "cuda" else []):
         torch.manual_seed(SEED)
         model: Any = subject.model
-        with generation_settings.ignored(model), contained():
+        with generation_settings.library_settings(model), contained():
             return model.generate(
                 ids,
                 attention_mask=torch.ones_like(ids) if mask is None else mask,
@@ -191,7 +191,7 @@ def _forced(twin: Subject, prompt: Tensor, ids: Tensor) -> Any:
         raise Missing(f"the model does not generate in float64: {said}") from error
 
 
-def continued(subject: Subject, ids: Tensor, tokens: int, **how: Any) -> Tensor:
+def generate_ids(subject: Subject, ids: Tensor, tokens: int, **how: Any) -> Tensor:
     """``tokens`` more tokens of each row of ``ids`` [batch, n], greedy but for ``how``.
 
     ``how`` goes to transformers' ``generate``.  Raises `Missing` where it is not supported.
@@ -200,17 +200,17 @@ def continued(subject: Subject, ids: Tensor, tokens: int, **how: Any) -> Tensor:
     return sequences[:, -tokens:]
 
 
-def texts(subject: Subject, ids: Tensor, tokens: int, **how: Any) -> list[list[int]]:
-    """`continued` up to the end token, where the text ends: the new ids of each row.
+def generate_texts(subject: Subject, ids: Tensor, tokens: int, **how: Any) -> list[list[int]]:
+    """`generate_ids` up to the end token, where the text ends: the new ids of each row.
 
     At most ``tokens``, and the end token is not among them.
     """
     output = _continued(subject, ids, tokens, {"fewest": 0, **how})
     new = output.sequences if subject.is_encoder_decoder else output.sequences[:, ids.shape[1] :]
-    return [ended(subject, row) for row in new.tolist()]
+    return [cut_at_end(subject, row) for row in new.tolist()]
 
 
-def ended(subject: Subject, ids: list[int]) -> list[int]:
+def cut_at_end(subject: Subject, ids: list[int]) -> list[int]:
     """What stands before the first end token of ``ids``."""
     settings: Any = subject.model.generation_config
     end = settings.eos_token_id

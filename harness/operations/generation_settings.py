@@ -24,7 +24,7 @@ def defaults(model: Any) -> Any:
 
 
 @contextmanager
-def ignored(model: Any) -> Iterator[None]:
+def library_settings(model: Any) -> Iterator[None]:
     """Generation by the library's settings in place of the model's, for the length of a block.
 
     A generation_config.json may ask for beams, penalties, drafts, guidance or several answers.

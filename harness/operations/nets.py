@@ -72,7 +72,7 @@ class Net:
         )
         return replace(self, weights=weights, biases=biases)
 
-    def of(
+    def output(
         self,
         subject: Subject,
         ids: Tensor | None = None,

@@ -149,7 +149,7 @@ def sentences(task: str) -> tuple[Tensor, Tensor]:
     return ids[:, :-1], ids[:, -1]
 
 
-def right(logits: Tensor, answers: Tensor) -> Tensor:
+def both_right(logits: Tensor, answers: Tensor) -> Tensor:
     """Whether both answers lead every other token: [..., 2, vocabulary], [..., 2] → [...]."""
     return each_right(logits, answers).all(-1)
 
@@ -210,7 +210,7 @@ def train(
             if step in at:
                 for task, of_task in zip(tasks, logits.cpu(), strict=True):
                     answers = sentences(task)[1].expand(len(seeds), 2)
-                    success[task][step] = right(of_task, answers)
+                    success[task][step] = both_right(of_task, answers)
         _trained[key] = success
     return _trained[key]
 
@@ -231,7 +231,7 @@ def question_less_exclamation(
 
 def seeds(draws: Draws, purpose: str = "") -> tuple[int, ...]:
     """One for each draw, the same for every claim: the toys of one training serve them all."""
-    shared = draws.of("001")
+    shared = draws.for_claim("001")
     return tuple(shared.generator(i, purpose).initial_seed() for i in draws)
 
 

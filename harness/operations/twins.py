@@ -198,7 +198,7 @@ def _settings(model: Any) -> set[tuple[str, str]]:
 
 
 @contextmanager
-def nudged(subject: Subject, token: int) -> Iterator[None]:
+def nudge_embedding(subject: Subject, token: int) -> Iterator[None]:
     """The embedding of ``token`` larger by a hundredth, for the length of a block."""
     row = subject.embedding_table[token]
     kept = row.detach().clone()
@@ -212,7 +212,7 @@ def nudged(subject: Subject, token: int) -> Iterator[None]:
 
 
 @contextmanager
-def one_bit_off_in_a_weight(subject: Subject) -> Iterator[None]:
+def flip_last_bit(subject: Subject) -> Iterator[None]:
     """One element of the embedding matrix off by one unit in the last place, for a block."""
     table = subject.embedding_table
     kept = table.detach().clone()

@@ -30,12 +30,12 @@ DIRECTIONS = ("last", "several", "first", "random")
 
 
 class _Target(Protocol):
-    def of(self, subject: Subject, ids: Tensor | None = None, **given: Tensor) -> Tensor: ...
+    def output(self, subject: Subject, ids: Tensor | None = None, **given: Tensor) -> Tensor: ...
 
 
-def through(subject: Subject, target: _Target) -> Output:
+def output_function(subject: Subject, target: _Target) -> Output:
     """The output of a `Target` or a net on ``subject``, in the dtype of the embeddings."""
-    return lambda x: target.of(subject, embeddings=x.to(subject.dtype)).to(x.dtype)
+    return lambda x: target.output(subject, embeddings=x.to(subject.dtype)).to(x.dtype)
 
 
 # -- the orthogonal walk --------------------------------------------------------------------------
@@ -165,7 +165,7 @@ def _gradient_of_distance(output: Output, x: Tensor, wanted: Tensor) -> Tensor:
 # -- what came of it ------------------------------------------------------------------------------
 
 
-def displaced(start: Tensor, end: Tensor, sources: Sources) -> Tensor:
+def displace_at_random(start: Tensor, end: Tensor, sources: Sources) -> Tensor:
     """``start`` moved in a random direction, as far in L1 as to ``end``: [rows, n, d]."""
     noise = _normal(sources, start.shape[1:], start)
     return start + noise * (size(end - start) / size(noise))[:, None, None]
@@ -183,7 +183,7 @@ def change(output: Output, start: Tensor, end: Tensor, norm: str = "l1") -> Tens
     return size(output(end) - output(start), norm) / size(end - start, norm)
 
 
-def kept(output: Output, start: Tensor, end: Tensor) -> Tensor:
+def stability(output: Output, start: Tensor, end: Tensor) -> Tensor:
     """The document's r, d_i / d_o in L1: large where the output stayed, [rows]."""
     return 1 / change(output, start, end)
 

@@ -29,9 +29,10 @@ from assay.harness.operations.inversion.candidates import accepted
 from assay.harness.operations.inversion.descent import Tell as TellStep
 from assay.harness.operations.inversion.descent import check_target, descend
 from assay.harness.operations.inversion.head import without_head
-from assay.harness.operations.inversion.rule import Rule
+from assay.harness.operations.inversion.rule import Rule as Rule
 from assay.harness.operations.inversion.search import Tell as TellPlace
-from assay.harness.operations.inversion.target import Target, embedded
+from assay.harness.operations.inversion.target import Target as Target
+from assay.harness.operations.inversion.target import embedded
 from assay.harness.results.errors import BadInput
 
 METHODS = ("exact", "exhaustive", "descent")
@@ -118,7 +119,7 @@ def invert(
         found = _by_search(subject, target, wanted, method, at_place)
     if target is not given:
         # What the head hardly shows is lost in rounding, and the states are off by as much.
-        found.distances = distance(given.of(subject, found.ids), outputs)
+        found.distances = distance(given.output(subject, found.ids), outputs)
         found.verified = found.distances <= accepted(subject)
     found.said = said + found.said
     found.any_length = [
@@ -228,7 +229,7 @@ def _same(
     subject: Subject, target: Target, ids: Tensor, wanted: Tensor
 ) -> tuple[Tensor, dict[tuple[int, int], list[int]]]:
     """How far the output of ``ids`` is from the wanted one [rows, n], and tokens of equal rows."""
-    off = distance(target.of(subject, ids), wanted)
+    off = distance(target.output(subject, ids), wanted)
     others = {
         (row, place): _groups(subject)[token]
         for row, tokens in enumerate(ids.tolist())
@@ -247,5 +248,5 @@ def _any_length(subject: Subject, target: Target, found: Inverted, row: int) -> 
     longer = torch.cat([ids, ids[:, :1]], dim=1)
     if subject.context is not None and longer.shape[1] > subject.context:
         return False
-    ends = [target.of(subject, each)[:, -1:] for each in (ids, longer)]
+    ends = [target.output(subject, each)[:, -1:] for each in (ids, longer)]
     return bool(distance(ends[1], ends[0]).max() <= accepted(subject))

@@ -114,7 +114,7 @@ class Batch:
         self.first: Tensor | None = None
         self.safe: list[Tensor] = []
         self.level = self.losses[:1]
-        self.plain: Callable[[Tensor], Tensor] = lambda x: target.of(subject, embeddings=x)
+        self.plain: Callable[[Tensor], Tensor] = lambda x: target.output(subject, embeddings=x)
         self.output: Callable[[Tensor], Tensor] = self.plain
         self.runner = "eager"
         self.slope: Callable[[Tensor], tuple[Tensor, ...]] = self._slope
@@ -126,7 +126,7 @@ class Batch:
         if runner != "compiled":
             yield
             return
-        with running.compiled(self.subject, self.target, self.x.shape[1]) as self.output:
+        with running.compile_output(self.subject, self.target, self.x.shape[1]) as self.output:
             yield
         self.output = self.plain
 

@@ -68,7 +68,7 @@ class Prefixes:
     def append(self, ids: Tensor) -> None:
         """The next token of every prompt: [rows]."""
         if self.copied and self.cache is not None:
-            self.target.of(self.subject, ids[:, None], cache=self.cache)
+            self.target.output(self.subject, ids[:, None], cache=self.cache)
         elif self.cache is not None:
             self._run(ids[:, None], self.cache)
         self.ids = torch.cat([self.ids, ids[:, None]], dim=1)
@@ -125,7 +125,7 @@ class Prefixes:
         mask = masks.additive(torch.cat([past, alone], dim=1), self.subject.dtype)
         place = positions.first_position(self.subject) + len(self)
         at = torch.full((count,), place, device=ids.device)
-        return self.target.of(self.subject, ids, positions=at, mask=mask, cache=cache)
+        return self.target.output(self.subject, ids, positions=at, mask=mask, cache=cache)
 
     def _on_copies(self, candidates: Tensor, rows: Tensor) -> Tensor:
         """Every candidate on a copy of its prompt's cache: [k, C, features]."""
@@ -133,7 +133,7 @@ class Prefixes:
         cache = copy.deepcopy(self.cache)
         if len(self):
             cache.reorder_cache(rows.repeat_interleave(count))
-        last = self.target.of(self.subject, candidates.reshape(-1, 1), cache=cache)[:, -1]
+        last = self.target.output(self.subject, candidates.reshape(-1, 1), cache=cache)[:, -1]
         return last.reshape(k, count, -1)
 
     def _one_by_one(self, candidates: Tensor, known: Tensor) -> Tensor:
@@ -141,7 +141,7 @@ class Prefixes:
         k, count = candidates.shape
         known = known.repeat_interleave(count, 0)
         whole = torch.cat([known, candidates.reshape(-1, 1)], dim=1)
-        return self.target.of(self.subject, whole)[:, -1].reshape(k, count, -1)
+        return self.target.output(self.subject, whole)[:, -1].reshape(k, count, -1)
 
 
 @memo
@@ -191,5 +191,5 @@ def _right(subject: Subject, cache: Any, copied: bool = False) -> bool:
         pass_on(error)
         return False
     alone = torch.cat([ids.expand(count, -1), others.T], dim=1)
-    plain = target.of(subject, alone)[:, -1]
+    plain = target.output(subject, alone)[:, -1]
     return bool((distance(side_by_side, plain[None]) <= accepted(subject)).all())

@@ -55,7 +55,7 @@ def descend(
     memory ran out and a part is repeated). ``runner`` is how steps are run
     (`harness.operations.inversion.running.RUNNERS`).
     """
-    rule, runner = rule or Rule(), running.chosen(runner, subject.device)
+    rule, runner = rule or Rule(), running.choose_runner(runner, subject.device)
     check_target(subject, target, wanted)
     if tuple(start.shape) != (*wanted.shape[:2], subject.hidden):
         raise BadInput(

@@ -27,7 +27,7 @@ def descend(
         for done in range(steps):
             model.zero_grad()
             embeddings = embeddings.detach().requires_grad_()
-            output = target.of(subject, embeddings=embeddings[None])[0]
+            output = target.output(subject, embeddings=embeddings[None])[0]
             loss = (output - wanted).abs().sum()
             torch.autograd.backward(loss)
             losses.append(loss.item())

@@ -19,7 +19,7 @@ RUNNERS = ("eager", "replay", "compiled", "graph")
 faster that many have to follow; ``graph`` records a step once and replays it (CUDA)."""
 
 
-def chosen(runner: str, device: torch.device) -> str:
+def choose_runner(runner: str, device: torch.device) -> str:
     """The ``runner`` asked for, by default the one that costs little to set up.
 
     Raises `BadInput` where there is no such runner.
@@ -33,7 +33,9 @@ def chosen(runner: str, device: torch.device) -> str:
 
 
 @contextmanager
-def compiled(subject: Subject, target: Output, n: int) -> Iterator[Callable[[Tensor], Tensor]]:
+def compile_output(
+    subject: Subject, target: Output, n: int
+) -> Iterator[Callable[[Tensor], Tensor]]:
     """The target's output for embeddings [rows, n, d], compiled at the first call for its shape.
 
     What lies past the target is traced too and thrown away: `Target.of` leaves the forward pass
@@ -42,7 +44,7 @@ def compiled(subject: Subject, target: Output, n: int) -> Iterator[Callable[[Ten
     if subject.is_encoder_decoder:
         raise BadInput(f"runner compiled: {subject.name} has an encoder; its decoder runs eagerly")
     if not isinstance(target, Target):
-        yield torch.compile(lambda x: target.of(subject, embeddings=x), dynamic=False)
+        yield torch.compile(lambda x: target.output(subject, embeddings=x), dynamic=False)
         return
     head = output_embedding(subject)
     given = _given(subject, target, n)

@@ -26,7 +26,7 @@ class Output(Protocol):
     def check(self, subject: Subject) -> None:
         """Raise `BadInput` where it does not go with ``subject``."""
 
-    def of(self, subject: Subject, ids: Tensor | None = None, **given: Any) -> Tensor:
+    def output(self, subject: Subject, ids: Tensor | None = None, **given: Any) -> Tensor:
         """The output for ``ids`` [rows, n] or ``embeddings`` [rows, n, d]: [rows, n, features]."""
 
     def features(self, subject: Subject) -> int:
@@ -81,7 +81,7 @@ class Target:
         words = {"block": "", "head": ", head", "norm": ", normed", "logits": ", logits"}
         return f"block {self.depth}{words[self.through]}{', row 0 everywhere' * self.slip}"
 
-    def of(self, subject: Subject, ids: Tensor | None = None, **given: Any) -> Tensor:
+    def output(self, subject: Subject, ids: Tensor | None = None, **given: Any) -> Tensor:
         """The output for ``ids`` [batch, n] or ``embeddings`` [batch, n, d]: [batch, n, features].
 
         Only the blocks that are needed run.

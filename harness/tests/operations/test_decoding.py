@@ -16,7 +16,7 @@ from assay.harness.operations.decoding import (
     recovery,
 )
 from assay.harness.operations.factors import Factored, Rough, gram
-from assay.harness.operations.likeliest import Scorer, clear
+from assay.harness.operations.likeliest import Scorer, leaders
 
 ROWS, COLUMNS = 60, 12
 
@@ -162,7 +162,7 @@ def test_tokens_are_clear_by_more_than_twice_all_that_a_score_may_be_off(monkeyp
 
     def watched(scores, k, room):
         rooms.append(room)
-        return clear(scores, k, room)
+        return leaders(scores, k, room)
 
     monkeypatch.setattr(decoding, "clear", watched)
     w = wide(30.0)

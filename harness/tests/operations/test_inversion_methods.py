@@ -21,7 +21,7 @@ OVER_ALL = pytest.mark.parametrize("method", METHODS)
 
 
 def found_by(method: str, subject: Subject, target: Target, ids: Tensor, **how) -> Inverted:
-    return invert(subject, target, target.of(subject, ids), method, **{"rule": FAST, **how})
+    return invert(subject, target, target.output(subject, ids), method, **{"rule": FAST, **how})
 
 
 def with_head(subject: Subject, weight: Tensor) -> Subject:
@@ -34,7 +34,7 @@ def with_head(subject: Subject, weight: Tensor) -> Subject:
 
 def own_output(subject: Subject, target: Target, wanted: Tensor, ids: Tensor) -> Tensor:
     """Whether the output of ``ids`` is the wanted one, plainly computed: [rows, n]."""
-    return distance(target.of(subject, ids), wanted) <= search.accepted(subject)
+    return distance(target.output(subject, ids), wanted) <= search.accepted(subject)
 
 
 # What is found.
@@ -58,7 +58,7 @@ def test_at_depth_0_every_method_finds_every_token(method, model_type):
 def test_what_is_verified_is_what_the_found_prompt_gives(method, through):
     subject, target = toy("gpt2"), Target(2, through)
     ids = prompt(subject, 4)
-    wanted = target.of(subject, ids)
+    wanted = target.output(subject, ids)
     wanted[0, 2] += 0.1
     found = invert(subject, target, wanted, method, rule=Rule(20, "adam", "l2"))
     assert torch.equal(found.verified, own_output(subject, target, wanted, found.ids))

@@ -19,7 +19,7 @@ from assay.harness.tests.results import test_schema
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / bibliography.PAGE).read_text()
-SOURCES = sorted({case.claim.source for case in cases.of(harness_main.rooms().claims)})
+SOURCES = sorted({case.claim.source for case in cases.collect(harness_main.rooms().claims)})
 
 
 @pytest.mark.parametrize("source", SOURCES)
