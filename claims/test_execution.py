@@ -112,12 +112,12 @@ def judge_the_loaded(check, subject, prompt, control=""):
     """Compare a copy's outputs with those of the model's own weights at the copy's addresses."""
     copy = twins.saved_and_loaded(subject)
     apart = copies.apart(subject, copy, prompt.ids)
-    check.judge(apart.found.error, apart.allowed, apart.found.where)
+    check.judge(apart.distance.error, apart.allowed, apart.distance.where)
     check.sees(apart.with_leak, sensitivity.GOALS[subject.dtype].other)
     if check.wants(control):
         with twins.nudge_embedding(copy, int(prompt.ids[0, 0])):
             damaged = copies.apart(subject, copy, prompt.ids)
-        check.judge_control(damaged.found.error, damaged.allowed, control)
+        check.judge_control(damaged.distance.error, damaged.allowed, control)
 
 
 @law(

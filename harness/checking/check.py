@@ -316,10 +316,10 @@ class Check:
 
         def rejects(rows: Rows) -> bool:
             exact, names = expected.oracle, [*rows.tensors]
-            told = ["router gap"] if "router gap" in exact.tensors else []
+            router = ["router gap"] if "router gap" in exact.tensors else []
             few = Reference(
                 expected.plain.only(*names),
-                exact.only(*names, *told),
+                exact.only(*names, *router),
                 lambda: [rows.only(*names) for rows in expected.elsewhere()],
             )
             worst, allowed = self._compare(few, rows, tolerance)

@@ -64,9 +64,9 @@ class Claim:
         if isinstance(error, BadInput | HypothesisException):
             raise error
         # Nobody can tell whether the model's code or the claim's is wrong.
-        told = shortened("".join(traceback.format_exception(error)), STORED)
+        trace = shortened("".join(traceback.format_exception(error)), STORED)
         why = f"ended in {brief(error)}"
-        return self.result(subject, Verdict.INCONCLUSIVE, reason=why, details={ERROR: told})
+        return self.result(subject, Verdict.INCONCLUSIVE, reason=why, details={ERROR: trace})
 
 
 @dataclass(frozen=True)
@@ -93,21 +93,21 @@ def as_test(
     """
     signature = inspect.signature(body)
     others = [p for n, p in signature.parameters.items() if n not in ours | {"subject"}]
-    asked = [
+    own = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in ("subject", "assay")
     ]
 
-    def test(*, assay: Any, subject: Subject, **given: Any) -> None:
+    def test(*, assay: Any, subject: Subject, **arguments: Any) -> None:
         __tracebackhide__ = True
-        assay.settle(claim, subject, lambda session: run(body, subject, given, session))
+        assay.settle(claim, subject, lambda session: run(body, subject, arguments, session))
 
     test.__name__, test.__doc__ = body.__name__, body.__doc__
     test.__module__, test.__qualname__ = body.__module__, body.__qualname__
     test.__signature__ = signature.replace(  # type: ignore[attr-defined]
         parameters=[
-            asked[0],
+            own[0],
             *(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in others),
-            asked[1],
+            own[1],
         ]
     )
     marks = [getattr(pytest.mark, claim.kind.value).mark]
@@ -116,6 +116,14 @@ def as_test(
     test.pytestmark = [*getattr(body, "pytestmark", []), *marks]  # type: ignore[attr-defined]
     test.claim = claim  # type: ignore[attr-defined]
     return test
+
+
+def with_subject(
+    body: Callable[..., None], subject: Subject, arguments: dict[str, Any]
+) -> dict[str, Any]:
+    """``arguments`` of a claim's body, with the ``subject`` where the body has that parameter."""
+    named = "subject" in inspect.signature(body).parameters
+    return {**arguments, "subject": subject} if named else dict(arguments)
 
 
 def is_asked(asked: str, claim: Claim, name: str) -> bool:

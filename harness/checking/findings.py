@@ -20,7 +20,6 @@ stays inconclusive.
 from __future__ import annotations
 
 import functools
-import inspect
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -28,19 +27,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 
 from assay.harness.checking import significance
 from assay.harness.checking.bounds import Bound as Bound
 from assay.harness.checking.bounds import NoDifference
-from assay.harness.checking.claim import Claim, Session, as_test
+from assay.harness.checking.claim import Claim, Session, as_test, with_subject
 from assay.harness.checking.draws import Draws
 from assay.harness.checking.profiles import Profile
+from assay.harness.checking.sample import Sample
 from assay.harness.checking.statistics import Pair, Statistic
 from assay.harness.models.clock import TOO_SLOW, Braked, ForwardClock
 from assay.harness.models.shortage import ENDS
 from assay.harness.models.subject import Subject
-from assay.harness.results.arrays import Array, Plot
+from assay.harness.results.arrays import Array
 from assay.harness.results.verdicts import Kind, Result, Verdict
 
 ERROR = significance.ERROR
@@ -48,9 +47,6 @@ ERROR = significance.ERROR
 
 BLOCK = 64
 """Draws in one call of a finding's body."""
-
-UNDEFINED = 0.01
-"""A finding with a larger share of draws without a value (0 / 0) than this is not decided."""
 
 
 class TooFew(Exception):
@@ -67,68 +63,6 @@ def need(draws: Draws, fewest: int) -> None:
             f"{fewest} draws are needed and this profile has {len(draws)}: nothing was measured "
             "(--profile standard has more)"
         )
-
-
-@dataclass
-class Sample:
-    """The draws of one finding so far: a series of values for each name."""
-
-    series: dict[str, list[Array]] = field(default_factory=dict)
-    details: dict[str, Any] = field(default_factory=dict)
-    plots: dict[str, Plot] = field(default_factory=dict)
-
-    def add(self, **series: Any) -> None:
-        """Add values of some draws: arrays or tensors, [draws] or [draws, columns], by name.
-
-        ``effect`` is what the claim is about and ``control`` its control; others are recorded.
-        """
-        for name, values in series.items():
-            if isinstance(values, torch.Tensor):
-                values = values.detach().double().cpu().numpy()
-            array = np.atleast_1d(np.asarray(values, dtype=np.float64))
-            self.series.setdefault(name, []).append(array)
-
-    def plot(
-        self,
-        title: str,
-        kind: str,
-        arrays: dict[str, Any],
-        x: str = "",
-        y: str = "",
-        log: bool = False,
-    ) -> None:
-        """Keep a picture (see `Plot`); one of the same title is replaced."""
-        plain = {
-            label: np.asarray(
-                a.detach().double().cpu().numpy() if isinstance(a, torch.Tensor) else a,
-                dtype=np.float64,
-            )
-            for label, a in arrays.items()
-        }
-        self.plots[title] = Plot(title, kind, plain, x, y, log)
-
-    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Keep a table of text for the page; one of the same title is replaced."""
-        self.plots[title] = Plot(title, "table", columns=list(columns), rows=[*map(list, rows)])
-
-    def values(self, name: str) -> Array:
-        """One series over all draws so far; empty if there is none."""
-        parts = self.series.get(name)
-        return np.concatenate(parts) if parts else np.empty(0)
-
-    def defined(self, name: str) -> Array:
-        """The same without draws that have no finite value."""
-        values = self.values(name)
-        finite = np.isfinite(values)
-        return values[finite.all(axis=1) if values.ndim == 2 else finite]
-
-    def undefined(self, name: str) -> str:
-        """Why a series has too few values to be judged; empty if it has not."""
-        drawn, defined = len(self.values(name)), len(self.defined(name))
-        if drawn - defined > UNDEFINED * drawn:
-            without = f"{drawn - defined} of {drawn} draws"
-            return f"the {name} is undefined (0 / 0, or not finite) on {without}"
-        return "" if defined else f"no draw has a value of the {name}"
 
 
 @dataclass(frozen=True)
@@ -271,7 +205,7 @@ def run(
     plan: Plan,
     body: Callable[..., None],
     subject: Subject,
-    given: dict[str, Any],
+    arguments: dict[str, Any],
     session: Session,
 ) -> Result:
     """Draw until the interval is decided or all is drawn, and say what came of it."""
@@ -283,7 +217,7 @@ def run(
         if lacking := claim.lacks(subject):
             return claim.result(subject, Verdict.NOT_APPLICABLE, reason=lacking)
         with clock.watching(subject):
-            settled = _settle(claim, plan, body, subject, given, session, sample, clock)
+            settled = _settle(claim, plan, body, subject, arguments, session, sample, clock)
     except TooFew as error:
         return claim.result(subject, Verdict.INCONCLUSIVE, reason=str(error))
     except ENDS as error:
@@ -297,11 +231,11 @@ def run(
         observed=_finite(effect.value),
         bound=plan.bound.nearest(effect.value) if math.isfinite(effect.value) else None,
         margin=_finite(plan.bound.margin(effect.value, effect.interval)),
-        interval=_told(effect.interval),
+        interval=_finite_interval(effect.interval),
         examples=settled.drawn,
         seconds=time.perf_counter() - started,
         details={
-            **{name: _known(value) for name, value in sample.details.items()},
+            **{name: _json_number(value) for name, value in sample.details.items()},
             "claimed": str(plan.bound),
             significance.P: significance.p_value(
                 plan.bound,
@@ -312,7 +246,7 @@ def run(
             "control": claim.control,
             "control must be": str(plan.control_bound or f"beyond: {plan.bound}"),
             "control value": _finite(control.value),
-            "control interval": list(_told(control.interval) or ()) or None,
+            "control interval": list(_finite_interval(control.interval) or ()) or None,
             **_sensitivity(plan, control),
             "recorded": {
                 name: _middle(sample.defined(name))
@@ -331,7 +265,7 @@ def _settle(
     plan: Plan,
     body: Callable[..., None],
     subject: Subject,
-    given: dict[str, Any],
+    arguments: dict[str, Any],
     session: Session,
     sample: Sample,
     clock: ForwardClock,
@@ -339,7 +273,7 @@ def _settle(
     """Sample look by look until effect and control are decided."""
     sizes = plan.sizes(session.profile)
     settled = Settled(most=max(sizes, default=0))
-    arguments = _arguments(body, subject, given)
+    arguments = with_subject(body, subject, arguments)
     for size in sizes:
         while settled.drawn < size:
             count = size if plan.costly else min(plan.block, size - settled.drawn)
@@ -363,16 +297,9 @@ def _settle(
 
 def _sensitivity(plan: Plan, control: Look) -> dict[str, float]:
     """What difference the control would have seen, where it must show none."""
-    if not isinstance(plan.control_bound, NoDifference) or not _told(control.interval):
+    if not isinstance(plan.control_bound, NoDifference) or not _finite_interval(control.interval):
         return {}
     return {"control sees a difference of": plan.control_bound.sees(control.interval)}
-
-
-def _arguments(
-    body: Callable[..., None], subject: Subject, given: dict[str, Any]
-) -> dict[str, Any]:
-    named = "subject" in inspect.signature(body).parameters
-    return {**given, "subject": subject} if named else dict(given)
 
 
 def _conclusion(claim: Claim, sample: Sample, settled: Settled) -> tuple[Verdict, str]:
@@ -388,8 +315,8 @@ def _conclusion(claim: Claim, sample: Sample, settled: Settled) -> tuple[Verdict
             return Verdict.INCONCLUSIVE, why
     low, high = effect.interval
     if effect.verdict is Verdict.INCONCLUSIVE:
-        told = f"[{low:.3g}, {high:.3g}]"
-        return effect.verdict, f"the interval {told} holds the bound after {effect.draws} draws"
+        shown = f"[{low:.3g}, {high:.3g}]"
+        return effect.verdict, f"the interval {shown} holds the bound after {effect.draws} draws"
     if control.verdict is not Verdict.UPHELD:
         where = "the same way" if control.verdict is Verdict.REFUTED else "undecided"
         return Verdict.INCONCLUSIVE, f"the control came out {where}: {claim.control}"
@@ -406,9 +333,9 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _known(value: Any) -> Any:
+def _json_number(value: Any) -> Any:
     return _finite(value) if isinstance(value, float) else value
 
 
-def _told(interval: Pair) -> Pair | None:
+def _finite_interval(interval: Pair) -> Pair | None:
     return interval if all(map(math.isfinite, interval)) else None

@@ -42,19 +42,19 @@ def by_law(results: Mapping[str, Iterable[Result]]) -> dict[Law, dict[str, Sensi
 
     Laws that look for no error are left out.  Every run of a variant counts.
     """
-    found: dict[Law, dict[str, list[Result]]] = {}
+    results_by_law: dict[Law, dict[str, list[Result]]] = {}
     for dtype, rows in results.items():
         for row in rows:
             decided = row.verdict in (Verdict.UPHELD, Verdict.INCONCLUSIVE)
             if row.kind is Kind.LAW and decided and row.details.keys() & {LEAK, SEES_ONE}:
-                found.setdefault(law_of(row), {}).setdefault(dtype, []).append(row)
+                results_by_law.setdefault(law_of(row), {}).setdefault(dtype, []).append(row)
     return {
-        law: {dtype: _seen(rows) for dtype, rows in each.items()}
-        for law, each in sorted(found.items(), key=lambda pair: _order(pair[0]))
+        law: {dtype: _sensitivity(rows) for dtype, rows in each.items()}
+        for law, each in sorted(results_by_law.items(), key=lambda pair: _order(pair[0]))
     }
 
 
-def _seen(rows: list[Result]) -> Sensitivity:
+def _sensitivity(rows: list[Result]) -> Sensitivity:
     ones = [row.details[SEES_ONE] for row in rows if SEES_ONE in row.details]
     sizes = sorted(_size(row) for row in rows if LEAK in row.details) or [math.nan]
     blunt = sum(_size(row) > row.details.get(LEAK_GOAL, math.inf) for row in rows)

@@ -158,5 +158,5 @@ def _interval(test: Callable[..., Any], confidence: float, *samples: Any, **how:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of such units
         careful = 1 - SHARE * (1 - confidence)
-        found = test(*samples, **how).confidence_interval(careful)
-    return float(found.low), float(found.high)
+        interval = test(*samples, **how).confidence_interval(careful)
+    return float(interval.low), float(interval.high)

@@ -81,22 +81,22 @@ def smallest_leak(observed: Rows, damaged: Rows, rejects: Callable[[Rows], bool]
     ``rejects`` compares the tensors that it is given.  Infinite where a leak as large as a row is
     not seen in some tensor, and NaN where there is no tensor of the control's shape.
     """
-    found = math.nan
+    largest = math.nan
     for name in observed.tensors:
         other = damaged.tensors.get(name)
         if name == "router gap" or other is None or observed[name].shape != other.shape:
             continue
         one, away = observed.only(name), damaged.only(name)
         size = smallest_size(functools.partial(_rejected, one, away, rejects))
-        found = size if math.isnan(found) else max(found, size)
-    return found
+        largest = size if math.isnan(largest) else max(largest, size)
+    return largest
 
 
 def _rejected(one: Rows, away: Rows, rejects: Callable[[Rows], bool], size: float) -> bool:
     return rejects(with_leak(one, away, size))
 
 
-def smallest_size(seen: Callable[[float], bool]) -> float:
-    """The smallest of `SIZES` that is seen, by bisection; infinite if the largest is not."""
-    place = bisect.bisect_left(SIZES, True, key=seen)
+def smallest_size(sees: Callable[[float], bool]) -> float:
+    """The smallest of `SIZES` for which ``sees`` is true, by bisection; infinite if none is."""
+    place = bisect.bisect_left(SIZES, True, key=sees)
     return SIZES[place] if place < len(SIZES) else math.inf

@@ -58,15 +58,15 @@ class Statistic:
 def _of_share(sample: Array, confidence: float) -> Pair:
     # Clopper and Pearson's.  Wilson's is shorter and errs in 6 % of findings near 0 and 1.
     hits, n = int(np.count_nonzero(sample)), len(sample)
-    found = stats.binomtest(hits, n).proportion_ci(confidence, method="exact")
-    return float(found.low), float(found.high)
+    interval = stats.binomtest(hits, n).proportion_ci(confidence, method="exact")
+    return float(interval.low), float(interval.high)
 
 
 def _of_median(sample: Array, confidence: float) -> Pair:
     # Between order statistics: exact for any distribution, and nothing is resampled.
-    found = stats.quantile_test(sample, p=0.5).confidence_interval(confidence)
-    low = -math.inf if math.isnan(found.low) else float(found.low)
-    return low, math.inf if math.isnan(found.high) else float(found.high)
+    interval = stats.quantile_test(sample, p=0.5).confidence_interval(confidence)
+    low = -math.inf if math.isnan(interval.low) else float(interval.low)
+    return low, math.inf if math.isnan(interval.high) else float(interval.high)
 
 
 def _bootstrap(of: Callable[..., Array], sample: Array, confidence: float) -> Pair:
@@ -78,7 +78,7 @@ def _bootstrap(of: Callable[..., Array], sample: Array, confidence: float) -> Pa
         return NOWHERE  # its resamples are all alike, and nothing is known of what it lacks
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a degenerate resample, which NaN tells of
-        found = stats.bootstrap(
+        interval = stats.bootstrap(
             columns,
             of,
             n_resamples=RESAMPLES,
@@ -89,9 +89,9 @@ def _bootstrap(of: Callable[..., Array], sample: Array, confidence: float) -> Pa
             batch=max(1, AT_ONCE // len(sample)),
             rng=np.random.default_rng(0),  # the interval is a function of the sample
         ).confidence_interval
-    if not (math.isfinite(found.low) and math.isfinite(found.high)):
+    if not (math.isfinite(interval.low) and math.isfinite(interval.high)):
         return NOWHERE
-    return float(found.low), float(found.high)
+    return float(interval.low), float(interval.high)
 
 
 def _mean(x: Array, axis: int = -1) -> Array:
@@ -243,8 +243,11 @@ that makes the ratio least, the one that makes it most, sides 1 and 0, and model
 geometric means at the first limits."""
 
 
-EVERY = {each.name: each for each in (share, median, mean, ratio_of_means, rank_correlation)}
-EVERY |= {each.name: each for each in (exact, highest, censored_median)}
-EVERY |= {each.name: each for each in (bounded_mean, bounded_change)}
-EVERY |= {e.name: e for e in (model_mean, model_change, model_difference, model_ratio)}
+EVERY = {
+    each.name: each
+    for each in (
+        *(share, median, mean, ratio_of_means, rank_correlation, exact, highest, censored_median),
+        *(bounded_mean, bounded_change, model_mean, model_change, model_difference, model_ratio),
+    )
+}
 """All of them by name; no name begins with another and a space."""

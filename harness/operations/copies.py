@@ -33,13 +33,13 @@ TIMES = 4.0
 
 @dataclass(frozen=True)
 class Apart:
-    """Two models' rows for the same ids: ``found`` is the worst row's distance, ``allowed`` what
+    """Two models' rows for the same ids: ``distance`` is the worst row's, ``allowed`` what
     the model differs by from itself, times `TIMES`; both relative.
     """
 
     mine: Rows
     theirs: Rows
-    found: Distance
+    distance: Distance
     allowed: float
 
     def with_leak(self, size: float) -> tuple[float, float]:

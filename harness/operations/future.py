@@ -10,6 +10,7 @@ not meet, each having its own slice of every parameter.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -118,6 +119,7 @@ def losses(weights: Weights, task: Task, tokens: Tensor, ahead: Tensor) -> Tenso
     return F.cross_entropy(found, wanted.flatten(), reduction="none").view_as(wanted).mean((1, 2))
 
 
+@functools.cache
 def train(
     task: Task,
     seeds: tuple[int, ...],
@@ -126,14 +128,10 @@ def train(
 ) -> dict[int, tuple[Tensor, Tensor]]:
     """Held-out losses of the toys with a mask and of those without, in nats: [seeds] each.
 
-    By steps, those ``at`` which is looked; done once, though several claims look at it.
+    By steps, after those ``at``; cached, as several claims use it.
     """
-    key = task, seeds, device, at
-    if key not in _trained:
-        _trained[key] = dict(
-            zip(sorted(at), _course(task, seeds, device, sorted(at)), strict=True)
-        )
-    return _trained[key]
+    steps = sorted(at)
+    return dict(zip(steps, _course(task, seeds, device, steps), strict=True))
 
 
 def _course(
@@ -159,9 +157,3 @@ def _course(
                 held_out = losses(weights, task, tokens[:, :HELD_OUT], ahead)
             masked, unmasked = held_out.cpu().double().chunk(2)
             yield masked, unmasked
-
-
-_trained: dict[
-    tuple[Task, tuple[int, ...], torch.device | None, tuple[int, ...]],
-    dict[int, tuple[Tensor, Tensor]],
-] = {}

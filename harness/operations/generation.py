@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -218,13 +220,20 @@ def cut_at_end(subject: Subject, ids: list[int]) -> list[int]:
     return ids[: next((i for i, token in enumerate(ids) if token in ends), len(ids))]
 
 
-def _continued(subject: Subject, ids: Tensor, tokens: int, how: dict[str, Any]) -> Any:
+@contextmanager
+def _refusals(what: str, phrase: str = "not supported") -> Iterator[None]:
+    """Raise `Missing` where the library refuses ``what``: a ValueError that has the phrase."""
     try:
-        return _generate(subject, ids, tokens, **{"do_sample": False, **how})
+        yield
     except ValueError as error:
-        if "not supported" in str(error):
-            raise Missing(f"generation: {capabilities.first_line(error)}") from error
+        if phrase in str(error):
+            raise Missing(f"{what}: {capabilities.first_line(error)}") from error
         raise
+
+
+def _continued(subject: Subject, ids: Tensor, tokens: int, how: dict[str, Any]) -> Any:
+    with _refusals("generation"):
+        return _generate(subject, ids, tokens, **{"do_sample": False, **how})
 
 
 def near_tie(expected: Reference, tolerance: Tolerance) -> float:
@@ -253,13 +262,10 @@ def scores(
     """
     if mode in CACHING and not use_cache:
         mode = "greedy"
-    how = {**MODES[mode], **more}
+    how = {"mask": mask, "use_cache": use_cache, "output_logits": True, **MODES[mode], **more}
     try:
-        output = _generate(subject, ids, mask=mask, use_cache=use_cache, output_logits=True, **how)
-    except ValueError as error:
-        if "not supported" in str(error):
-            raise Missing(f"{mode}: {capabilities.first_line(error)}") from error
-        raise
+        with _refusals(mode):
+            output = _generate(subject, ids, **how)
     except RuntimeError as error:
         pass_on(error)
         if mode == "assisted" and not _takes_back(subject, ids):
@@ -342,7 +348,7 @@ def beams(subject: Subject, ids: Tensor, use_cache: bool) -> Beams:
     Raises `Missing` where the model refuses them.
     """
     seen = _Watch()
-    try:
+    with _refusals("beams", "cannot use beam search"):
         output = _generate(
             subject,
             ids,
@@ -352,9 +358,5 @@ def beams(subject: Subject, ids: Tensor, use_cache: bool) -> Beams:
             output_logits=True,
             logits_processor=LogitsProcessorList([seen]),
         )
-    except ValueError as error:
-        if "cannot use beam search" in str(error):
-            raise Missing(f"beams: {capabilities.first_line(error)}") from error
-        raise
     rows = Rows({"logits": torch.stack(output.logits, dim=1)})
     return Beams(ids.repeat_interleave(BEAMS, dim=0), seen.ids, rows)

@@ -18,6 +18,7 @@ from torch import Tensor
 from assay.harness.models import memory
 from assay.harness.models.capabilities import Missing
 from assay.harness.models.subject import Subject
+from assay.harness.operations.choices import check_choice
 from assay.harness.operations.inversion.target import embedded
 from assay.harness.results.errors import BadInput
 
@@ -105,8 +106,7 @@ def flattened(
     like: Tensor | None = None,
 ) -> Net:
     """A net of one of the `KINDS` over prompts of so many tokens."""
-    if kind not in KINDS:
-        raise BadInput(f"net {kind!r}: there are {', '.join(KINDS)}")
+    check_choice("net", kind, KINDS)
     width = tokens * hidden
     # A whole number of features for each token.
     widths = [tokens * max(1, int(times * hidden)) for times in KINDS[kind]]

@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +21,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state
 
 from assay.harness.checking.draws import Draws
-from assay.harness.checking.findings import Sample
+from assay.harness.checking.sample import Sample
 from assay.harness.checking.statistics import share
 
 VOCABULARY = ("A", "B", "hit", "!", "?")
@@ -202,20 +201,25 @@ def train(
     device: torch.device | None = None,
     tasks: tuple[str, ...] = tuple(TASKS),
 ) -> Success:
-    """`course`, looked at after the steps ``at``; done once, though several claims look at it."""
-    key = variant, seeds, at, device, tasks
-    if key not in _trained:
-        success: Success = {task: {} for task in tasks}
-        for step, logits in enumerate(course(variant, seeds, max(at), device, tasks)):
-            if step in at:
-                for task, of_task in zip(tasks, logits.cpu(), strict=True):
-                    answers = sentences(task)[1].expand(len(seeds), 2)
-                    success[task][step] = both_right(of_task, answers)
-        _trained[key] = success
-    return _trained[key]
+    """The successes of `course` after the steps ``at``; cached, as several claims use them."""
+    return _train(variant, seeds, at, device, tasks)  # one key, however arguments are passed
 
 
-_trained: dict[tuple[Any, ...], Success] = {}
+@functools.cache
+def _train(
+    variant: Variant,
+    seeds: tuple[int, ...],
+    at: tuple[int, ...],
+    device: torch.device | None,
+    tasks: tuple[str, ...],
+) -> Success:
+    success: Success = {task: {} for task in tasks}
+    for step, logits in enumerate(course(variant, seeds, max(at), device, tasks)):
+        if step in at:
+            for task, of_task in zip(tasks, logits.cpu(), strict=True):
+                answers = sentences(task)[1].expand(len(seeds), 2)
+                success[task][step] = both_right(of_task, answers)
+    return success
 
 
 def question_less_exclamation(

@@ -198,31 +198,33 @@ def _settings(model: Any) -> set[tuple[str, str]]:
 
 
 @contextmanager
+def _restored(weights: Tensor) -> Iterator[Tensor]:
+    """Put ``weights`` back after a block that changes them in place; yields their copy."""
+    kept = weights.detach().clone()
+    try:
+        yield kept
+    finally:
+        with torch.no_grad():
+            weights.copy_(kept)
+
+
+@contextmanager
 def nudge_embedding(subject: Subject, token: int) -> Iterator[None]:
     """The embedding of ``token`` larger by a hundredth, for the length of a block."""
     row = subject.embedding_table[token]
-    kept = row.detach().clone()
-    with torch.no_grad():
-        row.mul_(1.01).add_(0.01 * float(subject.embedding_table.std()))
-    try:
-        yield
-    finally:
+    with _restored(row):
         with torch.no_grad():
-            row.copy_(kept)
+            row.mul_(1.01).add_(0.01 * float(subject.embedding_table.std()))
+        yield
 
 
 @contextmanager
 def flip_last_bit(subject: Subject) -> Iterator[None]:
     """One element of the embedding matrix off by one unit in the last place, for a block."""
-    table = subject.embedding_table
-    kept = table.detach().clone()
-    with torch.no_grad():
-        table.copy_(one_bit_off(kept))
-    try:
-        yield
-    finally:
+    with _restored(subject.embedding_table) as table:
         with torch.no_grad():
-            table.copy_(kept)
+            subject.embedding_table.copy_(one_bit_off(table))
+        yield
 
 
 def require_attention(subject: Subject, implementation: str) -> None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from assay.harness.models.subject import Subject
+from assay.harness.operations.choices import check_choice
 from assay.harness.results.errors import BadInput
 
 Output = Callable[[Tensor], Tensor]
@@ -58,8 +59,7 @@ def orthogonal(
     no vector is orthogonal.
     """
     rows, n, d = _shape(start)
-    if along not in DIRECTIONS:
-        raise BadInput(f"direction {along!r}: there are {', '.join(DIRECTIONS)}")
+    check_choice("direction", along, DIRECTIONS)
     if steps < 1:
         raise BadInput(f"steps {steps}: at least 1 is needed")
     if n >= d or (along == "several" and 2 * n > d):
@@ -156,10 +156,7 @@ def steepness(output: Output, start: Tensor, noise: float | Tensor, sources: Sou
 
 
 def _gradient_of_distance(output: Output, x: Tensor, wanted: Tensor) -> Tensor:
-    leaf = x.detach().requires_grad_()
-    with torch.enable_grad():
-        (gradient,) = torch.autograd.grad((output(leaf) - wanted).abs().sum(), leaf)
-    return _finite(gradient)
+    return gradient_of_sum(lambda leaf: (output(leaf) - wanted).abs(), x)
 
 
 # -- what came of it ------------------------------------------------------------------------------

@@ -57,22 +57,27 @@ class Descent:
     said: list[str] = field(default_factory=list)
 
     @classmethod
-    def joined(cls, rows: Sequence[tuple[Descent, int]]) -> Descent:
-        """Single rows of descents that watched the same steps, put together."""
-
-        def each(of: Callable[[Descent], Tensor]) -> Tensor:
-            return torch.stack([of(made)[place] for made, place in rows])
-
+    def concatenate(cls, parts: Sequence[Descent]) -> Descent:
+        """The rows of descents that watched the same steps, one after another."""
         return cls(
-            each(lambda made: made.embeddings),
-            each(lambda made: made.losses),
-            each(lambda made: made.close),
-            each(lambda made: made.lowered),
-            {
-                step: torch.stack([made.watched[step][place] for made, place in rows])
-                for step in rows[0][0].watched
-            },
-            sorted({said for made, _ in rows for said in made.said}),
+            torch.cat([part.embeddings for part in parts]),
+            torch.cat([part.losses for part in parts]),
+            torch.cat([part.close for part in parts]),
+            torch.cat([part.lowered for part in parts]),
+            {s: torch.cat([part.watched[s] for part in parts]) for s in parts[0].watched},
+            sorted({said for part in parts for said in part.said}),
+        )
+
+    def row(self, place: int) -> Descent:
+        """One row, as a descent of its own."""
+        one = slice(place, place + 1)
+        return Descent(
+            self.embeddings[one],
+            self.losses[one],
+            self.close[one],
+            self.lowered[one],
+            {step: embeddings[one] for step, embeddings in self.watched.items()},
+            self.said,
         )
 
     @property

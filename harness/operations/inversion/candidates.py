@@ -9,7 +9,8 @@ model is run anew for each.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -99,23 +100,20 @@ class Prefixes:
         """
         if rows is None:
             rows = torch.arange(len(self.ids), device=self.ids.device)
+        run: Callable[[Tensor], Tensor]
+        width = max(1, AT_ONCE // max(1, len(rows)))
         if self.cache is None or len(self) >= self._reach:
-            known = self.ids[rows]
+            run = partial(self._one_by_one, known=self.ids[rows])
             width = max(1, AT_ONCE // max(1, len(rows) * (len(self) + 1)))
-            for first in range(0, candidates.shape[1], width):
-                yield first, self._one_by_one(candidates[:, first : first + width], known)
-            return
-        if self.copied:
-            width = max(1, AT_ONCE // max(1, len(rows)))
-            for first in range(0, candidates.shape[1], width):
-                yield first, self._on_copies(candidates[:, first : first + width], rows)
-            return
-        past = copy.deepcopy(self.cache)
-        if len(self) and len(rows) < len(self.ids):
-            past.batch_select_indices(rows)
-        width = max(8, AT_ONCE // max(1, len(rows)))
+        elif self.copied:
+            run = partial(self._on_copies, rows=rows)
+        else:
+            past = copy.deepcopy(self.cache)
+            if len(self) and len(rows) < len(self.ids):
+                past.batch_select_indices(rows)
+            run, width = (lambda some: self._run(some, copy.deepcopy(past))), max(8, width)
         for first in range(0, candidates.shape[1], width):
-            yield first, self._run(candidates[:, first : first + width], copy.deepcopy(past))
+            yield first, run(candidates[:, first : first + width])
 
     def _run(self, ids: Tensor, cache: Any) -> Tensor:
         """``ids`` [k, C] side by side at the next position."""

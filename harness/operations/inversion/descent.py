@@ -76,14 +76,8 @@ def descend(
 
     said: list[str] = []
     memory.in_batches(run, len(start), rows_that_fit(subject, target, start.shape[1]), said)
-    whole = Descent(
-        torch.cat([part.embeddings for part in done]),
-        torch.cat([part.losses for part in done]),
-        torch.cat([part.close for part in done]),
-        torch.cat([part.lowered for part in done]),
-        {step: torch.cat([part.watched[step] for part in done]) for step in done[0].watched},
-        said,
-    )
+    whole = Descent.concatenate(done)
+    whole.said += said
     if slower := int((whole.lowered > 0).sum()):
         whole.said.append(f"{slower} of {len(start)} rows diverged; their step sizes were lowered")
     return whole

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.harness.models.subject import Subject
+from assay.harness.operations.choices import check_choice
 from assay.harness.operations.inversion.target import Output, Target, output_embedding, slipped
 from assay.harness.results.errors import BadInput
 
@@ -25,8 +26,8 @@ def choose_runner(runner: str, device: torch.device) -> str:
     Raises `BadInput` where there is no such runner.
     """
     on_card = device.type == "cuda"
-    if runner not in ("", *RUNNERS):
-        raise BadInput(f"runner {runner!r}: there are {', '.join(RUNNERS)}")
+    if runner:
+        check_choice("runner", runner, RUNNERS)
     if runner == "graph" and not on_card:
         raise BadInput(f"runner graph: needs CUDA, and the model is on {device}")
     return runner or ("graph" if on_card else "replay")

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from assay.harness.models import capabilities, masks, positions
 from assay.harness.models.memo import memo
 from assay.harness.models.subject import Subject
+from assay.harness.operations.choices import check_choice
 from assay.harness.results.errors import BadInput
 
 THROUGH = ("block", "head", "norm", "logits")
@@ -53,8 +54,7 @@ class Target:
 
     def check(self, subject: Subject) -> None:
         """Raise `BadInput` where ``subject`` has no such output."""
-        if self.through not in THROUGH:
-            raise BadInput(f"target {self.through!r}: there are {', '.join(THROUGH)}")
+        check_choice("target", self.through, THROUGH)
         if not 0 <= self.depth <= subject.layers:
             raise BadInput(f"depth {self.depth}: {subject.name} has {subject.layers} blocks")
         stack = capabilities.of(subject).why_missing("blocks")

@@ -16,8 +16,9 @@ from scipy import stats
 from scipy.special import ndtr, ndtri
 
 from assay.harness.checking import statistics
-from assay.harness.checking.findings import ERROR, Bound, Plan, Sample, finding
+from assay.harness.checking.findings import ERROR, Bound, Plan, finding
 from assay.harness.checking.profiles import Profile
+from assay.harness.checking.sample import Sample
 from assay.harness.checking.statistics import (
     RESAMPLES,
     Statistic,

@@ -153,7 +153,7 @@ def test_step_sizes_fall_to_a_tenth_in_a_line_or_by_a_cosine():
 
 @pytest.mark.parametrize("name", ["optimiser", "distance", "schedule"])
 def test_a_rule_that_there_is_not_is_refused(name):
-    with pytest.raises(BadInput, match=f"{name} 'newton': there are "):
+    with pytest.raises(BadInput, match=f"unknown {name} 'newton': choose from "):
         Rule(**{name: "newton"})
 
 

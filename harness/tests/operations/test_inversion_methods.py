@@ -208,9 +208,9 @@ def test_a_prompt_is_verified_by_its_logits_however_the_head_is_conditioned(cond
 
 
 BAD = [
-    ({"method": "newton"}, "method 'newton': there are exact, exhaustive, descent"),
-    ({"decoder": "farthest"}, "decoder 'farthest': there are nearest, pseudo-inverse"),
-    ({"begin": "anywhere"}, "start 'anywhere': there are scaled, documented"),
+    ({"method": "newton"}, "unknown method 'newton': choose from exact, exhaustive, descent"),
+    ({"decoder": "farthest"}, "unknown decoder 'farthest': choose from nearest, pseudo-inverse"),
+    ({"begin": "anywhere"}, "unknown start 'anywhere': choose from scaled, documented"),
 ]
 
 

@@ -191,7 +191,7 @@ def test_recovery_rises_where_it_never_falls_and_ends_higher(recovery, rises):
 
 
 def test_an_unknown_kind_is_one_clear_line():
-    with pytest.raises(BadInput, match="net 'wide': there are expanding, contracting") as told:
+    with pytest.raises(BadInput, match="unknown net 'wide': choose from expanding") as told:
         nets.flattened("wide", N, D, seeded())
     assert "\n" not in str(told.value)
 

@@ -9,7 +9,8 @@ from torch import nn
 
 from assay.claims import test_toys as toys
 from assay.harness.checking.draws import Draws
-from assay.harness.checking.findings import Bound, Sample, finding
+from assay.harness.checking.findings import Bound, finding
+from assay.harness.checking.sample import Sample
 from assay.harness.checking.statistics import mean, share
 from assay.harness.operations import trigram
 from assay.harness.operations.trigram import TASKS, Layer, Trigram, Variant

@@ -278,7 +278,7 @@ NAN = torch.full((ROWS, N, D), torch.nan, dtype=torch.float64)
         (lambda: clamped(descents=-1), "steps 2, descents -1"),
         (
             lambda: orthogonal(along="next"),
-            "direction 'next': there are last, several, first, ran",
+            "unknown direction 'next': choose from last, several, first, ran",
         ),
         (lambda: orthogonal(along="random"), "3 rows need as many sources and not 0"),
         (lambda: clamped(rows=2), "3 rows need as many sources and not 2"),

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from assay.harness.checking.findings import Sample
+from assay.harness.checking.sample import Sample
 from assay.harness.report import intervals, pictures, words
 from assay.harness.report.glyphs import Glyphs
 from assay.harness.report.html import render
