@@ -568,7 +568,7 @@ def simulated(null: Null, looks: int | None = None, caution: float | None = None
     confidence = confidence_of(plan, looks or len(sizes))
     wrong = np.zeros(SIMULATED, dtype=bool)
     for size in sizes:
-        low, high = intervals([c[:size] for c in columns], null.compute, confidence)
+        low, high = intervals([c[:size] for c in columns], null.of, confidence)
         wrong |= (low > 1.0) | (high < 1.0)
     return float(wrong.mean())
 
@@ -577,7 +577,7 @@ def simulated(null: Null, looks: int | None = None, caution: float | None = None
 def test_many_bootstraps_at_once_are_scipy_s_one_by_one(name):
     null, rng = NULLS[name], np.random.default_rng(1)
     columns = [draw(rng, (128, 3)) for draw in null.columns]
-    fast = intervals(columns, null.compute, 0.99)
+    fast = intervals(columns, null.of, 0.99)
     for sample in range(3):
         one = np.stack([c[:, sample] for c in columns], axis=1)
         slow = null.statistic.interval(one if len(columns) > 1 else one[:, 0], 0.99)
