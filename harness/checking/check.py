@@ -1,4 +1,4 @@
-"""Comparisons of a law: against the float64 oracle, with the worst case and the control kept."""
+"""Compares what a law observes with the float64 reference, and keeps worst case and control."""
 
 from __future__ import annotations
 

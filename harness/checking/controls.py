@@ -1,4 +1,4 @@
-"""Controls of a law: each has a name, is counted alone, and must be rejected itself."""
+"""The controls of a law: damaged outputs, counted by name, each of which it must reject."""
 
 from __future__ import annotations
 

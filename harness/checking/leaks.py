@@ -1,4 +1,4 @@
-"""How small a leak each law sees, by dtype, from the results of many sound models."""
+"""Summarises the smallest error that each law detected, by dtype, over many sound models."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Law = tuple[str, str]
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """What one law sees in one dtype: the relative size of a leak that it sees on every model.
+    """The relative size of a leak that one law detects on every model, in one dtype.
 
     ``typical`` is the median over models and variants, ``worst`` the largest; ``blunt`` counts
     those on which the law did not see what it must.  ``bound`` says what judges its comparisons.

@@ -1,9 +1,9 @@
-"""How small a leak a comparison sees: the control, scaled down and planted into sound rows.
+"""Measures how small an error a comparison detects, by adding its scaled-down control.
 
 A coarse control, such as a neighbour's row, shows that a comparison can fail.  It does not show
-that it sees a small error.  So the plain path's rows are moved towards the control's by a share of
-their own length, tensor by tensor, and the smallest share that the law's own comparison rejects is
-kept.
+that it detects a small error, a leak.  So the plain path's rows are moved towards the control's by
+a share of their own length, tensor by tensor, and the smallest share that the law's own comparison
+rejects is kept.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How little error a finding needs to be decided, and what many findings need together.
+"""P-values of findings, and their adjustment for how many findings one run has.
 
 Each finding is decided wrongly in one of twenty at most.  A run has about a hundred, so some of
 its verdicts are wrong by chance.  A finding's p-value is the smallest error at which its interval

@@ -1,4 +1,4 @@
-"""A model whose attention gives every token the same: what is left without it."""
+"""Replaces attention by its mean over tokens, to measure what a model does without it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from assay.harness.models.subject import Subject
 
 @contextmanager
 def average_attention(subject: Subject) -> Iterator[None]:
-    """For the length of a block, attention gives all tokens the mean of what it would give them.
+    """For the length of a block, attention gives every token the mean of its usual outputs.
 
     The mean is a constant: no gradient passes it.  Raises `Missing` where the blocks have no
     module that is known as attention.

@@ -1,4 +1,4 @@
-"""What is done to a cache between two passes: rows rearranged, drafts taken back."""
+"""Changes a cache between two passes: reorders its rows, or takes drafts back."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def rearrange(cache: Any, operation: str, rows: Tensor) -> Any:
 def take_drafts_back(subject: Subject, ids: Tensor, drafts: Tensor, early: bool) -> Any:
     """A cache that has read ``ids`` [batch, n] and ``drafts`` [batch, k] and let go of the drafts.
 
-    As assisted decoding does: the cache is told beforehand that it will have to (``early``:
+    As assisted decoding does: the cache is asked beforehand to record what it drops (``early``:
     before it reads the prompt).  Raises `Missing` where a cache cannot.
     """
     cache = caches.growing(subject)

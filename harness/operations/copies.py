@@ -1,4 +1,4 @@
-"""What the outputs of a copy may differ by: equal weights at equal addresses round alike.
+"""Compares a model's outputs with a copy's: equal weights at equal addresses round alike.
 
 A copy of a model lies elsewhere in memory, and some libraries round by the addresses of what they
 multiply (`harness.models.allocation`).  So the model's own weights are put where the copy's lie,

@@ -1,4 +1,4 @@
-"""Assisted decoding: what drafts tokens for a model, and what became of the drafts.
+"""Assisted decoding: drafts tokens for a model, and counts which drafts were accepted.
 
 A draft that is right saves a pass, one that is wrong has to be taken out of the cache again.
 Decoding in which one of them did not occur says nothing about it.
@@ -20,7 +20,7 @@ from assay.harness.checking.check import Unsettled
 from assay.harness.models import capabilities
 from assay.harness.models.memo import memo
 from assay.harness.models.subject import Subject
-from assay.harness.operations import generation, generation_settings
+from assay.harness.operations import generation
 from assay.harness.operations.generation import Generated
 
 AT_ONCE = 3
@@ -99,7 +99,7 @@ class _Erring:
 def _assistant(subject: Subject) -> tuple[Any, _Erring]:
     own = itertools.chain(subject.model.parameters(), subject.model.buffers())
     model: Any = copy.deepcopy(subject.model, {id(tensor): tensor for tensor in own})
-    settings = model.generation_config = generation_settings.defaults(subject.model)
+    settings = model.generation_config = generation.default_settings(subject.model)
     settings.num_assistant_tokens, settings.assistant_confidence_threshold = AT_ONCE, 0.0
     settings.num_assistant_tokens_schedule = "constant"
     erring = _Erring()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import LogitsProcessor, LogitsProcessorList
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 from assay.harness.checking.reference import Reference, run_elsewhere
 from assay.harness.models import capabilities, encoders, float64
@@ -19,7 +20,6 @@ from assay.harness.models.rows import Rows
 from assay.harness.models.shortage import contained, pass_on
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import Tolerance, farthest
-from assay.harness.operations import generation_settings
 
 NEW_TOKENS = 6
 """Tokens generated; the end token is held back, so that lengths are equal."""
@@ -134,6 +134,33 @@ def _start(subject: Subject) -> int:
     return int(subject.content(torch.zeros(1, dtype=torch.long, device=subject.device)))
 
 
+def default_settings(model: Any) -> Any:
+    """The library's settings of generation, with the model's special tokens.
+
+    Settings that only the model's own code reads are kept as well.
+    """
+    settings = copy.deepcopy(model.generation_config)
+    library = GenerationConfig()  # type: ignore[no-untyped-call]
+    for name, value in vars(library).items():
+        if not name.endswith("_token_id") or name.startswith("forced"):
+            setattr(settings, name, value)
+    return settings
+
+
+@contextmanager
+def _library_settings(model: Any) -> Iterator[None]:
+    """Generation by the library's settings in place of the model's, for the length of a block.
+
+    A generation_config.json may ask for beams, penalties, drafts, guidance or several answers: a
+    claim would then measure something else, and some settings exclude others.
+    """
+    own, model.generation_config = model.generation_config, default_settings(model)
+    try:
+        yield
+    finally:
+        model.generation_config = own
+
+
 def _generate(
     subject: Subject,
     ids: Tensor,
@@ -155,7 +182,7 @@ def _generate(
     with torch.random.fork_rng(devices=[subject.device] if subject.device.type == "cuda" else []):
         torch.manual_seed(SEED)
         model: Any = subject.model
-        with generation_settings.library_settings(model), contained():
+        with _library_settings(model), contained():
             return model.generate(
                 ids,
                 attention_mask=torch.ones_like(ids) if mask is None else mask,

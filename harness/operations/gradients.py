@@ -15,7 +15,7 @@ from assay.harness.models.tolerances import TOLERANCES, Distance, Tolerance, dis
 from assay.harness.operations.nets import Net, per_token
 
 PARTS = ("mlp", "block", "model")
-"""A fully connected net like a block's, the first block, and all blocks (no head)."""
+"""An MLP like a block's, the first block, and all blocks (no head)."""
 
 FACTOR = 4.0
 """Times the noise that a sum of gradients may be off by, besides the floor: both come from one

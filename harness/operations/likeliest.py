@@ -1,4 +1,4 @@
-"""The rows of a table that score highest at a point: fast, and as float64 would have them.
+"""Finds the rows of a matrix that score highest at a point: fast, with the answer of float64.
 
 All rows are scored in the table's own precision (float32 at least).  A bound says how far rounding
 can have moved a score, in whatever order a product is added up; where rows are too close for it,

@@ -1,4 +1,4 @@
-"""The fully connected nets of document 003: what inversion and walks are compared with.
+"""The fully connected networks of document 003, which inversion and walks compare models with.
 
 A net stands where a `Target` may: its output is given, and an input is looked for.  It reads
 embedded tokens, to which it adds no positions.

@@ -1,4 +1,4 @@
-"""Structure of a table of vectors: cosines between its rows and columns, against shuffles."""
+"""Structure of an embedding matrix: cosines of its rows and columns, compared with shuffles."""
 
 from __future__ import annotations
 

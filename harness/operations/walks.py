@@ -1,4 +1,4 @@
-"""Walks through inputs that are to leave an output where it was (003, the two parts on walks).
+"""Walks through input space that should leave the output unchanged (003, the parts on walks).
 
 A walk starts at embeddings [rows, n, d]; every row walks by itself, all of them in one batch.  The
 output is any function of embeddings to [rows, n, features] in which rows do not meet.

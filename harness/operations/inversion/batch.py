@@ -1,4 +1,4 @@
-"""Rows that descend together on a model, and what came of them.
+"""One batch of gradient descents on a model: its steps, and what came of each row.
 
 Losses are added up, so one backward pass gives every row its own gradient, and only the embeddings
 are asked for one.  Nothing is read by the host but every so many steps: there rows that are done

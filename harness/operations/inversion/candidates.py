@@ -1,9 +1,9 @@
-"""What state every candidate for the next token would have after prompts that are known so far.
+"""Computes the state of every candidate for the next token, after the prompts recovered so far.
 
 Candidates of one prompt go through together, each as a branch that sees the cached prompt and
 itself (a 4-D mask), at one position.  Where a model does not take such a mask, or gives something
 else under it, every candidate has a copy of the cache to itself; where that goes wrong too, the
-model is run anew for each.
+model is run from scratch for each.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Through the head and back: logits hold the state that they were made of.
+"""Undoes the output embedding: recovers states from logits by least squares.
 
-A head of full column rank is undone by least squares.  What makes a head a bottleneck for descent
+Only a head of full column rank can be undone.  What makes a head a bottleneck for descent
 is its conditioning, not what it loses (INVERSION, 'Linear algebra').
 """
 

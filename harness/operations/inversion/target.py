@@ -1,4 +1,4 @@
-"""Which output of a model is given, and has to be explained by an input."""
+"""The output that an inversion starts from: after which block, and through which head."""
 
 from __future__ import annotations
 
