@@ -63,9 +63,9 @@ class Claim:
         if isinstance(error, BadInput | HypothesisException):
             raise error
         # Nobody can tell whether the model's code or the claim's is wrong.
-        told = shortened("".join(traceback.format_exception(error)), STORED)
+        trace = shortened("".join(traceback.format_exception(error)), STORED)
         why = f"ended in {brief(error)}"
-        return self.result(subject, Verdict.INCONCLUSIVE, reason=why, details={ERROR: told})
+        return self.result(subject, Verdict.INCONCLUSIVE, reason=why, details={ERROR: trace})
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,9 @@ Runner = Callable[[Callable[..., None], Subject, dict[str, Any], Session], Resul
 """Settles a claim's body on a subject: (body, subject, pytest's arguments, session)."""
 
 
-def as_test(claim: Claim, body: Callable[..., None], ours: set[str], run: Runner) -> Callable:
+def as_test(
+    claim: Claim, body: Callable[..., None], ours: set[str], run: Runner
+) -> Callable[..., None]:
     """The test function that pytest collects for ``body``.
 
     Parameters named in ``ours`` are given by ``run``; the others are pytest's (fixtures,
@@ -91,26 +93,34 @@ def as_test(claim: Claim, body: Callable[..., None], ours: set[str], run: Runner
     """
     signature = inspect.signature(body)
     others = [p for n, p in signature.parameters.items() if n not in ours | {"subject"}]
-    asked = [
+    own = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in ("subject", "assay")
     ]
 
-    def test(*, assay: Any, subject: Subject, **given: Any) -> None:
+    def test(*, assay: Any, subject: Subject, **arguments: Any) -> None:
         __tracebackhide__ = True
-        assay.settle(claim, subject, lambda session: run(body, subject, given, session))
+        assay.settle(claim, subject, lambda session: run(body, subject, arguments, session))
 
     test.__name__, test.__doc__ = body.__name__, body.__doc__
     test.__module__, test.__qualname__ = body.__module__, body.__qualname__
     test.__signature__ = signature.replace(  # type: ignore[attr-defined]
         parameters=[
-            asked[0],
+            own[0],
             *(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in others),
-            asked[1],
+            own[1],
         ]
     )
     test.pytestmark = list(getattr(body, "pytestmark", []))  # type: ignore[attr-defined]
     test.claim = claim  # type: ignore[attr-defined]
     return test
+
+
+def with_subject(
+    body: Callable[..., None], subject: Subject, arguments: dict[str, Any]
+) -> dict[str, Any]:
+    """``arguments`` of a claim's body, with the ``subject`` where the body has that parameter."""
+    named = "subject" in inspect.signature(body).parameters
+    return {**arguments, "subject": subject} if named else dict(arguments)
 
 
 def is_asked(asked: str, claim: Claim, name: str) -> bool:

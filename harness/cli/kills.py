@@ -77,7 +77,7 @@ class Task:
         rooms = self.rooms()
         healthy = rooms.load(rooms.families[self.family], Options(dtype=self.dtype))
         expected = expectation_files.load(rooms.expectations)
-        known = [case for case in cases.of(rooms.claims) if tells(case.claim)]
+        known = [case for case in cases.collect(rooms.claims) if tells(case.claim)]
         trial = Trial(known, expected, self.extent, told, self.dtype)
         return trial, healthy, [faults.named(name) for name in self.faults]
 
