@@ -32,8 +32,7 @@ from assay.harness.models.subject import Subject
 from assay.harness.report import kills as showing
 from assay.harness.results import expectation_files
 from assay.harness.results.errors import BadInput
-from assay.harness.results.outputs import keep_apart
-from assay.harness.results.schema import replace_file
+from assay.harness.results.outputs import keep_apart, replace_file
 from assay.harness.results.specs import ModelSpec
 from assay.harness.results.verdicts import Kind
 

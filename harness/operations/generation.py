@@ -140,7 +140,7 @@ def default_settings(model: Any) -> Any:
     Settings that only the model's own code reads are kept as well.
     """
     settings = copy.deepcopy(model.generation_config)
-    library = GenerationConfig()  # type: ignore[no-untyped-call]
+    library = GenerationConfig()
     for name, value in vars(library).items():
         if not name.endswith("_token_id") or name.startswith("forced"):
             setattr(settings, name, value)

@@ -293,7 +293,7 @@ def _recorded(batch: Batch) -> Callable[[], None]:
             now.copy_(before)
 
     with torch.cuda.device(batch.x.device):
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(3):

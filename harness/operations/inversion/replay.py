@@ -69,7 +69,7 @@ def _recorded(function: Function, x: Tensor) -> Function:
     return replay
 
 
-class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Recorder(TorchDispatchMode):
     """Inside this block, operations on what derives from ``x`` are written to a graph."""
 
     def __init__(self, x: Tensor) -> None:
