@@ -39,8 +39,8 @@ def compile_output(
 ) -> Iterator[Callable[[Tensor], Tensor]]:
     """The target's output for embeddings [rows, n, d], compiled at the first call for its shape.
 
-    What lies past the target is traced too and thrown away: `Target.of` leaves the forward pass
-    by an exception, which cannot be compiled.
+    What lies past the target is traced too and thrown away: `Target.output` leaves the forward
+    pass by an exception, which cannot be compiled.
     """
     if subject.is_encoder_decoder:
         raise BadInput(f"runner compiled: {subject.name} has an encoder; its decoder runs eagerly")
