@@ -9,7 +9,7 @@ from assay.harness.cli.arguments import Parser
 from assay.harness.report import texts
 from assay.harness.results import defects
 from assay.harness.results.errors import BadInput
-from assay.harness.results.schema import replace_file
+from assay.harness.results.outputs import replace_file
 
 FOLDER = Path("docs/defects")
 

@@ -93,7 +93,7 @@ def require_runs(oracle: Core, subject: Core) -> None:
     except refusals as refused:
         if shortage(refused):
             raise
-        oracle.model.forward = _widening(oracle.model.forward)  # type: ignore[method-assign]
+        oracle.model.forward = _widening(oracle.model.forward)
         try:
             oracle.rows(ids)
         except refusals as error:

@@ -34,7 +34,7 @@ import difflib
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -135,7 +135,9 @@ def read(path: str | Path) -> Sweep:
         expectations = str(folder / expectations)
         if not Path(expectations).is_dir():
             raise BadInput(f"{path}: expectations: {expectations} is no folder")
-    given = {k: content[k] for k in ("seed", "attention", "attends", "device_map") if k in content}
+    given: dict[str, Any] = {
+        k: content[k] for k in ("seed", "attention", "attends", "device_map") if k in content
+    }
     given |= {k: select[k] for k in ("keyword", "marker") if k in select}
     paths = tuple(select.get("claims", ()))
     settings = Settings(profile=profile, paths=paths, expectations=expectations, **given)
@@ -210,7 +212,7 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and bool(value.strip())
 
 
-def _check_among(where: str, given: Sequence[str], known: Sequence[str] | Mapping) -> None:
+def _check_among(where: str, given: Sequence[str], known: Collection[str]) -> None:
     for each in given:
         if each not in known:
             near = difflib.get_close_matches(each, list(known), 1)
