@@ -34,6 +34,7 @@ from assay.harness.plugin.settling import (
     expected_of_models,
     name_of,
 )
+from assay.harness.plugin.watchdog import watched
 from assay.harness.results.errors import BadInput
 from assay.harness.results.verdicts import Kind
 
@@ -241,10 +242,10 @@ def assay(request: pytest.FixtureRequest) -> Assay:
 
 @pytest.hookimpl(wrapper=True, trylast=True)  # once pytest's capture has put its streams in place
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """A model under test cannot end the run."""
+    """A model under test can neither end the run nor keep it from ending."""
     if claim_of(item) is None:
         return (yield)
-    with kept_running():
+    with watched(item), kept_running():
         return (yield)
 
 
