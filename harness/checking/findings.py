@@ -118,10 +118,14 @@ def run(
     blocks = 1 if plan.costly else max(1, math.ceil(max(sizes, default=0) / plan.block))
     clock = ForwardClock(session.profile.brake, share=session.profile.brake / blocks)
     try:
-        if lacking := claim.lacks(subject):
-            return claim.result(subject, Verdict.NOT_APPLICABLE, reason=lacking)
-        with clock.watching(subject):
-            settled = _settle(claim, plan, body, subject, arguments, session, sample, clock)
+        with clock.striking(foreign=not claim.toy):
+            if lacking := claim.lacks(subject):
+                return claim.result(subject, Verdict.NOT_APPLICABLE, reason=lacking)
+            with clock.watching(subject):
+                settled = _settle(claim, plan, body, subject, arguments, session, sample, clock)
+    except Braked as braked:  # before or after a block of draws
+        why = f"{braked}: the machine is {TOO_SLOW}"
+        return claim.result(subject, Verdict.INCONCLUSIVE, reason=why)
     except TooFew as error:
         return claim.result(subject, Verdict.INCONCLUSIVE, reason=str(error))
     except ENDS as error:

@@ -87,11 +87,12 @@ def run(
     clock = ForwardClock(session.profile.brake, share=session.profile.brake / most)
     examples = Examples(most, body, subject, check, arguments, session, clock)
     try:
-        if lacking := claim.lacks(subject):
-            return claim.result(subject, Verdict.NOT_APPLICABLE, reason=lacking)
-        check.controls.on(subject)
-        with clock.watching(subject):
-            examples.search()
+        with clock.striking(foreign=not claim.toy):
+            if lacking := claim.lacks(subject):
+                return claim.result(subject, Verdict.NOT_APPLICABLE, reason=lacking)
+            check.controls.on(subject)
+            with clock.watching(subject):
+                examples.search()
     except Braked as braked:
         verdict, reason = Verdict.INCONCLUSIVE, str(braked)
         reason = f"{reason} at {examples.tried} of {most} examples: the machine is {TOO_SLOW}"

@@ -10,18 +10,30 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter
+from types import FrameType
 from typing import Any
 
 import torch
 from torch import nn
 
+from assay.harness.models.alarm import striking
 from assay.harness.models.core import Core
 
 FED = ("input_ids", "inputs_embeds", "decoder_input_ids", "decoder_inputs_embeds")
 """Arguments of a forward pass that have a row for each prompt and a column for each token."""
 
+CALL = nn.Module._call_impl.__code__
+"""What every pass goes through."""
+
 TOO_SLOW = "too slow for this profile"
 """What is said of a machine or model on which the brake strikes."""
+
+
+MARGIN = 1.1
+"""Times the brake after which a pass is ended that does not return; one that does, ends itself."""
+
+PATIENCE = 5
+"""Times the brake that may go by without any pass, as probes and what is no model's take it."""
 
 
 class Braked(BaseException):
@@ -36,13 +48,14 @@ class ForwardClock:
     With a ``brake`` in seconds, a claim that has run so long is ended by `Braked` before or after
     the next pass, and so is one whose passes are all slower than ``share`` seconds: however many
     follow, its examples or draws do not fit.  The first pass alone tells nothing of the others,
-    as it pays for what is done once.
+    as it pays for what is done once.  A pass that does not come to its end is ended where it is,
+    `striking`.
     """
 
     def __init__(self, brake: float = math.inf, share: float = math.inf) -> None:
         self.seconds = 0.0
         self.brake, self.share = brake, share
-        self._started = perf_counter()
+        self._started = self._alive = perf_counter()
         self._passes, self._fastest = 0, math.inf
         self.size: tuple[int, int] | None = None
         self._watching = False
@@ -57,11 +70,40 @@ class ForwardClock:
 
     def check(self) -> None:
         """Raise `Braked` where the claim has taken too long."""
+        self._alive = perf_counter()
         slow = self._fastest > self.share and self._passes > 0
         if slow and (self._passes > 1 or self.elapsed > self.brake):
             raise Braked(f"one pass takes {self._fastest:.3g} s")
         if self.elapsed > self.brake:
             raise Braked(f"stopped after {self.elapsed:.3g} s")
+
+    @contextmanager
+    def striking(self, foreign: bool = True) -> Iterator[None]:
+        """Raise `Braked` in the block, wherever it is, once it is too late for what it does.
+
+        That is inside a pass when the brake is over, as the pass would end so, if it ended.
+        Elsewhere, as in code of a model's that is no pass, it is long after the last sign of life.
+        Nothing is done for a block in which no code is ``foreign``.
+        """
+        first = self.brake * MARGIN if foreign else math.inf
+        with striking(first, self.brake * (MARGIN - 1), self._strike):
+            yield
+
+    def _strike(self, frame: FrameType | None) -> None:
+        passing = self._passing(frame)
+        silent = perf_counter() - self._alive > self.brake * PATIENCE
+        if silent or (passing and self.elapsed > self.brake * MARGIN):
+            self._alive = perf_counter()  # what comes now has time to clear up
+            where = " in a pass that did not end" if passing else ""
+            raise Braked(f"stopped after {self.elapsed:.3g} s{where}")
+
+    def _passing(self, frame: FrameType | None) -> bool:
+        """Whether a pass of a model that is watched is being run in ``frame``."""
+        while frame is not None:
+            if frame.f_code is CALL and frame.f_locals.get("self") in self._hooks:
+                return True
+            frame = frame.f_back
+        return False
 
     @contextmanager
     def watching(self, subject: Core) -> Iterator[ForwardClock]:

@@ -34,6 +34,7 @@ from assay.harness.plugin.settling import (
     expected_of_models,
     name_of,
 )
+from assay.harness.plugin.watchdog import watched
 from assay.harness.results.errors import BadInput
 from assay.harness.results.verdicts import Kind
 
@@ -237,6 +238,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def assay(request: pytest.FixtureRequest) -> Assay:
     """What a claim's test hands its verdict to."""
     return Assay(request)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """A model under test cannot keep the run from ending."""
+    if claim_of(item) is None:
+        return (yield)
+    with watched(item):
+        return (yield)
 
 
 # -- a claim's report -----------------------------------------------------------------------------

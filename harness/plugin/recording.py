@@ -53,6 +53,11 @@ class Recorder:
         """How many claims there are."""
         return len(self.claims)
 
+    @property
+    def left(self) -> list[str]:
+        """The names of the claims' tests that have not ended."""
+        return [claim.partition("::")[2] for claim in self.claims if claim not in self._ended]
+
     # -- a run begins -------------------------------------------------------------------------
 
     @pytest.hookimpl(tryfirst=True)
@@ -190,8 +195,7 @@ class Recorder:
             told = f"stopped: {missing} of {self.total} claims have no verdict"
             self.notes.append(told if self._evidence is None else f"{told}; --resume goes on")
             if self._failure:
-                left = (claim for claim in self.claims if claim not in self._ended)
-                undone = ", ".join(claim.partition("::")[2] for claim in left)
+                undone = ", ".join(self.left)
                 self.problems.append(f"{self._failure}; --resume goes on in a new process")
                 self.problems.append(f"without a verdict: {undone}")
         if not early:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import torch
+from torch import nn
 
 from assay.harness.models import caches
 from assay.harness.models.capabilities.probing import agree, prompt
@@ -91,26 +95,52 @@ def _mask_beside(subject: Subject, kind: str) -> None:
     """Raise `Missing` where a mask of past and present changes what comes beside a cache.
 
     Some models want it cut to the present or widened to the cache, which is left to the caller.
-    A mask of ones tells: it must not change a thing.
+    A mask of ones tells: it must not change a thing, and one row stays one row in every module.
+    Where rows are multiplied by the mask, a step's one row becomes as many as the mask is wide.
+    Of those the output may show nothing: a convolution over two tokens sees the last alone.
     """
     needs(subject, "cache")
     needs(subject, "padding")
     ids = subject.content(torch.arange(8, device=subject.device).reshape(2, 4) * 7 + 3)
     spare = 4  # room that the mask says nothing of
     try:
-        without = caches.decode(subject, ids, [1, 1, 1, 1], kind, spare=spare)
+        with _widest(subject) as usual:
+            without = caches.decode(subject, ids, [1, 1, 1, 1], kind, spare=spare)
     except REFUSALS as error:  # a model that breaks on its cache breaks its laws
         return pass_on(error)
     no = f"no mask of past and present is taken beside a {kind} cache"
     try:
         ones = torch.ones_like(ids)
-        given = caches.decode(subject, ids, [1, 1, 1, 1], kind, spare=spare, mask=ones)
+        with _widest(subject) as beside:
+            given = caches.decode(subject, ids, [1, 1, 1, 1], kind, spare=spare, mask=ones)
         same = agree(subject, given, without)
     except REFUSALS as error:
         said = textwrap.shorten(first_line(error), 100, placeholder=" …")
         raise Missing(f"{no}: {said}") from error
+    if wider := [name for name, rows in beside.items() if rows > usual.get(name, rows)]:
+        raise Missing(f"{no}: it makes several rows of a token's one, in {wider[0]}")
     if not same:
         raise Missing(f"{no}: one that hides nothing changes the output")
+
+
+@contextmanager
+def _widest(subject: Subject) -> Iterator[dict[str, int]]:
+    """The most rows [batch, rows, features] that each module gave in the block, by its name."""
+    most: dict[str, int] = {}
+
+    def note(name: str, output: Any) -> None:
+        if torch.is_tensor(output) and output.ndim == 3:
+            most[name] = max(output.shape[1], most.get(name, 0))
+
+    def hook(name: str, module: nn.Module) -> Any:
+        return module.register_forward_hook(lambda _, given, output: note(name, output))
+
+    hooks = [hook(name, module) for name, module in subject.model.named_modules()]
+    try:
+        yield most
+    finally:
+        for each in hooks:
+            each.remove()
 
 
 @capability("kv-cache")

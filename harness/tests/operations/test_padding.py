@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from transformers import MambaConfig, MambaForCausalLM
 
 from assay.harness.checking.check import Broken, Check
 from assay.harness.models import caches, positions
@@ -207,3 +208,21 @@ def test_a_model_that_refuses_a_mask_of_past_says_so_in_its_own_words(decoding):
     decoding[1]["adds"] = ValueError("a mask\nof four lines")
     with pytest.raises(Missing, match=r"taken beside a default cache: a mask$"):
         padding.require_mask_of_past(fresh("llama"), "default")
+
+
+@pytest.mark.parametrize("kernel", [1, 2, 3, 4, 5])
+def test_a_mask_that_multiplies_the_present_is_none_of_the_past_whatever_the_output(kernel):
+    """A step's row becomes several; a convolution over two tokens or one does not show it."""
+    config = MambaConfig(
+        hidden_size=16, num_hidden_layers=2, vocab_size=64, state_size=4, conv_kernel=kernel
+    )
+    subject = Subject("a mamba", MambaForCausalLM(config).eval())
+    said = r"beside a default cache: it makes several rows of a token's one, in backbone\."
+    with pytest.raises(Missing, match=said):
+        padding.require_mask_of_past(subject, "default")
+    assert not [m for m in subject.model.modules() if m._forward_hooks]
+
+
+@pytest.mark.parametrize("model_type", ["mamba2", "lfm2", "llama"])
+def test_a_model_that_takes_a_mask_of_past_and_present_is_asked_for_it(model_type):
+    padding.require_mask_of_past(toy(model_type), "default")

@@ -1,0 +1,67 @@
+"""A timer that strikes in the main thread, whatever the program is at: a loop, a sleep, a wait."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+Strike = Callable[[FrameType | None], None]
+"""Is given the frame that the program was in; what it raises is raised there."""
+
+MOST = 1e8
+"""Seconds from which on a timer is none: systems refuse longer ones."""
+
+
+class _Handler:
+    """What is called on the signal; told from other people's handlers by its class."""
+
+    def __init__(self, strike: Strike) -> None:
+        self.strike = strike
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.strike(frame)
+
+
+@contextmanager
+def striking(first: float, every: float, strike: Strike) -> Iterator[None]:
+    """Call ``strike`` after ``first`` seconds of the block and ``every`` so many after that.
+
+    Nothing is done where it cannot be: in another thread than the main one, under a system without
+    such timers, and where somebody else has set one.  A block within the block has its own timer;
+    the outer one goes on after it.
+    """
+    if first > MOST or not _free():
+        yield
+        return
+    before = signal.getsignal(signal.SIGALRM)
+    rest = signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def restore() -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, *rest)
+
+    signal.signal(signal.SIGALRM, _Handler(strike))
+    signal.setitimer(signal.ITIMER_REAL, max(first, 1e-3), max(every, 1e-3))
+    try:
+        try:
+            yield
+        finally:
+            restore()
+    except BaseException:
+        restore()  # it may have struck just before
+        raise
+
+
+def _free() -> bool:
+    """Whether the one timer that a process has can be set here."""
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    if not hasattr(signal, "setitimer"):
+        return False
+    handler = signal.getsignal(signal.SIGALRM)
+    unused = handler is not None and signal.getitimer(signal.ITIMER_REAL)[0] == 0
+    return unused or isinstance(handler, _Handler)

@@ -1,0 +1,62 @@
+"""The last resort: ends a process whose claim neither ends nor can be ended.
+
+The brake strikes in the main thread (`harness.models.clock`), which code in C does not look out
+for, and which a model's code can ignore.  The results told so far are stored by then.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from os import _exit  # what a claim cannot replace
+
+import pytest
+
+from assay.harness.checking.profiles import PROFILES
+from assay.harness.models.clock import PATIENCE
+from assay.harness.plugin.recording import Recorder
+from assay.harness.plugin.request import RunRequest
+from assay.harness.plugin.settling import claim_of
+
+SPARE = 60.0
+"""Seconds beyond those after which the brake ends anything that it can end."""
+
+
+@contextmanager
+def watched(item: pytest.Item) -> Iterator[None]:
+    """End the process if the block, a claim's test, goes on long after it should have been ended.
+
+    Not where a person may be at work in a debugger, nor for claims that run no model's code.
+    """
+    claim, asked = claim_of(item), RunRequest.of(item.config)
+    limit = PROFILES[asked.profile].brake * (PATIENCE + 1) + SPARE
+    debugged = item.config.getoption("usepdb") or item.config.getoption("trace")
+    if claim is None or claim.toy or debugged or limit > threading.TIMEOUT_MAX:
+        yield
+        return
+    timer = threading.Timer(limit, _end, [item, limit])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _end(item: pytest.Item, limit: float) -> None:
+    told = [
+        f"ERROR: {item.nodeid} hangs: it has not ended after {limit:.0f} s and cannot be stopped; "
+        "the process ends",
+    ]
+    plugins = item.config.pluginmanager
+    if isinstance(recorder := plugins.get_plugin("assay-recorder"), Recorder):
+        told += [f"ERROR: without a verdict: {', '.join(recorder.left)}"]
+        told += [f"--resume goes on; --deselect '{item.nodeid}' leaves out what hangs"]
+    try:
+        if (capture := plugins.get_plugin("capturemanager")) is not None:
+            capture.suspend_global_capture()
+        os.write(2, ("\n" + "\n".join(told) + "\n").encode())
+    finally:
+        _exit(pytest.ExitCode.INTERRUPTED)
