@@ -68,7 +68,8 @@ def _copied(model: PreTrainedModel) -> PreTrainedModel:
     except ENDS as error:
         pass_on(error)
         raise Missing(f"the model cannot be copied ({brief(error)})") from error
-    return again.to(model.device, model.dtype).eval().requires_grad_(False)
+    again.to(device=model.device, dtype=model.dtype)  # type: ignore[call-arg]
+    return again.eval().requires_grad_(False)
 
 
 def twin(subject: Core) -> tuple[PreTrainedModel, torch.dtype | None]:
