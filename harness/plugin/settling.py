@@ -181,7 +181,7 @@ class Assay:
             if isinstance(subject, Absent):
                 known[subject.name] = subject.description()
             else:
-                known[subject.name] = describe_subject(subject)
+                known[subject.name] = describe_subject(subject, self.session.profile.brake)
         return known[subject.name]
 
 
