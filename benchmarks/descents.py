@@ -91,13 +91,13 @@ def ready(model: Subject, case: Case, stopwatch: Stopwatch | None = None) -> Ite
     Raises `BadInput` where the machine has no such arithmetic or the model no such output.
     """
     limits.check(case.computed_in(model), model.device)
-    runner = running.chosen(case.runner, model.device)
+    runner = running.choose_runner(case.runner, model.device)
     with limits.computing_in(case.computed_in(model)) as dtype:
         subject = model if model.dtype == dtype else cast(model, dtype)
         target, rule = case.target(subject), Rule(steps=case.steps)
         target.check(subject)
         ids = prompts.fixed(subject, case.rows, case.tokens)
-        wanted = target.of(subject, ids).detach()
+        wanted = target.output(subject, ids).detach()
         first = begun(subject, ids)
         rate = RATE * start.unit(subject, target, wanted[:2], first[:2], rule)
         rates = torch.full((case.rows,), rate, device=subject.device)

@@ -46,7 +46,7 @@ def main() -> None:
     before = resident()
     ids = prompts.fixed(subject, asked.rows)
     target, rule = Target(subject.layers), Rule(steps=asked.steps)
-    wanted = target.of(subject, ids)
+    wanted = target.output(subject, ids)
     generator = torch.Generator().manual_seed(0)
     normal = torch.randn(*ids.shape, subject.hidden, generator=generator)
     first = start.scaled(subject, normal)

@@ -32,7 +32,7 @@ def test_cached_step(race, report, model, length):
     off = 1e-3 if model.dtype == torch.float32 else 0.1
     assert torch.allclose(cached(), recomputed(), rtol=off, atol=off)
     rounds = race(cached, ROUNDS, {"recomputed": recomputed})
-    counted = flops.of_cached_step(model, ids), flops.of_pass(model, ids)
+    counted = flops.count_cached_step(model, ids), flops.count_pass(model, ids)
     name = f"a step at {length} tokens, {model.name}"
     report.figure(name, "× recomputation", rounds.times("recomputed"))
     report.also(

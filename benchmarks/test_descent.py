@@ -28,7 +28,7 @@ def test_descent(race, report, model, ceiling, rows, depth):
         pytest.skip("the document's loop is in float32")
     target = Target(1 if depth == "1 block" else model.layers)
     ids, rule = prompts.fixed(model, rows), Rule(steps=STEPS)
-    wanted = target.of(model, ids)
+    wanted = target.output(model, ids)
     normal = torch.randn(*ids.shape, model.hidden, generator=torch.Generator().manual_seed(0))
     first = start.scaled(model, normal)
     rate = 0.3 * start.unit(model, target, wanted, first, rule)

@@ -25,7 +25,7 @@ AFFORDED = {"cpu": 2e12, "cuda": 2e15}
 def test_exact(race, report, stopwatch, model, rows):
     model = replace(model)  # knows no ranking yet
     target, ids = Target(model.layers), prompts.fixed(model, rows)
-    wanted = target.of(model, ids)
+    wanted = target.output(model, ids)
     place = 2 * operations.weights(model, target) * model.vocabulary * rows
     places = max(1, min(PLACES[rows], int(AFFORDED[model.device.type] / place)))
     set_up = stopwatch.lap(lambda: search.ranking(model, target)).seconds

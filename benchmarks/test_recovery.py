@@ -27,7 +27,7 @@ def test_recovery(benchmark, report, model, stopwatch, depth):
     target = Target(1 if depth == "1 block" else model.layers)
     rows = min(ROWS, fits(model, Case(depth=target.depth)))
     ids, rule = prompts.fixed(model, rows), Rule(steps=STEPS)
-    wanted, first = target.of(model, ids).detach(), begun(model, ids)
+    wanted, first = target.output(model, ids).detach(), begun(model, ids)
     rate = RATE * start.unit(model, target, wanted[:2], first[:2], rule)
     rates = torch.full((rows,), rate, device=model.device)
     found = []

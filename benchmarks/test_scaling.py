@@ -62,7 +62,7 @@ def searching(method: str, vocabulary: int, device) -> Callable[[], search.Found
     model = Subject(f"untrained, {vocabulary}", GPT2LMHeadModel(config).eval().to(device), None)
     model.model.requires_grad_(False)
     target, ids = Target(2), prompts.fixed(model, 1, 8)
-    wanted, find = target.of(model, ids), getattr(search, method)
+    wanted, find = target.output(model, ids), getattr(search, method)
     assert find(model, target, wanted).ids.equal(ids)
     return lambda: find(model, target, wanted)
 

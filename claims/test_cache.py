@@ -120,8 +120,8 @@ def test_a_cached_step_costs_a_straight_line_in_n(subject, draw, check):
     first = draw(st.integers(2, max(2, room - 2 * step)), "first length")
     ids = subject.content(torch.arange(first + 2 * step, device=subject.device)[None] * 7)
     lengths = [first, first + step, first + 2 * step]
-    cached = [flops.of_cached_step(subject, ids[:, :n]) for n in lengths]
-    recomputed = [flops.of_pass(subject, ids[:, :n]) for n in lengths]
+    cached = [flops.count_cached_step(subject, ids[:, :n]) for n in lengths]
+    recomputed = [flops.count_pass(subject, ids[:, :n]) for n in lengths]
     check.details["FLOPs of a cached step"] = dict(zip(lengths, cached, strict=True))
     check.details["FLOPs of a recomputed step"] = dict(zip(lengths, recomputed, strict=True))
     check.judge(flops.bend(cached), 0.0, f"prompts of {lengths} tokens")

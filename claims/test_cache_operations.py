@@ -21,14 +21,14 @@ from assay.harness.operations import cache_operations
     source="004, answer 2; beyond: beam search",
     control="a neighbour's row in place of one's own",
 )
-@pytest.mark.parametrize("operation", cache_operations.REARRANGING)
+@pytest.mark.parametrize("operation", cache_operations.ROW_OPERATIONS)
 def test_a_rearranged_cache_is_that_of_the_rows_rearranged(subject, operation, draw, check):
     prompt = draw(prompts(subject, shortest=2, least_rows=2, at_edges=True), "prompt")
     cut = draw(endings(prompt), "cut")
     rows = draw(rearrangements(prompt, operation), "rows")
     beside = encoders.beside(subject, prompt.ids)
-    cache = cache_operations.filled(subject, prompt.ids[:, :cut], **beside)
-    cache_operations.rearranged(cache, operation, rows)
+    cache = cache_operations.fill_cache(subject, prompt.ids[:, :cut], **beside)
+    cache_operations.rearrange(cache, operation, rows)
     moved = prompt.ids[rows]
     expected = check.reference(
         lambda s: s.rows(moved, states=False, **encoders.beside(s, moved))
@@ -53,12 +53,12 @@ def test_drafts_taken_back_leave_no_trace(subject, draw, check):
     count = draw(st.integers(1, min(8, prompt.length)), "drafts")
     early = draw(st.booleans(), "told before the prompt")
     drafts = draw(other_ids(subject, prompt), "other ids")[:, :count]
-    cache = cache_operations.taken_back(subject, prompt.ids[:, :cut], drafts, early)
+    cache = cache_operations.take_drafts_back(subject, prompt.ids[:, :cut], drafts, early)
     expected = check.reference(lambda s: s.rows(prompt.ids, states=False)).at(slice(cut, None))
     ones = [1] * (prompt.length - cut)
     check.same(expected, caches.decode(subject, prompt.ids[:, cut:], ones, cache=cache))
     if check.wants():
-        left = cache_operations.filled(subject, torch.cat([prompt.ids[:, :cut], drafts], 1))
+        left = cache_operations.fill_cache(subject, torch.cat([prompt.ids[:, :cut], drafts], 1))
         check.rejects(expected, caches.decode(subject, prompt.ids[:, cut:], ones, cache=left))
 
 
@@ -74,7 +74,7 @@ def test_a_copy_of_a_cache_goes_on_alone(subject, kind, draw, check):
     prompt = draw(prompts(subject, shortest=2, rows=3, at_edges=True), "prompt")
     cut = draw(endings(prompt), "cut")
     rest, ones = prompt.ids[:, cut:], [1] * (prompt.length - cut)
-    cache = cache_operations.filled(subject, prompt.ids[:, :cut], kind, spare=2 * len(ones))
+    cache = cache_operations.fill_cache(subject, prompt.ids[:, :cut], kind, spare=2 * len(ones))
     expected = check.reference(lambda s: s.rows(prompt.ids, states=False)).at(slice(cut, None))
     first = caches.decode(subject, rest, ones, cache=copy.deepcopy(cache))
     check.same(expected, first)

@@ -12,7 +12,7 @@ from assay.harness.checking.findings import Bound, finding
 from assay.harness.checking.laws import law
 from assay.harness.checking.statistics import share
 from assay.harness.models import masks
-from assay.harness.models.tolerances import bit_equal
+from assay.harness.models.tolerances import bit_equal, distance
 
 PLAINLY = 100
 """Times the tolerance of laws: a state that differs by so much is another."""
@@ -95,7 +95,7 @@ def test_the_past_without_a_mask_is_another(subject, source, draws, sample):
         for name, mask in {"effect": masks.full, "control": masks.causal}.items():
             rows = subject.rows(prompt.ids, mask=mask(n, subject.dtype, subject.device))
             changed = past_distance(usual, rows)
-            sample.add(**{name: changed > measures.far(subject, PLAINLY)})
+            sample.add(**{name: changed > measures.far_distance(subject, PLAINLY)})
             sample.add(**{f"relative change of the past, {name}": changed})
             if name == "effect" and "logits" in rows.tensors:
                 p, q = (r["logits"][:, -1].double().log_softmax(-1) for r in (usual, rows))
@@ -105,5 +105,5 @@ def test_the_past_without_a_mask_is_another(subject, source, draws, sample):
 def past_distance(one, other):
     """The largest relative change of a state before the last position, over layers: [batch]."""
     states = [name for name in one.tensors if name.startswith("state ")]
-    apart = [measures.distance(other[name], one[name])[:, :-1].amax(1) for name in states]
+    apart = [distance(other[name], one[name])[:, :-1].amax(1) for name in states]
     return torch.stack(apart).amax(0)

@@ -188,10 +188,10 @@ def test_a_clamped_walk_ends_in_tokens_that_repeat(subject, decoder, keeps, draw
     walk = walked(subject, draws, best=decoder)
     ids, now = walk.ids, decode(subject, walk.end, decoder)
     drawn = torch.where(now == ids, ids, texts.random(subject, draws, TOKENS))
-    before, after, control = (measures.repeated(each, gram=1) for each in (ids, now, drawn))
+    before, after, control = (measures.repeated_share(each, gram=1) for each in (ids, now, drawn))
     output_kept = keeps(walk.r, walk.random).cpu()
     sample.add(effect=(after > before) & output_kept, control=(control > before) & output_kept)
     random = decode(subject, walk.displaced, decoder)
     sample.add(repeated=after, repeated_in_the_prompt=before, output_kept=output_kept)
-    sample.add(repeated_after_a_random_step=measures.repeated(random, gram=1))
+    sample.add(repeated_after_a_random_step=measures.repeated_share(random, gram=1))
     sample.details["an example"] = [subject.tokens(each[0].tolist()) for each in (ids, now)]

@@ -103,7 +103,7 @@ def test_saving_and_loading_change_nothing_in_bfloat16(subject, draw, check):
     rounded = twins.in_bfloat16(subject)
     check.judge(twins.weights_lost(subject, rounded), 0.0, "weights, rounded to bfloat16")
     if check.wants("weights"):
-        with twins.nudged(rounded, 1):
+        with twins.nudge_embedding(rounded, 1):
             check.judge_control(twins.weights_lost(subject, rounded), 0.0, "weights")
     judge_the_loaded(check, rounded, prompt, "outputs")
 
@@ -112,12 +112,12 @@ def judge_the_loaded(check, subject, prompt, control=""):
     """Compare a copy's outputs with those of the model's own weights at the copy's addresses."""
     copy = twins.saved_and_loaded(subject)
     apart = copies.apart(subject, copy, prompt.ids)
-    check.judge(apart.found.error, apart.allowed, apart.found.where)
+    check.judge(apart.distance.error, apart.allowed, apart.distance.where)
     check.sees(apart.with_leak, sensitivity.GOALS[subject.dtype].other)
     if check.wants(control):
-        with twins.nudged(copy, int(prompt.ids[0, 0])):
+        with twins.nudge_embedding(copy, int(prompt.ids[0, 0])):
             damaged = copies.apart(subject, copy, prompt.ids)
-        check.judge_control(damaged.found.error, damaged.allowed, control)
+        check.judge_control(damaged.distance.error, damaged.allowed, control)
 
 
 @law(
@@ -131,9 +131,9 @@ def test_saving_and_loading_keep_all_that_a_model_holds(subject, draw, check):
     copy = twins.saved_and_loaded(subject)
     for what, share in twins.differences(subject, copy).items():
         check.judge(share, 0.0, what)
-    with twins.one_bit_off_in_a_weight(copy):
+    with twins.flip_last_bit(copy):
         check.sees_one_bit(max(twins.differences(subject, copy).values()))
-    with twins.nudged(copy, 1):
+    with twins.nudge_embedding(copy, 1):
         check.judge_control(max(twins.differences(subject, copy).values()), 0.0)
 
 

@@ -38,7 +38,7 @@ SEEDS = 64
 )
 def test_attending_to_the_future_lowers_the_loss(subject, steps, task, draws, sample):
     seeds = trigram.seeds(draws)
-    masked, unmasked = future.trained(task, seeds, subject.device)[steps]
-    without, with_noise = future.trained(future.NOISE, seeds, subject.device)[steps]
+    masked, unmasked = future.train(task, seeds, subject.device)[steps]
+    without, with_noise = future.train(future.NOISE, seeds, subject.device)[steps]
     sample.add(effect=masked - unmasked, control=without - with_noise)
     sample.add(loss_with_a_mask=masked, loss_without=unmasked)

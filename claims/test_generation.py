@@ -88,10 +88,10 @@ def test_a_padded_batch_is_continued_as_each_prompt_alone(subject, mode, draw, c
     for row, size in enumerate(batch.lengths):
         own = prompt.ids[row : row + 1, -size:]
         alone = generation.scores(subject, own, "greedy", use_cache=False)
-        expected, mine = alone.reference(subject), together.of(row)
+        expected, mine = alone.reference(subject), together.row(row)
         same = slice(0, alone.common(mine))
         check.same(expected.at(same), mine.rows.at(same))
-        neighbour = together.of((row + 1) % prompt.rows).rows
+        neighbour = together.row((row + 1) % prompt.rows).rows
         check.rejects(expected.at(same), neighbour.at(same))
 
 
@@ -100,7 +100,7 @@ def decoded(subject, ids, mode, plain, draw):
     if mode != "assisted":
         return generation.scores(subject, ids, mode, use_cache=True)
     drafter = draw(st.sampled_from(drafting.drafters(subject)), "drafter")
-    return drafting.decoded(subject, ids, drafter, plain)
+    return drafting.decode(subject, ids, drafter, plain)
 
 
 def short_prompts(subject, **how):

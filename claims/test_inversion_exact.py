@@ -55,7 +55,7 @@ def search(subject, source, depth, draws, sample):
     target = Target(blocks.get(depth, subject.layers))
     tried, distances = [], []
     for prompt in texts.prompts(subject, source, draws, (5, 12)):
-        found = exact(subject, target, target.of(subject, prompt.ids).detach())
+        found = exact(subject, target, target.output(subject, prompt.ids).detach())
         right = (found.ids == prompt.ids) & found.verified
         others = found.ids.roll(1, 0) == prompt.ids
         sample.add(effect=right.double().mean(1), control=others.double().mean(1))

@@ -148,7 +148,7 @@ def inverted(subject, kind, way, draws):
 
     Draws are inverted once for all claims, both ways of a network in one batch.
     """
-    draws = draws.of("E1, E2")
+    draws = draws.for_claim("E1, E2")
     tuned = tuning(subject, kind, draws.seed)
     known = kept(subject).setdefault((draws.seed, kind), {})
     missing = draws.only(lambda i: i not in known)
@@ -195,7 +195,7 @@ def tuning(subject, kind, seed):
         draws = Draws(seed, "E1, E2 tuning", range(TUNED_ON))
         ids, net, first = drawn(subject, kind, draws, draws.generator(0, kind))
         ids = ids.repeat(len(WAYS) * len(GRID), 1)
-        unit = start.unit(subject, net, net.of(subject, ids[: len(first)]), first, Rule())
+        unit = start.unit(subject, net, net.output(subject, ids[: len(first)]), first, Rule())
         rates = unit * torch.tensor(GRID)
         every = rates.repeat_interleave(len(first))
         made = descended(subject, net, ids, first.repeat(len(GRID), 1, 1), every, FEW)
@@ -230,7 +230,7 @@ def drawn(subject, kind, draws, generator):
 
 def descended(subject, net, ids, first, rates, steps):
     """Descend from ``first`` to the output of ``ids``, each row with its learning rate."""
-    wanted, rates = net.of(subject, ids), rates.to(first.device)
+    wanted, rates = net.output(subject, ids), rates.to(first.device)
     return descend(subject, net, wanted, first, rates, Rule(steps=steps), watch=LOOKED_AT)
 
 

@@ -51,7 +51,7 @@ def test_two_causal_layers_see_order_without_positions(subject, draws, sample):
     for name, depth in {"effect": 2, "control": 1}.items():
         rows = [last_row(subject, depth, ids) for ids in (straight, crossed)]
         distances = measures.apart(*rows)
-        sample.add(**{name: distances > measures.far(subject, PLAINLY)})
+        sample.add(**{name: distances > measures.far_distance(subject, PLAINLY)})
         sample.add(**{f"relative distance, {depth} layers": distances})
 
 
@@ -60,7 +60,7 @@ def changes(subject, number, order):
     head = Head(16, 8, 2, "eager", number).to(subject.device, subject.dtype)
     inputs = head.inputs(len(order), batch=1)
     usual, moved = head(inputs)[:, -1], head(inputs[:, order])[:, -1]
-    return bool(measures.apart(moved, usual) > measures.far(subject, PLAINLY))
+    return bool(measures.apart(moved, usual) > measures.far_distance(subject, PLAINLY))
 
 
 def three_tokens(subject, draws):

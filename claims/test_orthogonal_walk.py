@@ -143,11 +143,11 @@ def on_model(subject, draws, norm, along):
     gradients.require(subject, "model")
     known, key = kept(subject), ("orthogonal", draws.seed, *draws, norm, along)
     if key not in known:
-        twin, mine = subject.oracle, draws.of("orthogonal walks")
-        output = walks.through(twin, Target(twin.layers))
+        twin, mine = subject.oracle, draws.for_claim("orthogonal walks")
+        output = walks.output_function(twin, Target(twin.layers))
         start = embedded_prompts(subject, mine)[1].double()
         end = walks.orthogonal(output, start, STEPS, along=along, sources=sources(mine, "walk"))
-        random = walks.displaced(start, end, sources(mine, "random"))
+        random = walks.displace_at_random(start, end, sources(mine, "random"))
         known[key] = tuple(walks.change(output, start, x, norm) for x in (end, random))
     return known[key]
 
@@ -158,7 +158,7 @@ def on_nets(subject, draws, width, along="last", purpose=""):
     Each network is made once for all claims, and walked both ways.
     """
     known = kept(subject).setdefault((draws.seed, width, purpose), {})
-    draws = draws.of("orthogonal walks")
+    draws = draws.for_claim("orthogonal walks")
     for i in draws:
         if i not in known:
             generator = draws.generator(i, f"{width} {purpose}")

@@ -17,7 +17,7 @@ from assay.harness.checking.findings import Bound, finding
 from assay.harness.checking.statistics import model_mean
 from assay.harness.models.capabilities import Missing
 from assay.harness.operations.inversion import Target
-from assay.harness.operations.inversion.search import accepted
+from assay.harness.operations.inversion.candidates import accepted
 
 ALL_BLOCKS = replace(DOCUMENTED, depth=-1)
 """The descents of E6, so that a run which makes both makes them once."""

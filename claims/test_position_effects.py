@@ -10,7 +10,7 @@ from assay.fixtures.texts import RANDOM, TEXT, on_text_and_random_tokens, prompt
 from assay.harness.checking import measures
 from assay.harness.checking.draws import Draws
 from assay.harness.checking.findings import Bound, finding
-from assay.harness.checking.measures import gathered, kl, moved, next_token
+from assay.harness.checking.measures import kl, next_token, permuted_positions, reorder
 from assay.harness.checking.statistics import median, ratio_of_means, share
 from assay.harness.models import capabilities, masks, positions
 from assay.harness.operations import twins
@@ -44,7 +44,7 @@ def test_permuting_positions_barely_changes_the_output(subject, source, draws, s
     for prompt in prompts(subject, source, draws):
         orders = prompt.draws.orders(prompt.length)
         usual, changed = next_token(subject, prompt.ids), permuted(subject, prompt, orders)
-        by_tokens = kl(usual, next_token(subject, gathered(prompt.ids, orders)))
+        by_tokens = kl(usual, next_token(subject, reorder(prompt.ids, orders)))
         sample.add(
             effect=kl(usual, changed) / by_tokens,
             control=kl(usual, under_noise(subject, prompt)) / by_tokens,
@@ -72,7 +72,7 @@ def test_permuting_positions_before_the_last_barely_changes_the_output(
     for prompt in prompts(subject, source, draws):
         fixed = prompt.draws.orders(prompt.length, last="fixed")
         usual, changed = next_token(subject, prompt.ids), permuted(subject, prompt, fixed)
-        by_tokens = kl(usual, next_token(subject, gathered(prompt.ids, fixed)))
+        by_tokens = kl(usual, next_token(subject, reorder(prompt.ids, fixed)))
         sample.add(
             effect=kl(usual, changed) / by_tokens,
             control=kl(usual, under_noise(subject, prompt)) / by_tokens,
@@ -137,7 +137,7 @@ def test_permuting_tokens_and_positions_alike_restores_nothing(subject, source, 
         orders = prompt.draws.orders(prompt.length, last="moved")
         still = torch.arange(prompt.length).expand_as(orders)
         distances = distance_of_last(subject, prompt, orders)
-        threshold = measures.far(subject, ENTIRELY)
+        threshold = measures.far_distance(subject, ENTIRELY)
         sample.add(
             effect=distances > threshold,
             control=distance_of_last(subject, prompt, still) > threshold,
@@ -205,7 +205,7 @@ def test_permuting_tokens_changes_the_output(subject, source, draws, sample):
             "the last token fixed": prompt.draws.orders(prompt.length, last="fixed"),
         }
         for name, order in orders.items():
-            by_tokens = kl(usual, next_token(subject, gathered(prompt.ids, order)))
+            by_tokens = kl(usual, next_token(subject, reorder(prompt.ids, order)))
             sample.add(**{name: by_tokens / unrelated})
 
 
@@ -222,7 +222,7 @@ def test_the_question_s_own_permutation_barely_changes_the_output(subject, sourc
     for prompt in prompts(subject, source, draws, [len(ASKED)]):
         orders = torch.tensor(ASKED).expand_as(prompt.ids)
         usual, changed = next_token(subject, prompt.ids), permuted(subject, prompt, orders)
-        by_tokens = kl(usual, next_token(subject, gathered(prompt.ids, orders)))
+        by_tokens = kl(usual, next_token(subject, reorder(prompt.ids, orders)))
         sample.add(effect=kl(usual, changed) / by_tokens, control=by_tokens.roll(1) / by_tokens)
         sample.add(
             kl_positions=kl(usual, changed),
@@ -250,14 +250,14 @@ def exchanged(subject, prompt, causal=True):
     usual = next_token(subject, prompt.ids, causal=causal)
     each = []
     for first in (True, False):
-        places = moved(subject, prompt.draws.exchanges(prompt.length, first))
+        places = permuted_positions(subject, prompt.draws.exchanges(prompt.length, first))
         each.append(kl(usual, next_token(subject, prompt.ids, places, causal=causal)))
     return torch.stack(each, dim=1)
 
 
 def permuted(subject, prompt, orders):
     """Next-token log-probabilities with the position rows moved by ``orders``."""
-    return next_token(subject, prompt.ids, places=moved(subject, orders))
+    return next_token(subject, prompt.ids, places=permuted_positions(subject, orders))
 
 
 def under_noise(subject, prompt):
@@ -284,8 +284,10 @@ def continuation_kept(subject, prompt, orders):
     if steps < 1 or subject.cache_argument is None:
         return torch.full((len(prompt.ids),), torch.nan)
     still = positions.usual(subject, prompt.length).expand_as(prompt.ids)
-    usual = measures.continued(subject, prompt.ids, still, steps)
-    other = measures.continued(subject, prompt.ids, moved(subject, orders), steps)
+    usual = measures.continue_greedily(subject, prompt.ids, still, steps)
+    other = measures.continue_greedily(
+        subject, prompt.ids, permuted_positions(subject, orders), steps
+    )
     return (usual == other).double().mean(1)
 
 
@@ -297,7 +299,7 @@ def distance_of_last(subject, prompt, orders):
     n = prompt.length
     mask = masks.causal(n, subject.dtype, subject.device)
     usual = last_tensor(subject.rows(prompt.ids, states=False))
-    ids, places = gathered(prompt.ids, orders), moved(subject, orders)
+    ids, places = reorder(prompt.ids, orders), permuted_positions(subject, orders)
     now = last_tensor(subject.rows(ids, positions=places, mask=mask, states=False))
     stands_at = (orders == n - 1).to(torch.uint8).argmax(1).to(now.device)
     return measures.apart(now[torch.arange(len(now)), stands_at], usual[:, -1])
@@ -311,7 +313,7 @@ def last_tensor(rows):
 def ratio_with_the_last_free(subject, prompt, usual):
     """The ratio of A1 on the same prompts: [batch]."""
     free = prompt.draws.orders(prompt.length)
-    by_tokens = kl(usual, next_token(subject, gathered(prompt.ids, free)))
+    by_tokens = kl(usual, next_token(subject, reorder(prompt.ids, free)))
     return kl(usual, permuted(subject, prompt, free)) / by_tokens
 
 

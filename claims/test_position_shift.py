@@ -24,7 +24,7 @@ SHIFTS = (1, 3, 10, 30)
 )
 @on_text_and_random_tokens
 def test_a_constant_added_to_learned_positions_changes_rows(subject, source, draws, sample):
-    threshold = measures.far(subject, ENTIRELY)
+    threshold = measures.far_distance(subject, ENTIRELY)
     for prompt in prompts(subject, source, draws, LENGTHS[:2]):
         fitting = those_that_fit(subject, prompt.length)
         for k, shift in enumerate(fitting):

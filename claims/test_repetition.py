@@ -59,7 +59,7 @@ def test_greedy_text_repeats_itself(subject, draws, sample):
 )
 def test_beams_repeat_less_than_greedy_text(subject, draws, sample):
     for prompt in texts.prompts(subject, texts.TEXT, draws, [START + TOKENS]):
-        beams = generation.texts(subject, prompt.ids[:, :START], TOKENS, num_beams=4)
+        beams = generation.generate_texts(subject, prompt.ids[:, :START], TOKENS, num_beams=4)
         add_difference(subject, prompt, sample, beams=beams, greedy=greedily(subject, prompt))
 
 
@@ -76,8 +76,8 @@ def test_beams_repeat_less_than_greedy_text(subject, draws, sample):
 )
 def test_contrastive_search_repeats_less_than_greedy_text(subject, draws, sample):
     for prompt in texts.prompts(subject, texts.TEXT, draws, [START + TOKENS]):
-        found = contrastive.continued(subject, prompt.ids[:, :START], TOKENS).tolist()
-        searched = [generation.ended(subject, row) for row in found]
+        found = contrastive.contrastive_search(subject, prompt.ids[:, :START], TOKENS).tolist()
+        searched = [generation.cut_at_end(subject, row) for row in found]
         add_difference(
             subject, prompt, sample, contrastive=searched, greedy=greedily(subject, prompt)
         )
@@ -96,7 +96,7 @@ def test_contrastive_search_repeats_less_than_greedy_text(subject, draws, sample
 )
 def test_a_penalty_repeats_less_than_greedy_text(subject, draws, sample):
     for prompt in texts.prompts(subject, texts.TEXT, draws, [START + TOKENS]):
-        held_back = generation.texts(
+        held_back = generation.generate_texts(
             subject, prompt.ids[:, :START], TOKENS, repetition_penalty=1.2
         )
         add_difference(
@@ -114,7 +114,7 @@ def add_difference(subject, prompt, sample, **sides):
     sample.add(effect=[mine - theirs for mine, theirs in both])
     sample.add(**{name: [mine for mine, _ in both], other_name: [theirs for _, theirs in both]})
     sample.add(**{f"tokens_{side}": [len(each) for each in rows] for side, rows in sides.items()})
-    others = prompt.draws.of("E23, other held-out text")
+    others = prompt.draws.for_claim("E23, other held-out text")
     (unlike,) = texts.prompts(subject, texts.TEXT, others, [START + TOKENS])
     pairs = zip(unlike.ids[:, START:].tolist(), prompt.ids[:, START:].tolist(), strict=True)
     sample.add(control=[mine - theirs for mine, theirs in (repetition(*pair) for pair in pairs)])
@@ -126,7 +126,7 @@ def repetition(one, other):
     A text of fewer than four tokens repeats nothing.
     """
     length = min(len(one), len(other))
-    pair = (measures.repeated(torch.tensor([each[:length]])) for each in (one, other))
+    pair = (measures.repeated_share(torch.tensor([each[:length]])) for each in (one, other))
     return [float(share.nan_to_num(nan=0.0)) for share in pair]
 
 
@@ -138,7 +138,7 @@ def greedily(subject, prompt):
     kept, numbers = greedy_texts(subject), list(prompt.draws)
     seed = prompt.draws.seed
     if new := [i for i, number in enumerate(numbers) if (seed, number) not in kept]:
-        made = generation.texts(subject, prompt.ids[new, :START], TOKENS)
+        made = generation.generate_texts(subject, prompt.ids[new, :START], TOKENS)
         kept |= {(seed, numbers[i]): text for i, text in zip(new, made, strict=True)}
     return [kept[seed, number] for number in numbers]
 

@@ -154,4 +154,4 @@ def after_100(subject, way, draws):
 
 def next_token(subject, way, ids):
     """The most probable next token as the block and the head have it: [rows]."""
-    return way.target(subject).of(subject, ids.to(subject.device))[:, -1].argmax(-1).cpu()
+    return way.target(subject).output(subject, ids.to(subject.device))[:, -1].argmax(-1).cpu()

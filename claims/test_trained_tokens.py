@@ -14,7 +14,7 @@ from assay.fixtures.sides import of_both_populations
 from assay.fixtures.token_frequency import SOURCE, rarity
 from assay.fixtures.trials import compared, record, repeats
 from assay.harness.checking.findings import Bound, finding, need
-from assay.harness.checking.measures import repeated
+from assay.harness.checking.measures import repeated_share
 from assay.harness.checking.statistics import model_change, model_difference
 
 TRAINED = ["trained", *NEEDS]
@@ -90,7 +90,7 @@ def rarity_of_wrong_tokens(subject, trials):
 @of_both_populations
 def test_gibberish_repeats(subject, population, way, draws, sample):
     cases, trained, fresh = inverted(subject, population, way, draws)
-    usual = repeated(cases.ids, gram=1).cpu()
+    usual = repeated_share(cases.ids, gram=1).cpu()
     wrong = (trained.decoded() != trained.ids).any(1)
     more = torch.where(wrong, repeats(trained) - usual, 0.0)
     sample.add(effect=trained.by_model(more))

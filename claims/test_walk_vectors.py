@@ -82,7 +82,7 @@ def test_attention_makes_null_vectors_less_orthogonal(subject, part, draws, samp
     gradients.require(subject, part)
     output = output_of(subject, part)
     usual = relative(subject, output, draws)
-    with attentionless.averaged(subject):
+    with attentionless.average_attention(subject):
         averaged = relative(subject, output, draws)
     sample.add(effect=usual / averaged, control=usual.roll(1) / usual)
     sample.add(with_attention=usual, without=averaged)
@@ -93,12 +93,12 @@ def output_of(subject, part):
     if part == "mlp":
         net = gradients.net(subject)
         return lambda x: net(x.to(subject.dtype))
-    return walks.through(subject, Target(1 if part == "block" else subject.layers))
+    return walks.output_function(subject, Target(1 if part == "block" else subject.layers))
 
 
 def gradients_of(subject, output, draws):
     """∇ Σ output for the prompts: [draws, n, d]."""
-    start = embedded_prompts(subject, draws.of("walk vectors"))[1].to(subject.dtype)
+    start = embedded_prompts(subject, draws.for_claim("walk vectors"))[1].to(subject.dtype)
     return walks.gradient_of_sum(output, start)
 
 
@@ -120,10 +120,10 @@ def relative(subject, output, draws):
 def by_orthogonal_walk(subject, draws):
     """Prompts, the ends of orthogonal walks on networks, and random steps of the same size."""
     parts = []
-    for output, mine in outputs(subject, "net", draws.of("orthogonal walks on nets")):
+    for output, mine in outputs(subject, "net", draws.for_claim("orthogonal walks on nets")):
         ids, start = embedded_prompts(subject, mine)
         end = walks.orthogonal(output, start, DOZENS)
-        parts.append((ids, end, walks.displaced(start, end, sources(mine, "random"))))
+        parts.append((ids, end, walks.displace_at_random(start, end, sources(mine, "random"))))
     return [torch.cat(each) for each in zip(*parts, strict=True)]
 
 

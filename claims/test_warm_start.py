@@ -153,7 +153,7 @@ def thresholds(subject, way, cases):
     scale = VERY_CLOSE * off.std((1, 2), keepdim=True)
     normal = cases.draws.normal(*answer.shape[1:], purpose="shift").to(answer)
     there, here = (
-        target.of(subject, embeddings=x.to(answer)).detach()
+        target.output(subject, embeddings=x.to(answer)).detach()
         for x in (answer + scale * normal, answer)
     )
     return DISTANCES[way.distance]((there - here).double()).cpu()

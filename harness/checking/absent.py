@@ -1,4 +1,4 @@
-"""Models of a whole family that are not here: their claims are settled without them.
+"""Placeholders for models that could not be loaded: each of their claims still gets a verdict.
 
 Whoever asks for one model that cannot be built has made a mistake, which ends the run.  Whoever
 asks for all models of a pattern wants to know of each what came of it.
@@ -17,7 +17,7 @@ from assay.harness.results.verdicts import Result, Verdict
 
 @dataclass(frozen=True)
 class Absent:
-    """A model that a pattern named and that cannot be had: ``name`` and ``why``, in one line.
+    """A model that a pattern named and that failed to load: its ``name``, and ``why`` in one line.
 
     ``lacking``: something is missing here that the model needs, so claims do not apply.  Else the
     model broke when it was made, and its claims stay undecided, which fails a run.
@@ -33,7 +33,7 @@ class Absent:
         return sha256(f"{self.name}: {self.why}".encode()).hexdigest()
 
     def result(self, claim: Claim) -> Result:
-        """What comes of a claim on a model that is not there."""
+        """The verdict of a claim on a model that failed to load."""
         verdict = Verdict.NOT_APPLICABLE if self.lacking else Verdict.INCONCLUSIVE
         named = claim.id, claim.says, claim.kind, self.name, verdict
         return Result(*named, reason=self.why, source=claim.source)

@@ -62,12 +62,12 @@ class Bound:
 
     def __str__(self) -> str:
         signs = {"at_least": "≥", "above": ">", "at_most": "≤", "below": "<"}
-        told = [
+        parts = [
             f"{sign} {getattr(self, name):g}"
             for name, sign in signs.items()
             if math.isfinite(getattr(self, name))
         ]
-        return f"{self.statistic.name} {' and '.join(told)}"
+        return f"{self.statistic.name} {' and '.join(parts)}"
 
 
 @dataclass(frozen=True)

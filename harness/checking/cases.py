@@ -46,7 +46,7 @@ class _Taken:
         self.result = run(self.session)
 
 
-def of(modules: Iterable[ModuleType]) -> list[Case]:
+def collect(modules: Iterable[ModuleType]) -> list[Case]:
     """The cases of all the claims in ``modules``, in their order."""
     return [case for module in modules for case in _of_module(module)]
 

@@ -1,4 +1,4 @@
-"""Comparisons of a law: against the float64 oracle, with the worst case and the control kept."""
+"""Compares what a law observes with the float64 reference, and keeps worst case and control."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ class Check:
 
     def judge_control(self, observed: float, allowed: float, control: str = "") -> None:
         """A control as two numbers: counted as rejected when ``observed`` is above."""
-        self.controls.of(control).count(observed, allowed, _beyond(observed, allowed))
+        self.controls.control(control).count(observed, allowed, _beyond(observed, allowed))
 
     def sees(
         self,
@@ -225,7 +225,7 @@ class Check:
         self._goal = goal
         if not self.sharp:
             self._least_noise = min(self._least_noise, noise)
-            self._saw(sensitivity.smallest(lambda size: _beyond(*planted(size))))
+            self._saw(sensitivity.smallest_size(lambda size: _beyond(*planted(size))))
 
     def sees_one_bit(self, observed: float, allowed: float = 0.0) -> None:
         """For a law about bits: ``observed`` is of one element moved by one unit in the last
@@ -316,10 +316,10 @@ class Check:
 
         def rejects(rows: Rows) -> bool:
             exact, names = expected.oracle, [*rows.tensors]
-            told = ["router gap"] if "router gap" in exact.tensors else []
+            router = ["router gap"] if "router gap" in exact.tensors else []
             few = Reference(
                 expected.plain.only(*names),
-                exact.only(*names, *told),
+                exact.only(*names, *router),
                 lambda: [rows.only(*names) for rows in expected.elsewhere()],
             )
             worst, allowed = self._compare(few, rows, tolerance)
@@ -330,7 +330,7 @@ class Check:
         noise = max(distance.error for distance in errors.values())
         self._least_noise = min(self._least_noise, noise)
         try:
-            self._saw(sensitivity.least(plain, damaged, rejects))
+            self._saw(sensitivity.smallest_leak(plain, damaged, rejects))
         except Unsettled:
             return
         if (first := self._equal) is not None:
@@ -339,7 +339,7 @@ class Check:
                 worst, allowed = self._against_equal_run(first.only(*rows.tensors), rows)
                 return _beyond(worst.error, allowed)
 
-            self._saw(sensitivity.least(first, damaged, differs))
+            self._saw(sensitivity.smallest_leak(first, damaged, differs))
 
     def _settled(self, expected: Reference, tolerance: Tolerance | None) -> Tensor | None:
         """The rows that near-ties between experts leave alone; None where there are no experts."""

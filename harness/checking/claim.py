@@ -13,7 +13,7 @@ from hypothesis.errors import HypothesisException
 from assay.harness.checking.controls import Damage
 from assay.harness.checking.profiles import Profile
 from assay.harness.models import capabilities
-from assay.harness.models.shortage import Size, at_size, release, shortage
+from assay.harness.models.shortage import Size, at_size, kept_running, release, shortage
 from assay.harness.models.subject import Subject
 from assay.harness.results.errors import LONGEST, BadInput, Missing, brief, shortened
 from assay.harness.results.verdicts import ERROR, STORED, Kind, Result, Verdict
@@ -62,10 +62,13 @@ class Claim:
             return self.result(subject, Verdict.NOT_APPLICABLE, reason=str(error))
         if isinstance(error, BadInput | HypothesisException):
             raise error
-        # Nobody can tell whether the model's code or the claim's is wrong.
-        told = shortened("".join(traceback.format_exception(error)), STORED)
+        return self.ended(subject, error)
+
+    def ended(self, subject: Subject, error: BaseException) -> Result:
+        """The claim was ended by ``error``, which may be of the model's code or of the claim's."""
+        trace = shortened("".join(traceback.format_exception(error)), STORED)
         why = f"ended in {brief(error)}"
-        return self.result(subject, Verdict.INCONCLUSIVE, reason=why, details={ERROR: told})
+        return self.result(subject, Verdict.INCONCLUSIVE, reason=why, details={ERROR: trace})
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,9 @@ Runner = Callable[[Callable[..., None], Subject, dict[str, Any], Session], Resul
 """Settles a claim's body on a subject: (body, subject, pytest's arguments, session)."""
 
 
-def as_test(claim: Claim, body: Callable[..., None], ours: set[str], run: Runner) -> Callable:
+def as_test(
+    claim: Claim, body: Callable[..., None], ours: set[str], run: Runner
+) -> Callable[..., None]:
     """The test function that pytest collects for ``body``.
 
     Parameters named in ``ours`` are given by ``run``; the others are pytest's (fixtures,
@@ -91,26 +96,48 @@ def as_test(claim: Claim, body: Callable[..., None], ours: set[str], run: Runner
     """
     signature = inspect.signature(body)
     others = [p for n, p in signature.parameters.items() if n not in ours | {"subject"}]
-    asked = [
+    own = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in ("subject", "assay")
     ]
 
-    def test(*, assay: Any, subject: Subject, **given: Any) -> None:
+    def attempt(subject: Subject, arguments: dict[str, Any], session: Session) -> Result:
+        """Run the claim; whatever a model's code raises is the claim's own result."""
+        try:
+            with kept_running():
+                return run(body, subject, arguments, session)
+        except (KeyboardInterrupt, BadInput):
+            raise
+        except HypothesisException as error:  # an example may not be one of this claim's
+            if session.replay is not None:
+                raise
+            return claim.ended(subject, error)
+        except BaseException as error:  # pytest's Skipped, GeneratorExit, …
+            return claim.not_run(subject, error, None)
+
+    def test(*, assay: Any, subject: Subject, **arguments: Any) -> None:
         __tracebackhide__ = True
-        assay.settle(claim, subject, lambda session: run(body, subject, given, session))
+        assay.settle(claim, subject, lambda session: attempt(subject, arguments, session))
 
     test.__name__, test.__doc__ = body.__name__, body.__doc__
     test.__module__, test.__qualname__ = body.__module__, body.__qualname__
     test.__signature__ = signature.replace(  # type: ignore[attr-defined]
         parameters=[
-            asked[0],
+            own[0],
             *(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in others),
-            asked[1],
+            own[1],
         ]
     )
     test.pytestmark = list(getattr(body, "pytestmark", []))  # type: ignore[attr-defined]
     test.claim = claim  # type: ignore[attr-defined]
     return test
+
+
+def with_subject(
+    body: Callable[..., None], subject: Subject, arguments: dict[str, Any]
+) -> dict[str, Any]:
+    """``arguments`` of a claim's body, with the ``subject`` where the body has that parameter."""
+    named = "subject" in inspect.signature(body).parameters
+    return {**arguments, "subject": subject} if named else dict(arguments)
 
 
 def is_asked(asked: str, claim: Claim, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Controls of a law: each has a name, is counted alone, and must be rejected itself."""
+"""The controls of a law: damaged outputs, counted by name, each of which it must reject."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Controls:
         reasons = {name: damage.why_not(subject) for name, damage in self.damages.items()}
         self.inapplicable = {name: why for name, why in reasons.items() if why}
 
-    def of(self, name: str) -> Control:
+    def control(self, name: str) -> Control:
         """The counts of one control; ValueError for a name that the law did not declare."""
         if name not in self.damages:
             raise ValueError(f"control {name!r} is not declared: {', '.join(self.damages)}")

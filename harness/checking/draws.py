@@ -24,7 +24,7 @@ class Draws:
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def of(self, claim: str) -> Draws:
+    def for_claim(self, claim: str) -> Draws:
         """The same numbers as draws of another ``claim``, for work that claims share."""
         return replace(self, claim=claim)
 

@@ -20,7 +20,6 @@ stays inconclusive.
 from __future__ import annotations
 
 import functools
-import inspect
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -29,8 +28,9 @@ from typing import Any
 import numpy as np
 
 from assay.harness.checking import significance
-from assay.harness.checking.bounds import Bound, NoDifference
-from assay.harness.checking.claim import Claim, Session, as_test
+from assay.harness.checking.bounds import Bound as Bound
+from assay.harness.checking.bounds import NoDifference
+from assay.harness.checking.claim import Claim, Session, as_test, with_subject
 from assay.harness.checking.draws import Draws
 from assay.harness.checking.plans import Look, Plan, Settled
 from assay.harness.checking.profiles import Profile
@@ -109,7 +109,7 @@ def run(
     plan: Plan,
     body: Callable[..., None],
     subject: Subject,
-    given: dict[str, Any],
+    arguments: dict[str, Any],
     session: Session,
 ) -> Result:
     """Draw until the interval is decided or all is drawn, and say what came of it."""
@@ -122,7 +122,7 @@ def run(
             if lacking := claim.lacks(subject):
                 return claim.result(subject, Verdict.NOT_APPLICABLE, reason=lacking)
             with clock.watching(subject):
-                settled = _settle(claim, plan, body, subject, given, session, sample, clock)
+                settled = _settle(claim, plan, body, subject, arguments, session, sample, clock)
     except Braked as braked:  # before or after a block of draws
         why = f"{braked}: the machine is {TOO_SLOW}"
         return claim.result(subject, Verdict.INCONCLUSIVE, reason=why)
@@ -141,11 +141,11 @@ def run(
         observed=_finite(effect.value),
         bound=plan.bound.nearest(effect.value) if math.isfinite(effect.value) else None,
         margin=_finite(plan.bound.margin(effect.value, effect.interval)),
-        interval=_told(effect.interval),
+        interval=_finite_interval(effect.interval),
         examples=settled.drawn,
         seconds=time.perf_counter() - started,
         details={
-            **{name: _known(value) for name, value in sample.details.items()},
+            **{name: _json_number(value) for name, value in sample.details.items()},
             "claimed": str(plan.bound),
             significance.P: significance.p_value(
                 plan.bound,
@@ -156,7 +156,7 @@ def run(
             "control": claim.control,
             "control must be": str(plan.control_bound or f"beyond: {plan.bound}"),
             "control value": _finite(control.value),
-            "control interval": list(_told(control.interval) or ()) or None,
+            "control interval": list(_finite_interval(control.interval) or ()) or None,
             **_sensitivity(plan, control),
             "recorded": {
                 name: _middle(sample.defined(name))
@@ -175,7 +175,7 @@ def _settle(
     plan: Plan,
     body: Callable[..., None],
     subject: Subject,
-    given: dict[str, Any],
+    arguments: dict[str, Any],
     session: Session,
     sample: Sample,
     clock: ForwardClock,
@@ -183,7 +183,7 @@ def _settle(
     """Sample look by look until effect and control are decided."""
     sizes = plan.sizes(session.profile)
     settled = Settled(most=max(sizes, default=0))
-    arguments = _arguments(body, subject, given)
+    arguments = with_subject(body, subject, arguments)
     for size in sizes:
         while settled.drawn < size:
             count = size if plan.costly else min(plan.block, size - settled.drawn)
@@ -207,16 +207,9 @@ def _settle(
 
 def _sensitivity(plan: Plan, control: Look) -> dict[str, float]:
     """What difference the control would have seen, where it must show none."""
-    if not isinstance(plan.control_bound, NoDifference) or not _told(control.interval):
+    if not isinstance(plan.control_bound, NoDifference) or not _finite_interval(control.interval):
         return {}
     return {"control sees a difference of": plan.control_bound.sees(control.interval)}
-
-
-def _arguments(
-    body: Callable[..., None], subject: Subject, given: dict[str, Any]
-) -> dict[str, Any]:
-    named = "subject" in inspect.signature(body).parameters
-    return {**given, "subject": subject} if named else dict(given)
 
 
 def _conclusion(claim: Claim, sample: Sample, settled: Settled) -> tuple[Verdict, str]:
@@ -232,8 +225,8 @@ def _conclusion(claim: Claim, sample: Sample, settled: Settled) -> tuple[Verdict
             return Verdict.INCONCLUSIVE, why
     low, high = effect.interval
     if effect.verdict is Verdict.INCONCLUSIVE:
-        told = f"[{low:.3g}, {high:.3g}]"
-        return effect.verdict, f"the interval {told} holds the bound after {effect.draws} draws"
+        shown = f"[{low:.3g}, {high:.3g}]"
+        return effect.verdict, f"the interval {shown} holds the bound after {effect.draws} draws"
     if control.verdict is not Verdict.UPHELD:
         where = "the same way" if control.verdict is Verdict.REFUTED else "undecided"
         return Verdict.INCONCLUSIVE, f"the control came out {where}: {claim.control}"
@@ -250,9 +243,9 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _known(value: Any) -> Any:
+def _json_number(value: Any) -> Any:
     return _finite(value) if isinstance(value, float) else value
 
 
-def _told(interval: Pair) -> Pair | None:
+def _finite_interval(interval: Pair) -> Pair | None:
     return interval if all(map(math.isfinite, interval)) else None

@@ -76,7 +76,7 @@ def run(
     claim: Claim,
     body: Callable[..., None],
     subject: Subject,
-    given_: dict[str, Any],
+    arguments: dict[str, Any],
     session: Session,
 ) -> Result:
     """Try a law on drawn examples and say what came of it."""
@@ -85,7 +85,7 @@ def run(
     counterexample: dict[str, Any] | None = None
     most = min(session.profile.examples, claim.enough or session.profile.examples)
     clock = ForwardClock(session.profile.brake, share=session.profile.brake / most)
-    examples = Examples(most, body, subject, check, given_, session, clock)
+    examples = Examples(most, body, subject, check, arguments, session, clock)
     try:
         with clock.striking(foreign=not claim.toy):
             if lacking := claim.lacks(subject):

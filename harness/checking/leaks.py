@@ -1,4 +1,4 @@
-"""How small a leak each law sees, by dtype, from the results of many sound models."""
+"""Summarises the smallest error that each law detected, by dtype, over many sound models."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Law = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What one law sees in one dtype: the relative size of a leak that it sees on every model.
+class Sensitivity:
+    """The relative size of a leak that one law detects on every model, in one dtype.
 
     ``typical`` is the median over models and variants, ``worst`` the largest; ``blunt`` counts
     those on which the law did not see what it must.  ``bound`` says what judges its comparisons.
@@ -37,24 +37,24 @@ def law_of(result: Result) -> Law:
     return result.id, result.name if alone else result.name.partition(" [")[0]
 
 
-def by_law(results: Mapping[str, Iterable[Result]]) -> dict[Law, dict[str, Seen]]:
+def by_law(results: Mapping[str, Iterable[Result]]) -> dict[Law, dict[str, Sensitivity]]:
     """What each law sees, by dtype; ``results`` are by dtype.
 
     Laws that look for no error are left out.  Every run of a variant counts.
     """
-    found: dict[Law, dict[str, list[Result]]] = {}
+    results_by_law: dict[Law, dict[str, list[Result]]] = {}
     for dtype, rows in results.items():
         for row in rows:
             decided = row.verdict in (Verdict.UPHELD, Verdict.INCONCLUSIVE)
             if row.kind is Kind.LAW and decided and row.details.keys() & {LEAK, SEES_ONE}:
-                found.setdefault(law_of(row), {}).setdefault(dtype, []).append(row)
+                results_by_law.setdefault(law_of(row), {}).setdefault(dtype, []).append(row)
     return {
-        law: {dtype: _seen(rows) for dtype, rows in each.items()}
-        for law, each in sorted(found.items(), key=lambda pair: _order(pair[0]))
+        law: {dtype: _sensitivity(rows) for dtype, rows in each.items()}
+        for law, each in sorted(results_by_law.items(), key=lambda pair: _order(pair[0]))
     }
 
 
-def _seen(rows: list[Result]) -> Seen:
+def _sensitivity(rows: list[Result]) -> Sensitivity:
     ones = [row.details[SEES_ONE] for row in rows if SEES_ONE in row.details]
     sizes = sorted(_size(row) for row in rows if LEAK in row.details) or [math.nan]
     blunt = sum(_size(row) > row.details.get(LEAK_GOAL, math.inf) for row in rows)
@@ -63,7 +63,7 @@ def _seen(rows: list[Result]) -> Seen:
     bound = max((str(row.details.get(BOUND, "")) for row in rows), key=len)
     models = len({row.subject for row in rows})
     what = ones[0]["what"] if ones else ""
-    return Seen(sizes[len(sizes) // 2], sizes[-1], models, blunt, bound, what)
+    return Sensitivity(sizes[len(sizes) // 2], sizes[-1], models, blunt, bound, what)
 
 
 def _size(row: Result) -> float:

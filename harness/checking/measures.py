@@ -24,7 +24,7 @@ def rows_that_fit(subject: Subject, n: int) -> int:
     return memory.rows_that_fit(subject.device, numbers * subject.embedding_table.element_size())
 
 
-def batched(subject: Subject, run: Callable[..., Tensor], *inputs: Tensor | None) -> Tensor:
+def run_in_batches(subject: Subject, run: Callable[..., Tensor], *inputs: Tensor | None) -> Tensor:
     """``run`` over as many rows of ``inputs`` [batch, n, …] at a time as memory allows.
 
     None among them is handed on.  A pass that runs out of memory is tried again with half.
@@ -66,7 +66,7 @@ def next_token(
         )
         return rows["logits"][:, -1].detach().double().log_softmax(-1)
 
-    return batched(subject, run, ids, places, embeddings)
+    return run_in_batches(subject, run, ids, places, embeddings)
 
 
 def kl(p: Tensor, q: Tensor) -> Tensor:
@@ -79,7 +79,7 @@ def same_top(p: Tensor, q: Tensor) -> Tensor:
     return p.argmax(-1) == q.argmax(-1)
 
 
-def far(subject: Subject, times: float) -> float:
+def far_distance(subject: Subject, times: float) -> float:
     """A relative difference of ``times`` the tolerance of laws, `FAR_AT_MOST` at most.
 
     Beyond that a difference says no more, and 16-bit tolerances would ask for it.
@@ -92,17 +92,17 @@ def apart(one: Tensor, other: Tensor) -> Tensor:
     return distance(one[:, None], other[:, None])[:, 0]
 
 
-def gathered(ids: Tensor, orders: Tensor) -> Tensor:
+def reorder(ids: Tensor, orders: Tensor) -> Tensor:
     """``ids`` [batch, n] with place j of row b taken from place ``orders[b, j]``."""
     return ids.gather(1, orders.to(ids.device))
 
 
-def moved(subject: Subject, orders: Tensor) -> Tensor:
+def permuted_positions(subject: Subject, orders: Tensor) -> Tensor:
     """The ``position_ids`` [batch, n] of prompts whose position rows are moved by ``orders``."""
     return positions.usual(subject, orders.shape[1])[orders.to(subject.device)]
 
 
-def continued(subject: Subject, ids: Tensor, places: Tensor, steps: int) -> Tensor:
+def continue_greedily(subject: Subject, ids: Tensor, places: Tensor, steps: int) -> Tensor:
     """A greedy continuation [batch, steps] of a prompt whose positions are ``places``.
 
     The new tokens stand where they would stand anyway.
@@ -125,7 +125,7 @@ def continued(subject: Subject, ids: Tensor, places: Tensor, steps: int) -> Tens
     return torch.cat(chosen, dim=1)
 
 
-def repeated(ids: Tensor, gram: int = 4) -> Tensor:
+def repeated_share(ids: Tensor, gram: int = 4) -> Tensor:
     """The share of ``gram``-grams of each row that stood in it before: [batch, n] → [batch]."""
     shares = []
     for row in ids.tolist():

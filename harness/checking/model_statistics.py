@@ -34,12 +34,12 @@ whose means are skewed, such as 0.8 on average and 1 mostly, are outside them mo
 say (simulated in ``harness/tests/checking/test_model_statistics.py``)."""
 
 
-def of_mean(sample: Array) -> float:
+def mean_of_models(sample: Array) -> float:
     """The mean of the models' means, of [n, 2]."""
     return float(np.mean(units(*sample.T)))
 
 
-def mean_within(sample: Array, confidence: float, low: float, high: float) -> Pair:
+def mean_interval_of_models(sample: Array, confidence: float, low: float, high: float) -> Pair:
     """Of values in [``low``, ``high``], [n, 2]."""
     values, models = sample.T
     over_prompts = mean_interval(values, confidence, low, high)
@@ -47,10 +47,10 @@ def mean_within(sample: Array, confidence: float, low: float, high: float) -> Pa
     if len(np.unique(models)) == 1:
         return over_prompts
     over_models = _interval(stats.ttest_1samp, confidence, each, 0.0)
-    return within(hull(over_prompts, over_models), low, high)
+    return clip_interval(hull(over_prompts, over_models), low, high)
 
 
-def of_difference(sample: Array) -> float:
+def difference_of_models(sample: Array) -> float:
     """The first side's mean of the models' means less the other's, of [n, 3]."""
     one, other = sides(sample)
     if not (len(one) and len(other)):
@@ -58,22 +58,22 @@ def of_difference(sample: Array) -> float:
     return float(np.mean(units(*one.T)) - np.mean(units(*other.T)))
 
 
-def difference_within(sample: Array, confidence: float) -> Pair:
+def difference_interval(sample: Array, confidence: float) -> Pair:
     """Of values in [0, 1], [n, 3]; each side errs half as often over prompts."""
     one, other = sides(sample)
     if not (len(one) and len(other)):
         return NOWHERE
     each = [mean_interval(side[:, 0], (1 + confidence) / 2) for side in (one, other)]
     over_prompts = each[0][0] - each[1][1], each[0][1] - each[1][0]
-    return within(hull(over_prompts, _welch(one, other, confidence)), -1.0, 1.0)
+    return clip_interval(hull(over_prompts, _welch(one, other, confidence)), -1.0, 1.0)
 
 
-def of_ratio(sample: Array) -> float:
+def ratio_of_models(sample: Array) -> float:
     """The ratio of the sides' geometric means over models at its least, of [n, 4]."""
-    return math.exp(of_difference(_logs(sample[:, [0, 2, 3]])))
+    return math.exp(difference_of_models(_logs(sample[:, [0, 2, 3]])))
 
 
-def ratio_within(sample: Array, confidence: float) -> Pair:
+def ratio_interval(sample: Array, confidence: float) -> Pair:
     """Of positive values known by two limits, [n, 4]; the first makes the ratio least.
 
     From the lower end of the interval at the first limits to the upper end at the second, which
@@ -118,7 +118,7 @@ def hull(one: Pair, other: Pair) -> Pair:
     return min(one[0], other[0]), max(one[1], other[1])
 
 
-def within(interval: Pair, low: float, high: float) -> Pair:
+def clip_interval(interval: Pair, low: float, high: float) -> Pair:
     """The part of ``interval`` that is possible."""
     return max(interval[0], low), min(interval[1], high)
 
@@ -158,5 +158,5 @@ def _interval(test: Callable[..., Any], confidence: float, *samples: Any, **how:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of such units
         careful = 1 - SHARE * (1 - confidence)
-        found = test(*samples, **how).confidence_interval(careful)
-    return float(found.low), float(found.high)
+        interval = test(*samples, **how).confidence_interval(careful)
+    return float(interval.low), float(interval.high)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
 
 from assay.harness.results.arrays import Array, Plot
 
@@ -23,34 +24,25 @@ class Sample:
     details: dict[str, Any] = field(default_factory=dict)
     plots: dict[str, Plot] = field(default_factory=dict)
 
-    def add(self, **series: Any) -> None:
+    def add(self, **series: Tensor | ArrayLike) -> None:
         """Add values of some draws: arrays or tensors, [draws] or [draws, columns], by name.
 
         ``effect`` is what the claim is about and ``control`` its control; others are recorded.
         """
         for name, values in series.items():
-            if isinstance(values, torch.Tensor):
-                values = values.detach().double().cpu().numpy()
-            array = np.atleast_1d(np.asarray(values, dtype=np.float64))
-            self.series.setdefault(name, []).append(array)
+            self.series.setdefault(name, []).append(np.atleast_1d(_array(values)))
 
     def plot(
         self,
         title: str,
         kind: str,
-        arrays: dict[str, Any],
+        arrays: Mapping[str, Tensor | ArrayLike],
         x: str = "",
         y: str = "",
         log: bool = False,
     ) -> None:
         """Keep a picture (see `Plot`); one of the same title is replaced."""
-        plain = {
-            label: np.asarray(
-                a.detach().double().cpu().numpy() if isinstance(a, torch.Tensor) else a,
-                dtype=np.float64,
-            )
-            for label, a in arrays.items()
-        }
+        plain = {label: _array(values) for label, values in arrays.items()}
         self.plots[title] = Plot(title, kind, plain, x, y, log)
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -75,3 +67,9 @@ class Sample:
             without = f"{drawn - defined} of {drawn} draws"
             return f"the {name} is undefined (0 / 0, or not finite) on {without}"
         return "" if defined else f"no draw has a value of the {name}"
+
+
+def _array(values: Tensor | ArrayLike) -> Array:
+    if isinstance(values, Tensor):
+        values = values.detach().double().cpu().numpy()
+    return np.asarray(values, dtype=np.float64)

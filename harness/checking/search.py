@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import re
 import traceback
@@ -16,7 +15,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from assay.harness.checking.check import Broken, Check, Unsettled
-from assay.harness.checking.claim import Session
+from assay.harness.checking.claim import Session, with_subject
 from assay.harness.models import capabilities
 from assay.harness.models.clock import Braked, ForwardClock
 from assay.harness.models.shortage import ENDS, Limits, Size, release, shortage
@@ -65,11 +64,11 @@ class Examples:
         body: Callable[..., None],
         subject: Subject,
         check: Check,
-        given_: dict[str, Any],
+        arguments: dict[str, Any],
         session: Session,
         clock: ForwardClock,
     ) -> None:
-        self.body, self.subject, self.check, self.given = body, subject, check, given_
+        self.body, self.subject, self.check, self.arguments = body, subject, check, arguments
         self.session, self.clock = session, clock
         self.most, self.tried = most, 0
         self.failed_at: int | None = None
@@ -100,10 +99,7 @@ class Examples:
     def _round(self, number: int) -> None:
         """One round of examples; the rounds draw different ones."""
         __tracebackhide__ = True
-        names = set(inspect.signature(self.body).parameters)
-        arguments = dict(self.given)
-        if "subject" in names:
-            arguments["subject"] = self.subject
+        arguments = with_subject(self.body, self.subject, self.arguments)
 
         def example(data: st.DataObject) -> None:
             __tracebackhide__ = True
@@ -150,7 +146,7 @@ class Examples:
                 raise _Enough
 
         # Hypothesis keys its draws in CI by the function's name.
-        variant = "_".join([self.subject.name, *map(str, self.given.values())])
+        variant = "_".join([self.subject.name, *map(str, self.arguments.values())])
         variant += f"_{number}" if number else ""
         example.__name__ = re.sub(r"\W", "_", f"{self.body.__name__}_{variant}")
         example.__qualname__ = example.__name__
@@ -274,6 +270,6 @@ def _encoded(data: st.DataObject) -> str | None:
 def _blob(error: BaseException) -> str | None:
     """The blob of Hypothesis's note on how to reproduce a failure."""
     for note in getattr(error, "__notes__", []):
-        if found := re.search(r"reproduce_failure\([^,]+, b?['\"]([^'\"]+)['\"]\)", note):
-            return found.group(1)
+        if match := re.search(r"reproduce_failure\([^,]+, b?['\"]([^'\"]+)['\"]\)", note):
+            return str(match.group(1))
     return None

@@ -1,9 +1,9 @@
-"""How small a leak a comparison sees: the control, scaled down and planted into sound rows.
+"""Measures how small an error a comparison detects, by adding its scaled-down control.
 
 A coarse control, such as a neighbour's row, shows that a comparison can fail.  It does not show
-that it sees a small error.  So the plain path's rows are moved towards the control's by a share of
-their own length, tensor by tensor, and the smallest share that the law's own comparison rejects is
-kept.
+that it detects a small error, a leak.  So the plain path's rows are moved towards the control's by
+a share of their own length, tensor by tensor, and the smallest share that the law's own comparison
+rejects is kept.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ MOST = 100.0
 """Times its goal that a leak may have which a law must see, however far rounding moves a model."""
 
 
-def planted(observed: Rows, damaged: Rows, size: float) -> Rows:
+def with_leak(observed: Rows, damaged: Rows, size: float) -> Rows:
     """``observed`` + ``size`` × ‖its row‖ × the direction to ``damaged``, in float64.
 
     A row that the control leaves as it is moves towards itself with its features turned by one.
@@ -75,28 +75,28 @@ def planted(observed: Rows, damaged: Rows, size: float) -> Rows:
     return Rows(tensors)
 
 
-def least(observed: Rows, damaged: Rows, rejects: Callable[[Rows], bool]) -> float:
+def smallest_leak(observed: Rows, damaged: Rows, rejects: Callable[[Rows], bool]) -> float:
     """The smallest leak of `SIZES` that is rejected in whichever tensor it is planted.
 
     ``rejects`` compares the tensors that it is given.  Infinite where a leak as large as a row is
     not seen in some tensor, and NaN where there is no tensor of the control's shape.
     """
-    found = math.nan
+    largest = math.nan
     for name in observed.tensors:
         other = damaged.tensors.get(name)
         if name == "router gap" or other is None or observed[name].shape != other.shape:
             continue
         one, away = observed.only(name), damaged.only(name)
-        size = smallest(functools.partial(_rejected, one, away, rejects))
-        found = size if math.isnan(found) else max(found, size)
-    return found
+        size = smallest_size(functools.partial(_rejected, one, away, rejects))
+        largest = size if math.isnan(largest) else max(largest, size)
+    return largest
 
 
 def _rejected(one: Rows, away: Rows, rejects: Callable[[Rows], bool], size: float) -> bool:
-    return rejects(planted(one, away, size))
+    return rejects(with_leak(one, away, size))
 
 
-def smallest(seen: Callable[[float], bool]) -> float:
-    """The smallest of `SIZES` that is seen, by bisection; infinite if the largest is not."""
-    place = bisect.bisect_left(SIZES, True, key=seen)
+def smallest_size(sees: Callable[[float], bool]) -> float:
+    """The smallest of `SIZES` for which ``sees`` is true, by bisection; infinite if none is."""
+    place = bisect.bisect_left(SIZES, True, key=sees)
     return SIZES[place] if place < len(SIZES) else math.inf

@@ -1,4 +1,4 @@
-"""How little error a finding needs to be decided, and what many findings need together.
+"""P-values of findings, and their adjustment for how many findings one run has.
 
 Each finding is decided wrongly in one of twenty at most.  A run has about a hundred, so some of
 its verdicts are wrong by chance.  A finding's p-value is the smallest error at which its interval
@@ -30,7 +30,7 @@ LEAST = 1e-12
 """Smaller p-values are not told apart."""
 
 HALVINGS = 12
-"""Of the range of errors, on a log scale: p is found to one part in a hundred."""
+"""Of the range of errors, on a log scale: p is adjusted_values to one part in a hundred."""
 
 P = "p-value"
 """Of a finding's details: its p-value, or None where it has none."""
@@ -85,9 +85,9 @@ def adjusted(results: Sequence[Result]) -> dict[int, float]:
     tried = {i: _of(row) for i, row in enumerate(results) if _counts(row)}
     if not tried:
         return {}
-    found = stats.false_discovery_control(np.array(list(tried.values())), method="by")
+    adjusted_values = stats.false_discovery_control(np.array(list(tried.values())), method="by")
     decided = (Verdict.UPHELD, Verdict.REFUTED)
-    every = dict(zip(tried, found.tolist(), strict=True))
+    every = dict(zip(tried, adjusted_values.tolist(), strict=True))
     return {i: p for i, p in every.items() if results[i].verdict in decided}
 
 

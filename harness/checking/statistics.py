@@ -43,7 +43,7 @@ class Statistic:
     """
 
     name: str
-    of: Callable[[Array], float]
+    compute: Callable[[Array], float]
     interval: Callable[[Array, float], Pair]
     caution: float = 1.0
     fewest: int = 64
@@ -52,21 +52,21 @@ class Statistic:
     def __call__(self, sample: Array) -> float:
         """The statistic of ``sample``; NaN or infinite where it has none."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            return float(self.of(sample))
+            return float(self.compute(sample))
 
 
 def _of_share(sample: Array, confidence: float) -> Pair:
     # Clopper and Pearson's.  Wilson's is shorter and errs in 6 % of findings near 0 and 1.
     hits, n = int(np.count_nonzero(sample)), len(sample)
-    found = stats.binomtest(hits, n).proportion_ci(confidence, method="exact")
-    return float(found.low), float(found.high)
+    interval = stats.binomtest(hits, n).proportion_ci(confidence, method="exact")
+    return float(interval.low), float(interval.high)
 
 
 def _of_median(sample: Array, confidence: float) -> Pair:
     # Between order statistics: exact for any distribution, and nothing is resampled.
-    found = stats.quantile_test(sample, p=0.5).confidence_interval(confidence)
-    low = -math.inf if math.isnan(found.low) else float(found.low)
-    return low, math.inf if math.isnan(found.high) else float(found.high)
+    interval = stats.quantile_test(sample, p=0.5).confidence_interval(confidence)
+    low = -math.inf if math.isnan(interval.low) else float(interval.low)
+    return low, math.inf if math.isnan(interval.high) else float(interval.high)
 
 
 def _bootstrap(of: Callable[..., Array], sample: Array, confidence: float) -> Pair:
@@ -78,7 +78,7 @@ def _bootstrap(of: Callable[..., Array], sample: Array, confidence: float) -> Pa
         return NOWHERE  # its resamples are all alike, and nothing is known of what it lacks
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a degenerate resample, which NaN tells of
-        found = stats.bootstrap(
+        interval = stats.bootstrap(
             columns,
             of,
             n_resamples=RESAMPLES,
@@ -89,17 +89,17 @@ def _bootstrap(of: Callable[..., Array], sample: Array, confidence: float) -> Pa
             batch=max(1, AT_ONCE // len(sample)),
             rng=np.random.default_rng(0),  # the interval is a function of the sample
         ).confidence_interval
-    if not (math.isfinite(found.low) and math.isfinite(found.high)):
+    if not (math.isfinite(interval.low) and math.isfinite(interval.high)):
         return NOWHERE
-    return float(found.low), float(found.high)
+    return float(interval.low), float(interval.high)
 
 
 def _mean(x: Array, axis: int = -1) -> Array:
-    return np.mean(x, axis=axis)
+    return np.asarray(x.mean(axis=axis))
 
 
 def _ratio(x: Array, y: Array, axis: int = -1) -> Array:
-    return np.mean(x, axis=axis) / np.mean(y, axis=axis)
+    return np.asarray(x.mean(axis=axis) / y.mean(axis=axis))
 
 
 def _rank_correlation(x: Array, y: Array, axis: int = -1) -> Array:
@@ -121,16 +121,16 @@ def _ranks_of_codes(codes: Array) -> Array:
     place = rows + width * np.arange(len(rows))[:, None]
     counts = np.bincount(place.ravel(), minlength=width * len(rows)).reshape(-1, width)
     ranks = counts.cumsum(1) - 0.5 * counts
-    return ranks.take(place).reshape(codes.shape)
+    return np.asarray(ranks.take(place).reshape(codes.shape))
 
 
 def _centred(x: Array) -> Array:
-    return x - x.mean(axis=-1, keepdims=True)
+    return np.asarray(x - x.mean(axis=-1, keepdims=True))
 
 
 def _cosine(x: Array, y: Array) -> Array:
     sizes = np.einsum("...i,...i->...", x, x) * np.einsum("...i,...i->...", y, y)
-    return np.einsum("...i,...i->...", x, y) / np.sqrt(sizes)
+    return np.asarray(np.einsum("...i,...i->...", x, y) / np.sqrt(sizes))
 
 
 def _of_rank_correlation(sample: Array, confidence: float) -> Pair:
@@ -202,40 +202,40 @@ censored_median = Statistic(
 """Of numbers known by their limits, [n, 2], such as times that were cut off: between order
 statistics of the lower limits and of the upper ones, which holds whatever lies between them."""
 
-bounded_mean = Statistic("bounded mean", mean.of, mean_interval)
+bounded_mean = Statistic("bounded mean", mean.compute, mean_interval)
 """Of draws in [0, 1]: an interval that is valid at every size (`mean_interval`)."""
 
-bounded_change = Statistic("bounded change", mean.of, partial(mean_interval, low=-1.0))
+bounded_change = Statistic("bounded change", mean.compute, partial(mean_interval, low=-1.0))
 """The same of paired differences, in [-1, 1]."""
 
 model_mean = Statistic(
     "model mean",
-    model_statistics.of_mean,
-    partial(model_statistics.mean_within, low=0.0, high=1.0),
+    model_statistics.mean_of_models,
+    partial(model_statistics.mean_interval_of_models, low=0.0, high=1.0),
     caution=0.5,
 )
 """Of [n, 2], values in [0, 1] and the numbers of their models: over models and prompts."""
 
 model_change = Statistic(
     "model change",
-    model_statistics.of_mean,
-    partial(model_statistics.mean_within, low=-1.0, high=1.0),
+    model_statistics.mean_of_models,
+    partial(model_statistics.mean_interval_of_models, low=-1.0, high=1.0),
     caution=0.5,
 )
 """The same of paired differences, in [-1, 1]."""
 
 model_difference = Statistic(
     "difference of models",
-    model_statistics.of_difference,
-    model_statistics.difference_within,
+    model_statistics.difference_of_models,
+    model_statistics.difference_interval,
     caution=0.5,
 )
 """Of [n, 3], values in [0, 1], sides 1 and 0, and models: over models and prompts."""
 
 model_ratio = Statistic(
     "ratio of models",
-    model_statistics.of_ratio,
-    model_statistics.ratio_within,
+    model_statistics.ratio_of_models,
+    model_statistics.ratio_interval,
     caution=0.5,
 )
 """Of positive values known by their limits, such as times that were cut off: [n, 4], the limit
@@ -243,8 +243,11 @@ that makes the ratio least, the one that makes it most, sides 1 and 0, and model
 geometric means at the first limits."""
 
 
-EVERY = {each.name: each for each in (share, median, mean, ratio_of_means, rank_correlation)}
-EVERY |= {each.name: each for each in (exact, highest, censored_median)}
-EVERY |= {each.name: each for each in (bounded_mean, bounded_change)}
-EVERY |= {e.name: e for e in (model_mean, model_change, model_difference, model_ratio)}
+EVERY = {
+    each.name: each
+    for each in (
+        *(share, median, mean, ratio_of_means, rank_correlation, exact, highest, censored_median),
+        *(bounded_mean, bounded_change, model_mean, model_change, model_difference, model_ratio),
+    )
+}
 """All of them by name; no name begins with another and a space."""

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from assay.harness.checking import cases
 from assay.harness.checking.claim import unknown
-from assay.harness.checking.leaks import Seen, by_law
+from assay.harness.checking.leaks import Sensitivity, by_law
 from assay.harness.cli.arguments import Parser, add_claims, add_profile, file, whole
 from assay.harness.cli.kills import Rooms, known_family
 from assay.harness.faults.alarms import Tally, by_type, tally
@@ -82,7 +82,7 @@ def main(
 
 def _check_claims(asked: Sequence[str], room: Rooms) -> None:
     """Raise `BadInput` for a claim that is none of the laws."""
-    all_of_them = cases.of(room.claims)
+    all_of_them = cases.collect(room.claims)
     laws = [(each.claim, each.name) for each in all_of_them if each.claim.kind is Kind.LAW]
     if why := unknown(asked, laws, "law"):
         raise BadInput(why)
@@ -130,7 +130,7 @@ def show_leaks(console: Console, found: Mapping[str, Iterable[Result]]) -> None:
     console.print(table)
 
 
-def _leak(seen: Seen) -> str:
+def _leak(seen: Sensitivity) -> str:
     blunt = f" ({seen.blunt} too blunt)" if seen.blunt else ""
     if seen.one:
         return f"one {seen.one}{blunt}"

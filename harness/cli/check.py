@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from assay.harness.cli.arguments import word
 from assay.harness.plugin.path_guard import PATHS
+from assay.harness.results.errors import BadInput
 
 USAGE = """\
 usage: assay check [MODEL ...] [OPTION ...]
@@ -40,7 +40,9 @@ def main(arguments: Sequence[str], run: Callable[[list[str]], Any] | None = None
         sys.stdout.write(USAGE)
         return 0
     models, others = separated(arguments)
-    chosen = [f"--model={word(model)}" for model in models]
+    if not all(model.strip() for model in models):
+        raise BadInput("assay check: a MODEL is empty; say which")
+    chosen = [f"--model={model}" for model in models]
     return int((run or _pytest)([str(claims()), *chosen, *joined(others)]))
 
 

@@ -17,7 +17,8 @@ from rich.table import Table
 
 from assay.harness.cli.arguments import Parser, file, positive
 from assay.harness.comparison import joining, sides
-from assay.harness.comparison.judging import LEAST, Flip, compare
+from assay.harness.comparison.changes import Flip
+from assay.harness.comparison.judging import LEAST, compare
 from assay.harness.results.errors import BadInput
 from assay.harness.results.outputs import keep_apart
 
@@ -59,7 +60,7 @@ def _claims(asked: argparse.Namespace) -> int:
     """1 if a claim that was as expected is refuted now, or a capability vanished."""
     from assay.harness.comparison.document import document
     from assay.harness.report import compared
-    from assay.harness.results.schema import replace_file
+    from assay.harness.results.outputs import replace_file
 
     least = LEAST if asked.least is None else asked.least
     before, after = joining.pair(*_names(asked))

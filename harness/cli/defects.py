@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from assay.harness.cli.arguments import Parser
+from assay.harness.cli.arguments import Parser, folder
 from assay.harness.report import texts
 from assay.harness.results import defects
 from assay.harness.results.errors import BadInput
-from assay.harness.results.schema import replace_file
+from assay.harness.results.outputs import replace_file
 
 FOLDER = Path("docs/defects")
 
@@ -44,7 +44,7 @@ def _parser() -> Parser:
         "What a script has to say is in harness/results/defects.py.",
     )
     add = parser.add_argument
-    add("folder", nargs="?", type=Path, default=FOLDER, help=f"of scripts (default: {FOLDER})")
+    add("folder", nargs="?", type=folder, default=FOLDER, help=f"of scripts (default: {FOLDER})")
     add(
         "--run",
         action="store_true",

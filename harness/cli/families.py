@@ -17,8 +17,7 @@ from rich.table import Table
 
 from assay.harness.cli.arguments import Parser, file, seconds
 from assay.harness.cli.families_schema import document
-from assay.harness.results.outputs import keep_apart
-from assay.harness.results.schema import replace_file
+from assay.harness.results.outputs import keep_apart, replace_file
 
 LIMIT = 60.0
 

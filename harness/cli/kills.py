@@ -32,8 +32,7 @@ from assay.harness.models.subject import Subject
 from assay.harness.report import kills as showing
 from assay.harness.results import expectation_files
 from assay.harness.results.errors import BadInput
-from assay.harness.results.outputs import keep_apart
-from assay.harness.results.schema import replace_file
+from assay.harness.results.outputs import keep_apart, replace_file
 from assay.harness.results.specs import ModelSpec
 from assay.harness.results.verdicts import Kind
 
@@ -77,7 +76,7 @@ class Task:
         rooms = self.rooms()
         healthy = rooms.load(rooms.families[self.family], Options(dtype=self.dtype))
         expected = expectation_files.load(rooms.expectations)
-        known = [case for case in cases.of(rooms.claims) if tells(case.claim)]
+        known = [case for case in cases.collect(rooms.claims) if tells(case.claim)]
         trial = Trial(known, expected, self.extent, told, self.dtype)
         return trial, healthy, [faults.named(name) for name in self.faults]
 

@@ -134,7 +134,7 @@ def cases_of_claims() -> list[Case]:
     """Every claim, with each of its variants."""
     from assay.harness.checking import cases
 
-    return cases.of(rooms().claims)
+    return cases.collect(rooms().claims)
 
 
 def survey(

@@ -78,7 +78,7 @@ class Recovering:
         """The output that is to be explained."""
         with refusals(f"{self.subject.name}: gives no output {self.target}"):
             try:
-                wanted = self.target.of(self.subject, given).detach()
+                wanted = self.target.output(self.subject, given).detach()
                 check_target(self.subject, self.target, wanted)
             except (AttributeError, LookupError, TypeError, ValueError) as error:
                 raise RuntimeError(str(error)) from error

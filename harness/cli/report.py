@@ -10,8 +10,7 @@ from assay.harness.cli.arguments import Parser, file, word
 from assay.harness.comparison import sides
 from assay.harness.report import html
 from assay.harness.results.errors import BadInput
-from assay.harness.results.outputs import keep_apart
-from assay.harness.results.schema import replace_file
+from assay.harness.results.outputs import keep_apart, replace_file
 from assay.harness.results.verdicts import Result
 
 

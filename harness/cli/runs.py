@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
         about = visible(", ".join(map(str, (*_some(run["subjects"]), *settings, *versions))))
         started, count = run["started"][:16].replace("T", " "), counts.get(run["id"], 0)
         cells = (str(number), run["id"][:SHOWN], started, str(count), ended, about)
-        table.add_row(*map(escape, cells))
+        table.add_row(*(escape(visible(cell)) for cell in cells))
     Console().print(table)
     return 0
 

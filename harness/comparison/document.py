@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from assay.harness.comparison.judging import ERROR, Compared, Comparison, Flip
+from assay.harness.comparison.changes import Flip
+from assay.harness.comparison.judging import ERROR, Compared, Comparison
 from assay.harness.comparison.sides import Key, Side
 from assay.harness.results.json_schema import Count, Name, Record, says, schema
 from assay.harness.results.verdicts import Kind, Verdict, _plain

@@ -44,10 +44,10 @@ def watched(subject: Subject) -> Watched:
     seen = Watched()
     hooks = []
 
-    def before(module: nn.Module, given: tuple, named: dict) -> None:
+    def before(module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
         seen.calls.append(Call(module, dict(named), given))
 
-    def after(module: nn.Module, given: tuple, output: Any) -> None:
+    def after(module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
         call = next(c for c in reversed(seen.calls) if c.module is module and c.output is None)
         call.output = output
 

@@ -24,7 +24,7 @@ LEAK = 0.01
     needs=["padding"],
     at=Bed.arguments,
 )
-def _all_content(seen: Pass, named: dict) -> None:
+def _all_content(seen: Pass, named: dict[str, Any]) -> None:
     for name in ("attention_mask", "decoder_attention_mask"):
         mask = named.get(name)
         if isinstance(mask, Tensor) and mask.ndim == 2:
@@ -102,7 +102,7 @@ def _by_rows(seen: Pass, state: Tensor) -> Tensor:
     needs=["causal", "padding", "position-ids", "learned-positions"],
     at=Bed.arguments,
 )
-def _counted_from_padding(seen: Pass, named: dict) -> None:
+def _counted_from_padding(seen: Pass, named: dict[str, Any]) -> None:
     if seen.padded is not None and seen.positions is not None:
         named[seen.positions_name] = seen.places(seen.positions)[None].expand(seen.rows, -1)
 
@@ -114,7 +114,7 @@ def _counted_from_padding(seen: Pass, named: dict) -> None:
     needs=["causal", "padding", "position-ids"],
     at=Bed.arguments,
 )
-def _first_rows_positions(seen: Pass, named: dict) -> None:
+def _first_rows_positions(seen: Pass, named: dict[str, Any]) -> None:
     if seen.positions is not None and seen.rows > 1:
         named[seen.positions_name] = seen.positions[:1].expand_as(seen.positions)
 

@@ -163,12 +163,18 @@ class Bed:
 
 
 def _begin(
-    seen: Pass, given: tuple, named: dict, is_encoder_decoder: bool, cache_name: str | None
+    seen: Pass,
+    given: tuple[Any, ...],
+    named: dict[str, Any],
+    is_encoder_decoder: bool,
+    cache_name: str | None,
 ) -> None:
     seen.begin(is_encoder_decoder, cache_name, named)
 
 
-def _first_changed(seen: Pass, given: tuple, output: Any, inner: Callable, **held: Any) -> Any:
+def _first_changed(
+    seen: Pass, given: tuple[Any, ...], output: Any, inner: Callable[..., Any], **held: Any
+) -> Any:
     state = output[0] if isinstance(output, tuple | list) else output
     if not isinstance(state, Tensor) or state.ndim != 3 or state.shape[1] != seen.new:
         return None
@@ -178,13 +184,19 @@ def _first_changed(seen: Pass, given: tuple, output: Any, inner: Callable, **hel
     return (other, *output[1:]) if isinstance(output, tuple | list) else other
 
 
-def _changed(seen: Pass, given: tuple, output: Any, inner: Callable, **held: Any) -> Any:
+def _changed(
+    seen: Pass, given: tuple[Any, ...], output: Any, inner: Callable[..., Any], **held: Any
+) -> Any:
     return inner(seen, output, **held)
 
 
 def _arguments_changed(
-    seen: Pass, given: tuple, named: dict, inner: Callable, **held: Any
-) -> tuple[tuple, dict]:
+    seen: Pass,
+    given: tuple[Any, ...],
+    named: dict[str, Any],
+    inner: Callable[..., Any],
+    **held: Any,
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     named = dict(named)
     inner(seen, named, **held)
     return given, named
@@ -249,14 +261,16 @@ class _Update:
         return read.keys, read.values
 
 
-def _wrap_cache(seen: Pass, given: tuple, inner: Callable, **held: Any) -> None:
+def _wrap_cache(
+    seen: Pass, given: tuple[Any, ...], inner: Callable[..., Any], **held: Any
+) -> None:
     cache = own_cache(seen.cache)
     if cache is not None and seen.cached and hasattr(cache, "update"):
         seen.kept[UPDATE] = vars(cache).get("update", GONE)
         cache.update = _Update(cache, seen, partial(inner, **held))
 
 
-def _unwrap_cache(seen: Pass, given: tuple, output: Any) -> None:
+def _unwrap_cache(seen: Pass, given: tuple[Any, ...], output: Any) -> None:
     cache, usual = own_cache(seen.cache), seen.kept.pop(UPDATE, None)
     if usual is GONE:
         vars(cache).pop("update", None)

@@ -33,7 +33,9 @@ class Pass:
         """Whether there is a past."""
         return self.past > 0
 
-    def begin(self, is_encoder_decoder: bool, cache_name: str | None, named: dict) -> None:
+    def begin(
+        self, is_encoder_decoder: bool, cache_name: str | None, named: dict[str, Any]
+    ) -> None:
         """Read the arguments of the whole model."""
         first = "decoder_" if is_encoder_decoder else ""
         self.ids = named.get(f"{first}input_ids")

@@ -236,7 +236,7 @@ def _drafts(subject: Subject) -> None:
         raise Missing("no draft was refused, so nothing is taken back")
 
 
-def _watch_crops(seen: Pass, named: dict, taken: list[int]) -> None:
+def _watch_crops(seen: Pass, named: dict[str, Any], taken: list[int]) -> None:
     cache = seen.cache
     if cache is not None and "crop" not in vars(cache):
         usual = cache.crop

@@ -6,6 +6,8 @@ to offer tells (`harness.models.capabilities.offers`).
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor
 
 from assay.harness.faults.bed import Bed
@@ -21,7 +23,7 @@ from assay.harness.models.capabilities.offers import CAPABILITY
     needs=["position-ids"],
     at=Bed.arguments,
 )
-def _no_positions(seen: Pass, named: dict) -> None:
+def _no_positions(seen: Pass, named: dict[str, Any]) -> None:
     named.pop(seen.positions_name, None)
 
 
@@ -32,7 +34,7 @@ def _no_positions(seen: Pass, named: dict) -> None:
     needs=["mask-4d"],
     at=Bed.arguments,
 )
-def _no_mask(seen: Pass, named: dict) -> None:
+def _no_mask(seen: Pass, named: dict[str, Any]) -> None:
     for name in ("attention_mask", "decoder_attention_mask"):
         if isinstance(named.get(name), Tensor) and named[name].ndim == 4:
             named.pop(name)
@@ -45,5 +47,5 @@ def _no_mask(seen: Pass, named: dict) -> None:
     needs=["cache"],
     at=Bed.arguments,
 )
-def _no_cache(seen: Pass, named: dict) -> None:
+def _no_cache(seen: Pass, named: dict[str, Any]) -> None:
     named["use_cache"] = False

@@ -52,7 +52,7 @@ def _skip_a_norm(bed: Bed) -> None:
     bed.after(norm, _skipped)
 
 
-def _note_input(seen: Pass, given: tuple, named: dict) -> None:
+def _note_input(seen: Pass, given: tuple[Any, ...], named: dict[str, Any]) -> None:
     seen.kept["before the norm"] = given[0]
 
 
@@ -110,7 +110,7 @@ def _jitter(bed: Bed) -> None:
         bed.before(router, _jittered)
 
 
-def _jittered(seen: Pass, given: tuple, named: dict) -> tuple:
+def _jittered(seen: Pass, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
     noise = torch.empty_like(given[0]).uniform_(0.99, 1.01)
     return (given[0] * noise, *given[1:]), named
 
@@ -148,7 +148,7 @@ def _change_ids(bed: Bed) -> None:
     bed.arguments(_write_ids, vocabulary=bed.subject.vocabulary)
 
 
-def _write_ids(seen: Pass, named: dict, vocabulary: int) -> None:
+def _write_ids(seen: Pass, named: dict[str, Any], vocabulary: int) -> None:
     if isinstance(seen.ids, Tensor):
         seen.ids[:, 0] = (seen.ids[:, 0] + 1) % vocabulary
 
@@ -160,7 +160,7 @@ def _write_ids(seen: Pass, named: dict, vocabulary: int) -> None:
     needs=["inputs-embeds"],
     at=Bed.arguments,
 )
-def _write_embeddings(seen: Pass, named: dict) -> None:
+def _write_embeddings(seen: Pass, named: dict[str, Any]) -> None:
     for name in ("inputs_embeds", "decoder_inputs_embeds"):
         given = named.get(name)
         if isinstance(given, Tensor) and not given.requires_grad:

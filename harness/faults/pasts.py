@@ -140,7 +140,7 @@ def _edge(read: CacheRead) -> CacheRead:
     needs=KV,
     at=Bed.arguments,
 )
-def _rotate_past(seen: Pass, named: dict) -> None:
+def _rotate_past(seen: Pass, named: dict[str, Any]) -> None:
     if not seen.cached:
         return
     for layer in getattr(own_cache(seen.cache), "layers", ()):
@@ -188,7 +188,7 @@ def _cropped(read: CacheRead, window: int) -> CacheRead:
     needs=["generation", "cache", "lm-head"],
     at=Bed.arguments,
 )
-def _never_reordered(seen: Pass, named: dict) -> None:
+def _never_reordered(seen: Pass, named: dict[str, Any]) -> None:
     if seen.cache is not None:
         seen.cache.reorder_cache = _nothing
 
@@ -204,7 +204,7 @@ def _nothing(*_: Any) -> None:
     needs=["generation", "cache", "lm-head"],
     at=Bed.arguments,
 )
-def _reordered_backwards(seen: Pass, named: dict) -> None:
+def _reordered_backwards(seen: Pass, named: dict[str, Any]) -> None:
     cache = seen.cache
     if cache is not None and "reorder_cache" not in vars(cache):
         cache.reorder_cache = _Backwards(cache)
@@ -227,7 +227,7 @@ class _Backwards:
     needs=["drafts", *KV],
     at=Bed.arguments,
 )
-def _never_cropped(seen: Pass, named: dict) -> None:
+def _never_cropped(seen: Pass, named: dict[str, Any]) -> None:
     if seen.cache is not None:
         own_cache(seen.cache).crop = _nothing
         seen.cache.crop = _nothing
@@ -285,5 +285,5 @@ class _Itself:
     def __init__(self, cache: Any) -> None:
         self.cache = cache
 
-    def __call__(self, memo: dict) -> Any:
+    def __call__(self, memo: dict[int, Any]) -> Any:
         return self.cache

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -21,13 +23,13 @@ CACHED = ["causal", "cache", "position-ids"]
     needs=CACHED,
     at=Bed.arguments,
 )
-def _from_zero(seen: Pass, named: dict) -> None:
+def _from_zero(seen: Pass, named: dict[str, Any]) -> None:
     if seen.cached:
         place = torch.arange(seen.new, device=_given(named).device)
         named[seen.positions_name] = place[None].expand(seen.rows, -1)
 
 
-def _given(named: dict) -> Tensor:
+def _given(named: dict[str, Any]) -> Tensor:
     for name in ("input_ids", "decoder_input_ids", "inputs_embeds", "decoder_inputs_embeds"):
         if isinstance(named.get(name), Tensor):
             return named[name]
@@ -44,7 +46,7 @@ def _double(bed: Bed) -> None:
     bed.arguments(_doubled, places=bed.subject.context)
 
 
-def _doubled(seen: Pass, named: dict, places: int | None) -> None:
+def _doubled(seen: Pass, named: dict[str, Any], places: int | None) -> None:
     if seen.cached:
         place = 2 * seen.places(_given(named))
         if places:
@@ -65,7 +67,7 @@ def _count_from_one(bed: Bed) -> None:
         bed.arguments(_one_more, places=places)
 
 
-def _one_more(seen: Pass, named: dict, places: int) -> None:
+def _one_more(seen: Pass, named: dict[str, Any], places: int) -> None:
     if seen.positions is not None:
         named[seen.positions_name] = (seen.positions + 1) % places
 
@@ -77,7 +79,7 @@ def _one_more(seen: Pass, named: dict, places: int) -> None:
     needs=CACHED,
     at=Bed.arguments,
 )
-def _one_less_when_cached(seen: Pass, named: dict) -> None:
+def _one_less_when_cached(seen: Pass, named: dict[str, Any]) -> None:
     if seen.cached and seen.positions is not None:
         named[seen.positions_name] = seen.positions - 1
 
@@ -89,7 +91,7 @@ def _one_less_when_cached(seen: Pass, named: dict) -> None:
     needs=[*CACHED, "padding"],
     at=Bed.arguments,
 )
-def _ignored_when_cached(seen: Pass, named: dict) -> None:
+def _ignored_when_cached(seen: Pass, named: dict[str, Any]) -> None:
     if seen.cached and seen.positions is not None:
         named[seen.positions_name] = seen.places(seen.positions)[None].expand(seen.rows, -1)
 

@@ -64,7 +64,9 @@ def inside(bed: Bed, change: Callable[[_Layer, Tensor, int], Tensor]) -> None:
     bed.arguments(_change_layers, by=change)
 
 
-def _change_layers(seen: Pass, named: dict, by: Callable[[_Layer, Tensor, int], Tensor]) -> None:
+def _change_layers(
+    seen: Pass, named: dict[str, Any], by: Callable[[_Layer, Tensor, int], Tensor]
+) -> None:
     cache: Any = own_cache(seen.cache)
     if isinstance(cache, transformers.QuantizedCache):
         layer: Any

@@ -59,7 +59,9 @@ def _leak_in_one_head(bed: Bed) -> None:
     bed.before(anatomy.projection(bed.subject, mixer), _one_head_leaks)
 
 
-def _one_head_leaks(seen: Pass, given: tuple, named: dict) -> tuple | None:
+def _one_head_leaks(
+    seen: Pass, given: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[Any, ...] | None:
     states = given[0]
     if states.ndim != 3 or states.shape[1] != seen.new:
         return None
@@ -132,7 +134,7 @@ fault(
     needs=["causal", "position-ids", "mask-4d"],
     at=Bed.arguments,
 )
-def _packed(seen: Pass, named: dict) -> None:
+def _packed(seen: Pass, named: dict[str, Any]) -> None:
     mask, positions = named.get("attention_mask"), seen.positions
     if not isinstance(mask, Tensor) or mask.ndim != 4 or positions is None:
         return
@@ -150,7 +152,7 @@ def _packed(seen: Pass, named: dict) -> None:
     needs=["causal", "mask-4d", "attention-only"],
     at=Bed.arguments,
 )
-def _unmasked_past_a_length(seen: Pass, named: dict) -> None:
+def _unmasked_past_a_length(seen: Pass, named: dict[str, Any]) -> None:
     name = _mask_name(named)
     if name is not None:
         mask = named[name].clone()
@@ -158,7 +160,7 @@ def _unmasked_past_a_length(seen: Pass, named: dict) -> None:
         named[name] = mask
 
 
-def _mask_name(named: dict) -> str | None:
+def _mask_name(named: dict[str, Any]) -> str | None:
     """Under which name an additive 4-D mask was given, if one was."""
     names = ("attention_mask", "decoder_attention_mask")
     given = [n for n in names if isinstance(named.get(n), Tensor) and named[n].ndim == 4]
@@ -172,7 +174,7 @@ def _mask_name(named: dict) -> str | None:
     needs=["causal", "mask-4d", "attention-only", "cache"],
     at=Bed.arguments,
 )
-def _mask_shifted(seen: Pass, named: dict) -> None:
+def _mask_shifted(seen: Pass, named: dict[str, Any]) -> None:
     name = _mask_name(named)
     if name is not None and seen.cached:
         named[name] = named[name].roll(1, -1)

@@ -52,8 +52,11 @@ def rotations(bed: Bed, change: Callable[[Pass, Tensor], Tensor]) -> None:
 
 
 def _positions_changed(
-    seen: Pass, given: tuple, named: dict, inner: Callable[[Pass, Tensor], Tensor]
-) -> tuple[tuple, dict]:
+    seen: Pass,
+    given: tuple[Any, ...],
+    named: dict[str, Any],
+    inner: Callable[[Pass, Tensor], Tensor],
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if "position_ids" in named:
         return given, {**named, "position_ids": inner(seen, named["position_ids"])}
     return (given[0], inner(seen, given[1]), *given[2:]), named
@@ -66,8 +69,11 @@ def biases(bed: Bed, change: Callable[[Pass, Tensor], Tensor]) -> None:
 
 
 def _bias_changed(
-    seen: Pass, given: tuple, named: dict, inner: Callable[[Pass, Tensor], Tensor]
-) -> tuple[tuple, dict]:
+    seen: Pass,
+    given: tuple[Any, ...],
+    named: dict[str, Any],
+    inner: Callable[[Pass, Tensor], Tensor],
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return given, {**named, "alibi": inner(seen, named["alibi"])}
 
 

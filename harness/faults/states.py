@@ -20,7 +20,7 @@ from assay.harness.faults.spots import first_block
     needs=["recurrence"],
     at=Bed.arguments,
 )
-def _lost_in_chunks(seen: Pass, named: dict) -> None:
+def _lost_in_chunks(seen: Pass, named: dict[str, Any]) -> None:
     if seen.cached and seen.new > 1:
         for state in _recurrent_states(seen.cache):
             state.zero_()
@@ -39,7 +39,7 @@ def _recurrent_states(cache: Any) -> list[Tensor]:
     needs=["recurrence"],
     at=Bed.arguments,
 )
-def _decays(seen: Pass, named: dict) -> None:
+def _decays(seen: Pass, named: dict[str, Any]) -> None:
     if seen.cached:
         for state in _recurrent_states(seen.cache):
             state.mul_(1 - 1e-4)
@@ -52,7 +52,7 @@ def _decays(seen: Pass, named: dict) -> None:
     needs=["recurrence"],
     at=Bed.arguments,
 )
-def _states_swapped(seen: Pass, named: dict) -> None:
+def _states_swapped(seen: Pass, named: dict[str, Any]) -> None:
     if seen.cached:
         for state in _recurrent_states(seen.cache):
             state.copy_(state.flip(0).clone())
@@ -65,7 +65,7 @@ def _states_swapped(seen: Pass, named: dict) -> None:
     needs=["recurrence"],
     at=Bed.arguments,
 )
-def _stale_convolution(seen: Pass, named: dict) -> None:
+def _stale_convolution(seen: Pass, named: dict[str, Any]) -> None:
     if not seen.cached:
         return
     for layer in getattr(seen.cache, "layers", ()):
@@ -94,7 +94,7 @@ def _carried_over(seen: Pass, state: Tensor) -> Tensor:
     needs=["encoder", "cache", "generation"],
     at=Bed.arguments,
 )
-def _stale_encoding(seen: Pass, named: dict) -> None:
+def _stale_encoding(seen: Pass, named: dict[str, Any]) -> None:
     encoded = named.get("encoder_outputs")
     if encoded is None or not named.get("use_cache"):
         return
@@ -112,7 +112,7 @@ def _stale_encoding(seen: Pass, named: dict) -> None:
     needs=["encoder", "cache"],
     at=Bed.arguments,
 )
-def _encoder_unmasked(seen: Pass, named: dict) -> None:
+def _encoder_unmasked(seen: Pass, named: dict[str, Any]) -> None:
     mask = named.get("attention_mask")
     if isinstance(mask, Tensor) and mask.ndim == 2:
         named["attention_mask"] = torch.ones_like(mask)

@@ -23,7 +23,7 @@ from assay.harness.models.positions import position_table
     needs=["inputs-embeds", "scale of embeddings"],
     at=Bed.arguments,
 )
-def _scaled(seen: Pass, named: dict) -> None:
+def _scaled(seen: Pass, named: dict[str, Any]) -> None:
     if seen.embedded:
         for name in ("inputs_embeds", "decoder_inputs_embeds"):
             if isinstance(named.get(name), Tensor):

@@ -71,10 +71,10 @@ def output(subject: Core, depth: int, ids: Tensor | None, **arguments: Any) -> T
 
     calls = 0
 
-    def before(module: nn.Module, given: tuple, named: dict) -> None:
+    def before(module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
         leave(given[0] if given else named["hidden_states"])
 
-    def after(module: nn.Module, given: tuple, result: Any) -> None:
+    def after(module: nn.Module, given: tuple[Any, ...], result: Any) -> None:
         nonlocal calls
         calls += 1
         if calls == depth:
@@ -113,7 +113,7 @@ def head_input(subject: Core, ids: Tensor | None, **arguments: Any) -> Tensor:
         raise LookupError(f"{subject.name} has no output embedding")
     taken: list[Tensor] = []
 
-    def before(module: nn.Module, given: tuple) -> None:
+    def before(module: nn.Module, given: tuple[Any, ...]) -> None:
         taken.append(given[0])
         raise _Reached
 

@@ -26,7 +26,7 @@ from assay.harness.models.remote_code import (
     refuse_generation_code,
     refuse_remote_code,
 )
-from assay.harness.models.shortage import ENDS, contained
+from assay.harness.models.shortage import ENDS, contained, kept_running
 from assay.harness.models.stored import Stored
 from assay.harness.models.weight_dtypes import refuse_integers, refuse_unknown_quantisation
 from assay.harness.models.weight_files import read_json, weight_files, weight_map
@@ -80,7 +80,7 @@ def inspect_checkpoint(
     config = _configuration(raw, folder, spec, trust_remote_code)
     refuse_short_context(config, spec)
     try:
-        with contained():
+        with kept_running(), contained():
             auto = _auto_class(config, raw if trust_remote_code else {})
     except ENDS as error:  # a model's module may want what is not installed
         raise BadInput(f"{spec}: its class cannot be imported ({brief(error)})") from error
@@ -172,7 +172,7 @@ def _configuration(
     if not custom:
         return sizes.configuration(raw, spec)
     try:
-        with contained():
+        with kept_running(), contained():
             return AutoConfig.from_pretrained(folder, trust_remote_code=True)
     except ENDS as error:  # whatever a model's own configuration class raises
         raise BadInput(

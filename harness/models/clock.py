@@ -146,11 +146,11 @@ class ForwardClock:
         self._hooks.clear()
         return models
 
-    def __deepcopy__(self, memo: dict) -> ForwardClock:
+    def __deepcopy__(self, memo: dict[int, Any]) -> ForwardClock:
         """Copies of a model that are made meanwhile are watched, too."""
         return self
 
-    def _enter(self, module: nn.Module, given: tuple, named: dict[str, Any]) -> None:
+    def _enter(self, module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
         if not self._watching:
             return
         if self._depth == 0:

@@ -18,7 +18,7 @@ from transformers.models.auto import modeling_auto
 from assay.harness.results.errors import Missing
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
+    from transformers import PreTrainedConfig as PreTrainedConfig
 else:  # the name since 5.0, which keeps the other as well
     PreTrainedConfig = getattr(transformers, "PreTrainedConfig", transformers.PretrainedConfig)
 

@@ -97,7 +97,9 @@ def sent_on(subject: Subject) -> Iterator[None]:
         yield
 
 
-def _next_expert(module: nn.Module, given: tuple, named: dict) -> tuple[tuple, dict]:
+def _next_expert(
+    module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     count = _count(module)
 
     def moved(part: Any) -> Any:

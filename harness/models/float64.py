@@ -16,8 +16,8 @@ from assay.harness.models import allocation, compat
 from assay.harness.models.core import Core
 from assay.harness.models.lengths import LONG
 from assay.harness.models.memo import memo
-from assay.harness.models.shortage import shortage
-from assay.harness.results.errors import REFUSALS, Missing, first_line
+from assay.harness.models.shortage import ENDS, contained, pass_on, shortage
+from assay.harness.results.errors import REFUSALS, Missing, brief, first_line
 
 
 class Drawn(TorchFunctionMode):
@@ -52,9 +52,29 @@ def _draws(subject: Core) -> bool:
     return noted.drew
 
 
+def _copied(model: PreTrainedModel) -> PreTrainedModel:
+    """A copy that shares no weights; built anew where the model's own way of copying fails.
+
+    Raises `Missing` if that fails too.
+    """
+    own = {id(each) for each in model.parameters()}
+    with suppress(*REFUSALS), contained():
+        copied = copy.deepcopy(model)
+        if own.isdisjoint(map(id, copied.parameters())):
+            return copied
+    try:
+        again = type(model)(copy.deepcopy(model.config))
+        again.load_state_dict(model.state_dict())
+    except ENDS as error:
+        pass_on(error)
+        raise Missing(f"the model cannot be copied ({brief(error)})") from error
+    again.to(device=model.device, dtype=model.dtype)  # type: ignore[call-arg]
+    return again.eval().requires_grad_(False)
+
+
 def twin(subject: Core) -> tuple[PreTrainedModel, torch.dtype | None]:
     """A copy of the model in float64, parameter for parameter, and the dtype it is to draw in."""
-    model = copy.deepcopy(subject.model).double()
+    model = _copied(subject.model).double()
     allocation.allocated(model)
     with suppress(Missing):
         compat.set_experts(model, "eager")  # the grouped kernels have no float64
@@ -74,7 +94,7 @@ def require_runs(oracle: Core, subject: Core) -> None:
     except refusals as refused:
         if shortage(refused):
             raise
-        oracle.model.forward = _widening(oracle.model.forward)  # type: ignore[method-assign]
+        oracle.model.forward = _widening(oracle.model.forward)
         try:
             oracle.rows(ids)
         except refusals as error:

@@ -27,7 +27,7 @@ def share_changed(subject: Subject, **given: Tensor | None) -> float:
 def meddled_with(subject: Subject) -> Iterator[None]:
     """For the length of a block the model turns round in place what it is given to embed."""
 
-    def turn(module: nn.Module, given: tuple, named: dict[str, Any]) -> None:
+    def turn(module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
         for name in ("input_ids", "inputs_embeds", "decoder_input_ids", "decoder_inputs_embeds"):
             if torch.is_tensor(tensor := named.get(name)):
                 tensor.copy_(tensor.flip(1))

@@ -23,7 +23,7 @@ from assay.harness.models import allocation, compat, digests, tokenizers
 from assay.harness.models import placement as placing
 from assay.harness.models.checkpoints import Checkpoint, inspect_checkpoint, refuse_short_context
 from assay.harness.models.placement import Placement
-from assay.harness.models.shortage import ENDS, MEMORY, contained, shortage
+from assay.harness.models.shortage import ENDS, MEMORY, contained, kept_running, shortage
 from assay.harness.results.errors import BadInput, Missing, brief, listed
 from assay.harness.results.quiet import quiet
 
@@ -187,7 +187,7 @@ def _from_pretrained(
     if attention is not None:
         options["attn_implementation"] = attention
     try:
-        with contained():
+        with kept_running(), contained():
             model, info = checkpoint.auto.from_pretrained(
                 checkpoint.folder,
                 use_safetensors=True,

@@ -7,6 +7,8 @@ from collections.abc import Callable
 import psutil
 import torch
 
+from assay.harness.results.errors import text_of
+
 SHARE = 0.25
 """Of the memory that is free, for the activations of one pass."""
 
@@ -32,7 +34,7 @@ def lacking(error: BaseException) -> bool:
     """Whether ``error`` says that memory ran out; what a CPU raises is no class of its own."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return any(words in str(error) for words in LACKING)
+    return any(words in text_of(error) for words in LACKING)
 
 
 def in_batches(

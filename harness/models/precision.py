@@ -17,7 +17,7 @@ class _Watch(TorchDispatchMode):
     """Notes whether any activation is in a floating dtype narrower than float64."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.narrow = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -78,7 +78,7 @@ class Rounding(TorchDispatchMode):
         return False
 
     def __init__(self, seed: int) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.seed = seed
         self._patterns: OrderedDict[tuple[Any, ...], Tensor] = OrderedDict()
 

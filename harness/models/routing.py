@@ -26,10 +26,12 @@ def listening(subject: Core) -> Iterator[list[Tensor]]:
         return
     body = _body(subject.model)
 
-    def ask(module: nn.Module, given: tuple, named: dict) -> tuple[tuple, dict]:
+    def ask(
+        module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return given, {**named, "output_router_logits": True}
 
-    def hear(module: nn.Module, given: tuple, result: Any) -> None:
+    def hear(module: nn.Module, given: tuple[Any, ...], result: Any) -> None:
         scores.extend(result.get("router_logits") or ())
 
     hooks = [

@@ -28,7 +28,7 @@ class _Shapes(TorchDispatchMode):
     """Notes every operation with the shapes of its results."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.seen: list[tuple[str, tuple[tuple[int, ...], ...]]] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -14,15 +14,16 @@ import math
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any, NoReturn
 
 import torch
 from hypothesis.errors import HypothesisException
 
 from assay.harness.models import memory
 from assay.harness.models.clock import Braked
-from assay.harness.results.errors import REFUSALS, Missing, brief, first_line
+from assay.harness.results.errors import REFUSALS, Missing, brief, first_line, text_of
 
 MEMORY = "out of memory"
 RECURSION = "recursion too deep"
@@ -87,7 +88,7 @@ def shortage(error: BaseException) -> str:
             return RECURSION
         if isinstance(each, SystemExit):
             return f"{EXIT} (SystemExit: {each.code})"
-        if isinstance(each, RuntimeError) and any(f in str(each) for f in _GPU_FAILURES):
+        if isinstance(each, RuntimeError) and any(f in text_of(each) for f in _GPU_FAILURES):
             _gpu_failures.append(f"{GPU}: {first_line(each)}")
             return _gpu_failures[-1]
         if memory.lacking(each):
@@ -97,7 +98,7 @@ def shortage(error: BaseException) -> str:
         if isinstance(each, InterruptedError):
             return _BY_NUMBER[errno.EINTR]
         for words, lacking in _BY_WORDS.items():
-            if words in str(each):
+            if words in text_of(each):
                 return lacking
     return ""
 
@@ -142,31 +143,52 @@ def contained() -> Iterator[None]:
         raise RuntimeError(brief(error)) from error
 
 
+ENDING = ("_exit", "execv", "execve")
+"""Functions of `os` that end the program, and that nothing could catch."""
+
+_guarded = 0
+"""How many blocks of `kept_running` are open."""
+
+
 @contextmanager
 def kept_running() -> Iterator[None]:
-    """For a claim: the model's code can neither end the process nor close what is printed to.
+    """For a model's code: it can neither end the process nor close what is printed to.
 
-    `os._exit`, which nothing could catch, raises SystemExit.  What has been kept of it, to be
-    called when the process ends, does nothing then: the run's exit code stands.
+    Functions of `os` that would end it raise SystemExit.  What has been kept of them, to be called
+    when the process ends, does nothing then: the run's exit code stands.
     """
-    process, leave = os.getpid(), os._exit
+    global _guarded
+    _guarded += 1
+    if _guarded > 1:
+        try:
+            yield
+        finally:
+            _guarded -= 1
+        return
+    process, originals = os.getpid(), {name: getattr(os, name) for name in ENDING}
 
-    def left(status: int) -> None:
-        if os.getpid() != process:  # a child of the model's own
-            leave(status)
-        if os._exit is not leave:
-            raise SystemExit(status)
+    def instead_of(original: Callable[..., NoReturn]) -> Callable[..., None]:
+        def ended(*arguments: Any) -> None:
+            if os.getpid() != process:  # a child of the model's own
+                original(*arguments)
+            if _guarded:
+                raise SystemExit(arguments[0] if arguments else None)
+
+        return ended
 
     streams = [each for each in (sys.stdout, sys.stderr) if hasattr(each, "__dict__")]
     for stream in streams:
         stream.close = lambda: None  # type: ignore[method-assign]
-    os._exit = left  # type: ignore[assignment]
+    for name, original in originals.items():
+        setattr(os, name, instead_of(original))
     try:
         yield
     finally:
-        os._exit = leave
+        for name, original in originals.items():
+            setattr(os, name, original)
         for stream in streams:
             del stream.close
+        _guarded -= 1
 
 
 def pass_on(error: BaseException) -> None:

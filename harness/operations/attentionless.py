@@ -1,4 +1,4 @@
-"""A model whose attention gives every token the same: what is left without it."""
+"""Replaces attention by its mean over tokens, to measure what a model does without it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from assay.harness.models.subject import Subject
 
 
 @contextmanager
-def averaged(subject: Subject) -> Iterator[None]:
-    """For the length of a block, attention gives all tokens the mean of what it would give them.
+def average_attention(subject: Subject) -> Iterator[None]:
+    """For the length of a block, attention gives every token the mean of its usual outputs.
 
     The mean is a constant: no gradient passes it.  Raises `Missing` where the blocks have no
     module that is known as attention.
@@ -41,7 +41,7 @@ def _attentions(module: nn.Module) -> Iterator[nn.Module]:
             yield each
 
 
-def _mean(module: nn.Module, given: tuple, output: Any) -> Any:
+def _mean(module: nn.Module, given: tuple[Any, ...], output: Any) -> Any:
     state = output[0] if isinstance(output, tuple) else output
     mean = state.detach().mean(1, keepdim=True).expand_as(state)
     return (mean, *output[1:]) if isinstance(output, tuple) else mean

@@ -1,4 +1,4 @@
-"""What is done to a cache between two passes: rows rearranged, drafts taken back."""
+"""Changes a cache between two passes: reorders its rows, or takes drafts back."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from assay.harness.models import caches
 from assay.harness.models.capabilities import Missing
 from assay.harness.models.subject import Subject
 
-REARRANGING = ("reorder_cache", "batch_select_indices", "batch_repeat_interleave")
+ROW_OPERATIONS = ("reorder_cache", "batch_select_indices", "batch_repeat_interleave")
 """Operations of transformers' caches on the rows of a batch."""
 
 
-def filled(
+def fill_cache(
     subject: Subject, ids: Tensor, kind: str = "default", spare: int = 0, **more: Any
 ) -> Any:
     """A cache of ``kind`` that holds the prompts ``ids`` [batch, n], read in one pass.
@@ -26,8 +26,8 @@ def filled(
     return subject(ids, cache=cache, keep=True, states=False, **more).cache
 
 
-def rearranged(cache: Any, operation: str, rows: Tensor) -> Any:
-    """``cache`` with row ``rows[j]`` of its batch at row j, by one of `REARRANGING`, in place.
+def rearrange(cache: Any, operation: str, rows: Tensor) -> Any:
+    """``cache`` with row ``rows[j]`` of its batch at row j, by one of `ROW_OPERATIONS`, in place.
 
     ``rows`` [new batch]; for ``batch_repeat_interleave`` every row as often as the first.  Raises
     `Missing` where the cache, or a layer of it, has no such operation.
@@ -41,10 +41,10 @@ def rearranged(cache: Any, operation: str, rows: Tensor) -> Any:
     return cache
 
 
-def taken_back(subject: Subject, ids: Tensor, drafts: Tensor, early: bool) -> Any:
+def take_drafts_back(subject: Subject, ids: Tensor, drafts: Tensor, early: bool) -> Any:
     """A cache that has read ``ids`` [batch, n] and ``drafts`` [batch, k] and let go of the drafts.
 
-    As assisted decoding does: the cache is told beforehand that it will have to (``early``:
+    As assisted decoding does: the cache is asked beforehand to record what it drops (``early``:
     before it reads the prompt).  Raises `Missing` where a cache cannot.
     """
     cache = caches.growing(subject)

@@ -7,14 +7,13 @@ k most probable next tokens v the one is taken for which
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from assay.harness.models.rows import Rows
 from assay.harness.models.subject import Subject
-from assay.harness.operations.cache_operations import rearranged
+from assay.harness.operations.cache_operations import rearrange
 from assay.harness.results.errors import Missing
 
 CANDIDATES, PENALTY = 4, 0.6
@@ -22,7 +21,7 @@ CANDIDATES, PENALTY = 4, 0.6
 
 
 @torch.no_grad()
-def continued(
+def contrastive_search(
     subject: Subject,
     ids: Tensor,
     tokens: int,
@@ -41,21 +40,21 @@ def continued(
     chosen = []
     for _ in range(tokens):
         probability, token = logits.float().softmax(-1).topk(candidates)
-        rearranged(cache, "reorder_cache", rows.repeat_interleave(candidates))
+        rearrange(cache, "reorder_cache", rows.repeat_interleave(candidates))
         output = subject(token.reshape(-1, 1), cache=cache, keep=True)
         cache = output.cache
         ahead = F.normalize(_last(output.rows).float(), dim=-1).view(len(ids), candidates, -1)
         alike = (ahead @ states.mT).amax(-1)
         best = ((1 - penalty) * probability - penalty * alike).argmax(1)
         taken = rows * candidates + best
-        rearranged(cache, "reorder_cache", taken)
+        rearrange(cache, "reorder_cache", taken)
         chosen.append(token[rows, best])
         logits = output.rows["logits"][taken, -1]
         states = torch.cat([states, ahead[rows, best, None]], dim=1)
     return torch.stack(chosen, dim=1)
 
 
-def _last(rows: Any) -> Tensor:
+def _last(rows: Rows) -> Tensor:
     """The last hidden states [batch, n, hidden]."""
     names = [name for name in rows.tensors if name.startswith("state ")]
     if not names:

@@ -1,4 +1,4 @@
-"""What the outputs of a copy may differ by: equal weights at equal addresses round alike.
+"""Compares a model's outputs with a copy's: equal weights at equal addresses round alike.
 
 A copy of a model lies elsewhere in memory, and some libraries round by the addresses of what they
 multiply (`harness.models.allocation`).  So the model's own weights are put where the copy's lie,
@@ -33,20 +33,20 @@ TIMES = 4.0
 
 @dataclass(frozen=True)
 class Apart:
-    """Two models' rows for the same ids: ``found`` is the worst row's distance, ``allowed`` what
+    """Two models' rows for the same ids: ``distance`` is the worst row's, ``allowed`` what
     the model differs by from itself, times `TIMES`; both relative.
     """
 
     mine: Rows
     theirs: Rows
-    found: Distance
+    distance: Distance
     allowed: float
 
     def with_leak(self, size: float) -> tuple[float, float]:
         """The distance where each of the copy's rows is off by ``size`` of its length, rounded to
         its own dtype, and what is allowed.
         """
-        moved = sensitivity.planted(self.theirs, self.theirs, size).tensors
+        moved = sensitivity.with_leak(self.theirs, self.theirs, size).tensors
         rounded = {name: moved[name].to(own.dtype) for name, own in self.theirs.tensors.items()}
         return _apart(Rows(rounded), self.mine).error, self.allowed
 

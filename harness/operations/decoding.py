@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from assay.harness.operations.factors import EPSILON, Factored, Rough
-from assay.harness.operations.likeliest import Scorer, clear, some_at_once, working
+from assay.harness.operations.likeliest import Scorer, leaders, some_at_once, working_dtype
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class PseudoInverse:
     def of(cls, table: Tensor) -> PseudoInverse:
         """W⁺ of W [V, d], in any floating dtype."""
         w = table.detach()
-        return cls(w, Rough.of(w) if working(w) == torch.float32 else None)
+        return cls(w, Rough.of(w) if working_dtype(w) == torch.float32 else None)
 
     @cached_property
     def exact(self) -> Factored:
@@ -89,7 +89,7 @@ class PseudoInverse:
             return solved.reshape(e.shape) @ self.table.T
         if self.exact.method == "qr":
             solved = torch.linalg.solve_triangular(factor, flat, upper=True, left=False)
-            return solved.reshape(e.shape) @ basis.T
+            return torch.matmul(solved.reshape(e.shape), basis.T)
         return e @ factor @ basis.T
 
     def apply(self, weights: Tensor) -> Tensor:
@@ -100,8 +100,8 @@ class PseudoInverse:
             return torch.cholesky_solve(flat, factor).T.reshape(*x.shape[:-1], -1)
         if self.exact.method == "qr":
             flat = (x @ basis).reshape(-1, self.table.shape[1]).T
-            solved = torch.linalg.solve_triangular(factor, flat, upper=True)
-            return solved.T.reshape(*x.shape[:-1], -1)
+            solved = torch.linalg.solve_triangular(factor, flat, upper=True).T
+            return torch.reshape(solved, (*x.shape[:-1], -1))
         return (x @ basis) @ factor.T
 
     def decode(self, embeddings: Tensor) -> Tensor:
@@ -126,11 +126,11 @@ class PseudoInverse:
         solved = rough.solve(e)
         scores = self._scorer.scores(solved)
         off = rough.expected(e) + self._scorer.moved(solved, rough.longest)
-        found, settled = clear(scores, k, 2 * off)
+        found, settled = leaders(scores, k, 2 * off)
         if bool((left := ~settled).any()):
             off = rough.measured(self.given, e[left], scores[left])
             off = off + self._scorer.moved(solved[left])
-            found[left], settled[left] = clear(scores[left], k, 2 * off)
+            found[left], settled[left] = leaders(scores[left], k, 2 * off)
         if bool((left := ~settled).any()):
             found[left] = self._top_exactly(e[left], k)
         return found

@@ -1,4 +1,4 @@
-"""Assisted decoding: what drafts tokens for a model, and what became of the drafts.
+"""Assisted decoding: drafts tokens for a model, and counts which drafts were accepted.
 
 A draft that is right saves a pass, one that is wrong has to be taken out of the cache again.
 Decoding in which one of them did not occur says nothing about it.
@@ -20,7 +20,7 @@ from assay.harness.checking.check import Unsettled
 from assay.harness.models import capabilities
 from assay.harness.models.memo import memo
 from assay.harness.models.subject import Subject
-from assay.harness.operations import generation, generation_settings
+from assay.harness.operations import generation
 from assay.harness.operations.generation import Generated
 
 AT_ONCE = 3
@@ -65,12 +65,12 @@ def _agreeing(drafted: list[int], chosen: Tensor) -> tuple[int, int]:
 
 
 @contextmanager
-def watched(subject: Subject) -> Iterator[Drafts]:
+def watch_passes(subject: Subject) -> Iterator[Drafts]:
     """Keep what each pass of the subject reads while the block runs."""
     drafts = Drafts()
     name = "decoder_input_ids" if subject.is_encoder_decoder else "input_ids"
 
-    def keep(_: nn.Module, given: tuple, named: dict[str, Any]) -> None:
+    def keep(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
         ids = named.get(name, given[0] if given else None)
         if ids is not None:
             drafts.passes.append(ids.detach().clone())
@@ -88,7 +88,7 @@ class _Erring:
     def __init__(self) -> None:
         self.passes = 0
 
-    def __call__(self, _: nn.Module, given: tuple, result: Any) -> Any:
+    def __call__(self, _: nn.Module, given: tuple[Any, ...], result: Any) -> Any:
         self.passes += 1
         if self.passes % 2 == 0:
             result.logits = result.logits.roll(1, dims=-1)
@@ -99,7 +99,7 @@ class _Erring:
 def _assistant(subject: Subject) -> tuple[Any, _Erring]:
     own = itertools.chain(subject.model.parameters(), subject.model.buffers())
     model: Any = copy.deepcopy(subject.model, {id(tensor): tensor for tensor in own})
-    settings = model.generation_config = generation_settings.defaults(subject.model)
+    settings = model.generation_config = generation.default_settings(subject.model)
     settings.num_assistant_tokens, settings.assistant_confidence_threshold = AT_ONCE, 0.0
     settings.num_assistant_tokens_schedule = "constant"
     erring = _Erring()
@@ -118,14 +118,14 @@ def assistant(subject: Subject) -> Any:
 
 
 def drafters(subject: Subject) -> list[str]:
-    """What may draft for the subject (see `decoded`), the one whose drafts count the oftenest
+    """What may draft for the subject (see `decode`), the one whose drafts count the oftenest
     first; a model that is not all in memory has no copy.
     """
     copied = "weights-in-memory" in capabilities.of(subject)
     return ["assistant", "prompt"] if copied else ["prompt"]
 
 
-def decoded(subject: Subject, ids: Tensor, drafter: str, plain: Generated) -> Generated:
+def decode(subject: Subject, ids: Tensor, drafter: str, plain: Generated) -> Generated:
     """``ids`` [1, n] continued by assisted decoding, greedily, as ``plain`` does without drafts.
 
     The ``drafter`` is the ``prompt``, in which drafts are looked up, or an ``assistant``.  Raises
@@ -135,7 +135,7 @@ def decoded(subject: Subject, ids: Tensor, drafter: str, plain: Generated) -> Ge
     more: dict[str, Any] = {}
     if drafter == "assistant":
         more = {"assistant_model": assistant(subject), "prompt_lookup_num_tokens": None}
-    with watched(subject) as drafts:
+    with watch_passes(subject) as drafts:
         made = generation.scores(subject, ids, "assisted", use_cache=True, **more)
     given = 1 if subject.is_encoder_decoder else ids.shape[1]
     drafts.settle(made.ids[0], plain.ids[0], given)

@@ -8,13 +8,14 @@ the bound does not do: most tokens are decided all the same.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from assay.harness.operations.likeliest import ROWS_AT_ONCE, in_chunks, narrowing, working
+from assay.harness.operations.likeliest import ROWS_AT_ONCE, in_chunks, narrowing, working_dtype
 
 CHOLESKY_UP_TO = 1e4
 """Condition numbers of W up to which its Gram matrix, whose condition is the square, is solved."""
@@ -103,14 +104,14 @@ class Rough:
     @classmethod
     def of(cls, table: Tensor) -> Rough | None:
         """None where W has to be factored in float64: it is too near to a missing rank."""
-        square = gram(table, working(table))
+        square = gram(table, working_dtype(table))
         factor, failed = torch.linalg.cholesky_ex(square)
         if int(failed):
             return None
         # An element is off in proportion to the lengths of its two columns.
         lengths = square.diagonal().sqrt()
         spread = float(torch.linalg.solve_triangular(factor, lengths.diag(), upper=False).norm())
-        unit, narrowed = torch.finfo(working(table)).eps / 2, narrowing(table)
+        unit, narrowed = torch.finfo(working_dtype(table)).eps / 2, narrowing(table)
         doubt = (ROWS_AT_ONCE**0.5 * unit + narrowed) * spread**2
         if doubt > DOUBT_UP_TO:
             return None
@@ -127,7 +128,7 @@ class Rough:
     def condition(self) -> float:
         """The condition number of W, as well as `doubt` lets it be known."""
         spectrum = torch.linalg.eigvalsh(self.factor @ self.factor.T)
-        return float(spectrum[-1] / spectrum[0]) ** 0.5
+        return math.sqrt(float(spectrum[-1] / spectrum[0]))
 
     def solve(self, e: Tensor) -> Tensor:
         """Solve (WᵀW) x = e for points e [m, d]: x [m, d]."""
@@ -150,4 +151,6 @@ class Rough:
 
     def _norms(self, points: Tensor) -> Tensor:
         """Of [m, d], in the norm of G̃⁻¹: [m]."""
-        return torch.linalg.solve_triangular(self.factor, points.T, upper=False).norm(dim=0)
+        solved = torch.linalg.solve_triangular(self.factor, points.T, upper=False)
+        lengths: Tensor = torch.linalg.vector_norm(solved, dim=0)
+        return lengths

@@ -25,13 +25,13 @@ def count(subject: Subject, call: Callable[[], object]) -> int:
     return counter.get_total_flops()
 
 
-def of_pass(subject: Subject, ids: Tensor) -> int:
+def count_pass(subject: Subject, ids: Tensor) -> int:
     """FLOPs of one pass over ``ids`` [batch, n]: a step that recomputes the past."""
     _encode(subject, ids)
     return count(subject, lambda: subject(ids, states=False))
 
 
-def of_cached_step(subject: Subject, ids: Tensor) -> int:
+def count_cached_step(subject: Subject, ids: Tensor) -> int:
     """FLOPs of the last token of ``ids`` [batch, n] on a cache of those before it."""
     _encode(subject, ids)
     cache = subject(ids[:, :-1], keep=True, states=False).cache

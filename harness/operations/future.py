@@ -10,6 +10,7 @@ not meet, each having its own slice of every parameter.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -66,7 +67,7 @@ SHAPES = {
 Weights = dict[str, Tensor]
 
 
-def drawn(seed: int) -> Weights:
+def draw_weights(seed: int) -> Weights:
     """A toy's weights: embeddings of scale 1, others of 1 / √(inputs), a bias of 0."""
     generator = torch.Generator().manual_seed(seed)
     scale = {"tokens": 1.0, "places": 1.0, "bias": 0.0}
@@ -101,14 +102,14 @@ def logits(weights: Weights, tokens: Tensor, ahead: Tensor) -> Tensor:
     """
     toys, rows, n = tokens.shape
     table = F.one_hot(tokens, SYMBOLS).flatten(1, 2).to(weights["tokens"])
-    x = (table @ weights["tokens"]).unflatten(1, (rows, n)) + weights["places"][:, None]
+    x = torch.unflatten(table @ weights["tokens"], 1, (rows, n)) + weights["places"][:, None]
     mixed = (x.flatten(1, 2) @ weights["attention"]).view(toys, rows, n, 3, HEADS, -1)
     q, k, v = mixed.permute(3, 0, 1, 4, 2, 5)
     hidden = torch.ones(n, n, dtype=torch.bool, device=x.device).triu(1) & ~ahead.view(-1, 1, 1)
     scores = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(hidden[:, None, None], -torch.inf)
     seen = (scores.softmax(-1) @ v).transpose(2, 3)[:, :, ASKED].flatten(3).flatten(1, 2)
     x = x[:, :, ASKED].flatten(1, 2) + seen @ weights["out"]
-    return (x @ weights["unembed"] + weights["bias"]).unflatten(1, (rows, -1))
+    return torch.unflatten(x @ weights["unembed"] + weights["bias"], 1, (rows, -1))
 
 
 def losses(weights: Weights, task: Task, tokens: Tensor, ahead: Tensor) -> Tensor:
@@ -118,7 +119,8 @@ def losses(weights: Weights, task: Task, tokens: Tensor, ahead: Tensor) -> Tenso
     return F.cross_entropy(found, wanted.flatten(), reduction="none").view_as(wanted).mean((1, 2))
 
 
-def trained(
+@functools.cache
+def train(
     task: Task,
     seeds: tuple[int, ...],
     device: torch.device | None = None,
@@ -126,21 +128,17 @@ def trained(
 ) -> dict[int, tuple[Tensor, Tensor]]:
     """Held-out losses of the toys with a mask and of those without, in nats: [seeds] each.
 
-    By steps, those ``at`` which is looked; done once, though several claims look at it.
+    By steps, after those ``at``; cached, as several claims use it.
     """
-    key = task, seeds, device, at
-    if key not in _trained:
-        _trained[key] = dict(
-            zip(sorted(at), _course(task, seeds, device, sorted(at)), strict=True)
-        )
-    return _trained[key]
+    steps = sorted(at)
+    return dict(zip(steps, _course(task, seeds, device, steps), strict=True))
 
 
 def _course(
     task: Task, seeds: tuple[int, ...], device: torch.device | None, at: list[int]
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """The losses after each number of steps, one training long."""
-    every = [drawn(seed) for seed in seeds]
+    every = [draw_weights(seed) for seed in seeds]
     weights = {
         name: torch.stack([each[name] for each in every] * 2).to(device).requires_grad_()
         for name in SHAPES
@@ -150,18 +148,12 @@ def _course(
     tokens = torch.stack([sequences(task, seed ^ 1, rows) for seed in seeds] * 2).to(device)
     ahead = torch.arange(2 * len(seeds), device=device) >= len(seeds)
     optimiser = torch.optim.Adam(weights.values(), lr=RATE, fused=True)
-    for step, batch in enumerate(tokens[:, HELD_OUT:].split(ROWS, dim=1), start=1):
+    for step, batch in enumerate(torch.split(tokens[:, HELD_OUT:], ROWS, dim=1), start=1):
         optimiser.zero_grad()
-        losses(weights, task, batch, ahead).sum().backward()  # so that toys do not meet
+        torch.autograd.backward(losses(weights, task, batch, ahead).sum())  # toys do not meet
         optimiser.step()
         if step in at:
             with torch.no_grad():
                 held_out = losses(weights, task, tokens[:, :HELD_OUT], ahead)
             masked, unmasked = held_out.cpu().double().chunk(2)
             yield masked, unmasked
-
-
-_trained: dict[
-    tuple[Task, tuple[int, ...], torch.device | None, tuple[int, ...]],
-    dict[int, tuple[Tensor, Tensor]],
-] = {}

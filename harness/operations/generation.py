@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import LogitsProcessor, LogitsProcessorList
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 from assay.harness.checking.reference import Reference, run_elsewhere
 from assay.harness.models import capabilities, encoders, float64
@@ -17,7 +20,6 @@ from assay.harness.models.rows import Rows
 from assay.harness.models.shortage import contained, pass_on
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import Tolerance, farthest
-from assay.harness.operations import generation_settings
 
 NEW_TOKENS = 6
 """Tokens generated; the end token is held back, so that lengths are equal."""
@@ -66,7 +68,7 @@ class Generated:
         apart = (own - others).abs()
         return float(torch.where(apart > 0, apart / size, apart).max())
 
-    def of(self, row: int) -> Generated:
+    def row(self, row: int) -> Generated:
         """One row of the batch, as a batch of its own."""
         one = slice(row, row + 1)
         return Generated(self.prompt[one], self.ids[one], self.rows.map(lambda t: t[one]))
@@ -113,7 +115,7 @@ class _Forced(LogitsProcessor):
         self.ids = ids
         self.taken = 0
 
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # type: ignore[override]
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Scores [batch, V] of which the step's token has the only one that is finite."""
         token = self.ids[:, self.taken : self.taken + 1]
         self.taken += 1
@@ -130,6 +132,33 @@ def _start(subject: Subject) -> int:
         if isinstance(named, int):
             return named
     return int(subject.content(torch.zeros(1, dtype=torch.long, device=subject.device)))
+
+
+def default_settings(model: Any) -> Any:
+    """The library's settings of generation, with the model's special tokens.
+
+    Settings that only the model's own code reads are kept as well.
+    """
+    settings = copy.deepcopy(model.generation_config)
+    library = GenerationConfig()
+    for name, value in vars(library).items():
+        if not name.endswith("_token_id") or name.startswith("forced"):
+            setattr(settings, name, value)
+    return settings
+
+
+@contextmanager
+def _library_settings(model: Any) -> Iterator[None]:
+    """Generation by the library's settings in place of the model's, for the length of a block.
+
+    A generation_config.json may ask for beams, penalties, drafts, guidance or several answers: a
+    claim would then measure something else, and some settings exclude others.
+    """
+    own, model.generation_config = model.generation_config, default_settings(model)
+    try:
+        yield
+    finally:
+        model.generation_config = own
 
 
 def _generate(
@@ -153,7 +182,7 @@ def _generate(
     with torch.random.fork_rng(devices=[subject.device] if subject.device.type == "cuda" else []):
         torch.manual_seed(SEED)
         model: Any = subject.model
-        with generation_settings.ignored(model), contained():
+        with _library_settings(model), contained():
             return model.generate(
                 ids,
                 attention_mask=torch.ones_like(ids) if mask is None else mask,
@@ -191,25 +220,26 @@ def _forced(twin: Subject, prompt: Tensor, ids: Tensor) -> Any:
         raise Missing(f"the model does not generate in float64: {said}") from error
 
 
-def continued(subject: Subject, ids: Tensor, tokens: int, **how: Any) -> Tensor:
+def generate_ids(subject: Subject, ids: Tensor, tokens: int, **how: Any) -> Tensor:
     """``tokens`` more tokens of each row of ``ids`` [batch, n], greedy but for ``how``.
 
     ``how`` goes to transformers' ``generate``.  Raises `Missing` where it is not supported.
     """
-    return _continued(subject, ids, tokens, how).sequences[:, -tokens:]
+    sequences: Tensor = _continued(subject, ids, tokens, how).sequences
+    return sequences[:, -tokens:]
 
 
-def texts(subject: Subject, ids: Tensor, tokens: int, **how: Any) -> list[list[int]]:
-    """`continued` up to the end token, where the text ends: the new ids of each row.
+def generate_texts(subject: Subject, ids: Tensor, tokens: int, **how: Any) -> list[list[int]]:
+    """`generate_ids` up to the end token, where the text ends: the new ids of each row.
 
     At most ``tokens``, and the end token is not among them.
     """
     output = _continued(subject, ids, tokens, {"fewest": 0, **how})
     new = output.sequences if subject.is_encoder_decoder else output.sequences[:, ids.shape[1] :]
-    return [ended(subject, row) for row in new.tolist()]
+    return [cut_at_end(subject, row) for row in new.tolist()]
 
 
-def ended(subject: Subject, ids: list[int]) -> list[int]:
+def cut_at_end(subject: Subject, ids: list[int]) -> list[int]:
     """What stands before the first end token of ``ids``."""
     settings: Any = subject.model.generation_config
     end = settings.eos_token_id
@@ -217,13 +247,20 @@ def ended(subject: Subject, ids: list[int]) -> list[int]:
     return ids[: next((i for i, token in enumerate(ids) if token in ends), len(ids))]
 
 
-def _continued(subject: Subject, ids: Tensor, tokens: int, how: dict[str, Any]) -> Any:
+@contextmanager
+def _refusals(what: str, phrase: str = "not supported") -> Iterator[None]:
+    """Raise `Missing` where the library refuses ``what``: a ValueError that has the phrase."""
     try:
-        return _generate(subject, ids, tokens, **{"do_sample": False, **how})
+        yield
     except ValueError as error:
-        if "not supported" in str(error):
-            raise Missing(f"generation: {capabilities.first_line(error)}") from error
+        if phrase in str(error):
+            raise Missing(f"{what}: {capabilities.first_line(error)}") from error
         raise
+
+
+def _continued(subject: Subject, ids: Tensor, tokens: int, how: dict[str, Any]) -> Any:
+    with _refusals("generation"):
+        return _generate(subject, ids, tokens, **{"do_sample": False, **how})
 
 
 def near_tie(expected: Reference, tolerance: Tolerance) -> float:
@@ -252,13 +289,10 @@ def scores(
     """
     if mode in CACHING and not use_cache:
         mode = "greedy"
-    how = {**MODES[mode], **more}
+    how = {"mask": mask, "use_cache": use_cache, "output_logits": True, **MODES[mode], **more}
     try:
-        output = _generate(subject, ids, mask=mask, use_cache=use_cache, output_logits=True, **how)
-    except ValueError as error:
-        if "not supported" in str(error):
-            raise Missing(f"{mode}: {capabilities.first_line(error)}") from error
-        raise
+        with _refusals(mode):
+            output = _generate(subject, ids, **how)
     except RuntimeError as error:
         pass_on(error)
         if mode == "assisted" and not _takes_back(subject, ids):
@@ -341,7 +375,7 @@ def beams(subject: Subject, ids: Tensor, use_cache: bool) -> Beams:
     Raises `Missing` where the model refuses them.
     """
     seen = _Watch()
-    try:
+    with _refusals("beams", "cannot use beam search"):
         output = _generate(
             subject,
             ids,
@@ -351,9 +385,5 @@ def beams(subject: Subject, ids: Tensor, use_cache: bool) -> Beams:
             output_logits=True,
             logits_processor=LogitsProcessorList([seen]),
         )
-    except ValueError as error:
-        if "cannot use beam search" in str(error):
-            raise Missing(f"beams: {capabilities.first_line(error)}") from error
-        raise
     rows = Rows({"logits": torch.stack(output.logits, dim=1)})
     return Beams(ids.repeat_interleave(BEAMS, dim=0), seen.ids, rows)

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from assay.harness.models.capabilities import Missing
 from assay.harness.models.memo import memo
 from assay.harness.models.rows import Rows
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import TOLERANCES, Distance, Tolerance, distance, worst
+from assay.harness.operations.nets import Net, per_token
 
 PARTS = ("mlp", "block", "model")
-"""A fully connected net like a block's, the first block, and all blocks (no head)."""
+"""An MLP like a block's, the first block, and all blocks (no head)."""
 
 FACTOR = 4.0
 """Times the noise that a sum of gradients may be off by, besides the floor: both come from one
@@ -24,13 +25,11 @@ VANISHED = 1e-6
 """A gradient of a sum below this share of its parts' is rounding."""
 
 
-def net(subject: Subject) -> nn.Module:
-    """Document 003's three-layer net: hidden → 4 × hidden → hidden, from a fixed seed."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        width = subject.hidden
-        net = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
-    return net.to(subject.device, subject.dtype).requires_grad_(False)
+def net(subject: Subject) -> Net:
+    """Document 003's three-layer MLP: hidden → 4 × hidden → hidden, from a fixed seed."""
+    generator = torch.Generator().manual_seed(0)
+    like = torch.empty(0, dtype=subject.dtype, device=subject.device)
+    return per_token(subject.hidden, generator, like)
 
 
 def _output(subject: Subject, part: str, embeddings: Tensor) -> Tensor:
@@ -40,7 +39,8 @@ def _output(subject: Subject, part: str, embeddings: Tensor) -> Tensor:
 
 
 def _leaf(subject: Subject, ids: Tensor) -> Tensor:
-    return subject.input_embeddings(ids).detach().clone().requires_grad_()
+    leaf: Tensor = subject.input_embeddings(ids).detach().clone()
+    return leaf.requires_grad_()
 
 
 def of_sum(subject: Subject, part: str, ids: Tensor) -> Rows:

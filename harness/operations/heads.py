@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 
 import torch
@@ -47,15 +48,15 @@ class Head(nn.Module):
             for w in (self.query, self.key, self.value)
         )
         attended = getattr(self, f"_{self.implementation}")(q, k, v, causal)
-        return attended.transpose(1, 2).reshape(batch, n, -1) @ self.out
+        return torch.matmul(attended.transpose(1, 2).reshape(batch, n, -1), self.out)
 
     @staticmethod
     def _eager(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
-        scores = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
+        scores = torch.matmul(q, k.transpose(-1, -2)) / math.sqrt(q.shape[-1])
         if causal:
             seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).tril()
             scores = scores.masked_fill(~seen, -torch.inf)
-        return scores.softmax(-1) @ v
+        return torch.matmul(scores.softmax(-1), v)
 
     @staticmethod
     def _sdpa(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:

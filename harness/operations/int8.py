@@ -11,19 +11,20 @@ from __future__ import annotations
 
 import copy
 
-import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from assay.harness.models.capabilities import Missing, require
 from assay.harness.models.memo import memo
 from assay.harness.models.subject import Subject
+from assay.harness.operations.twins import round_rows
 
 OUTLYING = 6.0
 """The paper's threshold of a feature's magnitude."""
 
-MOST = 127
-"""The largest whole number of 8 bits with a sign."""
+
+BITS = 8
+"""Bits of a whole number, its sign included."""
 
 
 class Int8(nn.Module):
@@ -36,7 +37,7 @@ class Int8(nn.Module):
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
         self.register_buffer("weight", weight.detach().clone())
-        self.register_buffer("rounded", rounded(weight.detach()))
+        self.register_buffer("rounded", round_rows(weight.detach(), BITS))
         self.register_buffer("bias", None if bias is None else bias.detach().clone())
 
     def forward(self, x: Tensor) -> Tensor:
@@ -44,15 +45,9 @@ class Int8(nn.Module):
         rows = x.flatten(0, -2)
         outlying = (rows.detach().abs() >= OUTLYING).any(0)
         rest = rows.masked_fill(outlying, 0.0)
-        rest = rest + (rounded(rest) - rest).detach()
+        rest = rest + (round_rows(rest, BITS) - rest).detach()
         y = rest @ self.rounded.T + (rows * outlying) @ self.weight.T
         return (y if self.bias is None else y + self.bias).view(*x.shape[:-1], -1)
-
-
-def rounded(rows: Tensor) -> Tensor:
-    """Each row [rows, features] in whole numbers of a 127th of its largest element."""
-    scale = rows.abs().amax(1, keepdim=True).clamp_min(torch.finfo(rows.dtype).tiny) / MOST
-    return (rows / scale).round() * scale
 
 
 @memo

@@ -1,4 +1,4 @@
-"""The rows of a table that score highest at a point: fast, and as float64 would have them.
+"""Finds the rows of a matrix that score highest at a point: fast, with the answer of float64.
 
 All rows are scored in the table's own precision (float32 at least).  A bound says how far rounding
 can have moved a score, in whatever order a product is added up; where rows are too close for it,
@@ -34,7 +34,7 @@ NARROWED = {"highest": 0.0, "high": 2.0**-10, "medium": 2.0**-7}
 """How far a product moves float32 numbers first, by `torch.get_float32_matmul_precision`."""
 
 
-def working(table: Tensor) -> torch.dtype:
+def working_dtype(table: Tensor) -> torch.dtype:
     """The dtype that products with ``table`` are taken in: float32, or its own if wider."""
     return torch.float64 if table.dtype == torch.float64 else torch.float32
 
@@ -48,22 +48,22 @@ def in_chunks(table: Tensor, dtype: torch.dtype) -> Iterator[tuple[slice, Tensor
 
 def some_at_once(table: Tensor, points: Tensor) -> Sequence[Tensor]:
     """``points`` [m, d] in groups whose scores with ``table`` [V, d] are held together."""
-    return points.split(max(16, SCORES_AT_ONCE // len(table)))
+    return torch.split(points, max(16, SCORES_AT_ONCE // len(table)))
 
 
 def narrowing(table: Tensor) -> float:
-    """The relative error of a product in `working` because its factors were narrowed first."""
-    if working(table) == torch.float64:
+    """The relative error of a product because `working_dtype` narrows its factors first."""
+    if working_dtype(table) == torch.float64:
         return 0.0
     return 3 * NARROWED[torch.get_float32_matmul_precision()]
 
 
 def rounding(table: Tensor) -> float:
-    """γ: a row's product w·p in `working` is off by at most γ ‖w‖ ‖p‖."""
-    return (table.shape[1] + 4) * torch.finfo(working(table)).eps / 2 + narrowing(table)
+    """γ: a row's product w·p in `working_dtype` is off by at most γ ‖w‖ ‖p‖."""
+    return (table.shape[1] + 4) * torch.finfo(working_dtype(table)).eps / 2 + narrowing(table)
 
 
-def clear(scores: Tensor, k: int, room: Tensor) -> tuple[Tensor, Tensor]:
+def leaders(scores: Tensor, k: int, room: Tensor) -> tuple[Tensor, Tensor]:
     """The best ``k`` rows by ``scores`` [m, V]: [m, k]; and whether each leads the next by more
     than ``room`` [m], so that they are the best whatever moved the scores by half of that: [m].
     """
@@ -82,7 +82,7 @@ class Scorer:
     @cached_property
     def lengths(self) -> Tensor:
         """‖w‖ of every row: [V]."""
-        chunks = in_chunks(self.table, working(self.table))
+        chunks = in_chunks(self.table, working_dtype(self.table))
         return torch.cat([torch.linalg.vector_norm(rows, dim=1) for _, rows in chunks])
 
     @cached_property
@@ -92,7 +92,7 @@ class Scorer:
 
     def scores(self, points: Tensor) -> Tensor:
         """Of all rows at ``points`` [m, d]: [m, V], rounded."""
-        left = points.to(working(self.table)).contiguous()
+        left = points.to(working_dtype(self.table)).contiguous()
         right = left.T.contiguous()
         out = left.new_empty(len(points), len(self.table))
         for rows, chunk in in_chunks(self.table, left.dtype):
@@ -103,8 +103,8 @@ class Scorer:
     def moved(self, points: Tensor, longest: float | None = None) -> Tensor:
         """By how much rounding can have moved any of `scores`: [m]."""
         longest = self.longest if longest is None else longest
-        sizes = torch.linalg.vector_norm(points, dim=1)
-        return rounding(self.table) * longest * (sizes + 2 * longest * self.nearest)
+        sizes: Tensor = torch.linalg.vector_norm(points, dim=1)
+        return (sizes + 2 * longest * self.nearest) * (rounding(self.table) * longest)
 
     def top(self, points: Tensor, k: int) -> Tensor:
         """The ``k`` rows that score highest at points [m, d] (float64), best first: ids [m, k].
@@ -112,7 +112,7 @@ class Scorer:
         A point that is not finite is given the first rows.
         """
         scores = self.scores(points)
-        found, settled = clear(scores, k, 2 * self.moved(points))
+        found, settled = leaders(scores, k, 2 * self.moved(points))
         if not bool(settled.all()):
             found[~settled] = self._settled(points[~settled], k, scores[~settled])
         return found
@@ -151,7 +151,7 @@ class Scorer:
 
     def _first_equals(self, ids: Tensor) -> Tensor:
         """For the rows ``ids`` [m, c], which column holds the first row equal to each: [m, c]."""
-        known, where = ids.unique(return_inverse=True)
+        known, where = torch.unique(ids, return_inverse=True)
         wide = self.table[known].double()  # exact, and 16-bit rows cannot be sorted everywhere
         group = torch.unique(wide, dim=0, return_inverse=True)[1][where]
         group, order = group.sort(dim=1, stable=True)

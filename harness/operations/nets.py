@@ -1,4 +1,4 @@
-"""The fully connected nets of document 003: what inversion and walks are compared with.
+"""The fully connected networks of document 003, which inversion and walks compare models with.
 
 A net stands where a `Target` may: its output is given, and an input is looked for.  It reads
 embedded tokens, to which it adds no positions.
@@ -18,6 +18,7 @@ from torch import Tensor
 from assay.harness.models import memory
 from assay.harness.models.capabilities import Missing
 from assay.harness.models.subject import Subject
+from assay.harness.operations.choices import check_choice
 from assay.harness.operations.inversion.target import embedded
 from assay.harness.results.errors import BadInput
 
@@ -72,7 +73,7 @@ class Net:
         )
         return replace(self, weights=weights, biases=biases)
 
-    def of(
+    def output(
         self,
         subject: Subject,
         ids: Tensor | None = None,
@@ -105,8 +106,7 @@ def flattened(
     like: Tensor | None = None,
 ) -> Net:
     """A net of one of the `KINDS` over prompts of so many tokens."""
-    if kind not in KINDS:
-        raise BadInput(f"net {kind!r}: there are {', '.join(KINDS)}")
+    check_choice("net", kind, KINDS)
     width = tokens * hidden
     # A whole number of features for each token.
     widths = [tokens * max(1, int(times * hidden)) for times in KINDS[kind]]

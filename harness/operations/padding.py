@@ -26,7 +26,7 @@ class Ragged:
     lengths: list[int]
     left: bool
 
-    def of(self, rows: Rows, row: int) -> Rows:
+    def content(self, rows: Rows, row: int) -> Rows:
         """The content's rows of one prompt, [1, its length, features]."""
         size, n = self.lengths[row], self.ids.shape[1]
         place = slice(n - size, n) if self.left else slice(0, size)
@@ -72,9 +72,9 @@ def each_alone(check: Check, ids: Tensor, batch: Ragged, rows: Rows, states: boo
     for row, size in enumerate(batch.lengths):
         alone = ids[row : row + 1, -size:]
         expected = check.reference(functools.partial(Subject.rows, ids=alone, states=states))
-        check.same(expected, batch.of(rows, row))
+        check.same(expected, batch.content(rows, row))
         if len(ids) > 1:
-            check.rejects(expected, batch.of(rows.map(lambda t: t.roll(1, 0)), row))
+            check.rejects(expected, batch.content(rows.map(lambda t: t.roll(1, 0)), row))
 
 
 def require_mask_of_past(subject: Subject, kind: str) -> None:

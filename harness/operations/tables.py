@@ -1,4 +1,4 @@
-"""Structure of a table of vectors: cosines between its rows and columns, against shuffles."""
+"""Structure of an embedding matrix: cosines of its rows and columns, compared with shuffles."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def cosines(table: Tensor) -> Tensor:
     """Cosines between the rows of [n, d]: [n, n], float64; NaN for a row of zeros."""
     rows = table.double()
     rows = rows / torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-    return rows @ rows.T
+    return torch.mm(rows, rows.T)
 
 
 def above_diagonal(square: Tensor) -> Tensor:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -149,7 +148,7 @@ def sentences(task: str) -> tuple[Tensor, Tensor]:
     return ids[:, :-1], ids[:, -1]
 
 
-def right(logits: Tensor, answers: Tensor) -> Tensor:
+def both_right(logits: Tensor, answers: Tensor) -> Tensor:
     """Whether both answers lead every other token: [..., 2, vocabulary], [..., 2] → [...]."""
     return each_right(logits, answers).all(-1)
 
@@ -173,7 +172,7 @@ def course(
     Yields the logits [tasks, seeds, 2, vocabulary] before the first step and after each.
     """
     toys = [Trigram(variant, seed) for _ in tasks for seed in seeds]
-    stacked = stack_module_state(toys)[0].items()  # type: ignore[arg-type]
+    stacked = stack_module_state(toys)[0].items()
     weights = {
         name: w.detach().movedim(0, -1).to(device, torch.float32).contiguous().requires_grad_()
         for name, w in stacked
@@ -191,7 +190,7 @@ def course(
             # The mean over a toy's two sentences, the sum over toys: so they do not meet.
             loss = F.cross_entropy(logits, answers, reduction="sum") / 2
             optimiser.zero_grad()
-            loss.backward()
+            torch.autograd.backward(loss)
             optimiser.step()
 
 
@@ -202,20 +201,25 @@ def train(
     device: torch.device | None = None,
     tasks: tuple[str, ...] = tuple(TASKS),
 ) -> Success:
-    """`course`, looked at after the steps ``at``; done once, though several claims look at it."""
-    key = variant, seeds, at, device, tasks
-    if key not in _trained:
-        success: Success = {task: {} for task in tasks}
-        for step, logits in enumerate(course(variant, seeds, max(at), device, tasks)):
-            if step in at:
-                for task, of_task in zip(tasks, logits.cpu(), strict=True):
-                    answers = sentences(task)[1].expand(len(seeds), 2)
-                    success[task][step] = right(of_task, answers)
-        _trained[key] = success
-    return _trained[key]
+    """The successes of `course` after the steps ``at``; cached, as several claims use them."""
+    return _train(variant, seeds, at, device, tasks)  # one key, however arguments are passed
 
 
-_trained: dict[tuple[Any, ...], Success] = {}
+@functools.cache
+def _train(
+    variant: Variant,
+    seeds: tuple[int, ...],
+    at: tuple[int, ...],
+    device: torch.device | None,
+    tasks: tuple[str, ...],
+) -> Success:
+    success: Success = {task: {} for task in tasks}
+    for step, logits in enumerate(course(variant, seeds, max(at), device, tasks)):
+        if step in at:
+            for task, of_task in zip(tasks, logits.cpu(), strict=True):
+                answers = sentences(task)[1].expand(len(seeds), 2)
+                success[task][step] = both_right(of_task, answers)
+    return success
 
 
 def question_less_exclamation(
@@ -231,7 +235,7 @@ def question_less_exclamation(
 
 def seeds(draws: Draws, purpose: str = "") -> tuple[int, ...]:
     """One for each draw, the same for every claim: the toys of one training serve them all."""
-    shared = draws.of("001")
+    shared = draws.for_claim("001")
     return tuple(shared.generator(i, purpose).initial_seed() for i in draws)
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from assay.harness.models import allocation, compat, loading
 from assay.harness.models.capabilities import Missing, require
@@ -123,7 +124,7 @@ def quantised(subject: Subject, bits: int = 8) -> Subject:
         with torch.no_grad():
             for weights in twin.blocks.parameters():
                 if weights.ndim == 2:
-                    weights.copy_(_rounded(weights, bits))
+                    weights.copy_(round_rows(weights, bits))
         kept[bits] = twin
     return kept[bits]
 
@@ -133,10 +134,11 @@ def _quantised(subject: Subject) -> dict[int, Subject]:
     return {}
 
 
-def _rounded(weights: torch.Tensor, bits: int) -> torch.Tensor:
-    most = 2 ** (bits - 1) - 1
-    scale = weights.abs().amax(1, keepdim=True).clamp_min(1e-30) / most
-    return (weights / scale).round() * scale
+def round_rows(rows: Tensor, bits: int) -> Tensor:
+    """``rows`` [n, features] in whole numbers of ``bits``: each row has a scale (absmax)."""
+    largest = rows.abs().amax(1, keepdim=True).clamp_min(torch.finfo(rows.dtype).tiny)
+    scale = largest / (2 ** (bits - 1) - 1)
+    return torch.mul((rows / scale).round(), scale)
 
 
 def share_that_differs(one: Rows, other: Rows) -> float:
@@ -175,7 +177,7 @@ def weights_lost(one: Subject, other: Subject) -> float:
     return max(shares)
 
 
-def _share(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> float:
+def _share(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> float:
     if ours.keys() != theirs.keys():
         return 1.0
     return max((bit_equal(tensor, theirs[name]) for name, tensor in ours.items()), default=0.0)
@@ -201,31 +203,33 @@ def _settings(model: Any) -> set[tuple[str, str]]:
 
 
 @contextmanager
-def nudged(subject: Subject, token: int) -> Iterator[None]:
-    """The embedding of ``token`` larger by a hundredth, for the length of a block."""
-    row = subject.embedding_table[token]
-    kept = row.detach().clone()
-    with torch.no_grad():
-        row.mul_(1.01).add_(0.01 * float(subject.embedding_table.std()))
+def _restored(weights: Tensor) -> Iterator[Tensor]:
+    """Put ``weights`` back after a block that changes them in place; yields their copy."""
+    kept = weights.detach().clone()
     try:
-        yield
+        yield kept
     finally:
         with torch.no_grad():
-            row.copy_(kept)
+            weights.copy_(kept)
 
 
 @contextmanager
-def one_bit_off_in_a_weight(subject: Subject) -> Iterator[None]:
-    """One element of the embedding matrix off by one unit in the last place, for a block."""
-    table = subject.embedding_table
-    kept = table.detach().clone()
-    with torch.no_grad():
-        table.copy_(one_bit_off(kept))
-    try:
-        yield
-    finally:
+def nudge_embedding(subject: Subject, token: int) -> Iterator[None]:
+    """The embedding of ``token`` larger by a hundredth, for the length of a block."""
+    row = subject.embedding_table[token]
+    with _restored(row):
         with torch.no_grad():
-            table.copy_(kept)
+            row.mul_(1.01).add_(0.01 * float(subject.embedding_table.std()))
+        yield
+
+
+@contextmanager
+def flip_last_bit(subject: Subject) -> Iterator[None]:
+    """One element of the embedding matrix off by one unit in the last place, for a block."""
+    with _restored(subject.embedding_table) as table:
+        with torch.no_grad():
+            subject.embedding_table.copy_(one_bit_off(table))
+        yield
 
 
 def require_attention(subject: Subject, implementation: str) -> None:

@@ -1,4 +1,4 @@
-"""Walks through inputs that are to leave an output where it was (003, the two parts on walks).
+"""Walks through input space that should leave the output unchanged (003, the parts on walks).
 
 A walk starts at embeddings [rows, n, d]; every row walks by itself, all of them in one batch.  The
 output is any function of embeddings to [rows, n, features] in which rows do not meet.
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from assay.harness.models.subject import Subject
+from assay.harness.operations.choices import check_choice
 from assay.harness.results.errors import BadInput
 
 Output = Callable[[Tensor], Tensor]
@@ -30,12 +31,12 @@ DIRECTIONS = ("last", "several", "first", "random")
 
 
 class _Target(Protocol):
-    def of(self, subject: Subject, ids: Tensor | None = None, **given: Tensor) -> Tensor: ...
+    def output(self, subject: Subject, ids: Tensor | None = None, **given: Tensor) -> Tensor: ...
 
 
-def through(subject: Subject, target: _Target) -> Output:
+def output_function(subject: Subject, target: _Target) -> Output:
     """The output of a `Target` or a net on ``subject``, in the dtype of the embeddings."""
-    return lambda x: target.of(subject, embeddings=x.to(subject.dtype)).to(x.dtype)
+    return lambda x: target.output(subject, embeddings=x.to(subject.dtype)).to(x.dtype)
 
 
 # -- the orthogonal walk --------------------------------------------------------------------------
@@ -58,8 +59,7 @@ def orthogonal(
     no vector is orthogonal.
     """
     rows, n, d = _shape(start)
-    if along not in DIRECTIONS:
-        raise BadInput(f"direction {along!r}: there are {', '.join(DIRECTIONS)}")
+    check_choice("direction", along, DIRECTIONS)
     if steps < 1:
         raise BadInput(f"steps {steps}: at least 1 is needed")
     if n >= d or (along == "several" and 2 * n > d):
@@ -156,16 +156,13 @@ def steepness(output: Output, start: Tensor, noise: float | Tensor, sources: Sou
 
 
 def _gradient_of_distance(output: Output, x: Tensor, wanted: Tensor) -> Tensor:
-    leaf = x.detach().requires_grad_()
-    with torch.enable_grad():
-        (gradient,) = torch.autograd.grad((output(leaf) - wanted).abs().sum(), leaf)
-    return _finite(gradient)
+    return gradient_of_sum(lambda leaf: (output(leaf) - wanted).abs(), x)
 
 
 # -- what came of it ------------------------------------------------------------------------------
 
 
-def displaced(start: Tensor, end: Tensor, sources: Sources) -> Tensor:
+def displace_at_random(start: Tensor, end: Tensor, sources: Sources) -> Tensor:
     """``start`` moved in a random direction, as far in L1 as to ``end``: [rows, n, d]."""
     noise = _normal(sources, start.shape[1:], start)
     return start + noise * (size(end - start) / size(noise))[:, None, None]
@@ -173,7 +170,8 @@ def displaced(start: Tensor, end: Tensor, sources: Sources) -> Tensor:
 
 def size(x: Tensor, norm: str = "l1") -> Tensor:
     """‖x‖ of every row, over tokens and features: [rows, n, features] → [rows]."""
-    return x.flatten(1).norm(p={"l1": 1, "l2": 2}[norm], dim=1)
+    sizes: Tensor = torch.linalg.vector_norm(x.flatten(1), {"l1": 1, "l2": 2}[norm], dim=1)
+    return sizes
 
 
 @torch.no_grad()
@@ -182,7 +180,7 @@ def change(output: Output, start: Tensor, end: Tensor, norm: str = "l1") -> Tens
     return size(output(end) - output(start), norm) / size(end - start, norm)
 
 
-def kept(output: Output, start: Tensor, end: Tensor) -> Tensor:
+def stability(output: Output, start: Tensor, end: Tensor) -> Tensor:
     """The document's r, d_i / d_o in L1: large where the output stayed, [rows]."""
     return 1 / change(output, start, end)
 

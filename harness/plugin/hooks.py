@@ -20,7 +20,7 @@ import torch
 from assay.harness.checking.claim import is_asked, unknown
 from assay.harness.models import capabilities
 from assay.harness.models.emulation import emulated
-from assay.harness.models.shortage import gpu_failure, kept_running
+from assay.harness.models.shortage import gpu_failure
 from assay.harness.plugin import display, options, selection, together, toy
 from assay.harness.plugin.display import Display
 from assay.harness.plugin.interrupts import Interrupts
@@ -240,12 +240,12 @@ def assay(request: pytest.FixtureRequest) -> Assay:
     return Assay(request)
 
 
-@pytest.hookimpl(wrapper=True, trylast=True)  # once pytest's capture has put its streams in place
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """A model under test can neither end the run nor keep it from ending."""
+    """A model under test cannot keep the run from ending."""
     if claim_of(item) is None:
         return (yield)
-    with watched(item), kept_running():
+    with watched(item):
         return (yield)
 
 

@@ -13,7 +13,7 @@ from assay.harness.plugin import options, selection, toy
 from assay.harness.plugin.request import DEFAULT, RunRequest
 from assay.harness.plugin.settling import RESUMED, Recorded, Settled, claim_of, expected_of_models
 from assay.harness.report import html, summary
-from assay.harness.results import expectation_files, expectations, schema
+from assay.harness.results import expectation_files, expectations, outputs, schema
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence, resume_key
 from assay.harness.results.verdicts import Result, Verdict
@@ -230,7 +230,7 @@ class Recorder:
         if (path := self.asked.json) is not None:
             yield lambda: schema.write_json(path, run, results)
         if (page := self.asked.report) is not None:
-            yield lambda: schema.replace_file(page, html.render(run, results, self.judgements))
+            yield lambda: outputs.replace_file(page, html.render(run, results, self.judgements))
         if (told := self.asked.summary) is not None:
             yield lambda: summary.append(told, summary.markdown(run, results, self.judgements))
         if self.asked.record_expectations and early:

@@ -30,7 +30,7 @@ BETWEEN = "\n"
 """Stands between files and model in the name of a unit; in neither of them."""
 
 
-class BySubject(LoadFileScheduling):
+class BySubject(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
     """xdist's schedule by files, with a model to every unit."""
 
     def __init__(

@@ -19,10 +19,11 @@ from assay.harness.checking.absent import Absent
 from assay.harness.checking.claim import Claim, Session
 from assay.harness.checking.profiles import PROFILES
 from assay.harness.models.runs import describe_subject
+from assay.harness.models.shortage import ENDS, contained, kept_running, shortage
 from assay.harness.models.subject import Subject
 from assay.harness.plugin.request import RunRequest
 from assay.harness.results import expectation_files, expectations
-from assay.harness.results.errors import BadInput
+from assay.harness.results.errors import BadInput, brief
 from assay.harness.results.expectations import Expectations, Judgement
 from assay.harness.results.verdicts import Result, Verdict
 
@@ -181,8 +182,17 @@ class Assay:
             if isinstance(subject, Absent):
                 known[subject.name] = subject.description()
             else:
-                known[subject.name] = describe_subject(subject, self.session.profile.brake)
+                known[subject.name] = _described(subject, self.session.profile.brake)
         return known[subject.name]
+
+
+def _described(subject: Subject, brake: float) -> dict[str, Any]:
+    try:
+        with kept_running(), contained():
+            return describe_subject(subject, brake)
+    except ENDS as error:
+        why = shortage(error) or brief(error)
+        raise BadInput(f"{subject.name}: its capabilities cannot be probed ({why})") from error
 
 
 def _properties(result: Result, judgement: Judgement) -> list[tuple[str, str]]:

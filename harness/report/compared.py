@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from assay.harness.comparison.judging import Compared, Comparison, Flip
+from assay.harness.comparison.changes import Flip
+from assay.harness.comparison.judging import Compared, Comparison
 from assay.harness.comparison.sides import ALL, Key, Side
 from assay.harness.report import words
 from assay.harness.report.exhibits import CLASSES

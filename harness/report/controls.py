@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from assay.harness.report import texts
 from assay.harness.report.intervals import real
 from assay.harness.results.verdicts import BOUND, LEAK, LEAK_GOAL, SEES_ONE, Kind, Result
@@ -34,7 +36,7 @@ def lines(row: Result) -> list[tuple[str, str]]:
     return told
 
 
-def _counts(control: dict) -> str:
+def _counts(control: dict[str, Any]) -> str:
     says, tried = control.get("says"), control.get("tried")
     counts = f"rejected {control.get('rejected')} of {tried}" if tried else "never tried"
     if why := control.get("does not apply"):

@@ -32,9 +32,17 @@ REFUSALS = (
 """What the library raises where a model is given what it does not take."""
 
 
+def text_of(error: BaseException) -> str:
+    """What ``error`` says; nothing where even that raises, as a model's own exception may."""
+    try:
+        return str(error)
+    except Exception:
+        return ""
+
+
 def first_line(error: BaseException) -> str:
     """The first line of what ``error`` says, or its kind where it says nothing."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return (text_of(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def printable(text: str) -> str:
@@ -55,6 +63,6 @@ def listed(names: list[str], most: int = 3) -> str:
 
 def brief(error: BaseException, most: int = 200) -> str:
     """Someone else's exception in at most ``most`` printable characters of one line."""
-    text = printable(str(error)) or "no message"
+    text = printable(text_of(error)) or "no message"
     text = text if len(text) <= most else text[: most - 1] + "…"
     return f"{type(error).__name__}: {text}"

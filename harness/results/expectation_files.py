@@ -43,7 +43,7 @@ from typing import Any
 from assay.harness.results import toml
 from assay.harness.results.errors import BadInput
 from assay.harness.results.expectations import Expectations, Expected, Key, judge, named
-from assay.harness.results.schema import replace_file
+from assay.harness.results.outputs import replace_file
 from assay.harness.results.verdicts import Result, Verdict
 
 FILE_KEYS = {"model": str, "dtype": str, "claim": list, "capability": list}

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import errno
+import glob
+import hashlib
 import os
+import platform
 import secrets
 from collections.abc import Mapping
 from itertools import combinations
 from pathlib import Path
 
+import psutil
+
 from assay.harness.results.errors import BadInput
+
+NAME = 40
+"""Characters of a file's name that its draft's name begins with: names have an end."""
 
 
 def keep_apart(
@@ -96,7 +104,7 @@ def replace_file(path: str | Path, text: str) -> None:
             return
         target = Path(os.path.realpath(target))
         target.parent.mkdir(parents=True, exist_ok=True)
-        draft = target.with_name(f".assay-{secrets.token_hex(8)}.tmp")
+        draft = _draft_of(target)
         try:
             with draft.open("xb") as file:
                 file.write(text.encode())
@@ -108,3 +116,14 @@ def replace_file(path: str | Path, text: str) -> None:
     except OSError as error:
         why = "its folder is a file" if isinstance(error, FileExistsError) else error.strerror
         raise BadInput(f"{path}: cannot be written ({why}); give another path") from error
+
+
+def _draft_of(target: Path) -> Path:
+    """A new file's path beside ``target``; drafts whose writers were killed are removed."""
+    host = hashlib.sha256(platform.node().encode()).hexdigest()[:8]  # folders may be shared
+    mine = f".{target.name[:NAME]}.{host}-"
+    for draft in target.parent.glob(f"{glob.escape(mine)}*.tmp"):
+        writer = draft.name.removeprefix(mine).partition("-")[0]
+        if writer.isdecimal() and not psutil.pid_exists(int(writer)):
+            draft.unlink(missing_ok=True)
+    return target.with_name(f"{mine}{os.getpid()}-{secrets.token_hex(4)}.tmp")

@@ -17,7 +17,7 @@ def read(path: Path) -> dict[str, Any]:
         raise BadInput(f"{path}: is no regular file")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # a number may have too many digits for Python
         raise BadInput(f"{path}: not TOML: {error}") from error
     except OSError as error:
         raise BadInput(f"{path}: cannot be read ({error.strerror})") from error

@@ -80,7 +80,9 @@ def _differing(good: str, bad: str, probe: Probe, tell: Callable[[Step], None]) 
     names = [
         name
         for name, (verdict, _) in found[bad].items()
-        if verdict is Verdict.REFUTED and found[good].get(name, ("", ""))[0] is Verdict.UPHELD
+        if verdict is Verdict.REFUTED
+        and name in found[good]
+        and found[good][name][0] is Verdict.UPHELD
     ]
     if not names:
         raise BadInput(

@@ -23,13 +23,12 @@ from assay.harness.models.capabilities import (  # noqa: F401
 from assay.harness.models.capabilities.probing import PROBE, VISIBLE, agree
 from assay.harness.models.capabilities.registry import (
     PROBES,
-    REFUSALS,
     Capabilities,
     capability,
     of,
     require,
 )
-from assay.harness.results.errors import Missing, first_line
+from assay.harness.results.errors import REFUSALS, Missing, first_line
 
 __all__ = [
     "PROBE",

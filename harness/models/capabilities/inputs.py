@@ -17,11 +17,11 @@ from assay.harness.models.capabilities.probing import (
     first_output,
     prompt,
 )
-from assay.harness.models.capabilities.registry import REFUSALS, capability, needs, of
+from assay.harness.models.capabilities.registry import capability, needs, of
 from assay.harness.models.positions import counted_besides, first_position, follow_padding
 from assay.harness.models.shortage import pass_on
 from assay.harness.models.subject import Subject
-from assay.harness.results.errors import Missing
+from assay.harness.results.errors import REFUSALS, Missing
 
 
 @capability("inputs-embeds")

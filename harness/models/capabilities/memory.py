@@ -12,10 +12,10 @@ from torch import nn
 
 from assay.harness.models import caches
 from assay.harness.models.capabilities.probing import agree, prompt
-from assay.harness.models.capabilities.registry import REFUSALS, capability, needs, of
+from assay.harness.models.capabilities.registry import capability, needs, of
 from assay.harness.models.shortage import pass_on
 from assay.harness.models.subject import Subject
-from assay.harness.results.errors import Missing, first_line
+from assay.harness.results.errors import REFUSALS, Missing, first_line
 
 OWN_PASTS = ("mems", "cache", "past_buckets_states")
 """Names under which a few old models take what they keep, each in another shape."""

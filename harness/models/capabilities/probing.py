@@ -8,11 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assay.harness.models.capabilities.registry import REFUSALS
 from assay.harness.models.rows import Rows
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import TOLERANCES, distance
-from assay.harness.results.errors import Missing, first_line
+from assay.harness.results.errors import REFUSALS, Missing, first_line
 
 VISIBLE = 1e-3
 """A relative change that a probe takes for an effect: far above noise in float32."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from assay.harness.models.capabilities import designs
 from assay.harness.models.clock import Braked, ForwardClock
 from assay.harness.models.memo import memo
-from assay.harness.models.shortage import ENDS, shortage
+from assay.harness.models.shortage import ENDS, contained, shortage
 from assay.harness.models.subject import Subject
 from assay.harness.results.errors import REFUSALS, Missing, brief
 
@@ -37,7 +37,8 @@ class Capabilities:
                 self._found[name] = why
                 return why
             try:
-                probe(self.subject)
+                with contained():
+                    probe(self.subject)
                 self._found[name] = None
             except Missing as missing:
                 if shortage(missing):

@@ -1,7 +1,7 @@
 """From a model's output back to its input: three methods behind one call (INVERSION).
 
     target = Target(depth=2)
-    wanted = target.of(subject, ids)              # [rows, n, features]
+    wanted = target.output(subject, ids)              # [rows, n, features]
     found = invert(subject, target, wanted)       # found.ids == ids, each verified
 
 ``exact``       ranks tokens, tries the likeliest and verifies them (`search`);
@@ -24,13 +24,17 @@ from assay.harness.models.memo import memo
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import distance
 from assay.harness.operations import decoding
+from assay.harness.operations.choices import check_choice
 from assay.harness.operations.inversion import search, start
+from assay.harness.operations.inversion.candidates import accepted
 from assay.harness.operations.inversion.descent import Tell as TellStep
 from assay.harness.operations.inversion.descent import check_target, descend
 from assay.harness.operations.inversion.head import without_head
-from assay.harness.operations.inversion.rule import Rule
+from assay.harness.operations.inversion.rule import Rule as Rule
+from assay.harness.operations.inversion.search import Found
 from assay.harness.operations.inversion.search import Tell as TellPlace
-from assay.harness.operations.inversion.target import Target, embedded
+from assay.harness.operations.inversion.target import Target as Target
+from assay.harness.operations.inversion.target import embedded
 from assay.harness.results.errors import BadInput
 
 METHODS = ("exact", "exhaustive", "descent")
@@ -45,29 +49,18 @@ RATE = 0.3
 
 
 @dataclass
-class Inverted:
-    """The inputs that were found for ``wanted`` [rows, n, features].
+class Inverted(Found):
+    """The inputs that were recovered, by which ``method``; see `search.Found` for most fields.
 
-    ``ids`` [rows, n]; ``verified`` [rows, n] (bool), whether the found prompt's own output is the
-    wanted one up to rounding; ``distances`` [rows, n], how far off it is (relative).
-    ``others`` has, by (row, place), every token that was found to give the same output, where
-    there are several.  ``any_length`` names rows of which any number of repetitions ends in the
-    same state, as without absolute positions.  ``tried`` [rows, n] counts candidates whose states
-    were computed, ``set_up`` those before the search, which took ``set_up_seconds``.  ``said`` is
-    what a user should know.
+    ``any_length`` names rows of which any number of repetitions ends in the same state, as without
+    absolute positions.  ``embeddings`` [rows, n, d] are where a descent ended.  ``said`` is what a
+    user should know.
     """
 
-    method: str
-    ids: Tensor
-    verified: Tensor
-    distances: Tensor
-    tried: Tensor
-    set_up: int = 0
-    others: dict[tuple[int, int], list[int]] = field(default_factory=dict)
+    method: str = ""
     any_length: list[int] = field(default_factory=list)
     embeddings: Tensor | None = None
     said: list[str] = field(default_factory=list)
-    set_up_seconds: float = 0.0
 
 
 def invert(
@@ -93,12 +86,9 @@ def invert(
     Raises `BadInput` for what is no output of the subject, and where the subject cannot be
     inverted by ``method``.
     """
-    if method not in METHODS:
-        raise BadInput(f"method {method!r}: there are {', '.join(METHODS)}")
-    if decoder not in DECODERS:
-        raise BadInput(f"decoder {decoder!r}: there are {', '.join(DECODERS)}")
-    if begin not in STARTS:
-        raise BadInput(f"start {begin!r}: there are {', '.join(STARTS)}")
+    check_choice("method", method, METHODS)
+    check_choice("decoder", decoder, DECODERS)
+    check_choice("start", begin, STARTS)
     table = capabilities.of(subject).why_missing("embedding-table")
     if table is not None:
         raise BadInput(f"{method}: needs a table of embeddings ({table})")
@@ -117,8 +107,8 @@ def invert(
         found = _by_search(subject, target, wanted, method, at_place)
     if target is not given:
         # What the head hardly shows is lost in rounding, and the states are off by as much.
-        found.distances = distance(given.of(subject, found.ids), outputs)
-        found.verified = found.distances <= search.accepted(subject)
+        found.distances = distance(given.output(subject, found.ids), outputs)
+        found.verified = found.distances <= accepted(subject)
     found.said = said + found.said
     found.any_length = [
         row for row in range(len(wanted)) if _any_length(subject, target, found, row)
@@ -135,16 +125,7 @@ def _by_search(
         raise BadInput(f"{method}: needs a causal model ({why}); descent does not")
     run = search.exact if method == "exact" else search.exhaustive
     found = run(subject, target, wanted, tell)
-    return Inverted(
-        method,
-        found.ids,
-        found.verified,
-        found.distances,
-        found.tried,
-        found.set_up,
-        found.others,
-        set_up_seconds=found.set_up_seconds,
-    )
+    return Inverted(**vars(found), method=method)
 
 
 def _by_descent(
@@ -165,16 +146,10 @@ def _by_descent(
     made = descend(subject, target, wanted, first, rates, rule, watch=watch, tell=tell)
     ids = decode(subject, made.embeddings, decoder)
     found, others = _same(subject, target, ids, wanted)
-    return Inverted(
-        "descent",
-        ids,
-        found <= search.accepted(subject),
-        found,
-        torch.zeros_like(ids),
-        others=others,
-        embeddings=made.embeddings,
-        said=made.said,
-    )
+    tried, verified = torch.zeros_like(ids), found <= accepted(subject)
+    recovered = Inverted(ids, verified, found, tried, others, method="descent", said=made.said)
+    recovered.embeddings = made.embeddings
+    return recovered
 
 
 def _first(subject: Subject, target: Target, wanted: Tensor, begin: str, seed: int) -> Tensor:
@@ -227,7 +202,7 @@ def _same(
     subject: Subject, target: Target, ids: Tensor, wanted: Tensor
 ) -> tuple[Tensor, dict[tuple[int, int], list[int]]]:
     """How far the output of ``ids`` is from the wanted one [rows, n], and tokens of equal rows."""
-    off = distance(target.of(subject, ids), wanted)
+    off = distance(target.output(subject, ids), wanted)
     others = {
         (row, place): _groups(subject)[token]
         for row, tokens in enumerate(ids.tolist())
@@ -246,5 +221,5 @@ def _any_length(subject: Subject, target: Target, found: Inverted, row: int) -> 
     longer = torch.cat([ids, ids[:, :1]], dim=1)
     if subject.context is not None and longer.shape[1] > subject.context:
         return False
-    ends = [target.of(subject, each)[:, -1:] for each in (ids, longer)]
-    return bool(distance(ends[1], ends[0]).max() <= search.accepted(subject))
+    ends = [target.output(subject, each)[:, -1:] for each in (ids, longer)]
+    return bool(distance(ends[1], ends[0]).max() <= accepted(subject))

@@ -1,4 +1,4 @@
-"""Rows that descend together on a model, and what came of them.
+"""One batch of gradient descents on a model: its steps, and what came of each row.
 
 Losses are added up, so one backward pass gives every row its own gradient, and only the embeddings
 are asked for one.  Nothing is read by the host but every so many steps: there rows that are done
@@ -57,22 +57,27 @@ class Descent:
     said: list[str] = field(default_factory=list)
 
     @classmethod
-    def joined(cls, rows: Sequence[tuple[Descent, int]]) -> Descent:
-        """Single rows of descents that watched the same steps, put together."""
-
-        def each(of: Callable[[Descent], Tensor]) -> Tensor:
-            return torch.stack([of(made)[place] for made, place in rows])
-
+    def concatenate(cls, parts: Sequence[Descent]) -> Descent:
+        """The rows of descents that watched the same steps, one after another."""
         return cls(
-            each(lambda made: made.embeddings),
-            each(lambda made: made.losses),
-            each(lambda made: made.close),
-            each(lambda made: made.lowered),
-            {
-                step: torch.stack([made.watched[step][place] for made, place in rows])
-                for step in rows[0][0].watched
-            },
-            sorted({said for made, _ in rows for said in made.said}),
+            torch.cat([part.embeddings for part in parts]),
+            torch.cat([part.losses for part in parts]),
+            torch.cat([part.close for part in parts]),
+            torch.cat([part.lowered for part in parts]),
+            {s: torch.cat([part.watched[s] for part in parts]) for s in parts[0].watched},
+            sorted({said for part in parts for said in part.said}),
+        )
+
+    def row(self, place: int) -> Descent:
+        """One row, as a descent of its own."""
+        one = slice(place, place + 1)
+        return Descent(
+            self.embeddings[one],
+            self.losses[one],
+            self.close[one],
+            self.lowered[one],
+            {step: embeddings[one] for step, embeddings in self.watched.items()},
+            self.said,
         )
 
     @property
@@ -114,7 +119,7 @@ class Batch:
         self.first: Tensor | None = None
         self.safe: list[Tensor] = []
         self.level = self.losses[:1]
-        self.plain: Callable[[Tensor], Tensor] = lambda x: target.of(subject, embeddings=x)
+        self.plain: Callable[[Tensor], Tensor] = lambda x: target.output(subject, embeddings=x)
         self.output: Callable[[Tensor], Tensor] = self.plain
         self.runner = "eager"
         self.slope: Callable[[Tensor], tuple[Tensor, ...]] = self._slope
@@ -126,7 +131,7 @@ class Batch:
         if runner != "compiled":
             yield
             return
-        with running.compiled(self.subject, self.target, self.x.shape[1]) as self.output:
+        with running.compile_output(self.subject, self.target, self.x.shape[1]) as self.output:
             yield
         self.output = self.plain
 

@@ -1,15 +1,16 @@
-"""What state every candidate for the next token would have after prompts that are known so far.
+"""Computes the state of every candidate for the next token, after the prompts recovered so far.
 
 Candidates of one prompt go through together, each as a branch that sees the cached prompt and
 itself (a 4-D mask), at one position.  Where a model does not take such a mask, or gives something
 else under it, every candidate has a copy of the cache to itself; where that goes wrong too, the
-model is run anew for each.
+model is run from scratch for each.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -68,7 +69,7 @@ class Prefixes:
     def append(self, ids: Tensor) -> None:
         """The next token of every prompt: [rows]."""
         if self.copied and self.cache is not None:
-            self.target.of(self.subject, ids[:, None], cache=self.cache)
+            self.target.output(self.subject, ids[:, None], cache=self.cache)
         elif self.cache is not None:
             self._run(ids[:, None], self.cache)
         self.ids = torch.cat([self.ids, ids[:, None]], dim=1)
@@ -99,23 +100,20 @@ class Prefixes:
         """
         if rows is None:
             rows = torch.arange(len(self.ids), device=self.ids.device)
+        run: Callable[[Tensor], Tensor]
+        width = max(1, AT_ONCE // max(1, len(rows)))
         if self.cache is None or len(self) >= self._reach:
-            known = self.ids[rows]
+            run = partial(self._one_by_one, known=self.ids[rows])
             width = max(1, AT_ONCE // max(1, len(rows) * (len(self) + 1)))
-            for first in range(0, candidates.shape[1], width):
-                yield first, self._one_by_one(candidates[:, first : first + width], known)
-            return
-        if self.copied:
-            width = max(1, AT_ONCE // max(1, len(rows)))
-            for first in range(0, candidates.shape[1], width):
-                yield first, self._on_copies(candidates[:, first : first + width], rows)
-            return
-        past = copy.deepcopy(self.cache)
-        if len(self) and len(rows) < len(self.ids):
-            past.batch_select_indices(rows)
-        width = max(8, AT_ONCE // max(1, len(rows)))
+        elif self.copied:
+            run = partial(self._on_copies, rows=rows)
+        else:
+            past = copy.deepcopy(self.cache)
+            if len(self) and len(rows) < len(self.ids):
+                past.batch_select_indices(rows)
+            run, width = (lambda some: self._run(some, copy.deepcopy(past))), max(8, width)
         for first in range(0, candidates.shape[1], width):
-            yield first, self._run(candidates[:, first : first + width], copy.deepcopy(past))
+            yield first, run(candidates[:, first : first + width])
 
     def _run(self, ids: Tensor, cache: Any) -> Tensor:
         """``ids`` [k, C] side by side at the next position."""
@@ -125,7 +123,7 @@ class Prefixes:
         mask = masks.additive(torch.cat([past, alone], dim=1), self.subject.dtype)
         place = positions.first_position(self.subject) + len(self)
         at = torch.full((count,), place, device=ids.device)
-        return self.target.of(self.subject, ids, positions=at, mask=mask, cache=cache)
+        return self.target.output(self.subject, ids, positions=at, mask=mask, cache=cache)
 
     def _on_copies(self, candidates: Tensor, rows: Tensor) -> Tensor:
         """Every candidate on a copy of its prompt's cache: [k, C, features]."""
@@ -133,7 +131,7 @@ class Prefixes:
         cache = copy.deepcopy(self.cache)
         if len(self):
             cache.reorder_cache(rows.repeat_interleave(count))
-        last = self.target.of(self.subject, candidates.reshape(-1, 1), cache=cache)[:, -1]
+        last = self.target.output(self.subject, candidates.reshape(-1, 1), cache=cache)[:, -1]
         return last.reshape(k, count, -1)
 
     def _one_by_one(self, candidates: Tensor, known: Tensor) -> Tensor:
@@ -141,7 +139,7 @@ class Prefixes:
         k, count = candidates.shape
         known = known.repeat_interleave(count, 0)
         whole = torch.cat([known, candidates.reshape(-1, 1)], dim=1)
-        return self.target.of(self.subject, whole)[:, -1].reshape(k, count, -1)
+        return self.target.output(self.subject, whole)[:, -1].reshape(k, count, -1)
 
 
 @memo
@@ -191,5 +189,5 @@ def _right(subject: Subject, cache: Any, copied: bool = False) -> bool:
         pass_on(error)
         return False
     alone = torch.cat([ids.expand(count, -1), others.T], dim=1)
-    plain = target.of(subject, alone)[:, -1]
+    plain = target.output(subject, alone)[:, -1]
     return bool((distance(side_by_side, plain[None]) <= accepted(subject)).all())

@@ -55,7 +55,7 @@ def descend(
     memory ran out and a part is repeated). ``runner`` is how steps are run
     (`harness.operations.inversion.running.RUNNERS`).
     """
-    rule, runner = rule or Rule(), running.chosen(runner, subject.device)
+    rule, runner = rule or Rule(), running.choose_runner(runner, subject.device)
     check_target(subject, target, wanted)
     if tuple(start.shape) != (*wanted.shape[:2], subject.hidden):
         raise BadInput(
@@ -76,14 +76,8 @@ def descend(
 
     said: list[str] = []
     memory.in_batches(run, len(start), rows_that_fit(subject, target, start.shape[1]), said)
-    whole = Descent(
-        torch.cat([part.embeddings for part in done]),
-        torch.cat([part.losses for part in done]),
-        torch.cat([part.close for part in done]),
-        torch.cat([part.lowered for part in done]),
-        {step: torch.cat([part.watched[step] for part in done]) for step in done[0].watched},
-        said,
-    )
+    whole = Descent.concatenate(done)
+    whole.said += said
     if slower := int((whole.lowered > 0).sum()):
         whole.said.append(f"{slower} of {len(start)} rows diverged; their step sizes were lowered")
     return whole

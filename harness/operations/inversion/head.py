@@ -1,6 +1,6 @@
-"""Through the head and back: logits hold the state that they were made of.
+"""Undoes the output embedding: recovers states from logits by least squares.
 
-A head of full column rank is undone by least squares.  What makes a head a bottleneck for descent
+Only a head of full column rank can be undone.  What makes a head a bottleneck for descent
 is its conditioning, not what it loses (INVERSION, 'Linear algebra').
 """
 
@@ -16,7 +16,7 @@ from assay.harness.models.memo import memo
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import TOLERANCES, distance
 from assay.harness.operations.decoding import PseudoInverse
-from assay.harness.operations.inversion.target import Target
+from assay.harness.operations.inversion.target import Target, head_of
 from assay.harness.results.errors import BadInput
 
 BEFORE = {"head": "block", "logits": "norm"}
@@ -26,13 +26,13 @@ BEFORE = {"head": "block", "logits": "norm"}
 @memo
 def inverse(subject: Subject) -> PseudoInverse:
     """The pseudo-inverse of the output embedding [V, hidden]."""
-    return PseudoInverse.of(subject.model.get_output_embeddings().weight)
+    return PseudoInverse.of(head_of(subject).weight)
 
 
 @memo
 def alone(subject: Subject) -> bool:
     """Whether the logits are what the head makes of its input, and no cap or scale is put on."""
-    head = subject.model.get_output_embeddings()
+    head = head_of(subject)
     ids = subject.content(torch.arange(3, device=subject.device)[None] * 5)
     logits = subject.rows(ids, states=False)["logits"]
     made = F.linear(subject.head_input(ids), head.weight, getattr(head, "bias", None))
@@ -49,7 +49,7 @@ def without_head(subject: Subject, target: Target, wanted: Tensor) -> tuple[Targ
     """
     if target.through not in BEFORE:
         return target, wanted
-    head = subject.model.get_output_embeddings()
+    head = head_of(subject)
     found = inverse(subject)
     if found.rank < head.weight.shape[1]:
         raise BadInput(

@@ -40,7 +40,7 @@ def jacobian(subject: Subject, target: Target, ids: Tensor) -> Tensor:
 def _at_once(subject: Subject, target: Target, e: Tensor, features: Tensor) -> Tensor:
     """The gradients [features, n, d] at ``e`` [n, d] of some of the last state's ``features``."""
     leaf = e[None].clone().requires_grad_()
-    last = target.of(subject, embeddings=leaf)[0, -1]
+    last = target.output(subject, embeddings=leaf)[0, -1]
     chosen = F.one_hot(features, len(last)).to(last)
     (gradients,) = torch.autograd.grad(last, leaf, chosen, is_grads_batched=True)
     return gradients[:, 0]
@@ -49,7 +49,7 @@ def _at_once(subject: Subject, target: Target, e: Tensor, features: Tensor) -> T
 def _row_by_row(subject: Subject, target: Target, e: Tensor, features: Tensor) -> Tensor:
     """The same, each from a row of its own."""
     leaf = e.expand(len(features), -1, -1).clone().requires_grad_()
-    last = target.of(subject, embeddings=leaf)[:, -1]
+    last = target.output(subject, embeddings=leaf)[:, -1]
     (gradients,) = torch.autograd.grad(last.gather(1, features[:, None]).sum(), leaf)
     return gradients
 

@@ -6,6 +6,7 @@ the loss is read by the host at every step.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from assay.harness.models.subject import Subject
@@ -26,9 +27,9 @@ def descend(
         for done in range(steps):
             model.zero_grad()
             embeddings = embeddings.detach().requires_grad_()
-            output = target.of(subject, embeddings=embeddings[None])[0]
+            output = target.output(subject, embeddings=embeddings[None])[0]
             loss = (output - wanted).abs().sum()
-            loss.backward()
+            torch.autograd.backward(loss)
             losses.append(loss.item())
             assert embeddings.grad is not None
             left = 1 - 0.9 * done / steps

@@ -1,9 +1,12 @@
-"""A function of one tensor as the list of operations that it comes to, run again without the rest.
+"""Replays the tensor operations of a function, recorded once, without the Python around them.
 
 On a CPU much of a step of a small model is Python: what the model does before and between its
 operations, masks and positions that are the same in every step, and the graph that autograd
 builds.  A replay has none of it.  The operations and their operands are those of the function
 itself, so the results are equal to the bit wherever rounding does not depend on addresses.
+
+Torch's own tracer (`torch.fx.experimental.proxy_tensor.make_fx`) gives up wherever a number is
+read, such as a mask's or a position's; here only what derives from the argument must not be read.
 """
 
 from __future__ import annotations
@@ -60,7 +63,8 @@ def _recorded(function: Function, x: Tensor) -> Function:
 
     def replay(x: Tensor) -> tuple[Tensor, ...]:
         with torch.no_grad():
-            return module(x)
+            results: tuple[Tensor, ...] = module(x)
+            return results
 
     return replay
 
@@ -69,7 +73,7 @@ class _Recorder(TorchDispatchMode):
     """Inside this block, operations on what derives from ``x`` are written to a graph."""
 
     def __init__(self, x: Tensor) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.graph, self.constants = fx.Graph(), nn.Module()
         self.nodes = {id(x): self.graph.placeholder("x")}
         self.alive: list[Any] = [x]  # or another tensor might be given its id

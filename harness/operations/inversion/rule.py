@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from assay.harness.operations.choices import check_choice
 from assay.harness.results.errors import BadInput
 
 
@@ -34,8 +35,7 @@ class Rule:
             "schedule": tuple(SCHEDULES),
         }
         for name, allowed in choices.items():
-            if (given := getattr(self, name)) not in allowed:
-                raise BadInput(f"{name} {given!r}: there are {', '.join(allowed)}")
+            check_choice(name, getattr(self, name), allowed)
         if self.steps < 1 or self.every < 1:
             raise BadInput(f"steps {self.steps}, every {self.every}: at least 1 is needed")
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from assay.harness.models.subject import Subject
-from assay.harness.operations.inversion.target import Output, Target, slipped
+from assay.harness.operations.choices import check_choice
+from assay.harness.operations.inversion.target import Output, Target, output_embedding, slipped
 from assay.harness.results.errors import BadInput
 
 RUNNERS = ("eager", "replay", "compiled", "graph")
@@ -19,39 +20,41 @@ RUNNERS = ("eager", "replay", "compiled", "graph")
 faster that many have to follow; ``graph`` records a step once and replays it (CUDA)."""
 
 
-def chosen(runner: str, device: torch.device) -> str:
+def choose_runner(runner: str, device: torch.device) -> str:
     """The ``runner`` asked for, by default the one that costs little to set up.
 
     Raises `BadInput` where there is no such runner.
     """
     on_card = device.type == "cuda"
-    if runner not in ("", *RUNNERS):
-        raise BadInput(f"runner {runner!r}: there are {', '.join(RUNNERS)}")
+    if runner:
+        check_choice("runner", runner, RUNNERS)
     if runner == "graph" and not on_card:
         raise BadInput(f"runner graph: needs CUDA, and the model is on {device}")
     return runner or ("graph" if on_card else "replay")
 
 
 @contextmanager
-def compiled(subject: Subject, target: Output, n: int) -> Iterator[Callable[[Tensor], Tensor]]:
+def compile_output(
+    subject: Subject, target: Output, n: int
+) -> Iterator[Callable[[Tensor], Tensor]]:
     """The target's output for embeddings [rows, n, d], compiled at the first call for its shape.
 
-    What lies past the target is traced too and thrown away: `Target.of` leaves the forward pass
-    by an exception, which cannot be compiled.
+    What lies past the target is traced too and thrown away: `Target.output` leaves the forward
+    pass by an exception, which cannot be compiled.
     """
     if subject.is_encoder_decoder:
         raise BadInput(f"runner compiled: {subject.name} has an encoder; its decoder runs eagerly")
     if not isinstance(target, Target):
-        yield torch.compile(lambda x: target.of(subject, embeddings=x), dynamic=False)
+        yield torch.compile(lambda x: target.output(subject, embeddings=x), dynamic=False)
         return
-    head: nn.Module | None = subject.model.get_output_embeddings()
+    head = output_embedding(subject)
     given = _given(subject, target, n)
     taken: list[Tensor] = []
 
-    def after(module: nn.Module, given: tuple, result: Any) -> None:
+    def after(module: nn.Module, given: tuple[Any, ...], result: Any) -> None:
         taken.append(result[0] if isinstance(result, tuple | list) else result)
 
-    def before(module: nn.Module, given: tuple, named: dict[str, Any]) -> None:
+    def before(module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
         taken.append(given[0] if given else named["hidden_states"])
 
     def output(x: Tensor) -> Tensor:
@@ -59,10 +62,11 @@ def compiled(subject: Subject, target: Output, n: int) -> Iterator[Callable[[Ten
         whole = subject.model(inputs_embeds=x, return_dict=True, **given)
         if target.through == "logits":
             taken.clear()
-            return whole["logits"]
+            logits: Tensor = whole["logits"]
+            return logits
         state = taken[max(0, target.depth - 1) if target.through != "norm" else 0]
         taken.clear()  # or all of them are outputs of the graph, and their blocks run
-        return head(state) if target.through == "head" and head is not None else state
+        return state if target.through != "head" or head is None else head(state)
 
     hooks: list[Any] = []
     if target.through == "norm" and head is not None:

@@ -43,7 +43,7 @@ def unit(subject: Subject, target: Output, wanted: Tensor, start: Tensor, rule: 
     if rule.optimiser == "adam":
         return spread(subject)
     x = start.detach().to(subject.device, subject.dtype).requires_grad_()
-    output = target.of(subject, embeddings=x)
+    output = target.output(subject, embeddings=x)
     loss = DISTANCES[rule.distance](output.float() - wanted.to(output.device).float())
     (gradient,) = torch.autograd.grad(loss.sum(), x)
     return spread(subject) / max(float(gradient.float().std()), torch.finfo(torch.float32).tiny)

@@ -1,4 +1,4 @@
-"""Which output of a model is given, and has to be explained by an input."""
+"""The output that an inversion starts from: after which block, and through which head."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from assay.harness.models import capabilities, masks, positions
 from assay.harness.models.memo import memo
 from assay.harness.models.subject import Subject
+from assay.harness.operations.choices import check_choice
 from assay.harness.results.errors import BadInput
 
 THROUGH = ("block", "head", "norm", "logits")
@@ -26,7 +27,7 @@ class Output(Protocol):
     def check(self, subject: Subject) -> None:
         """Raise `BadInput` where it does not go with ``subject``."""
 
-    def of(self, subject: Subject, ids: Tensor | None = None, **given: Any) -> Tensor:
+    def output(self, subject: Subject, ids: Tensor | None = None, **given: Any) -> Tensor:
         """The output for ``ids`` [rows, n] or ``embeddings`` [rows, n, d]: [rows, n, features]."""
 
     def features(self, subject: Subject) -> int:
@@ -53,8 +54,7 @@ class Target:
 
     def check(self, subject: Subject) -> None:
         """Raise `BadInput` where ``subject`` has no such output."""
-        if self.through not in THROUGH:
-            raise BadInput(f"target {self.through!r}: there are {', '.join(THROUGH)}")
+        check_choice("target", self.through, THROUGH)
         if not 0 <= self.depth <= subject.layers:
             raise BadInput(f"depth {self.depth}: {subject.name} has {subject.layers} blocks")
         stack = capabilities.of(subject).why_missing("blocks")
@@ -65,10 +65,14 @@ class Target:
                 f"target {self.through}: comes after all {subject.layers} blocks of "
                 f"{subject.name}, not after {self.depth}"
             )
-        head = subject.model.get_output_embeddings()
+        head = output_embedding(subject)
         if self.through != "block" and head is None:
             raise BadInput(f"target {self.through}: {subject.name} has no output embedding")
-        if self.through == "head" and head.weight.shape[1] != subject.config.hidden_size:
+        if (
+            self.through == "head"
+            and head is not None
+            and head.weight.shape[1] != subject.config.hidden_size
+        ):
             raise BadInput(f"target head: {subject.name} projects its states before its head")
         if self.slip:
             slipped(subject, 1)
@@ -77,7 +81,7 @@ class Target:
         words = {"block": "", "head": ", head", "norm": ", normed", "logits": ", logits"}
         return f"block {self.depth}{words[self.through]}{', row 0 everywhere' * self.slip}"
 
-    def of(self, subject: Subject, ids: Tensor | None = None, **given: Any) -> Tensor:
+    def output(self, subject: Subject, ids: Tensor | None = None, **given: Any) -> Tensor:
         """The output for ``ids`` [batch, n] or ``embeddings`` [batch, n, d]: [batch, n, features].
 
         Only the blocks that are needed run.
@@ -92,16 +96,29 @@ class Target:
         states = subject.block_output(self.depth, ids, **given)
         if self.through == "block":
             return states
-        head: nn.Module = subject.model.get_output_embeddings()
         with torch.set_grad_enabled(states.requires_grad):
-            return head(states)
+            logits: Tensor = head_of(subject)(states)
+        return logits
 
     def features(self, subject: Subject) -> int:
         """The width of the output."""
-        head = subject.model.get_output_embeddings()
-        if self.through in ("head", "logits"):
-            return head.weight.shape[0]
-        return head.weight.shape[1] if self.through == "norm" else subject.config.hidden_size
+        if self.through == "block":
+            return int(subject.config.hidden_size)
+        return head_of(subject).weight.shape[1 if self.through == "norm" else 0]
+
+
+def output_embedding(subject: Subject) -> nn.Linear | None:
+    """The module with a ``weight`` [V, hidden] that makes logits of states; None without one."""
+    model: Any = subject.model
+    module: nn.Linear | None = model.get_output_embeddings()
+    return module
+
+
+def head_of(subject: Subject) -> nn.Linear:
+    """`output_embedding`; raises `BadInput` where the subject has none."""
+    if (head := output_embedding(subject)) is None:
+        raise BadInput(f"head: {subject.name} has no output embedding")
+    return head
 
 
 def slipped(subject: Subject, n: int) -> dict[str, Tensor]:
@@ -130,7 +147,8 @@ def embedded(subject: Subject) -> Tensor:
     """
     table = subject.input_embeddings
     with torch.no_grad():
-        return table(torch.arange(subject.vocabulary, device=subject.device)).detach()
+        rows: Tensor = table(torch.arange(subject.vocabulary, device=subject.device))
+    return rows.detach()
 
 
 def places_added(subject: Subject, n: int, slip: bool = False) -> Tensor:

@@ -20,9 +20,11 @@ from assay.harness.checking.claim import Session, is_asked, unknown
 from assay.harness.checking.profiles import PROFILES, check_profile
 from assay.harness.cli.main import cases_of_claims
 from assay.harness.models import digests, meant, runs
+from assay.harness.models.admission import admit
 from assay.harness.models.runs import Options
+from assay.harness.models.shortage import ENDS, kept_running
 from assay.harness.models.subject import Subject
-from assay.harness.results.errors import BadInput
+from assay.harness.results.errors import BadInput, brief
 from assay.harness.results.evidence import Evidence
 from assay.harness.results.verdicts import Result, Verdict
 
@@ -138,17 +140,26 @@ def subject_of(
     attends: str | None,
     name: str,
 ) -> Subject:
-    """The model as claims see it; raises `BadInput` where nothing says whether it is causal."""
-    subject = Subject(name, model, tokenizer, digests.of(model), attends=attends)
-    if (said := meant.of(subject)).ways is None:
-        raise BadInput(f"{name}: {said.why.replace('--', '')}")
-    return subject
+    """The model as claims see it; raises `BadInput` where it cannot be checked."""
+    if not isinstance(model, PreTrainedModel):
+        kind = type(model).__name__
+        raise BadInput(f"{name}: is a {kind} and no PreTrainedModel of transformers")
+    if any(each.is_meta for each in model.parameters()):
+        raise BadInput(f"{name}: has parameters on the meta device, without values")
+    try:
+        subject = Subject(name, model, tokenizer, digests.of(model), attends=attends)
+        with kept_running(), _evaluated(model):
+            return admit(subject)
+    except BadInput as error:
+        raise BadInput(str(error).replace("--", "")) from error
+    except ENDS as error:
+        raise BadInput(f"{name}: cannot be read ({brief(error)})") from error
 
 
 def settle(subject: Subject, cases: Sequence[Case], session: Session) -> Run:
     """Check ``cases`` on a subject whose model is left as it was."""
     model = subject.model
-    with _evaluated(model), torch.random.fork_rng(devices=[]):
+    with kept_running(), _evaluated(model), torch.random.fork_rng(devices=[]):
         dtype = str(model.dtype).removeprefix("torch.")
         options = Options(str(model.device), dtype, attends=subject.attends)
         run = runs.describe_run(options, session.profile.name, session.seed or 0)
@@ -177,7 +188,9 @@ def choose(claims: str | Sequence[str]) -> list[Case]:
     cases = [case for case in _every() if not case.claim.toy]
     if isinstance(claims, str) and claims in KINDS:
         return [case for case in cases if case.claim.kind.value in KINDS[claims]]
-    asked = [claims] if isinstance(claims, str) else list(claims)
+    asked = [claims] if isinstance(claims, str) else claims
+    if not isinstance(asked, Sequence) or not all(isinstance(each, str) for each in asked):
+        raise BadInput(f"claims {claims!r}: give numbers such as ['C1', 'C2']")
     named = [(case.claim, case.name) for case in cases]
     if not asked or (why := unknown(asked, named, "claim")):
         raise BadInput(why if asked else f"claims: name some, or one of {', '.join(KINDS)}")

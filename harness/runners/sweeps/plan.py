@@ -34,7 +34,7 @@ import difflib
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -43,6 +43,8 @@ from typing import Any
 from assay.harness.checking.profiles import PROFILES
 from assay.harness.results import toml
 from assay.harness.results.errors import BadInput
+from assay.harness.results.outputs import keep_out
+from assay.harness.results.specs import ModelSpec
 from assay.harness.runners.environments import HERE
 from assay.harness.runners.runner import Settings
 
@@ -133,7 +135,9 @@ def read(path: str | Path) -> Sweep:
         expectations = str(folder / expectations)
         if not Path(expectations).is_dir():
             raise BadInput(f"{path}: expectations: {expectations} is no folder")
-    given = {k: content[k] for k in ("seed", "attention", "attends", "device_map") if k in content}
+    given: dict[str, Any] = {
+        k: content[k] for k in ("seed", "attention", "attends", "device_map") if k in content
+    }
     given |= {k: select[k] for k in ("keyword", "marker") if k in select}
     paths = tuple(select.get("claims", ()))
     settings = Settings(profile=profile, paths=paths, expectations=expectations, **given)
@@ -147,6 +151,9 @@ def read(path: str | Path) -> Sweep:
         )
     ]
     evidence = folder / Path(content.get("evidence", "sweep.sqlite")).expanduser()
+    names = {f"the model {name}": ModelSpec.recorded(name).path for name in content["models"]}
+    folders = {name: Path(model) for name, model in names.items() if model}
+    keep_out({f"{path}: evidence": evidence}, folders)
     counts = {name: float(value) for name, value in resources.items()}
     return Sweep(
         folder,
@@ -205,7 +212,7 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and bool(value.strip())
 
 
-def _check_among(where: str, given: Sequence[str], known: Sequence[str] | Mapping) -> None:
+def _check_among(where: str, given: Sequence[str], known: Collection[str]) -> None:
     for each in given:
         if each not in known:
             near = difflib.get_close_matches(each, list(known), 1)

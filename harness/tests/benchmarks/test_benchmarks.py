@@ -138,11 +138,11 @@ def test_energy_is_what_the_counter_moved_by():
 def test_the_formula_is_what_torch_counts(spec, depth, through):
     subject, target, n = toy(spec), Target(depth, through), 7
     ids = subject.content(torch.arange(3 * n).reshape(3, n))
-    wanted = target.of(subject, ids)
+    wanted = target.output(subject, ids)
     x = torch.randn(3, n, subject.hidden, requires_grad=True)
 
     def step():
-        (target.of(subject, embeddings=x) - wanted).abs().sum().backward()
+        (target.output(subject, embeddings=x) - wanted).abs().sum().backward()
 
     counted = flops.count(subject, step)
     assert counted == 3 * n * operations.of_token_step(subject, target, n)

@@ -118,14 +118,14 @@ def test_a_law_whose_controls_were_never_run_names_them_all():
 
 def test_a_name_that_was_not_declared_is_refused():
     with pytest.raises(ValueError, match="'other' is not declared: shifted, mixed"):
-        Controls(NAMED).of("other")
+        Controls(NAMED).control("other")
     with pytest.raises(ValueError, match="is not declared"):
-        Controls(NAMED).of("")
+        Controls(NAMED).control("")
 
 
 def test_the_margin_of_all_is_that_of_the_weakest():
     controls = Controls(NAMED)
     assert controls.margin == -DECADES
-    controls.of("shifted").count(1000.0, 1.0, beyond=True)
-    controls.of("mixed").count(10.0, 1.0, beyond=True)
+    controls.control("shifted").count(1000.0, 1.0, beyond=True)
+    controls.control("mixed").count(10.0, 1.0, beyond=True)
     assert controls.margin == pytest.approx(1.0)

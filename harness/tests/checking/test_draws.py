@@ -50,7 +50,7 @@ def test_some_of_the_draws_are_the_same_draws():
         assert torch.equal(part, of_all[1::2])
 
 
-@pytest.mark.parametrize("other", [Draws(1, "X1", range(200)), MANY.of("X2")])
+@pytest.mark.parametrize("other", [Draws(1, "X1", range(200)), MANY.for_claim("X2")])
 def test_another_seed_or_claim_draws_otherwise(other):
     for one, another in zip(everything(MANY), everything(other), strict=True):
         assert not torch.equal(one, another)

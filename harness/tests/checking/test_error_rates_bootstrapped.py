@@ -106,7 +106,7 @@ def confidence_of(plan: Plan, looks: int) -> float:
         asked.append(confidence)
         return 0.0, 0.0
 
-    watched = replace(plan.bound.statistic, of=len, interval=interval)
+    watched = replace(plan.bound.statistic, compute=len, interval=interval)
     replace(plan, bound=replace(plan.bound, statistic=watched)).effect(hits_of(1, 2), looks)
     return asked[0]
 

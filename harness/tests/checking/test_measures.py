@@ -90,14 +90,14 @@ def test_rows_are_apart_relative_to_the_other():
 def test_what_is_far_apart_is_so_many_tolerances_and_never_nearly_all(dtype):
     subject = toy("gpt2", str(dtype).removeprefix("torch."))
     floor = TOLERANCES[dtype].floor
-    assert measures.far(subject, 1) == floor
-    assert measures.far(subject, 100) == min(100 * floor, 0.3)
-    assert measures.far(subject, 1e12) == measures.FAR_AT_MOST
+    assert measures.far_distance(subject, 1) == floor
+    assert measures.far_distance(subject, 100) == min(100 * floor, 0.3)
+    assert measures.far_distance(subject, 1e12) == measures.FAR_AT_MOST
 
 
 def test_in_16_bits_far_is_cut_off_and_in_32_it_is_not():
-    assert measures.far(toy("gpt2"), 1000) == pytest.approx(4e-3)
-    assert measures.far(toy("gpt2", "bfloat16"), 100) == 0.3
+    assert measures.far_distance(toy("gpt2"), 1000) == pytest.approx(4e-3)
+    assert measures.far_distance(toy("gpt2", "bfloat16"), 100) == 0.3
 
 
 # The next token.
@@ -123,7 +123,7 @@ def test_embeddings_and_usual_positions_change_nothing(model_type):
     plain = measures.next_token(subject, ids)
     still = torch.arange(9).expand_as(ids)
     embeddings = subject.model.get_input_embeddings()(ids).detach()
-    placed = measures.next_token(subject, ids, places=measures.moved(subject, still))
+    placed = measures.next_token(subject, ids, places=measures.permuted_positions(subject, still))
     assert torch.allclose(placed, plain, atol=1e-5)
     assert torch.allclose(measures.next_token(subject, embeddings=embeddings), plain, atol=1e-5)
 
@@ -142,7 +142,7 @@ def test_without_the_causal_mask_the_next_token_is_another():
 def test_rows_in_batches_are_the_rows_of_one(monkeypatch, at_once):
     subject = toy("gpt2")
     ids, orders = prompt(subject, batch=5), Draws(0, "X1", range(5)).orders(9)
-    places = measures.moved(subject, orders)
+    places = measures.permuted_positions(subject, orders)
     whole = measures.next_token(subject, ids, places=places)
     monkeypatch.setattr(measures, "rows_that_fit", lambda subject, n: at_once)
     assert torch.allclose(measures.next_token(subject, ids, places=places), whole, atol=1e-5)
@@ -159,7 +159,7 @@ def test_a_pass_out_of_memory_is_tried_again_with_half(monkeypatch):
         return rows.sum(1)
 
     ids = torch.arange(14).reshape(7, 2)
-    assert torch.equal(measures.batched(toy("gpt2"), run, ids, None), ids.sum(1))
+    assert torch.equal(measures.run_in_batches(toy("gpt2"), run, ids, None), ids.sum(1))
     assert tried == [7, 3, 1, 1, 1, 1, 1, 1, 1]
 
 
@@ -170,7 +170,7 @@ def test_what_is_no_lack_of_memory_or_cannot_be_halved_is_raised(monkeypatch):
     for fits, message in ((8, "a shape is wrong"), (1, "out of memory")):
         monkeypatch.setattr(measures, "rows_that_fit", lambda subject, n, fits=fits: fits)
         with pytest.raises(RuntimeError, match=message):
-            measures.batched(toy("gpt2"), run, torch.zeros(4, 2))
+            measures.run_in_batches(toy("gpt2"), run, torch.zeros(4, 2))
 
 
 def test_fewer_rows_fit_the_longer_they_are_and_always_one(monkeypatch):
@@ -186,7 +186,7 @@ def test_fewer_rows_fit_the_longer_they_are_and_always_one(monkeypatch):
 def test_gathered_tokens_come_from_where_the_order_says():
     ids = torch.tensor([[10, 11, 12], [20, 21, 22]])
     orders = torch.tensor([[2, 0, 1], [0, 2, 1]])
-    assert measures.gathered(ids, orders).tolist() == [[12, 10, 11], [20, 22, 21]]
+    assert measures.reorder(ids, orders).tolist() == [[12, 10, 11], [20, 22, 21]]
 
 
 @pytest.mark.parametrize("model_type", ["gpt2", "opt"])
@@ -194,7 +194,9 @@ def test_moved_positions_are_moved_rows_of_the_table(model_type):
     """A7: both ways of permuting positions agree."""
     subject = toy(model_type)
     ids, orders = prompt(subject), Draws(0, "X1", range(2)).orders(9)
-    by_places = measures.next_token(subject, ids, places=measures.moved(subject, orders))
+    by_places = measures.next_token(
+        subject, ids, places=measures.permuted_positions(subject, orders)
+    )
     for row, order in enumerate(orders):
         with positions.rows_replaced(subject, positions.rows_used(subject)[order]):
             by_rows = measures.next_token(subject, ids[row : row + 1])
@@ -205,7 +207,7 @@ def test_moved_positions_are_moved_rows_of_the_table(model_type):
 def test_moving_tokens_and_positions_alike_is_no_permutation_of_either():
     subject = toy("gpt2")
     ids, orders = prompt(subject), Draws(0, "X1", range(2)).orders(9)
-    tokens, places = measures.gathered(ids, orders), measures.moved(subject, orders)
+    tokens, places = measures.reorder(ids, orders), measures.permuted_positions(subject, orders)
     each = [
         measures.next_token(subject, tokens),
         measures.next_token(subject, ids, places=places),
@@ -225,43 +227,43 @@ def test_a_continuation_from_the_usual_positions_is_greedy_generation(model_type
     subject = toy(model_type)
     ids = prompt(subject)
     usual = positions.usual(subject, 9).expand_as(ids)
-    ours = measures.continued(subject, ids, usual, 8)
-    assert torch.equal(ours, generation.continued(subject, ids, 8))
-    assert measures.continued(subject, ids, usual, 1).tolist() == ours[:, :1].tolist()
+    ours = measures.continue_greedily(subject, ids, usual, 8)
+    assert torch.equal(ours, generation.generate_ids(subject, ids, 8))
+    assert measures.continue_greedily(subject, ids, usual, 1).tolist() == ours[:, :1].tolist()
 
 
 @pytest.mark.parametrize("model_type", ["gpt2", "opt"])
 def test_a_continuation_from_other_positions_looks_back_at_those(model_type):
     subject = toy(model_type)
     ids, orders = prompt(subject, batch=4), Draws(0, "X1", range(4)).orders(9)
-    places = measures.moved(subject, orders)
-    ours = measures.continued(subject, ids, places, 4)
+    places = measures.permuted_positions(subject, orders)
+    ours = measures.continue_greedily(subject, ids, places, 4)
     for step in range(4):
         whole = torch.cat([ids, ours[:, :step]], dim=1)
         after = positions.usual(subject, 9 + step)[9:].expand(4, -1)
         slow = measures.next_token(subject, whole, places=torch.cat([places, after], dim=1))
         assert torch.equal(slow.argmax(-1), ours[:, step])
     usual = positions.usual(subject, 9).expand_as(ids)
-    assert not torch.equal(measures.continued(subject, ids, usual, 4), ours)
+    assert not torch.equal(measures.continue_greedily(subject, ids, usual, 4), ours)
 
 
 def test_repeated_grams_of_known_rows():
     once, always = list(range(12)), [7] * 12
     twice = list(range(6)) * 2
-    shares = measures.repeated(torch.tensor([once, always, twice]))
+    shares = measures.repeated_share(torch.tensor([once, always, twice]))
     assert shares.tolist() == pytest.approx([0, 8 / 9, 3 / 9])
 
 
 def test_repeated_grams_of_other_lengths():
     row = torch.tensor([[1, 2, 1, 2, 1]])
-    assert measures.repeated(row, gram=2).item() == 0.5
-    assert measures.repeated(row, gram=1).item() == pytest.approx(0.6)
-    assert measures.repeated(row, gram=5).item() == 0
-    assert math.isnan(measures.repeated(row, gram=6).item())
+    assert measures.repeated_share(row, gram=2).item() == 0.5
+    assert measures.repeated_share(row, gram=1).item() == pytest.approx(0.6)
+    assert measures.repeated_share(row, gram=5).item() == 0
+    assert math.isnan(measures.repeated_share(row, gram=6).item())
 
 
 def test_shares_of_repetitions_are_in_float64():
-    assert measures.repeated(torch.tensor([[1, 2, 1, 2, 1]])).dtype == torch.float64
+    assert measures.repeated_share(torch.tensor([[1, 2, 1, 2, 1]])).dtype == torch.float64
 
 
 # What a pass is asked for.
@@ -290,9 +292,9 @@ def test_what_a_model_does_not_name_is_not_asked_of_it(passes):
 def test_a_continuation_is_one_pass_for_each_token_and_each_sees_the_past_only(passes):
     """Whatever a model would make of positions out of order: it is told."""
     subject = toy("gpt2", "bfloat16")
-    places = measures.moved(subject, Draws(0, "X1", range(2)).orders(9))
+    places = measures.permuted_positions(subject, Draws(0, "X1", range(2)).orders(9))
     passes.clear()
-    measures.continued(subject, prompt(subject), places, 3)
+    measures.continue_greedily(subject, prompt(subject), places, 3)
     seen = [asked["mask"] for asked, _ in passes]
     assert seen[0].equal(masks.causal(9, torch.bfloat16))
     assert [tuple(mask.shape) for mask in seen[1:]] == [(1, 1, 1, 10), (1, 1, 1, 11)]
@@ -306,9 +308,9 @@ def test_everything_is_made_where_the_subject_is(model_type):
     ids, orders = prompt(subject), Draws(0, "X1", range(2)).orders(9)
 
     def measured():
-        places = measures.moved(subject, orders)
+        places = measures.permuted_positions(subject, orders)
         return (
-            measures.continued(subject, ids, places, 3),
+            measures.continue_greedily(subject, ids, places, 3),
             measures.next_token(subject, ids, places=places),
             measures.next_token(subject, ids, causal=False),
         )

@@ -46,7 +46,7 @@ def drawn(seed: int, *shape: int) -> torch.Tensor:
 
 def test_a_planted_leak_has_its_size_and_its_direction_in_every_row():
     rows, away = one_tensor(drawn(0, 2, 3, 8)), one_tensor(drawn(1, 2, 3, 8))
-    leaky = sensitivity.planted(rows, away, 1e-3)
+    leaky = sensitivity.with_leak(rows, away, 1e-3)
     assert distance(leaky["state 0"], rows["state 0"]).flatten().tolist() == pytest.approx(
         [1e-3] * 6, rel=1e-6
     )
@@ -56,18 +56,20 @@ def test_a_planted_leak_has_its_size_and_its_direction_in_every_row():
 
 def test_rows_that_the_control_leaves_alone_leak_too():
     rows = one_tensor(drawn(0, 1, 3, 8))
-    leaky = sensitivity.planted(rows, rows, 1e-2)
+    leaky = sensitivity.with_leak(rows, rows, 1e-2)
     assert distance(leaky["state 0"], rows["state 0"]).flatten().tolist() == pytest.approx(
         [1e-2] * 3
     )
     ones = one_tensor(torch.ones(1, 3, 8))  # nothing to move towards
-    assert torch.equal(sensitivity.planted(ones, ones, 1e-2)["state 0"], ones["state 0"].double())
+    assert torch.equal(
+        sensitivity.with_leak(ones, ones, 1e-2)["state 0"], ones["state 0"].double()
+    )
 
 
 def test_the_smallest_size_that_is_seen_is_found_and_none_is_infinite():
-    assert sensitivity.smallest(lambda size: size > 3e-4) == pytest.approx(10**-3.5)
-    assert sensitivity.smallest(lambda size: True) == SIZES[0]
-    assert sensitivity.smallest(lambda size: False) == math.inf
+    assert sensitivity.smallest_size(lambda size: size > 3e-4) == pytest.approx(10**-3.5)
+    assert sensitivity.smallest_size(lambda size: True) == SIZES[0]
+    assert sensitivity.smallest_size(lambda size: False) == math.inf
 
 
 def test_the_bluntest_tensor_decides_what_a_comparison_sees():
@@ -79,8 +81,8 @@ def test_the_bluntest_tensor_decides_what_a_comparison_sees():
         bound = 1e-6 if name == "state 0" else 1.1e-3
         return float(distance(leaky[name], rows[name]).max()) > bound
 
-    assert sensitivity.least(rows, away, rejects) == pytest.approx(10**-2.875)
-    assert math.isnan(sensitivity.least(rows, away.at(slice(0, 2)), rejects))
+    assert sensitivity.smallest_leak(rows, away, rejects) == pytest.approx(10**-2.875)
+    assert math.isnan(sensitivity.smallest_leak(rows, away.at(slice(0, 2)), rejects))
 
 
 # Laws that are too blunt.

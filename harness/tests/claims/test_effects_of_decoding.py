@@ -33,7 +33,7 @@ def slowly(subject, ids, tokens, candidates, penalty):
 def test_contrastive_search_is_its_definition(spec, candidates, penalty):
     subject = toy(spec, "float64")
     ids = prompt(subject, 6, 3)
-    found = contrastive.continued(subject, ids, 8, candidates, penalty)
+    found = contrastive.contrastive_search(subject, ids, 8, candidates, penalty)
     slow = [slowly(subject, row[None], 8, candidates, penalty) for row in ids]
     assert torch.equal(found, torch.cat(slow))
 
@@ -41,10 +41,10 @@ def test_contrastive_search_is_its_definition(spec, candidates, penalty):
 def test_without_a_penalty_or_a_choice_it_is_greedy():
     subject = toy("gpt2")
     ids = prompt(subject, 6, 3)
-    greedy = generation.continued(subject, ids, 8)
-    assert torch.equal(contrastive.continued(subject, ids, 8, penalty=0.0), greedy)
-    assert torch.equal(contrastive.continued(subject, ids, 8, candidates=1), greedy)
-    assert not torch.equal(contrastive.continued(subject, ids, 8), greedy)
+    greedy = generation.generate_ids(subject, ids, 8)
+    assert torch.equal(contrastive.contrastive_search(subject, ids, 8, penalty=0.0), greedy)
+    assert torch.equal(contrastive.contrastive_search(subject, ids, 8, candidates=1), greedy)
+    assert not torch.equal(contrastive.contrastive_search(subject, ids, 8), greedy)
 
 
 def ending(next_of, ends):
@@ -56,10 +56,10 @@ def ending(next_of, ends):
 
 def test_a_text_ends_at_its_end_token():
     subject = ending(lambda ids: ids + 1, [14])
-    made = generation.texts(subject, torch.tensor([[9, 10], [1, 2], [12, 13]]), 6)
+    made = generation.generate_texts(subject, torch.tensor([[9, 10], [1, 2], [12, 13]]), 6)
     assert made == [[11, 12, 13], [3, 4, 5, 6, 7, 8], []]
     subject.model.generation_config.eos_token_id = None
-    assert generation.ended(subject, [1, 14]) == [1, 14]
+    assert generation.cut_at_end(subject, [1, 14]) == [1, 14]
 
 
 @pytest.mark.usefixtures("short_texts")
@@ -87,5 +87,5 @@ def test_contrastive_search_frees_a_model_that_is_stuck_and_may_be_stuck_itself(
     def stuck(subject, ids, tokens):
         return ids[:, -1:].expand(-1, tokens)
 
-    monkeypatch.setattr(contrastive, "continued", stuck)
+    monkeypatch.setattr(contrastive, "contrastive_search", stuck)
     assert settled(claim, saying(lambda ids: ids + 1)).verdict is Verdict.REFUTED

@@ -126,7 +126,7 @@ def test_neighbours_are_those_of_whole_prompts(model_type):
     found = neighbours(subject, target, ids, moves)
     for row, own in enumerate(ids):
         every = torch.arange(subject.vocabulary)
-        states = target.of(
+        states = target.output(
             subject, torch.cat([own[:-1].expand(len(every), -1), every[:, None]], 1)
         )
         states = states[:, -1].double()

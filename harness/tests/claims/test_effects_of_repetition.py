@@ -43,8 +43,8 @@ def test_e23_hangs_on_which_of_two_ways_repeats(monkeypatch, way, greedy, other,
     def continued(subject, ids, tokens):
         return torch.tensor([text(other, 7)] * len(ids))
 
-    monkeypatch.setattr(generation, "texts", texts)
-    monkeypatch.setattr(contrastive, "continued", continued)
+    monkeypatch.setattr(generation, "generate_texts", texts)
+    monkeypatch.setattr(contrastive, "contrastive_search", continued)
     profile = Profile("test", examples=0, shrink=0)
     result = verdict(CLAIMS[way], fresh("reference:small"), profile)
     assert result.verdict is expected, result.reason

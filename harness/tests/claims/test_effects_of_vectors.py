@@ -48,7 +48,7 @@ def test_one_vector_and_several_on_a_model_and_on_a_map_that_tells_them_apart(mo
 
 def on_a_linear_map(subject, draws, norm, along):
     """An orthogonal map of each token and a large multiple of what the sum's gradient sees."""
-    x = draws.of("walks").normal(5, 32).double()
+    x = draws.for_claim("walks").normal(5, 32).double()
     generator = torch.Generator().manual_seed(0)
     weight = torch.linalg.qr(torch.randn(32, 32, generator=generator, dtype=torch.float64)).Q
     ahead = weight + 3 * weight.sum(1, keepdim=True)
@@ -91,7 +91,7 @@ def test_averaged_attention_gives_all_tokens_the_same_and_is_put_back(spec):
     subject = toy(spec)
     x = embedded(subject)[prompt(subject, 5, 1)]
     usual = subject.block_output(1, embeddings=x)
-    with attentionless.averaged(subject):
+    with attentionless.average_attention(subject):
         leaf = x.clone().requires_grad_()
         output = subject.block_output(1, embeddings=leaf)
         (gradient,) = torch.autograd.grad(output[0, 3].sum(), leaf)

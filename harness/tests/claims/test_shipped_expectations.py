@@ -18,7 +18,7 @@ from assay.harness.tests.support.sessions import ROOT
 
 EXPECTED = load(ROOT / "claims" / "expectations")
 DEFECTS = {each.path.name: each for each in defects.read(ROOT / "docs" / "defects")}
-CASES = cases.of(harness_main.rooms().claims)
+CASES = cases.collect(harness_main.rooms().claims)
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")]
     for line in (ROOT / "docs" / "by-design.md").read_text().splitlines()

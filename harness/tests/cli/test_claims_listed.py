@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -126,3 +127,18 @@ def test_models_stand_before_options_or_between_them(given: list[str], models: l
     found, others = separated(given)
     assert found == models
     assert [each for each in given if each not in models] == others
+
+
+def test_an_empty_model_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "tiny:gpt2", ""]) == 4
+    assert "a MODEL is empty" in capsys.readouterr().err
+
+
+def test_what_evidence_holds_is_printed_without_its_control_characters(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evidence = made(tmp_path / "evidence.sqlite")
+    with sqlite3.connect(evidence) as db:
+        db.execute("UPDATE runs SET started = char(27) || '[31mred'")
+    assert main(["runs", str(evidence)]) in (0, 4)
+    assert "\x1b[31m" not in capsys.readouterr().out

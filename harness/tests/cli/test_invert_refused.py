@@ -31,9 +31,11 @@ BAD = {
     ("--method", "descent", "--steps", "9" * 9, "Hi"): "--steps: 999999999 is too large",
     ("--method", "descent", "--rate", "-1", "Hi"): "--rate: '-1' is not a number above 0",
     ("--method", "descent", "--rate", "nan", "Hi"): "--rate: 'nan' is not a number above 0",
-    ("--method", "descent", "--optimiser", "x", "Hi"): "optimiser 'x': there are descent, adam",
-    ("--method", "descent", "--distance", "l3", "Hi"): "distance 'l3': there are l1, l2",
-    ("--method", "descent", "--schedule", "x", "Hi"): "schedule 'x': there are linear",
+    ("--method", "descent", "--optimiser", "x", "Hi"): (
+        "unknown optimiser 'x': choose from descent, adam"
+    ),
+    ("--method", "descent", "--distance", "l3", "Hi"): "unknown distance 'l3': choose from l1, l2",
+    ("--method", "descent", "--schedule", "x", "Hi"): "unknown schedule 'x': choose from linear",
     ("--method", "descent", "--decoder", "x", "Hi"): "--decoder: invalid choice: 'x'",
     ("--method", "descent", "--start", "x", "Hi"): "--start: invalid choice: 'x'",
     ("--method", "descent", "--top", "9999", "Hi"): "--top 9999: reference:small has 4096 tokens",

@@ -67,7 +67,7 @@ def unmodified(family):
 
 @pytest.fixture(scope="module")
 def every_case():
-    return cases.of(harness_main.rooms().claims)
+    return cases.collect(harness_main.rooms().claims)
 
 
 @pytest.mark.parametrize(("family", "name", "id"), SAMPLE)
@@ -285,7 +285,7 @@ def test_what_is_expected_in_float32_is_allowed_in_another_dtype(tmp_path):
     (tmp_path / "bert.toml").write_text(told)
     expected = expectation_files.load(tmp_path)
     for dtype, broken in (("float32", ["C1"]), ("bfloat16", [])):
-        trial = Trial(cases.of([toys()]), expected, dtype=dtype)
+        trial = Trial(cases.collect([toys()]), expected, dtype=dtype)
         assert [s.id for s in trial.family("encoder", subject, []).broken] == broken
 
 
@@ -322,7 +322,7 @@ def test_a_trial_leaves_out_laws_that_the_unmodified_model_breaks(rooms):
         check.judge(1.0, 0.5)
 
     module.test_sees = test_never
-    trial = Trial(cases.of([module]))
+    trial = Trial(cases.collect([module]))
     fault = faults.named("future-seen-by-one")
     family = trial.family("learned positions", unmodified("learned positions"), [fault])
     assert [seen.id for seen in family.broken] == ["C1"]

@@ -101,10 +101,10 @@ def test_a_cache_that_refuses_to_take_drafts_back_lacks_that(llama, monkeypatch)
         raise ValueError("Cannot `crop` after it has seen more tokens than its window")
 
     subject, ids = Subject("llama", llama), torch.arange(8)[None]
-    cache_operations.taken_back(subject, ids[:, :4], ids[:, 4:], early=False)
+    cache_operations.take_drafts_back(subject, ids[:, :4], ids[:, 4:], early=False)
     monkeypatch.setattr(compat.transformers.DynamicCache, "crop", refuse)
     with pytest.raises(Missing, match="refuses to take drafts back: Cannot `crop`"):
-        cache_operations.taken_back(subject, ids[:, :4], ids[:, 4:], early=False)
+        cache_operations.take_drafts_back(subject, ids[:, :4], ids[:, 4:], early=False)
 
 
 def test_a_fault_in_attention_is_planted_where_its_functions_are_looked_up(llama, monkeypatch):

@@ -21,7 +21,7 @@ IDS = torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]])
 
 def differs(subject: Subject, copied: Subject) -> bool:
     apart = copies.apart(subject, copied, IDS)
-    return apart.found.error > apart.allowed
+    return apart.distance.error > apart.allowed
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "t5", "rwkv"])
@@ -64,7 +64,7 @@ def test_a_model_that_draws_numbers_may_differ_by_what_it_differs_from_itself():
     for each in (subject, copied):
         each.input_embeddings.register_forward_hook(noisy)
     apart = copies.apart(subject, copied, IDS)
-    assert 1e-5 < apart.found.error <= apart.allowed < 1e-2
+    assert 1e-5 < apart.distance.error <= apart.allowed < 1e-2
     copied.embedding_table[:, 0].add_(0.1)
     assert differs(subject, copied)
 
@@ -77,7 +77,7 @@ def test_a_number_that_is_none_in_one_alone_is_a_difference(broken):
     with torch.no_grad():
         damaged.embedding_table[int(IDS[0, 4]), 0] = torch.nan
     apart = copies.apart(subject, copied, IDS)
-    assert apart.found.error == torch.inf > apart.allowed
+    assert apart.distance.error == torch.inf > apart.allowed
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -94,4 +94,4 @@ def test_where_addresses_tell_nothing_not_a_bit_may_differ():
     subject = adopted()
     twin = Subject("a copy", copy.deepcopy(subject.model))
     apart = copies.apart(subject, twin, IDS)
-    assert apart.found.error == 0 <= apart.allowed
+    assert apart.distance.error == 0 <= apart.allowed

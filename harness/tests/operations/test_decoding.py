@@ -16,7 +16,7 @@ from assay.harness.operations.decoding import (
     recovery,
 )
 from assay.harness.operations.factors import Factored, Rough, gram
-from assay.harness.operations.likeliest import Scorer, clear
+from assay.harness.operations.likeliest import Scorer, leaders
 from assay.harness.tests.support.matrices import (
     COLUMNS,
     ROWS,
@@ -134,9 +134,9 @@ def test_tokens_are_clear_by_more_than_twice_all_that_a_score_may_be_off(monkeyp
 
     def watched(scores, k, room):
         rooms.append(room)
-        return clear(scores, k, room)
+        return leaders(scores, k, room)
 
-    monkeypatch.setattr(decoding, "clear", watched)
+    monkeypatch.setattr(decoding, "leaders", watched)
     w = wide(30.0)
     points = between(w, [0.3, -0.3, 1e-3, -1e-3, 1e-9])
     fast, scorer = PseudoInverse.of(w), Scorer(w)

@@ -49,7 +49,7 @@ def test_an_assistant_s_drafts_are_right_and_wrong_in_every_example(spec):
     for n in (1, 2, 5, 11):
         ids = prompt(subject, n, batch=1, seed=n)
         plain = generation.scores(subject, ids, "greedy", use_cache=False)
-        made = drafting.decoded(subject, ids, "assistant", plain)
+        made = drafting.decode(subject, ids, "assistant", plain)
         assert torch.equal(made.ids, plain.ids)
 
 
@@ -57,7 +57,7 @@ def test_decoding_without_a_draft_is_no_example():
     subject, ids = toy("llama"), prompt(toy("llama"), 1, batch=1)
     plain = generation.scores(subject, ids, "greedy", use_cache=False)
     with pytest.raises(Unsettled, match="no draft was right, or none was wrong"):
-        drafting.decoded(subject, ids, "prompt", plain)
+        drafting.decode(subject, ids, "prompt", plain)
 
 
 def test_a_law_of_which_no_example_counts_names_the_reason(monkeypatch):

@@ -26,21 +26,21 @@ def test_a_pass_costs_what_its_products_cost():
     weights = 4 * d * d + 2 * d * inner
     attention = 2 * n * d
     expected = 2 * n * (subject.layers * (weights + attention) + d * v)
-    assert flops.of_pass(subject, prompt(subject, n, batch=1)) == expected
+    assert flops.count_pass(subject, prompt(subject, n, batch=1)) == expected
 
 
 def test_a_cached_step_costs_one_token_and_its_look_at_the_past():
     subject = toy("gpt2")
     ids = prompt(subject, 12, batch=1)
-    shorter, longer = (flops.of_cached_step(subject, ids[:, :n]) for n in (11, 12))
+    shorter, longer = (flops.count_cached_step(subject, ids[:, :n]) for n in (11, 12))
     assert longer - shorter == 2 * 2 * subject.layers * subject.hidden
-    assert longer < flops.of_pass(subject, ids) / 10
+    assert longer < flops.count_pass(subject, ids) / 10
 
 
 def test_counting_leaves_the_attention_as_it_was():
     subject = toy("llama")
     usual = subject.attention
-    flops.of_pass(subject, prompt(subject))
+    flops.count_pass(subject, prompt(subject))
     assert subject.attention == usual
 
 

@@ -37,7 +37,7 @@ def loss_of(weights, task, tokens, ahead):
 
 def alone(task, seed, ahead, steps):
     """The held-out loss of one toy after an ordinary training loop."""
-    weights = {name: w.requires_grad_() for name, w in future.drawn(seed).items()}
+    weights = {name: w.requires_grad_() for name, w in future.draw_weights(seed).items()}
     tokens = future.sequences(task, seed ^ 1, steps * future.ROWS + future.HELD_OUT)
     optimiser = torch.optim.Adam(weights.values(), lr=future.RATE)
     for batch in tokens[future.HELD_OUT :].split(future.ROWS):
@@ -49,7 +49,7 @@ def alone(task, seed, ahead, steps):
 
 @pytest.mark.parametrize("task", [LEFT, BOTH, NOISE], ids=str)
 def test_training_together_is_training_alone(task):
-    together = future.trained(task, SEEDS, at=(10,))[10]
+    together = future.train(task, SEEDS, at=(10,))[10]
     for ahead, losses in enumerate(together):
         for seed, loss in zip(SEEDS, losses.tolist(), strict=True):
             assert loss == pytest.approx(alone(task, seed, bool(ahead), 10), abs=1e-3)
@@ -57,14 +57,14 @@ def test_training_together_is_training_alone(task):
 
 
 def test_a_seed_does_not_depend_on_its_batch_mates():
-    few, many = (future.trained(BOTH, seeds, at=(10,))[10] for seeds in (SEEDS[2:], SEEDS))
+    few, many = (future.train(BOTH, seeds, at=(10,))[10] for seeds in (SEEDS[2:], SEEDS))
     for one, all_ in zip(few, many, strict=True):
         assert torch.allclose(one, all_[2:], atol=1e-4)
         assert not torch.allclose(one, all_[:2], atol=1e-2)
 
 
 def test_a_masked_toy_does_not_see_the_future_and_another_does():
-    weights = {n: torch.stack([w, w]) for n, w in future.drawn(3).items()}
+    weights = {n: torch.stack([w, w]) for n, w in future.draw_weights(3).items()}
     tokens = future.sequences(LEFT, 0, 4)
     altered = tokens.clone()
     altered[:, 4:] = (altered[:, 4:] + 1) % SYMBOLS
@@ -92,8 +92,8 @@ def test_neighbours_are_alike_unless_the_future_is_noise(task, alike):
 
 def test_a_look_on_the_way_changes_nothing():
     on_the_way, alone_ = (
-        future.trained(LEFT, SEEDS, at=(4, 10)),
-        future.trained(LEFT, SEEDS, at=(10,)),
+        future.train(LEFT, SEEDS, at=(4, 10)),
+        future.train(LEFT, SEEDS, at=(10,)),
     )
     assert [torch.equal(*pair) for pair in zip(on_the_way[10], alone_[10], strict=True)] == [
         True,
@@ -114,7 +114,7 @@ def given(monkeypatch, gain, of_noise):
         lower = of_noise if task is NOISE else gain
         return {500: (unmasked + lower + spread, unmasked), 100: (unmasked - gain, unmasked)}
 
-    monkeypatch.setattr(future, "trained", trained)
+    monkeypatch.setattr(future, "train", trained)
 
 
 @pytest.mark.parametrize(
@@ -134,6 +134,6 @@ def test_c12_hangs_on_both_trainings(monkeypatch, gain, of_noise, expected):
 
 def test_what_lies_ahead_is_learned_without_a_mask_only():
     """A label of tokens to the right is out of a masked toy's sight, and within the other's."""
-    masked, unmasked = future.trained(Task((1, 1), stay=0.0), SEEDS, at=(100,))[100]
+    masked, unmasked = future.train(Task((1, 1), stay=0.0), SEEDS, at=(100,))[100]
     assert float(masked.min()) > 1.0  # log 3 = 1.10 is chance
     assert float(unmasked.median()) < 0.1

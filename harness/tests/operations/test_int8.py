@@ -8,6 +8,7 @@ from torch import nn
 
 from assay.claims import test_eight_bits as claims
 from assay.harness.operations import int8
+from assay.harness.operations.twins import round_rows
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.toys import as_trained, prompt, toy, verdict
 
@@ -58,7 +59,7 @@ def test_the_gradient_passes_through_the_rounding():
     plain = layer()
     x = torch.randn(1, 16, requires_grad=True)
     int8.Int8(plain.weight, plain.bias)(x)[0, 2].backward()
-    assert torch.allclose(x.grad[0], int8.rounded(plain.weight.detach())[2], atol=1e-6)
+    assert torch.allclose(x.grad[0], round_rows(plain.weight.detach(), 8)[2], atol=1e-6)
 
 
 def test_linear_layers_of_every_kind_are_replaced():
@@ -94,7 +95,7 @@ def test_eight_bits_change_little_and_two_much():
 
 @pytest.mark.usefixtures("few_will_do")
 def test_four_levels_are_too_few(monkeypatch):
-    monkeypatch.setattr(int8, "MOST", 1)
+    monkeypatch.setattr(int8, "BITS", 2)
     result = verdict(
         EIGHT, as_trained("untrained:small:0"), arguments={"quantised": int8.llm_int8}
     )

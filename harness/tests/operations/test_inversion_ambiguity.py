@@ -33,7 +33,7 @@ def test_tokens_of_equal_rows_are_all_told(method, copies):
     """The most of them are more than a round of `exact` tries."""
     subject, target, equal = with_copies(*copies), Target(2), sorted([7, *copies])
     ids = torch.tensor([[4, 5, 7, 9, 2], [3, copies[-1], 8, 6, 7]])
-    found = method(subject, target, target.of(subject, ids))
+    found = method(subject, target, target.output(subject, ids))
     assert found.others == dict.fromkeys([(0, 2), (1, 1), (1, 4)], equal)
     assert bool(found.verified.all())
     one, other = (
@@ -46,7 +46,7 @@ def test_tokens_of_equal_rows_are_all_told(method, copies):
 def test_a_token_that_breaks_the_model_hides_no_other(method):
     subject, target = fresh("gpt2"), Target(2)
     ids = prompt(subject, 5)
-    wanted = target.of(subject, ids)
+    wanted = target.output(subject, ids)
     broken = next(t for t in range(subject.vocabulary) if not (ids == t).any())
     with torch.no_grad():
         subject.embedding_table[broken] = torch.nan
@@ -82,7 +82,7 @@ def test_repetitions_of_a_token_are_of_any_length_without_absolute_positions(
     found = found_by(method, subject, target, REPEATED)
     assert torch.equal(found.ids, REPEATED)
     assert found.any_length == rows
-    ends = [target.of(subject, torch.full((1, n), 9))[:, -1:] for n in (3, 17)]
+    ends = [target.output(subject, torch.full((1, n), 9))[:, -1:] for n in (3, 17)]
     assert bool(distance(*ends) <= search.accepted(subject)) == bool(rows)
 
 
@@ -93,6 +93,6 @@ def test_a_descent_tells_of_any_length_as_well():
 
 def test_what_is_not_verified_is_not_of_any_length():
     subject, target = toy("llama"), Target(2)
-    wanted = target.of(subject, REPEATED)
+    wanted = target.output(subject, REPEATED)
     wanted[0, 1] += 0.01
     assert invert(subject, target, wanted).any_length == [2]

@@ -31,7 +31,7 @@ def looking_back(spec: str = "gpt2") -> Subject:
 def after(subject: Subject, target: Target, known: Tensor, tokens: Tensor) -> Tensor:
     """The states of ``tokens`` [rows, C] after ``known`` [rows, i], one whole pass for each."""
     made = [
-        target.of(subject, torch.cat([known, tokens[:, [c]]], dim=1))[:, -1]
+        target.output(subject, torch.cat([known, tokens[:, [c]]], dim=1))[:, -1]
         for c in range(tokens.shape[1])
     ]
     return torch.stack(made, dim=1)
@@ -114,7 +114,7 @@ def test_such_a_model_is_inverted_all_the_same(monkeypatch, method, known):
     ids = prompt(subject, 6)
     if not known:
         monkeypatch.setattr(candidates, "branches", lambda subject: True)
-    found = method(subject, target, target.of(subject, ids))
+    found = method(subject, target, target.output(subject, ids))
     assert torch.equal(found.ids, ids)
     assert bool(found.verified.all())
 
@@ -123,7 +123,7 @@ def test_without_the_check_in_the_midst_it_would_not_be_inverted(monkeypatch):
     subject, target = looking_back(), Target(2)
     monkeypatch.setattr(candidates, "branches", lambda subject: True)
     monkeypatch.setattr(Prefixes, "misled", lambda prefixes, ids: False)
-    found = exact(subject, target, target.of(subject, prompt(subject, 6)))
+    found = exact(subject, target, target.output(subject, prompt(subject, 6)))
     assert not found.verified[:, 1:].any()
 
 

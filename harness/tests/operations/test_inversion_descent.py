@@ -24,7 +24,7 @@ def task(spec: str, target: Target, rows: int = 2) -> tuple[Subject, Target, Ten
     subject = toy(spec, "float64")
     generator = torch.Generator().manual_seed(1)
     normal = torch.randn(rows, 5, subject.hidden, generator=generator, dtype=torch.float64)
-    wanted = target.of(subject, prompt(subject, 5, rows)).detach()
+    wanted = target.output(subject, prompt(subject, 5, rows)).detach()
     return subject, target, wanted, start.scaled(subject, normal)
 
 
@@ -61,7 +61,7 @@ def step_by_step(
         }[rule.schedule]
         optimiser.param_groups[0]["lr"] = rate * left
         optimiser.zero_grad()
-        off = target.of(subject, embeddings=x[None])[0] - wanted[row]
+        off = target.output(subject, embeddings=x[None])[0] - wanted[row]
         torch.linalg.vector_norm(off, power).backward()
         optimiser.step()
     return x.detach()
@@ -97,7 +97,7 @@ def test_the_last_loss_is_that_of_the_result():
     given = task("gpt2", Target(1))
     made = descend(*given, rates_for(given, Rule()), Rule(STEPS))
     subject, target, wanted, _ = given
-    left = (target.of(subject, embeddings=made.embeddings) - wanted).abs().sum((1, 2))
+    left = (target.output(subject, embeddings=made.embeddings) - wanted).abs().sum((1, 2))
     assert same(made.losses[:, -1], left)
     assert torch.equal(made.final, made.losses[:, -1])
     assert not same(made.final, made.losses[:, -2])
@@ -153,7 +153,7 @@ def test_step_sizes_fall_to_a_tenth_in_a_line_or_by_a_cosine():
 
 @pytest.mark.parametrize("name", ["optimiser", "distance", "schedule"])
 def test_a_rule_that_there_is_not_is_refused(name):
-    with pytest.raises(BadInput, match=f"{name} 'newton': there are "):
+    with pytest.raises(BadInput, match=f"unknown {name} 'newton': choose from "):
         Rule(**{name: "newton"})
 
 
@@ -207,7 +207,7 @@ def test_weights_are_left_alone(inverter):
     subject, target = fresh("gpt2"), Target(2, "logits")
     ids = prompt(subject, 5, 1)
     before = [weight.clone() for weight in subject.model.parameters()]
-    wanted, begin = target.of(subject, ids), embedded(subject)[ids.flip(1)]
+    wanted, begin = target.output(subject, ids), embedded(subject)[ids.flip(1)]
     if inverter is descend:
         descend(subject, target, wanted, begin, torch.ones(1), Rule(STEPS))
     else:
@@ -232,7 +232,7 @@ def test_a_model_in_16_bits_is_descended_on_in_32(dtype):
     begin = start.scaled(
         subject, torch.randn(2, 5, 32, generator=torch.Generator().manual_seed(0))
     )
-    wanted = target.of(subject, ids)
+    wanted = target.output(subject, ids)
     unit = start.unit(subject, target, wanted, begin, Rule())
     made = descend(subject, target, wanted, begin, torch.full((2,), 0.3 * unit), Rule(50))
     assert made.embeddings.dtype == torch.float32

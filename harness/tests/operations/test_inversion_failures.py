@@ -40,7 +40,7 @@ def test_a_row_that_diverges_goes_on_more_slowly_and_its_mates_as_before(optimis
     mates = [0, 2, 3, 4]
     assert same(made.embeddings[mates], calm.embeddings[mates])
     subject, target, wanted, _, _ = given
-    left = (target.of(subject, embeddings=made.embeddings) - wanted).abs().sum((1, 2))
+    left = (target.output(subject, embeddings=made.embeddings) - wanted).abs().sum((1, 2))
     assert same(made.losses[:, -1], left)
     assert bool((made.final < made.losses[:, 0]).all())
 
@@ -107,7 +107,7 @@ def test_a_row_that_cannot_begin_is_said_to_diverge_and_harms_no_other():
 @pytest.mark.parametrize("distance", ["l1", "l2"])
 def test_a_start_at_the_answer_is_no_divergence(distance):
     subject, target, _, begin, rates = task()
-    wanted = target.of(subject, embeddings=begin)
+    wanted = target.output(subject, embeddings=begin)
     made = descend(subject, target, wanted, begin, rates, Rule(5, distance=distance))
     assert made.losses[:, 0].max() < 1e-12
     assert not made.lowered.any()

@@ -20,8 +20,8 @@ MODELS = ("gpt2", "opt", "llama", "bert", "albert", "t5")
 def undone(subject: Subject, target: Target, n: int = 5) -> torch.Tensor:
     """How far the states that are found [2, n] are from those before the head."""
     ids = prompt(subject, n)
-    before, states = without_head(subject, target, target.of(subject, ids))
-    return distance(states, before.of(subject, ids))
+    before, states = without_head(subject, target, target.output(subject, ids))
+    return distance(states, before.output(subject, ids))
 
 
 def with_head(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Subject:
@@ -44,10 +44,10 @@ def test_logits_tell_what_the_head_was_given(model_type):
     target = Target(subject.layers, "logits")
     assert undone(subject, target).max() < 1e-5
     ids = prompt(subject, 5)
-    before, states = without_head(subject, target, target.of(subject, ids))
+    before, states = without_head(subject, target, target.output(subject, ids))
     assert before == Target(subject.layers, "norm")
     assert states.dtype == torch.float32
-    assert distance(states.flip(1), before.of(subject, ids)).max() > 0.1
+    assert distance(states.flip(1), before.output(subject, ids)).max() > 0.1
 
 
 @pytest.mark.parametrize("model_type", ["gpt2", "llama", "bloom"])
@@ -57,7 +57,7 @@ def test_abbreviated_models_tell_their_last_block_s_state(model_type, slip):
     subject = toy(model_type)
     for depth in range(subject.layers + 1):
         target = Target(depth, "head", slip)
-        wanted = target.of(subject, prompt(subject, 5))
+        wanted = target.output(subject, prompt(subject, 5))
         assert without_head(subject, target, wanted)[0] == Target(depth, "block", slip)
         assert undone(subject, target).max() < 1e-5
 
@@ -65,7 +65,7 @@ def test_abbreviated_models_tell_their_last_block_s_state(model_type, slip):
 @pytest.mark.parametrize("through", ["block", "norm"])
 def test_without_a_head_nothing_is_undone(through):
     subject, target = toy("gpt2"), Target(2, through)
-    wanted = target.of(subject, prompt(subject))
+    wanted = target.output(subject, prompt(subject))
     before, states = without_head(subject, target, wanted)
     assert before is target
     assert states is wanted
@@ -76,9 +76,9 @@ def test_a_bias_is_taken_off():
     subject = with_head(weight(), bias)
     target, ids = Target(2, "logits"), prompt(toy("llama"), 5)
     assert undone(subject, target).max() < 1e-5
-    logits = target.of(subject, ids)
+    logits = target.output(subject, ids)
     states = without_head(subject, target, logits + bias)[1]
-    assert distance(states, Target(2, "norm").of(subject, ids)).max() > 0.1
+    assert distance(states, Target(2, "norm").output(subject, ids)).max() > 0.1
 
 
 def test_a_missing_rank_is_refused():

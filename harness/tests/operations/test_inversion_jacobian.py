@@ -26,7 +26,7 @@ def test_the_jacobian_is_torchs_own(monkeypatch, spec, depth, at_once):
 
     def last(e):
         whole = torch.cat([before[:-1], e[None]])[None]
-        return target.of(subject, embeddings=whole)[0, -1]
+        return target.output(subject, embeddings=whole)[0, -1]
 
     slow = torch.autograd.functional.jacobian(last, before[-1])
     fast = jacobian(subject, target, ids)

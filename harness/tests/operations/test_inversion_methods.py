@@ -28,7 +28,7 @@ def with_head(subject: Subject, weight: Tensor) -> Subject:
 
 def own_output(subject: Subject, target: Target, wanted: Tensor, ids: Tensor) -> Tensor:
     """Whether the output of ``ids`` is the wanted one, plainly computed: [rows, n]."""
-    return distance(target.of(subject, ids), wanted) <= search.accepted(subject)
+    return distance(target.output(subject, ids), wanted) <= search.accepted(subject)
 
 
 # What is found.
@@ -52,7 +52,7 @@ def test_at_depth_0_every_method_finds_every_token(method, model_type):
 def test_what_is_verified_is_what_the_found_prompt_gives(method, through):
     subject, target = toy("gpt2"), Target(2, through)
     ids = prompt(subject, 4)
-    wanted = target.of(subject, ids)
+    wanted = target.output(subject, ids)
     wanted[0, 2] += 0.1
     found = invert(subject, target, wanted, method, rule=Rule(20, "adam", "l2"))
     assert torch.equal(found.verified, own_output(subject, target, wanted, found.ids))
@@ -202,9 +202,9 @@ def test_a_prompt_is_verified_by_its_logits_however_the_head_is_conditioned(cond
 
 
 BAD = [
-    ({"method": "newton"}, "method 'newton': there are exact, exhaustive, descent"),
-    ({"decoder": "farthest"}, "decoder 'farthest': there are nearest, pseudo-inverse"),
-    ({"begin": "anywhere"}, "start 'anywhere': there are scaled, documented"),
+    ({"method": "newton"}, "unknown method 'newton': choose from exact, exhaustive, descent"),
+    ({"decoder": "farthest"}, "unknown decoder 'farthest': choose from nearest, pseudo-inverse"),
+    ({"begin": "anywhere"}, "unknown start 'anywhere': choose from scaled, documented"),
 ]
 
 

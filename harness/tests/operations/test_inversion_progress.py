@@ -21,14 +21,14 @@ def test_a_search_tells_of_every_place_once(method):
     def tell(place: int, found: search.Found) -> None:
         told.append((place, found.ids[:, : place + 1].tolist()))
 
-    method(subject, target, target.of(subject, ids), tell)
+    method(subject, target, target.output(subject, ids), tell)
     assert told == [(place, ids[:, : place + 1].tolist()) for place in range(3)]
 
 
 def test_a_descent_tells_of_the_watched_steps_and_nothing_else_changes():
     subject = load("tiny:gpt2", subjects.Options())
     ids, target, rule = torch.tensor([[5, 9], [7, 1]]), Target(1), Rule(steps=30)
-    start_, wanted = torch.zeros(2, 2, subject.hidden), target.of(subject, ids)
+    start_, wanted = torch.zeros(2, 2, subject.hidden), target.output(subject, ids)
     told: list[tuple[int, torch.Tensor, torch.Tensor]] = []
 
     def tell(rows: slice, step: int, embeddings: torch.Tensor, losses: torch.Tensor) -> None:
@@ -51,7 +51,7 @@ def test_a_descent_does_not_begin_at_rows_of_the_models_own_table():
     """Both are drawn from seed 0: the bare seed's numbers would be the table's first rows."""
     subject = load("tiny:gpt2", subjects.Options())
     target, seen = Target(1), []
-    wanted = target.of(subject, torch.tensor([[5, 9, 2, 8]]))
+    wanted = target.output(subject, torch.tensor([[5, 9, 2, 8]]))
     rule = Rule(steps=1)
     inversion.invert(
         subject,

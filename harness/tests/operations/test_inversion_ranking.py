@@ -19,7 +19,7 @@ def test_where_states_are_linear_in_embeddings_they_are_expected_exactly():
         ids = torch.cat([torch.zeros(101, place, dtype=torch.long), everyone[:, None]], dim=1)
         for depth, linear in ((0, True), (1, False)):
             made = ranking(subject, Target(depth)).expected(everyone, place)
-            states = Target(depth).of(subject, ids)[:, -1]
+            states = Target(depth).output(subject, ids)[:, -1]
             assert torch.allclose(made, states, atol=1e-4) == linear
 
 
@@ -56,7 +56,7 @@ def test_a_ranking_that_knows_nothing_costs_tries_and_no_answers(monkeypatch, va
     ids = prompt(subject, 4)
     nothing = Ranking(torch.full((101, 32), value), torch.full((101, 32), value), 0)
     monkeypatch.setattr(search, "ranking", lambda subject, target: nothing)
-    found = exact(subject, target, target.of(subject, ids))
+    found = exact(subject, target, target.output(subject, ids))
     assert torch.equal(found.ids, ids)
     assert bool(found.verified.all())
 
@@ -81,6 +81,6 @@ def test_the_set_up_is_counted_and_made_once():
 def test_the_ranking_saves_tries_on_a_trained_model():
     subject, target = toy("reference:small"), Target(2)
     ids = prompt(subject, 6)
-    found = exact(subject, target, target.of(subject, ids))
+    found = exact(subject, target, target.output(subject, ids))
     assert torch.equal(found.ids, ids)
     assert float(found.tried.double().mean()) < 0.01 * subject.vocabulary

@@ -21,7 +21,7 @@ X = torch.linspace(-1, 1, 12).reshape(3, 4)
 
 
 def batch_of(subject, target, rows=3, steps=25):
-    wanted = target.of(subject, prompt(subject, 5, rows)).detach()
+    wanted = target.output(subject, prompt(subject, 5, rows)).detach()
     generator = torch.Generator().manual_seed(0)
     first = torch.randn(rows, 5, subject.hidden, generator=generator)
     return Batch(subject, target, Rule(steps), wanted, first, torch.full((rows,), 1e-3))

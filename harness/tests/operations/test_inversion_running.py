@@ -36,7 +36,7 @@ def descended(subject, target, runner, **settings):
     ids = subject.content(torch.arange(10).reshape(2, 5))
     normal = torch.randn(2, 5, subject.hidden, generator=torch.Generator().manual_seed(0))
     first, rates = start.scaled(subject, normal), torch.full((2,), 1e-4)
-    wanted = target.of(subject, ids).detach()
+    wanted = target.output(subject, ids).detach()
     return descend(subject, target, wanted, first, rates, Rule(steps=4), runner=runner, **settings)
 
 
@@ -87,5 +87,5 @@ def test_a_runner_that_is_not_to_be_had_is_refused(runner, why):
 
 
 def test_the_usual_runner_is_that_of_the_device():
-    assert running.chosen("", torch.device("cpu")) == "replay"
-    assert running.chosen("", torch.device("cuda")) == "graph"
+    assert running.choose_runner("", torch.device("cpu")) == "replay"
+    assert running.choose_runner("", torch.device("cuda")) == "graph"

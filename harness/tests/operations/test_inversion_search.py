@@ -57,13 +57,15 @@ def test_both_find_the_prompt_at_every_depth(model_type):
     ids = prompt(subject, 9 if subject.window else 4)
     for depth in [subject.layers] if subject.window else range(subject.layers + 1):
         target = Target(depth)
-        wanted = target.of(subject, ids)
+        wanted = target.output(subject, ids)
         for found in (exact(subject, target, wanted), exhaustive(subject, target, wanted)):
             assert torch.equal(found.ids, ids)
             assert bool(found.verified.all())
             assert bool((found.distances <= accepted(subject)).all())
             assert not found.others
-        assert bool((distance(target.of(subject, found.ids), wanted) <= accepted(subject)).all())
+        assert bool(
+            (distance(target.output(subject, found.ids), wanted) <= accepted(subject)).all()
+        )
 
 
 @BOTH
@@ -71,7 +73,7 @@ def test_both_find_the_prompt_at_every_depth(model_type):
 def test_past_the_blocks_the_prompt_is_found_as_well(method, through):
     subject = toy("llama")
     ids, target = prompt(subject, 6), Target(2, through)
-    found = method(subject, target, target.of(subject, ids))
+    found = method(subject, target, target.output(subject, ids))
     assert torch.equal(found.ids, ids)
     assert bool(found.verified.all())
 
@@ -80,7 +82,7 @@ def test_past_the_blocks_the_prompt_is_found_as_well(method, through):
 def test_with_the_slip_the_prompt_is_found_as_well(method):
     subject = toy("gpt2")
     ids, target = prompt(subject, 6), Target(2, slip=True)
-    wanted = target.of(subject, ids)
+    wanted = target.output(subject, ids)
     assert torch.equal(method(subject, target, wanted).ids, ids)
     assert not method(subject, Target(2), wanted).verified[:, 1:].any()
 
@@ -90,7 +92,7 @@ def test_with_the_slip_the_prompt_is_found_as_well(method):
 def test_in_other_dtypes_the_prompt_is_among_what_is_found(method, dtype):
     subject = toy("gpt2", dtype)
     ids, target = prompt(subject, 6), Target(2)
-    found = method(subject, target, target.of(subject, ids))
+    found = method(subject, target, target.output(subject, ids))
     for where, token in zip(torch.ones_like(ids).nonzero().tolist(), ids.flatten(), strict=True):
         assert int(token) in found.others.get(tuple(where), [int(found.ids[tuple(where)])])
     assert bool(found.verified.all())
@@ -99,7 +101,7 @@ def test_in_other_dtypes_the_prompt_is_among_what_is_found(method, dtype):
 @BOTH
 def test_a_row_is_found_as_it_is_alone(method):
     subject, target = toy("llama"), Target(2)
-    wanted = target.of(subject, prompt(subject, 4, batch=3))
+    wanted = target.output(subject, prompt(subject, 4, batch=3))
     whole = method(subject, target, wanted)
     for row in range(3):
         alone = method(subject, target, wanted[[row]])
@@ -115,12 +117,12 @@ def test_a_row_is_found_as_it_is_alone(method):
 def test_what_is_no_state_of_the_model_is_not_verified(method):
     subject, target = toy("gpt2"), Target(2)
     ids = prompt(subject, 3)
-    wanted = target.of(subject, ids)
-    for other in (wanted.flip(1), -wanted, target.of(toy("opt"), ids)):
+    wanted = target.output(subject, ids)
+    for other in (wanted.flip(1), -wanted, target.output(toy("opt"), ids)):
         found = method(subject, target, other)
         assert not found.verified[:, 0].any()
         assert bool((found.tried[:, 0] == subject.vocabulary).all())
-        off = distance(target.of(subject, found.ids), other)
+        off = distance(target.output(subject, found.ids), other)
         assert torch.equal(off <= accepted(subject), found.verified)
         assert torch.allclose(off, found.distances, rtol=1e-3, atol=1e-6)
 
@@ -130,7 +132,7 @@ def test_what_is_no_state_of_the_model_is_not_verified(method):
 def test_a_damaged_state_is_not_verified_and_its_neighbours_are(method, damage):
     subject, target = toy("gpt2"), Target(2)
     ids = prompt(subject, 6)
-    wanted = target.of(subject, ids)
+    wanted = target.output(subject, ids)
     wanted[1, 3] *= 1 + damage
     found = method(subject, target, wanted)
     assert (~found.verified).nonzero().tolist() == [[1, 3]]
@@ -141,7 +143,7 @@ def test_a_damaged_state_is_not_verified_and_its_neighbours_are(method, damage):
 @BOTH
 def test_what_differs_by_rounding_alone_is_verified(method):
     subject, target = toy("gpt2"), Target(2)
-    wanted = target.of(subject, prompt(subject, 6)) * (1 + 1e-6)
+    wanted = target.output(subject, prompt(subject, 6)) * (1 + 1e-6)
     assert bool(method(subject, target, wanted).verified.all())
 
 
@@ -153,7 +155,7 @@ def test_what_differs_by_rounding_alone_is_verified(method):
 def test_as_many_candidates_are_counted_as_go_through_the_model(monkeypatch, method, cached):
     subject, target = toy("gpt2"), Target(1)
     ids = prompt(subject, 6)
-    wanted = target.of(subject, ids)
+    wanted = target.output(subject, ids)
     ranked = ranking(subject, target)
     if not cached:
         monkeypatch.setattr(Prefixes, "__init__", uncached)
@@ -170,7 +172,7 @@ def test_as_many_candidates_are_counted_as_go_through_the_model(monkeypatch, met
 def test_the_search_ends_in_the_round_that_finds_the_token(monkeypatch):
     monkeypatch.setattr(search, "ROUNDS", (4, 32))
     subject, target = toy("gpt2"), Target(1)
-    found = exact(subject, target, target.of(subject, prompt(subject, 6)))
+    found = exact(subject, target, target.output(subject, prompt(subject, 6)))
     assert set(found.tried.flatten().tolist()) <= {4, 32, 101}
     assert bool((found.tried < 101).any())
 
@@ -184,5 +186,5 @@ def test_every_position_is_told_of_once_it_is_known():
         assert torch.equal(found.ids[:, : place + 1], ids[:, : place + 1])
         assert not found.verified[:, place + 1 :].any()
 
-    exact(subject, target, target.of(subject, ids), tell)
+    exact(subject, target, target.output(subject, ids), tell)
     assert told == [0, 1, 2, 3]

@@ -44,19 +44,19 @@ def test_the_slip_puts_every_token_at_the_first_place_and_does_nothing_else(mode
     ids = prompt(subject)
     for depth in range(subject.layers + 1):
         with everyone_at_the_first_place(subject, 9):
-            slow = Target(depth).of(subject, ids)
-        fast = Target(depth, slip=True).of(subject, ids)
-        rows = Target(depth, slip=True).of(subject, embeddings=embedded(subject)[ids])
+            slow = Target(depth).output(subject, ids)
+        fast = Target(depth, slip=True).output(subject, ids)
+        rows = Target(depth, slip=True).output(subject, embeddings=embedded(subject)[ids])
         assert same_output(fast, slow)
         assert same_output(rows, slow)
         if model_type != "llama" or depth:
-            assert not same_output(Target(depth).of(subject, ids), slow)
+            assert not same_output(Target(depth).output(subject, ids), slow)
 
 
 def test_a_prompt_of_one_token_cannot_slip():
     subject = toy("gpt2")
     ids = prompt(subject, n=1)
-    assert same_output(Target(2, slip=True).of(subject, ids), Target(2).of(subject, ids))
+    assert same_output(Target(2, slip=True).output(subject, ids), Target(2).output(subject, ids))
 
 
 @pytest.mark.parametrize("model_type", ["gpt2", "opt", "roberta"])
@@ -68,7 +68,7 @@ def test_what_positions_add_is_the_table_s_rows_and_with_the_slip_its_first(mode
     assert torch.equal(places_added(subject, 9, slip=True), table[:1].expand(9, -1))
     if model_type != "roberta":  # whose first block is given normed states
         tokens = embedded(subject)[ids]
-        assert same_output(Target(0).of(subject, ids) - places_added(subject, 9), tokens)
+        assert same_output(Target(0).output(subject, ids) - places_added(subject, 9), tokens)
 
 
 @pytest.mark.parametrize("model_type", ["llama", "albert"])
@@ -86,15 +86,15 @@ def test_a_slip_needs_a_model_that_takes_positions(model_type):
     with pytest.raises(BadInput, match=words):
         Target(1, slip=True).check(subject)
     with pytest.raises(BadInput, match=words):
-        Target(1, slip=True).of(subject, prompt(subject))
+        Target(1, slip=True).output(subject, prompt(subject))
     Target(1).check(subject)
 
 
 def test_a_slip_past_a_window_is_refused():
     subject = toy("mistral")
-    Target(1, slip=True).of(subject, prompt(subject, n=8))
+    Target(1, slip=True).output(subject, prompt(subject, n=8))
     with pytest.raises(BadInput, match="slip: 9 tokens, and tiny:mistral has a window of 8"):
-        Target(1, slip=True).of(subject, prompt(subject, n=9))
+        Target(1, slip=True).output(subject, prompt(subject, n=9))
 
 
 # Starts.
@@ -105,19 +105,21 @@ def test_the_documented_start_is_the_noise_that_the_first_block_is_given():
     normal = torch.randn(3, 9, subject.hidden, generator=torch.Generator().manual_seed(0))
     for slip in (False, True):
         given = start.documented(subject, normal, slip)
-        noise = Target(0, slip=slip).of(subject, embeddings=given)
+        noise = Target(0, slip=slip).output(subject, embeddings=given)
         assert torch.allclose(noise, 0.5 + 0.05 * normal, atol=1e-6)
-        assert not torch.allclose(Target(0, slip=not slip).of(subject, embeddings=given), noise)
+        assert not torch.allclose(
+            Target(0, slip=not slip).output(subject, embeddings=given), noise
+        )
 
 
 @pytest.mark.parametrize("slip", [False, True])
 def test_an_inversion_begins_where_it_is_told_to(slip):
     subject, target = toy("gpt2"), Target(0, slip=slip)
-    wanted = target.of(subject, prompt(subject))
+    wanted = target.output(subject, prompt(subject))
     for begin, mean, size in (("documented", 0.5, 0.05), ("scaled", 0, start.spread(subject))):
         made = invert(subject, target, wanted, "descent", rate=0.0, rule=Rule(1), begin=begin)
         given = made.embeddings
-        noise = given if begin == "scaled" else target.of(subject, embeddings=given)
+        noise = given if begin == "scaled" else target.output(subject, embeddings=given)
         assert torch.allclose(noise.mean((0, 2)), torch.tensor(mean).float(), atol=size / 2)
         assert float(noise.std()) == pytest.approx(size, rel=0.1)
 
@@ -128,9 +130,9 @@ def test_the_unit_makes_a_first_step_of_the_embedding_s_size(distance_):
     target, rule = Target(1), Rule(distance=distance_)
     normal = torch.randn(2, 9, subject.hidden, generator=torch.Generator().manual_seed(0))
     x = start.scaled(subject, normal).requires_grad_()
-    wanted = target.of(subject, prompt(subject))
+    wanted = target.output(subject, prompt(subject))
     power = 1 if distance_ == "l1" else 2
-    loss = torch.linalg.vector_norm(target.of(subject, embeddings=x) - wanted, power, (1, 2))
+    loss = torch.linalg.vector_norm(target.output(subject, embeddings=x) - wanted, power, (1, 2))
     (gradient,) = torch.autograd.grad(loss.sum(), x)
     size = start.unit(subject, target, wanted, x, rule) * gradient.std()
     assert float(size) == pytest.approx(float(embedded(subject).std()), rel=1e-5)

@@ -61,8 +61,8 @@ def test_a_block_s_output_is_the_state_in_a_whole_pass(model_type):
     whole = states(subject, ids)
     assert len(whole) == subject.layers + 1
     for depth, state in enumerate(whole):
-        assert torch.equal(Target(depth).of(subject, ids), state)
-        assert not same_output(Target(depth).of(subject, ids.flip(1)), state)
+        assert torch.equal(Target(depth).output(subject, ids), state)
+        assert not same_output(Target(depth).output(subject, ids.flip(1)), state)
         assert not any(same_output(state, other) for other in whole[depth + 1 :])
 
 
@@ -71,7 +71,7 @@ def test_through_the_head_is_the_state_times_the_head(model_type):
     subject = toy(model_type)
     ids = prompt(subject)
     for depth, state in enumerate(states(subject, ids)):
-        output = Target(depth, "head").of(subject, ids)
+        output = Target(depth, "head").output(subject, ids)
         assert same_output(output, through_the_head(subject, state))
         assert not same_output(output, through_the_head(subject, state.flip(1)))
 
@@ -80,8 +80,8 @@ def test_through_the_head_is_the_state_times_the_head(model_type):
 def test_logits_are_the_model_s_own_and_the_head_makes_them_of_the_norm(model_type):
     subject = toy(model_type)
     ids = prompt(subject)
-    logits = Target(subject.layers, "logits").of(subject, ids)
-    normed = Target(subject.layers, "norm").of(subject, ids)
+    logits = Target(subject.layers, "logits").output(subject, ids)
+    normed = Target(subject.layers, "norm").output(subject, ids)
     assert torch.equal(logits, subject.rows(ids)["logits"])
     # Gemma 2 caps its logits.
     assert same_output(through_the_head(subject, normed), logits) == (model_type != "gemma2")
@@ -91,9 +91,9 @@ def test_logits_are_the_model_s_own_and_the_head_makes_them_of_the_norm(model_ty
 def test_the_norm_s_output_is_the_last_hidden_state(model_type):
     subject = toy(model_type)
     ids = prompt(subject)
-    normed = Target(subject.layers, "norm").of(subject, ids)
+    normed = Target(subject.layers, "norm").output(subject, ids)
     assert torch.equal(normed, subject.rows(ids)[f"state {subject.layers}"])
-    assert not same_output(normed, Target(subject.layers).of(subject, ids))
+    assert not same_output(normed, Target(subject.layers).output(subject, ids))
 
 
 @pytest.mark.parametrize("model_type", MODELS)
@@ -103,7 +103,7 @@ def test_the_width_is_known_beforehand(model_type):
         if (model_type, through) == ("albert", "head"):
             continue  # its states are projected first
         target = Target(subject.layers, through)
-        output = target.of(subject, prompt(subject))
+        output = target.output(subject, prompt(subject))
         assert output.shape == (2, 9, target.features(subject))
 
 
@@ -115,9 +115,11 @@ def test_embedded_tokens_give_what_tokens_give(model_type):
         target = Target(subject.layers, through)
         rows = embedded(subject)
         assert rows.shape == (subject.vocabulary, subject.hidden)
-        assert same_output(target.of(subject, embeddings=rows[ids]), target.of(subject, ids))
+        assert same_output(
+            target.output(subject, embeddings=rows[ids]), target.output(subject, ids)
+        )
         assert not same_output(
-            target.of(subject, embeddings=2 * rows[ids]), target.of(subject, ids)
+            target.output(subject, embeddings=2 * rows[ids]), target.output(subject, ids)
         )
 
 
@@ -131,7 +133,7 @@ def test_blocks_that_are_not_needed_do_not_run(model_type):
     targets = [Target(k, how) for k in range(subject.layers + 1) for how in through]
     for target in (*targets, Target(subject.layers, "norm"), Target(subject.layers, "logits")):
         with counted(subject.blocks) as ran:
-            target.of(subject, prompt(subject))
+            target.output(subject, prompt(subject))
         assert len(ran) == target.depth
 
 
@@ -139,9 +141,9 @@ def test_blocks_that_are_not_needed_do_not_run(model_type):
 def test_gradients_flow_to_embeddings_that_ask_for_them(through):
     subject = toy("llama")
     target, leaf = Target(subject.layers, through), embedded(subject)[prompt(subject)].clone()
-    assert not target.of(subject, embeddings=leaf).requires_grad
-    assert not target.of(subject, prompt(subject)).requires_grad
-    output = target.of(subject, embeddings=leaf.requires_grad_())
+    assert not target.output(subject, embeddings=leaf).requires_grad
+    assert not target.output(subject, prompt(subject)).requires_grad
+    output = target.output(subject, embeddings=leaf.requires_grad_())
     (gradient,) = torch.autograd.grad(output[:, 4].sum(), leaf)
     assert bool((gradient[:, :5] != 0).any(-1).all())
     assert not gradient[:, 5:].any()
@@ -153,7 +155,7 @@ def test_gradients_flow_to_embeddings_that_ask_for_them(through):
 BAD = [
     ("gpt2", Target(3), "depth 3: tiny:gpt2 has 2 blocks"),
     ("gpt2", Target(-1), "depth -1: tiny:gpt2 has 2 blocks"),
-    ("gpt2", Target(1, "loss"), "target 'loss': there are block, head, norm, logits"),
+    ("gpt2", Target(1, "loss"), "unknown target 'loss': choose from block, head, norm, logits"),
     ("gpt2", Target(1, "norm"), "target norm: comes after all 2 blocks"),
     ("gpt2", Target(0, "logits"), "target logits: comes after all 2 blocks"),
 ]

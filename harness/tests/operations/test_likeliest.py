@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from assay.harness.operations import likeliest
-from assay.harness.operations.likeliest import Scorer, clear
+from assay.harness.operations.likeliest import Scorer, leaders
 from assay.harness.tests.support.randoms import normal
 from assay.harness.tests.support.scores import D, V, slow
 
@@ -125,9 +125,9 @@ def test_rounding_stays_within_its_bound_and_not_within_a_hundredth(nearest, shi
 def test_only_leads_larger_than_the_room_are_clear():
     scores = torch.tensor([[3.0, 2.0, 1.5], [3.0, 2.9, 1.0], [torch.nan, 1.0, 0.0]])
     room = torch.full((3,), 0.4)
-    assert clear(scores, 1, room)[1].tolist() == [True, False, False]
-    assert clear(scores, 2, room)[1].tolist() == [True, False, False]
-    assert clear(scores, 2, 1.5 * room)[1].tolist() == [False, False, False]
+    assert leaders(scores, 1, room)[1].tolist() == [True, False, False]
+    assert leaders(scores, 2, room)[1].tolist() == [True, False, False]
+    assert leaders(scores, 2, 1.5 * room)[1].tolist() == [False, False, False]
 
 
 def test_narrowed_products_are_allowed_for():

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from assay.harness.operations import likeliest
-from assay.harness.operations.likeliest import SPARE, Scorer, clear, narrowing, rounding
+from assay.harness.operations.likeliest import SPARE, Scorer, leaders, narrowing, rounding
 from assay.harness.tests.support.randoms import normal
 from assay.harness.tests.support.scores import D, V, slow
 
@@ -156,15 +156,15 @@ def test_everything_is_made_where_the_table_is(nearest):
 
 def test_a_lead_that_is_just_the_room_is_not_clear():
     scores = torch.tensor([[3.0, 2.5, 0.0]])
-    assert not clear(scores, 1, torch.tensor([0.5]))[1]
-    assert clear(scores, 1, torch.tensor([0.25]))[1]
+    assert not leaders(scores, 1, torch.tensor([0.5]))[1]
+    assert leaders(scores, 1, torch.tensor([0.25]))[1]
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_a_product_is_off_by_no_more_than_the_textbook_says(dtype):
     """γ of d additions in units of half an epsilon (Higham 2002, section 3.1)."""
     table = normal(V, D).to(dtype)
-    unit = torch.finfo(likeliest.working(table)).eps / 2
+    unit = torch.finfo(likeliest.working_dtype(table)).eps / 2
     textbook = D * unit / (1 - D * unit)
     assert textbook < rounding(table) < 1.5 * textbook
 

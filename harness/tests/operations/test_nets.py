@@ -137,12 +137,12 @@ def test_a_net_that_does_not_fit_into_the_memory_is_a_missing_capability(monkeyp
 def test_a_net_is_given_ids_or_embeddings():
     subject = toy("llama")
     net, ids = nets.flattened("expanding", N, subject.hidden, seeded()), prompt(subject, N)
-    output = net.of(subject, ids)
-    assert torch.equal(output, net.of(subject, embeddings=embedded(subject)[ids]))
+    output = net.output(subject, ids)
+    assert torch.equal(output, net.output(subject, embeddings=embedded(subject)[ids]))
     assert output.shape == (2, N, net.features(subject)) == (2, N, 4 * subject.hidden)
     check_target(subject, net, output)
     per_token = nets.per_token(subject.hidden, seeded())
-    check_target(subject, per_token, per_token.of(subject, ids))
+    check_target(subject, per_token, per_token.output(subject, ids))
 
 
 def test_descent_finds_what_an_expanding_net_was_given():
@@ -150,7 +150,7 @@ def test_descent_finds_what_an_expanding_net_was_given():
     table = embedded(subject)
     net = nets.flattened("expanding", N, subject.hidden, seeded(), table)
     ids = prompt(subject, N)
-    wanted, first = net.of(subject, ids), torch.zeros_like(table[ids])
+    wanted, first = net.output(subject, ids), torch.zeros_like(table[ids])
     rates = torch.full((2,), 0.02, dtype=torch.float64)
     made = descend(subject, net, wanted, first, rates, Rule(steps=200))
     off = (made.embeddings - table[ids]).norm() / table[ids].norm()
@@ -188,7 +188,7 @@ def test_recovery_rises_where_it_never_falls_and_ends_higher(recovery, rises):
 
 
 def test_an_unknown_kind_is_one_clear_line():
-    with pytest.raises(BadInput, match="net 'wide': there are expanding, contracting") as told:
+    with pytest.raises(BadInput, match="unknown net 'wide': choose from expanding") as told:
         nets.flattened("wide", N, D, seeded())
     assert "\n" not in str(told.value)
 

@@ -63,7 +63,7 @@ def test_models_that_take_no_positions_are_given_none():
 @pytest.mark.parametrize("model_type", ["llama", "bert"])
 def test_a_prompt_s_own_rows_are_found_again(model_type):
     _, ids, ragged = batch(model_type)
-    own = ragged.of(Rows({"ids": ragged.ids[..., None]}), 1)["ids"]
+    own = ragged.content(Rows({"ids": ragged.ids[..., None]}), 1)["ids"]
     assert own[0, :, 0].tolist() == ids[1, 3:].tolist()
 
 
@@ -72,8 +72,8 @@ def test_a_padded_prompt_gives_what_it_gives_alone_and_its_neighbour_does_not(mo
     subject, ids, ragged = batch(model_type)
     rows = subject.rows(ragged.ids, mask=ragged.mask, positions=ragged.positions)
     alone = Check(subject).reference(lambda s: s.rows(ids[1:2, 3:]))
-    assert not is_broken(Check(subject), alone, ragged.of(rows, 1))
-    assert is_broken(Check(subject), alone, ragged.of(rows.map(lambda t: t.roll(1, 0)), 1))
+    assert not is_broken(Check(subject), alone, ragged.content(rows, 1))
+    assert is_broken(Check(subject), alone, ragged.content(rows.map(lambda t: t.roll(1, 0)), 1))
 
 
 def test_positions_start_where_the_model_s_do(monkeypatch):

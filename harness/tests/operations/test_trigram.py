@@ -160,7 +160,7 @@ def test_both_sentences_must_be_right_and_by_more_than_rounding():
     tied[0, 3] = sure[0, 4] - trigram.TIE / 2
     ahead[0, 3] = sure[0, 4] - 1
     logits = torch.stack([sure, half, tied, ahead])
-    right = trigram.right(logits, answers.expand(4, 2))
+    right = trigram.both_right(logits, answers.expand(4, 2))
     assert right.tolist() == [True, False, False, True]
 
 

@@ -39,7 +39,7 @@ def test_the_share_that_differs_is_the_worst_tensor_s():
 def test_a_nudge_changes_one_embedding_and_does_not_last():
     subject = fresh("gpt2")
     before = subject.embedding_table.detach().clone()
-    with suppress(ZeroDivisionError), twins.nudged(subject, 7):
+    with suppress(ZeroDivisionError), twins.nudge_embedding(subject, 7):
         changed = (subject.embedding_table != before).any(1)
         assert changed.nonzero().flatten().tolist() == [7]
         raise ZeroDivisionError
@@ -50,7 +50,7 @@ def test_a_nudged_prompt_gives_something_else():
     subject = fresh("llama")
     ids = prompt(subject)
     before = subject.rows(ids)
-    with twins.nudged(subject, int(ids[0, 0])):
+    with twins.nudge_embedding(subject, int(ids[0, 0])):
         assert twins.share_that_differs(before, subject.rows(ids)) > 0.1
     assert twins.share_that_differs(before, subject.rows(ids)) == 0
 
@@ -126,7 +126,7 @@ def test_weights_that_a_copy_keeps_rounded_or_as_they_are_are_not_lost():
     rounded.rows(rounded.content(torch.arange(4)[None]))  # turns its routers into float32
     assert {p.dtype for p in rounded.model.parameters()} == {torch.bfloat16, torch.float32}
     assert twins.weights_lost(subject, rounded) == 0
-    with twins.one_bit_off_in_a_weight(rounded):
+    with twins.flip_last_bit(rounded):
         assert 0 < twins.weights_lost(subject, rounded) < 1
 
 

@@ -191,7 +191,7 @@ def test_descent_brings_the_output_back():
     matrix[1] = 1
     output, start = times(matrix), noise(rows, N, D)
     none, one, many = (
-        float(walks.kept(output, start, walk.end).median())
+        float(walks.stability(output, start, walk.end).median())
         for count in (0, 1, 20)
         for walk in [walks.clamped(output, start, 9, 0.1, 0.01, sources(rows), count)]
     )
@@ -209,7 +209,7 @@ def test_steepness_of_a_linear_map_is_its_own():
 
 def test_a_random_step_is_as_far_as_it_must_be():
     start, end = noise(ROWS, N, D), noise(ROWS, N, D, seed=2)
-    other = walks.displaced(start, end, sources())
+    other = walks.displace_at_random(start, end, sources())
     assert torch.allclose(walks.size(other - start), walks.size(end - start))
     assert not torch.allclose(other, end, atol=0.1)
 
@@ -219,7 +219,7 @@ def test_a_map_that_doubles_changes_the_output_twice_as_much(norm):
     start, end = noise(ROWS, N, D), noise(ROWS, N, D, seed=2)
     twice = torch.full((ROWS,), 2.0, dtype=torch.float64)
     assert torch.allclose(walks.change(lambda x: 2 * x, start, end, norm), twice)
-    assert torch.allclose(walks.kept(lambda x: 2 * x, start, end), 1 / twice)
+    assert torch.allclose(walks.stability(lambda x: 2 * x, start, end), 1 / twice)
 
 
 def test_sizes_are_over_all_of_a_row():
@@ -230,11 +230,11 @@ def test_sizes_are_over_all_of_a_row():
 def test_a_subject_s_blocks_are_an_output():
     subject = toy("llama")
     x = embedded(subject)[prompt(subject, N)]
-    output = walks.through(subject, Target(subject.layers))
+    output = walks.output_function(subject, Target(subject.layers))
     assert torch.equal(output(x), subject.block_output(subject.layers, embeddings=x))
     half = toy("llama", "bfloat16")
-    assert walks.through(half, Target(half.layers))(x).dtype == torch.float32
-    assert walks.orthogonal(walks.through(half, Target(1)), x, 2).isfinite().all()
+    assert walks.output_function(half, Target(half.layers))(x).dtype == torch.float32
+    assert walks.orthogonal(walks.output_function(half, Target(1)), x, 2).isfinite().all()
 
 
 # The claims.
@@ -275,7 +275,7 @@ NAN = torch.full((ROWS, N, D), torch.nan, dtype=torch.float64)
         (lambda: clamped(descents=-1), "steps 2, descents -1"),
         (
             lambda: orthogonal(along="next"),
-            "direction 'next': there are last, several, first, ran",
+            "unknown direction 'next': choose from last, several, first, ran",
         ),
         (lambda: orthogonal(along="random"), "3 rows need as many sources and not 0"),
         (lambda: clamped(rows=2), "3 rows need as many sources and not 2"),

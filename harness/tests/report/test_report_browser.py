@@ -9,7 +9,7 @@ import pytest
 from matplotlib import image
 
 from assay.harness.report.html import render
-from assay.harness.results.schema import replace_file
+from assay.harness.results.outputs import replace_file
 from assay.harness.tests.support.browsers import (
     MODES,
     TEXT_CONTRAST,

@@ -18,7 +18,7 @@ from assay.harness.tests.support.sample_runs import sample_run
 from assay.harness.tests.support.sessions import ROOT
 
 PAGE = (ROOT / bibliography.PAGE).read_text()
-SOURCES = sorted({case.claim.source for case in cases.of(harness_main.rooms().claims)})
+SOURCES = sorted({case.claim.source for case in cases.collect(harness_main.rooms().claims)})
 
 
 @pytest.mark.parametrize("source", SOURCES)

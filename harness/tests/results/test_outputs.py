@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from assay.harness.cli import compare, families, kills
+from assay.harness.results import outputs
 from assay.harness.results.errors import BadInput
 from assay.harness.results.outputs import keep_apart
+from assay.harness.runners.sweeps import plan
 from assay.harness.tests.support import folders
 from assay.harness.tests.support.sessions import Project, law
 
@@ -107,3 +109,26 @@ def test_commands_keep_their_inputs(ran: Project, monkeypatch: pytest.MonkeyPatc
         with pytest.raises(BadInput, match=r"is read as|give each its own"):
             command(arguments, *([] if command is compare.main else [None]))
     assert digests(ran.folder) == before
+
+
+def test_drafts_of_writers_that_were_killed_are_removed(tmp_path: Path) -> None:
+    target = tmp_path / "results.json"
+    draft = outputs._draft_of(target)
+    mine = draft.name.partition(f"{os.getpid()}-")[0]
+    kept = [tmp_path / f"{mine}{os.getpid()}-ab.tmp", tmp_path / ".results.json.other-1-ab.tmp"]
+    dead = tmp_path / f"{mine}{2**22 + 1}-ab.tmp"
+    for path in [*kept, dead]:
+        path.touch()
+    outputs.replace_file(target, "new")
+    assert target.read_text() == "new"
+    assert all(path.exists() for path in kept)
+    assert not dead.exists()
+    assert not draft.exists()
+
+
+def test_a_sweep_keeps_no_evidence_in_a_model_s_folder(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    text = f"models = ['{tmp_path}/model']\nevidence = 'model/x.sqlite'"
+    (tmp_path / "sweep.toml").write_text(text)
+    with pytest.raises(BadInput, match="nothing is written"):
+        plan.read(tmp_path / "sweep.toml")

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator, ValidationError
 
 from assay.harness.results.errors import BadInput
-from assay.harness.results.schema import SCHEMA, Claim, document, replace_file, write_json
+from assay.harness.results.outputs import replace_file
+from assay.harness.results.schema import SCHEMA, Claim, document, write_json
 from assay.harness.results.verdicts import DECADES, Kind, Result, Verdict
 from assay.harness.tests.support.reports import RESULT, RUN
 from assay.harness.tests.support.sessions import ROOT
@@ -223,7 +224,7 @@ def test_a_disk_that_fills_up_leaves_the_old_file_whole(tmp_path):
     code = """if True:
         import resource, sys
         from assay.harness.results.errors import BadInput
-        from assay.harness.results.schema import replace_file
+        from assay.harness.results.outputs import replace_file
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
         try:
             replace_file(sys.argv[1], "x" * 5000)

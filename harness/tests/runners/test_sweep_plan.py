@@ -63,6 +63,7 @@ def test_every_combination_is_a_cell_and_each_only_once(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ("models = [", ["not TOML"]),
+        (f"seed = {'9' * 5000}\nmodels = ['a']", ["not TOML"]),
         ("", ["models is missing"]),
         ("model = ['a']", ["unknown key 'model'", "'models' meant?"]),
         ("models = ['a']\nkeyword = 'x'", ["unknown key 'keyword'", "'keyword' in [select]"]),

@@ -24,7 +24,7 @@ def task(rows: int = ROWS) -> tuple:
     subject, target = toy("gpt2", "float64"), Target(1)
     generator = torch.Generator().manual_seed(1)
     normal = torch.randn(rows, 5, 32, generator=generator, dtype=torch.float64)
-    wanted, begin = target.of(subject, prompt(subject, 5, rows)), start.scaled(subject, normal)
+    wanted, begin = target.output(subject, prompt(subject, 5, rows)), start.scaled(subject, normal)
     unit = start.unit(subject, target, wanted, begin, RULE)
     rates = 0.2 * unit * torch.linspace(0.5, 1, rows, dtype=torch.float64)
     return subject, target, wanted, begin, rates
@@ -42,7 +42,7 @@ def same(one: Tensor, other: Tensor) -> bool:
 
 def found_by(method: str, subject: Subject, target: Target, ids: Tensor, **how: Any) -> Inverted:
     """What ``method`` recovers of ``ids`` [batch, n] from the target's output."""
-    return invert(subject, target, target.of(subject, ids), method, **{"rule": FAST, **how})
+    return invert(subject, target, target.output(subject, ids), method, **{"rule": FAST, **how})
 
 
 def same_output(one: Tensor, other: Tensor) -> bool:

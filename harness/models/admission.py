@@ -1,0 +1,55 @@
+"""Whether a model can be checked at all: refused in one line before any claim is tried."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import torch
+
+from assay.harness.models import meant
+from assay.harness.models.core import Core
+from assay.harness.models.shortage import ENDS, shortage
+from assay.harness.models.subject import Subject
+from assay.harness.results.errors import BadInput, Missing, brief
+
+NEEDED = 4
+"""Tokens in the prompts of some claims, and ids to draw them from, at least."""
+
+
+def admit(subject: Subject) -> Subject:
+    """``subject``; raises `BadInput` where no claim, or no claim that matters, could be tried."""
+    if (said := meant.of(subject)).ways is None:  # then C1 would not be tried
+        raise BadInput(f"{subject.name}: {said.why}")
+    with suppress(AttributeError):  # some configurations do not say how large it is
+        if (size := subject.vocabulary) < NEEDED:
+            raise BadInput(f"{subject.name}: has a vocabulary of {size}; {NEEDED} are needed")
+    _refuse_unreadable(subject)
+    if said.ways == meant.CAUSAL and subject.model.get_output_embeddings() is not None:
+        _refuse_lost_rows(subject)
+    return subject
+
+
+def _refuse_unreadable(subject: Core) -> None:
+    """Raise `BadInput` where the model cannot read a prompt: some versions make such models."""
+    try:
+        subject(_prompt(subject, subject.shortest))
+    except ENDS as error:
+        why = shortage(error) or brief(error)
+        raise BadInput(f"{subject.name}: cannot run a prompt ({why})") from error
+
+
+def _refuse_lost_rows(subject: Core) -> None:
+    """Raise `BadInput` where a causal language model gives no logits for each token."""
+    try:
+        subject.rows(_prompt(subject, max(NEEDED, subject.shortest)), states=False)
+    except Missing as missing:
+        raise BadInput(f"{subject.name}: {missing}; a causal language model has to") from missing
+    except ENDS as error:
+        why = shortage(error) or brief(error)
+        raise BadInput(
+            f"{subject.name}: cannot run a prompt of {NEEDED} tokens ({why})"
+        ) from error
+
+
+def _prompt(subject: Core, n: int) -> torch.Tensor:
+    return subject.content(torch.arange(n, device=subject.device)[None])

@@ -1,0 +1,134 @@
+"""Models in memory whose own code is odd: each claim has its row, and the others lose nothing."""
+
+from __future__ import annotations
+
+import copy
+import os
+from typing import Any
+
+import hypothesis.errors
+import pytest
+import torch
+from transformers import LlamaForCausalLM, PreTrainedModel
+
+import assay
+from assay.fixtures import families
+from assay.harness.results.errors import BadInput
+from assay.harness.results.verdicts import Verdict
+
+
+class WithoutWords(Exception):
+    """Its message cannot be read."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+class OfItsOwn(BaseException):
+    """No Exception."""
+
+
+RAISED = [
+    *(WithoutWords, OfItsOwn, GeneratorExit),
+    *(pytest.skip.Exception, pytest.xfail.Exception),
+    *(hypothesis.errors.UnsatisfiedAssumption, hypothesis.errors.StopTest),
+]
+
+
+def llama(kind: type[PreTrainedModel] = LlamaForCausalLM, **settings: Any) -> PreTrainedModel:
+    config = copy.deepcopy(families.tiny("llama").config)
+    config.update(settings)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return kind(config)
+
+
+@pytest.mark.parametrize("raised", RAISED, ids=lambda raised: raised.__name__)
+@pytest.mark.parametrize("passes", [4, 12])
+def test_what_a_model_raises_is_its_claims_own_row(
+    raised: type[BaseException], passes: int
+) -> None:
+    class Raising(LlamaForCausalLM):
+        passed = 0
+
+        def forward(self, *arguments: Any, **named: Any) -> Any:
+            self.passed += 1
+            if self.passed > passes:
+                raise raised(0) if raised is hypothesis.errors.StopTest else raised()
+            return super().forward(*arguments, **named)
+
+    run = assay.check(llama(Raising), claims=["C1", "C6"], profile="glance")
+    assert {result.id for result in run.results} == {"C1", "C6"}
+    assert {result.verdict for result in run.results} & {Verdict.REFUTED, Verdict.INCONCLUSIVE}
+
+
+@pytest.mark.parametrize("name", ["execv", "execve", "_exit"])
+def test_a_model_cannot_end_the_process(name: str) -> None:
+    class Ending(LlamaForCausalLM):
+        passed = 0
+
+        def forward(self, *arguments: Any, **named: Any) -> Any:
+            self.passed += 1
+            if self.passed > 4:
+                given = {"execv": ("/bin/true", ["true"]), "execve": ("/bin/true", ["true"], {})}
+                getattr(os, name)(*given.get(name, (0,)))
+            return super().forward(*arguments, **named)
+
+    (result,) = assay.check(llama(Ending), claims=["C1"], profile="glance").results
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert "ended the process" in result.reason
+
+
+class NotCopied(LlamaForCausalLM):
+    """Its copies fail."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        raise RuntimeError("no copy")
+
+
+class ItsOwnCopy(LlamaForCausalLM):
+    """Its copies are itself."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self
+
+
+@pytest.mark.parametrize("kind", [NotCopied, ItsOwnCopy])
+def test_a_sound_model_that_copies_itself_oddly_is_judged_and_left_as_it_was(
+    kind: type[PreTrainedModel],
+) -> None:
+    model = llama(kind)
+    (result,) = assay.check(model, claims=["C1"], profile="glance").results
+    assert result.verdict is Verdict.UPHELD, result.reason
+    assert model.dtype is torch.float32
+
+
+class Shorter(LlamaForCausalLM):
+    """Its logits lack a row."""
+
+    def forward(self, *arguments: Any, **named: Any) -> Any:
+        output = super().forward(*arguments, **named)
+        output.logits = output.logits[:, :-1]
+        return output
+
+
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [
+        (lambda: llama(Shorter), "no row for each of 4 tokens"),
+        (lambda: llama(vocab_size=2, pad_token_id=0), "a vocabulary of 2"),
+        (lambda: "a/path", "is a str and no PreTrainedModel"),
+        (lambda: None, "is a NoneType and no PreTrainedModel"),
+        (lambda: torch.nn.Linear(2, 2), "is a Linear and no PreTrainedModel"),
+        (lambda: llama().to("meta"), "without values"),
+    ],
+)
+def test_what_cannot_be_checked_is_refused_in_one_line(model: Any, why: str) -> None:
+    with pytest.raises(BadInput, match=why):
+        assay.check(model(), claims=["C1"], profile="glance")
+
+
+@pytest.mark.parametrize("claims", [None, 5, [5], []])
+def test_claims_that_are_no_numbers_are_refused(claims: Any) -> None:
+    with pytest.raises(BadInput, match="claims"):
+        assay.check(llama(), claims=claims)
