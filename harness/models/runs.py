@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import math
 import platform
 import uuid
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import torch
 from assay import harness
 from assay.harness.models import capabilities, meant, placement
 from assay.harness.models.capabilities import offers
+from assay.harness.models.clock import Braked, ForwardClock
 from assay.harness.models.shortage import ENDS
 from assay.harness.models.subject import Subject
 
@@ -83,15 +85,18 @@ def describe_run(options: Options, profile: str, seed: int | None) -> dict[str, 
     }
 
 
-def describe_subject(subject: Subject) -> dict[str, Any]:
-    """The evidence's record of a subject, with every capability and why others are missing."""
-    found, said = capabilities.of(subject).all(), meant.of(subject)
+def describe_subject(subject: Subject, brake: float = math.inf) -> dict[str, Any]:
+    """The evidence's record of a subject, with every capability and why others are missing.
+
+    Probes that hang are ended by the profile's ``brake`` in seconds.
+    """
+    found, said = capabilities.of(subject).all(brake), meant.of(subject)
     return {
         "digest": subject.digest,
         "model_type": subject.model.config.model_type,
         "parameters": subject.model.num_parameters(),
         "vocabulary": subject.vocabulary,
-        "context": _context(subject),
+        "context": _context(subject, brake),
         "hidden": subject.hidden,
         "layers": subject.layers,
         "attention": subject.attention,
@@ -102,11 +107,12 @@ def describe_subject(subject: Subject) -> dict[str, Any]:
     }
 
 
-def _context(subject: Subject) -> int | None:
+def _context(subject: Subject, brake: float) -> int | None:
     """The longest prompt; None also where an error, which claims tell of, keeps it unknown."""
     try:
-        return subject.context
-    except ENDS:
+        with ForwardClock(brake).striking():
+            return subject.context
+    except (Braked, *ENDS):
         return None
 
 

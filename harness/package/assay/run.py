@@ -164,7 +164,7 @@ def settle(subject: Subject, cases: Sequence[Case], session: Session) -> Run:
         options = Options(str(model.device), dtype, attends=subject.attends)
         run = runs.describe_run(options, session.profile.name, session.seed or 0)
         results = [_settled(case, subject, session) for case in cases]
-        run["subjects"][subject.name] = runs.describe_subject(subject)
+        run["subjects"][subject.name] = runs.describe_subject(subject, session.profile.brake)
     made = Run(results, run, subject.digest)
     run |= {"finished": runs.now(), "exit": int(bool(made.refuted))}
     return made
