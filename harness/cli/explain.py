@@ -10,7 +10,7 @@ from typing import Any
 from assay.harness.checking.cases import Case
 from assay.harness.checking.profiles import PROFILES
 from assay.harness.cli.arguments import Parser, word
-from assay.harness.cli.list import document
+from assay.harness.cli.list import document, is_about
 from assay.harness.results import bibliography, passages
 from assay.harness.results.errors import BadInput
 
@@ -29,14 +29,17 @@ INDENT = " " * 13
 
 
 def main(arguments: Sequence[str], cases: Callable[[], list[Case]]) -> int:
-    """Print all claims of the number asked for; 0."""
+    """Print all claims of the number or words asked for; 0."""
     asked = _parser().parse_args(arguments)
     every = cases()
     rows = document(every)
     mine = [row for row in rows if row["id"].casefold() == asked.claim.casefold()]
+    mine = mine or [row for row in rows if is_about(row, asked.claim.split())]
     if not mine:
         numbers = ", ".join(dict.fromkeys(row["id"] for row in rows))
         raise BadInput(f"{asked.claim}: there is no such claim; there are {numbers}")
+    if len(mine) > 1:
+        sys.stdout.write("".join(f"{row['id']}: {row['claim']}\n" for row in mine) + "\n")
     tests = {case.claim.says: case for case in every}
     told = ["\n".join(described(row, tests[row["claim"]])) + "\n" for row in mine]
     sys.stdout.write("\n".join(told))
@@ -49,7 +52,12 @@ def _parser() -> Parser:
         description="Explain a claim: its sentence, its source, what a model needs for it, how it "
         "is decided, its control, and where its test is.  `assay list` lists all claims.",
     )
-    parser.add_argument("claim", type=word, metavar="ID", help="the claim's number, such as C2")
+    parser.add_argument(
+        "claim",
+        type=word,
+        metavar="CLAIM",
+        help="its number, such as C2, or words of its sentence",
+    )
     return parser
 
 

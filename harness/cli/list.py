@@ -14,14 +14,23 @@ from rich.markup import escape
 from rich.table import Table
 
 from assay.harness.checking.cases import Case
-from assay.harness.cli.arguments import Parser
+from assay.harness.cli.arguments import Parser, word
 from assay.harness.results.bibliography import cited
+from assay.harness.results.errors import BadInput
+
+WIDE = 1000
+"""Columns where the output is no terminal."""
 
 
 def main(arguments: Sequence[str], cases: Callable[[], list[Case]]) -> int:
-    """List the claims as a table, JSON or Markdown; 0."""
+    """List the claims as a table, JSON or Markdown; 0.
+
+    Raises `BadInput` if no claim has the words asked for.
+    """
     asked = _parser().parse_args(arguments)
-    rows = document(cases())
+    rows = [row for row in document(cases()) if is_about(row, asked.words)]
+    if not rows:
+        raise BadInput(f"{' '.join(asked.words)}: no claim's number or sentence has these words")
     if asked.json:
         sys.stdout.write(json.dumps(rows, indent=2, ensure_ascii=False) + "\n")
     elif asked.markdown:
@@ -37,10 +46,23 @@ def _parser() -> Parser:
         description="List the claims: number, sentence, law or finding, the capabilities that a "
         "model needs, and the document or paper that makes the claim.",
     )
+    parser.add_argument(
+        "words",
+        nargs="*",
+        type=word,
+        metavar="WORD",
+        help="list only claims that have all of these",
+    )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON")
     form.add_argument("--markdown", action="store_true", help="print docs/claims.md")
     return parser
+
+
+def is_about(row: dict[str, Any], words: Sequence[str]) -> bool:
+    """Whether a claim's number or sentence has all the words, in any case."""
+    text = f"{row['id']} {row['claim']}".casefold()
+    return all(each.casefold() in text for each in words)
 
 
 def number(id: str) -> tuple[str, int]:
@@ -112,6 +134,8 @@ def _show(rows: Sequence[dict[str, Any]]) -> None:
         works_of = ", ".join(work.key for work in cited(row["source"])) or row["source"]
         cells = (row["id"], row["claim"], row["kind"], ", ".join(row["needs"]), works_of)
         table.add_row(*map(escape, cells))
-    Console().print(table)
+    # In a pipe every claim is one line, which `grep` finds.
+    console = Console(width=None if sys.stdout.isatty() else WIDE)
+    console.print(table)
     laws = sum(row["kind"] == "law" for row in rows)
-    Console().print(f"{laws} laws, {len(rows) - laws} findings", highlight=False)
+    console.print(f"{laws} laws, {len(rows) - laws} findings", highlight=False)

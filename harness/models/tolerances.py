@@ -146,6 +146,14 @@ def incomparable(observed: Rows, oracle: Rows) -> tuple[int, bool]:
     return rows, not finite
 
 
+def not_a_reference(plain: Rows, oracle: Rows) -> str:
+    """The tensor where the float64 copy is not finite and the model is; empty if there is none."""
+    for name, tensor in plain.tensors.items():
+        if name != "router gap" and bool((tensor.isfinite() & ~oracle[name].isfinite()).any()):
+            return name
+    return ""
+
+
 def worst(errors: Tensor, tensor: str, settled: Tensor | None = None) -> Distance:
     """The largest of the errors [batch, positions] of a tensor, and where it stands.
 

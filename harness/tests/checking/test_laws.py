@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from hypothesis import reject
 from hypothesis import strategies as st
+from torch import Tensor
 
 from assay.fixtures.prompts import cuts, prompts
-from assay.harness.checking.check import Broken, Check
+from assay.harness.checking.check import Broken, Check, Unsettled
 from assay.harness.checking.laws import law
+from assay.harness.checking.reference import Reference
 from assay.harness.models.capabilities import Missing
 from assay.harness.models.rows import Rows
 from assay.harness.models.tolerances import bit_equal
@@ -248,3 +252,16 @@ def test_a_check_runs_the_model_itself_and_its_oracle():
     assert reference.plain["logits"].dtype == torch.float32
     assert reference.oracle["logits"].dtype == torch.float64
     assert reference.at([2]).oracle["logits"].shape[1] == 1
+
+
+def test_a_float64_copy_that_loses_numbers_accuses_nobody():
+    """As where a row of attention is masked entirely, and float64's smallest number overflows."""
+    check = Check(toy("gpt2"))
+    exact = torch.ones(1, 4, 2, dtype=torch.float64)
+    lost = exact.clone()
+    lost[0, 1] = math.nan
+    plain, oracle = Rows({"logits": exact.float()}), Rows({"logits": lost})
+    with pytest.raises(Unsettled, match="the float64 copy gives no numbers"):
+        check.same(Reference(plain, oracle), plain)
+    with pytest.raises(Broken):  # the model has none where there are some
+        Check(toy("gpt2")).same(Reference(oracle.map(Tensor.float), plain), oracle)
