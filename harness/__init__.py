@@ -1,4 +1,4 @@
-"""What measures and judges: subjects, numbers, verdicts, evidence, reports.  Knows no claim."""
+"""The program behind the claims: runs them on models, decides verdicts, keeps and shows them."""
 
 import os
 

@@ -56,7 +56,13 @@ def _parser() -> Parser:
         metavar="EVIDENCE",
         help="a file that --evidence wrote, or the index.html of an atlas",
     )
-    add("--out", type=Path, required=True, metavar="FOLDER", help="new, empty, or an older atlas")
+    add(
+        "--out",
+        type=Path,
+        required=True,
+        metavar="FOLDER",
+        help="output folder: new, empty, or an older atlas",
+    )
     add("--defects", type=Path, metavar="FOLDER", help=f"scripts (default: {DEFECTS}, if there)")
     add("--changes", type=file, metavar="FILE", help=f"causes (default: {CHANGES}, if there)")
     add(

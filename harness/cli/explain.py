@@ -36,7 +36,7 @@ def main(arguments: Sequence[str], cases: Callable[[], list[Case]]) -> int:
     mine = [row for row in rows if row["id"].casefold() == asked.claim.casefold()]
     if not mine:
         numbers = ", ".join(dict.fromkeys(row["id"] for row in rows))
-        raise BadInput(f"{asked.claim}: there is no such claim; there are {numbers}")
+        raise BadInput(f"{asked.claim}: no such claim; there are {numbers}")
     tests = {case.claim.says: case for case in every}
     told = ["\n".join(described(row, tests[row["claim"]])) + "\n" for row in mine]
     sys.stdout.write("\n".join(told))
