@@ -1,4 +1,4 @@
-"""The plug-ins of Assay: those of this clone, installed or not, whichever clone is installed."""
+"""Loads Assay's plug-ins from this clone, even if another copy of Assay is installed."""
 
 import sys
 from pathlib import Path

@@ -1,1 +1,1 @@
-"""How fast inversion is, beside what it is measured against: `pytest benchmarks`."""
+"""Measures how fast inversion is, compared with baselines: `pytest benchmarks`."""

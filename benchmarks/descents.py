@@ -1,4 +1,4 @@
-"""A descent made ready to be timed, for one choice of everything that its speed hangs on."""
+"""Prepares a descent to be timed, for one choice of every setting that affects its speed."""
 
 from __future__ import annotations
 

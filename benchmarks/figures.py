@@ -1,4 +1,4 @@
-"""Figures with their goals, and the table that a run of benchmarks ends with."""
+"""Figures with their goals, and the table at the end of a run of benchmarks."""
 
 from __future__ import annotations
 

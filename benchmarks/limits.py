@@ -1,4 +1,4 @@
-"""What the machine can do at most, measured in the same run."""
+"""Measures the machine's limits in the same run, such as its fastest matrix product."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a figure was measured on."""
+"""Describes the machine that a benchmark ran on."""
 
 from __future__ import annotations
 

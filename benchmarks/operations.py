@@ -1,4 +1,4 @@
-"""How many operations a step of descent takes, by formula."""
+"""Counts the operations of a descent's step, by formula."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory that a descent takes at most, as a process of its own."""
+"""Measures the peak memory of a descent, in a process of its own."""
 
 from __future__ import annotations
 

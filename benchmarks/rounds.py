@@ -1,4 +1,4 @@
-"""Two ways timed in turns, so that what slows the machine down slows both."""
+"""Times two implementations in turns, so that a slower machine slows both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time that can be believed: the device has done its work before the clock is read."""
+"""Times calls only after the device has finished its work."""
 
 from __future__ import annotations
 

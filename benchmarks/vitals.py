@@ -1,4 +1,4 @@
-"""What a device says of itself while it is timed: clock, temperature, power, throttling.
+"""Reads a device's state while it is timed: clock, temperature, power, throttling.
 
 An Nvidia card by nvidia-ml-py where that is installed; a processor by psutil, which can tell its
 clock and how much else the machine has to do.

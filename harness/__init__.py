@@ -1,8 +1,8 @@
-"""What measures and judges: subjects, numbers, verdicts, evidence, reports.  Knows no claim."""
+"""The program behind the claims: runs them on models, decides verdicts, keeps and shows them."""
 
 import os
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Transformers reads this when it is imported.  Where the package kernels is installed, it would
 # fetch code from the hub for some types, wherever their weights come from, and run it.

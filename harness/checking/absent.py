@@ -1,4 +1,4 @@
-"""Placeholders for models that could not be loaded: each of their claims still gets a verdict.
+"""Placeholders for models that fail to load: each of their claims still gets a verdict.
 
 Whoever asks for one model that cannot be built has made a mistake, which ends the run.  Whoever
 asks for all models of a pattern wants to know of each what came of it.

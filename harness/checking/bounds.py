@@ -1,4 +1,4 @@
-"""What a finding or its control must come to: limits of a statistic, or no difference at all."""
+"""Bounds that a finding or its control must reach: limits of a statistic, or no difference."""
 
 from __future__ import annotations
 

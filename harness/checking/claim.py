@@ -1,4 +1,4 @@
-"""What a claim is, whatever its kind: the words of its declaration, and the test made of it."""
+"""What laws and findings share: the words of a claim's declaration, and the test made from it."""
 
 from __future__ import annotations
 

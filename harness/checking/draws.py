@@ -55,7 +55,7 @@ class Draws:
         ``anywhere``, is ``fixed``, or is ``moved``.  Raises ValueError for too few places.
         """
         if n < (3 if last == "fixed" else 2):
-            raise ValueError(f"{n} places have no such permutation")
+            raise ValueError(f"{n} positions have no such permutation")
         return torch.stack([self._order(i, n, last) for i in self])
 
     def _order(self, number: int, n: int, last: str) -> Tensor:
@@ -76,7 +76,7 @@ class Draws:
         [draws, n]; raises ValueError for fewer than four places.
         """
         if n < 4:
-            raise ValueError(f"{n} places have no such exchange")
+            raise ValueError(f"{n} positions have no such exchange")
         orders = torch.arange(n).repeat(len(self), 1)
         for row, number in enumerate(self):
             generator = self.generator(number, f"exchange {first}")

@@ -1,4 +1,4 @@
-"""How a finding is sampled and judged: at which numbers of draws, and what each look comes to."""
+"""Plans how a finding is sampled: at which numbers of draws it is judged, and how."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plain path of a law: on the subject, in float64, and as other machines may round it."""
+"""Runs the plain path of a law: on the model, in float64, and as other machines may round it."""
 
 from __future__ import annotations
 

@@ -141,8 +141,8 @@ def _parser() -> Parser:
     parser = Parser(
         prog="assay alarms",
         description="Run all laws on sound models: one of each family, made from seeds 1 to N, in "
-        "several dtypes.  Says how often a law is refuted for nothing, with the interval of the "
-        "rate.  What the expectations expect is left out.  Given again with the same evidence, "
+        "several dtypes.  Reports the rate of false positives with its interval; known defects, "
+        "which the expectations list, are left out.  Run again with the same evidence, "
         "the command resumes.  The exit code is 1 if there is a false positive.",
     )
     add = parser.add_argument
@@ -152,6 +152,6 @@ def _parser() -> Parser:
     add("--family", action="append", default=[], metavar="NAME", help="only this (repeatable)")
     add_claims(parser, "only this claim")
     add_profile(parser, "glance")
-    add("--leaks", action="store_true", help="print how small a leak each law sees, too")
-    add("--count", action="store_true", help="run nothing; count what the evidence has")
+    add("--leaks", action="store_true", help="also print the smallest leak that each law detects")
+    add("--count", action="store_true", help="run nothing; count the results in the evidence")
     return parser

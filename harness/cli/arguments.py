@@ -1,4 +1,4 @@
-"""Arguments of commands: whatever is wrong with them is rejected in one line."""
+"""Parses the commands' arguments, and rejects wrong ones in one line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Parser(argparse.ArgumentParser):
             if each == "--":
                 break
             if each.startswith("--") and each.endswith("=--"):
-                self.error(f"{each.removesuffix('=--')}: '--' is no value")
+                self.error(f"{each.removesuffix('=--')}: '--' is not a value")
         return super().parse_known_args(args, namespace)
 
     def read(self, arguments: Sequence[str], texts: str) -> argparse.Namespace:
@@ -116,7 +116,7 @@ def seconds(text: str) -> float:
 
 
 def file(text: str) -> Path:
-    """The path of a file, which need not be there, and is no folder."""
+    """The path of a file, which need not be there, and is not a folder."""
     if (path := Path(word(text))).is_dir():
         raise argparse.ArgumentTypeError(f"{text!r} is a folder; give a file's path")
     return path
@@ -138,5 +138,5 @@ def ids(text: str) -> list[int]:
     """Token ids: whole numbers with commas between them."""
     numbers = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdecimal() for part in numbers):
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of token ids such as 5,17,3")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of token ids such as 5,17,3")
     return [_int(part) for part in numbers]

@@ -57,7 +57,11 @@ def _parser() -> Parser:
         help="a file that --evidence wrote, or the index.html of an atlas",
     )
     add(
-        "--out", type=folder, required=True, metavar="FOLDER", help="new, empty, or an older atlas"
+        "--out",
+        type=folder,
+        required=True,
+        metavar="FOLDER",
+        help="output folder: new, empty, or an older atlas",
     )
     add("--defects", type=folder, metavar="FOLDER", help=f"scripts (default: {DEFECTS}, if there)")
     add("--changes", type=file, metavar="FILE", help=f"causes (default: {CHANGES}, if there)")

@@ -83,12 +83,24 @@ def _parser() -> Parser:
     )
     add = parser.add_argument
     add("--claim", required=True, type=word, metavar="ID", help="the claim's number, such as C2")
-    add("--variant", default="", metavar="TEXT", help="only its tests whose name holds TEXT")
-    add("--good", required=True, type=word, metavar="VERSION", help="where it is upheld")
-    add("--bad", required=True, type=word, metavar="VERSION", help="where it is refuted")
+    add("--variant", default="", metavar="TEXT", help="only its tests whose name contains TEXT")
+    add(
+        "--good",
+        required=True,
+        type=word,
+        metavar="VERSION",
+        help="version in which the claim is upheld",
+    )
+    add(
+        "--bad",
+        required=True,
+        type=word,
+        metavar="VERSION",
+        help="version in which the claim is refuted",
+    )
     add_seed(parser)
     add_profile(parser)
-    add("--limit", type=seconds, default=LIMIT, help="seconds until a run is given up")
+    add("--limit", type=seconds, default=LIMIT, help="time limit of a run, in seconds")
     add("--json", action="store_true", help="print JSON, and the steps to standard error")
     models.add_options(parser)
     return parser
@@ -115,7 +127,7 @@ def _released(text: str, role: str, known: list[Version]) -> Version:
     try:
         version = Version(text)
     except InvalidVersion as error:
-        raise BadInput(f"--{role} {text!r}: is no version such as 4.57.6") from error
+        raise BadInput(f"--{role} {text!r}: is not a version such as 4.57.6") from error
     for each in known:
         if each == version:
             return each

@@ -167,25 +167,25 @@ def _parser() -> Parser:
         help="a file; of evidence its latest finished run, or FILE@NUMBER, FILE@ID, or FILE@all: "
         "every finished run, as of a sweep",
     )
-    parser.add_argument("after", help="another one, which is compared with it")
+    parser.add_argument("after", help="the file to compare it with")
     parser.add_argument("--json", action="store_true", help="print JSON")
     add = parser.add_argument_group("runs of claims").add_argument
-    add("--html", metavar="FILE", type=file, help="write one self-contained page too")
+    add("--html", metavar="FILE", type=file, help="also write one self-contained page")
     add(
         "--least",
         type=_from_zero,
         help="how far a number must have moved to be reported: decades of a law's margin, "
         f"spreads of one draw of a finding (default: {LEAST})",
     )
-    add("--any-seed", action="store_true", default=None, help="compare runs of two seeds")
-    add("--any-profile", action="store_true", default=None, help="compare runs of two profiles")
+    add("--any-seed", action="store_true", default=None, help="allow different seeds")
+    add("--any-profile", action="store_true", default=None, help="allow different profiles")
     add = parser.add_argument_group("runs of benchmarks").add_argument
     add("--share", type=positive, help=f"by how much a regression is slower (default: {SHARE})")
     add(
         *("--other-machine",),
         action="store_true",
         default=None,
-        help="compare what two machines did",
+        help="allow different machines",
     )
     return parser
 

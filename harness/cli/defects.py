@@ -23,7 +23,7 @@ def main(arguments: Sequence[str]) -> int:
     if not asked.run:
         index = asked.folder / "README.md"
         if index.is_file() and defects.MARK not in index.read_text("utf-8", errors="replace"):
-            raise BadInput(f"{index}: is no index of defects; move it away")
+            raise BadInput(f"{index}: is not an index of defects; move it away")
         replace_file(index, defects.index(found))
         print(f"{index}: {texts.counted(len(found), 'defect')}")
         return 0

@@ -37,7 +37,7 @@ def main(arguments: Sequence[str], cases: Callable[[], list[Case]]) -> int:
     mine = mine or [row for row in rows if is_about(row, asked.claim.split())]
     if not mine:
         numbers = ", ".join(dict.fromkeys(row["id"] for row in rows))
-        raise BadInput(f"{asked.claim}: there is no such claim; there are {numbers}")
+        raise BadInput(f"{asked.claim}: no such claim; there are {numbers}")
     if len(mine) > 1:
         sys.stdout.write("".join(f"{row['id']}: {row['claim']}\n" for row in mine) + "\n")
     tests = {case.claim.says: case for case in every}

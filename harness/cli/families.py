@@ -93,7 +93,7 @@ def _parser() -> Parser:
         help="probe the capabilities of each type and record them, as what its models must offer",
     )
     add("--markdown", action="store_true", help="print Markdown in place of a table")
-    add("--limit", type=seconds, default=LIMIT, help="seconds until a type is given up")
+    add("--limit", type=seconds, default=LIMIT, help="time limit of a type, in seconds")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""What stands in the JSON of `assay families`."""
+"""The fields of the JSON that `assay families` writes, and its schema."""
 
 from __future__ import annotations
 

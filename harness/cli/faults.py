@@ -28,7 +28,7 @@ def main(arguments: Sequence[str], load: Load) -> int:
         subject = load(asked.model, models.loading(asked))
         lacks = {name: fault.lacks(subject) for name, fault in FAULTS.items()}
     elif models.loading(asked) != Options():
-        raise BadInput("options about a model are given, and no --model; say which it is")
+        raise BadInput("options about a model require --model")
     if asked.json:
         sys.stdout.write(json.dumps(document(lacks), indent=2) + "\n")
     else:

@@ -36,7 +36,7 @@ MOST_NAMED = 6
 def main(
     arguments: Sequence[str], having: Having = environments.having, start: Start = runner.process
 ) -> int:
-    """List the changes, and repeat them if asked to; 1 if a repeat did not come to its end."""
+    """List the changes, and repeat them if asked to; 1 if a repeat did not finish."""
     asked = _parser().parse_args(arguments)
     console = Console(stderr=asked.json, highlight=False, emoji=False)
     paths, broke = list(asked.evidence), 0
@@ -69,10 +69,12 @@ def _parser() -> Parser:
         description="List the claims that are upheld in one version of transformers and refuted "
         "in the next, or the other way round.  --repeat runs each of them once more in both "
         "versions, with another seed: what does not come out again is noise of the search, and "
-        "the atlas leaves it out.  Given again, the command resumes.",
+        "the atlas leaves it out.  Run again, the command resumes.",
     )
     add = parser.add_argument
-    add("evidence", nargs="+", type=file, metavar="EVIDENCE", help="a file of several versions")
+    add(
+        "evidence", nargs="+", type=file, metavar="EVIDENCE", help="evidence with several versions"
+    )
     add("--repeat", type=file, metavar="FILE", help="repeat the changes, into this evidence file")
     add_profile(parser)
     add_seed(parser, 1)

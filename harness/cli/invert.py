@@ -99,7 +99,7 @@ def _parser() -> Parser:
         "--depth",
         type=whole(0),
         metavar="K",
-        help="the output of the first K blocks is given (default: of all)",
+        help="invert the output of the first K blocks (default: all)",
     )
     add(
         "--target",
@@ -114,7 +114,13 @@ def _parser() -> Parser:
         help="exact ranks tokens and verifies, exhaustive tries all, descent is document 003's "
         "(default: exact; descent for a model that is not causal)",
     )
-    add("--seed", type=whole(0, LARGEST_SEED), default=0, metavar="N", help="of a descent's start")
+    add(
+        "--seed",
+        type=whole(0, LARGEST_SEED),
+        default=0,
+        metavar="N",
+        help="seed of the descent's start",
+    )
     add("--json", action="store_true", help="write JSON, and nothing else")
     models.add_options(parser)
     _add_descent(parser.add_argument_group("descent"))
@@ -128,7 +134,7 @@ def _add_descent(group: argparse._ArgumentGroup) -> None:
         "--rate",
         type=positive,
         metavar="R",
-        help="step size; at 1 the first step is as large as the embedding's own scale "
+        help="learning rate; at 1 the first step is as large as the embedding's own scale "
         f"(default: {inversion.RATE})",
     )
     add("--optimiser", metavar="NAME", help="descent or adam (default: descent)")
@@ -140,7 +146,7 @@ def _add_descent(group: argparse._ArgumentGroup) -> None:
         choices=tuple(inversion.STARTS),
         help="noise of mean 0 and the embedding's own scale, or document 003's (default: scaled)",
     )
-    add("--top", type=whole(1), metavar="K", help="show the K nearest tokens at each place")
+    add("--top", type=whole(1), metavar="K", help="show the K nearest tokens at each position")
 
 
 def _refuse_idle(method: str, of_descent: Sequence[str]) -> None:

@@ -134,14 +134,14 @@ def _parser() -> Parser:
         choices=[each.value for each in Extent],  # whose repr argparse would print
         default=Extent.LAWS.value,
         help="named: each fault with the claims that must catch it, until one does; laws (the "
-        "default): as well each law that has caught nothing anywhere by then, until it catches "
+        "default): then also each law that has caught nothing so far, until it catches "
         "a fault; all: every law with every fault",
     )
     add(
         "--dtype",
         choices=sorted(DTYPES),
         default="float32",
-        help="of the models (default float32)",
+        help="dtype of the models (default: float32)",
     )
     add(
         "--processes", type=whole(1), default=1, metavar="N", help="families at a time (default 1)"
@@ -157,7 +157,7 @@ def known_family(name: str, known: Mapping[str, str]) -> str:
         if name in (family, model, ModelSpec.parse(model).name):
             return family
     listed = ", ".join(f"{family} ({model})" for family, model in known.items())
-    raise BadInput(f"--family {name!r}: there is no such family; there are {listed}")
+    raise BadInput(f"--family {name!r}: no such family; there are {listed}")
 
 
 class Working:
@@ -170,7 +170,7 @@ class Working:
         self.progress = Progress(
             *columns, console=console, transient=True, disable=not sys.stderr.isatty()
         )
-        self.line = self.progress.add_task("planting faults")
+        self.line = self.progress.add_task("injecting faults")
 
     def __enter__(self) -> Working:
         self.progress.start()
@@ -224,7 +224,7 @@ class Working:
         if self.pool is None:
             return {task.family: task.catches(laws, self.told) for task, laws in shares.items()}
         waiting = {self.pool.submit(task.catches, laws): task for task, laws in shares.items()}
-        self.told(f"{sum(map(len, shares.values()))} laws that have caught nothing yet")
+        self.told(f"{sum(map(len, shares.values()))} laws that have caught no fault yet")
         return {task.family: done.result() for done, task in waiting.items()}
 
 

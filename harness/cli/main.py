@@ -1,4 +1,4 @@
-"""`assay COMMAND`.
+"""The command `assay`: lists the commands, and runs the one that is named.
 
 Here the rooms are put together, as conftest.py does for pytest.  A command that needs a model is
 passed a function that loads one; which models come with Assay, `fixtures` alone knows.  So

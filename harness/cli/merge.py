@@ -32,6 +32,10 @@ def _parser() -> Parser:
         description="Copy the runs of evidence files (`pytest --evidence=FILE`) into one file.  "
         "Every run and claim is there once, however often it is merged.",
     )
-    parser.add_argument("out", type=file, metavar="OUT", help="made if it is not there")
-    parser.add_argument("files", nargs="+", type=file, metavar="FILE", help="only read")
+    parser.add_argument(
+        "out", type=file, metavar="OUT", help="evidence file to write; created if missing"
+    )
+    parser.add_argument(
+        "files", nargs="+", type=file, metavar="FILE", help="evidence file to read"
+    )
     return parser

@@ -37,7 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--attends",
         choices=meant.WAYS,
-        help="what the model is meant to do, where its class and configuration say otherwise",
+        help="which way the model attends, where its class and configuration say otherwise",
     )
     add(
         "--trust-remote-code",

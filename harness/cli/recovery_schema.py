@@ -1,4 +1,4 @@
-"""What stands in the JSON of `assay invert`."""
+"""The fields of the JSON that `assay invert` writes, and its schema."""
 
 from __future__ import annotations
 

@@ -125,6 +125,6 @@ def _parser() -> Parser:
     add(
         "--seeds", type=whole(0, MOST), default=SEEDS, metavar="N", help="of rounding (default: 5)"
     )
-    add("--limit", type=seconds, default=LIMIT, help="seconds until a run is given up")
+    add("--limit", type=seconds, default=LIMIT, help="time limit of a run, in seconds")
     models.add_options(parser)
     return parser

@@ -49,8 +49,8 @@ def _parser() -> Parser:
     parser = Parser(
         prog="assay runs",
         description="List the runs of an evidence file.  Elsewhere a run is named FILE@NUMBER "
-        "(FILE@-1 is the last) or FILE@ID, of which the first digits are enough; to compare, "
-        "FILE@all are all that came to their end.",
+        "(FILE@-1 is the last) or FILE@ID, whose first digits are enough; to compare, "
+        "FILE@all are all finished runs.",
     )
     parser.add_argument("file", type=file, metavar="FILE", help="what `--evidence` wrote")
     return parser

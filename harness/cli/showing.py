@@ -168,9 +168,10 @@ class PromptDisplay:
         tried = len(str(self.subject.vocabulary))
         own = [cell_len(self.glyphs.fit(piece)) for piece in pieces(self.subject, ids)]
         token = min(WIDEST, max(5, *own) + 2)
-        self._begin([-5, token, -(2 * tried + 4), -7], "place", "token", "tried", "off by")
+        heads = ("position", "token", "tried", "off by")
+        self._begin([-8, token, -(2 * tried + 4), -7], *heads)
         with self._rows.live():
-            self._rows.now(f"place 1 of {len(ids)}")
+            self._rows.now(f"position 1 of {len(ids)}")
             yield
 
     def place(self, ids: Sequence[int], place: int, found: Found) -> None:
@@ -195,7 +196,7 @@ class PromptDisplay:
         )
         if place + 1 < len(ids):
             text = "".join(pieces(self.subject, row))
-            self._rows.now(f"place {place + 2} of {len(ids)}  {text}")
+            self._rows.now(f"position {place + 2} of {len(ids)}  {text}")
 
     # -- steps of a descent -------------------------------------------------------------------
 
@@ -233,7 +234,7 @@ class PromptDisplay:
         width = min(WIDEST, max(cell.cell_len for cells in columns for cell in cells))
         abreast = max(1, (self.console.width - 6) // (width + 2))
         self.console.print()
-        self.say("the nearest tokens at each place (* the prompt's own)", MUTED)
+        self.say("the nearest tokens at each position (* the prompt's own)", MUTED)
         ranks = ["", *(str(rank + 1) for rank in range(len(outcome.top[0])))]
         for first in range(0, len(columns), abreast):
             some = columns[first : first + abreast]

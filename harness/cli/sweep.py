@@ -120,8 +120,8 @@ def _parser() -> Parser:
     parser = Parser(
         prog="assay sweep",
         description="Run claims on models × versions × dtypes × devices, as a TOML file says "
-        "(docs/sweep.md).  Each combination is a run of pytest of its own; all evidence is merged "
-        "into one file as they end.  Cells are tasks of Ray where that is installed.",
+        "(docs/sweep.md).  Each combination is a cell, run in its own process; evidence is merged "
+        "into one file as cells end.  Cells are tasks of Ray where Ray is installed.",
         epilog="Exit code: 0 if every claim of every cell came out as expected, 1 if not or if a "
         "cell could not be run, 4 if the file cannot be used.",
     )
@@ -129,14 +129,14 @@ def _parser() -> Parser:
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="leave out what the evidence has already, and resume what was cut short",
+        help="skip cells that the evidence has, and resume interrupted ones",
     )
     parser.add_argument(
         "--ray",
         type=word,
         metavar="ADDRESS",
         help="join the cluster there (host:port, ray://host:port, auto), or start one here "
-        "(local); default: the one at hand, else one that is started here",
+        "(local); default: a running cluster, else one that is started here",
     )
     parser.add_argument(
         "--in-order", action="store_true", help="without Ray: one after another on this machine"

@@ -81,7 +81,7 @@ def _parser() -> Parser:
         prog="assay versions",
         description="Run laws on tiny models over versions of transformers, one after the other, "
         "into one evidence file.  Every version is layered over what is installed here; torch "
-        "stays.  Given again, the command resumes.  Arguments after -- go to pytest; what selects "
+        "stays.  Run again, the command resumes.  Arguments after -- go to pytest; what selects "
         "claims belongs before it.",
     )
     add = parser.add_argument
@@ -91,7 +91,7 @@ def _parser() -> Parser:
         action="append",
         dest="models",
         type=word,
-        help="as for claims; patterns stand for the types of the version that is installed here "
+        help="as for claims; patterns match the types of the installed version "
         "(default: tiny:*); may be given several times",
     )
     add("--evidence", metavar="PATH", help="the evidence file (default: in the cache folder)")
@@ -103,7 +103,7 @@ def _parser() -> Parser:
     for name in ("device", "dtype", "attention", "attends"):
         add(f"--{name}", help="as for claims")
     add_environments(parser)
-    add("--again", action="store_true", help="run versions that have been run to their end, too")
+    add("--again", action="store_true", help="run finished versions again, too")
     return parser
 
 
@@ -112,7 +112,7 @@ def _requirement(text: str) -> tuple[str, str]:
     try:
         version = Version(text)
     except InvalidVersion as error:
-        raise BadInput(f"{text!r}: is no version such as 4.48 or 5.8.1") from error
+        raise BadInput(f"{text!r}: is not a version such as 4.48 or 5.8.1") from error
     return text, f"{PACKAGE}=={text}" + (".*" if len(version.release) < 3 else "")
 
 

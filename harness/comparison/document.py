@@ -1,4 +1,4 @@
-"""The JSON of a comparison of two runs: what stands in it, and its schema."""
+"""The JSON of a comparison of two runs: its fields, and its schema."""
 
 from __future__ import annotations
 

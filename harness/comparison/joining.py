@@ -1,4 +1,4 @@
-"""Runs of one evidence file as one side of a comparison: a sweep, or what many machines did.
+"""Joins runs of one evidence file into one side of a comparison: a sweep, or several machines.
 
 A claim on a model counts once, as the run that ended last has it.  Where runs of either side
 differ in a setting, a model under each is a model of its own: its name is followed by the setting,

@@ -1,4 +1,4 @@
-"""A JSON report of a run (`--json`), read again: checked as far as a comparison relies on it."""
+"""Reads a JSON report of a run (`--json`), and checks what a comparison relies on."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def read(path: Path) -> tuple[Json, list[Json]]:
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror or error}") from error
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise BadInput(f"{path}: is no report of a run (write one by --json)") from error
+        raise BadInput(f"{path}: is not a report of a run (write one with --json)") from error
 
 
 def _check(record: Json, its: type[Struct]) -> None:
@@ -47,4 +47,4 @@ def _check(record: Json, its: type[Struct]) -> None:
 
 
 def _refuse(number: str) -> None:
-    raise ValueError(f"{number} is no number")
+    raise ValueError(f"{number} is not a number")

@@ -1,4 +1,4 @@
-"""How far a number moved between two runs: estimates with p-values and intervals.
+"""Estimates how far a number moved between two runs, with p-values and intervals.
 
 Two samples are paired where their runs drew the same inputs: then the differences draw by draw
 are what is looked at, and what the draws share falls out.  Each p-value and its interval are of

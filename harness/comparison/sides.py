@@ -79,8 +79,8 @@ def holds_claims(name: str) -> bool:
         raise BadInput(f"{path}: is not JSON, and no evidence either ({error})") from error
     if not isinstance(content, dict) or not ("claims" in content or "benchmarks" in content):
         raise BadInput(
-            f"{path}: is no result of benchmarks (write one by --benchmark-json), nor of claims "
-            "(write one by --json)"
+            f"{path}: is not a result of benchmarks (write one with --benchmark-json) or claims "
+            "(write one with --json)"
         )
     return "claims" in content
 
@@ -126,7 +126,7 @@ def _split(name: str) -> tuple[Path, str | None]:
 def _is_sqlite(path: Path) -> bool:
     """By its beginning; an empty file is evidence of nothing yet."""
     if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
-        raise BadInput(f"{path}: is no regular file")  # a pipe has no end, a device none either
+        raise BadInput(f"{path}: is not a regular file")  # a pipe has no end, a device none either
     try:
         with path.open("rb") as file:
             return file.read(len(SQLITE)) in (SQLITE, b"")
@@ -142,7 +142,7 @@ def _ended(path: Path, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Those that came to their end, in the order in which they did."""
     ended = [run for run in runs if run["finished"] is not None]
     if not ended:
-        raise BadInput(f"{path}: none of its runs came to its end; name one as {path}@N")
+        raise BadInput(f"{path}: no run in it finished; name one as {path}@N")
     return sorted(ended, key=lambda run: str(run["finished"]))
 
 

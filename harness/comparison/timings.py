@@ -1,4 +1,4 @@
-"""Timings of two runs of the benchmarks compared: which differences are real.
+"""Compares the timings of two runs of the benchmarks: which differences are real.
 
 A run is pytest-benchmark's own JSON; what Assay adds is in every benchmark's ``extra_info``.
 """
@@ -92,7 +92,7 @@ class Timings:
     def read(cls, path: Path) -> Timings:
         """Read pytest-benchmark's JSON; raises `BadInput`."""
         if os.path.exists(path) and not os.path.isfile(path):  # a device may have no end
-            raise BadInput(f"{path}: is no regular file")
+            raise BadInput(f"{path}: is not a regular file")
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
@@ -100,7 +100,9 @@ class Timings:
         except (ValueError, RecursionError) as error:
             raise BadInput(f"{path}: is not JSON ({error})") from error
         if not isinstance(document, dict) or not isinstance(document.get("benchmarks"), list):
-            raise BadInput(f"{path}: is no result of benchmarks (write one by --benchmark-json)")
+            raise BadInput(
+                f"{path}: is not a result of benchmarks (write one with --benchmark-json)"
+            )
         try:
             found = [_timing(each) for each in document["benchmarks"]]
             made_by = dict(document.get("commit_info") or {})

@@ -1,4 +1,4 @@
-"""Planted faults: known defects, put into a healthy model to see that the claims notice.
+"""Injected faults: known defects, put into a sound model to check that the claims notice them.
 
 ``planted(fault, subject)`` gives the subject with the fault for the length of a block.  The fault
 is in the subject's copies too (its float64 twin, what was saved and loaded), as a bug in a

@@ -1,4 +1,4 @@
-"""False alarms: laws refuted on sound models, and how often that is.
+"""False positives: laws refuted on sound models, and their rate.
 
 A model made from a seed is sound unless the expectations say otherwise: what they expect to be
 refuted is a live defect of the library and counts neither as a check nor as an alarm.

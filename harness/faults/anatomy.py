@@ -1,4 +1,4 @@
-"""Where a model has the parts that faults are planted in: found by watching one pass."""
+"""Finds the parts of a model in which faults are injected, by watching one pass."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def mixers(subject: Subject) -> list[nn.Module]:
         if inner and inner[0] is not block:
             found.append(inner[0])
     if not found:
-        raise Missing("no part of a block is handed a mask or a cache")
+        raise Missing("no part of a block takes a mask or a cache")
     return list(dict.fromkeys(found))
 
 
@@ -100,7 +100,7 @@ def projection(subject: Subject, mixer: nn.Module) -> nn.Module:
     calls = watched(subject).within(mixer)
     last = next((c.module for c in reversed(calls) if _is_matrix(c.module)), None)
     if last is None or last is mixer:
-        raise Missing("a block's attention ends in no matrix of its own")
+        raise Missing("a block's attention has no output projection of its own")
     return last
 
 
@@ -140,7 +140,7 @@ def angles(subject: Subject) -> list[nn.Module]:
         and bool((call.output[0] ** 2 + call.output[1] ** 2).std() < 1e-3)
     ]
     if not found:
-        raise Missing("no module of its own makes angles of positions")
+        raise Missing("no separate module computes rotary angles")
     return list(dict.fromkeys(found))
 
 
@@ -148,7 +148,7 @@ def slopes(subject: Subject) -> list[nn.Module]:
     """Modules that are handed a bias that falls with distance."""
     found = [c.module for c in watched(subject).calls if isinstance(c.named.get("alibi"), Tensor)]
     if not found:
-        raise Missing("no attention is handed a bias by distance (alibi)")
+        raise Missing("no attention takes a bias by distance (alibi)")
     return list(dict.fromkeys(found))
 
 
@@ -178,7 +178,7 @@ def dropouts(subject: Subject) -> list[nn.Module]:
     found: list[nn.Module] = [m for m in subject.model.modules() if isinstance(m, nn.Dropout)]
     found += [m for m in subject.model.modules() if isinstance(_rate(m), float | int)]
     if not found:
-        raise Missing("nothing in the model drops while training")
+        raise Missing("the model has no dropout")
     return found
 
 

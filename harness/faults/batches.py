@@ -1,4 +1,4 @@
-"""Faults of batches: padding that is seen, and rows that know of each other."""
+"""Faults of batches: visible padding, and rows that affect each other."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _padding_leaks(seen: Pass, state: Tensor) -> Tensor | None:
 
 @fault(
     "nan-in-a-padded-row",
-    "a place that is padding becomes NaN in the first layer, and all that attend to it",
+    "padding becomes NaN in the first layer, as do all positions that attend to it",
     caught_by=["C5"],
     needs=["padding", "blocks", "several layers"],
     at=first_block,
@@ -97,7 +97,7 @@ def _by_rows(seen: Pass, state: Tensor) -> Tensor:
 
 @fault(
     "positions-not-shifted-under-padding",
-    "positions are counted from the padding, whatever is given",
+    "positions are counted from the padding, even if others are given",
     caught_by=["C5"],
     needs=["causal", "padding", "position-ids", "learned-positions"],
     at=Bed.arguments,

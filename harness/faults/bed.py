@@ -1,4 +1,4 @@
-"""Where a fault is planted: changes to one model that are in its copies too and can be undone.
+"""Injects a fault into a model: changes that its copies have too and that can be undone.
 
 A fault is a bug in a model's code, so it has to be where the code is: in the float64 twin, which
 is a deep copy, and in a copy that was saved and loaded.  Changes are therefore hooks that hold

@@ -1,4 +1,4 @@
-"""What a fault's change is told: the pass, a call of attention, what is read of a cache."""
+"""What a fault's change is given: the pass, a call of attention, what is read from a cache."""
 
 from __future__ import annotations
 

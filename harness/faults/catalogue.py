@@ -88,7 +88,7 @@ def named(name: str) -> Fault:
     if name not in FAULTS:
         near = difflib.get_close_matches(name, FAULTS, cutoff=0.5)
         hint = f"near: {', '.join(near)}" if near else "see assay faults"
-        raise BadInput(f"{name!r}: is no planted fault; {hint}")
+        raise BadInput(f"{name!r}: is not a fault; {hint}")
     return FAULTS[name]
 
 
@@ -188,7 +188,7 @@ def _linear_layers(subject: Subject) -> list[object]:
 @part("encoder")
 def _encoder(subject: Subject) -> None:
     if not subject.is_encoder_decoder:
-        raise Missing("the model has no encoder beside its decoder")
+        raise Missing("the model is not an encoder-decoder")
 
 
 @part("attention cache of its own")
@@ -217,7 +217,7 @@ def _scale_of_embeddings(subject: Subject) -> None:
         if name in usual.tensors
     ]
     if not any(far > NOTICED for far in apart):
-        raise Missing("a norm takes the scale out of the embeddings again")
+        raise Missing("a norm removes the scale of the embeddings")
 
 
 @part("drafts")
@@ -233,7 +233,7 @@ def _drafts(subject: Subject) -> None:
     finally:
         bed.undo()
     if not any(taken):
-        raise Missing("no draft was refused, so nothing is taken back")
+        raise Missing("no drafted token was rejected, so none is dropped from the cache")
 
 
 def _watch_crops(seen: Pass, named: dict[str, Any], taken: list[int]) -> None:

@@ -1,4 +1,4 @@
-"""Faults that take a capability away: an input that the type takes is ignored.
+"""Faults that remove a capability: an input that the model's type takes is ignored.
 
 No claim is refuted by them, since those about the input no longer apply; what the type is recorded
 to offer tells (`harness.models.capabilities.offers`).
@@ -42,7 +42,7 @@ def _no_mask(seen: Pass, named: dict[str, Any]) -> None:
 
 @fault(
     "cache-not-given",
-    "a pass that is asked for its cache gives none",
+    "a pass that is asked for its cache returns none",
     caught_by=[CAPABILITY],
     needs=["cache"],
     at=Bed.arguments,

@@ -1,4 +1,4 @@
-"""The kill matrix: planted faults against claims, on one model of every family.
+"""The kill matrix: injected faults against claims, on one model of every family.
 
 For each family the claims are first settled on the healthy model: what does not apply there, or is
 refuted there already (a live defect, as the expectations say), cannot tell a fault and is left
@@ -162,7 +162,7 @@ class Matrix:
 
     @property
     def idle(self) -> list[Law]:
-        """Laws that kill nothing, where all faults and families were tried."""
+        """Laws that kill no fault, where all faults and families were tried."""
         return self.uncaught if self.whole else []
 
     @property
@@ -220,7 +220,7 @@ class Trial:
         wanted = {id for fault in planned for id in fault.caught_by}
         named = self.extent is Extent.NAMED
         cases = [c for c in self.cases if not named or c.claim.id in wanted]
-        self.told(f"{name}: healthy")
+        self.told(f"{name}: sound model")
         results = [(case, case.settle(healthy, session(HEALTHY))) for case in cases]
         seen = tuple(self._seen(result) for _, result in results)
         usable = [case for case, result in results if result.verdict is Verdict.UPHELD]

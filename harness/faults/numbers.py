@@ -1,4 +1,4 @@
-"""Faults of arithmetic: precision, norms, scales, dropout, gradients, inputs that are changed."""
+"""Faults of arithmetic: precision, norms, scales, dropout, gradients, modified inputs."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _weighed_by_neighbour(call: ExpertsCall) -> Any:
 
 @fault(
     "dropout-left-on",
-    "one part goes on dropping a tenth after training",
+    "one part keeps its dropout of a tenth in evaluation",
     caught_by=["C6"],
     needs=["dropout"],
 )

@@ -1,4 +1,4 @@
-"""Faults of caches of keys and values: read, kept, cut or rearranged wrongly."""
+"""Faults of key-value caches: wrongly read, kept, cropped or reordered."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _last_as_before(entries: Tensor) -> Tensor:
 
 @fault(
     "cache-shifted",
-    "cached keys stand one place later than the values that belong to them",
+    "cached keys are one position later than their values",
     caught_by=["C2"],
     needs=KV,
     at=Bed.reading,
@@ -70,7 +70,7 @@ def _swapped(read: CacheRead) -> CacheRead:
 
 @fault(
     "chunk-reads-a-shifted-cache",
-    "only where several tokens come at once, cached keys are one place apart from their values",
+    "only where several tokens come at once, cached keys are one position away from their values",
     caught_by=["C2"],
     needs=KV,
     at=Bed.reading,
@@ -95,7 +95,7 @@ def _layer_empty(read: CacheRead, last: int) -> CacheRead:
 
 @fault(
     "cache-rounded-to-8-bits",
-    "cached entries are read as if they had been kept in 8 bits, unasked",
+    "cached entries are read as if they were stored in 8 bits",
     caught_by=["C2"],
     needs=KV,
     at=Bed.reading,
@@ -121,7 +121,7 @@ def _halved(read: CacheRead) -> CacheRead:
 
 @fault(
     "static-cache-off-at-its-edge",
-    "the last place of a cache of fixed length is read as the one before it",
+    "the last position of a static cache is read as the one before it",
     caught_by=["C2"],
     needs=[*KV, "static cache"],
     at=Bed.reading,
@@ -183,7 +183,7 @@ def _cropped(read: CacheRead, window: int) -> CacheRead:
 
 @fault(
     "beam-reorder-left-out",
-    "the cache is not rearranged when beams change places",
+    "the cache is not reordered when beams are reordered",
     caught_by=["C4"],
     needs=["generation", "cache", "lm-head"],
     at=Bed.arguments,
@@ -199,7 +199,7 @@ def _nothing(*_: Any) -> None:
 
 @fault(
     "beam-reorder-wrong",
-    "when beams change places, the cache is rearranged the other way round",
+    "when beams are reordered, the cache is reordered by the inverse",
     caught_by=["C4"],
     needs=["generation", "cache", "lm-head"],
     at=Bed.arguments,
@@ -222,7 +222,7 @@ class _Backwards:
 
 @fault(
     "cache-crop-left-out",
-    "drafted tokens that were refused stay in the cache",
+    "rejected drafted tokens stay in the cache",
     caught_by=["C4", "C2"],
     needs=["drafts", *KV],
     at=Bed.arguments,
@@ -235,7 +235,7 @@ def _never_cropped(seen: Pass, named: dict[str, Any]) -> None:
 
 @fault(
     "draft-accepted-unseen",
-    "assisted decoding accepts every draft, whatever the model would have chosen",
+    "assisted decoding accepts every draft, even one that the model would not choose",
     caught_by=["C4"],
     needs=["drafts"],
 )

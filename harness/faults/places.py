@@ -1,4 +1,4 @@
-"""Faults of positions: learned, rotated, or by distance."""
+"""Faults of positions: learned ones, rotations, and biases by distance."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _one_more(seen: Pass, named: dict[str, Any], places: int) -> None:
 
 @fault(
     "explicit-positions-off-by-one-when-cached",
-    "positions that are given beside a cache are taken for the ones before",
+    "with a cache, given positions are read as the ones before",
     caught_by=["A7", "C5"],
     needs=CACHED,
     at=Bed.arguments,
@@ -109,7 +109,7 @@ def _scaled(seen: Pass, positions: Tensor) -> Tensor:
 
 @fault(
     "rotation-off-by-one-when-cached",
-    "with a past, the new tokens are turned one place too far",
+    "with a past, new tokens are rotated one position too far",
     caught_by=["C2"],
     needs=[*CACHED, "rotary"],
     at=rotations,
@@ -120,7 +120,7 @@ def _further(seen: Pass, positions: Tensor) -> Tensor:
 
 @fault(
     "rotation-stops",
-    "places from the fortieth on are turned as if they were the fortieth",
+    "positions from the fortieth on are rotated as the fortieth",
     caught_by=["A8"],
     needs=["causal", "rotary", "relative-positions"],
     at=rotations,
@@ -142,7 +142,7 @@ def _bias_rolled(seen: Pass, bias: Tensor) -> Tensor:
 
 @fault(
     "place-counted-beside-positions",
-    "what comes out depends on the place in the prompt, whatever the position",
+    "the output depends on the index in the prompt as well as on position_ids",
     caught_by=["B4", "E21"],
     needs=["order-blind", "mask-4d", "blocks"],
     at=first_block,
@@ -153,7 +153,7 @@ def _by_place(seen: Pass, state: Tensor) -> Tensor:
 
 fault(
     "place-counted-without-positions",
-    "without positions, what comes out depends on the place in the prompt all the same",
+    "without positions, the output still depends on the index in the prompt",
     caught_by=["E21"],
     needs=["causal", "alibi", "blocks"],
     at=first_block,

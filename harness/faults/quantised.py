@@ -1,4 +1,4 @@
-"""Faults of 8-bit caches: a scale of others, a past that is rounded again or moved."""
+"""Faults of 8-bit caches: wrong scales, and a past that is rounded again or moved."""
 
 from __future__ import annotations
 

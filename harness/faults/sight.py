@@ -1,4 +1,4 @@
-"""Faults of what a place sees: the future, a window, other packed sequences."""
+"""Faults of what a position attends to: the future, a window, other packed sequences."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _next_leaks(seen: Pass, state: Tensor, first: int = 0) -> Tensor:
 
 fault(
     "future-seen-by-one",
-    "every place sees the one after it",
+    "every position sees the next one",
     caught_by=["C1"],
     needs=["causal", "blocks"],
     at=every_block,
@@ -41,7 +41,7 @@ fault(
 
 fault(
     "future-seen-in-one-layer",
-    "in the last layer alone, every place sees the one after it",
+    "in the last layer alone, every position sees the next one",
     caught_by=["C1"],
     needs=["causal", "blocks", "several layers"],
     at=last_block,
@@ -50,7 +50,7 @@ fault(
 
 @fault(
     "future-seen-in-one-head",
-    "in one head of one layer, every place sees the one after it",
+    "in one head of one layer, every position sees the next one",
     caught_by=["C1"],
     needs=["causal", "head projection"],
 )
@@ -74,7 +74,7 @@ def _one_head_leaks(
 
 @fault(
     "future-seen-past-a-length",
-    f"from place {CROP} on, every place sees the one after it",
+    f"from position {CROP} on, every position sees the next one",
     caught_by=["C1"],
     needs=["causal", "blocks"],
 )
@@ -84,7 +84,7 @@ def _leak_past_a_length(bed: Bed) -> None:
 
 @fault(
     "future-seen-through-a-mean",
-    "a thousandth of the mean over all places gets into every one",
+    "a thousandth of the mean over all positions is added to each",
     caught_by=["C1"],
     needs=["causal", "blocks"],
     at=first_block,
@@ -120,7 +120,7 @@ def _by_length(seen: Pass, state: Tensor) -> Tensor:
 
 fault(
     "places-mixed-in-an-encoder",
-    "a row of an encoder gets something of the row at the next place, whatever its position",
+    "in the encoder, each row gets part of the next row in the prompt, regardless of position_ids",
     caught_by=["A6"],
     needs=["bidirectional", "position-ids", "blocks"],
     at=first_block,
@@ -147,7 +147,7 @@ def _packed(seen: Pass, named: dict[str, Any]) -> None:
 
 @fault(
     "given-mask-ignored-past-a-length",
-    f"of an explicit mask the places from {SHORT} on are ignored: they see everything",
+    f"of an explicit mask the positions from {SHORT} on are ignored: they see everything",
     caught_by=["A5", "C6"],
     needs=["causal", "mask-4d", "attention-only"],
     at=Bed.arguments,
@@ -169,7 +169,7 @@ def _mask_name(named: dict[str, Any]) -> str | None:
 
 @fault(
     "given-mask-shifted-when-cached",
-    "beside a cache, an explicit mask is read one key too early",
+    "with a cache, an explicit mask is read one key too early",
     caught_by=["C6"],
     needs=["causal", "mask-4d", "attention-only", "cache"],
     at=Bed.arguments,

@@ -1,4 +1,4 @@
-"""Where a fault's change is put: what `fault` takes as ``at``, beside methods of `Bed`."""
+"""Where in a model a fault makes its change: what `fault` takes as ``at``."""
 
 from __future__ import annotations
 

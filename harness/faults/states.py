@@ -1,4 +1,4 @@
-"""Faults of what else is kept: recurrent states, convolutions, an encoder's states, leftovers."""
+"""Faults of other kept states: recurrences, convolutions, an encoder's states, leftovers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from assay.harness.faults.spots import first_block
 
 @fault(
     "state-lost-in-chunks",
-    "where several tokens come at once, a recurrence begins anew",
+    "where several tokens come at once, a recurrence starts from zero",
     caught_by=["C2"],
     needs=["recurrence"],
     at=Bed.arguments,
@@ -47,7 +47,7 @@ def _decays(seen: Pass, named: dict[str, Any]) -> None:
 
 @fault(
     "state-rows-swapped",
-    "the rows of a batch go on from each other's recurrent state",
+    "the rows of a batch continue from each other's recurrent state",
     caught_by=["C2"],
     needs=["recurrence"],
     at=Bed.arguments,

@@ -1,4 +1,4 @@
-"""Faults of tables: embeddings, heads, the path by embeddings, what saving and loading lose."""
+"""Faults of embeddings and heads, of the path by embeddings, and of saving and loading."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _scaled(seen: Pass, named: dict[str, Any]) -> None:
 
 @fault(
     "embeddings-without-positions",
-    "embeddings that are given are not told where they stand",
+    "given embeddings get no positions",
     caught_by=["C9"],
     needs=["inputs-embeds", "learned-positions"],
 )
@@ -48,7 +48,7 @@ def _no_positions(seen: Pass, rows: Tensor) -> Tensor | None:
 
 @fault(
     "states-off-by-one-for-embeddings",
-    "where embeddings are given, the states that are told are each one layer late",
+    "where embeddings are given, each returned state is one layer late",
     caught_by=["C9"],
     needs=["inputs-embeds", "blocks"],
     at=output,
@@ -75,7 +75,7 @@ def _lose_a_norm(bed: Bed) -> None:
 
 @fault(
     "positions-shuffled-by-loading",
-    "the first two rows of the position table have changed places after loading",
+    "the first two rows of the position embeddings are swapped after loading",
     caught_by=["C10"],
     needs=["learned-positions"],
 )
@@ -160,7 +160,7 @@ def _nan_in_a_row(weights: Tensor) -> None:
 
 @fault(
     "nan-in-a-position",
-    "one row of the position table has a NaN",
+    "one row of the position embeddings has a NaN",
     caught_by=["D3"],
     needs=["learned-positions"],
 )

@@ -1,1 +1,1 @@
-"""One small interface to any model: what it offers, how it is loaded, and passes through it."""
+"""One small interface to any model: its capabilities, how it is loaded, and passes through it."""

@@ -1,4 +1,4 @@
-"""Whether a model can be checked at all: refused in one line before any claim is tried."""
+"""Decides whether a model can be checked, and rejects it in one line before any claim runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A timer that strikes in the main thread, whatever the program is at: a loop, a sleep, a wait."""
+"""A timer that interrupts the main thread in whatever it does: a loop, a sleep, a wait."""
 
 from __future__ import annotations
 

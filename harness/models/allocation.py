@@ -1,4 +1,4 @@
-"""Where a model's tensors lie: the address of an operand decides how some libraries round.
+"""Moves a model's tensors in memory, since an operand's address decides how some libraries round.
 
 A weight that was read from a file may begin at any multiple of its element's size, one that torch
 allocates begins at a multiple of 64 bytes, and matrix libraries take other paths for the two.

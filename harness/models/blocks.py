@@ -1,4 +1,4 @@
-"""A model cut at its blocks: where they are, and what goes into them and comes out."""
+"""Finds a model's blocks, and reads what goes into and comes out of them in a pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every kind of cache, decoding through it in chunks, and what it holds."""
+"""Makes every kind of cache, decodes through it in chunks, and reads its contents."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def growing(subject: Subject) -> Any:
 def _require_common_kind(subject: Subject) -> None:
     """Raise `Missing` where the model makes itself a cache that is none of the library's own."""
     if own := _own_kind(subject):
-        raise Missing(f"the model makes a cache of its own kind, a {own}")
+        raise Missing(f"the model makes a cache of its own type, a {own}")
 
 
 @memo
@@ -152,7 +152,7 @@ def _require_keys_only(subject: Subject) -> None:
     kinds = {type(layer).__name__ for layer in getattr(told, "layers", ())}
     if others := kinds - compat.KEYS_AND_VALUES:
         asked = ", ".join(sorted(others))
-        raise Missing(f"the configuration asks for {asked}, which this cache is not told of")
+        raise Missing(f"the configuration asks for {asked}, which this cache ignores")
     compat.require_room_for_state(subject.model, told)
 
 
@@ -165,7 +165,7 @@ def _require_static(subject: Subject) -> None:
     """
     if getattr(subject.model, "_supports_static_cache", None) is False:
         said = "_supports_static_cache = False"
-        raise Missing(f"the model says that it takes no static cache ({said})")
+        raise Missing(f"the model declares no support for static caches ({said})")
     _require_common_kind(subject)
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints: from what was asked for to a folder whose files are whole, before a weight is read.
+"""Resolves a model's name to a folder, and checks that its files are complete.
 
 Everything here is cheap: configurations and the headers of safetensors files are read, weights
 are not.  No pickle is ever opened, and no code of a repository is run unless it is asked for.
@@ -120,7 +120,7 @@ def _locate(spec: str, revision: str | None) -> tuple[Path, bool]:
     try:
         validate_repo_id(spec)
     except HFValidationError:
-        raise BadInput(f"{spec!r}: there is no such folder") from None
+        raise BadInput(f"{spec!r}: no such folder") from None
     return fetch(spec, revision, SMALL, needed=("config.json",)), True
 
 
@@ -153,7 +153,7 @@ def _read_configuration(folder: Path, spec: str) -> dict[str, Any]:
     try:
         return PretrainedConfig.get_config_dict(folder, local_files_only=True)[0]
     except ENDS as error:  # any error of the library's
-        raise BadInput(f"{spec}: config.json is of no use ({brief(error)})") from error
+        raise BadInput(f"{spec}: config.json cannot be used ({brief(error)})") from error
 
 
 def _configuration(
@@ -163,7 +163,9 @@ def _configuration(
     kind = raw.get("model_type")
     custom = trust_remote_code and "AutoConfig" in (raw.get("auto_map") or {})
     if not isinstance(kind, str) or not kind:
-        raise BadInput(f"{spec}: config.json names no model_type, so it is no transformers model")
+        raise BadInput(
+            f"{spec}: config.json names no model_type, so it is not a model of transformers"
+        )
     if kind not in CONFIG_MAPPING and not custom:
         raise NotHere(
             f"{spec}: the model type {kind!r} is unknown to transformers "

@@ -1,4 +1,4 @@
-"""How long a claim has taken, how much of that inside the model and on what, and the brake.
+"""Measures a claim's time, the part spent in the model, and applies the emergency brake.
 
 How many examples or draws a claim takes is fixed by profile and seed, never by a clock.  The brake
 is for a model that is too slow for a profile: it ends the claim without a verdict.

@@ -1,4 +1,4 @@
-"""What versions of transformers do differently, found by looking and not by their numbers.
+"""Differences between versions of transformers, found by inspection and not by version number.
 
 Everything from 4.48 on is meant to run.  Where a name, an argument or a method came later, the
 difference is here and nowhere else, with the version that brought it.
@@ -72,7 +72,7 @@ def told_cache(config: Any) -> Any:
 def require_told_caches() -> None:
     """Raise `Missing` where a dynamic cache cannot be one of windows."""
     if "config" not in _takes(transformers.DynamicCache):
-        raise Missing("in this version a cache that grows is told of no windows")
+        raise Missing("in this version of transformers dynamic caches ignore sliding windows")
 
 
 def require_room_for_state(model: PreTrainedModel, cache: Any) -> None:
@@ -83,7 +83,9 @@ def require_room_for_state(model: PreTrainedModel, cache: Any) -> None:
     """
     kinds = {type(layer).__name__ for layer in getattr(cache, "layers", ())}
     if getattr(model, "_is_stateful", False) and kinds <= KEYS_AND_VALUES:
-        raise Missing("in this version the model's recurrent state is in a cache of its own kind")
+        raise Missing(
+            "this version of transformers keeps the model's recurrent state in a cache of its own"
+        )
 
 
 def require_cache_objects(model: PreTrainedModel) -> None:
@@ -92,7 +94,9 @@ def require_cache_objects(model: PreTrainedModel) -> None:
     Such models say so under a private name, which is gone since all take objects.
     """
     if getattr(model, "_supports_cache_class", True) is False:
-        raise Missing("in this version the model takes its cache as tuples, not as an object")
+        raise Missing(
+            "in this version of transformers the model takes its cache as tuples, not as an object"
+        )
 
 
 def offloaded_cache(config: Any) -> Any:
@@ -141,7 +145,7 @@ def set_attention(model: PreTrainedModel, name: str) -> None:
     Raises `Missing` before, and what the library raises for one that the model has not.
     """
     if not hasattr(model, "set_attn_implementation"):
-        raise Missing("in this version a model that is made keeps its attention implementation")
+        raise Missing("this version of transformers cannot switch the attention of a loaded model")
     model.set_attn_implementation(name)
 
 
@@ -191,7 +195,7 @@ def attention_functions() -> Any:
     """
     table = getattr(transformers, "AttentionInterface", None)
     if table is None:
-        raise Missing("in this version models do not look their attention functions up by name")
+        raise Missing("this version of transformers does not look attention functions up by name")
     return table()
 
 
@@ -204,7 +208,7 @@ def set_experts(model: PreTrainedModel, name: str) -> None:
     Raises `Missing` before, and what the library raises for one that the model has not.
     """
     if not hasattr(model, "set_experts_implementation"):
-        raise Missing("in this version experts are computed in one way")
+        raise Missing("this version of transformers has one implementation of experts")
     model.set_experts_implementation(name)
 
 
@@ -216,5 +220,5 @@ def experts_functions() -> Any:
     try:
         from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
     except ImportError as error:
-        raise Missing("in this version experts are computed in one way") from error
+        raise Missing("this version of transformers has one implementation of experts") from error
     return ALL_EXPERTS_FUNCTIONS

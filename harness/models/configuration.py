@@ -1,4 +1,4 @@
-"""What a configuration says of a text model, under the names that there are for it."""
+"""Reads a text model's configuration, under the names that the types use."""
 
 from __future__ import annotations
 

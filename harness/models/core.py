@@ -1,4 +1,4 @@
-"""What every module about models knows of one: its fields, and how to run it.
+"""The core of every model wrapper: its fields, and how to run it.
 
 `harness.models.subject.Subject` is the one implementation.  Modules that it is made of
 (positions, lengths, passes, …) take a `Core` and so import none of each other in a circle.

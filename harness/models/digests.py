@@ -1,4 +1,4 @@
-"""The digest of a model: what it is and holds, whatever it was loaded from."""
+"""The digest of a model: its configuration and weights, independent of where they came from."""
 
 from __future__ import annotations
 

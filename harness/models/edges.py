@@ -1,4 +1,4 @@
-"""Lengths at which a model's computation takes another form: windows, chunks, convolutions.
+"""Lengths at which a model computes in another way: windows, chunks, convolutions.
 
 Read from the configuration by the names of its fields.  Only what is drawn depends on them, so a
 number too many costs an example and no verdict.

@@ -1,4 +1,4 @@
-"""Another machine's rounding and addresses, emulated on this one as a run's options ask."""
+"""Emulates another machine's rounding and addresses, as a run's options ask."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an encoder-decoder's encoder is given: a fixed prompt, or one that differs by row."""
+"""Prompts for the encoder of an encoder-decoder: a fixed one, or one for each row."""
 
 from __future__ import annotations
 

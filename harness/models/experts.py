@@ -1,4 +1,4 @@
-"""By which of the library's ways a mixture computes its experts: one by one, or many at once."""
+"""Switches the implementation of a mixture of experts: one expert at a time, or many at once."""
 
 from __future__ import annotations
 
@@ -74,14 +74,14 @@ def require(subject: Subject, implementation: str) -> None:
     if all(_count(module) == 1 for module in modules(subject)):
         raise Missing("a layer has one expert: no other can be computed in its place")
     if implementation == in_use(subject):
-        raise Missing(f"{implementation} is what the model is run with")
+        raise Missing(f"{implementation} is the implementation that the model already uses")
     try:
         with computed_by(subject, implementation):
             changed = in_use(subject) == implementation
     except (ValueError, ImportError, NotImplementedError) as error:
         said = first_line(error)
         raise Missing(
-            f"the model refuses to compute its experts by {implementation}: {said}"
+            f"the model cannot compute its experts by {implementation}: {said}"
         ) from error
     if not changed:
         raise Missing(f"the model does not compute its experts by {implementation}")

@@ -1,4 +1,4 @@
-"""Where a model gives NaN or infinity although what it was given is finite."""
+"""Finds where a model returns NaN or infinity for finite inputs."""
 
 from __future__ import annotations
 

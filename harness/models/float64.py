@@ -1,4 +1,4 @@
-"""A model's twin in float64, which draws the random numbers that the model draws."""
+"""The float64 reference copy of a model, which draws the same random numbers as the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys and values in 8 bits: rounded to float8 (e4m3) at a scale, and cut off beyond it."""
+"""Rounds keys and values to float8 (e4m3) at a scale, and clips them beyond it."""
 
 from __future__ import annotations
 

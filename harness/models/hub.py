@@ -44,7 +44,7 @@ def fetch(
 
 
 def _why_not_fetched(error: Exception, revision: str | None) -> str:
-    no_folder = "there is no such folder"
+    no_folder = "no such folder"
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return f"the disk is full ({constants.HF_HUB_CACHE})"
     if isinstance(error, GatedRepoError):

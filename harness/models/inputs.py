@@ -1,4 +1,4 @@
-"""What a forward pass leaves of what it was given."""
+"""Checks that a forward pass leaves its inputs unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long and how short a prompt may be."""
+"""The longest and shortest prompt that a model takes."""
 
 from __future__ import annotations
 

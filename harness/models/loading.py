@@ -1,4 +1,4 @@
-"""Models ready to be measured: loaded from a checkpoint or adopted from memory.
+"""Loads models from checkpoints or adopts them from memory, checked and ready to run.
 
 What cannot be used is refused with a `BadInput` of one line before anything is measured.
 """
@@ -63,7 +63,7 @@ class Loaded:
 def parse_dtype(name: str) -> torch.dtype:
     """The dtype of that name; raises `BadInput` for any other than the four that are checked."""
     if name not in DTYPES:
-        raise BadInput(f"{name!r}: is no dtype to run in; choose from {', '.join(DTYPES)}")
+        raise BadInput(f"{name!r}: unsupported dtype; choose from {', '.join(DTYPES)}")
     return DTYPES[name]
 
 
@@ -75,15 +75,15 @@ def parse_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise BadInput(f"{name!r}: is no device; try cpu or cuda:0") from None
+        raise BadInput(f"{name!r}: is not a device; try cpu or cuda:0") from None
     if device.type == "meta":
-        raise BadInput(f"{name!r}: holds no numbers; try cpu or cuda:0")
+        raise BadInput(f"{name!r}: stores no numbers; try cpu or cuda:0")
     if device.type == "cuda":
         cards = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if cards == 0:
-            raise BadInput(f"{name!r}: torch {torch.__version__} finds no CUDA card; try cpu")
+            raise BadInput(f"{name!r}: torch {torch.__version__} finds no CUDA GPU; try cpu")
         if device.index is not None and device.index >= cards:
-            raise BadInput(f"{name!r}: is not there, the last CUDA card is cuda:{cards - 1}")
+            raise BadInput(f"{name!r}: is not there, the last CUDA GPU is cuda:{cards - 1}")
         index = torch.cuda.current_device() if device.index is None else device.index
         device = torch.device("cuda", index)
     if device.type == "cpu":
@@ -231,8 +231,8 @@ def _check_keys(spec: str, model: PreTrainedModel, info: dict[str, Any]) -> None
     beyond = [key for key in sorted(info["unexpected_keys"]) if _owner(key, prefix) in owners]
     if beyond:
         raise BadInput(
-            f"{spec}: the {type(model).__name__} that config.json describes has no place for "
-            f"{listed(beyond)}; config.json and the weights are not of one model"
+            f"{spec}: the {type(model).__name__} that config.json describes has no parameters for "
+            f"{listed(beyond)}; config.json and the weights are of different models"
         )
     if info.get("error_msgs"):
         raise BadInput(f"{spec}: cannot be loaded ({' '.join(str(info['error_msgs']).split())})")
@@ -272,7 +272,9 @@ def _is_finite(value: Tensor) -> bool:
 def _check_attention_name(name: str, attention: str | None) -> None:
     """Names with other characters ask transformers to fetch a kernel's code from the hub."""
     if attention is not None and not re.fullmatch(r"[a-z0-9_]+", attention):
-        raise BadInput(f"{name}: {attention!r} is no attention implementation; try eager or sdpa")
+        raise BadInput(
+            f"{name}: {attention!r} is not an attention implementation; try eager or sdpa"
+        )
 
 
 def _set_attention(name: str, model: PreTrainedModel, attention: str | None) -> None:
@@ -299,13 +301,13 @@ def _check_tokenizer(loaded: Loaded) -> None:
     """Refuse a tokenizer with ids that the model has no embedding for."""
     weight = getattr(loaded.model.get_input_embeddings(), "weight", None)
     if weight is None or weight.ndim != 2:
-        raise NoTable(f"{loaded.name}: has no table of token embeddings, so no language model")
+        raise NoTable(f"{loaded.name}: has no token embeddings, so it is not a language model")
     if loaded.tokenizer is not None:
         token, highest = max(loaded.tokenizer.get_vocab().items(), key=lambda item: item[1])
         if highest >= len(weight):
             raise BadInput(
                 f"{loaded.name}: its tokenizer goes up to id {highest} ({token!r}), its embedding "
-                f"has {len(weight)} rows (ids 0 to {len(weight) - 1}); they are not of one model"
+                f"has {len(weight)} rows (ids 0 to {len(weight) - 1}): of different models"
             )
 
 
@@ -317,7 +319,7 @@ def _ready(loaded: Loaded, device: torch.device) -> Loaded:
         if not placing.is_dispatched(module):
             module.to(device)
     except (RuntimeError, TypeError, NotImplementedError) as error:
-        raise BadInput(f"{loaded.name}: does not go to {device} ({brief(error)})") from error
+        raise BadInput(f"{loaded.name}: cannot be moved to {device} ({brief(error)})") from error
     if loaded.model.dtype == torch.float64:
         # The default for mixtures of experts is a grouped product, which has no float64 kernel.
         with suppress(Missing):

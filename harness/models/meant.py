@@ -1,4 +1,4 @@
-"""Whether a model is meant to be causal: by what is said of it, never by what it computes.
+"""Whether a model is meant to be causal: by its class and configuration, not by its outputs.
 
 What a model does is what claim C1 tests.  What it is meant to do is decided here, in this order:
 

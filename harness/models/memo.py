@@ -1,4 +1,4 @@
-"""Answers about a subject that are found once and kept for as long as the subject itself."""
+"""Remembers answers about a model, computed once, for as long as the model is in use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much goes through a model at once: as much as fits, and half of that where it did not."""
+"""Sizes batches by the free memory, and halves them when memory runs out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The capabilities that a type of model is recorded to have."""
+"""The recorded capabilities of a type of model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a folder holds that is no model in safetensors, and what to do about it."""
+"""Recognises folders in other formats than safetensors, and says what to do about them."""
 
 from __future__ import annotations
 

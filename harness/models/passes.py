@@ -1,4 +1,4 @@
-"""One forward pass: what a model is told, and what of its output has a row for each token."""
+"""One forward pass: its inputs, and the outputs that have a row for each token."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _rows(subject: Core, output: Any, n: int, asked: Pass) -> tuple[Rows, tuple[
         tensors["output"] = output["last_hidden_state"]
     for name, tensor in tensors.items():
         if not tensor.is_floating_point():
-            raise ValueError(f"the model's {name} are {tensor.dtype} and no floats")
+            raise ValueError(f"the model's {name} are {tensor.dtype} and not floats")
     by_position = {
         name: tensor
         for name, tensor in tensors.items()

@@ -1,4 +1,4 @@
-"""Models too large for one device: which module lies where, through accelerate.
+"""Spreads models too large for one device over several, through accelerate.
 
 A device map is one of accelerate's names (`NAMED`) or a JSON file such as ::
 
@@ -67,16 +67,16 @@ def read(given: str) -> Placement:
         return Placement(given, given)
     path = Path(given).expanduser()
     if not os.path.isfile(path):
-        raise BadInput(f"{where}: is no file, and none of {', '.join(NAMED)}")
+        raise BadInput(f"{where}: is not a file, and none of {', '.join(NAMED)}")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise BadInput(f"{where}: is no JSON ({error})") from error
+        raise BadInput(f"{where}: is not JSON ({error})") from error
     if not isinstance(content, dict) or not content:
-        raise BadInput(f"{where}: is no object of modules and devices")
+        raise BadInput(f"{where}: is not a JSON object that maps modules to devices")
     for module, place in content.items():
         if not _is_place(place):
-            raise BadInput(f"{where}: {module!r} is put on {place!r}, which is no device")
+            raise BadInput(f"{where}: {module!r} is put on {place!r}, which is not a device")
     return Placement(given, content)
 
 
@@ -135,7 +135,7 @@ def check(name: str, model: PreTrainedModel, placement: Placement, device: torch
             raise BadInput(f"{where}: the model has no {strange[0]}")
         for parameter, _ in model.named_parameters():
             if not any(f"{parameter}.".startswith(f"{m}.") or not m for m in placement.map):
-                raise BadInput(f"{where}: says nothing of {parameter}")
+                raise BadInput(f"{where}: names no device for {parameter}")
     away = set(offloaded(model))
     tables = [f"{n}.weight" for n, m in model.named_modules() if isinstance(m, nn.Embedding)]
     head = model.get_output_embeddings()

@@ -1,4 +1,4 @@
-"""Where a model keeps its absolute positions: found by watching, not by names."""
+"""Finds a model's absolute position embeddings, by watching a pass and not by names."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def rows_replaced(subject: Core, rows: Tensor) -> Iterator[None]:
     """
     table = position_table(subject)
     if table is None:
-        raise ValueError(f"{subject.name} has no table of positions")
+        raise ValueError(f"{subject.name} has no position embeddings")
     start, n = position_offset(subject), len(rows)
     if start + n > len(table.weight):
         raise ValueError(f"{subject.name} has {len(table.weight) - start} positions, not {n}")
@@ -196,7 +196,7 @@ def rows_used(subject: Core) -> Tensor:
     """The rows of the position table that prompts are given: [context, d], a copy."""
     table = position_table(subject)
     if table is None:
-        raise ValueError(f"{subject.name} has no table of positions")
+        raise ValueError(f"{subject.name} has no position embeddings")
     return table.weight.detach()[position_offset(subject) :].clone()
 
 

@@ -1,4 +1,4 @@
-"""In what precision a model really computes, whatever its parameters are stored in."""
+"""The precision in which a model computes, whichever dtype its parameters are stored in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of how a model's weights came about."""
+"""Whether a model's weights are trained, untrained or of unknown origin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a quantised cache was given and what it holds: rounded and cut off at its first scale.
+"""Records what a quantised cache is given and holds, rounded and clipped at its first scale.
 
 transformers promises of its 8-bit cache that "the per-tensor scale is frozen after the first
 `update`" (docstring of ``Fp8QuantizedLayer``).  So what it holds of a number is that number, cut

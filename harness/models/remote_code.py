@@ -1,4 +1,4 @@
-"""Refusals of model folders that would have code or other models of someone else's run."""
+"""Rejects model folders that would run someone else's code or load other models."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def refuse_remote_code(content: dict[str, Any], file: str, spec: str) -> None:
     if wanted := content.get("auto_map"):
         named = sorted(wanted.values(), key=str) if isinstance(wanted, dict) else [wanted]
         raise BadInput(
-            f"{spec}: wants to run code of its own ({file} names {listed(named)}); "
+            f"{spec}: requires code of its own ({file} names {listed(named)}); "
             "read that code and pass --trust-remote-code to run it"
         )
 
@@ -30,7 +30,7 @@ def refuse_generation_code(folder: Path, spec: str) -> None:
     """Raise `BadInput` if the folder brings its own code for generating text."""
     if (folder / GENERATION).exists():
         raise BadInput(
-            f"{spec}: wants to run code of its own ({GENERATION}); "
+            f"{spec}: requires code of its own ({GENERATION}); "
             "read that code and pass --trust-remote-code to run it, or remove it"
         )
 
@@ -47,12 +47,12 @@ def refuse_code_of_the_hub(content: Any, spec: str) -> None:
             for name in names:
                 if isinstance(name, str) and not IMPLEMENTATION.fullmatch(name):
                     raise BadInput(
-                        f"{spec}: wants to run code of the hub (config.json names {name!r} as "
+                        f"{spec}: requires code from the hub (config.json names {name!r} as "
                         f"{key}); read that code and pass --trust-remote-code to run it"
                     )
         if key == "use_pretrained_backbone" and value:
             raise BadInput(
-                f"{spec}: wants to load another model (config.json sets {key}); "
+                f"{spec}: loads another model (config.json sets {key}); "
                 "pass --trust-remote-code to let it"
             )
 

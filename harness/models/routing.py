@@ -1,4 +1,4 @@
-"""Listening to a mixture of experts: by what scores its layers route a token to some of them."""
+"""Records how a mixture of experts routes each token, with the scores that decide it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Named tensors with a row for every position: what a model gives for a prompt."""
+"""Named tensors with a row for each position: a model's outputs for a prompt."""
 
 from __future__ import annotations
 

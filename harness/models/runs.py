@@ -1,4 +1,4 @@
-"""What a run is: its options, versions and machine, and what it found out of its subjects."""
+"""The settings of a run and what it learns about its models: options, versions, machine."""
 
 from __future__ import annotations
 

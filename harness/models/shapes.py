@@ -1,4 +1,4 @@
-"""Whether the shapes inside a pass depend on which tokens it is given, and not on their number.
+"""Whether the shapes inside a pass depend on which tokens it gets, not only on their number.
 
 Two passes of one shape give the same bits, since every product is computed alike.  Where tokens
 are routed to experts, or sorted into buckets, a later token changes the shape of what an earlier

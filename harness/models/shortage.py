@@ -1,4 +1,4 @@
-"""Errors that say something about the machine and nothing about the model.
+"""Errors of the machine, such as too little memory, which say nothing about the model.
 
 Memory that runs out, a full disk or an interrupted system call is no counterexample.  A law goes
 on with smaller prompts where memory ran out, and is inconclusive if no example could be run.

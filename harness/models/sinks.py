@@ -1,4 +1,4 @@
-"""Whether attention has a sink: something that is attended to and is no token.
+"""Whether attention has a sink: something that it attends to and that is not a token.
 
 Not every model's weights of attention tell: some scale what comes of attention afterwards.  So
 the attention function is replaced by one that looks what it is given.

@@ -81,7 +81,7 @@ def configuration(raw: dict[str, Any], spec: str) -> PretrainedConfig:
     field = _not_positive(raw, [1], _made)
     said += f"; it sets {field}" if field else ""
     said += f"; numbers above {most} count as that" if str(most) in said else ""
-    raise BadInput(f"{spec}: config.json is of no use ({said})") from failure
+    raise BadInput(f"{spec}: config.json cannot be used ({said})") from failure
 
 
 def check(raw: dict[str, Any], auto: type[Any], stored: Stored, spec: str) -> Outline | None:
@@ -103,7 +103,7 @@ def check(raw: dict[str, Any], auto: type[Any], stored: Stored, spec: str) -> Ou
     if said:
         said = said if said.startswith("describes") else f"sets {said}"
         raise BadInput(
-            f"{spec}: config.json {said}; its weights hold {stored}: they are not of one model"
+            f"{spec}: config.json {said}; its weights hold {stored}: they are of different models"
         )
     return made
 

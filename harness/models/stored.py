@@ -1,4 +1,4 @@
-"""What the headers of a checkpoint's weight files say of the tensors in them."""
+"""Reads the shapes and dtypes of tensors from the headers of weight files."""
 
 from __future__ import annotations
 

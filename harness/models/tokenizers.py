@@ -1,4 +1,4 @@
-"""The tokenizer in a checkpoint's folder, read or refused."""
+"""Reads the tokenizer of a checkpoint's folder, or rejects it."""
 
 from __future__ import annotations
 

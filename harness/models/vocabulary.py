@@ -1,4 +1,4 @@
-"""A model's tokens: the module that they are looked up in, and which of their ids are text."""
+"""A model's tokens: the embedding that looks them up, and which ids are text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights that are stored as something else than floats, and who turns them into floats."""
+"""Checks weights that are not stored as floats, and what converts them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def refuse_unknown_quantisation(raw: dict[str, Any], spec: str) -> None:
     if said is None:
         return
     if not isinstance(said, dict):
-        raise BadInput(f"{spec}: config.json has a quantization_config that is no JSON object")
+        raise BadInput(f"{spec}: config.json has a quantization_config that is not a JSON object")
     method = said.get("quant_method")
     # bitsandbytes is in the table as two methods; its older files name none.
     bits = [bit for bit in ("4bit", "8bit") if said.get(f"load_in_{bit}")]

@@ -1,4 +1,4 @@
-"""Files of a model's folder, read without a weight: JSON, and the headers of safetensors files."""
+"""Reads the files of a model's folder without loading weights: JSON, and safetensors headers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def read_json(path: Path, spec: str) -> dict[str, Any]:
 def _refuse_pipes(path: Path, spec: str) -> None:
     """Only files are read: a pipe would be waited for, and a device has no end."""
     if os.path.exists(path) and not os.path.isfile(path):
-        raise BadInput(f"{spec}: {path.name} is no regular file")
+        raise BadInput(f"{spec}: {path.name} is not a regular file")
 
 
 def weight_files(folder: Path, raw: dict[str, Any], spec: str) -> dict[Path, set[str]]:

@@ -21,7 +21,7 @@ def average_attention(subject: Subject) -> Iterator[None]:
     """
     modules = list(_attentions(subject.blocks))
     if not modules:
-        raise Missing("the blocks have no module that is known as attention")
+        raise Missing("the blocks have no module that Assay recognises as attention")
     hooks = [module.register_forward_hook(_mean) for module in modules]
     try:
         yield

@@ -59,7 +59,7 @@ def take_drafts_back(subject: Subject, ids: Tensor, drafts: Tensor, early: bool)
     try:
         cache.crop(-drafts.shape[1])
     except ValueError as error:  # before 5.15 it says that a window past its end has lost them
-        raise Missing(f"its cache refuses to take drafts back: {error}") from error
+        raise Missing(f"its cache cannot drop drafted tokens: {error}") from error
     return cache
 
 

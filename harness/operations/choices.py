@@ -1,4 +1,4 @@
-"""Names that a caller chooses by, such as a method's: refuses those that do not exist."""
+"""Looks up an option that a caller names, such as a method, and rejects unknown names."""
 
 from __future__ import annotations
 

@@ -58,5 +58,5 @@ def _last(rows: Rows) -> Tensor:
     """The last hidden states [batch, n, hidden]."""
     names = [name for name in rows.tensors if name.startswith("state ")]
     if not names:
-        raise Missing("contrastive search: the model gives no hidden states")
+        raise Missing("contrastive search: the model returns no hidden states")
     return rows[max(names, key=lambda name: int(name.removeprefix("state ")))]

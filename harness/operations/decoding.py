@@ -1,4 +1,4 @@
-"""From embeddings back to tokens: the pseudo-inverse by factorisation, and the nearest row.
+"""Decodes embeddings into tokens: by the pseudo-inverse, and by the nearest row.
 
 W is [V, d] and W⁺ = (WᵀW)⁻¹Wᵀ is [d, V]; document 003 decodes by ``argmax(e W⁺)``.  W⁺ is never
 formed (INVERSION, 'Linear algebra'): W is factored (`harness.operations.factors`), and for tokens

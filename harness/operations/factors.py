@@ -1,4 +1,4 @@
-"""A table W [V, d] factored: exactly in float64, and roughly as far as tokens go.
+"""Factorises an embedding matrix [V, d]: exactly in float64, and as roughly as decoding allows.
 
 Exactly: the Gram matrix WᵀW by Cholesky, or W itself by QR or SVD where its condition says so.
 Roughly: a Gram matrix in float32 costs a fraction of one in float64, and leaves an error that the

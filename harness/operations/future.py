@@ -1,4 +1,4 @@
-"""Toys that attend to the future and toys that do not, trained alike from many seeds.
+"""Small models that attend to the future and models that do not, trained alike from many seeds.
 
 Document 004 (answer 1) has it of language models that their states may be richer where they attend
 to all that is there, and not only to what is to the left of them.  Here a label of every place is

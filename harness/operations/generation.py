@@ -296,7 +296,7 @@ def scores(
     except RuntimeError as error:
         pass_on(error)
         if mode == "assisted" and not _takes_back(subject, ids):
-            raise Missing(f"{mode}: the model's cache cannot let go of drafts") from error
+            raise Missing(f"{mode}: the model's cache cannot drop drafted tokens") from error
         raise
     logits = torch.stack(output.logits, dim=1)
     new = output.sequences[:, -logits.shape[1] :]

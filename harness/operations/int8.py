@@ -67,7 +67,7 @@ def llm_int8(subject: Subject) -> Subject:
         if isinstance(layer, nn.Linear | Conv1D)
     ]
     if not linear:
-        raise Missing("the blocks have no linear layers that are known as such")
+        raise Missing("the blocks have no linear layers that Assay recognises")
     for parent, name, layer in linear:
         weight = layer.weight.T if isinstance(layer, Conv1D) else layer.weight
         setattr(parent, name, Int8(weight, layer.bias))

@@ -133,7 +133,7 @@ def _drawn(
     numbers = sum((one + 1) * other for one, other in pairwise(widths))
     room = SHARE * memory.free(like.device)
     if numbers * like.element_size() > room:
-        raise Missing(f"a net of {numbers:.2g} weights does not fit into the memory")
+        raise Missing(f"a network of {numbers:.2g} weights does not fit into memory")
     weights: list[Tensor] = []
     biases: list[Tensor] = []
     for inputs, outputs in pairwise(widths):

@@ -1,4 +1,4 @@
-"""Ragged batches: prompts of unlike lengths side by side, padded to one."""
+"""Pads prompts of different lengths into one batch, to compare it with each prompt alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies of a subject that must, or must not, compute the same."""
+"""Variants of a model that must compute the same, or must not: reloaded, untrained, quantised."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def in_bfloat16(subject: Subject) -> Subject:
     Loaded rather than converted: a loader keeps what must stay precise, such as rotary angles.
     """
     if subject.dtype == torch.bfloat16:
-        raise Missing("bfloat16 is what the model is run in")
+        raise Missing("the model already runs in bfloat16")
     rounded = _round_trip(subject, torch.bfloat16)
     try:
         rounded.rows(rounded.content(torch.arange(rounded.shortest, device=rounded.device)[None]))
@@ -97,7 +97,7 @@ def fresh(subject: Subject, seed: int) -> Subject:
             twin = type(model)(copy.deepcopy(model.config))
         except Exception as error:  # a class that needs more than a configuration
             pass_on(error)
-            raise Missing(f"no untrained twin: {error}") from error
+            raise Missing(f"no untrained copy: {error}") from error
     twin = twin.to(device=subject.device, dtype=subject.dtype).eval().requires_grad_(False)
     allocation.allocated(twin)
     return subject.of_same_code(f"{subject.name}, untrained", twin, UNTRAINED)
@@ -235,7 +235,7 @@ def flip_last_bit(subject: Subject) -> Iterator[None]:
 def require_attention(subject: Subject, implementation: str) -> None:
     """Raise `Missing` unless the subject can attend by another ``implementation`` than its own."""
     if implementation == subject.attention:
-        raise Missing(f"{implementation} is what the model is run with")
+        raise Missing(f"{implementation} is the implementation that the model already uses")
     try:
         with subject.attending_by(implementation):
             changed = subject.attention == implementation
@@ -248,5 +248,5 @@ def require_attention(subject: Subject, implementation: str) -> None:
         kept = f"it keeps what it was made with, {subject.attention}"
         raise Missing(f"the model does not attend by {implementation}: {kept}")
     if not reached:
-        kept = "its parts are not told, and keep what they were made with"
+        kept = "its parts are not switched, and keep the implementation that they were built with"
         raise Missing(f"the model does not attend by {implementation}: {kept}")

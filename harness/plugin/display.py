@@ -1,4 +1,4 @@
-"""What a run shows in the terminal: a live line, the table, and what else there is to say."""
+"""What a run prints in the terminal: a live line, the table, and remarks."""
 
 from __future__ import annotations
 

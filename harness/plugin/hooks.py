@@ -1,4 +1,4 @@
-"""The pytest plug-in: runs claims on subjects and hands every result on.
+"""The pytest plug-in: runs claims on models and passes on every result.
 
 Claims run where pytest runs them, in worker processes too; a finished claim's result travels on
 its report to the process that owns the terminal, which alone writes evidence and files
@@ -196,7 +196,7 @@ def _check_expectations(config: pytest.Config, items: list[pytest.Item]) -> None
     with options.usage_errors():
         for each in expected_of_models(config).values():
             for number in {id for id, _ in each.entries} - known if whole else ():
-                raise BadInput(f"{each.path}: there is no claim {number}; correct or remove it")
+                raise BadInput(f"{each.path}: no claim {number}; correct or remove it")
             for name in each.lacks.keys() - capabilities.PROBES.keys():
                 raise BadInput(f"{each.path}: there is no capability {name!r}")
 

@@ -1,4 +1,4 @@
-"""The command line: what a run of claims can be asked for, and what is refused at once."""
+"""The command-line options of a run, and the checks that reject wrong values at once."""
 
 from __future__ import annotations
 
@@ -57,21 +57,21 @@ def add(parser: pytest.Parser) -> None:
     add(
         "--plant",
         metavar="FAULT",
-        help="damage every model so, to see that the claims notice (assay faults)",
+        help="inject this fault into every model, to see that the claims notice (assay faults)",
     )
     add(
         "--absent-ok",
         action="store_true",
-        help="claims on a model that this version of transformers cannot have do not apply, in "
-        "place of an error; so it is for patterns without",
+        help="skip models that this version of transformers lacks, instead of failing; for "
+        "patterns this is the default",
     )
     add(
         "--claim",
         action="append",
         dest="claims",
         metavar="ID[:TEXT]",
-        help="only the claim with this number, such as C2, or those variants of it whose name "
-        "holds TEXT; may be given several times",
+        help="only the claim with this number, such as C2, or only its variants whose name "
+        "contains TEXT; may be given several times",
     )
     add("--revision", help="the revision of a hub id")
     add("--device", default="cpu", help="where to run: cpu, cuda, cuda:1, mps (default: cpu)")
@@ -85,7 +85,7 @@ def add(parser: pytest.Parser) -> None:
     add(
         "--attends",
         metavar="WAYS",
-        help="what the models are meant to do, causal or both (default: what their class and "
+        help="which way the models attend, causal or both (default: what their class and "
         "configuration say)",
     )
     add(
@@ -93,41 +93,43 @@ def add(parser: pytest.Parser) -> None:
         action="store_true",
         help="run Python code that comes with a model; it can do anything that you can",
     )
-    add("--profile", default="quick", help=f"how much to try: {', '.join(PROFILES)}")
-    add("--seed", default="0", help="of every draw; another one draws other examples (default: 0)")
+    add("--profile", default="quick", help=f"how many examples and draws: {', '.join(PROFILES)}")
+    add("--seed", default="0", help="seed of all examples and draws (default: 0)")
     add(
         "--rounding",
         metavar="SEED",
-        help="move every product and sum in its last place, as another processor or library may",
+        help="emulate the rounding of another processor or library, by this seed",
     )
     add(
         "--allocation",
         metavar="NAME",
-        help="where models lie in memory: odd, at odd multiples of 8 bytes (default: anywhere)",
+        help="addresses of weights: odd, odd multiples of 8 bytes (default: as torch chooses)",
     )
-    add("--replay", metavar="BLOB", help="run one example again, as a failure's report says")
+    add("--replay", metavar="BLOB", help="run one example again: BLOB is what a failure printed")
     add("--evidence", metavar="PATH", help="the evidence file (default: in the cache folder)")
-    add("--resume", action="store_true", help="go on where an unfinished run like this stopped")
+    add("--resume", action="store_true", help="resume an unfinished run of the same request")
     add("--json", metavar="PATH", help="write the results as JSON")
     add("--report", metavar="PATH", help="write a self-contained HTML page")
     add(
-        "--summary", metavar="PATH", help="add a summary in Markdown to this file, as for a CI job"
+        "--summary",
+        metavar="PATH",
+        help="append a summary in Markdown to this file, such as a CI job's",
     )
     add(
         "--explain",
         action="store_true",
-        help="say why claims did not apply, what the controls of findings came to, and which "
-        "document each claim is from",
+        help="print why claims did not apply, the controls of findings, and the document that "
+        "each claim comes from",
     )
     add(
         "--record-expectations",
         action="store_true",
-        help="write this run's verdicts down as what is expected of the model",
+        help="record this run's verdicts as the expectations of the model",
     )
     add(
         "--expectations",
         metavar="FOLDER",
-        help="the folder of expectations (default: claims/expectations, beside the claims)",
+        help="the folder of expectations (default: claims/expectations)",
     )
 
 
@@ -213,13 +215,13 @@ def _check_texts(option: argparse.Namespace) -> None:
     if option.plant is not None:
         faults.named(option.plant)
         if option.record_expectations:
-            raise BadInput("--plant: nothing is to be expected of a damaged model")
+            raise BadInput("--plant: expectations cannot be recorded for a model with a fault")
     if option.replay is not None and not option.replay.isascii():
-        raise BadInput(f"--replay {option.replay!r}: is no example that a failure printed")
+        raise BadInput(f"--replay {option.replay!r}: is not an example that a failure printed")
     for flag in ("resume", "record_expectations"):
         if option.replay is not None and getattr(option, flag):
             name = flag.replace("_", "-")
-            raise BadInput(f"--replay runs one example, which is no run for --{name}")
+            raise BadInput(f"--replay: cannot be combined with --{name}")
     if option.device_map is not None:
         placement.read(option.device_map)
 
@@ -229,11 +231,13 @@ def _path(name: str, given: str) -> Path:
         path = Path(given).expanduser().absolute()
         path.lstat()
     except RuntimeError as error:
-        raise BadInput(f"--{name} {given}: there is no such home folder") from error
+        raise BadInput(f"--{name} {given}: no such home folder") from error
     except OSError as error:
         # What is not there may be made, or is refused by whoever reads it.
         if error.errno == errno.ENAMETOOLONG:
-            raise BadInput(f"--{name} {given[:SHOWN]}…: is no path ({error.strerror})") from error
+            raise BadInput(
+                f"--{name} {given[:SHOWN]}…: is not a path ({error.strerror})"
+            ) from error
     return path
 
 
@@ -316,8 +320,6 @@ def _check_expectations(folder: Path | None, to_record: bool) -> None:
     if folder is None or folder.is_dir():
         return
     if folder.exists() or folder.is_symlink():
-        raise BadInput(f"--expectations {folder}: is no folder")
+        raise BadInput(f"--expectations {folder}: is not a folder")
     if not to_record:
-        raise BadInput(
-            f"--expectations {folder}: there is no such folder; --record-expectations makes it"
-        )
+        raise BadInput(f"--expectations {folder}: no such folder; --record-expectations makes it")

@@ -1,4 +1,4 @@
-"""What the process that owns the terminal does with results: evidence, resuming, files."""
+"""Records results in the process that owns the terminal: evidence, resuming, files."""
 
 from __future__ import annotations
 
@@ -107,7 +107,9 @@ class Recorder:
     def _resume(self, evidence: Evidence) -> None:
         found = evidence.unfinished(resume_key(self.run))
         if found is None:
-            self.notes.append("nothing to resume: no run like this is unfinished; starting anew")
+            self.notes.append(
+                "nothing to resume: no unfinished run has this request; starting a new run"
+            )
             return
         # What is asked for now decides when the run is at its end.
         asked = {"selection": self.run["selection"]}
@@ -193,10 +195,10 @@ class Recorder:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
         elif missing > 0:
             told = f"stopped: {missing} of {self.total} claims have no verdict"
-            self.notes.append(told if self._evidence is None else f"{told}; --resume goes on")
+            self.notes.append(told if self._evidence is None else f"{told}; --resume continues")
             if self._failure:
                 undone = ", ".join(self.left)
-                self.problems.append(f"{self._failure}; --resume goes on in a new process")
+                self.problems.append(f"{self._failure}; --resume continues in a new process")
                 self.problems.append(f"without a verdict: {undone}")
         if not early:
             self.run["finished"] = runs.now()
@@ -234,7 +236,7 @@ class Recorder:
         if (told := self.asked.summary) is not None:
             yield lambda: summary.append(told, summary.markdown(run, results, self.judgements))
         if self.asked.record_expectations and early:
-            self.notes.append("expectations are not written: the run did not come to its end")
+            self.notes.append("expectations are not written: the run did not finish")
         elif self.asked.record_expectations:
             yield self._record_expectations
 
@@ -272,7 +274,7 @@ class Recorder:
         expected = expected_of_models(self.config)
         mine = [expected[name] for name in self.run["subjects"] if name in expected]
         stale = [where for each in mine for where in each.unmatched(self.results)]
-        return [f"{where}: there is no such claim any more; remove it" for where in stale]
+        return [f"{where}: this claim no longer exists; remove it" for where in stale]
 
     def _whole(self) -> bool:
         """Whether every claim that there is has been asked for."""

@@ -1,4 +1,4 @@
-"""What a run is asked for: made once from pytest's options, and read by all of the plug-in."""
+"""The request of a run: made once from pytest's options, and read by the whole plug-in."""
 
 from __future__ import annotations
 

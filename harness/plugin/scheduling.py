@@ -1,4 +1,4 @@
-"""Which worker process of pytest-xdist runs which claims, so that models are loaded seldom.
+"""Assigns claims to the worker processes of pytest-xdist, so that models are loaded seldom.
 
 `--dist loadfile` keeps the claims of a file together, since they share what is costly, but hands
 a worker all models of a file before the next file: each model is loaded again for every file.

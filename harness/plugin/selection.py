@@ -1,4 +1,4 @@
-"""Which claims and models a run was asked for."""
+"""Selects the claims and models that a run was asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settling a claim: its result, from a run or from the evidence, held against what is expected.
+"""Settles a claim: takes its result from a run or the evidence, and compares it with expectations.
 
 Everything here happens in the process that runs the claim; what came of it travels on the test's
 report (`Settled`).
@@ -152,7 +152,7 @@ class Assay:
                     reason=why,
                     source=claim.source,
                 )
-            raise BadInput(f"--replay: is no example of {claim.id}, {claim.says!r}") from error
+            raise BadInput(f"--replay: is not an example of {claim.id}, {claim.says!r}") from error
         except hypothesis.errors.InvalidArgument as error:
             raise BadInput(f"--replay: {error}") from error
 

@@ -1,4 +1,4 @@
-"""Files of claims that share what is costly: which they are, and that they come early.
+"""Schedules test files that share costly work next to each other, and early.
 
 pytest's setting `together` has a line for each group of files, the dearest first.  One worker
 process runs a group, as what claims share is kept by the process that made it.  Groups come before

@@ -63,7 +63,7 @@ def _end(item: pytest.Item, limit: float) -> None:
     plugins = item.config.pluginmanager
     if isinstance(recorder := plugins.get_plugin("assay-recorder"), Recorder):
         told += [f"ERROR: without a verdict: {', '.join(recorder.left)}"]
-        told += [f"--resume goes on; --deselect '{item.nodeid}' leaves out what hangs"]
+        told += [f"--resume continues; --deselect '{item.nodeid}' leaves out what hangs"]
     try:
         if (capture := plugins.get_plugin("capturemanager")) is not None:
             capture.suspend_global_capture()

@@ -1,4 +1,4 @@
-"""What a machine reached in the benchmarks: a table to paste, and two plots."""
+"""A machine's results in the benchmarks: a Markdown table, and two plots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A comparison of two runs, shown: in a terminal, and as one self-contained page of HTML."""
+"""Shows a comparison of two runs: in a terminal, and as one self-contained page of HTML."""
 
 from __future__ import annotations
 
@@ -64,27 +64,31 @@ def notes(found: Comparison, least: float) -> list[str]:
     told = []
     for side in (found.before, found.after):
         if side.run.get("finished") is None:
-            told.append(f"{side.name} did not come to its end")
+            told.append(f"{side.name} did not finish")
         if side.others:
             more = counted(side.others, "other finished run")
             told.append(f"{side.name} holds {more}, left out; {side.name}@{ALL} takes all")
     if unseen := [each.key[0] for each in found.flips(Flip.UNSEEN)]:
         laws = counted(len(unseen), "law")
         told.append(
-            f"{laws} broken by an example that the other run did not come to, so nothing is "
-            f"known of a change (a larger --profile decides): {_listed(unseen)}"
+            f"{laws} broken by an example that the other run did not reach, so a "
+            f"change is unknown (a larger --profile decides): {_listed(unseen)}"
         )
     told += vanished(found)
     if not found.paired:
-        told.append("the runs drew other inputs: nothing is paired, and smaller drifts are missed")
+        told.append(
+            "the runs drew different inputs, so they are not paired and smaller drifts are missed"
+        )
     if found.other_weights:
         which = _listed(found.other_weights)
-        told.append(f"other weights or configuration under the same name: {which}")
+        told.append(f"weights or configuration differ under the same name: {which}")
     if restated := [each.key[0] for each in found.claims if each.restated]:
-        told.append(f"claimed in other words or with another bound: {_listed(restated)}")
+        told.append(f"sentence or bound changed: {_listed(restated)}")
     small = len(found.drifts(0.0)) - len(found.drifts(least))
     if small:
-        told.append(f"{small} more really moved, but by less than {number(least)} (--least)")
+        told.append(
+            f"{small} more moved significantly, but by less than {number(least)} (--least)"
+        )
     if unjudged := [each.key[0] for each in found.claims if each.unjudged]:
         what = f"{counted(len(unjudged), 'number')} moved and cannot be judged"
         told.append(f"{what}, as no sample was kept: {_listed(unjudged)}")

@@ -1,4 +1,4 @@
-"""What the page shows of single results in detail: counterexamples and pictures of margins."""
+"""Details of single results on the page: counterexamples and pictures of margins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The findings' pictures as the page shows them: drawn, named, and told in words."""
+"""The pictures of findings on the page: drawn, named, and described in words."""
 
 from __future__ import annotations
 

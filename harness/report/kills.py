@@ -1,4 +1,4 @@
-"""The kill matrix as it is shown: words for its cells, a table for the terminal, a page."""
+"""Shows the kill matrix: the words of its cells, a table for the terminal, a page."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def summary(matrix: Matrix) -> str:
     faults = len({row.fault for row in matrix.rows})
     processes = f"{matrix.processes} process{'es' if matrix.processes > 1 else ''}"
     return (
-        f"{killed} of {len(applying)} planted faults killed ({faults} faults in "
+        f"{killed} of {len(applying)} injected faults killed ({faults} faults in "
         f"{len(matrix.families)} families: {by_family}) in {matrix.seconds / 60:.1f} minutes "
         f"on {processes}"
     )
@@ -87,11 +87,11 @@ def lists(matrix: Matrix) -> list[tuple[str, list[str]]]:
     ]
     return [
         ("Survivors", survivors),
-        ("Healthy models that do not keep a claim", broken),
-        ("Laws that kill nothing", [f"{id} {name}" for id, name in matrix.idle]),
+        ("Sound models that break a claim", broken),
+        ("Laws that kill no fault", [f"{id} {name}" for id, name in matrix.idle]),
         ("Findings whose control comes out right nowhere", [f"{i} {n}" for i, n in matrix.loose]),
         ("Faults that apply nowhere", matrix.unplanted),
-        ("Known defects, with which a claim can tell no fault", known),
+        ("Known defects, where a claim cannot detect a fault", known),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Histograms, scattered points and curves."""
+"""Draws histograms, scatter plots and curves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Maps of cosines: a small image within the drawing, in colours that suit light and dark."""
+"""Draws maps of cosines: a small image in the drawing, in colours that suit light and dark."""
 
 from __future__ import annotations
 

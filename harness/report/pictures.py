@@ -1,4 +1,4 @@
-"""Margins as a picture: per claim what was observed and what is allowed, on a log scale."""
+"""Draws margins: for each law the observed and the allowed value, on a log scale."""
 
 from __future__ import annotations
 

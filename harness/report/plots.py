@@ -1,4 +1,4 @@
-"""Pictures of findings: what a `Plot` holds, drawn; by kind, from its stored arrays only."""
+"""Draws the pictures of findings from their stored arrays, by kind (`Plot`)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def drawn(plot: Plot, salt: str) -> Drawing:
     drawing = Drawing()
     if plot.kind not in KINDS:
         kind = texts.visible(texts.clipped(plot.kind, 40))
-        drawing.notes.append(f"There is no picture of the kind ‘{kind}’.")
+        drawing.notes.append(f"Unknown kind of picture: ‘{kind}’.")
         return drawing
     KINDS[plot.kind](plot, salt, drawing)
     if not drawing.svg:

@@ -1,4 +1,4 @@
-"""The live line while a run goes on: what is done, what it came to, what runs now."""
+"""The live line of a run: what is done, with which verdicts, and what runs now."""
 
 from __future__ import annotations
 

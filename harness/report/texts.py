@@ -1,4 +1,4 @@
-"""Values as short text: numbers, margins, durations, names, whatever a token may hold."""
+"""Formats values as short text: numbers, margins, durations, names, odd tokens."""
 
 from __future__ import annotations
 

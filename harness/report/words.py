@@ -1,4 +1,4 @@
-"""What both the terminal and the page say: order, verdicts and sentences."""
+"""The sentences that both the terminal and the page use, and their order of results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MEANINGS = (
     ),
     (
         "Upheld",
-        "No input tried came out beyond what is allowed; for a finding the whole 95\u00a0%"
+        "No input tried exceeded what is allowed; for a finding the whole 95\u00a0%"
         " interval is on the claimed side.",
     ),
     (
@@ -38,12 +38,12 @@ MEANINGS = (
     ),
     (
         "Inconclusive",
-        "Not decided: the budget was spent too soon, or the control did not show that the check"
+        "Not decided: the budget was too small, or the control did not show that the check"
         " can fail. It is never counted as a pass.",
     ),
     (
         "Not applicable",
-        "The subject lacks a capability that the claim speaks of, and the capability is named.",
+        "The model lacks a capability that the claim requires; the reason names it.",
     ),
 )
 """What the verdicts mean, in five lines."""
@@ -51,7 +51,7 @@ MEANINGS = (
 MOST_IDS = 12
 """Of refuted findings, in one sentence."""
 
-CONTROL = "In the control: the same check had to come out the other way here, and did not."
+CONTROL = "In the control: here the same check should have come out the other way, but did not."
 
 _KNOWN = ("inputs", "observed", "allowed", "where", "replay", "control")
 
@@ -161,7 +161,7 @@ def asides(run: dict[str, Any], results: Sequence[Result]) -> list[str]:
     if absent:
         lines.append(f"{counted(absent, 'claim')} {'does' if absent == 1 else 'do'} not apply.")
     if results and run.get("finished") is None:
-        lines.append("This run did not finish: what follows is as far as it came.")
+        lines.append("This run did not finish; it shows the results so far.")
     return lines
 
 

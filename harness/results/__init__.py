@@ -1,1 +1,1 @@
-"""What is kept: verdicts, evidence, expectations, reproducers of defects."""
+"""The records that Assay keeps: verdicts, evidence, expectations, scripts of defects."""

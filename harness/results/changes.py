@@ -1,4 +1,4 @@
-"""What changed between versions of a library, and why: a TOML file that people write.
+"""Reads the causes of changes between versions of a library, from a TOML file that people write.
 
 Each change is a table::
 

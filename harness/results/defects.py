@@ -100,7 +100,7 @@ class Defect:
 def read(folder: Path) -> list[Defect]:
     """Every defect of a folder, by name; `BadInput` names the script and what it lacks."""
     if not folder.is_dir():
-        raise BadInput(f"defects {folder}: is no folder")
+        raise BadInput(f"defects {folder}: is not a folder")
     return [_read(path) for path in sorted(folder.glob("*.py"))]
 
 

@@ -1,4 +1,4 @@
-"""What can be wrong with what is given, and what a model may lack: two errors, both one line."""
+"""The two errors of Assay: bad input, and a capability that a model lacks; both are one line."""
 
 from __future__ import annotations
 

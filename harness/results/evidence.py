@@ -283,7 +283,7 @@ class Evidence(EvidenceFile):
 
 def _refuse(number: str) -> None:
     """JSON has no NaN and nothing infinite, though Python reads and writes them."""
-    raise ValueError(f"{number} is no number")
+    raise ValueError(f"{number} is not a number")
 
 
 def _json(value: object) -> str:

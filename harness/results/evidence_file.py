@@ -1,4 +1,4 @@
-"""The file that evidence is kept in: an SQLite file, opened, made, migrated and locked.
+"""The SQLite file that keeps evidence: opened, created, migrated and locked.
 
 The journal is SQLite's rollback journal, not WAL: WAL needs memory shared by all processes,
 which network home folders do not give, and leaves a second file behind that a copy would miss.
@@ -64,7 +64,7 @@ MIGRATIONS = (
 """Script n takes a file from schema n to n + 1.  Append, never edit; a semicolon ends a statement
 and stands nowhere else."""
 
-_FULL = "the disk is full; free some space, then run this again (claims go on with --resume)"
+_FULL = "the disk is full; free some space, then run this again (--resume continues the claims)"
 _READ_ONLY = "cannot be written; check the permissions or give another file"
 _REASONS = {
     sqlite3.SQLITE_BUSY: "locked by another process; wait for it or give another file",

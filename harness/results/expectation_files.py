@@ -208,10 +208,10 @@ def _read(path: Path) -> Expectations:
             here = f"{where} ({key[0]!r})"
             if row["verdict"] not in [verdict.value for verdict in Verdict]:
                 known = ", ".join(Verdict)
-                raise BadInput(f"{here}: {row['verdict']!r} is no verdict; there are {known}")
+                raise BadInput(f"{here}: {row['verdict']!r} is not a verdict; there are {known}")
             if key in entries:
                 told = named(here, key)
-                raise BadInput(f"{told}: stands there already as {entries[key].where}")
+                raise BadInput(f"{told}: is already listed as {entries[key].where}")
             verdict, reason = Verdict(row["verdict"]), row.get("reason", "")
             entries[key] = Expected(verdict, reason, here, row.get("sometimes", False))
     dtype = content.get("dtype", USUAL)
@@ -227,7 +227,7 @@ def _lacks(path: Path, content: Mapping[str, Any]) -> dict[str, str]:
             raise BadInput(f"{where}: not a table; write [[capability]]")
         _check(where, row, {"name": str, "reason": str}, {"name", "reason"})
         if row["name"] in found:
-            raise BadInput(f"{where}: {row['name']!r} stands there already")
+            raise BadInput(f"{where}: {row['name']!r} is already listed")
         found[row["name"]] = row["reason"]
     return found
 

@@ -1,4 +1,4 @@
-"""Expectations: the verdicts that a person has said a model will get, and why.
+"""Expectations: the verdicts that a model should get, written by a person, with reasons.
 
 A model may be a pattern, such as ``tiny:*``: its entries hold for every model that fits and whose
 own file says nothing of the claim, where the claim applies and is decided.

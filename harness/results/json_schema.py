@@ -1,4 +1,4 @@
-"""JSON schemas from structs: what is published is strict, what is read again need not be.
+"""Makes JSON schemas from structs: strict for what is published, lenient for what is read again.
 
 A record that another version of Assay wrote may have other keys; one that a disk or a person
 damaged has other types, which would come up as an error far from here.

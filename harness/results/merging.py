@@ -1,4 +1,4 @@
-"""What one evidence file holds, put into another: every run and claim once."""
+"""Merges one evidence file into another: every run and claim once."""
 
 from __future__ import annotations
 

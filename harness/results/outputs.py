@@ -1,4 +1,4 @@
-"""Files that a run or a command writes: no two of them are one, and none is what it reads."""
+"""Checks the files that a run writes: no two outputs are one file, and none is an input."""
 
 from __future__ import annotations
 

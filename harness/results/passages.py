@@ -1,4 +1,4 @@
-"""What the documents say in the places that claims' sources name, in our own words.
+"""Summarises the passages of documents that claims cite as sources, in our own words.
 
 A source such as ``000, question, point 1`` names a document by its key and a place in it.  A
 passage belongs to it if it names the document and the place.

@@ -1,4 +1,4 @@
-"""The libraries' own messages, kept from the terminal."""
+"""Keeps the libraries' own messages off the terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The JSON report: what stands in it, its schema, and how it is written."""
+"""The JSON report of a run: its fields, its schema, and how it is written."""
 
 from __future__ import annotations
 

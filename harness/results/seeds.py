@@ -1,4 +1,4 @@
-"""Seeds as they are written: whole numbers from 0 to the largest that torch takes."""
+"""Reads seeds: whole numbers from 0 to the largest that torch takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The name of a model, read in one place: what ``--model`` takes and evidence records."""
+"""Parses the name of a model, which ``--model`` takes and evidence records."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class ModelSpec:
         name, *seeds = parts
         if task is None and seeds and WILD & set(seeds[0]):
             known = ", ".join(TASKS)
-            raise BadInput(f"{text}: {name!r} is no kind of model types; choose from {known}")
+            raise BadInput(f"{text}: {name!r} is not a kind of model types; choose from {known}")
         if len(seeds) > 1:
             raise BadInput(f"{text}: is not tiny:[KIND:]MODEL_TYPE[:SEED]")
         return cls(ModelKind.TINY, name, task, read_seed(seeds[0], text) if seeds else None)

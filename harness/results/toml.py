@@ -1,4 +1,4 @@
-"""TOML files that users write: read, or refused in one line."""
+"""Reads TOML files that users write, and rejects wrong ones in one line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def read(path: Path) -> dict[str, Any]:
     """The content of a file; raises `BadInput` where it is not there or no TOML."""
     if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
         # A pipe would be waited for.
-        raise BadInput(f"{path}: is no regular file")
+        raise BadInput(f"{path}: is not a regular file")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # a number may have too many digits for Python

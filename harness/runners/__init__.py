@@ -1,1 +1,1 @@
-"""Runs of claims elsewhere: other versions, other machines, many models."""
+"""Runs claims in other processes: with other versions, on other machines, on many models."""

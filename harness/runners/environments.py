@@ -88,7 +88,7 @@ def made(folder: Path, requirements: Sequence[str]) -> Environment:
         return Environment(_python(folder), there["versions"])
     if folder.exists():
         if any(folder.iterdir()) and not (folder / "pyvenv.cfg").is_file():
-            raise BadInput(f"{folder}: is there already and is no environment")
+            raise BadInput(f"{folder}: exists already and is not an environment")
         shutil.rmtree(folder)
     try:
         _lay(folder)
@@ -161,7 +161,7 @@ def _found(version: str) -> Environment | BadInput:
     except BadInput as error:
         return error
     except (CannotInstall, OSError) as error:
-        return BadInput(f"{version}: is no Python that runs ({error})")
+        return BadInput(f"{version}: is not a working Python ({error})")
     lacking = [name for name in REQUIRED if name not in found]
     if lacking:
         return BadInput(f"{version}: {python} has no {lacking[0]}")
@@ -181,7 +181,7 @@ def _interpreter(version: str) -> Path:
         raise BadInput(f"{version!r}: no such environment; give transformers==X or a path")
     path = Path(version) / "bin" / "python" if Path(version).is_dir() else Path(version)
     if not os.access(path, os.X_OK):
-        raise BadInput(f"{version}: there is no Python there")
+        raise BadInput(f"{version}: no Python there")
     return path
 
 

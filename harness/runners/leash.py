@@ -1,4 +1,4 @@
-"""A plug-in of pytest: a run ends with the process that began it.
+"""A pytest plug-in that ends a run when the process that started it ends.
 
 A worker that is killed takes nothing with it; its cell would go on while another worker begins
 the same one.  So the run is begun with a pipe for its standard input that nobody writes to: when

@@ -45,11 +45,11 @@ NOTHING_SELECTED = 5
 """Pytest's exit code if it has no test to run."""
 
 HELD, BROKE, FAILED = "held", "broke", "failed"
-"""States of a run: every claim as expected; not every claim; it did not come to its end."""
+"""States of a run: every claim as expected; not every claim; it did not finish."""
 
 
 class Broke(Exception):
-    """A run did not come to its end, and why, in one line."""
+    """A run did not finish, and why, in one line."""
 
 
 class Rejected(Broke):
@@ -299,11 +299,11 @@ def _why(code: int, said: str) -> str:
         return "no claim was selected"
     if said:
         return f"{said} ({died(code)})" if code < 0 else said
-    return f"its run did not come to its end ({died(code)})"
+    return f"its run did not finish ({died(code)})"
 
 
 def died(code: int) -> str:
-    """What an exit code says about a process that did not come to its end."""
+    """What an exit code says about a process that did not finish."""
     if code >= 0:
         return f"exit code {code}"
     try:

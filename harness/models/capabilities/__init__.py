@@ -1,4 +1,4 @@
-"""What a subject can do, found by asking its configuration and by probing it.
+"""Capabilities of a model, found from its configuration and by probing it.
 
 A capability is a name; a claim that needs one which a subject lacks is *not applicable*, with
 that name and the reason found here.  What a model is not meant to do is known by its type and

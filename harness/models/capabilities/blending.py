@@ -1,4 +1,4 @@
-"""What mixes neighbouring rows beside attention, whatever any mask says."""
+"""Finds parts other than attention that mix neighbouring positions, such as convolutions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def blends(subject: Subject) -> str:
         for hook in hooks:
             hook.remove()
     if ran:
-        return f"a convolution reads the rows beside each ({ran[0]})"
+        return f"a convolution reads neighbouring positions ({ran[0]})"
     return f"rows are pooled: {pooled[0]} has not one for each token" if pooled else ""
 
 

@@ -1,4 +1,4 @@
-"""What a model is not meant to do, because transformers says so or its configuration does.
+"""Types that lack a capability by design, as transformers or their configuration says.
 
 A design is known by the model's type or by fields of its configuration, and never by running the
 model: a probe that ran a law would find a broken model to be one of another design.  Each is a row

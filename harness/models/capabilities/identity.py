@@ -1,4 +1,4 @@
-"""What a model is: causal or not, its embeddings, its weights, what came with it."""
+"""Capabilities about what a model is: causal or not, its embeddings, weights and tokenizer."""
 
 from __future__ import annotations
 

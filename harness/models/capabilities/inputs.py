@@ -1,4 +1,4 @@
-"""What a model takes: embeddings, positions, masks, padding, a second prompt."""
+"""Capabilities about inputs: embeddings, positions, masks, padding, an encoder's prompt."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _embedding_table(subject: Subject) -> None:
     _ = subject.embedding_table
     table = subject.input_embeddings
     if not torch.is_tensor(rows := table(prompt(subject))):
-        raise Missing(f"the table of embeddings gives a {type(rows).__name__}, no tensor")
+        raise Missing(f"the input embedding returns a {type(rows).__name__}, no tensor")
 
 
 @capability("free-embeddings")
@@ -54,7 +54,7 @@ def _free_embeddings(subject: Subject) -> None:
     free = (1.1 * embeddings).requires_grad_()
     rows = attempt(subject, "embeddings that are no token's", embeddings=free)
     if not first_output(rows).requires_grad:
-        raise Missing("no gradient comes back to the embeddings")
+        raise Missing("no gradient reaches the embeddings")
 
 
 @capability("position-ids")
@@ -62,7 +62,7 @@ def _position_ids(subject: Subject) -> None:
     """Takes positions, and they matter: all at one place is not the usual order."""
     if subject.positions_argument is None:
         raise Missing(
-            "the model's forward takes no positions of what it continues"
+            "the model's forward takes no decoder positions"
             if subject.is_encoder_decoder
             else "the model's forward has no position_ids"
         )
@@ -98,7 +98,7 @@ def _positions_alone(subject: Subject) -> None:
     """Positions are taken, and no table tells places apart besides."""
     needs(subject, "position-ids")
     if counted_besides(subject):
-        raise Missing("a table is looked up by place whatever positions are given")
+        raise Missing("position embeddings are looked up by index and ignore position_ids")
 
 
 @capability("mask-4d")
@@ -118,11 +118,11 @@ def _mask_4d(subject: Subject) -> None:
         return under(each, masks.causal)[:, :1], under(each, masks.full)[:, :1]
 
     if not affects(subject, first):
-        raise Missing("the model hides the future from itself whatever the mask says")
+        raise Missing("the model is causal even where the mask allows later positions")
     usual = first_output(attempt(subject, "a prompt", ids=ids))
     same = under(subject, masks.causal if "causal" in of(subject) else masks.full)
     if changes(subject, same, usual):
-        raise Missing("the model reads something else in a 4-D mask than what may be seen")
+        raise Missing("the model does not read a 4-D mask as an attention mask")
 
 
 @capability("packed-positions")
@@ -140,7 +140,7 @@ def _packed_positions(subject: Subject) -> None:
     mask = masks.causal(n, subject.dtype, subject.device)
     whole = attempt(subject, "a 4-D mask", ids=ids, positions=restarting, mask=mask)
     if agree(subject, alone, whole):
-        raise Missing("positions that restart leave the mask as it is")
+        raise Missing("positions that restart do not change the mask")
 
 
 @capability("padding")
@@ -152,7 +152,7 @@ def _padding(subject: Subject) -> None:
     attempt(subject, "a padding mask", ids=ids, mask=torch.ones_like(ids))
     # Causal ones take padding on the left out of what they carry along.
     if "causal" not in of(subject) and (blended := blends(subject)):
-        raise Missing(f"padding is mixed in: {blended}")
+        raise Missing(f"padding changes other positions: {blended}")
 
 
 @capability("left-padding")
@@ -162,9 +162,11 @@ def _left_padding(subject: Subject) -> None:
     if "position-ids" in of(subject):
         return
     if not follow_padding(subject):
-        raise Missing("positions are absolute, are not taken and are not counted from the mask")
+        raise Missing("positions are absolute, cannot be given, and are not counted from the mask")
     if "learned-positions" not in of(subject) and "absolute-positions" in of(subject):
-        raise Missing("positions are absolute, are not taken and cannot be seen to be counted")
+        raise Missing(
+            "positions are absolute, cannot be given, and no probe shows that the mask counts them"
+        )
 
 
 @capability("padding-by-mask")
@@ -174,10 +176,10 @@ def _padding_by_mask(subject: Subject) -> None:
     if not follow_padding(subject):
         raise Missing("rows of its position table are counted from the padding, not the content")
     if "learned-positions" not in of(subject) and "absolute-positions" in of(subject):
-        raise Missing("positions are absolute and cannot be seen to be counted from the mask")
+        raise Missing("positions are absolute, and no probe shows that the mask counts them")
 
 
 @capability("encoder")
 def _encoder(subject: Subject) -> None:
     if not subject.is_encoder_decoder:
-        raise Missing("the model has no encoder beside its decoder")
+        raise Missing("the model is not an encoder-decoder")

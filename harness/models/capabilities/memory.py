@@ -1,4 +1,4 @@
-"""What a model carries from one pass to the next: caches and states."""
+"""Capabilities about what a model carries from one pass to the next: caches and states."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _cached_generation(subject: Subject) -> None:
     if subject.cache_argument is None:
         own = next((name for name in OWN_PASTS if subject.accepts(name)), None)
         if own is not None:
-            raise Missing(f"the model's forward takes its past as {own!r}, of a kind of its own")
+            raise Missing(f"the model's forward takes its past as {own!r}, of a type of its own")
         raise Missing("the model's forward takes no cache")
     if (why := of(subject).why_missing("causal")) is not None:
         raise Missing(f"the model is not causal: {why}")
@@ -41,9 +41,9 @@ def _cache(subject: Subject) -> None:
     except REFUSALS as error:  # a model that takes a cache and breaks on it breaks its laws
         return pass_on(error)
     if given is None:
-        raise Missing("the model's forward gives no cache unless it is handed one")
+        raise Missing("the model's forward returns a cache only if it is given one")
     if _wants_the_past_again(subject):
-        raise Missing("beside a cache the model wants the whole prompt, not the new tokens alone")
+        raise Missing("with a cache the model requires the whole prompt, not only the new tokens")
 
 
 def _wants_the_past_again(subject: Subject) -> bool:
@@ -74,7 +74,7 @@ def _chunks_beside_cache(subject: Subject) -> None:
         filled = subject(ids[:, :1], keep=True, states=False).cache
         subject(ids[:, 1:], cache=filled, keep=True, states=False)
     except (AssertionError, NotImplementedError) as error:
-        raise Missing(f"the model says so: {first_line(error)}") from error
+        raise Missing(f"the model's own error: {first_line(error)}") from error
     except REFUSALS as error:
         return pass_on(error)
 
@@ -108,7 +108,7 @@ def _mask_beside(subject: Subject, kind: str) -> None:
             without = caches.decode(subject, ids, [1, 1, 1, 1], kind, spare=spare)
     except REFUSALS as error:  # a model that breaks on its cache breaks its laws
         return pass_on(error)
-    no = f"no mask of past and present is taken beside a {kind} cache"
+    no = f"the model takes no mask of cached and new tokens with a {kind} cache"
     try:
         ones = torch.ones_like(ids)
         with _widest(subject) as beside:
@@ -118,9 +118,9 @@ def _mask_beside(subject: Subject, kind: str) -> None:
         said = textwrap.shorten(first_line(error), 100, placeholder=" …")
         raise Missing(f"{no}: {said}") from error
     if wider := [name for name, rows in beside.items() if rows > usual.get(name, rows)]:
-        raise Missing(f"{no}: it makes several rows of a token's one, in {wider[0]}")
+        raise Missing(f"{no}: it makes several rows from one token's, in {wider[0]}")
     if not same:
-        raise Missing(f"{no}: one that hides nothing changes the output")
+        raise Missing(f"{no}: a mask that hides nothing changes the output")
 
 
 @contextmanager

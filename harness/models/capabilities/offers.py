@@ -1,4 +1,4 @@
-"""What a type of model is known to offer: a model of it that lacks a capability is broken.
+"""Checks a model against the recorded capabilities of its type: one that lacks any is broken.
 
 A law does not apply to a model without the capability that it needs, so a model that ignores an
 input that its type takes would take every law about that input away with it.  What each type

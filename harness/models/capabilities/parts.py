@@ -1,4 +1,4 @@
-"""What a model is made of and does with it: attention alone, blocks, generation."""
+"""Capabilities about a model's parts and uses: attention alone, blocks, generation."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from assay.harness.results.errors import Missing
 def _attention_only(subject: Subject) -> None:
     """Nothing but attention, and so the mask, decides what of the past is read."""
     if "recurrence" in of(subject):
-        raise Missing("some layer carries a state, which no mask takes apart")
+        raise Missing("a layer has a recurrent state, which no mask can separate")
     if blended := blends(subject):
         raise Missing(blended)
     if blended := embeds_several(subject):
         raise Missing(blended)
     if not subject.attentions(prompt(subject)):
-        raise Missing("the model gives no weights of attention: something else mixes its rows")
+        raise Missing("the model returns no attention weights: something else mixes its positions")
 
 
 @capability("whole-attention")
@@ -30,11 +30,11 @@ def _whole_attention(subject: Subject) -> None:
     weights = subject.attentions(ids)
     sums = [layer.double().sum(-1) for layer in weights if layer.shape[-1] == ids.shape[1]]
     if len(sums) < len(weights):
-        raise Missing("more is attended to than the prompt")
+        raise Missing("attention covers more than the prompt")
     if any(bool(((total - 1).abs() > visible(subject)).any()) for total in sums):
-        raise Missing("weights of attention do not sum to one: some goes to a sink")
+        raise Missing("attention weights do not sum to one: some attention goes to a sink")
     if sinks.given(subject):
-        raise Missing("attention is given a sink beside its weights")
+        raise Missing("attention has a sink in addition to its weights")
 
 
 @capability("generation")

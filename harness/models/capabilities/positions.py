@@ -1,4 +1,4 @@
-"""How a model tells positions apart, and whether it can be run blind to order."""
+"""Capabilities about positions: how a model encodes them, and whether it runs without them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _absolute_positions(subject: Subject) -> None:
         return states[:, 1:], states[:, :1].expand_as(states[:, 1:])
 
     if not affects(subject, others_and_first):
-        raise Missing("equal tokens go into the first block alike, wherever they stand")
+        raise Missing("equal tokens give equal inputs of the first block at every position")
 
 
 @capability("relative-positions")
@@ -51,7 +51,9 @@ def _relative(subject: Subject) -> None:
     """Positions that are given as numbers and act through their differences (rotary)."""
     needs(subject, "position-ids")
     if "learned-positions" in of(subject):
-        raise Missing("positions are absolute: a learned table is added to the embeddings")
+        raise Missing(
+            "positions are absolute: learned position embeddings are added to the token embeddings"
+        )
     if "absolute-positions" in of(subject):
         raise Missing("positions are absolute: they are added to the embeddings")
 
@@ -64,4 +66,4 @@ def _order_blind(subject: Subject) -> None:
     if blended := blends(subject) or embeds_several(subject):
         raise Missing(blended)
     if (why := of(subject).why_missing("positions-alone")) is not None:
-        raise Missing(f"positions cannot be taken out: {why}")
+        raise Missing(f"positions cannot be removed: {why}")

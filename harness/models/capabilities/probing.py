@@ -1,4 +1,4 @@
-"""What probes ask with: a prompt, a pass, and whether one differs from another."""
+"""Tools of the probes: a prompt, a pass, and whether two outputs differ."""
 
 from __future__ import annotations
 

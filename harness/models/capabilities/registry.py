@@ -1,4 +1,4 @@
-"""Capabilities by name, the probes that find them, and what a subject has of them."""
+"""The registry of capabilities: names, the probes that find them, and a model's results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a model's output back to its input: three methods behind one call (INVERSION).
+"""Recovers a model's input from its output: three methods behind one call (INVERSION).
 
     target = Target(depth=2)
     wanted = target.output(subject, ids)              # [rows, n, features]
@@ -91,7 +91,7 @@ def invert(
     check_choice("start", begin, STARTS)
     table = capabilities.of(subject).why_missing("embedding-table")
     if table is not None:
-        raise BadInput(f"{method}: needs a table of embeddings ({table})")
+        raise BadInput(f"{method}: requires an embedding matrix ({table})")
     check_target(subject, target, wanted)
     said: list[str] = []
     given, outputs = target, wanted

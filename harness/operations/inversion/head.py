@@ -54,7 +54,7 @@ def without_head(subject: Subject, target: Target, wanted: Tensor) -> tuple[Targ
     if found.rank < head.weight.shape[1]:
         raise BadInput(
             f"head: its rank is {found.rank} of {head.weight.shape[1]} (condition "
-            f"{found.condition:.3g}), so the logits do not tell the state"
+            f"{found.condition:.3g}), so the logits do not determine the state"
         )
     if target.through == "logits" and not alone(subject):
         raise BadInput(f"head: {subject.name} caps or scales the logits that it makes")

@@ -1,4 +1,4 @@
-"""Document 003's own loop, slow and obvious: what fast code is checked and timed against.
+"""Document 003's own loop, slow and simple: fast code is checked and timed against it.
 
 One prompt at a time; weights are not frozen, so that every step computes their gradients too;
 the loss is read by the host at every step.

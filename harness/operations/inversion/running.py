@@ -1,4 +1,4 @@
-"""How a step of a descent is run: as it is written, replayed, compiled, or as a CUDA graph."""
+"""Runs a descent's step as written, replayed, compiled, or as a CUDA graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a descent begins, and in what unit its step size is given."""
+"""The start of a descent, and the unit of its learning rate."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def embedded(subject: Subject) -> Tensor:
 def places_added(subject: Subject, n: int, slip: bool = False) -> Tensor:
     """e_p, what the model adds to embedded tokens for their positions: [n, d].
 
-    Zero where it has no table of positions, or one of another width than the embedding.
+    Zero where it has no position embeddings, or one of another width than the embedding.
     """
     nothing = torch.zeros(n, subject.hidden, dtype=subject.dtype, device=subject.device)
     table = positions.position_table(subject)

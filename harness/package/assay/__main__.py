@@ -1,4 +1,4 @@
-"""`python -m assay COMMAND`, which is `assay COMMAND`."""
+"""Runs `assay COMMAND` as `python -m assay COMMAND`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Checking a model that is in memory: in a training loop, a notebook, a test of one's own."""
+"""Checks a model in memory: in a training loop, a notebook, or a test."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def subject_of(
     """The model as claims see it; raises `BadInput` where it cannot be checked."""
     if not isinstance(model, PreTrainedModel):
         kind = type(model).__name__
-        raise BadInput(f"{name}: is a {kind} and no PreTrainedModel of transformers")
+        raise BadInput(f"{name}: is a {kind} and not a PreTrainedModel of transformers")
     if any(each.is_meta for each in model.parameters()):
         raise BadInput(f"{name}: has parameters on the meta device, without values")
     try:
@@ -175,7 +175,7 @@ def _settled(case: Case, subject: Subject, session: Session) -> Result:
         return case.settle(subject, session)
     except DidNotReproduce as error:
         if error.__context__ is not None:  # it was raised while another error was handled
-            raise BadInput(f"replay: is no example of {case.claim.id}") from error
+            raise BadInput(f"replay: is not an example of {case.claim.id}") from error
         why = "the replayed example keeps the law"
         kept = case.claim.result(subject, Verdict.UPHELD, reason=why, examples=1)
         return replace(kept, name=case.name)

@@ -82,7 +82,7 @@ def _older(paths: list[Path]) -> Data | None:
     try:
         page = paths[0].read_text(encoding="utf-8")
         if MARK not in page:
-            raise BadInput(f"{paths[0]}: is no atlas; give evidence, or an atlas's page")
+            raise BadInput(f"{paths[0]}: is not an atlas; give evidence, or an atlas's page")
         return encode.unpacked(page)
     except OSError as error:
         raise BadInput(f"{paths[0]}: cannot be read ({error.strerror})") from error

@@ -144,7 +144,7 @@ def collect(paths: Iterable[Path], expected: Path | None = None) -> Collected:
         named = ", ".join(map(str, paths))
         raise BadInput(f"evidence {named}: holds no result; run claims with --evidence first")
     if expected is not None and not expected.is_dir():
-        raise BadInput(f"expectations {expected}: is no folder")
+        raise BadInput(f"expectations {expected}: is not a folder")
     judges = _Judges(expectation_files.load(expected)) if expected is not None else None
     for key, held in best.items():
         row, (setting, _, _, version) = held.row, key

@@ -1,4 +1,4 @@
-"""What the atlas shows beside its map, worked out from the page's data (see `encode`)."""
+"""What the atlas shows in addition to its map, computed from the page's data (see `encode`)."""
 
 from __future__ import annotations
 

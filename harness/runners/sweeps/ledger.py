@@ -96,4 +96,4 @@ def _lock(file: IO[str], folder: Path) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        raise BadInput(f"{folder}: another sweep is under way there") from error
+        raise BadInput(f"{folder}: another sweep uses this folder now") from error

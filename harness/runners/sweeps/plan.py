@@ -134,7 +134,7 @@ def read(path: str | Path) -> Sweep:
     if expectations is not None:
         expectations = str(folder / expectations)
         if not Path(expectations).is_dir():
-            raise BadInput(f"{path}: expectations: {expectations} is no folder")
+            raise BadInput(f"{path}: expectations: {expectations} is not a folder")
     given: dict[str, Any] = {
         k: content[k] for k in ("seed", "attention", "attends", "device_map") if k in content
     }

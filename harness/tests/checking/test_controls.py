@@ -72,7 +72,7 @@ def test_a_named_control_that_was_never_tried_leaves_the_law_undecided():
 @pytest.mark.parametrize(
     ("damage", "why"),
     [
-        (Damage("rows mixed", needs="encoder"), "encoder: the model has no encoder"),
+        (Damage("rows mixed", needs="encoder"), "encoder: the model is not an encoder-decoder"),
         (Damage("rows mixed", unless="causal"), "the model has causal"),
     ],
 )

@@ -120,7 +120,7 @@ def test_every_permutation_is_drawn():
     ("n", "last"), [(1, "anywhere"), (1, "moved"), (2, "fixed"), (0, "fixed")]
 )
 def test_too_few_places_have_no_order(n, last):
-    with pytest.raises(ValueError, match=f"{n} places have no such permutation"):
+    with pytest.raises(ValueError, match=f"{n} positions have no such permutation"):
         MANY.orders(n, last)
 
 
@@ -155,5 +155,5 @@ def test_every_place_is_exchanged():
 
 
 def test_three_places_have_no_exchange_before_the_last():
-    with pytest.raises(ValueError, match="3 places have no such exchange"):
+    with pytest.raises(ValueError, match="3 positions have no such exchange"):
         MANY.exchanges(3, first=False)

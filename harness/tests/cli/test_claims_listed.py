@@ -65,7 +65,7 @@ def test_a_claim_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_there_is_no_such_claim_to_explain(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "Z9"]) == 4
-    assert "Z9: there is no such claim; there are A1" in capsys.readouterr().err
+    assert "Z9: no such claim; there are A1" in capsys.readouterr().err
 
 
 def test_check_hands_models_and_options_to_pytest() -> None:

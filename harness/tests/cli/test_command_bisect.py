@@ -111,7 +111,7 @@ def test_runs_are_given_what_was_asked_and_another_seed_when_repeated(world):
         ([*ASKED, "--good", "5.7.1", "--bad", "5.2.5"], "no such release .* 5.2.0, 5.2.1"),
         ([*ASKED, "--good", "5.7.1", "--bad", "5.3.0rc1"], "no such release"),
         ([*ASKED, "--good", "9", "--bad", "5.0"], r"--good 9: no such release"),
-        ([*ASKED, "--good", "new", "--bad", "5.0"], "--good 'new': is no version"),
+        ([*ASKED, "--good", "new", "--bad", "5.0"], "--good 'new': is not a version"),
         ([*ASKED, "--good", "5.7", "--bad", "5.7.0"], "are both 5.7.0"),
         ([*ASKED, "--good", "5.7.1", "--bad", "5.6.1"], "nothing is upheld at 5.7.1 and refuted"),
         ([*ASKED, "--good", "5.0", "--bad", "5.7.1"], "nothing is upheld at 5.0.0 and refuted"),

@@ -65,7 +65,7 @@ def test_the_json_is_as_its_schema_has_it(before, after, capsys):
 def test_how_far_a_drift_must_be_can_be_said(before, after, capsys):
     assert compare(before, after, "--least", "0.9") == 1
     shown = printed(capsys)
-    assert "1 more really moved, but by less than 0.9" in shown
+    assert "1 more moved significantly, but by less than 0.9" in shown
     assert "no drift" in shown
 
 

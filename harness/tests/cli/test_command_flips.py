@@ -123,7 +123,7 @@ def test_what_cannot_be_installed_or_breaks_is_one_line_and_the_rest_goes_on(wor
     assert sum("No matching distribution found" in line for line in lines) == 1
     world.code = 4
     assert world.repeat("--seed", "3") == 1
-    assert "its run did not come to its end" in capsys.readouterr().out
+    assert "its run did not finish" in capsys.readouterr().out
 
 
 def test_evidence_without_flips_says_so(world, tmp_path, capsys):

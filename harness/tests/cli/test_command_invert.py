@@ -107,7 +107,7 @@ def test_the_nearest_tokens_are_a_table_with_the_prompts_own_marked(invert):
     told = invert(
         *small("--method", "descent", "--depth", "1", "--steps", "60", "--top", "3", SKY)
     )
-    assert "the nearest tokens at each place (* the prompt's own)" in told.lines
+    assert "the nearest tokens at each position (* the prompt's own)" in told.lines
     ranks = [line for line in told.lines if re.match(r"   [123]  '", line)]
     assert len(ranks) % 3 == 0
     assert sum(line.count(" *") for line in ranks) == 8

@@ -135,9 +135,9 @@ def test_a_model_that_takes_the_process_down_is_left_out_by_name(world, capsys):
 @pytest.mark.parametrize(
     ("end", "why"),
     [
-        (1, "its run did not come to its end (exit code 1)"),  # as a Python without pytest has it
-        (2, "its run did not come to its end (exit code 2)"),  # claims that cannot be collected
-        (3, "its run did not come to its end (exit code 3)"),
+        (1, "its run did not finish (exit code 1)"),  # as a Python without pytest has it
+        (2, "its run did not finish (exit code 2)"),  # claims that cannot be collected
+        (3, "its run did not finish (exit code 3)"),
         (5, "no claim was selected"),
         (FileNotFoundError(2, "No such file", "python"), "its Python does not run"),
     ],
@@ -173,7 +173,7 @@ def test_environments_are_found_from_wherever_the_command_is_run(world, monkeypa
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["new"], "'new': is no version"),
+        (["new"], "'new': is not a version"),
         (["5.8", "--profile", "swift"], "'swift': is unknown"),
         (["5.8", "--seed", "x"], "'x' is not a whole number"),
         (["5.8", "--colour", "red"], "unrecognized arguments"),

@@ -19,18 +19,18 @@ from assay.harness.tests.support.evidence_files import MISFITS
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('{"claims": 5}', "is no report of a run"),
-        ('{"schema": 1, "claims": [{}], "run": {"subjects": {}}}', "is no report of a run"),
-        ('{"schema": 1, "claims": [], "run": {"subjects": 3}}', "is no report of a run"),
+        ('{"claims": 5}', "is not a report of a run"),
+        ('{"schema": 1, "claims": [{}], "run": {"subjects": {}}}', "is not a report of a run"),
+        ('{"schema": 1, "claims": [], "run": {"subjects": 3}}', "is not a report of a run"),
         (
             '{"schema": 1, "run": {"subjects": {}}, "claims": [{"id": "C1", "name": "c", '
             '"subject": "s", "kind": "law", "verdict": "maybe", "margin": 1, "observed": 1}]}',
-            "is no report of a run",
+            "is not a report of a run",
         ),
         ('{"schema": 99, "claims": [], "run": {}}', "has schema 99, this version knows 1"),
         ('{"claims": ', "is not JSON"),
         ("[" * 3000, "is not JSON"),
-        ("[]", "is no result of benchmarks"),
+        ("[]", "is not a result of benchmarks"),
     ],
 )
 def test_a_report_that_is_none_is_refused(tmp_path, text, words, capsys):
@@ -64,7 +64,7 @@ def test_a_report_whose_entries_are_of_other_types_is_refused(before, tmp_path, 
         assert compare(before, path) == 4
         assert (
             capsys.readouterr().err
-            == f"error: {path}: is no report of a run (write one by --json)\n"
+            == f"error: {path}: is not a report of a run (write one with --json)\n"
         )
     path.write_text(json.dumps(written))
     assert compare(f"{path}@1", before) == 4

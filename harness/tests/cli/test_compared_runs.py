@@ -72,7 +72,7 @@ def test_a_run_that_is_not_there_is_refused(several, which, words, capsys):
 
 def test_two_runs_of_one_file_are_compared(several, capsys):
     assert compare(f"{several}@bbbb2", f"{several}@1") == 0
-    assert ".sqlite@1 did not come to its end" in printed(capsys)
+    assert ".sqlite@1 did not finish" in printed(capsys)
 
 
 def test_a_file_whose_name_has_the_sign_is_a_file(tmp_path):
@@ -84,7 +84,7 @@ def test_a_file_whose_name_has_the_sign_is_a_file(tmp_path):
 def test_a_file_without_a_run_that_ended_is_refused(tmp_path, capsys):
     path = kept(tmp_path / "e", LAWS, end=False)
     assert compare(path, path) == 4
-    assert "none of its runs came to its end; name one as" in capsys.readouterr().err
+    assert "no run in it finished; name one as" in capsys.readouterr().err
     assert compare(f"{path}@1", f"{path}@1") == 0
 
 
@@ -161,4 +161,4 @@ def test_of_a_claim_in_many_runs_the_one_that_ended_last_counts(tmp_path, capsys
 def test_many_runs_of_which_none_ended_are_refused(tmp_path, capsys):
     path = kept(tmp_path / "e", LAWS, end=False)
     assert compare(f"{path}@all", path) == 4
-    assert "none of its runs came to its end" in capsys.readouterr().err
+    assert "no run in it finished" in capsys.readouterr().err

@@ -191,7 +191,7 @@ def test_two_machines_are_compared_only_when_asked(write, capsys):
     [
         ("{", "is not JSON"),
         ("[" * 3000, "is not JSON"),
-        ("[]", "is no result of benchmarks"),
+        ("[]", "is not a result of benchmarks"),
         ('{"benchmarks": []}', "holds no benchmark"),
         ('{"benchmarks": [{"fullname": "b"}]}', "cannot be read"),
         ('{"benchmarks": [[]]}', "cannot be read"),

@@ -184,7 +184,7 @@ def test_a_run_that_breaks_off_is_told_and_fails(world, capsys):
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (["--family", "whales"], "there is no such family; there are first"),
+        (["--family", "whales"], "no such family; there are first"),
         (["--seeds", "0"], "is not a whole number from 1 on"),
         (["--dtype", "int8"], "invalid choice: 'int8'"),
         (["--evidence", "."], "is a folder"),

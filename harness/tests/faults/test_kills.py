@@ -257,7 +257,7 @@ def test_the_command_writes_what_it_prints(rooms, tmp_path, capsys):
     told, page = tmp_path / "m.json", tmp_path / "m.html"
     asked = ["--fault", "future-seen-by-one", "--json", str(told), "--report", str(page)]
     assert command.main(asked, rooms) == 0
-    assert "1 of 1 planted faults killed" in " ".join(capsys.readouterr().out.split())
+    assert "1 of 1 injected faults killed" in " ".join(capsys.readouterr().out.split())
     found = json.loads(told.read_text())
     assert found["families"][0]["rows"][0]["state"] == "killed"
     assert found["holds"] is True
@@ -298,8 +298,8 @@ def test_the_command_fails_where_a_fault_survives(rooms, capsys):
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (["--fault", "future"], "is no planted fault; near: "),
-        (["--family", "whales"], "there is no such family; there are learned positions"),
+        (["--fault", "future"], "is not a fault; near: "),
+        (["--family", "whales"], "no such family; there are learned positions"),
         (["--json", "."], "is a folder"),
         (["--processes", "0"], "is not a whole number from 1 on"),
         (["--family", "-x"], "begins with a dash is written --family=VALUE"),

@@ -291,7 +291,9 @@ def test_models_that_say_they_take_no_static_cache_are_believed():
     subject = fresh("llama")
     caches._require_static(subject)
     subject.model._supports_static_cache = False
-    with pytest.raises(Missing, match=r"no static cache \(_supports_static_cache = False\)$"):
+    with pytest.raises(
+        Missing, match=r"no support for static caches \(_supports_static_cache = False\)$"
+    ):
         caches._require_static(subject)
 
 
@@ -306,7 +308,7 @@ def test_a_model_that_is_not_compiled_is_held_to_its_static_cache_all_the_same()
 
 
 def test_a_model_with_a_cache_of_its_own_kind_takes_no_static_one():
-    with pytest.raises(Missing, match="makes a cache of its own kind, a MiniMaxCache"):
+    with pytest.raises(Missing, match="makes a cache of its own type, a MiniMaxCache"):
         caches.make(toy("minimax"), "static", 1, 4)
 
 
@@ -344,7 +346,7 @@ def test_entries_of_older_caches_are_found_and_layers_without_keys_are_left_out(
 
 @pytest.mark.parametrize(("model_type", "kind"), [("minimax", "MiniMaxCache"), ("rwkv", "list")])
 def test_what_makes_a_cache_of_its_own_kind_is_given_no_other(model_type, kind):
-    with pytest.raises(Missing, match=f"^the model makes a cache of its own kind, a {kind}$"):
+    with pytest.raises(Missing, match=f"^the model makes a cache of its own type, a {kind}$"):
         caches.growing(toy(model_type))
 
 

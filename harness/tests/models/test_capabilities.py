@@ -103,7 +103,7 @@ def test_positions_are_taken_whatever_comes_of_a_mask():
 
 def test_positions_that_restart_are_packed_sequences_where_the_mask_follows_them():
     assert "packed-positions" in of(toy("gpt2"))
-    assert "positions that restart leave the mask as it is" in of(deaf_to_packing()).why_missing(
+    assert "positions that restart do not change the mask" in of(deaf_to_packing()).why_missing(
         "packed-positions"
     )
     assert "packed-positions" not in of(toy("bert"))
@@ -198,7 +198,7 @@ def test_positions_are_not_alone_where_a_table_counts_besides(model_type):
     assert "order-blind" not in found
     if model_type == "mpnet":  # which takes position_ids, and has a bias by distance as well
         assert "position-ids" in found
-        said = "a table is looked up by place whatever positions are given"
+        said = "position embeddings are looked up by index and ignore position_ids"
         assert found.why_missing("positions-alone") == said
 
 
@@ -226,7 +226,7 @@ def test_a_model_may_cache_when_it_generates_and_give_no_cache_back():
     found = of(toy("recurrent_gemma"))
     assert "cached-generation" in found
     assert found.why_missing("cache") == (
-        "the model's forward gives no cache unless it is handed one"
+        "the model's forward returns a cache only if it is given one"
     )
     assert "cached-generation" not in of(toy("bert"))
 
@@ -235,7 +235,7 @@ def test_a_model_may_want_its_whole_prompt_beside_a_cache(monkeypatch):
     monkeypatch.setattr(designs, "why_not", lambda subject, name: None)
     subject = fresh("cpmant")
     assert of(subject).why_missing("cache") == (
-        "beside a cache the model wants the whole prompt, not the new tokens alone"
+        "with a cache the model requires the whole prompt, not only the new tokens"
     )
     assert "cached-generation" in of(subject)
     assert "cache" in of(toy("rwkv"))  # which breaks on its cache
@@ -262,7 +262,7 @@ def test_attention_alone_is_told_by_what_goes_into_a_model_and_not_by_a_list_of_
         ("tiny:masked:esmc", "inputs-embeds", "the model's forward has no inputs_embeds"),
         ("deepseek_v4", "inputs-embeds", "in place of ids: AttributeError: 'NoneType'"),
         ("blt", "inputs-embeds", "in place of ids: input_ids is required for entropy-based"),
-        ("xlnet", "cached-generation", "takes its past as 'mems', of a kind of its own"),
+        ("xlnet", "cached-generation", "takes its past as 'mems', of a type of its own"),
         ("openai-gpt", "cached-generation", "the model's forward takes no cache"),
     ],
 )
@@ -274,7 +274,7 @@ def test_a_mask_is_tried_on_a_prompt_within_the_window():
     """Beyond it a model's own mask hides what a full one shows, and neither is wrong."""
     assert toy("modernbert").window < capabilities.PROBE
     assert "mask-4d" in of(toy("modernbert"))
-    assert "reads something else" in str(of(toy("t5gemma2")).why_missing("mask-4d"))
+    assert "does not read a 4-D mask" in str(of(toy("t5gemma2")).why_missing("mask-4d"))
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "bloom"])

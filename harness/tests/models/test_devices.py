@@ -28,7 +28,7 @@ def test_a_dtype_is_known_by_its_name(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["int8", "float8", "double", "", "torch.float32"])
 def test_any_other_dtype_is_refused(name: str) -> None:
-    with pytest.raises(BadInput, match="is no dtype to run in; choose from float32"):
+    with pytest.raises(BadInput, match="unsupported dtype; choose from float32"):
         parse_dtype(name)
 
 
@@ -42,11 +42,11 @@ def test_a_device_that_is_not_there_is_refused(name: str) -> None:
 
 def test_a_gpu_that_is_not_there_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(BadInput, match=r"'cuda:0': .* finds no CUDA card; try cpu"):
+    with pytest.raises(BadInput, match=r"'cuda:0': .* finds no CUDA GPU; try cpu"):
         parse_device("cuda:0")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    with pytest.raises(BadInput, match="the last CUDA card is cuda:1"):
+    with pytest.raises(BadInput, match="the last CUDA GPU is cuda:1"):
         parse_device("cuda:2")
 
 

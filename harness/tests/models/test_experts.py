@@ -27,9 +27,11 @@ def test_another_way_is_one_that_the_model_takes_and_does_not_run_with():
     assert experts.in_use(subject) == "grouped_mm"
     experts.require(subject, "eager")
     experts.require(subject, "batched_mm")
-    with pytest.raises(Missing, match="grouped_mm is what the model is run with"):
+    with pytest.raises(
+        Missing, match="grouped_mm is the implementation that the model already uses"
+    ):
         experts.require(subject, "grouped_mm")
-    with pytest.raises(Missing, match=r"refuses to compute its experts by abacus: .*abacus"):
+    with pytest.raises(Missing, match=r"cannot compute its experts by abacus: .*abacus"):
         experts.require(subject, "abacus")
     assert experts.in_use(subject) == "grouped_mm"
 
@@ -65,7 +67,9 @@ def test_the_parts_of_a_model_are_left_as_each_was():
     with experts.computed_by(subject, "eager"):
         assert experts.in_use(subject) == "eager"
     assert compat.settings(subject.model, compat.EXPERTS) == before
-    with pytest.raises(Missing, match="grouped_mm is what the model is run with"):
+    with pytest.raises(
+        Missing, match="grouped_mm is the implementation that the model already uses"
+    ):
         experts.require(subject, "grouped_mm")
     experts.require(subject, "eager")
 
@@ -82,7 +86,7 @@ def test_tokens_are_sent_to_the_next_expert_for_a_while():
 
 def test_a_version_without_a_table_has_one_way(monkeypatch):
     def none() -> None:
-        raise Missing("in this version experts are computed in one way")
+        raise Missing("this version of transformers has one implementation of experts")
 
     monkeypatch.setattr(compat, "experts_functions", none)
     with pytest.raises(Missing, match="looks up by name"):

@@ -60,7 +60,7 @@ def test_a_hub_that_does_not_answer_is_given_up_after_its_time(
         silent.listen()
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         monkeypatch.setattr(constants, "ENDPOINT", url)
-        assert "there is no such folder" in refused("owner/other")
+        assert "no such folder" in refused("owner/other")
         assert load("owner/model", **PLAIN).model.config.model_type == "gpt2"
     assert set(limits) == {0.2}
 
@@ -103,5 +103,5 @@ def test_a_hub_id_is_found_in_the_cache_when_offline(
     assert second == commit == digests.of(tiny("llama"))
     assert "HF_HUB_OFFLINE is set" in third
     assert "its revision 'third'" in third
-    assert "owner/none: there is no such folder, HF_HUB_OFFLINE is set" in none
+    assert "owner/none: no such folder, HF_HUB_OFFLINE is set" in none
     assert "does not hold it whole" in part

@@ -116,7 +116,7 @@ def test_a_method_of_quantisation_that_transformers_does_not_know(folder: Path) 
     [
         ({}, "has a quantization_config without a quant_method"),
         ({"quant_method": ["awq"]}, "has a quantization_config without a quant_method"),
-        ("awq", "has a quantization_config that is no JSON object"),
+        ("awq", "has a quantization_config that is not a JSON object"),
     ],
 )
 def test_quantisation_that_says_nothing(folder: Path, settings: Any, said: str) -> None:
@@ -165,7 +165,7 @@ def test_the_configuration_for_this_version_is_the_one_that_is_checked(folder: P
     code = content | {"auto_map": {"AutoModelForCausalLM": "modeling_own.Own"}}
     (folder / "config.4.0.0.json").write_text(json.dumps(code))
     edit_json(folder / "config.json", configuration_files=["config.4.0.0.json"])
-    assert "wants to run code of its own" in refused(folder)
+    assert "requires code of its own" in refused(folder)
     (folder / "config.4.0.0.json").write_text("{")
     assert "config.4.0.0.json is not valid JSON" in refused(folder)
 

@@ -139,14 +139,14 @@ def test_weights_on_the_disk_are_looked_at_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (None, "is no file, and none of auto, balanced"),
-        ("{", "is no JSON"),
-        ("[" * 3000, "is no JSON"),
-        ("[]", "is no object of modules and devices"),
-        ("{}", "is no object of modules and devices"),
-        ('{"a": "moon"}', "'a' is put on 'moon', which is no device"),
-        ('{"a": "meta"}', "'a' is put on 'meta', which is no device"),
-        ('{"a": -1}', "'a' is put on -1, which is no device"),
+        (None, "is not a file, and none of auto, balanced"),
+        ("{", "is not JSON"),
+        ("[" * 3000, "is not JSON"),
+        ("[]", "is not a JSON object that maps modules to devices"),
+        ("{}", "is not a JSON object that maps modules to devices"),
+        ('{"a": "moon"}', "'a' is put on 'moon', which is not a device"),
+        ('{"a": "meta"}', "'a' is put on 'meta', which is not a device"),
+        ('{"a": -1}', "'a' is put on -1, which is not a device"),
     ],
 )
 def test_bad_maps_are_refused_in_one_line(tmp_path: Path, content: str | None, words: str) -> None:
@@ -169,7 +169,7 @@ def test_maps_that_do_not_fit_the_model_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"the model has no transformer\.h\.7"):
         loaded(tmp_path / "model", written(tmp_path, **{"transformer.h.7": "cpu"}))
     (tmp_path / "map.json").write_text('{"transformer.wte": "cpu"}')
-    with pytest.raises(BadInput, match=r"says nothing of transformer\.wpe\.weight"):
+    with pytest.raises(BadInput, match=r"names no device for transformer\.wpe\.weight"):
         loaded(tmp_path / "model", tmp_path / "map.json")
 
 

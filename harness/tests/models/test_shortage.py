@@ -308,7 +308,7 @@ def test_logits_that_are_no_floats_break_a_law(dtype):
     subject.model.lm_head.register_forward_hook(lambda module, given, logits: logits.to(dtype))
     result = verdict(declared(), subject, budget(4))
     assert result.verdict is Verdict.REFUTED
-    assert f"the model's logits are {dtype} and no floats" in result.reason
+    assert f"the model's logits are {dtype} and not floats" in result.reason
 
 
 def test_a_model_that_leaves_by_the_operating_system_raises_an_exit():

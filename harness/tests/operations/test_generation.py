@@ -106,7 +106,7 @@ def test_sampling_repeats_and_leaves_the_random_state_as_it_was():
 
 def test_drafts_are_missing_where_the_model_s_cache_keeps_them():
     subject = toy("minimax")
-    with pytest.raises(Missing, match=r"^assisted: the model's cache cannot let go of drafts$"):
+    with pytest.raises(Missing, match=r"^assisted: the model's cache cannot drop drafted tokens$"):
         generation.scores(subject, prompt(subject, batch=1), "assisted", use_cache=True)
 
 

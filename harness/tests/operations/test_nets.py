@@ -127,7 +127,7 @@ def test_a_net_has_the_dtype_that_is_asked_for():
 
 def test_a_net_that_does_not_fit_into_the_memory_is_a_missing_capability(monkeypatch):
     monkeypatch.setattr(memory, "free", lambda device: 1e6)
-    with pytest.raises(Missing, match="does not fit into the memory"):
+    with pytest.raises(Missing, match="does not fit into memory"):
         nets.flattened("expanding", 5, 256, seeded())
 
 

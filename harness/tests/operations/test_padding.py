@@ -199,14 +199,16 @@ def test_a_mask_that_hides_nothing_must_change_nothing(decoding):
     assert torch.equal(given["mask"], torch.ones_like(ids))
     with_mask["adds"] = 0.5
     padding.require_mask_of_past(subject, "static")  # asked once of each kind
-    said = "^mask-beside-cache: no mask of past and present is taken beside a default cache: one"
-    with pytest.raises(Missing, match=f"{said} that hides nothing changes the output$"):
+    said = "^mask-beside-cache: the model takes no mask of cached and new tokens with a "
+    with pytest.raises(
+        Missing, match=f"{said}default cache: a mask that hides nothing changes the output$"
+    ):
         padding.require_mask_of_past(subject, "default")
 
 
 def test_a_model_that_refuses_a_mask_of_past_says_so_in_its_own_words(decoding):
     decoding[1]["adds"] = ValueError("a mask\nof four lines")
-    with pytest.raises(Missing, match=r"taken beside a default cache: a mask$"):
+    with pytest.raises(Missing, match=r"with a default cache: a mask$"):
         padding.require_mask_of_past(fresh("llama"), "default")
 
 
@@ -217,7 +219,7 @@ def test_a_mask_that_multiplies_the_present_is_none_of_the_past_whatever_the_out
         hidden_size=16, num_hidden_layers=2, vocab_size=64, state_size=4, conv_kernel=kernel
     )
     subject = Subject("a mamba", MambaForCausalLM(config).eval())
-    said = r"beside a default cache: it makes several rows of a token's one, in backbone\."
+    said = r"with a default cache: it makes several rows from one token's, in backbone\."
     with pytest.raises(Missing, match=said):
         padding.require_mask_of_past(subject, "default")
     assert not [m for m in subject.model.modules() if m._forward_hooks]

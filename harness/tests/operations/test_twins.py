@@ -59,7 +59,7 @@ def test_another_attention_is_one_that_the_model_takes_and_does_not_run_with():
     subject = toy("llama")
     twins.require_attention(subject, "eager")
     assert subject.attention == "sdpa"
-    with pytest.raises(Missing, match="sdpa is what the model is run with"):
+    with pytest.raises(Missing, match="sdpa is the implementation that the model already uses"):
         twins.require_attention(subject, "sdpa")
 
 
@@ -85,7 +85,7 @@ def test_an_attention_that_does_not_reach_the_parts_is_missing(monkeypatch):
     monkeypatch.setattr(
         compat, "set_attention", lambda model, name: setattr(whole, "_attn_implementation", name)
     )
-    with pytest.raises(Missing, match="does not attend by eager: its parts are not told"):
+    with pytest.raises(Missing, match="does not attend by eager: its parts are not switched"):
         twins.require_attention(subject, "eager")
 
 

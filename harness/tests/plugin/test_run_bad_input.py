@@ -22,13 +22,13 @@ Evidence.open.__func__.__defaults__ = (None, 0.1)
 
 OPTIONS = {
     "--device=cuda:99": "cuda:99",
-    "--device=abacus": "'abacus': is no device",
-    "--device=meta": "holds no numbers",
+    "--device=abacus": "'abacus': is not a device",
+    "--device=meta": "stores no numbers",
     "--device=": "--device '': is empty",
-    "--dtype=float7": "'float7': is no dtype",
+    "--dtype=float7": "'float7': unsupported dtype",
     "--attends=neither": "--attends 'neither': choose from causal, both",
     "--attention=": "--attention '': is empty",
-    "--attention=hub/kernel": "'hub/kernel' is no attention implementation",
+    "--attention=hub/kernel": "'hub/kernel' is not an attention implementation",
     "--attention=unheard_of": "cannot use the attention 'unheard_of'",
     "--revision=v2": "tiny:gpt2: comes with Assay and has no revision 'v2'",
     "--profile=swift": "--profile 'swift': is unknown; choose from glance, quick, standard,",
@@ -42,30 +42,30 @@ OPTIONS = {
     f"--rounding={'9' * 5000}": "is too large; the largest is 2**63 - 1",
     f"--model=tiny:llama:{'9' * 40}": "is too large; the largest is 2**63 - 1",
     f"--model=untrained:small:{'9' * 40}": "is too large; the largest is 2**63 - 1",
-    f"--model={'m' * 5000}": "there is no such folder",
-    "--model=~nobody-of-this-name/x": "there is no such",
-    f"--json={'m' * 5000}": "is no path (File name too long)",
-    f"--expectations={'m' * 5000}": "is no path (File name too long)",
-    f"--evidence={'m' * 5000}": "is no path (File name too long)",
-    f"--device-map={'m' * 5000}": "is no file",
+    f"--model={'m' * 5000}": "no such folder",
+    "--model=~nobody-of-this-name/x": "no such",
+    f"--json={'m' * 5000}": "is not a path (File name too long)",
+    f"--expectations={'m' * 5000}": "is not a path (File name too long)",
+    f"--evidence={'m' * 5000}": "is not a path (File name too long)",
+    f"--device-map={'m' * 5000}": "is not a file",
     "--allocation=even": "--allocation 'even': choose from odd",
     "--claim=": "--claim '': is empty",
     "--replay=": "--replay '': is empty",
     "--json=.": "is a folder",
     "--json=": "--json '': is empty",
     "--report=pytest.ini/page.html": "cannot be written (Not a directory)",
-    "--report=~nobody-of-this-name/page.html": "there is no such home folder",
+    "--report=~nobody-of-this-name/page.html": "no such home folder",
     "--model=": "--model '': is empty",
     "--model=  ": "is empty",
     "--model=tiny:gpt22": "knows no model type 'gpt22'; near: gpt2",
     "--model=tiny:gpt2:x": "the seed 'x' is not a whole number",
     "--model=reference:vast": "reference: no size 'vast'",
     "--model=untrained:vast:1": "no size 'vast'",
-    "--model=tiny:gpt2+no-fault": "'no-fault': is no planted fault",
+    "--model=tiny:gpt2+no-fault": "'no-fault': is not a fault",
     "--plant=": "--plant '': is empty",
-    "--plant=future-seen": "'future-seen': is no planted fault; near: future-seen-by-one",
+    "--plant=future-seen": "'future-seen': is not a fault; near: future-seen-by-one",
     "--plant=window-crop-one-too-far": "does not apply; window: no layer has a sliding window",
-    "--model=/no/such/folder": "'/no/such/folder': there is no such folder",
+    "--model=/no/such/folder": "'/no/such/folder': no such folder",
     "--model=empty": "empty: holds no model, there is no config.json in it",
     "--model=pytest.ini": "pytest.ini: is a file; give the folder that holds the model",
     "--evidence=": "--evidence '': is empty",
@@ -113,7 +113,7 @@ def test_each_of_several_models_is_looked_at_before_anything_runs(project: Proje
         ["--replay=AA==", "--resume"],
     )
     assert run.refused("knows no model type 'nope'")
-    assert replay.refused("--replay runs one example, which is no run for --resume")
+    assert replay.refused("--replay: cannot be combined with --resume")
     assert project.ran == []
     assert not {"out.json", "evidence.sqlite"} & project.files()
 
@@ -154,7 +154,7 @@ def test_what_is_found_late_costs_nothing_that_was_recorded(project: Project, sa
     assert "2 upheld" in run.output
     assert project.verdicts() == {"law 1": "upheld", "law 2": "upheld"}
     assert project.json()["run"]["finished"] is None
-    assert "as far as it came" in (project.folder / "page.html").read_text()
+    assert "it shows the results so far" in (project.folder / "page.html").read_text()
     first = project.json()["run"]["id"]
     folders.edit_weights(saved, lambda tensors: first_of(tensors).fill_(0.5))
     project.forget_ran()
@@ -230,7 +230,7 @@ def test_a_pipe_among_expectations_is_not_waited_for(project: Project) -> None:
     project.claims(law(1))
     project.write("expected/gpt2.toml", "").unlink()
     os.mkfifo(project.folder / "expected" / "gpt2.toml")
-    assert project.run("--expectations=expected").refused("gpt2.toml: is no regular file")
+    assert project.run("--expectations=expected").refused("gpt2.toml: is not a regular file")
 
 
 def test_a_file_of_pytest_s_that_cannot_be_written_is_one_line(project: Project) -> None:

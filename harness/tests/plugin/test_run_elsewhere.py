@@ -83,6 +83,6 @@ def test_expectations_must_be_a_folder_that_is_there(project: Project, own: Path
         [*at_once, "--expectations=  "],
     ]
     one, two, three = project.runs(*bad)
-    assert one.refused("--expectations", "is no folder")
-    assert two.refused("--expectations", "is no folder")
+    assert one.refused("--expectations", "is not a folder")
+    assert two.refused("--expectations", "is not a folder")
     assert three.refused("--expectations", "is empty")

@@ -59,7 +59,7 @@ def test_a_claim_that_cannot_be_ended_ends_the_run_in_order(project):
         (stored,) = evidence.runs()
         assert [name for name, *_ in evidence.recorded(stored["id"])] == ["law 1"]
     project.forget_ran()
-    (line,) = [each for each in run.output.splitlines() if each.startswith("--resume goes on")]
+    (line,) = [each for each in run.output.splitlines() if each.startswith("--resume continues")]
     name = line.split("'")[1]
     assert project.run("--resume", "--deselect", name, "--json=out.json").exit == 0
     assert (set(project.ran), set(project.verdicts())) == ({"3"}, {"law 1", "law 3"})

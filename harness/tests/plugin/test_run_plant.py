@@ -54,5 +54,5 @@ def test_a_counterexample_is_replayed_on_the_damaged_model(project: Project) -> 
 def test_nothing_is_recorded_as_expected_of_a_damaged_model(project: Project) -> None:
     project.claims(law(1))
     run = project.run(f"--plant={FAULT}", "--record-expectations")
-    assert run.refused("--plant: nothing is to be expected of a damaged model")
+    assert run.refused("--plant: expectations cannot be recorded for a model with a fault")
     assert project.ran == []

@@ -91,7 +91,11 @@ def test_a_replay_is_no_evidence(broken: Project) -> None:
 def test_what_is_no_example_is_refused(project: Project) -> None:
     project.claims(ANOTHER)
     before = project.files()
-    blobs = {"garbage!": "--replay", "AXic": "--replay", "AA==": "is no example of X2, 'law 2'"}
+    blobs = {
+        "garbage!": "--replay",
+        "AXic": "--replay",
+        "AA==": "is not an example of X2, 'law 2'",
+    }
     runs = project.runs(*([f"--replay={blob}", "--json=out.json"] for blob in blobs))
     for run, words in zip(runs, blobs.values(), strict=True):
         assert run.refused(words), run.output

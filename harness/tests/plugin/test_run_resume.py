@@ -87,7 +87,9 @@ def test_a_killed_run_goes_on_where_it_stopped(waiting: Project) -> None:
     assert found["replay"] in run.output
     waiting.forget_ran()
     run = waiting.run("--resume", "--json=out.json")
-    assert "nothing to resume: no run like this is unfinished; starting anew" in run.output
+    assert (
+        "nothing to resume: no unfinished run has this request; starting a new run" in run.output
+    )
     assert waiting.ran[-2:] == ["3", "4"]
     assert waiting.ran[0] == "1"
     assert waiting.json()["run"]["id"] != first
@@ -102,10 +104,12 @@ def test_an_interrupt_ends_with_pytests_own_code_and_all_that_was_found(
     assert waiting.verdicts() == {"law 1": "upheld", "law 2": "refuted"}
     Draft202012Validator(SCHEMA).validate(waiting.json())
     assert waiting.json()["run"]["finished"] is None
-    assert "as far as it came" in (waiting.folder / "page.html").read_text()
+    assert "it shows the results so far" in (waiting.folder / "page.html").read_text()
     shown = {signal.SIGINT: "! KeyboardInterrupt !", signal.SIGTERM: ".Terminated !"}
     assert shown[blow] in waiting.output.read_text()
-    assert "stopped: 2 of 4 claims have no verdict; --resume goes on" in waiting.output.read_text()
+    assert (
+        "stopped: 2 of 4 claims have no verdict; --resume continues" in waiting.output.read_text()
+    )
     assert waiting.run("--resume", "--json=out.json").exit == 1
     assert waiting.ran == ["3", "4"]
     assert waiting.json()["run"]["id"] == first

@@ -92,7 +92,7 @@ def test_expectations_of_claims_that_are_gone_fail_a_whole_run(project: Project)
     expect(project, gone)
     run = project.run("--json=out.json")
     assert run.exit == 1
-    assert run.errors[0].endswith("there is no such claim any more; remove it")
+    assert run.errors[0].endswith("this claim no longer exists; remove it")
     assert project.json()["run"]["exit"] == 1
     assert project.run("-k", "law_1").exit == 0
     assert project.run("claims/test_toys.py").exit == 0

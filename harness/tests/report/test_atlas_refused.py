@@ -99,7 +99,7 @@ def test_an_atlas_is_written_again_from_its_page_with_the_defects_of_today(tmp_p
     assert 'id="defect-lost"' in page
     assert [each[0] for each in data_of(page)["defects"]] == ["lost"]
     (out / "index.html").write_text(first.replace('id="data">', 'id="data">QUJD'))
-    for path, said in (("index.html", "another version"), ("other.html", "is no atlas")):
+    for path, said in (("index.html", "another version"), ("other.html", "is not an atlas")):
         (out / "other.html").write_text("mine")
         with pytest.raises(BadInput, match=said):
             build([out / path], tmp_path / "new")

@@ -362,8 +362,8 @@ def test_only_what_fits_a_log_scale_is_drawn() -> None:
     unfit += [one(margin=None), one(margin=math.nan), one(observed=-0.1)]
     unfit.append(one(verdict=Verdict.NOT_APPLICABLE))
     assert pictures.drawable([fit, *unfit]) == [fit]
-    assert "7 without a place on a log scale" not in page(fit, *unfit)
-    assert "6 without a place on a log scale" in page(fit, *unfit)
+    assert "7 that a log scale cannot show" not in page(fit, *unfit)
+    assert "6 that a log scale cannot show" in page(fit, *unfit)
 
 
 def test_of_many_claims_those_with_the_least_margin_are_drawn() -> None:

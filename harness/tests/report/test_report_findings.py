@@ -280,7 +280,7 @@ def test_the_picture_of_margins_leaves_findings_out() -> None:
     laws = [row for row in sample() if row.kind is Kind.LAW]
     assert pictures.drawable([*laws, *findings()]) == pictures.drawable(laws)
     assert pictures.drawable(findings()) == []
-    assert "without a place on a log scale" not in page(*laws, *findings())
+    assert "that a log scale cannot show" not in page(*laws, *findings())
     assert 'id="margins"' not in page(*findings())
 
 

@@ -29,7 +29,7 @@ def test_an_empty_path_is_refused(
 
 def test_options_about_no_model_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["faults", "--dtype=bfloat16"]) == 4
-    assert "options about a model are given, and no --model" in capsys.readouterr().err
+    assert "options about a model require --model" in capsys.readouterr().err
 
 
 def test_a_message_of_any_length_is_shortened() -> None:
@@ -41,7 +41,7 @@ def test_a_message_of_any_length_is_shortened() -> None:
 
 def test_two_dashes_are_no_value(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["alarms", "--evidence=--"]) == 4
-    assert "--evidence: '--' is no value" in capsys.readouterr().err
+    assert "--evidence: '--' is not a value" in capsys.readouterr().err
 
 
 def test_a_few_bytes_are_no_evidence(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_what_is_no_file_is_not_read(
     monkeypatch.chdir(tmp_path)
     os.mkfifo("pipe")
     assert main(given.split()) == 4
-    assert "is no regular file" in capsys.readouterr().err
+    assert "is not a regular file" in capsys.readouterr().err
 
 
 def test_outputs_that_nothing_can_be_put_in_are_refused(

@@ -81,7 +81,7 @@ BAD = {
     "claim is no table": (MODEL + "claim = ['C8']", "claim 1: not a table"),
     "no id": (MODEL + entry(verdict="upheld"), "claim 1: id is missing"),
     "no verdict": (MODEL + C8 + entry(id="C9"), "claim 2: verdict is missing"),
-    "unknown verdict": (MODEL + entry(id="C8", verdict="passed"), "'passed' is no verdict"),
+    "unknown verdict": (MODEL + entry(id="C8", verdict="passed"), "'passed' is not a verdict"),
     "unknown entry key": (MODEL + C8 + 'why = "x"', "claim 1: unknown key 'why'"),
     "id is a number": (MODEL + "[[claim]]\nid = 8", "claim 1: id is 8, not a str"),
     "claims beside an id": (MODEL + together("C2", id="C8", verdict="upheld"), "id and claims"),
@@ -101,16 +101,19 @@ BAD = {
     },
     "doubled in a list": (
         MODEL + together("C8: a", "C2", "C8:a", verdict="upheld"),
-        "claim 1 ('C8'): a: stands there already as",
+        "claim 1 ('C8'): a: is already listed as",
     ),
-    "doubled beside a list": (MODEL + C8 + together("C2", "C8", verdict="upheld"), "2 ('C8'): st"),
+    "doubled beside a list": (
+        MODEL + C8 + together("C2", "C8", verdict="upheld"),
+        "2 ('C8'): is already",
+    ),
     "no reason for several": (
         MODEL + together("C2", "C8", verdict="refuted"),
         "('C2'): refuted needs",
     ),
     "blank": (MODEL + entry(id="C8", verdict="refuted", reason="  "), "needs a reason"),
     "two lines in an id": (MODEL + entry(id="a\\nb", verdict="no"), "('a\\nb')"),
-    "doubled": (MODEL + C8 + C8, "claim 2 ('C8'): stands there already as"),
+    "doubled": (MODEL + C8 + C8, "claim 2 ('C8'): is already listed as"),
     **{f"no reason {n}": (MODEL + text, "needs a reason") for n, text in enumerate(REASONLESS)},
 }
 

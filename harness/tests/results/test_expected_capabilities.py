@@ -46,7 +46,7 @@ def test_a_lack_that_is_allowed_must_be_there_in_the_model_and_dtype_of_the_file
         ("capability = [1]", "not a table; write"),
         ('[[capability]]\nname = "cache"', "reason is missing or empty"),
         ('[[capability]]\nreason = "x"', "name is missing or empty"),
-        (LACK.partition("\n\n")[2] * 2, "'cache' stands there already"),
+        (LACK.partition("\n\n")[2] * 2, "'cache' is already listed"),
         ('[[capability]]\nname = "cache"\nreason = "x"\nid = "C1"', "unknown key 'id'"),
     ],
 )

@@ -44,7 +44,7 @@ def test_a_name_is_read_and_written_alike(text):
         ("tiny:causal", "tiny:causal: names a kind; tiny:causal:\\* stands for all of it"),
         ("tiny:llama:x", "tiny:llama:x: the seed 'x' is not a whole number"),
         ("tiny:sideways:bert:1", "is not tiny:"),
-        ("tiny:sideways:*", "'sideways' is no kind"),
+        ("tiny:sideways:*", "'sideways' is not a kind"),
         ("tiny:", "tiny:: names nothing after its colon"),
         ("untrained:small:-1", "the seed '-1' is not a whole number"),
         ("toy:2", "there is one such subject only"),

@@ -112,7 +112,7 @@ def test_a_version_that_some_environment_has_is_not_installed_again(toys, tmp_pa
 def test_a_folder_that_holds_something_else_is_left_alone(toys, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
-    with pytest.raises(BadInput, match="is there already and is no environment"):
+    with pytest.raises(BadInput, match="exists already and is not an environment"):
         made(tmp_path / "mine", ["toy==1.0"])
     assert (tmp_path / "mine" / "thesis.txt").exists()
 

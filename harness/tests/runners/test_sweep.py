@@ -102,7 +102,7 @@ def test_a_cell_that_dies_or_is_refused_takes_only_itself(toys: Toys) -> None:
     assert "T1 refuted, 1 refuted, 2 upheld" in line(told, "broken · float32 · cpu: broke")
     assert "3 upheld" in line(told, "killed-once · float32 · cpu: held")
     assert "no such environment" in line(told, "broken · float32 · cpu · absent: failed")
-    assert "there is no Python" in line(told, "broken · float32 · cpu · /no/such/python: failed")
+    assert "no Python" in line(told, "broken · float32 · cpu · /no/such/python: failed")
     assert line(told, "12 cells") == "12 cells: 1 held, 1 broke, 10 failed"
     # Of the one that was killed twice, what it had recorded is kept; of the other, all is.
     found = [("killed", "float32", "one")]
@@ -173,7 +173,7 @@ def test_two_sweeps_do_not_share_a_file(toys: Toys) -> None:
     toys.wait_until(lambda: "waits:float32:two" in toys.ran)
     code, told = toys.run("--resume")
     assert code == 4
-    assert told == [f"error: {toys.folder}/sweep.sqlite.cells: another sweep is under way there"]
+    assert told == [f"error: {toys.folder}/sweep.sqlite.cells: another sweep uses this folder now"]
     first.send_signal(signal.SIGINT)
     told_by_first, _ = first.communicate(timeout=60)
     assert first.returncode == 130, told_by_first

@@ -82,7 +82,7 @@ def test_every_combination_is_a_cell_and_each_only_once(tmp_path: Path) -> None:
         ("models = ['a']\nprofile = 'quik'", ["profile: 'quik' is unknown", "'quick' meant?"]),
         ("models = ['a']\ndtypes = ['int4']", ["dtypes: 'int4' is unknown", "there are float32"]),
         ("models = ['a']\nattends = 'left'", ["attends: 'left' is unknown", "causal, both"]),
-        ("models = ['a']\nexpectations = 'no'", ["expectations:", "is no folder"]),
+        ("models = ['a']\nexpectations = 'no'", ["expectations:", "is not a folder"]),
         ("models = ['a']\nzebra = 1", ["unknown key 'zebra'; there are models, dtypes"]),
         ("models = ['a']\nevidence = ' '", ["evidence is ' ', not a text"]),
     ],
@@ -162,7 +162,7 @@ def test_environments_are_pythons_that_have_what_claims_need(tmp_path: Path) -> 
         environments.find(str(bare))
     bare.write_text("#!/bin/sh\nexit 3\n")
     environments._found.cache_clear()
-    with pytest.raises(BadInput, match="is no Python that runs"):
+    with pytest.raises(BadInput, match="is not a working Python"):
         environments.find(str(bare))
 
 

@@ -223,7 +223,7 @@ class Chain:
             printed = f"a traceback: {output[max(0, at.start() - 500) :][:3000]}"
             (self.tally.of_workers if plan.workers else wrong).append(printed)
         if code == INTERRUPTED and reported(output, plan.shown):
-            if "claims have no verdict; --resume goes on" not in output:
+            if "claims have no verdict; --resume continues" not in output:
                 wrong.append("does not say what was interrupted")
             if not self.report.exists():
                 wrong.append("no JSON report")
