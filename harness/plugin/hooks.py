@@ -34,7 +34,7 @@ from assay.harness.plugin.settling import (
     expected_of_models,
     name_of,
 )
-from assay.harness.plugin.watchdog import watched
+from assay.harness.plugin.watchdog import Leaving, watched
 from assay.harness.results.errors import BadInput
 from assay.harness.results.verdicts import Kind
 
@@ -78,6 +78,7 @@ def pytest_configure(config: pytest.Config) -> None:
         torch.set_num_threads(1)  # workers share the cores among themselves
         return
     config.pluginmanager.register(Interrupts(), "assay-interrupts")
+    config.pluginmanager.register(Leaving(), "assay-leaving")
     recorder = Recorder(config)
     config.pluginmanager.register(recorder, "assay-recorder")
     config.pluginmanager.register(Display(config, recorder), "assay-display")

@@ -22,6 +22,9 @@ from assay.harness.plugin.recording import Recorder
 from assay.harness.plugin.request import RunRequest
 from assay.harness.plugin.settling import claim_of
 
+GRACE = 30.0
+"""Seconds that the interpreter has to end, once the run has."""
+
 SPARE = 60.0
 """Seconds beyond those after which the brake ends anything that it can end."""
 
@@ -70,3 +73,22 @@ def _end(item: pytest.Item, limit: float) -> None:
         os.write(2, ("\n" + "\n".join(told) + "\n").encode())
     finally:
         _exit(pytest.ExitCode.INTERRUPTED)
+
+
+class Leaving:
+    """A plug-in of pytest: ends a process that what a model has left behind keeps from ending.
+
+    Such as a thread that is not a daemon, or a function of `atexit` that does not return.
+    """
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        """From now on the process may end."""
+        threading.Thread(target=_see_off, args=(int(exitstatus),), daemon=True).start()
+
+
+def _see_off(code: int) -> None:
+    threading.main_thread().join()  # pytest may have been called by a program that goes on
+    time.sleep(GRACE)
+    os.write(2, b"\nWARNING: code of a model kept the process from ending; it is ended\n")
+    _exit(code)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
 import pytest
 
 from assay.harness.results.evidence import Evidence
-from assay.harness.tests.support.sessions import Project, law
+from assay.harness.tests.support.sessions import PACKAGE, PATIENCE, Project, law
 
 IMPATIENT = """\
 import math
@@ -71,3 +77,33 @@ def test_a_worker_whose_claim_cannot_be_ended_is_replaced(project):
     assert run.exit == 1
     assert project.verdicts() == {"law 1": "upheld", "law 3": "upheld"}
     assert "ERROR: without a verdict: 1 of 3 claims" in run.errors
+
+
+LEFT_BEHIND = {
+    "a thread": "threading.Thread(target=threading.Event().wait).start()",
+    "a function of atexit": "atexit.register(threading.Event().wait)",
+}
+
+
+@pytest.mark.parametrize("left", LEFT_BEHIND.values(), ids=[*LEFT_BEHIND])
+def test_a_process_that_has_done_its_work_ends_whatever_a_model_leaves_behind(
+    tmp_path: Path, left: str
+) -> None:
+    program = f"""
+        import atexit, sys, threading
+        from assay.harness.plugin import watchdog
+        watchdog.GRACE = 0.5
+        {left}
+        watchdog.Leaving().pytest_sessionfinish(3)
+        sys.exit(3)
+    """
+    ended = subprocess.run(
+        [sys.executable, "-c", dedent(program)],
+        env=os.environ | {"PYTHONPATH": str(PACKAGE)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert ended.returncode == 3
+    assert "code of a model kept the process from ending" in ended.stderr
