@@ -74,9 +74,11 @@ def test_a_model_cannot_end_the_process(name: str) -> None:
                 getattr(os, name)(*given.get(name, (0,)))
             return super().forward(*arguments, **named)
 
-    (result,) = assay.check(llama(Ending), claims=["C1"], profile="glance").results
-    assert result.verdict is Verdict.INCONCLUSIVE
-    assert "ended the process" in result.reason
+    run = assay.check(llama(Ending), claims=["C1"], profile="glance")
+    assert run.results[0].verdict is Verdict.INCONCLUSIVE
+    assert "ended the process" in run.results[0].reason
+    with pytest.raises(assay.Undecided, match="ended the process"):
+        run.require()
 
 
 class NotCopied(LlamaForCausalLM):
@@ -117,9 +119,9 @@ class Shorter(LlamaForCausalLM):
     [
         (lambda: llama(Shorter), "no row for each of 4 tokens"),
         (lambda: llama(vocab_size=2, pad_token_id=0), "a vocabulary of 2"),
-        (lambda: "a/path", "is a str and no PreTrainedModel"),
-        (lambda: None, "is a NoneType and no PreTrainedModel"),
-        (lambda: torch.nn.Linear(2, 2), "is a Linear and no PreTrainedModel"),
+        (lambda: "a/path", "is a str and not a PreTrainedModel"),
+        (lambda: None, "is a NoneType and not a PreTrainedModel"),
+        (lambda: torch.nn.Linear(2, 2), "is a Linear and not a PreTrainedModel"),
         (lambda: llama().to("meta"), "without values"),
     ],
 )

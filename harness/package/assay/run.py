@@ -26,6 +26,7 @@ from assay.harness.models.shortage import ENDS, kept_running
 from assay.harness.models.subject import Subject
 from assay.harness.results.errors import BadInput, brief
 from assay.harness.results.evidence import Evidence
+from assay.harness.results.expectations import judge
 from assay.harness.results.verdicts import Result, Verdict
 
 KINDS = {"laws": ("law",), "findings": ("finding",), "all": ("law", "finding")}
@@ -34,6 +35,10 @@ KINDS = {"laws": ("law",), "findings": ("finding",), "all": ("law", "finding")}
 
 class Refuted(AssertionError):
     """Claims that were refuted, each with its counterexample."""
+
+
+class Undecided(AssertionError):
+    """Laws that were not decided, each with the reason: that is no pass."""
 
 
 @dataclass
@@ -65,10 +70,20 @@ class Run:
         """The results of claims that were not decided."""
         return self._with(Verdict.INCONCLUSIVE)
 
+    @property
+    def undecided(self) -> list[Result]:
+        """The results of laws that were not decided, and had to be: a run of pytest fails too."""
+        return [each for each in self.inconclusive if judge(each, None).fails]
+
     def require(self) -> Run:
-        """Return the run; raise `Refuted`, with counterexamples, if a claim was refuted."""
+        """Return the run if no claim was refuted and every law was decided.
+
+        Raises `Refuted`, with counterexamples, or else `Undecided`.
+        """
         if self.refuted:
             raise Refuted("\n\n".join(map(described, self.refuted)))
+        if self.undecided:
+            raise Undecided("\n".join(f"{e.id}: {e.name}: {e.reason}" for e in self.undecided))
         return self
 
     def save(self, path: str | Path) -> None:
@@ -77,7 +92,7 @@ class Run:
             evidence.begin(self.run)
             for result in self.results:
                 evidence.record(self.run["id"], result, self.digest)
-            evidence.finish(self.run["id"], int(bool(self.refuted)))
+            evidence.finish(self.run["id"], int(bool(self.refuted or self.undecided)))
 
     def __str__(self) -> str:
         counts = Counter(result.verdict.value for result in self.results)
@@ -166,7 +181,7 @@ def settle(subject: Subject, cases: Sequence[Case], session: Session) -> Run:
         results = [_settled(case, subject, session) for case in cases]
         run["subjects"][subject.name] = runs.describe_subject(subject, session.profile.brake)
     made = Run(results, run, subject.digest)
-    run |= {"finished": runs.now(), "exit": int(bool(made.refuted))}
+    run |= {"finished": runs.now(), "exit": int(bool(made.refuted or made.undecided))}
     return made
 
 

@@ -93,7 +93,7 @@ def test_moved_rows_are_put_back_whatever_happens():
 
 def test_rows_cannot_be_moved_where_there_are_none():
     with (
-        pytest.raises(ValueError, match="tiny:llama has no table"),
+        pytest.raises(ValueError, match="tiny:llama has no position embeddings"),
         positions.rows_moved(toy("llama"), torch.tensor([1, 0])),
     ):
         pass

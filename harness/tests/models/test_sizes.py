@@ -117,7 +117,7 @@ def test_sizes_that_are_left_out(saved: dict[str, Path], built: list[type]) -> N
 @pytest.mark.parametrize("value", [2.5, "2", True, [2]])
 def test_sizes_that_are_no_whole_numbers(saved: dict[str, Path], value: Any) -> None:
     said = refusal(saved["llama"], num_hidden_layers=value)
-    assert said.startswith("config.json is of no use")
+    assert said.startswith("config.json cannot be used")
     assert "num_hidden_layers" in said
 
 

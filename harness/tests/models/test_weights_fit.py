@@ -45,7 +45,7 @@ def test_weights_that_the_configuration_leaves_out_are_refused(
 ) -> None:
     folder = shutil.copytree(saved[kind], tmp_path / kind)
     edit_weights(folder, lambda tensors: tensors.update({beyond: torch.ones(16)}))
-    assert f"has no place for '{beyond}'" in refused(folder)
+    assert f"has no parameters for '{beyond}'" in refused(folder)
 
 
 @pytest.mark.parametrize("spare", ["score.weight", "transformer.h.0.attn.bias", "v_head.bias"])

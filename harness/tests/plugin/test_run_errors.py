@@ -31,7 +31,7 @@ def test_after_a_gpu_has_failed_the_rest_is_left_undone_by_name(
     first, second = run.errors
     assert first == (
         "ERROR: the GPU failed: CUDA error: device-side assert triggered; "
-        "--resume goes on in a new process"
+        "--resume continues in a new process"
     )
     assert second.startswith("ERROR: without a verdict: test_law_3[tiny:gpt2], test_law_4[")
     assert project.verdicts() == {"law 1": "upheld", "law 2": "inconclusive"}
