@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from assay.harness.cli.arguments import Parser, file
+from assay.harness.cli.arguments import Parser, file, folder
 from assay.harness.report import texts
 
 DEFECTS, EXPECTATIONS = Path("docs/defects"), Path("claims/expectations")
@@ -56,7 +56,9 @@ def _parser() -> Parser:
         metavar="EVIDENCE",
         help="a file that --evidence wrote, or the index.html of an atlas",
     )
-    add("--out", type=folder, required=True, metavar="FOLDER", help="new, empty, or an older atlas")
+    add(
+        "--out", type=folder, required=True, metavar="FOLDER", help="new, empty, or an older atlas"
+    )
     add("--defects", type=folder, metavar="FOLDER", help=f"scripts (default: {DEFECTS}, if there)")
     add("--changes", type=file, metavar="FILE", help=f"causes (default: {CHANGES}, if there)")
     add(

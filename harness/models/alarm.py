@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 Strike = Callable[[FrameType | None], None]
 """Is given the frame that the program was in; what it raises is raised there."""
+
+_signs = [time.monotonic()]
+"""When a block last began or ended, whether or not a timer could be set for it."""
 
 MOST = 1e8
 """Seconds from which on a timer is none: systems refuse longer ones."""
@@ -25,6 +29,11 @@ class _Handler:
         self.strike(frame)
 
 
+def last_sign() -> float:
+    """When a block last began or ended, by `time.monotonic`: a sign that the process gets on."""
+    return _signs[0]
+
+
 @contextmanager
 def striking(first: float, every: float, strike: Strike) -> Iterator[None]:
     """Call ``strike`` after ``first`` seconds of the block and ``every`` so many after that.
@@ -33,6 +42,16 @@ def striking(first: float, every: float, strike: Strike) -> Iterator[None]:
     such timers, and where somebody else has set one.  A block within the block has its own timer;
     the outer one goes on after it.
     """
+    _signs[0] = time.monotonic()
+    try:
+        with _timer(first, every, strike):
+            yield
+    finally:
+        _signs[0] = time.monotonic()
+
+
+@contextmanager
+def _timer(first: float, every: float, strike: Strike) -> Iterator[None]:
     if first > MOST or not _free():
         yield
         return

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -79,6 +80,13 @@ class Pass:
         if given is None:
             raise ValueError("neither ids nor embeddings were given")
         return given
+
+
+def _named(forward: Callable[..., Any]) -> frozenset[str]:
+    """The parameters that a function names, itself or as what it wraps."""
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    given = inspect.signature(forward).parameters.values()
+    return frozenset(each.name for each in given if each.kind not in several) - {"self"}
 
 
 @dataclass(eq=False)
@@ -169,7 +177,10 @@ class Core(ABC):
 
     @cached_property
     def _parameters(self) -> frozenset[str]:
-        return frozenset(inspect.signature(self.model.forward).parameters)
+        """What forward names; one that hands all on (``*args, **kwargs``) takes its base's."""
+        classes = type(self.model).__mro__
+        inherited = [vars(each)["forward"] for each in classes if "forward" in vars(each)]
+        return next(filter(None, map(_named, [self.model.forward, *inherited])), frozenset())
 
     def accepts(self, argument: str) -> bool:
         """Whether the model's forward names ``argument``."""

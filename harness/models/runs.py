@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import math
 import platform
 import uuid
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import torch
 from assay import harness
 from assay.harness.models import capabilities, meant, placement
 from assay.harness.models.capabilities import offers
+from assay.harness.models.clock import Braked, ForwardClock
 from assay.harness.models.shortage import ENDS
 from assay.harness.models.subject import Subject
 from assay.harness.results.records import Attends, Recorded, RunRecord, SubjectRecord
@@ -81,15 +83,18 @@ def describe_run(options: Options, profile: str, seed: int) -> RunRecord:
     return run
 
 
-def describe_subject(subject: Subject) -> SubjectRecord:
-    """The evidence's record of a subject, with every capability and why others are missing."""
-    found, said = capabilities.of(subject).all(), meant.of(subject)
+def describe_subject(subject: Subject, brake: float = math.inf) -> SubjectRecord:
+    """The evidence's record of a subject, with every capability and why others are missing.
+
+    Probes that hang are ended by the profile's ``brake`` in seconds.
+    """
+    found, said = capabilities.of(subject).all(brake), meant.of(subject)
     return SubjectRecord(
         digest=subject.digest,
         model_type=subject.model.config.model_type,
         parameters=subject.model.num_parameters(),
         vocabulary=subject.vocabulary,
-        context=_context(subject),
+        context=_context(subject, brake),
         hidden=subject.hidden,
         layers=subject.layers,
         attention=subject.attention,
@@ -100,11 +105,12 @@ def describe_subject(subject: Subject) -> SubjectRecord:
     )
 
 
-def _context(subject: Subject) -> int | None:
+def _context(subject: Subject, brake: float) -> int | None:
     """The longest prompt; None also where an error, which claims tell of, keeps it unknown."""
     try:
-        return subject.context
-    except ENDS:
+        with ForwardClock(brake).striking():
+            return subject.context
+    except (Braked, *ENDS):
         return None
 
 

@@ -154,7 +154,8 @@ _guarded = 0
 def kept_running() -> Iterator[None]:
     """For a model's code: it can neither end the process nor close what is printed to.
 
-    Functions of `os` that would end it raise SystemExit.
+    Functions of `os` that would end it raise SystemExit.  What has been kept of them, to be called
+    when the process ends, does nothing then: the run's exit code stands.
     """
     global _guarded
     _guarded += 1
@@ -166,11 +167,12 @@ def kept_running() -> Iterator[None]:
         return
     process, originals = os.getpid(), {name: getattr(os, name) for name in ENDING}
 
-    def instead_of(original: Callable[..., NoReturn]) -> Callable[..., NoReturn]:
-        def ended(*arguments: Any) -> NoReturn:
+    def instead_of(original: Callable[..., NoReturn]) -> Callable[..., None]:
+        def ended(*arguments: Any) -> None:
             if os.getpid() != process:  # a child of the model's own
                 original(*arguments)
-            raise SystemExit(arguments[0] if arguments else None)
+            if _guarded:
+                raise SystemExit(arguments[0] if arguments else None)
 
         return ended
 

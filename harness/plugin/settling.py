@@ -183,14 +183,14 @@ class Assay:
             if isinstance(subject, Absent):
                 known[subject.name] = subject.description()
             else:
-                known[subject.name] = _described(subject)
+                known[subject.name] = _described(subject, self.session.profile.brake)
         return known[subject.name]
 
 
-def _described(subject: Subject) -> SubjectRecord:
+def _described(subject: Subject, brake: float) -> SubjectRecord:
     try:
         with kept_running(), contained():
-            return describe_subject(subject)
+            return describe_subject(subject, brake)
     except ENDS as error:
         why = shortage(error) or brief(error)
         raise BadInput(f"{subject.name}: its capabilities cannot be probed ({why})") from error

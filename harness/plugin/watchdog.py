@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from os import _exit  # what a claim cannot replace
@@ -15,6 +16,7 @@ from os import _exit  # what a claim cannot replace
 import pytest
 
 from assay.harness.checking.profiles import PROFILES
+from assay.harness.models.alarm import last_sign
 from assay.harness.models.clock import PATIENCE
 from assay.harness.plugin.recording import Recorder
 from assay.harness.plugin.request import RunRequest
@@ -28,6 +30,7 @@ SPARE = 60.0
 def watched(item: pytest.Item) -> Iterator[None]:
     """End the process if the block, a claim's test, goes on long after it should have been ended.
 
+    The time counts anew from what the brake watches one by one: the claim, then each probe.
     Not where a person may be at work in a debugger, nor for claims that run no model's code.
     """
     claim, asked = claim_of(item), RunRequest.of(item.config)
@@ -36,19 +39,26 @@ def watched(item: pytest.Item) -> Iterator[None]:
     if claim is None or claim.toy or debugged or limit > threading.TIMEOUT_MAX:
         yield
         return
-    timer = threading.Timer(limit, _end, [item, limit])
-    timer.daemon = True
-    timer.start()
+    ended = threading.Event()
+    threading.Thread(target=_watch, args=(item, limit, ended), daemon=True).start()
     try:
         yield
     finally:
-        timer.cancel()
+        ended.set()
+
+
+def _watch(item: pytest.Item, limit: float, ended: threading.Event) -> None:
+    began = time.monotonic()
+    while (left := max(began, last_sign()) + limit - time.monotonic()) > 0:
+        if ended.wait(left):
+            return
+    _end(item, limit)
 
 
 def _end(item: pytest.Item, limit: float) -> None:
     told = [
-        f"ERROR: {item.nodeid} hangs: it has not ended after {limit:.0f} s and cannot be stopped; "
-        "the process ends",
+        f"ERROR: {item.nodeid} hangs: nothing has ended in it for {limit:.0f} s and it "
+        "cannot be stopped; the process ends",
     ]
     plugins = item.config.pluginmanager
     if isinstance(recorder := plugins.get_plugin("assay-recorder"), Recorder):

@@ -9,6 +9,7 @@ model that offers less fails the run by the capability's name.
 from __future__ import annotations
 
 from assay.harness.models.capabilities.registry import of
+from assay.harness.models.clock import Braked
 from assay.harness.models.offer import Offer
 from assay.harness.models.shortage import ENDS, shortage
 from assay.harness.models.subject import Subject
@@ -30,5 +31,7 @@ def _lack(subject: Subject, name: str) -> str | None:
     """Why the subject lacks a capability; None if it has it or the machine could not tell."""
     try:
         return of(subject).why_missing(name)
+    except Braked:
+        return None
     except ENDS as error:
         return None if shortage(error) else f"not found out: {brief(error)}"

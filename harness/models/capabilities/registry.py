@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from assay.harness.models.capabilities import designs
+from assay.harness.models.clock import Braked, ForwardClock
 from assay.harness.models.memo import memo
 from assay.harness.models.shortage import ENDS, contained, shortage
 from assay.harness.models.subject import Subject
@@ -17,15 +19,19 @@ class Capabilities:
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
         self._found: dict[str, str | None] = {}
+        self._hanging: dict[str, str] = {}
 
     def why_missing(self, name: str) -> str | None:
         """None if the subject has the capability ``name``, otherwise why it has not.
 
         Raises KeyError for a name that is no capability, and what the probe raised where that is
         no answer: the machine lacked something (`harness.models.shortage`), or the error is none
-        by which models refuse.  It is not kept.
+        by which models refuse.  It is not kept.  Raises `Braked` where `all` has
+        found that the probe hangs.
         """
         probe = PROBES[name]
+        if name in self._hanging:
+            raise Braked(self._hanging[name])
         if name not in self._found:
             if (why := designs.why_not(self.subject, name)) is not None:
                 self._found[name] = why
@@ -47,13 +53,20 @@ class Capabilities:
     def __contains__(self, name: str) -> bool:
         return self.why_missing(name) is None
 
-    def all(self) -> dict[str, str | None]:
-        """Every capability by name, with None or why it is missing."""
-        return {name: self._described(name) for name in PROBES}
+    def all(self, brake: float = math.inf) -> dict[str, str | None]:
+        """Every capability by name, with None or why it is missing.
 
-    def _described(self, name: str) -> str | None:
+        A probe is ended that takes many times ``brake`` seconds (`ForwardClock.striking`).
+        """
+        return {name: self._described(name, brake) for name in PROBES}
+
+    def _described(self, name: str, brake: float) -> str | None:
         try:
-            return self.why_missing(name)
+            with ForwardClock(brake).striking():
+                return self.why_missing(name)
+        except Braked as braked:
+            self._hanging[name] = str(braked)
+            return f"not found out: {braked}"
         except ENDS as error:
             return f"not found out: {shortage(error) or brief(error)}"
 

@@ -164,7 +164,8 @@ def settle(subject: Subject, cases: Sequence[Case], session: Session) -> Run:
         options = Options(str(model.device), dtype, attends=subject.attends)
         run = runs.describe_run(options, session.profile.name, session.seed or 0)
         results = [_settled(case, subject, session) for case in cases]
-        run.subjects[subject.name] = runs.describe_subject(subject)
+        description = runs.describe_subject(subject, session.profile.brake)
+        run.subjects[subject.name] = description
     made = Run(results, run, subject.digest)
     run.finished, run.exit = runs.now(), int(bool(made.refuted))
     return made

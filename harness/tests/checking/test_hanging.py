@@ -13,6 +13,7 @@ from assay.harness.checking.findings import finding
 from assay.harness.checking.laws import law
 from assay.harness.checking.profiles import Profile
 from assay.harness.checking.statistics import median
+from assay.harness.models.runs import describe_subject
 from assay.harness.results.verdicts import Result, Verdict
 from assay.harness.tests.support.toys import Time, budget, fresh, prompt, toy, verdict
 
@@ -138,4 +139,15 @@ def test_what_is_slow_outside_of_a_pass_has_more_time(clock):
 
 def test_a_claim_that_ends_in_time_leaves_no_trace():
     assert verdict(a_law(), fresh("gpt2"), budget(4, brake=60.0)).verdict is Verdict.UPHELD
+    assert unset()
+
+
+def test_a_probe_that_hangs_when_a_model_is_described_is_not_asked_again(clock):
+    subject = hanging(asleep, clock)
+    described = describe_subject(subject, brake=SHORT)
+    assert described["missing"]["position-ids"] == "not found out: stopped after 1e+03 s"
+    assert "causal" in described["capabilities"]  # for which nothing is run
+    result = verdict(a_law(needs=["position-ids"]), subject, budget(4, brake=SHORT))
+    assert (result.verdict, result.examples) == (Verdict.INCONCLUSIVE, 0)
+    assert result.reason.startswith("stopped after")
     assert unset()

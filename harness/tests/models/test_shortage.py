@@ -326,6 +326,14 @@ def test_a_process_of_the_model_s_own_may_leave():
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
+def test_what_a_model_keeps_of_it_for_the_end_of_the_process_does_nothing_then():
+    with kept_running():
+        kept = os._exit
+    kept(0)
+    with pytest.raises(SystemExit), kept_running():
+        kept(0)
+
+
 def test_what_is_printed_to_stays_open(capsys):
     with kept_running():
         sys.stdout.close()

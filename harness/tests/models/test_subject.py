@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from contextlib import suppress
 
 import pytest
 import torch
+from transformers import LlamaForCausalLM
 
-from assay.harness.models import compat
+from assay.fixtures import families
+from assay.harness.models import capabilities, compat
+from assay.harness.models.subject import Subject
 from assay.harness.tests.support.toys import TYPES, counted, fresh, prompt, toy
 
 BLOCKS = ("gpt2", "llama", "gpt_neox", "opt", "bloom", "mamba", "bert", "albert", "t5")
@@ -289,3 +293,36 @@ def test_looking_for_the_decoder_s_embeddings_leaves_the_encoder_as_it_is():
     subject = fresh("bigbird_pegasus")  # whose encoder stays with full attention after a short one
     assert subject.input_embeddings is subject.model.get_input_embeddings()
     assert subject.model.get_encoder().attention_type == "block_sparse"
+
+
+class Handing(LlamaForCausalLM):
+    """Hands on whatever it is given."""
+
+    def forward(self, *args, **kwargs):
+        return super().forward(*args, **kwargs)
+
+
+def wrapped(model):
+    """A model whose forward is one that a decorator has made of it."""
+    forward = model.forward
+
+    @functools.wraps(forward)
+    def handing(*args, **kwargs):
+        return forward(*args, **kwargs)
+
+    model.forward = handing
+    return model
+
+
+def _had(subject):
+    return {name for name, why in capabilities.of(subject).all().items() if why is None}
+
+
+def test_a_forward_that_hands_all_on_takes_what_is_taken_where_it_ends():
+    config = families.tiny("llama").config
+    plain = Subject("plain", LlamaForCausalLM(config).eval())
+    for model in (Handing(config).eval(), wrapped(LlamaForCausalLM(config).eval())):
+        subject = Subject("handing", model)
+        assert subject.cache_argument == "past_key_values"
+        assert subject.positions_argument == "position_ids"
+        assert _had(subject) == _had(plain)
