@@ -13,6 +13,9 @@ from typing import Any, ClassVar, Self
 LATER = frozenset({"attends", "rounding", "allocation", "selection", "per_subject", "refused"})
 """Of a run: what not every version writes."""
 
+NO_NULLS = frozenset({"parameters", "vocabulary", "hidden", "layers", "attends", "recorded"})
+"""Of a subject: what is left out where it is not known."""
+
 
 @dataclass(kw_only=True)
 class Stored:
@@ -102,6 +105,8 @@ class SubjectRecord(Stored):
     capabilities: list[str] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
 
+    absent: frozenset[str] = field(default=NO_NULLS, compare=False, repr=False, kw_only=True)
+
     PARTS: ClassVar = {"attends": Attends, "recorded": Recorded}
 
 
@@ -114,6 +119,9 @@ class Selection(Stored):
     keyword: str | None = None
     marker: str | None = None
     claims: list[str] = field(default_factory=list)
+    absent: frozenset[str] = field(
+        default=frozenset({"models"}), compare=False, repr=False, kw_only=True
+    )
 
 
 @dataclass
