@@ -16,6 +16,9 @@ LATER = frozenset({"attends", "rounding", "allocation", "selection", "per_subjec
 NO_NULLS = frozenset({"parameters", "vocabulary", "hidden", "layers", "attends", "recorded"})
 """Of a subject: what is left out where it is not known."""
 
+UNSAID = frozenset({"models", "keyword", "marker"})
+"""The same of a selection."""
+
 
 @dataclass(kw_only=True)
 class Stored:
@@ -119,9 +122,7 @@ class Selection(Stored):
     keyword: str | None = None
     marker: str | None = None
     claims: list[str] = field(default_factory=list)
-    absent: frozenset[str] = field(
-        default=frozenset({"models"}), compare=False, repr=False, kw_only=True
-    )
+    absent: frozenset[str] = field(default=UNSAID, compare=False, repr=False, kw_only=True)
 
 
 @dataclass
