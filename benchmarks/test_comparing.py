@@ -6,7 +6,6 @@ import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from assay.harness.comparison import joining
 from assay.harness.comparison.judging import compare
 from assay.harness.results.evidence import Evidence
+from assay.harness.results.records import RunRecord
 from assay.harness.results.verdicts import Kind, Result, Verdict
 
 MODELS, LAWS, FINDINGS = 10, 170, 30
@@ -49,20 +49,21 @@ def results(model: str, seed: int) -> list[Result]:
 def written(path: Path, seed: int) -> Path:
     """An evidence file with one run."""
     models = [f"tiny:{number}" for number in range(MODELS)]
-    run: dict[str, Any] = {
+    told = {
         **{"id": f"{seed:032}", "started": "2026-01-01T00:00:00+00:00", "suite": "0"},
         **{"profile": "quick", "seed": 0, "dtype": "float32", "device": "cpu"},
         "attention": None,
         "versions": dict.fromkeys(("python", "torch", "transformers"), "0"),
         "subjects": {model: {"digest": "a" * 64} for model in models},
     }
+    run = RunRecord.from_json(told)
     with Evidence.open(path) as store:
         store._db.execute("PRAGMA synchronous = OFF")  # it is not the disk that is timed
         store.begin(run)
         for model in models:
             for result in results(model, seed):
-                store.record(run["id"], result, "a" * 64)
-        store.finish(run["id"], 0)
+                store.record(run.id, result, "a" * 64)
+        store.finish(run.id, 0)
     return path
 
 

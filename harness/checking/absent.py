@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
 
 from assay.harness.checking.claim import Claim
+from assay.harness.results.records import Attends, Recorded, SubjectRecord
 from assay.harness.results.specs import ModelSpec
 from assay.harness.results.verdicts import Result, Verdict
 
@@ -38,19 +38,17 @@ class Absent:
         named = claim.id, claim.says, claim.kind, self.name, verdict
         return Result(*named, reason=self.why, source=claim.source)
 
-    def description(self) -> dict[str, Any]:
+    def description(self) -> SubjectRecord:
         """The evidence's record, as of a subject (`harness.models.runs.describe_subject`)."""
-        return {
-            "digest": self.digest,
-            "model_type": ModelSpec.recorded(self.name).name or self.name,
-            "parameters": 0,
-            "vocabulary": 0,
-            "context": None,
-            "hidden": 0,
-            "layers": 0,
-            "attention": "none",
-            "attends": {"ways": None, "why": self.why},
-            "recorded": {"type": None, "version": None, "why": self.why, "lacks": {}},
-            "capabilities": [],
-            "missing": {"model": self.why},
-        }
+        return SubjectRecord(
+            digest=self.digest,
+            model_type=ModelSpec.recorded(self.name).name or self.name,
+            parameters=0,
+            vocabulary=0,
+            hidden=0,
+            layers=0,
+            attention="none",
+            attends=Attends(why=self.why),
+            recorded=Recorded(why=self.why),
+            missing={"model": self.why},
+        )

@@ -23,7 +23,7 @@ def main(arguments: Sequence[str]) -> int:
     (side,) = found
     keep_apart({"--out": asked.out}, {asked.run: Path(side.name.rpartition("@")[0] or side.name)})
     results = [Result.from_json(dict(row)) for row in side.rows.values()]
-    replace_file(asked.out, html.render(dict(side.run), results))
+    replace_file(asked.out, html.render(side.run, results))
     print(f"{len(results)} results are written to {asked.out}", file=sys.stderr)
     return 0
 

@@ -28,12 +28,12 @@ def main(arguments: Sequence[str]) -> int:
         table.add_column(name, no_wrap=True)
     table.add_column("of", overflow="fold")
     for number, run in enumerate(runs, start=1):
-        ended = "unfinished" if run["finished"] is None else str(run["exit"])
-        versions = (f"{name} {run['versions'].get(name)}" for name in ("torch", "transformers"))
-        settings = (run["profile"], f"seed {run['seed']}", run["dtype"], run["device"])
-        about = visible(", ".join(map(str, (*_some(run["subjects"]), *settings, *versions))))
-        started, count = run["started"][:16].replace("T", " "), counts.get(run["id"], 0)
-        cells = (str(number), run["id"][:SHOWN], started, str(count), ended, about)
+        ended = "unfinished" if run.finished is None else str(run.exit)
+        versions = (f"{name} {run.versions.get(name)}" for name in ("torch", "transformers"))
+        settings = (run.profile, f"seed {run.seed}", run.dtype, run.device)
+        about = visible(", ".join(map(str, (*_some(run.subjects), *settings, *versions))))
+        started, count = run.started[:16].replace("T", " "), counts.get(run.id, 0)
+        cells = (str(number), run.id[:SHOWN], started, str(count), ended, about)
         table.add_row(*(escape(visible(cell)) for cell in cells))
     Console().print(table)
     return 0

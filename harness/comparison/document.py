@@ -54,7 +54,8 @@ def document(found: Comparison, least: float) -> dict[str, Any]:
 
 
 def _side(side: Side) -> dict[str, Any]:
-    return {"name": side.name, "runs": side.runs, **{name: side.run.get(name) for name in ABOUT}}
+    run = side.run.as_json()
+    return {"name": side.name, "runs": side.runs, **{name: run.get(name) for name in ABOUT}}
 
 
 def _key(key: Key) -> dict[str, str]:

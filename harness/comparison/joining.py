@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assay.harness.comparison.sides import Key, Side, read
+from assay.harness.results.records import RunRecord, SubjectRecord
 
 SETTINGS = ("dtype", "device", "attention", "profile", "seed", "rounding", "allocation")
 PACKAGES = ("transformers", "torch")
@@ -39,7 +40,7 @@ def joined(parts: Sequence[Side], varied: Sequence[str]) -> Side:
     if len(parts) == 1 and not varied:
         return parts[0]
     rows: dict[Key, Mapping[str, Any]] = {}
-    subjects: dict[str, Any] = {}
+    subjects: dict[str, SubjectRecord] = {}
     for part in parts:
         suffix = "".join(f" · {_said(part, name)}" for name in varied)
         # A later run of a claim takes the place of the earlier, in the order of the later.
@@ -47,36 +48,37 @@ def joined(parts: Sequence[Side], varied: Sequence[str]) -> Side:
             key = claim, name, subject + suffix
             rows.pop(key, None)
             rows[key] = row
-        subjects |= {name + suffix: facts for name, facts in part.run["subjects"].items()}
-    run = _run(parts, varied) | {"subjects": subjects}
+        subjects |= {name + suffix: facts for name, facts in part.run.subjects.items()}
+    run = _run(parts, varied)
+    run.tell(subjects=subjects)
     return Side(parts[0].name, run, rows, len(parts), parts[0].others)
 
 
 def _setting(part: Side, name: str) -> Any:
-    return (part.run.get("versions") or {} if name in PACKAGES else part.run).get(name)
+    return part.run.versions.get(name) if name in PACKAGES else getattr(part.run, name)
 
 
 def _said(part: Side, name: str) -> str:
     value = _setting(part, name)
-    return SAID.get(name, "{}").format("its own" if value is None else value)
+    return SAID.get(name, "{}").format("its own" if value in (None, "") else value)
 
 
-def _run(parts: Sequence[Side], varied: Sequence[str]) -> dict[str, Any]:
-    """What is known of all; varying fields are None, as they stand with each model."""
-    runs = [part.run for part in parts]
-    alone = parts[0].run if len(parts) == 1 else {}
+def _run(parts: Sequence[Side], varied: Sequence[str]) -> RunRecord:
+    """What is known of all; varying fields are left out, as they stand with each model."""
+    runs = [part.run.as_json() for part in parts]
+    alone = runs[0] if len(parts) == 1 else {}
     names = [name for name in dict.fromkeys(n for run in runs for n in run) if name not in OF_EACH]
     versions = [run.get("versions") or {} for run in runs]
     packages = dict.fromkeys(package for each in versions for package in each)
-    return {
+    told = {
         "id": alone.get("id"),
         "exit": alone.get("exit"),
         "started": min(str(run.get("started")) for run in runs),
         "finished": None if alone and not alone.get("finished") else _last(runs),
         **{name: _common(runs, name) for name in names if name not in varied},
-        **{name: None for name in names if name in varied},
         "versions": {name: _common(versions, name) for name in packages if name not in varied},
     }
+    return RunRecord.from_json({name: value for name, value in told.items() if value is not None})
 
 
 def _last(runs: Sequence[Mapping[str, Any]]) -> str:

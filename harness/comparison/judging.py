@@ -184,10 +184,10 @@ def compare(
         ("seed", "--any-seed", any_seed),
         ("profile", "--any-profile", any_profile),
     ):
-        one, other = before.run.get(name), after.run.get(name)
+        one, other = getattr(before.run, name), getattr(after.run, name)
         if one != other and not allowed:
             raise BadInput(f"the runs have {name} {one} and {other}; compare them with {flag}")
-    paired = before.run.get("seed") == after.run.get("seed")
+    paired = before.run.seed == after.run.seed
     claims = [
         Compared(
             *(key, before.rows[key], after.rows[key], paired),
@@ -281,9 +281,8 @@ def _changed(before: Side, after: Side) -> dict[str, tuple[Any, Any]]:
     """What the runs say of their environment, where that is not the same."""
     settings_of = []
     for each in (before, after):
-        versions = each.run.get("versions") or {}
-        settings = {name: value for name, value in each.run.items() if name not in OWN}
-        settings_of.append({**settings, **versions})
+        settings = {name: value for name, value in each.run.as_json().items() if name not in OWN}
+        settings_of.append({**settings, **each.run.versions})
     names = list(dict.fromkeys([*settings_of[0], *settings_of[1]]))
     pairs = {name: (settings_of[0].get(name), settings_of[1].get(name)) for name in names}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}

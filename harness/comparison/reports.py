@@ -12,6 +12,7 @@ from msgspec import Struct
 from assay.harness.results import schema
 from assay.harness.results.errors import BadInput
 from assay.harness.results.json_schema import mistake
+from assay.harness.results.records import RunRecord
 from assay.harness.results.verdicts import Kind, Verdict
 
 Json = Mapping[str, Any]
@@ -19,7 +20,7 @@ Json = Mapping[str, Any]
 NEEDED = ("id", "name", "subject", "verdict", "kind", "margin", "observed")
 
 
-def read(path: Path) -> tuple[Json, list[Json]]:
+def read(path: Path) -> tuple[RunRecord, list[Json]]:
     """The run and its claims; raises `BadInput`."""
     try:
         told = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
@@ -34,7 +35,7 @@ def read(path: Path) -> tuple[Json, list[Json]]:
             Verdict(row["verdict"]), Kind(row["kind"])
             _check(row, schema.Claim)
         # Samples are in the evidence only; what else stands there is not this report's.
-        return run, [{**row, "sample": {}} for row in told["claims"]]
+        return RunRecord.from_json(run), [{**row, "sample": {}} for row in told["claims"]]
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror or error}") from error
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:

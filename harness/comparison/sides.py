@@ -14,6 +14,7 @@ from typing import Any
 from assay.harness.comparison import reports
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence
+from assay.harness.results.records import RunRecord, SubjectRecord
 
 Key = tuple[str, str, str]
 """A claim's number, its name, and the subject's name."""
@@ -40,7 +41,7 @@ class Side:
     """
 
     name: str
-    run: Mapping[str, Any]
+    run: RunRecord
     rows: Mapping[Key, Mapping[str, Any]]
     runs: int = 1
     others: int = 0
@@ -52,11 +53,14 @@ class Side:
 
     def digest(self, subject: str) -> str:
         """Of a subject's configuration and weights."""
-        return str((self.run["subjects"].get(subject) or {}).get("digest", ""))
+        return self._described(subject).digest
 
     def missing(self, subject: str) -> Mapping[str, str]:
         """The capabilities that a subject lacks, each with the reason."""
-        return (self.run["subjects"].get(subject) or {}).get("missing") or {}
+        return self._described(subject).missing
+
+    def _described(self, subject: str) -> SubjectRecord:
+        return self.run.subjects.get(subject) or SubjectRecord()
 
 
 def file_of(name: str) -> Path:
@@ -109,7 +113,7 @@ def read(name: str) -> list[Side]:
             others = len(_ended(path, runs)) - 1 if which is None else 0
             sides = []
             for run in chosen:
-                rows = {_key(row): row for _, row in evidence.rows(run["id"])}
+                rows = {_key(row): row for _, row in evidence.rows(run.id)}
                 sides.append(Side(name, run, rows, others=others))
     if not any(side.rows for side in sides):
         none = "no run has" if which == ALL else "the run has no"
@@ -138,15 +142,15 @@ def _key(row: Mapping[str, Any]) -> Key:
     return row["id"], row["name"], row["subject"]
 
 
-def _ended(path: Path, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _ended(path: Path, runs: list[RunRecord]) -> list[RunRecord]:
     """Those that came to their end, in the order in which they did."""
-    ended = [run for run in runs if run["finished"] is not None]
+    ended = [run for run in runs if run.finished is not None]
     if not ended:
         raise BadInput(f"{path}: no run in it finished; name one as {path}@N")
-    return sorted(ended, key=lambda run: str(run["finished"]))
+    return sorted(ended, key=lambda run: str(run.finished))
 
 
-def _chosen(path: Path, runs: list[dict[str, Any]], which: str | None) -> dict[str, Any]:
+def _chosen(path: Path, runs: list[RunRecord], which: str | None) -> RunRecord:
     listed = f"`assay runs {path}` lists them"
     if which is None:
         return _ended(path, runs)[-1]
@@ -155,7 +159,7 @@ def _chosen(path: Path, runs: list[dict[str, Any]], which: str | None) -> dict[s
         if not 1 <= abs(number) <= len(runs):
             raise BadInput(f"{path}@{which}: there are {len(runs)} runs; {listed}")
         return runs[number - 1 if number > 0 else number]
-    found = [run for run in runs if len(which) >= LEAST_PREFIX and run["id"].startswith(which)]
+    found = [run for run in runs if len(which) >= LEAST_PREFIX and run.id.startswith(which)]
     if len(found) != 1:
         count = f"{len(found)} runs have" if found else "no run has"
         raise BadInput(f"{path}@{which}: {count} an id that begins so; {listed}")

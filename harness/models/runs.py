@@ -8,7 +8,6 @@ import platform
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 import torch
 
@@ -18,6 +17,7 @@ from assay.harness.models.capabilities import offers
 from assay.harness.models.clock import Braked, ForwardClock
 from assay.harness.models.shortage import ENDS
 from assay.harness.models.subject import Subject
+from assay.harness.results.records import Attends, Recorded, RunRecord, SubjectRecord
 
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "scipy", "hypothesis")
 """Packages whose versions are part of the evidence, beside Python's and Assay's own."""
@@ -62,49 +62,47 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def describe_run(options: Options, profile: str, seed: int | None) -> dict[str, Any]:
+def describe_run(options: Options, profile: str, seed: int) -> RunRecord:
     """The evidence's record of a run that begins now; subjects are added as they are loaded."""
     mapped = options.device_map
     placed = "" if mapped is None else f", device map {placement.describe(mapped)}"
-    return {
-        "id": uuid.uuid4().hex,
-        "started": now(),
-        "finished": None,
-        "exit": None,
-        "suite": harness.__version__,
-        "profile": profile,
-        "seed": seed,
-        "device": device_name(options.device) + placed,
-        "dtype": options.dtype,
-        "attention": options.attention,
-        "attends": options.attends,
-        "versions": versions(),
-        "platform": platform.platform(),
-        "threads": torch.get_num_threads(),
-        "subjects": {},
-    }
+    run = RunRecord(
+        id=uuid.uuid4().hex,
+        started=now(),
+        suite=harness.__version__,
+        profile=profile,
+        seed=seed,
+        device=device_name(options.device) + placed,
+        dtype=options.dtype,
+        attention=options.attention,
+        versions=versions(),
+        platform=platform.platform(),
+        threads=torch.get_num_threads(),
+    )
+    run.tell(attends=options.attends)
+    return run
 
 
-def describe_subject(subject: Subject, brake: float = math.inf) -> dict[str, Any]:
+def describe_subject(subject: Subject, brake: float = math.inf) -> SubjectRecord:
     """The evidence's record of a subject, with every capability and why others are missing.
 
     Probes that hang are ended by the profile's ``brake`` in seconds.
     """
     found, said = capabilities.of(subject).all(brake), meant.of(subject)
-    return {
-        "digest": subject.digest,
-        "model_type": subject.model.config.model_type,
-        "parameters": subject.model.num_parameters(),
-        "vocabulary": subject.vocabulary,
-        "context": _context(subject, brake),
-        "hidden": subject.hidden,
-        "layers": subject.layers,
-        "attention": subject.attention,
-        "attends": {"ways": said.ways, "why": said.why},
-        "recorded": _recorded(subject),
-        "capabilities": [name for name, why in found.items() if why is None],
-        "missing": {name: why for name, why in found.items() if why is not None},
-    }
+    return SubjectRecord(
+        digest=subject.digest,
+        model_type=subject.model.config.model_type,
+        parameters=subject.model.num_parameters(),
+        vocabulary=subject.vocabulary,
+        context=_context(subject, brake),
+        hidden=subject.hidden,
+        layers=subject.layers,
+        attention=subject.attention,
+        attends=Attends(said.ways, said.why),
+        recorded=_recorded(subject),
+        capabilities=[name for name, why in found.items() if why is None],
+        missing={name: why for name, why in found.items() if why is not None},
+    )
 
 
 def _context(subject: Subject, brake: float) -> int | None:
@@ -116,10 +114,9 @@ def _context(subject: Subject, brake: float) -> int | None:
         return None
 
 
-def _recorded(subject: Subject) -> dict[str, Any]:
+def _recorded(subject: Subject) -> Recorded:
     """What is recorded of the subject's type, and what it lacks of that."""
     offer = subject.offer
     if isinstance(offer, str):
-        return {"type": None, "version": None, "why": offer, "lacks": {}}
-    lacks = offers.lacking(subject)
-    return {"type": offer.type, "version": offer.version, "why": "", "lacks": lacks}
+        return Recorded(why=offer)
+    return Recorded(offer.type, offer.version, lacks=offers.lacking(subject))

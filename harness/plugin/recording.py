@@ -13,9 +13,10 @@ from assay.harness.plugin import options, selection, toy
 from assay.harness.plugin.request import DEFAULT, RunRequest
 from assay.harness.plugin.settling import RESUMED, Recorded, Settled, claim_of, expected_of_models
 from assay.harness.report import html, summary
-from assay.harness.results import expectation_files, expectations, outputs, schema
+from assay.harness.results import expectation_files, expectations, outputs, records, schema
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence, resume_key
+from assay.harness.results.records import SubjectRecord
 from assay.harness.results.verdicts import Result, Verdict
 
 STOPPED = (
@@ -35,9 +36,9 @@ class Recorder:
     def __init__(self, config: pytest.Config) -> None:
         self.config, self.asked = config, RunRequest.of(config)
         self.run = runs.describe_run(self.asked.loading, self.asked.profile, self.asked.seed)
-        self.run |= self.asked.emulated
+        self.run.tell(**self.asked.emulated)
         named = self.asked.named or [DEFAULT]
-        self.run["selection"] = selection.chosen(config, named, self.asked.claims)
+        self.run.selection = selection.chosen(config, named, self.asked.claims)
         self.claims: dict[str, None] = {}
         self.results: list[Result] = []
         self._ended: set[str] = set()
@@ -74,7 +75,7 @@ class Recorder:
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         """An xdist worker is about to start: it learns what is recorded already."""
-        self.run["threads"] = 1
+        self.run.threads = 1
         if self.asked.resume:
             self._open()
             rows = [(result.as_json(), digest) for (*_, digest), result in self.resumed.items()]
@@ -87,7 +88,7 @@ class Recorder:
             with options.usage_errors():
                 expected_of_models(self.config)
             self._open()
-            self.run["per_subject"] = self._on_each(claims)
+            self.run.per_subject = self._on_each(claims)
 
     def _on_each(self, claims: Sequence[str]) -> int:
         """How many of the claims there are on each model, without those on toys."""
@@ -112,11 +113,12 @@ class Recorder:
             )
             return
         # What is asked for now decides when the run is at its end.
-        asked = {"selection": self.run["selection"]}
-        self.run = {**next(run for run in evidence.runs() if run["id"] == found), **asked}
+        asked = self.run.selection
+        self.run = next(run for run in evidence.runs() if run.id == found)
+        self.run.selection = asked
         self.resumed.update(evidence.recorded(found))
         self.notes.append(
-            f"resuming the run of {self.run['started']}: {len(self.resumed)} claims are recorded"
+            f"resuming the run of {self.run.started}: {len(self.resumed)} claims are recorded"
         )
 
     # -- a claim ends -------------------------------------------------------------------------
@@ -150,15 +152,15 @@ class Recorder:
             told = f"{judgement.status}: {judgement.reason or judgement.message}"
             self.judgements[result.name, result.subject] = told
 
-    def _keep(self, result: Result, subject: dict[str, Any]) -> None:
-        subjects = self.run["subjects"]
+    def _keep(self, result: Result, subject: SubjectRecord) -> None:
+        subjects = self.run.subjects
         new = subjects.get(result.subject) != subject or not self.results
         subjects[result.subject] = subject
         if self._evidence is not None:
             if new:
                 self._evidence.begin(self.run)
-            if (result.name, result.subject, subject["digest"]) not in self.resumed:
-                self._evidence.record(self.run["id"], result, subject["digest"])
+            if (result.name, result.subject, subject.digest) not in self.resumed:
+                self._evidence.record(self.run.id, result, subject.digest)
 
     # -- a run ends ---------------------------------------------------------------------------
 
@@ -201,11 +203,11 @@ class Recorder:
                 self.problems.append(f"{self._failure}; --resume continues in a new process")
                 self.problems.append(f"without a verdict: {undone}")
         if not early:
-            self.run["finished"] = runs.now()
+            self.run.finished = runs.now()
             self.problems += self._stale()
             if self.problems and exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
-            self.run["exit"] = int(session.exitstatus)
+            self.run.exit = int(session.exitstatus)
         written = [self._try(write) for write in self._files(early)]
         if not all(written):
             session.exitstatus = pytest.ExitCode.USAGE_ERROR
@@ -213,7 +215,7 @@ class Recorder:
             return
         # A run whose files could not be written is not over: it can be resumed, with other paths.
         if self.results and not early and all(written):
-            run, exit = self.run["id"], int(session.exitstatus)
+            run, exit = self.run.id, int(session.exitstatus)
             if not self._try(lambda: evidence.finish(run, exit)):
                 session.exitstatus = pytest.ExitCode.USAGE_ERROR
         evidence.close()
@@ -242,7 +244,7 @@ class Recorder:
 
     def _record_expectations(self) -> None:
         folder, asked = self.asked.expectations, self.asked
-        for subject in self.run["subjects"]:
+        for subject in self.run.subjects:
             if toy.is_toy(subject) and subject not in asked.models:
                 continue  # its file comes with Assay and is no matter of the models asked for
             path = expectation_files.record(folder, subject, self.results, asked.loading.dtype)
@@ -257,11 +259,11 @@ class Recorder:
         known, dtype = expected_of_models(self.config), self.asked.loading.dtype
         wrong: list[str] = []
         unjudged: dict[str, list[str]] = {}
-        for name, subject in self.run["subjects"].items():
-            recorded = subject.get("recorded") or {}
+        for name, subject in self.run.subjects.items():
+            recorded = subject.recorded or records.Recorded()
             wrong += expectations.lacks_held_against(known, name, recorded, dtype)
-            if subject["parameters"] and recorded.get("why"):
-                unjudged.setdefault(recorded["why"], []).append(name)
+            if subject.parameters and recorded.why:
+                unjudged.setdefault(recorded.why, []).append(name)
         for why, names in unjudged.items():
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             self.notes.append(f"capabilities of {names[0]}{more} are not judged: {why}")
@@ -272,7 +274,7 @@ class Recorder:
         if not self._whole():
             return []
         expected = expected_of_models(self.config)
-        mine = [expected[name] for name in self.run["subjects"] if name in expected]
+        mine = [expected[name] for name in self.run.subjects if name in expected]
         stale = [where for each in mine for where in each.unmatched(self.results)]
         return [f"{where}: this claim no longer exists; remove it" for where in stale]
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import pytest
+
+from assay.harness.results.records import Selection
 
 
 def paths(config: pytest.Config) -> list[Path]:
@@ -24,18 +25,14 @@ def has_all_claims(config: pytest.Config) -> bool:
     return bool({root, root / "claims"} & set(paths(config)))
 
 
-def chosen(
-    config: pytest.Config, models: Iterable[str], claims: Iterable[str] = ()
-) -> dict[str, Any]:
+def chosen(config: pytest.Config, models: Iterable[str], claims: Iterable[str] = ()) -> Selection:
     """The models and the claims by their numbers, as they are named; what ``-k`` and ``-m`` say;
     and paths from the root on.
     """
-    return {
-        "models": list(models),
-        "numbers": sorted(claims),
-        "keyword": config.option.keyword,
-        "marker": config.option.markexpr,
-        "claims": [
-            Path(os.path.relpath(path, config.rootpath)).as_posix() for path in paths(config)
-        ],
-    }
+    return Selection(
+        models=list(models),
+        numbers=sorted(claims),
+        keyword=config.option.keyword,
+        marker=config.option.markexpr,
+        claims=[Path(os.path.relpath(path, config.rootpath)).as_posix() for path in paths(config)],
+    )

@@ -10,7 +10,6 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import hypothesis.errors
 import pytest
@@ -25,6 +24,7 @@ from assay.harness.plugin.request import RunRequest
 from assay.harness.results import expectation_files, expectations
 from assay.harness.results.errors import BadInput, brief
 from assay.harness.results.expectations import Expectations, Judgement
+from assay.harness.results.records import SubjectRecord
 from assay.harness.results.verdicts import Result, Verdict
 
 Recorded = dict[tuple[str, str, str], Result]
@@ -36,7 +36,7 @@ EXPECTED = pytest.StashKey[dict[str, Expectations]]()
 DONE = pytest.StashKey[Recorded]()
 """What the run that is resumed has recorded."""
 
-DESCRIBED = pytest.StashKey[dict[str, dict[str, Any]]]()
+DESCRIBED = pytest.StashKey[dict[str, SubjectRecord]]()
 """The descriptions of the subjects that have been loaded."""
 
 SETTLED = pytest.StashKey["Settled"]()
@@ -51,12 +51,12 @@ class Settled:
     """A claim settled on a subject, as it travels on a test's report from process to process."""
 
     result: Result
-    subject: dict[str, Any]
+    subject: SubjectRecord
     judgement: Judgement
 
     def attach(self, report: pytest.TestReport) -> None:
         """Put it on ``report``, as text: xdist sends plain types only."""
-        told = {"result": self.result.as_json(), "subject": self.subject}
+        told = {"result": self.result.as_json(), "subject": self.subject.as_json()}
         told["judgement"] = asdict(self.judgement)
         report.assay = json.dumps(told)  # type: ignore[attr-defined]
 
@@ -67,7 +67,8 @@ class Settled:
             return None
         told = json.loads(text)
         judgement = Judgement(**told["judgement"])
-        return cls(Result.from_json(told["result"]), told["subject"], judgement)
+        subject = SubjectRecord.from_json(told["subject"])
+        return cls(Result.from_json(told["result"]), subject, judgement)
 
 
 def expected_of_models(config: pytest.Config) -> dict[str, Expectations]:
@@ -176,7 +177,7 @@ class Assay:
         known = expected_of_models(self.config)
         return expectations.held_against(known, result, self.asked.loading.dtype)
 
-    def _description(self, subject: Subject | Absent) -> dict[str, Any]:
+    def _description(self, subject: Subject | Absent) -> SubjectRecord:
         known = self.config.stash.setdefault(DESCRIBED, {})
         if subject.name not in known:
             if isinstance(subject, Absent):
@@ -186,7 +187,7 @@ class Assay:
         return known[subject.name]
 
 
-def _described(subject: Subject, brake: float) -> dict[str, Any]:
+def _described(subject: Subject, brake: float) -> SubjectRecord:
     try:
         with kept_running(), contained():
             return describe_subject(subject, brake)

@@ -63,7 +63,7 @@ def notes(found: Comparison, least: float) -> list[str]:
     """What else there is to say, a line each."""
     told = []
     for side in (found.before, found.after):
-        if side.run.get("finished") is None:
+        if side.run.finished is None:
             told.append(f"{side.name} did not finish")
         if side.others:
             more = counted(side.others, "other finished run")
@@ -144,10 +144,10 @@ def show(console: Console, found: Comparison, least: float) -> None:
 
 def _about(side: Side) -> str:
     run = side.run
-    which = str(run.get("id"))[:8] if side.runs == 1 else f"{side.runs} runs"
-    told = [f"{side.name}: {which}", moment(run.get("started"))]
-    settings = [(run.get("profile"), "{}"), (run.get("seed"), "seed {}"), (run.get("dtype"), "{}")]
-    told += [said.format(value) for value, said in settings if value is not None]
+    which = str(run.id)[:8] if side.runs == 1 else f"{side.runs} runs"
+    told = [f"{side.name}: {which}", moment(run.started)]
+    settings = [(run.profile, "{}"), (run.seed, "seed {}"), (run.dtype, "{}")]
+    told += [said.format(value) for value, said in settings if value not in (None, "")]
     return visible(", ".join(told))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 from assay.harness.report import texts, words
+from assay.harness.results.records import RunRecord
 from assay.harness.results.verdicts import Kind, Result, Verdict
 
 CLASSES = {
@@ -74,9 +75,7 @@ def _times(observed: Any, allowed: Any) -> str:
     return f"{times:,.0f}".replace(",", "\u202f") if 2 <= times < 1e7 else ""
 
 
-def margins(
-    run: dict[str, Any], groups: dict[str, list[Result]], room: int
-) -> list[dict[str, Any]]:
+def margins(run: RunRecord, groups: dict[str, list[Result]], room: int) -> list[dict[str, Any]]:
     """A picture per subject, both layouts of it; ``room`` is for how many rows in all."""
     # Matplotlib takes a second to load: only who wants a page should wait for it.
     from assay.harness.report import pictures
@@ -88,7 +87,7 @@ def margins(
         drawn = pictures.tightest(fit, most)
         if not drawn:
             continue
-        dtype = str(run.get("dtype") or "")
+        dtype = str(run.dtype or "")
         told.append(
             {
                 "subject": texts.visible(name),

@@ -14,6 +14,7 @@ from assay.harness.report.gallery import Gallery
 from assay.harness.report.intervals import real
 from assay.harness.report.words import Judgements
 from assay.harness.results import bibliography
+from assay.harness.results.records import RunRecord, SubjectRecord
 from assay.harness.results.verdicts import Kind, Result, Verdict
 
 MOST_BYTES = 2_000_000
@@ -29,7 +30,7 @@ MOST_COUNTEREXAMPLES = 60
 
 
 def render(
-    run: dict[str, Any],
+    run: RunRecord,
     results: Sequence[Result],
     judgements: Judgements | None = None,
 ) -> str:
@@ -45,7 +46,7 @@ def render(
 
 
 def shown(
-    run: dict[str, Any],
+    run: RunRecord,
     results: Sequence[Result],
     judgements: Judgements,
     share: float = 1.0,
@@ -133,13 +134,13 @@ def _worst_first(results: list[Result]) -> list[int]:
     return sorted(range(len(results)), key=badness)
 
 
-def _facts(run: dict[str, Any], results: list[Result]) -> list[tuple[str, str]]:
-    started = str(run.get("started") or "")
+def _facts(run: RunRecord, results: list[Result]) -> list[tuple[str, str]]:
+    started = str(run.started or "")
     told = {
         "Run": started[:16].replace("T", " ") + (" UTC" if started else ""),
-        "Profile": run.get("profile"),
-        "Precision": run.get("dtype"),
-        "Device": run.get("device"),
+        "Profile": run.profile,
+        "Precision": run.dtype,
+        "Device": run.device,
         "Inputs tried": f"{sum(row.examples for row in results):,}".replace(",", "\u202f"),
         "Time": texts.duration(sum(real(row.seconds) or 0.0 for row in results)),
     }
@@ -148,11 +149,11 @@ def _facts(run: dict[str, Any], results: list[Result]) -> list[tuple[str, str]]:
 
 def _subject(
     name: str,
-    run: dict[str, Any],
+    run: RunRecord,
     results: list[Result],
     told: list[dict[str, Any]],
 ) -> dict[str, Any]:
-    facts = (run.get("subjects") or {}).get(name) or {}
+    facts = run.subjects.get(name) or SubjectRecord()
     return {
         "name": texts.visible(name),
         "shape": texts.visible(words.shape(facts)),
@@ -176,39 +177,39 @@ def _all_absent(groups: dict[str, list[Result]]) -> list[dict[str, Any]]:
     return told
 
 
-def _environment(run: dict[str, Any]) -> dict[str, Any]:
-    told = {
-        "Run": run.get("id"),
-        "Started": texts.moment(run.get("started")) or None,
-        "Finished": texts.moment(run.get("finished")) or "not finished",
-        "Exit code": run.get("exit"),
-        "Suite": run.get("suite"),
-        "Profile": run.get("profile"),
-        "Seed": run.get("seed"),
-        "Device": run.get("device"),
-        "Precision": run.get("dtype"),
-        "Attention": run.get("attention"),
-        "Emulated rounding": run.get("rounding"),
-        "Allocation": run.get("allocation"),
-        "Threads": run.get("threads"),
-        "Platform": run.get("platform"),
+def _environment(run: RunRecord) -> dict[str, Any]:
+    told: dict[str, object] = {
+        "Run": run.id,
+        "Started": texts.moment(run.started) or None,
+        "Finished": texts.moment(run.finished) or "not finished",
+        "Exit code": run.exit,
+        "Suite": run.suite,
+        "Profile": run.profile,
+        "Seed": run.seed,
+        "Device": run.device,
+        "Precision": run.dtype,
+        "Attention": run.attention,
+        "Emulated rounding": run.rounding,
+        "Allocation": run.allocation,
+        "Threads": run.threads,
+        "Platform": run.platform,
     }
-    told |= dict(run.get("versions") or {})
+    told |= run.versions
     return {
-        "facts": [(n, texts.visible(str(v))) for n, v in told.items() if v is not None],
+        "facts": [(n, texts.visible(str(v))) for n, v in told.items() if v not in (None, "")],
         "subjects": [
             {
                 "name": texts.visible(name),
                 "facts": [
                     ("Architecture", texts.visible(words.shape(facts)) or "–"),
-                    ("SHA-256 of configuration and weights", facts.get("digest") or "–"),
-                    ("Capabilities", ", ".join(map(str, facts.get("capabilities") or ["–"]))),
+                    ("SHA-256 of configuration and weights", facts.digest or "–"),
+                    ("Capabilities", ", ".join(map(str, facts.capabilities or ["–"]))),
                 ],
                 "missing": [
                     (exhibits.short(str(what)), exhibits.short(str(why)))
-                    for what, why in (facts.get("missing") or {}).items()
+                    for what, why in facts.missing.items()
                 ],
             }
-            for name, facts in (run.get("subjects") or {}).items()
+            for name, facts in run.subjects.items()
         ],
     }

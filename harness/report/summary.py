@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from assay.harness.report import texts, words
 from assay.harness.report.words import Judgements
 from assay.harness.results.errors import BadInput
+from assay.harness.results.records import RunRecord
 from assay.harness.results.verdicts import Result, Verdict
 
 LONGEST = 300
 """Characters of a cell."""
 
 
-def markdown(run: Mapping[str, Any], results: Sequence[Result], judgements: Judgements) -> str:
+def markdown(run: RunRecord, results: Sequence[Result], judgements: Judgements) -> str:
     """Counts of verdicts by model, and a table of what was refuted or not decided."""
-    title = ", ".join(words.by_subject(dict(run), results)) or "no claims"
+    title = ", ".join(words.by_subject(run, results)) or "no claims"
     lines = [f"### Assay: {_cell(title)}", ""]
     counts = words.tally(results)
     lines += [", ".join(f"{n} {verdict}" for verdict, n in counts.items() if n) or "no results"]
-    about = [f"profile {run.get('profile')}", str(run.get("dtype")), str(run.get("device"))]
-    lines += ["", _cell(", ".join([*about, *words.versions(dict(run))]))]
+    about = [f"profile {run.profile}", str(run.dtype), str(run.device)]
+    lines += ["", _cell(", ".join([*about, *words.versions(run)]))]
     shown = [r for r in results if r.verdict in (Verdict.REFUTED, Verdict.INCONCLUSIVE)]
     if shown:
         lines += ["", "| claim | model | verdict | why |", "|---|---|---|---|"]

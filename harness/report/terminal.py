@@ -15,6 +15,7 @@ from assay.harness.report import terminal_tables, texts, words
 from assay.harness.report.glyphs import Glyphs
 from assay.harness.report.terminal_tables import MOST_TEXT, ROOMY, STYLES
 from assay.harness.report.words import Judgements
+from assay.harness.results.records import RunRecord, SubjectRecord
 from assay.harness.results.verdicts import Result, Verdict
 
 MOST_INPUT = 2000
@@ -22,7 +23,7 @@ MOST_INPUT = 2000
 
 def print_table(
     console: Console,
-    run: dict[str, Any],
+    run: RunRecord,
     results: Sequence[Result],
     judgements: Judgements | None = None,
     explain: bool = False,
@@ -51,26 +52,26 @@ def print_table(
     console.print(counts)
 
 
-def _header(run: dict[str, Any], results: Sequence[Result]) -> str:
-    names = list(words.by_subject(run, results)) or list(run.get("subjects") or {})
+def _header(run: RunRecord, results: Sequence[Result]) -> str:
+    names = list(words.by_subject(run, results)) or list(run.subjects)
     told = ", ".join(names) if len(names) <= 3 else texts.counted(len(names), "subject")
-    parts = [told, run.get("dtype"), run.get("device"), run.get("attention")]
+    parts: list[str | None] = [told, run.dtype, run.device, run.attention]
     parts += words.versions(run)
-    parts.append(f"profile {run['profile']}" if run.get("profile") else None)
+    parts.append(f"profile {run.profile}" if run.profile else None)
     return " · ".join(str(part) for part in parts if part)
 
 
 def _print_subject(
     console: Console,
     glyphs: Glyphs,
-    run: dict[str, Any],
+    run: RunRecord,
     subject: str,
     rows: list[Result],
     judgements: Judgements,
     explain: bool,
 ) -> None:
     console.print()
-    described = (run.get("subjects") or {}).get(subject) or {}
+    described = run.subjects.get(subject) or SubjectRecord()
     facts = words.shape(described)
     title = Text.assemble((glyphs.fit(subject), "bold"))
     console.print(title.append(glyphs.fit(f"  {facts}" if facts else ""), "dim"))

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from assay.harness.report.texts import counted, large, plain
+from assay.harness.results.records import RunRecord, SubjectRecord
 from assay.harness.results.verdicts import Kind, Result, Verdict
 
 Judgements = Mapping[tuple[str, str], str]
@@ -68,21 +69,21 @@ def catalogue_order(result: Result) -> tuple[list[str | int], str]:
     return [int(part) if part.isdecimal() else part for part in parts], result.name
 
 
-def by_subject(run: dict[str, Any], results: Sequence[Result]) -> dict[str, list[Result]]:
+def by_subject(run: RunRecord, results: Sequence[Result]) -> dict[str, list[Result]]:
     """Results per subject, subjects as the run has them, claims in the catalogue's order."""
-    groups: dict[str, list[Result]] = {name: [] for name in run.get("subjects") or {}}
+    groups: dict[str, list[Result]] = {name: [] for name in run.subjects}
     for result in results:
         groups.setdefault(result.subject, []).append(result)
     return {name: sorted(rows, key=catalogue_order) for name, rows in groups.items() if rows}
 
 
-def meant(subject: dict[str, Any]) -> str:
+def meant(subject: SubjectRecord) -> str:
     """What a model is meant to be and what says so; empty where the run does not say."""
-    said = subject.get("attends") or {}
-    if not said.get("why"):
+    said = subject.attends
+    if said is None or not said.why:
         return ""
     ways = {"causal": "meant to be causal", "both": "meant to attend both ways"}
-    return f"{ways.get(str(said.get('ways')), 'neither causal nor bidirectional')}: {said['why']}"
+    return f"{ways.get(str(said.ways), 'neither causal nor bidirectional')}: {said.why}"
 
 
 def by_kind(results: Iterable[Result]) -> tuple[list[Result], list[Result]]:
@@ -144,7 +145,7 @@ def of_findings(results: Sequence[Result]) -> str:
     return f"Of {total} findings, {whole}."
 
 
-def asides(run: dict[str, Any], results: Sequence[Result]) -> list[str]:
+def asides(run: RunRecord, results: Sequence[Result]) -> list[str]:
     """Sentences that follow the headline: broken laws by name, findings, what does not apply."""
     broken = [r for r in results if r.verdict is Verdict.REFUTED and r.kind is Kind.LAW and r.name]
     lines = [f"Broken: {r.id}, “{r.name}”, on {r.subject}." for r in broken[:3]]
@@ -160,32 +161,32 @@ def asides(run: dict[str, Any], results: Sequence[Result]) -> list[str]:
     absent = tally(results)[Verdict.NOT_APPLICABLE]
     if absent:
         lines.append(f"{counted(absent, 'claim')} {'does' if absent == 1 else 'do'} not apply.")
-    if results and run.get("finished") is None:
+    if results and run.finished is None:
         lines.append("This run did not finish; it shows the results so far.")
     return lines
 
 
-def versions(run: dict[str, Any]) -> list[str]:
+def versions(run: RunRecord) -> list[str]:
     """``["python 3.11.2", "torch 2.13.0", …]`` in the run's own order."""
-    return [f"{name} {value}" for name, value in (run.get("versions") or {}).items()]
+    return [f"{name} {value}" for name, value in run.versions.items()]
 
 
-def shape(facts: dict[str, Any]) -> str:
+def shape(facts: SubjectRecord) -> str:
     """A subject in one line: ``gpt2, 4 layers × 256, 4.2 M parameters, 4096 tokens``.
 
     One that is not there has nothing of this, but a reason.
     """
-    if why := (facts.get("missing") or {}).get("model"):
+    if why := facts.missing.get("model"):
         return f"not here: {why}"
-    words = [str(facts["model_type"])] if facts.get("model_type") else []
-    if facts.get("layers") is not None and facts.get("hidden") is not None:
-        words.append(f"{facts['layers']} layers × {facts['hidden']}")
-    if facts.get("parameters") is not None:
-        words.append(f"{large(facts['parameters'])} parameters")
-    if facts.get("vocabulary") is not None:
-        words.append(f"vocabulary {facts['vocabulary']}")
-    if facts.get("context") is not None:
-        words.append(f"context {facts['context']}")
+    words = [str(facts.model_type)] if facts.model_type else []
+    if facts.layers is not None and facts.hidden is not None:
+        words.append(f"{facts.layers} layers × {facts.hidden}")
+    if facts.parameters is not None:
+        words.append(f"{large(facts.parameters)} parameters")
+    if facts.vocabulary is not None:
+        words.append(f"vocabulary {facts.vocabulary}")
+    if facts.context is not None:
+        words.append(f"context {facts.context}")
     return ", ".join(words)
 
 

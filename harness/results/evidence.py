@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,6 +18,7 @@ from msgspec import Struct
 from assay.harness.results import merging
 from assay.harness.results.evidence_file import EvidenceFile, clear, damaged
 from assay.harness.results.json_schema import mistake
+from assay.harness.results.records import RunRecord
 from assay.harness.results.schema import Claim, Run
 from assay.harness.results.verdicts import Kind, Result, Verdict
 
@@ -52,42 +54,42 @@ class Row(Claim, kw_only=True):
     recorded: str
 
 
-def resume_key(run: dict[str, Any]) -> str:
+def resume_key(run: RunRecord) -> str:
     """A digest of what two runs must share for one to go on where the other stopped.
 
     Subjects are not in it: they are matched claim by claim, by their own digest.
     """
-    versions = [run["versions"][name] for name in ("python", "torch", "transformers")]
-    settings = [run[name] for name in ("suite", "dtype", "device", "attention", "profile", "seed")]
-    emulated = {name: run[name] for name in EMULATED if run.get(name) is not None}
+    versions = [run.versions[name] for name in ("python", "torch", "transformers")]
+    settings: list[Any] = [run.suite, run.dtype, run.device, run.attention, run.profile, run.seed]
+    emulated = {name: told for name in EMULATED if (told := getattr(run, name)) is not None}
     settings += [emulated] if emulated else []
-    if run.get("attends") is not None:  # as long as nobody says, the key of older runs
-        settings.append(run["attends"])
+    if run.attends is not None:  # as long as nobody says, the key of older runs
+        settings.append(run.attends)
     return hashlib.sha256(json.dumps([versions, settings]).encode()).hexdigest()
 
 
 class Evidence(EvidenceFile):
     """An open evidence file: runs and their claims.  A run that is not there is a KeyError."""
 
-    def begin(self, run: dict[str, Any]) -> None:
+    def begin(self, run: RunRecord) -> None:
         """Write that ``run`` is under way.
 
         A run that is known already goes on: it keeps its start and its recorded claims, except
         those of a subject that by now has other weights under the same name.  Subjects add up.
         """
         with self._transaction() as db:
-            known = db.execute("SELECT run FROM runs WHERE id = ?", (run["id"],)).fetchone()
-            before = self._object(known[0], Run, OF_A_RUN)["subjects"] if known else {}
-            subjects = {**before, **run["subjects"]}
+            known = db.execute("SELECT run FROM runs WHERE id = ?", (run.id,)).fetchone()
+            before = self._told(known[0]).subjects if known else {}
+            whole = replace(run, subjects={**before, **run.subjects})
             db.execute(
                 "INSERT INTO runs (id, started, key, run) VALUES (?, ?, ?, ?) ON CONFLICT (id) DO "
                 "UPDATE SET key = excluded.key, run = excluded.run, finished = NULL, exit = NULL",
-                (run["id"], run["started"], resume_key(run), _json({**run, "subjects": subjects})),
+                (run.id, run.started, resume_key(run), _json(whole.as_json())),
             )
-            for name, subject in run["subjects"].items():
+            for name, subject in run.subjects.items():
                 db.execute(
                     "DELETE FROM claims WHERE run = ? AND subject = ? AND digest <> ?",
-                    (run["id"], name, subject["digest"]),
+                    (run.id, name, subject.digest),
                 )
 
     def record(self, run_id: str, result: Result, digest: str) -> None:
@@ -102,8 +104,8 @@ class Evidence(EvidenceFile):
                 "run": run_id,
                 "claim": row["id"],
                 "digest": digest,
-                "dtype": run["dtype"],
-                "device": run["device"],
+                "dtype": run.dtype,
+                "device": run.device,
                 "recorded": _now(),
                 "result": _json(row),
             }
@@ -138,7 +140,7 @@ class Evidence(EvidenceFile):
         with clear(self.path):
             yield from merging.copies(self._db)
 
-    def runs(self) -> list[dict[str, Any]]:
+    def runs(self) -> list[RunRecord]:
         """Every run as it was given to `begin`, with its finish and exit code; oldest first."""
         with clear(self.path):
             rows = self._db.execute(
@@ -146,14 +148,15 @@ class Evidence(EvidenceFile):
             ).fetchall()
         found = []
         for id, text, started, finished, exit in rows:
-            run = self._object(text, Run, OF_A_RUN)
-            run |= {"started": started, "finished": finished, "exit": exit}
-            self._check(run, Run, OF_A_RUN)
-            self._need(run["versions"], ("python", "torch", "transformers"))
-            for subject in run["subjects"].values():
+            told = self._object(text, Run, OF_A_RUN)
+            told |= {"started": started, "finished": finished, "exit": exit}
+            self._check(told, Run, OF_A_RUN)
+            self._need(told["versions"], ("python", "torch", "transformers"))
+            for subject in told["subjects"].values():
                 self._need(subject, ("digest",))
-            if run["id"] != id:
-                raise damaged(self.path, f"a run has two ids, {id!r} and {run['id']!r}")
+            run = RunRecord.from_json(told)
+            if run.id != id:
+                raise damaged(self.path, f"a run has two ids, {id!r} and {run.id!r}")
             if not self._is_indexed(id):
                 raise damaged(self.path, f"the index of its runs lacks {id!r}")
             found.append(run)
@@ -211,7 +214,7 @@ class Evidence(EvidenceFile):
 
     def check(self) -> None:
         """Raise BadInput where runs or results are not as Assay writes them."""
-        ids = {run["id"] for run in self.runs()}
+        ids = {run.id for run in self.runs()}
         if strays := {row["run"] for row in self.every()} - ids:
             raise damaged(self.path, f"results of {min(strays)!r}, which is no run")
         with clear(self.path):
@@ -274,11 +277,14 @@ class Evidence(EvidenceFile):
             found = self._db.execute("SELECT 1 FROM runs WHERE id = ?", (run_id,)).fetchone()
         return found is not None
 
-    def _run(self, run_id: str) -> dict[str, Any]:
+    def _run(self, run_id: str) -> RunRecord:
         row = self._db.execute("SELECT run FROM runs WHERE id = ?", (run_id,)).fetchone()
         if row is None:
             raise KeyError(run_id)
-        return self._object(row[0], Run, OF_A_RUN)
+        return self._told(row[0])
+
+    def _told(self, text: Any) -> RunRecord:
+        return RunRecord.from_json(self._object(text, Run, OF_A_RUN))
 
 
 def _refuse(number: str) -> None:

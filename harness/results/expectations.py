@@ -17,8 +17,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
+from assay.harness.results.records import Recorded
 from assay.harness.results.specs import ModelSpec
 from assay.harness.results.verdicts import Kind, Result, Verdict
 
@@ -171,7 +171,7 @@ def judge(result: Result, expected: Expected | None) -> Judgement:
 def lacks_held_against(
     every: Mapping[str, Expectations],
     subject: str,
-    recorded: Mapping[str, Any],
+    recorded: Recorded,
     dtype: str,
 ) -> list[str]:
     """What is wrong with the capabilities of ``subject``: a line each, none if nothing is.
@@ -180,9 +180,9 @@ def lacks_held_against(
     capability that its type is recorded to have may be lacking only where an expectation says so,
     and has to be lacking where the model's own file says so.
     """
-    if recorded.get("type") is None:
+    if recorded.type is None:
         return []
-    lacks: dict[str, str] = recorded["lacks"]
+    lacks = recorded.lacks
     sound = ModelSpec.recorded(subject).fault is None
     fitting = [each for each in every.values() if sound and each.fits(subject)]
     allowed = {name for each in fitting for name in each.lacks}
@@ -196,7 +196,7 @@ def lacks_held_against(
     ]
 
 
-def _lack(subject: str, recorded: Mapping[str, Any], name: str, why: str) -> str:
+def _lack(subject: str, recorded: Recorded, name: str, why: str) -> str:
     """The line about a capability that is lacking; ``recorded`` as in a subject's description."""
-    whose = f"{recorded['type']} has in transformers {recorded['version']}"
+    whose = f"{recorded.type} has in transformers {recorded.version}"
     return f"{subject} lacks `{name}`, which {whose}: {why}"

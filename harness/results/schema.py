@@ -12,6 +12,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 from assay.harness.results import bibliography
 from assay.harness.results.json_schema import Count, Name, Record, Time, says, schema
 from assay.harness.results.outputs import replace_file
+from assay.harness.results.records import RunRecord
 from assay.harness.results.verdicts import DECADES, Kind, Result, Verdict, _plain
 
 VERSION = 1
@@ -20,7 +21,7 @@ VERSION = 1
 Ways = Literal["causal", "both"]
 
 
-def document(run: dict[str, Any], results: Iterable[Result]) -> dict[str, Any]:
+def document(run: RunRecord, results: Iterable[Result]) -> dict[str, Any]:
     """The report in plain JSON types, as `SCHEMA` has it; numbers that are not finite are null.
 
     Samples and pictures are left to the evidence.
@@ -28,13 +29,13 @@ def document(run: dict[str, Any], results: Iterable[Result]) -> dict[str, Any]:
     claims = [result.as_json() for result in results]
     return {
         "schema": VERSION,
-        "run": _plain(run),
+        "run": _plain(run.as_json()),
         "claims": [{key: claim[key] for key in Claim.__struct_fields__} for claim in claims],
         "bibliography": bibliography.works(claim["source"] for claim in claims),
     }
 
 
-def write_json(path: str | Path, run: dict[str, Any], results: Iterable[Result]) -> None:
+def write_json(path: str | Path, run: RunRecord, results: Iterable[Result]) -> None:
     """Write `document`, whole or not at all; BadInput if the path cannot be written."""
     # Escaped to ASCII: tokens may hold what no encoding takes, such as half a surrogate pair.
     replace_file(path, json.dumps(document(run, results), indent=2, allow_nan=False) + "\n")

@@ -72,8 +72,8 @@ def repeats(flips: Sequence[VerdictChange], found: Collected) -> list[Repeat]:
         for version in (flip.before, flip.after):
             cell = found.cells[flip.setting, flip.subject, flip.name, version]
             run = found.runs[cell.run]
-            device, said = run["device"].split(" ")[0], (run.get("attention"), run.get("attends"))
-            where = version, device, run["dtype"], *said
+            device, said = run.device.split(" ")[0], (run.attention, run.attends)
+            where = version, device, run.dtype, *said
             wanted[where][flip.subject].add(f"{cell.result.id}:{flip.name}")
     age = {version: place for place, version in enumerate(found.versions)}
     places = sorted(wanted, key=lambda where: (age[where[0]], *map(str, where)))

@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from assay.harness.results.evidence import Evidence
+from assay.harness.results.records import RunRecord
 from assay.harness.results.verdicts import Result, Verdict
 from assay.harness.runners import runner
 from assay.harness.runners.environments import Environment
@@ -78,7 +79,7 @@ class Resumable:
             show=self.show,
         )
 
-    def runs(self, environment: Environment | None = None) -> list[dict[str, Any]]:
+    def runs(self, environment: Environment | None = None) -> list[RunRecord]:
         """The evidence's runs like this one, oldest first; of all versions unless one is given."""
         versions = environment.versions if environment else {}
         same = {name: versions[name] for name in PACKAGES if name in versions}
@@ -88,7 +89,7 @@ class Resumable:
     def finished(self, environment: Environment) -> bool:
         """Whether a run like this one has come to its end, with every model in it."""
         return any(
-            run["finished"] and set(self.models) <= set(run["subjects"])
+            run.finished and set(self.models) <= set(run.subjects)
             for run in self.runs(environment)
         )
 
@@ -98,19 +99,20 @@ class Resumable:
         Models are run in order: it is the first that does not have all its results.
         """
         runs = self.runs(environment)
-        if not runs or runs[-1]["finished"]:
+        if not runs or runs[-1].finished:
             return left[0]
         number = Counter(result.subject for result in self._recorded(runs[-1]))
-        short = [model for model in left if number[model] < runs[-1].get("per_subject", 1)]
+        each = runs[-1].per_subject
+        short = [model for model in left if number[model] < (1 if each is None else each)]
         return next(iter(short), left[-1])
 
     def results(self, environment: Environment) -> list[Result]:
         """The results on these models of the latest run that has any of them."""
         models = set(self.models)
-        like = [run for run in self.runs(environment) if models & set(run["subjects"])]
+        like = [run for run in self.runs(environment) if models & set(run.subjects)]
         found = self._recorded(like[-1]) if like else []
         return [result for result in found if result.subject in models]
 
-    def _recorded(self, run: dict[str, Any]) -> list[Result]:
+    def _recorded(self, run: RunRecord) -> list[Result]:
         with Evidence.open(self.evidence) as opened:
-            return opened.results(run["id"])
+            return opened.results(run.id)

@@ -23,6 +23,7 @@ from typing import IO, Any
 from assay.harness import __version__
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence
+from assay.harness.results.records import RunRecord, Selection
 from assay.harness.results.verdicts import Result, Verdict
 
 ROOT = Path(__file__).parents[2]
@@ -102,21 +103,20 @@ class Settings:
             *(["--trust-remote-code"] if self.trust_remote_code else []),
         ]
 
-    def match(self, run: Mapping[str, Any], versions: Mapping[str, str]) -> bool:
+    def match(self, run: RunRecord, versions: Mapping[str, str]) -> bool:
         """Whether a run in the evidence had these settings and these package versions."""
-        selection = run.get("selection") or {}
-        device, _, placed = run["device"].partition(", device map ")
-        numbers = selection.get("numbers", [])  # which older runs do not say
-        chosen = numbers, selection.get("keyword"), selection.get("marker")
-        paths, recorded = self.paths or ("claims",), selection.get("claims") or ("claims",)
+        selection = run.selection or Selection()
+        device, _, placed = run.device.partition(", device map ")
+        chosen = selection.numbers, selection.keyword, selection.marker
+        paths, recorded = self.paths or ("claims",), selection.claims or ("claims",)
         return (
-            run["suite"] == __version__
-            and (run["profile"], run["seed"]) == (self.profile, self.seed)
-            and run["dtype"] == (self.dtype or "float32")
-            and (run["attention"], run.get("attends")) == (self.attention, self.attends)
+            run.suite == __version__
+            and (run.profile, run.seed) == (self.profile, self.seed)
+            and run.dtype == (self.dtype or "float32")
+            and (run.attention, run.attends) == (self.attention, self.attends)
             and device.partition(" (")[0] == (self.device or "cpu")
             and placed.partition(" (")[0] == (self.device_map or "")
-            and all(run["versions"].get(name) == value for name, value in versions.items())
+            and all(run.versions.get(name) == value for name, value in versions.items())
             and chosen == (sorted(self.claims), self.keyword, self.marker)
             and len(paths) == len(recorded)
             # Recorded from the root on, which is not the clone's for claims from elsewhere.
@@ -260,7 +260,7 @@ def _run(request: Request, start: Start) -> Outcome:
     return Outcome(FAILED, _why(code, complaint(said)), code)
 
 
-def _ended(path: Path) -> list[dict[str, Any]]:
+def _ended(path: Path) -> list[RunRecord]:
     """The runs of an evidence file that came to their end; none if there is no file."""
     if not path.is_file():
         return []
@@ -268,21 +268,21 @@ def _ended(path: Path) -> list[dict[str, Any]]:
         return [run for run in evidence.runs() if is_settled(run)]
 
 
-def _end(run: Mapping[str, Any]) -> tuple[str, str]:
-    return run["id"], run["finished"]
+def _end(run: RunRecord) -> tuple[str, str | None]:
+    return run.id, run.finished
 
 
-def is_settled(run: Mapping[str, Any]) -> bool:
+def is_settled(run: RunRecord) -> bool:
     """Whether a run in the evidence came to its end."""
-    return run["finished"] is not None and run["exit"] in SETTLED
+    return run.finished is not None and run.exit in SETTLED
 
 
-def outcome_of(evidence: Evidence, run: Mapping[str, Any]) -> Outcome:
+def outcome_of(evidence: Evidence, run: RunRecord) -> Outcome:
     """The outcome of a run in the evidence that came to its end."""
-    results = evidence.results(run["id"])
+    results = evidence.results(run.id)
     verdicts = Counter(result.verdict.value for result in results)
-    state, why = (BROKE, "not as expected") if run["exit"] else (HELD, "")
-    return Outcome(state, why, run["exit"], verdicts=dict(verdicts), results=results)
+    state, why = (BROKE, "not as expected") if run.exit else (HELD, "")
+    return Outcome(state, why, run.exit, verdicts=dict(verdicts), results=results)
 
 
 def last_outcome(path: Path) -> Outcome | None:

@@ -65,11 +65,9 @@ def test_a_run_is_kept_as_evidence(tmp_path: Path) -> None:
     run.save(path)
     with Evidence.read(path) as evidence:
         (kept,) = evidence.runs()
-        assert kept["exit"] == 0
-        assert kept["subjects"]["mine"]["digest"] == run.digest
-        assert [r.verdict for r in evidence.results(kept["id"])] == [
-            r.verdict for r in run.results
-        ]
+        assert kept.exit == 0
+        assert kept.subjects["mine"].digest == run.digest
+        assert [r.verdict for r in evidence.results(kept.id)] == [r.verdict for r in run.results]
 
 
 def test_all_laws_or_findings_can_be_asked_for() -> None:

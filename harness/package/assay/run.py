@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import torch
 from hypothesis.errors import DidNotReproduce, InvalidArgument
@@ -27,6 +26,7 @@ from assay.harness.models.subject import Subject
 from assay.harness.results.errors import BadInput, brief
 from assay.harness.results.evidence import Evidence
 from assay.harness.results.expectations import judge
+from assay.harness.results.records import RunRecord
 from assay.harness.results.verdicts import Result, Verdict
 
 KINDS = {"laws": ("law",), "findings": ("finding",), "all": ("law", "finding")}
@@ -49,7 +49,7 @@ class Run:
     """
 
     results: list[Result]
-    run: dict[str, Any]
+    run: RunRecord
     digest: str = field(repr=False, default="")
 
     def _with(self, verdict: Verdict) -> list[Result]:
@@ -91,8 +91,8 @@ class Run:
         with Evidence.open(path) as evidence:
             evidence.begin(self.run)
             for result in self.results:
-                evidence.record(self.run["id"], result, self.digest)
-            evidence.finish(self.run["id"], int(bool(self.refuted or self.undecided)))
+                evidence.record(self.run.id, result, self.digest)
+            evidence.finish(self.run.id, int(bool(self.refuted or self.undecided)))
 
     def __str__(self) -> str:
         counts = Counter(result.verdict.value for result in self.results)
@@ -179,9 +179,10 @@ def settle(subject: Subject, cases: Sequence[Case], session: Session) -> Run:
         options = Options(str(model.device), dtype, attends=subject.attends)
         run = runs.describe_run(options, session.profile.name, session.seed or 0)
         results = [_settled(case, subject, session) for case in cases]
-        run["subjects"][subject.name] = runs.describe_subject(subject, session.profile.brake)
+        description = runs.describe_subject(subject, session.profile.brake)
+        run.subjects[subject.name] = description
     made = Run(results, run, subject.digest)
-    run |= {"finished": runs.now(), "exit": int(bool(made.refuted or made.undecided))}
+    run.finished, run.exit = runs.now(), int(bool(made.refuted or made.undecided))
     return made
 
 

@@ -5,9 +5,10 @@ That is the result of the most thorough profile, and of these the latest.
 Models that could not be made leave no claims.  Whoever runs a sweep may say so in the evidence
 all the same, by a run whose record has ``refused``, why by the subject's name::
 
-    run = describe_run(Options(), "quick", 0) | {"refused": {"tiny:new_type": "why"}}
+    run = describe_run(Options(), "quick", 0)
+    run.refused = {"tiny:new_type": "why"}
     evidence.begin(run)
-    evidence.finish(run["id"], 4)
+    evidence.finish(run.id, 4)
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence
 from assay.harness.results.evidence_file import damaged
 from assay.harness.results.expectations import Expectations
+from assay.harness.results.records import RunRecord, SubjectRecord
 from assay.harness.results.specs import ModelKind, ModelSpec
 from assay.harness.results.verdicts import Kind, Result, Verdict
 
@@ -67,14 +69,14 @@ class Collected:
     cells: dict[Key, Cell] = field(default_factory=dict)
     tries: dict[Key, dict[Attempt, Search]] = field(default_factory=dict)
     refused: dict[tuple[str, str], str] = field(default_factory=dict)
-    runs: list[dict[str, Any]] = field(default_factory=list)
+    runs: list[RunRecord] = field(default_factory=list)
     superseded: int = 0
     judged: bool = False
 
     @property
     def unfinished(self) -> int:
         """How many runs never came to their end."""
-        return sum(run["finished"] is None for run in self.runs)
+        return sum(run.finished is None for run in self.runs)
 
     @cached_property
     def versions(self) -> list[str]:
@@ -107,17 +109,16 @@ class Collected:
         return sorted(some.values(), key=words.catalogue_order)
 
     @cached_property
-    def facts(self) -> dict[str, dict[str, Any]]:
+    def facts(self) -> dict[str, SubjectRecord]:
         """What is known of a subject by its name, from the latest run that says it."""
-        told: dict[str, dict[str, Any]] = {}
+        told: dict[str, SubjectRecord] = {}
         for run in self.runs:
-            told |= {s: f for s, f in (run.get("subjects") or {}).items() if isinstance(f, dict)}
+            told |= run.subjects
         return told
 
     def size(self, subject: str) -> int:
         """The number of a subject's parameters; 0 where no run says it."""
-        count = self.facts.get(subject, {}).get("parameters")
-        return count if isinstance(count, int) else 0
+        return self.facts.get(subject, SubjectRecord()).parameters or 0
 
     def types(self, subject: str) -> set[str]:
         """The model types that a subject goes by: its configuration's, and what its name says.
@@ -126,7 +127,7 @@ class Collected:
         """
         spec = ModelSpec.recorded(subject)
         named = {spec.name} if spec.kind is ModelKind.TINY else set()
-        return named | {str(self.facts.get(subject, {}).get("model_type") or subject)}
+        return named | {self.facts.get(subject, SubjectRecord()).model_type or subject}
 
 
 def collect(paths: Iterable[Path], expected: Path | None = None) -> Collected:
@@ -169,17 +170,17 @@ class _Found:
 
 def _read(evidence: Evidence, found: Collected, best: dict[Key, _Found]) -> None:
     """Add what a file holds; of two results of one key the better one counts."""
-    known = {run["id"]: i for i, run in enumerate(found.runs)}
+    known = {run.id: i for i, run in enumerate(found.runs)}
     places = {}
     for run in evidence.runs():
         # A run may be in two files, whole in one and cut short in the other.
-        place = known.setdefault(run["id"], len(found.runs))
+        place = known.setdefault(run.id, len(found.runs))
         if place == len(found.runs):
             found.runs.append(run)
-        elif run["finished"] is not None:
+        elif run.finished is not None:
             found.runs[place] = run
-        places[run["id"]] = (place, setting_of(run), version_of(run), attempt_of(run))
-        for subject, why in (run.get("refused") or {}).items():
+        places[run.id] = (place, setting_of(run), version_of(run), attempt_of(run))
+        for subject, why in run.refused.items():
             found.refused[subject, version_of(run)] = str(why)
     for row in evidence.every():
         if row["run"] not in places:
@@ -198,22 +199,22 @@ def _read(evidence: Evidence, found: Collected, best: dict[Key, _Found]) -> None
             held.tries[attempt] = Search.of(row)
 
 
-def attempt_of(run: Mapping[str, Any]) -> Attempt:
+def attempt_of(run: RunRecord) -> Attempt:
     """How thoroughly a run looked, and with which examples."""
-    names, profile, seed = list(PROFILES), run.get("profile"), run.get("seed")
+    names, profile, seed = list(PROFILES), run.profile, run.seed
     place = names.index(profile) if profile in names else -1
     return place, seed if isinstance(seed, int) else 0
 
 
-def version_of(run: Mapping[str, Any]) -> str:
+def version_of(run: RunRecord) -> str:
     """The version of transformers of a run."""
-    return str((run.get("versions") or {}).get("transformers") or "unknown")
+    return str(run.versions.get("transformers") or "unknown")
 
 
-def setting_of(run: Mapping[str, Any]) -> str:
+def setting_of(run: RunRecord) -> str:
     """What else two results must share to be of the same thing: ``float32, cpu``."""
-    told = [run.get("dtype"), run.get("device"), run.get("attention"), run.get("allocation")]
-    told += [] if run.get("rounding") is None else [f"rounding {run['rounding']}"]
+    told = [run.dtype, run.device, run.attention, run.allocation]
+    told += [] if run.rounding is None else [f"rounding {run.rounding}"]
     return ", ".join(str(part) for part in told if part)
 
 

@@ -21,6 +21,7 @@ from assay.harness.report import intervals, texts, words
 from assay.harness.report.atlas.collect import TINY, Cell, Collected
 from assay.harness.report.atlas.flips import standing
 from assay.harness.report.atlas.ladder import ladder
+from assay.harness.results.records import RunRecord, SubjectRecord
 from assay.harness.results.verdicts import Kind, Result, Verdict
 
 LETTERS = {
@@ -256,7 +257,7 @@ def _label(subject: str) -> str:
 
 def _shape(found: Collected, subject: str) -> str:
     """What the model is, in a few words."""
-    return texts.visible(words.shape(found.facts.get(subject, {})))
+    return texts.visible(words.shape(found.facts.get(subject, SubjectRecord())))
 
 
 def _parts(claim: Result) -> tuple[str, str]:
@@ -277,15 +278,15 @@ def _refused(
     ]
 
 
-def _run(run: dict[str, Any]) -> tuple[str, str, str, str, str]:
+def _run(run: RunRecord) -> tuple[str, str, str, str, str]:
     """(date, versions in words, profile, seed, suite)."""
     versions = [v for v in words.versions(run) if v.split()[0] in ("python", "torch")]
     return (
-        texts.visible(str(run.get("started") or "")[:10]),
+        texts.visible(str(run.started or "")[:10]),
         texts.visible(", ".join(versions)),
-        texts.visible(str(run.get("profile"))),
-        texts.visible(str(run.get("seed"))),
-        texts.visible(str(run.get("suite"))),
+        texts.visible(str(run.profile)),
+        texts.visible(str(run.seed)),
+        texts.visible(str(run.suite)),
     )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, Self
 
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence
+from assay.harness.results.records import RunRecord, SubjectRecord
 from assay.harness.runners import runner
 from assay.harness.runners.environments import Environment
 from assay.harness.runners.runner import HELD, Outcome
@@ -80,15 +81,17 @@ class Ledger:
                 continue
             # None of a pattern, too: it is of models that come with Assay.
             now = digest(cell.model)
-            if now is None or now == run["subjects"].get(cell.model, {}).get("digest"):
+            if now is None or now == run.subjects.get(cell.model, SubjectRecord()).digest:
                 return runner.outcome_of(self.evidence, run)
         return None
 
 
-def same(run: Mapping[str, Any], cell: SweepCell, environment: Environment) -> bool:
+def same(run: RunRecord, cell: SweepCell, environment: Environment) -> bool:
     """Whether a run in the evidence is one of this cell, whatever the model's weights."""
-    models = (run.get("selection") or {}).get("models", list(run["subjects"]))  # of older runs
+    models = run.selection.models if run.selection else None
     versions = {name: environment.versions[name] for name in SAME}
+    if models is None:  # of older runs
+        models = list(run.subjects)
     return models == [cell.model] and cell.settings.match(run, versions)
 
 

@@ -88,8 +88,8 @@ def made(path: Path) -> Path:
     run = run_of("5.23.0", "tiny:llama")
     with Evidence.open(path) as store:
         store.begin(run)
-        store.record(run["id"], law, "ab" * 32)
-        store.finish(run["id"], 0)
+        store.record(run.id, law, "ab" * 32)
+        store.finish(run.id, 0)
     return path
 
 

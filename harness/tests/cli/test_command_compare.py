@@ -78,7 +78,7 @@ def test_a_report_is_a_run_without_samples(before, after, tmp_path, capsys):
         with Evidence.read(path) as store:
             (told_of,) = store.runs()
             paths.append(tmp_path / f"{path.stem}.json")
-            schema.write_json(paths[-1], told_of, store.results(told_of["id"]))
+            schema.write_json(paths[-1], told_of, store.results(told_of.id))
     assert compare(*paths, "--json") == 1
     found = json.loads(capsys.readouterr().out)
     Draft202012Validator(SCHEMA).validate(found)

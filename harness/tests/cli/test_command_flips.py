@@ -10,6 +10,7 @@ import pytest
 from assay.harness.cli import flips
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence
+from assay.harness.results.records import Selection
 from assay.harness.runners.environments import CannotInstall, Environment
 from assay.harness.runners.repeats import grouped
 from assay.harness.runners.runner import Request
@@ -44,7 +45,7 @@ class World:
         models = [a[8:] for a in command if a.startswith("--model=")]
         run = run_of(version, *models, profile=asked["profile"], seed=int(asked["seed"]))
         numbers = [a[8:] for a in command if a.startswith("--claim=")]
-        run["selection"] = {"numbers": numbers, "keyword": "", "marker": ""}
+        run.selection = Selection(numbers=numbers, keyword="", marker="")
         bad = [m for m in models if m == REAL and version == NEW]
         write(Path(asked["evidence"]), run, [broken(m) if m in bad else law(m) for m in models])
         return 0
@@ -84,7 +85,7 @@ def test_a_flip_is_repeated_in_both_versions_with_another_seed(world, capsys):
 
 def test_a_flip_is_repeated_with_what_its_runs_say_that_models_are_meant_to_do(world):
     for version, each in ((OLD, law(REAL)), (NEW, broken(REAL))):
-        run = run_of(version, REAL, profile="glance") | {"attends": "causal"}
+        run = run_of(version, REAL, profile="glance", attends="causal")
         write(world.first, run, [each])
     world.repeat()
     said = [[a for a in command if a.startswith("--attends")] for command in world.commands]

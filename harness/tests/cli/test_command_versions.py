@@ -12,6 +12,7 @@ from assay.harness.models import runs
 from assay.harness.models.runs import Options
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence
+from assay.harness.results.records import Selection, SubjectRecord
 from assay.harness.results.verdicts import Kind, Result, Verdict
 from assay.harness.runners.environments import CannotInstall, Environment
 from assay.harness.runners.resumable import Resumable
@@ -49,19 +50,19 @@ class World:
                 raise end
             return end
         run = runs.describe_run(Options(), "quick", 0)
-        run["versions"] |= {"transformers": version, "torch": "2.13.0"}
-        run["selection"] = {"numbers": [], "keyword": "", "marker": "law", "claims": ["claims"]}
-        run["per_subject"] = len(CLAIMS)
+        run.versions |= {"transformers": version, "torch": "2.13.0"}
+        run.selection = Selection(keyword="", marker="law", claims=["claims"])
+        run.per_subject = len(CLAIMS)
         with Evidence.open(self.path) as evidence:
             for model in models:
                 if model == self.deadly.get(version):
                     return SIGSEGV
-                run["subjects"][model] = {"digest": model}
+                run.subjects[model] = SubjectRecord(digest=model)
                 evidence.begin(run)
                 for name in CLAIMS:
                     result = Result("C2", name, Kind.LAW, model, Verdict.UPHELD)
-                    evidence.record(run["id"], result, model)
-            evidence.finish(run["id"], 0)
+                    evidence.record(run.id, result, model)
+            evidence.finish(run.id, 0)
         return 0
 
     def versions(self, *arguments: str) -> int:
@@ -81,7 +82,7 @@ def test_versions_run_one_after_the_other_into_one_file(world, capsys):
     said = capsys.readouterr().out
     assert "✓ transformers 4.48.9: 6 upheld" in said
     with Evidence.open(world.path) as evidence:
-        assert [r["versions"]["transformers"] for r in evidence.runs()] == ["4.48.9", "5.8.1"]
+        assert [r.versions["transformers"] for r in evidence.runs()] == ["4.48.9", "5.8.1"]
 
 
 def test_what_models_are_meant_to_do_is_handed_on_and_tells_runs_apart(world):

@@ -43,7 +43,7 @@ def test_a_report_that_is_none_is_refused(tmp_path, text, words, capsys):
 def test_a_report_whose_entries_are_of_other_types_is_refused(before, tmp_path, capsys):
     with Evidence.read(before) as store:
         (told_of,) = store.runs()
-        written = schema.document(told_of, store.results(told_of["id"]))
+        written = schema.document(told_of, store.results(told_of.id))
     path = tmp_path / "r.json"
     changes = [
         lambda found: found["claims"][0].update(margin="1"),

@@ -46,7 +46,7 @@ def several(tmp_path: Path) -> Path:
 def test_a_run_is_named_by_number_or_id_or_is_the_latest_that_ended(several, which, found):
     assert sides.holds_claims(f"{several}{which}")
     (side,) = sides.read(f"{several}{which}")
-    assert side.run["id"].startswith(found)
+    assert side.run.id.startswith(found)
     assert side.others == (0 if which else 1)
 
 
@@ -149,7 +149,7 @@ def test_of_a_claim_in_many_runs_the_one_that_ended_last_counts(tmp_path, capsys
     assert compare(f"{path}@1", f"{path}@all", "--json") == 1
     found = json.loads(capsys.readouterr().out)
     assert (found["compared"], found["gone"], found["regressions"]) == (len(LAWS), [], 1)
-    versions = a_run()["versions"] | {"transformers": "5.18.0"}
+    versions = a_run().versions | {"transformers": "5.18.0"}
     kept(path, LAWS, "3" * 32, versions=versions, seed=1)
     assert compare(f"{path}@all", f"{path}@all", "--json") == 0
     found = json.loads(capsys.readouterr().out)

@@ -14,6 +14,7 @@ from assay.harness.checking.statistics import EVERY
 from assay.harness.comparison.judging import Flip, compare, statistic_of
 from assay.harness.report.compared import notes
 from assay.harness.results.errors import BadInput
+from assay.harness.results.records import SubjectRecord
 from assay.harness.results.verdicts import UNTIL_BROKEN, Verdict
 from assay.harness.tests.support.compared import MODEL, a_finding, a_law, on, random, side
 from assay.harness.tests.support.evidence_files import DIGEST
@@ -66,8 +67,8 @@ def test_what_another_verdict_means(make, before, after, flip):
 def described(found, **missing):
     """A side whose model lacks these capabilities."""
     (name,) = found.subjects
-    about = {"digest": DIGEST, "missing": missing}
-    return replace(found, run={**found.run, "subjects": {name: about}})
+    about = SubjectRecord(digest=DIGEST, missing=missing)
+    return replace(found, run=replace(found.run, subjects={name: about}))
 
 
 @pytest.mark.parametrize("make", [a_law, a_finding])

@@ -18,6 +18,7 @@ from assay.harness.models.runs import Options
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence
 from assay.harness.results.expectation_files import load
+from assay.harness.results.records import Selection, SubjectRecord
 from assay.harness.results.verdicts import Kind, Result, Verdict
 from assay.harness.runners.runner import Request
 
@@ -96,14 +97,14 @@ class World:
         told = dict(a[2:].split("=", 1) for a in given if a.startswith("--") and "=" in a)
         models = [a[8:] for a in given if a.startswith("--model=")]
         run = runs.describe_run(Options(dtype=told["dtype"]), told["profile"], int(told["seed"]))
-        run["selection"] = {"numbers": [], "keyword": "", "marker": "law"}
-        run["subjects"] = {model: {"digest": model} for model in models}
+        run.selection = Selection(keyword="", marker="law")
+        run.subjects = {model: SubjectRecord(digest=model) for model in models}
         with Evidence.open(self.path) as evidence:
             evidence.begin(run)
             for model in models:
                 verdict = self.verdicts.get((model, told["dtype"]), UPHELD)
-                evidence.record(run["id"], result(verdict, model), model)
-            evidence.finish(run["id"], 0)
+                evidence.record(run.id, result(verdict, model), model)
+            evidence.finish(run.id, 0)
         return 0
 
     def alarms(self, *arguments: str) -> int:

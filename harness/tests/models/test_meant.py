@@ -116,8 +116,8 @@ def test_the_user_s_word_comes_first():
 
 
 def test_what_says_so_is_in_the_description():
-    said = describe_subject(toy("bert"))["attends"]
-    assert said == {
+    said = describe_subject(toy("bert")).attends
+    assert said.as_json() == {
         "ways": "both",
         "why": "BertForMaskedLM is an encoder, and is_decoder is not set",
     }

@@ -186,8 +186,8 @@ def test_a_description_says_what_could_not_be_found_out(kind):
     subject = raising(SHORTAGES[kind])
     subject.offer = Offer("causal:gpt2", "5.23", frozenset({"cache", "padding"}))
     found = describe_subject(subject)
-    assert found["missing"]["cache"].startswith(f"not found out: {shortage(SHORTAGES[kind])}")
-    assert found["recorded"]["lacks"] == {}
+    assert found.missing["cache"].startswith(f"not found out: {shortage(SHORTAGES[kind])}")
+    assert found.recorded.lacks == {}
 
 
 def test_after_a_gpu_has_failed_nothing_more_is_tried():

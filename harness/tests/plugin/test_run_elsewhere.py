@@ -67,9 +67,9 @@ def test_what_was_recorded_once_is_compared_with_every_later_run(
     assert "A11 (" not in changed.output
 
     with Evidence.open(project.folder / "evidence.sqlite") as evidence:
-        ran = [run["exit"] for run in evidence.runs()]
+        ran = [run.exit for run in evidence.runs()]
         assert ran == [0, 0, 1]
-        assert {run["selection"]["claims"][0] for run in evidence.runs()} == {
+        assert {run.selection.claims[0] for run in evidence.runs()} == {
             "claims/test_position_table.py"
         }
 

@@ -44,7 +44,7 @@ def test_after_a_gpu_has_failed_the_rest_is_left_undone_by_name(
     assert len(project.verdicts()) == 4
     with Evidence.open(project.folder / "evidence.sqlite") as evidence:
         (described,) = evidence.runs()
-        assert described["finished"] is not None
+        assert described.finished is not None
 
 
 ERRORS = {

@@ -63,7 +63,7 @@ def test_a_claim_that_cannot_be_ended_ends_the_run_in_order(project):
     assert "Traceback" not in run.output
     with Evidence.open(project.folder / "evidence.sqlite") as evidence:
         (stored,) = evidence.runs()
-        assert [name for name, *_ in evidence.recorded(stored["id"])] == ["law 1"]
+        assert [name for name, *_ in evidence.recorded(stored.id)] == ["law 1"]
     project.forget_ran()
     (line,) = [each for each in run.output.splitlines() if each.startswith("--resume continues")]
     name = line.split("'")[1]

@@ -36,9 +36,9 @@ def cut_short(project: Project, blow: signal.Signals, *arguments: str) -> tuple[
     project.forget_ran()
     with Evidence.open(project.folder / "evidence.sqlite") as evidence:
         (run,) = evidence.runs()
-        assert run["finished"] is None
-        assert [result.name for result in evidence.results(run["id"])] == ["law 1", "law 2"]
-    return ended.exit, run["id"]
+        assert run.finished is None
+        assert [result.name for result in evidence.results(run.id)] == ["law 1", "law 2"]
+    return ended.exit, run.id
 
 
 TELLING = """

@@ -29,9 +29,9 @@ def test_claims_are_picked_by_number_and_variant(project: Project, asked, ran):
     assert sorted(set(project.ran)) == sorted(set(ran))
     with Evidence.open(project.folder / "evidence.sqlite") as evidence:
         (run,) = evidence.runs()
-        assert len(evidence.results(run["id"])) == len(ran) == run["per_subject"]
+        assert len(evidence.results(run.id)) == len(ran) == run.per_subject
         given = [each.removeprefix("--claim=") for each in asked]
-        assert run["selection"]["numbers"] == sorted(given)
+        assert run.selection.numbers == sorted(given)
 
 
 def test_laws_come_before_findings(project: Project):

@@ -44,8 +44,8 @@ def test_every_verdict_is_counted_shown_and_written_down(project: Project) -> No
     assert "1 of 3 laws that apply holds on tiny:gpt2" in page
     with Evidence.open(project.folder / "evidence.sqlite") as evidence:
         (recorded,) = evidence.runs()
-        assert recorded["exit"] == 1
-        kept = schema.document(written["run"], evidence.results(recorded["id"]))
+        assert recorded.exit == 1
+        kept = schema.document(recorded, evidence.results(recorded.id))
         assert kept["claims"] == written["claims"]
     read_by_machines(project.folder / "junit.xml", written["claims"][1]["counterexample"])
     expected = {"a/b/out.json", "a/page.html", "junit.xml", "evidence.sqlite"}

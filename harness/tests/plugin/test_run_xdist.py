@@ -103,7 +103,7 @@ def test_eight_processes_record_every_claim_once_and_load_a_model_once(project: 
     assert Counter(project.ran) == {str(n): len(models) for n in range(2 * files)}
     with Evidence.read(project.folder / "evidence.sqlite") as evidence:
         (run,) = evidence.runs()
-        kept = sorted((result.name, result.subject) for result in evidence.results(run["id"]))
+        kept = sorted((result.name, result.subject) for result in evidence.results(run.id))
     assert kept == expected
     writers = (project.folder / "writers").read_text().splitlines()
     assert len(writers) == len(expected)
@@ -120,7 +120,7 @@ def test_what_a_worker_finds_wrong_is_one_line_too(project: Project) -> None:
     assert project.verdicts() == {"law 1": "upheld"}
     with Evidence.open(project.folder / "evidence.sqlite") as evidence:
         (unfinished,) = evidence.runs()
-        assert unfinished["finished"] is None
+        assert unfinished.finished is None
 
 
 def test_a_worker_that_dies_takes_one_claim_with_it(project: Project) -> None:

@@ -46,7 +46,7 @@ def test_versions_settings_and_models_stand_apart(file):
 
 def test_tiny_models_come_first_and_others_by_their_size(file):
     big, small = ({"parameters": n, "digest": "0"} for n in (4_000_000, 900_000))
-    run = run_of(NEW, MAMBA, GPT2) | {"subjects": {"reference": big, "reference:small": small}}
+    run = run_of(NEW, subjects={"reference": big, "reference:small": small})
     names = ["reference", "reference:small", MAMBA, GPT2]
     write(file, run, [law(name) for name in names])
     assert collect([file]).subjects == [GPT2, MAMBA, "reference:small", "reference"]
@@ -70,7 +70,7 @@ def test_a_run_in_two_files_is_one(tmp_path, file):
 
 def test_a_model_goes_by_its_configurations_type_and_by_its_names(file):
     run = run_of(NEW, "tiny:causal:gemma3_text:1", "reference")
-    write(file, run, [law(name) for name in run["subjects"]])
+    write(file, run, [law(name) for name in run.subjects])
     found = collect([file])
     assert found.types("reference") == {"llama"}
     assert found.types("tiny:causal:gemma3_text:1") == {"gemma3_text", "llama"}

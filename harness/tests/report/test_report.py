@@ -20,6 +20,7 @@ from assay.harness.report import pictures, texts, words
 from assay.harness.report.html import render
 from assay.harness.report.progress import Progress
 from assay.harness.report.terminal import print_table
+from assay.harness.results.records import RunRecord
 from assay.harness.results.verdicts import Kind, Result, Verdict, margin
 from assay.harness.tests.support.pages import HOSTILE, Reader, html_of, page, printed
 from assay.harness.tests.support.sample_runs import (
@@ -247,9 +248,10 @@ def test_nothing_that_comes_from_a_run_becomes_markup() -> None:
             "observed": HOSTILE, "allowed": HOSTILE}  # fmt: skip
     bad = one(id=HOSTILE, name=HOSTILE, subject=HOSTILE, reason=HOSTILE, counterexample=seen)
     absent = replace(bad, verdict=Verdict.NOT_APPLICABLE, counterexample=None)
-    run = {key: HOSTILE for key in sample_run()}
-    run |= {"versions": {HOSTILE: HOSTILE}, "subjects": {HOSTILE: {"missing": {HOSTILE: HOSTILE}}}}
-    text = render(run, [bad, absent, one()], {(HOSTILE, HOSTILE): HOSTILE})
+    told = {key: HOSTILE for key in sample_run().as_json()}
+    told["versions"] = {HOSTILE: HOSTILE}
+    told["subjects"] = {HOSTILE: {"missing": {HOSTILE: HOSTILE}}}
+    text = render(RunRecord.from_json(told), [bad, absent, one()], {(HOSTILE, HOSTILE): HOSTILE})
     reader = Reader(text)
     assert len(reader.all("script")) == 1
     assert not reader.all("img")
@@ -298,7 +300,7 @@ def test_the_page_holds_every_result_and_says_why_claims_do_not_apply() -> None:
     assert f"20 of 21 laws that apply hold on {LARGE}; 1 is broken." in text
     assert text.count(NO_DISTANCE) == 2 + 1  # in the table and, for both, in their own section
     assert "expected: small model" in text
-    assert sample_run()["subjects"][LARGE]["digest"] in text
+    assert sample_run().subjects[LARGE].digest in text
     assert html_of(COUNTEREXAMPLE["replay"]) in text
 
 

@@ -86,7 +86,7 @@ def test_a_result_keeps_its_source_and_one_of_older_evidence_has_none():
 
 
 def test_the_json_has_sources_and_their_works_and_older_json_is_valid():
-    told = schema.document(reports.RUN, [result("004, answer 2")])
+    told = schema.document(reports.RECORD, [result("004, answer 2")])
     validator = Draft202012Validator(schema.SCHEMA)
     assert told["claims"][0]["source"] == "004, answer 2"
     assert list(told["bibliography"]) == ["004"]

@@ -60,8 +60,8 @@ def test_runs_come_oldest_first_with_their_end(store):
     store.begin(a_run("r0", "2025-01-01T00:00:00+00:00"))
     store.finish("r0", 1)
     first, second = store.runs()
-    assert (first["id"], first["exit"], first["finished"][:2]) == ("r0", 1, "20")
-    assert second == {**a_run(), "finished": None, "exit": None}
+    assert (first.id, first.exit, first.finished[:2]) == ("r0", 1, "20")
+    assert second.as_json() == {**a_run().as_json(), "finished": None, "exit": None}
 
 
 @pytest.mark.parametrize("method", ["results", "recorded"])

@@ -61,7 +61,7 @@ def test_a_run_killed_in_the_middle_of_a_write_is_rolled_back(path):
     assert journal.stat().st_size > 0  # or nothing would be under way
     with Evidence.open(path) as store:
         assert store.results("r1") == [UPHELD]
-        assert store.runs()[0]["subjects"] == a_run()["subjects"]
+        assert store.runs()[0].subjects == a_run().subjects
     assert rows(path, "SELECT count(*) FROM sqlite_master WHERE name = 'half'") == [(0,)]
     assert rows(path, "PRAGMA integrity_check") == [("ok",)]
 
@@ -89,7 +89,7 @@ def test_four_processes_that_write_at_once_lose_nothing_and_write_nothing_twice(
         )
         for n in range(4):
             assert [r.name for r in store.results(f"p{n}")] == [str(i) for i in range(12)]
-        assert {run["id"]: run["exit"] for run in store.runs()} == {
+        assert {run.id: run.exit for run in store.runs()} == {
             **{f"p{n}": 0 for n in range(4)},
             "shared": None,
         }

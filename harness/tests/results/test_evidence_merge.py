@@ -47,7 +47,7 @@ def test_merged_files_are_together_what_they_were_apart(tmp_path):
         assert store.merge(a, b) == (3, 9)
         assert store.results("r2") == a.results("r2")
         assert store.results("r3") == b.results("r3")
-        assert store.runs() == sorted(a.runs() + b.runs(), key=lambda run: run["started"])
+        assert store.runs() == sorted(a.runs() + b.runs(), key=lambda run: run.started)
     both = [sorted(x + y, key=repr) for x, y in zip(content(one), content(two), strict=True)]
     assert content(out) == both
 
@@ -79,7 +79,7 @@ def test_two_copies_of_one_run_become_the_one_that_went_on(tmp_path):
         merged.append(content(out))
         with Evidence.read(out) as store:
             (run,) = store.runs()
-            assert run["exit"] == 1
+            assert run.exit == 1
             verdicts = {result.name: result.verdict.value for result in store.results("r1")}
     assert merged[0] == merged[1]
     assert verdicts == {
@@ -102,7 +102,7 @@ def test_claims_about_weights_that_a_later_copy_replaced_do_not_come_back(tmp_pa
         assert main(["merge", str(out), *map(str, order)]) == 0
         with Evidence.read(out) as store:
             assert store.results("r1") == [UPHELD]
-            assert store.runs()[0]["subjects"] == {"tiny:gpt2": {"digest": OTHER}}
+            assert store.runs()[0].subjects["tiny:gpt2"].as_json() == {"digest": OTHER}
 
 
 def test_many_overlapping_files_in_any_order_give_one_content(tmp_path):
@@ -189,7 +189,7 @@ def test_a_merge_that_is_killed_leaves_the_target_as_it_was(tmp_path):
     assert out.with_name("out-journal").stat().st_size > 0  # or nothing was under way
     with Evidence.read(out) as store:
         assert len(store.results("r1")) == 3
-        assert [run["id"] for run in store.runs()] == ["r1"]
+        assert [run.id for run in store.runs()] == ["r1"]
     Evidence.open(out).close()
     assert content(out) == before
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from assay.harness.results.evidence import resume_key
+from assay.harness.results.records import RunRecord
 from assay.harness.results.verdicts import Kind, Result, Verdict
 from assay.harness.tests.support.evidence_files import (
     DIGEST,
@@ -43,13 +44,14 @@ def test_a_run_on_another_emulated_machine_is_not_resumed(store, name, value):
 
 @pytest.mark.parametrize("name", ["python", "torch", "transformers"])
 def test_a_run_with_another_version_is_not_resumed(store, name):
-    versions = {**a_run()["versions"], name: "0"}
+    versions = {**a_run().versions, name: "0"}
     assert store.unfinished(resume_key(a_run(versions=versions))) is None
 
 
 def test_neither_subjects_nor_start_nor_order_of_keys_keep_a_run_from_being_resumed(store):
     run = a_run("r9", "2026-09-09T00:00:00+00:00", subjects={})
-    assert store.unfinished(resume_key(dict(reversed(run.items())))) == "r1"
+    told = dict(reversed(run.as_json().items()))
+    assert store.unfinished(resume_key(RunRecord.from_json(told))) == "r1"
 
 
 def test_a_resumed_run_goes_on_under_its_id_and_keeps_its_start_and_claims(store):
@@ -57,8 +59,8 @@ def test_a_resumed_run_goes_on_under_its_id_and_keeps_its_start_and_claims(store
     more = {"tiny:bert": {"digest": OTHER}}
     store.begin(a_run("r1", "2026-05-05T00:00:00+00:00", subjects=more))
     (run,) = store.runs()
-    assert run["started"] == a_run()["started"]
-    assert run["subjects"] == a_run()["subjects"] | more
+    assert run.started == a_run().started
+    assert run.subjects == a_run(subjects=a_run().as_json()["subjects"] | more).subjects
     assert store.results("r1") == [UPHELD]
 
 

@@ -78,7 +78,7 @@ def test_a_claim_waits_for_the_claim_of_another_process(path, store):
         patient.record("r1", UPHELD, DIGEST)
     thread.join()
     assert store.results("r1") == [UPHELD]
-    assert store.runs()[0]["exit"] == 3
+    assert store.runs()[0].exit == 3
 
 
 @pytest.fixture

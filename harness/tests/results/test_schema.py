@@ -19,9 +19,10 @@ from jsonschema import Draft202012Validator, ValidationError
 
 from assay.harness.results.errors import BadInput
 from assay.harness.results.outputs import replace_file
+from assay.harness.results.records import RunRecord
 from assay.harness.results.schema import SCHEMA, Claim, document, write_json
 from assay.harness.results.verdicts import DECADES, Kind, Result, Verdict
-from assay.harness.tests.support.reports import RESULT, RUN
+from assay.harness.tests.support.reports import RECORD, RESULT, RUN
 from assay.harness.tests.support.sessions import ROOT
 
 
@@ -68,7 +69,7 @@ def test_a_claim_has_exactly_the_keys_of_a_result_but_for_its_arrays():
 
 
 def test_a_document_has_the_schema_the_run_and_the_claims():
-    report = document(RUN, [RESULT])
+    report = document(RECORD, [RESULT])
     assert (report["schema"], report["run"]) == (1, RUN)
     (claim,) = report["claims"]
     whole = {**RESULT.as_json(), "interval": [0.25, 0.75]}
@@ -79,13 +80,13 @@ def test_a_document_has_the_schema_the_run_and_the_claims():
 @settings(deadline=None, max_examples=50)
 @given(st.lists(results, max_size=3))
 def test_documents_of_any_results_fit_the_schema_and_hold_only_finite_numbers(results):
-    report = document(RUN, results)
+    report = document(RECORD, results)
     assert json.loads(json.dumps(report, allow_nan=False)) == report
     Draft202012Validator(SCHEMA).validate(report)
 
 
 def test_numbers_of_the_run_that_are_not_finite_become_null():
-    assert document({**RUN, "seed": math.inf}, [])["run"]["seed"] is None
+    assert document(RunRecord.from_json({**RUN, "seed": math.inf}), [])["run"]["seed"] is None
 
 
 @pytest.mark.parametrize("where", ["document", "run", "subject", "claim"])
@@ -99,7 +100,7 @@ def test_a_missing_and_an_additional_key_do_not_fit(where):
             "claim": report["claims"][0],
         }[where]
 
-    whole = document(RUN, [RESULT])
+    whole = document(RECORD, [RESULT])
     later = {"document": {"bibliography"}, "claim": {"source"}}  # older reports have none
     for key in part_of(whole).keys() - later.get(where, set()):
         broken = copy.deepcopy(whole)
@@ -120,7 +121,7 @@ def test_a_missing_and_an_additional_key_do_not_fit(where):
     ],
 )
 def test_a_claim_with_a_wrong_value_does_not_fit(key, value):
-    report = document(RUN, [RESULT])
+    report = document(RECORD, [RESULT])
     report["claims"][0][key] = value
     with pytest.raises(ValidationError):
         Draft202012Validator(SCHEMA).validate(report)
@@ -131,11 +132,11 @@ def test_a_claim_with_a_wrong_value_does_not_fit(key, value):
     [("profile", "fast"), ("seed", "0"), ("threads", 0), ("versions", {"torch": "2"})],
 )
 def test_a_run_with_a_wrong_value_does_not_fit(key, value):
-    assert not valid(document({**RUN, key: value}, []))
+    assert not valid(document(RunRecord.from_json({**RUN, key: value}), []))
 
 
 def test_another_version_of_the_schema_does_not_fit():
-    assert not valid({**document(RUN, []), "schema": 2})
+    assert not valid({**document(RECORD, []), "schema": 2})
 
 
 # The file.
@@ -143,13 +144,13 @@ def test_another_version_of_the_schema_does_not_fit():
 
 def test_the_file_holds_the_document(tmp_path):
     path = tmp_path / "new folder" / "out.json"
-    write_json(path, RUN, [RESULT])
-    assert json.loads(path.read_text("utf-8")) == document(RUN, [RESULT])
+    write_json(path, RECORD, [RESULT])
+    assert json.loads(path.read_text("utf-8")) == document(RECORD, [RESULT])
 
 
 def test_half_a_surrogate_pair_in_a_token_does_not_stop_the_report(tmp_path):
     result = Result("C1", "c", Kind.LAW, "s", Verdict.REFUTED, counterexample={"a": "\ud800"})
-    write_json(tmp_path / "out.json", RUN, [result])
+    write_json(tmp_path / "out.json", RECORD, [result])
     text = (tmp_path / "out.json").read_text("utf-8")
     assert json.loads(text)["claims"][0]["counterexample"] == {"a": "\ud800"}
 
@@ -212,7 +213,7 @@ def test_a_path_that_cannot_be_written_is_bad_input(tmp_path, path, words):
     (tmp_path / "file").touch()
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     with pytest.raises(BadInput) as error:
-        write_json(tmp_path / path, RUN, [RESULT])
+        write_json(tmp_path / path, RECORD, [RESULT])
     assert str(tmp_path / path) in str(error.value)
     assert words in str(error.value)
     assert "\n" not in str(error.value)

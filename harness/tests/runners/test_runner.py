@@ -39,8 +39,8 @@ def writing(folder: Path, code: int, result: Result = LAW, before: str = "") -> 
     if not path.exists():
         with Evidence.open(path) as evidence:
             evidence.begin(run)
-            evidence.record(run["id"], result, "ab" * 32)
-            evidence.finish(run["id"], code)
+            evidence.record(run.id, result, "ab" * 32)
+            evidence.finish(run.id, code)
     find = 'for a in "$@"; do case $a in --evidence=*) path=${a#--evidence=};; esac; done'
     return f'{find}\ncp "{path}" "$path"\n{before}\nexit {code}'
 
@@ -174,7 +174,8 @@ def test_a_recorded_run_matches_settings_if_all_that_matters_is_the_same(
 ) -> None:
     from assay.harness import __version__
 
-    run = run_of("5.8.1", "tiny:gpt2", suite=__version__)
-    run |= {"selection": {"numbers": ["C2"], "keyword": "", "marker": ""}, **more}
+    chosen = {"numbers": ["C2"], "keyword": "", "marker": ""}
+    told = {"suite": __version__, "selection": chosen, **more}
+    run = run_of("5.8.1", "tiny:gpt2", **told)
     assert SETTINGS.match(run, {"transformers": "5.8.1"}) is same
     assert not SETTINGS.match(run, {"transformers": "5.9.0"})

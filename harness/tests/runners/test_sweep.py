@@ -52,9 +52,9 @@ class Toys:
         """Every claim in the merged evidence: model, dtype and name."""
         with Evidence.read(self.folder / "sweep.sqlite") as evidence:
             return sorted(
-                (result.subject, run["dtype"], result.name)
+                (result.subject, run.dtype, result.name)
                 for run in evidence.runs()
-                for result in evidence.results(run["id"])
+                for result in evidence.results(run.id)
             )
 
     def wait_until(self, happened: Callable[[], object]) -> None:

@@ -85,8 +85,8 @@ def test_nothing_is_lost_or_run_twice_when_a_worker_is_killed(
     assert sorted(project.ran) == sorted("1234" * len(MODELS) + "3")
     with Evidence.read(project.folder / "sweep.sqlite") as evidence:
         runs = evidence.runs()
-        found = [(r.name, r.subject) for run in runs for r in evidence.results(run["id"])]
-    assert [run["exit"] for run in runs] == [0, 0, 0]
+        found = [(r.name, r.subject) for run in runs for r in evidence.results(run.id)]
+    assert [run.exit for run in runs] == [0, 0, 0]
     assert sorted(found) == sorted(
         (f"law {n}", f"tiny:{model}") for n in range(1, 5) for model in MODELS
     )

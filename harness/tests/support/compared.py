@@ -65,7 +65,8 @@ def side(results: Iterable[Result], name: str = "a side", **run: Any) -> Side:
     """A run with these results, as it would be read."""
     rows = {(each.id, each.name, each.subject): each.as_json() for each in results}
     subjects = {subject: {"digest": DIGEST} for *_, subject in rows}
-    return Side(name, {**a_run(subjects=subjects), "finished": "2026", "exit": 0, **run}, rows)
+    ended = {"subjects": subjects, "finished": "2026", "exit": 0}
+    return Side(name, a_run(**ended | run), rows)
 
 
 def kept(

@@ -15,6 +15,7 @@ import pytest
 
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence
+from assay.harness.results.records import RunRecord
 from assay.harness.results.verdicts import Kind, Result, Verdict
 from assay.harness.tests.support.sessions import ROOT
 
@@ -34,12 +35,13 @@ BROKEN = Result(
 )
 
 
-def a_run(id: str = "r1", started: str = "2026-01-01T00:00:00+00:00", **changes: Any) -> dict:
+def a_run(id: str = "r1", started: str = "2026-01-01T00:00:00+00:00", **changes: Any) -> RunRecord:
     """A run with one subject, and these entries changed."""
     versions = {"python": "3.11.2", "torch": "2.13.0", "transformers": "5.23.0", "numpy": "2.4"}
     run = {"id": id, "started": started, "suite": "0.1.0", "profile": "quick", "seed": 0}
     run |= {"device": "cpu", "dtype": "float32", "attention": None, "versions": versions}
-    return {**run, "subjects": {"tiny:gpt2": {"digest": DIGEST}}, **changes}
+    run["subjects"] = {"tiny:gpt2": {"digest": DIGEST}}
+    return RunRecord.from_json(run | changes)
 
 
 def refused(error: pytest.ExceptionInfo[BadInput], path: Path, words: str) -> bool:

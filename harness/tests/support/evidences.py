@@ -12,19 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from assay.harness.results.evidence import Evidence
+from assay.harness.results.records import RunRecord
 from assay.harness.results.verdicts import Kind, Result, Verdict, margin
 
 VERSIONS = ("4.48.3", "4.57.1", "5.0.0rc1", "5.0.0", "5.23.0")
 VARIANTS = ("default", "dynamic", "static", "sliding", "quantised")
 
 
-def run_of(version: str, *subjects: str, **more: Any) -> dict[str, Any]:
+def run_of(version: str, *subjects: str, **more: Any) -> RunRecord:
     """A run's record, as `harness.models.runs.describe_run` makes it, without loading torch."""
     facts = {
         "model_type": "llama", "parameters": 30752, "vocabulary": 101, "context": 64,
         "hidden": 32, "layers": 2, "digest": "ab" * 32, "capabilities": ["causal"], "missing": {},
     }  # fmt: skip
-    return {
+    told = {
         "id": f"{random.getrandbits(64):x}",
         "started": "2026-11-21T15:26:50+00:00",
         "finished": None,
@@ -39,7 +40,8 @@ def run_of(version: str, *subjects: str, **more: Any) -> dict[str, Any]:
         "platform": "Linux",
         "threads": 1,
         "subjects": {name: facts for name in subjects},
-    } | more
+    }
+    return RunRecord.from_json(told | more)
 
 
 def law(
@@ -78,7 +80,7 @@ def finding(subject: str, name: str, value: float, verdict: Verdict = Verdict.UP
 
 def write(
     path: Path,
-    run: dict[str, Any],
+    run: RunRecord,
     results: Iterable[Result],
     finished: bool = True,
     recorded: str | None = None,
@@ -87,8 +89,8 @@ def write(
     with Evidence.open(path) as evidence:
         evidence.begin(run)
         if finished:
-            evidence.finish(run["id"], 0)
-    rows = [_row(run, result, recorded or run["started"]) for result in results]
+            evidence.finish(run.id, 0)
+    rows = [_row(run, result, recorded or run.started) for result in results]
     with sqlite3.connect(path) as db:
         names = ", ".join(rows[0]) if rows else ""
         places = ", ".join(f":{name}" for name in rows[0]) if rows else ""
@@ -98,15 +100,15 @@ def write(
     return path
 
 
-def _row(run: dict[str, Any], result: Result, recorded: str) -> dict[str, Any]:
+def _row(run: RunRecord, result: Result, recorded: str) -> dict[str, Any]:
     row = result.as_json()
     same = ("name", "kind", "subject", "verdict", "observed", "bound", "margin", "examples")
     return {key: row[key] for key in (*same, "seconds")} | {
-        "run": run["id"],
+        "run": run.id,
         "claim": result.id,
         "digest": hashlib.sha256(result.subject.encode()).hexdigest(),
-        "dtype": run["dtype"],
-        "device": run["device"],
+        "dtype": run.dtype,
+        "device": run.device,
         "recorded": recorded,
         "result": json.dumps(row),
     }

@@ -101,7 +101,7 @@ def stock(folder: Path) -> Path:
     for name in ("before", "after"):
         _evidence(folder / f"{name}.sqlite")
     [side] = sides.read(str(folder / "before.sqlite"))
-    report = {**side.run, "subjects": dict(side.run["subjects"])}
+    report = side.run.as_json()
     rows = [{k: v for k, v in row.items() if k != "sample"} for row in side.rows.values()]
     (folder / "run.json").write_text(json.dumps({"schema": 1, "run": report, "claims": rows}))
     (folder / "speed.json").write_text(json.dumps(BENCHMARKS))
@@ -118,10 +118,11 @@ def _evidence(path: Path) -> None:
     """Two versions, whose verdicts differ, of a law and a finding on two models."""
     for number, version in enumerate(("5.0.0", "5.23.0")):
         run = evidences.run_of(version, "tiny:llama", "tiny:gpt2", id=f"{number}abcdef012345")
+        run.started = f"2026-11-2{number}T15:26:50+00:00"
         changed = evidences.broken if number else evidences.law
         evidences.write(
             path,
-            run | {"started": f"2026-11-2{number}T15:26:50+00:00"},
+            run,
             [
                 evidences.law("tiny:llama"),
                 evidences.law(

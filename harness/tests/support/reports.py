@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from assay.harness.results.records import RunRecord
 from assay.harness.results.verdicts import Kind, Result, Verdict
 
 SUBJECT = {
@@ -32,6 +33,7 @@ RUN = {
     "subjects": {"tiny:mamba": SUBJECT},
     "versions": {"python": "3.11.2", "torch": "2.13.0", "transformers": "5.23.0", "numpy": "2"},
 }
+RECORD = RunRecord.from_json(RUN)
 RESULT = Result(
     *("C2", "cached is recomputed", Kind.LAW, "tiny:mamba", Verdict.REFUTED, 0.5, 1e-5, -4.7),
     interval=(0.25, 0.75),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from assay.harness.results.records import RunRecord
 from assay.harness.results.verdicts import Kind, Result, Verdict, margin
 
 LARGE = "reference:large"
@@ -46,7 +47,7 @@ COUNTEREXAMPLE: dict[str, Any] = {
 }
 
 
-def sample_run(*subjects: str) -> dict[str, Any]:
+def sample_run(*subjects: str) -> RunRecord:
     """A run on ``subjects`` (the large reference by default) with everything filled in."""
     facts = {
         "digest": "9f2c41d07be8a3350b6f8a1fd2c4e97751a0cc3e6d84b9f0137e2a5bd9c60e48",
@@ -59,7 +60,7 @@ def sample_run(*subjects: str) -> dict[str, Any]:
         "capabilities": ["causal", "learned-positions", "kv-cache", "lm-head", "tokenizer"],
         "missing": {"rotary": "positions are a learned table", "alibi": "no bias by distance"},
     }
-    return {
+    told = {
         "id": "5d0c52f1b6a94d0f9f6c3c1f7f0c7a11",
         "started": "2025-11-20T09:41:07+00:00",
         "finished": "2025-11-20T09:42:31+00:00",
@@ -75,6 +76,7 @@ def sample_run(*subjects: str) -> dict[str, Any]:
         "versions": {"python": "3.11.2", "torch": "2.13.0", "transformers": "5.23.0"},
         "subjects": {subject: dict(facts) for subject in subjects or (LARGE,)},
     }
+    return RunRecord.from_json(told)
 
 
 def sample(subject: str = LARGE, broken: bool = True) -> list[Result]:

@@ -23,6 +23,7 @@ import pytest
 from assay import harness
 from assay.harness.plugin import selection
 from assay.harness.results.evidence import Evidence, resume_key
+from assay.harness.results.records import RunRecord
 from assay.harness.results.verdicts import Kind, Result, Verdict
 
 CLAIMS = """
@@ -46,7 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError("refused: is no model")
     folder = Path(option.model)
     digest = (folder / "digest").read_text() if folder.is_dir() else "0" * 64
-    config.run = {  # type: ignore[attr-defined]
+    told = {
         "id": uuid.uuid4().hex,
         "started": str(time.time()),
         "finished": None,
@@ -62,8 +63,9 @@ def pytest_configure(config: pytest.Config) -> None:
             **{name: importlib.metadata.version(name) for name in ("torch", "transformers")},
         },
         "subjects": {_subject(option.model): {"digest": digest}},
-        "selection": selection.chosen(config, [option.model]),
+        "selection": selection.chosen(config, [option.model]).as_json(),
     }
+    config.run = RunRecord.from_json(told)  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="session")
@@ -72,10 +74,10 @@ def evidence(request: pytest.FixtureRequest) -> Any:
     with Evidence.open(option.evidence) as found:
         known = found.unfinished(resume_key(config.run)) if option.resume else None
         if known is not None:
-            config.run["id"] = known
+            config.run.id = known
         found.begin(config.run)
         yield found
-        found.finish(config.run["id"], 1 if request.session.testsfailed else 0)
+        found.finish(config.run.id, 1 if request.session.testsfailed else 0)
 
 
 @pytest.fixture
@@ -85,7 +87,7 @@ def claim(
     option, run = request.config.option, request.config.run
 
     def settle(name: str) -> None:
-        if name in [result.name for result in evidence.results(run["id"])]:
+        if name in [result.name for result in evidence.results(run.id)]:
             return
         with Path("ran").open("a") as file:
             file.write(f"{option.model}:{option.dtype}:{name}\n")
@@ -95,7 +97,7 @@ def claim(
         verdict = Verdict.REFUTED if refuted else Verdict.UPHELD
         subject = _subject(option.model)
         result = Result("T1", name, Kind.LAW, subject, verdict)
-        evidence.record(run["id"], result, run["subjects"][subject]["digest"])
+        evidence.record(run.id, result, run.subjects[subject].digest)
         record_property("claim", "T1")
         record_property("verdict", verdict.value)
         if refuted:
