@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hypothesis.errors import HypothesisException
+from hypothesis.errors import DidNotReproduce, HypothesisException, InvalidArgument
 
 from assay.harness.checking.controls import Damage
 from assay.harness.checking.profiles import Profile
@@ -64,6 +64,21 @@ class Claim:
             raise error
         return self.ended(subject, error)
 
+    def replayed(self, subject: Subject, error: HypothesisException) -> Result:
+        """What a replayed example comes to where Hypothesis ends in ``error``: it keeps the law.
+
+        Raises `BadInput` where it is not an example of this claim.
+        """
+        if isinstance(error, InvalidArgument):
+            raise BadInput(f"the example to replay: {error}") from error
+        # Hypothesis raises this on its own where the example ran to its end; where the example
+        # did not fit, while it handles another.
+        if not isinstance(error, DidNotReproduce) or error.__context__ is not None:
+            why = f"the example to replay is not an example of {self.id}, {self.says!r}"
+            raise BadInput(why) from error
+        why = "the replayed example keeps the law"
+        return self.result(subject, Verdict.UPHELD, reason=why, examples=1)
+
     def ended(self, subject: Subject, error: BaseException) -> Result:
         """The claim was ended by ``error``, which may be of the model's code or of the claim's."""
         trace = shortened("".join(traceback.format_exception(error)), STORED)
@@ -107,10 +122,9 @@ def as_test(
                 return run(body, subject, arguments, session)
         except (KeyboardInterrupt, BadInput):
             raise
-        except HypothesisException as error:  # an example may not be one of this claim's
-            if session.replay is not None:
-                raise
-            return claim.ended(subject, error)
+        except HypothesisException as error:
+            ended = claim.ended if session.replay is None else claim.replayed
+            return ended(subject, error)
         except BaseException as error:  # pytest's Skipped, GeneratorExit, …
             return claim.not_run(subject, error, None)
 
@@ -147,12 +161,12 @@ def is_asked(asked: str, claim: Claim, name: str) -> bool:
 
 
 def unknown(asked: Sequence[str], named: Collection[tuple[Claim, str]], what: str) -> str:
-    """Why one of ``asked`` means no test among those ``named`` (claim, name); empty if each does.
+    """Which of ``asked`` means no test among those ``named`` (claim, name); empty if each does.
 
     ``what`` they are called in the message.
     """
     for each in asked:
         if not any(is_asked(each, claim, name) for claim, name in named):
             numbers = sorted({claim.id for claim, _ in named}, key=lambda n: (n[0], int(n[1:])))
-            return f"--claim {each}: there is no such {what} here; there are {', '.join(numbers)}"
+            return f"{each}: there is no such {what} here; there are {', '.join(numbers)}"
     return ""

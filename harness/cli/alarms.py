@@ -85,7 +85,7 @@ def _check_claims(asked: Sequence[str], room: Rooms) -> None:
     all_of_them = cases.collect(room.claims)
     laws = [(each.claim, each.name) for each in all_of_them if each.claim.kind is Kind.LAW]
     if why := unknown(asked, laws, "law"):
-        raise BadInput(why)
+        raise BadInput(f"--claim {why}")
 
 
 def show(console: Console, tallies: Sequence[Tally], broken: Sequence[str]) -> None:

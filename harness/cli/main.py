@@ -126,7 +126,7 @@ def check(model: str, asked: Sequence[str]) -> None:
     from assay.harness.checking.claim import unknown
 
     if why := unknown(asked, [(e.claim, e.name) for e in cases_of_claims()], "claim"):
-        raise BadInput(why)
+        raise BadInput(f"--claim {why}")
     expand([model])
 
 

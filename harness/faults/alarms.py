@@ -59,7 +59,7 @@ def tally(dtype: str, results: Iterable[Result], expected: Mapping[str, Expectat
     """Count the laws among ``results`` of runs in ``dtype``; findings are left out."""
     laws = [result for result in results if result.kind is Kind.LAW]
     refuted = [result for result in laws if result.verdict is Verdict.REFUTED]
-    alarms = tuple(r for r in refuted if expectations.held_against(expected, r, dtype).fails)
+    alarms = tuple(r for r in refuted if expectations.judge_result(expected, r, dtype).fails)
     return Tally(
         dtype,
         models=len({result.subject for result in laws}),

@@ -238,7 +238,7 @@ class Trial:
         return Family(name, healthy.name, seen, rows, time.perf_counter() - started)
 
     def _seen(self, result: Result) -> Seen:
-        judged = expectations.held_against(self.expected, result, self.dtype)
+        judged = expectations.judge_result(self.expected, result, self.dtype)
         why = judged.reason or result.reason
         return Seen(
             *(result.id, result.name, result.kind.value, result.verdict.value, why),

@@ -7,13 +7,11 @@ from contextlib import suppress
 import torch
 
 from assay.harness.models import meant
+from assay.harness.models.configuration import LEAST_TOKENS
 from assay.harness.models.core import Core
 from assay.harness.models.shortage import ENDS, shortage
 from assay.harness.models.subject import Subject
 from assay.harness.results.errors import BadInput, Missing, brief
-
-NEEDED = 4
-"""Tokens in the prompts of some claims, and ids to draw them from, at least."""
 
 
 def admit(subject: Subject) -> Subject:
@@ -21,8 +19,10 @@ def admit(subject: Subject) -> Subject:
     if (said := meant.of(subject)).ways is None:  # then C1 would not be tried
         raise BadInput(f"{subject.name}: {said.why}")
     with suppress(AttributeError):  # some configurations do not say how large it is
-        if (size := subject.vocabulary) < NEEDED:
-            raise BadInput(f"{subject.name}: has a vocabulary of {size}; {NEEDED} are needed")
+        if (size := subject.vocabulary) < LEAST_TOKENS:
+            raise BadInput(
+                f"{subject.name}: has a vocabulary of {size}; {LEAST_TOKENS} are needed"
+            )
     _refuse_unreadable(subject)
     if said.ways == meant.CAUSAL and subject.model.get_output_embeddings() is not None:
         _refuse_lost_rows(subject)
@@ -41,13 +41,13 @@ def _refuse_unreadable(subject: Core) -> None:
 def _refuse_lost_rows(subject: Core) -> None:
     """Raise `BadInput` where a causal language model gives no logits for each token."""
     try:
-        subject.rows(_prompt(subject, max(NEEDED, subject.shortest)), states=False)
+        subject.rows(_prompt(subject, max(LEAST_TOKENS, subject.shortest)), states=False)
     except Missing as missing:
         raise BadInput(f"{subject.name}: {missing}; a causal language model has to") from missing
     except ENDS as error:
         why = shortage(error) or brief(error)
         raise BadInput(
-            f"{subject.name}: cannot run a prompt of {NEEDED} tokens ({why})"
+            f"{subject.name}: cannot run a prompt of {LEAST_TOKENS} tokens ({why})"
         ) from error
 
 

@@ -20,7 +20,7 @@ MOST = 1e8
 
 
 class _Handler:
-    """What is called on the signal; told from other people's handlers by its class."""
+    """What is called on the signal; other handlers are not of this class."""
 
     def __init__(self, strike: Strike) -> None:
         self.strike = strike

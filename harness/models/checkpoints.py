@@ -19,6 +19,7 @@ from huggingface_hub.utils import validate_repo_id
 from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig
 
 from assay.harness.models import sizes, stored
+from assay.harness.models.configuration import LEAST_TOKENS
 from assay.harness.models.hub import SMALL, fetch
 from assay.harness.models.other_formats import refuse_adapters
 from assay.harness.models.remote_code import (
@@ -97,16 +98,12 @@ def inspect_checkpoint(
     return Checkpoint(spec, folder, auto, tuple(weights), held, trust_remote_code)
 
 
-NEEDED = 4
-"""Tokens in the prompts of some claims, at least."""
-
-
 def refuse_short_context(config: PretrainedConfig, spec: str) -> None:
-    """Raise `BadInput` unless prompts of `NEEDED` tokens fit."""
+    """Raise `BadInput` unless prompts of `LEAST_TOKENS` tokens fit."""
     context = getattr(config, "max_position_embeddings", None)
-    if context is not None and 0 <= context < NEEDED:  # some types without a limit say -1
+    if context is not None and 0 <= context < LEAST_TOKENS:  # some types without a limit say -1
         raise BadInput(
-            f"{spec}: has a context of {context}; at least {NEEDED} positions are needed"
+            f"{spec}: has a context of {context}; at least {LEAST_TOKENS} positions are needed"
         )
 
 

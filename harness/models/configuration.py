@@ -10,6 +10,9 @@ _PLACEHOLDER = re.compile(
     r"(image|video|audio|vision|speech|bo[iav]|eo[iav])\w*_token(_id|_index)"
 )
 
+LEAST_TOKENS = 4
+"""The length of some claims' prompts, and the number of ids they are drawn from, at least."""
+
 
 def heads(config: Any) -> int:
     """Heads of attention in a layer, at most; 1 where it does not say."""

@@ -6,6 +6,7 @@ import copy
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -52,11 +53,12 @@ def _draws(subject: Core) -> bool:
     return noted.drew
 
 
-def _copied(model: PreTrainedModel) -> PreTrainedModel:
-    """A copy that shares no weights; built anew where the model's own way of copying fails.
+def _copied(subject: Core) -> PreTrainedModel:
+    """A copy of the model that shares no weights; rebuilt where its own way of copying fails.
 
-    Raises `Missing` if that fails too.
+    Raises `Missing` if that fails too, or makes a model that computes something else.
     """
+    model = subject.model
     own = {id(each) for each in model.parameters()}
     with suppress(*REFUSALS), contained():
         copied = copy.deepcopy(model)
@@ -69,12 +71,30 @@ def _copied(model: PreTrainedModel) -> PreTrainedModel:
         pass_on(error)
         raise Missing(f"the model cannot be copied ({brief(error)})") from error
     again.to(device=model.device, dtype=model.dtype)  # type: ignore[call-arg]
-    return again.eval().requires_grad_(False)
+    again.eval().requires_grad_(False)
+    if not _same_rows(subject, replace(subject, model=again)):  # a hook or a patch is not copied
+        raise Missing("the model cannot be copied: one built of its weights computes other rows")
+    return again
+
+
+def _same_rows(subject: Core, other: Core) -> bool:
+    """Whether both compute the same rows of a short prompt, to half the digits of their dtype."""
+    rows, others = (each.rows(_short_prompt(each)).tensors for each in (subject, other))
+
+    def close(a: torch.Tensor, b: torch.Tensor) -> bool:
+        half = torch.finfo(a.dtype).eps ** 0.5
+        return torch.allclose(a, b, rtol=half, atol=half, equal_nan=True)
+
+    return all(close(row, others[name]) for name, row in rows.items())
+
+
+def _short_prompt(subject: Core) -> torch.Tensor:
+    return subject.content(torch.arange(max(2, subject.shortest), device=subject.device)[None])
 
 
 def twin(subject: Core) -> tuple[PreTrainedModel, torch.dtype | None]:
     """A copy of the model in float64, parameter for parameter, and the dtype it is to draw in."""
-    model = _copied(subject.model).double()
+    model = _copied(subject).double()
     allocation.allocated(model)
     with suppress(Missing):
         compat.set_experts(model, "eager")  # the grouped kernels have no float64
@@ -86,7 +106,7 @@ def require_runs(oracle: Core, subject: Core) -> None:
 
     One that does not run as it is runs `widened` from then on, if that helps.
     """
-    ids = subject.content(torch.arange(max(2, subject.shortest), device=subject.device)[None])
+    ids = _short_prompt(subject)
     subject.rows(ids)  # what raises here is no matter of float64
     refusals = (RuntimeError, TypeError, ValueError)
     try:

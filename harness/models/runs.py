@@ -15,8 +15,9 @@ from assay import harness
 from assay.harness.models import capabilities, meant, placement
 from assay.harness.models.capabilities import offers
 from assay.harness.models.clock import Braked, ForwardClock
-from assay.harness.models.shortage import ENDS
+from assay.harness.models.shortage import ENDS, contained, kept_running, shortage
 from assay.harness.models.subject import Subject
+from assay.harness.results.errors import BadInput, brief
 from assay.harness.results.records import Attends, Recorded, RunRecord, SubjectRecord
 
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "scipy", "hypothesis")
@@ -86,8 +87,18 @@ def describe_run(options: Options, profile: str, seed: int) -> RunRecord:
 def describe_subject(subject: Subject, brake: float = math.inf) -> SubjectRecord:
     """The evidence's record of a subject, with every capability and why others are missing.
 
-    Probes that hang are ended by the profile's ``brake`` in seconds.
+    Probes that hang are ended by the profile's ``brake`` in seconds.  Raises `BadInput` where the
+    model's code ends a probe in a way that no probe expects.
     """
+    try:
+        with kept_running(), contained():
+            return _described(subject, brake)
+    except ENDS as error:
+        why = shortage(error) or brief(error)
+        raise BadInput(f"{subject.name}: its capabilities cannot be probed ({why})") from error
+
+
+def _described(subject: Subject, brake: float) -> SubjectRecord:
     found, said = capabilities.of(subject).all(brake), meant.of(subject)
     return SubjectRecord(
         digest=subject.digest,

@@ -209,7 +209,7 @@ def _keep_claims(config: pytest.Config, items: list[pytest.Item]) -> None:
         return
     named = [(claim, name_of(item, claim)) for item in items if (claim := claim_of(item))]
     if why := unknown(asked, named, "claim"):
-        _reject(config, why)
+        _reject(config, f"--claim {why}")
         return
     # A test's whole name means that test alone, and not those whose names go on.
     whole = {f"{claim.id}:{name}" for claim, name in named} & set(asked)

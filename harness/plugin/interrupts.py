@@ -64,7 +64,7 @@ class Interrupts:
                 raise self.asked
         # `timeout` sends its signal twice, to the process and to its group.
         elif number == signal.SIGINT and since > REPEATED:
-            os.write(2, b"\ninterrupted again: ended without a summary; --resume goes on\n")
+            os.write(2, b"\ninterrupted again: ended without a summary; --resume continues\n")
             os._exit(pytest.ExitCode.INTERRUPTED)
 
     def pytest_sessionstart(self) -> None:

@@ -69,7 +69,7 @@ class Recorder:
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
-        """A worker has collected; claims are told from other tests by where they stand."""
+        """A worker has collected; its claims are the tests of files in claims/."""
         self._expect([i for i in ids if i.startswith("claims/")])
 
     @pytest.hookimpl(optionalhook=True)
@@ -261,7 +261,7 @@ class Recorder:
         unjudged: dict[str, list[str]] = {}
         for name, subject in self.run.subjects.items():
             recorded = subject.recorded or records.Recorded()
-            wrong += expectations.lacks_held_against(known, name, recorded, dtype)
+            wrong += expectations.unexpected_lacks(known, name, recorded, dtype)
             if subject.parameters and recorded.why:
                 unjudged.setdefault(recorded.why, []).append(name)
         for why, names in unjudged.items():

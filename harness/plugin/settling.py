@@ -11,18 +11,16 @@ import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
-import hypothesis.errors
 import pytest
 
 from assay.harness.checking.absent import Absent
 from assay.harness.checking.claim import Claim, Session
 from assay.harness.checking.profiles import PROFILES
 from assay.harness.models.runs import describe_subject
-from assay.harness.models.shortage import ENDS, contained, kept_running, shortage
 from assay.harness.models.subject import Subject
 from assay.harness.plugin.request import RunRequest
 from assay.harness.results import expectation_files, expectations
-from assay.harness.results.errors import BadInput, brief
+from assay.harness.results.errors import BadInput
 from assay.harness.results.expectations import Expectations, Judgement
 from assay.harness.results.records import SubjectRecord
 from assay.harness.results.verdicts import Result, Verdict
@@ -77,7 +75,7 @@ def expected_of_models(config: pytest.Config) -> dict[str, Expectations]:
         try:
             config.stash[EXPECTED] = expectation_files.load(RunRequest.of(config).expectations)
         except BadInput:
-            # Entries that lack a reason are no hindrance to recording them anew.
+            # Entries that lack a reason are replaced when expectations are recorded.
             if not RunRequest.of(config).record_expectations:
                 raise
             config.stash[EXPECTED] = {}
@@ -139,23 +137,7 @@ class Assay:
     ) -> Result:
         if isinstance(subject, Absent):
             return subject.result(claim)
-        if self.session.replay is None:
-            return run(self.session)
-        try:
-            return run(self.session)
-        except hypothesis.errors.DidNotReproduce as error:
-            # Raised on its own where the example ran to its end; else while another is handled.
-            if error.__context__ is None:
-                why = "the replayed example keeps the law"
-                return Result(
-                    *(claim.id, claim.says, claim.kind, subject.name, Verdict.UPHELD),
-                    examples=1,
-                    reason=why,
-                    source=claim.source,
-                )
-            raise BadInput(f"--replay: is not an example of {claim.id}, {claim.says!r}") from error
-        except hypothesis.errors.InvalidArgument as error:
-            raise BadInput(f"--replay: {error}") from error
+        return run(self.session)
 
     def _with_command(self, result: Result) -> Result:
         # Of an example that is replayed Hypothesis does not say again what it is.
@@ -175,7 +157,7 @@ class Assay:
 
     def _judge(self, result: Result) -> Judgement:
         known = expected_of_models(self.config)
-        return expectations.held_against(known, result, self.asked.loading.dtype)
+        return expectations.judge_result(known, result, self.asked.loading.dtype)
 
     def _description(self, subject: Subject | Absent) -> SubjectRecord:
         known = self.config.stash.setdefault(DESCRIBED, {})
@@ -183,17 +165,8 @@ class Assay:
             if isinstance(subject, Absent):
                 known[subject.name] = subject.description()
             else:
-                known[subject.name] = _described(subject, self.session.profile.brake)
+                known[subject.name] = describe_subject(subject, self.session.profile.brake)
         return known[subject.name]
-
-
-def _described(subject: Subject, brake: float) -> SubjectRecord:
-    try:
-        with kept_running(), contained():
-            return describe_subject(subject, brake)
-    except ENDS as error:
-        why = shortage(error) or brief(error)
-        raise BadInput(f"{subject.name}: its capabilities cannot be probed ({why})") from error
 
 
 def _properties(result: Result, judgement: Judgement) -> list[tuple[str, str]]:

@@ -33,7 +33,7 @@ SPARE = 60.0
 def watched(item: pytest.Item) -> Iterator[None]:
     """End the process if the block, a claim's test, goes on long after it should have been ended.
 
-    The time counts anew from what the brake watches one by one: the claim, then each probe.
+    The time starts again with what the brake watches one by one: the claim, then each probe.
     Not where a person may be at work in a debugger, nor for claims that run no model's code.
     """
     claim, asked = claim_of(item), RunRequest.of(item.config)

@@ -23,7 +23,7 @@ MOST_SERIES = 12
 
 COLOURS = ("s1", "s2", "s3", "s4", "s5", "s6")
 DASHES = ("solid", (0, (4, 2)))
-"""After the last colour they begin anew, dashed."""
+"""After the last colour they are used again, dashed."""
 
 
 @dataclass(frozen=True)

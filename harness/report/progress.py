@@ -38,7 +38,7 @@ class Progress:
         self._total = 0
 
     def start(self, total: int, console: Console) -> None:
-        """Begin to show ``total`` claims on ``console``; a second start begins anew."""
+        """Begin to show ``total`` claims on ``console``; a second start begins again."""
         self.stop()
         self._counts = dict.fromkeys(Verdict, 0)
         self._total = total

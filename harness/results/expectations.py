@@ -119,7 +119,7 @@ class Judgement:
         return self.status == "unexpected"
 
 
-def held_against(every: Mapping[str, Expectations], result: Result, dtype: str) -> Judgement:
+def judge_result(every: Mapping[str, Expectations], result: Result, dtype: str) -> Judgement:
     """A result of a run in ``dtype`` against its model's own entry, else that of a pattern.
 
     Nothing is expected of a model with an injected fault.
@@ -168,7 +168,7 @@ def judge(result: Result, expected: Expected | None) -> Judgement:
     return Judgement("unexpected", f"{what}, but {entry}, which no longer matches{reason}")
 
 
-def lacks_held_against(
+def unexpected_lacks(
     every: Mapping[str, Expectations],
     subject: str,
     recorded: Recorded,

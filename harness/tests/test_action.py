@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from assay.harness.report import summary
+from assay.harness.results.records import RunRecord, SubjectRecord
 from assay.harness.results.verdicts import Kind, Result, Verdict
 from assay.harness.tests.support.sessions import PACKAGE, ROOT, Project, law
 
@@ -78,7 +79,7 @@ def test_no_input_is_read_as_a_command() -> None:
 def test_nothing_that_a_model_is_called_is_read_as_markdown() -> None:
     name = "a|b <script> `x` [y](z) # t"
     result = Result("C1", "a law", Kind.LAW, name, Verdict.REFUTED, reason="*no*")
-    run = {"subjects": {name: {}}, "profile": "quick", "versions": {}}
+    run = RunRecord(profile="quick", subjects={name: SubjectRecord()})
     told = summary.markdown(run, [result], {})
     escaped = "a\\|b \\<script\\> \\`x\\` \\[y\\](z) \\# t"
     assert told.count(escaped) == 2

@@ -105,6 +105,16 @@ def test_a_sound_model_that_copies_itself_oddly_is_judged_and_left_as_it_was(
     assert model.dtype is torch.float32
 
 
+def test_a_copy_that_lacks_a_patch_of_the_model_is_no_reference() -> None:
+    model = llama(NotCopied)
+    first = model.model.layers[0]
+    plain = first.forward
+    first.forward = lambda *given, **named: plain(*given, **named) * 1.5
+    (result,) = assay.check(model, claims=["C1"], profile="glance").results
+    assert result.verdict is not Verdict.REFUTED
+    assert "computes other rows" in result.reason
+
+
 class Shorter(LlamaForCausalLM):
     """Its logits lack a row."""
 

@@ -124,7 +124,7 @@ def test_a_finding_that_is_not_decided_is_an_expected_failure(
     )
 
 
-def test_another_model_or_other_weights_are_checked_anew() -> None:
+def test_another_model_or_other_weights_are_checked_again() -> None:
     prepared, model = own_tests.Prepared(), families.tiny("gpt2")
     first = prepared.of(model, None, None)
     assert prepared.of(model, None, None) is first

@@ -6,12 +6,11 @@ import html
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 import torch
-from hypothesis.errors import DidNotReproduce, InvalidArgument
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from assay.harness.checking.cases import Case
@@ -75,6 +74,11 @@ class Run:
         """The results of laws that were not decided, and had to be: a run of pytest fails too."""
         return [each for each in self.inconclusive if judge(each, None).fails]
 
+    @property
+    def exit(self) -> int:
+        """The exit code that pytest would give: 0 where `require` raises nothing, else 1."""
+        return 1 if self.refuted or self.undecided else 0
+
     def require(self) -> Run:
         """Return the run if no claim was refuted and every law was decided.
 
@@ -92,7 +96,7 @@ class Run:
             evidence.begin(self.run)
             for result in self.results:
                 evidence.record(self.run.id, result, self.digest)
-            evidence.finish(self.run.id, int(bool(self.refuted or self.undecided)))
+            evidence.finish(self.run.id, self.exit)
 
     def __str__(self) -> str:
         counts = Counter(result.verdict.value for result in self.results)
@@ -166,7 +170,7 @@ def subject_of(
         with kept_running(), _evaluated(model):
             return admit(subject)
     except BadInput as error:
-        raise BadInput(str(error).replace("--", "")) from error
+        raise BadInput(str(error).replace("--attends", "attends")) from error
     except ENDS as error:
         raise BadInput(f"{name}: cannot be read ({brief(error)})") from error
 
@@ -178,25 +182,11 @@ def settle(subject: Subject, cases: Sequence[Case], session: Session) -> Run:
         dtype = str(model.dtype).removeprefix("torch.")
         options = Options(str(model.device), dtype, attends=subject.attends)
         run = runs.describe_run(options, session.profile.name, session.seed or 0)
-        results = [_settled(case, subject, session) for case in cases]
-        description = runs.describe_subject(subject, session.profile.brake)
-        run.subjects[subject.name] = description
+        results = [case.settle(subject, session) for case in cases]
+        run.subjects[subject.name] = runs.describe_subject(subject, session.profile.brake)
     made = Run(results, run, subject.digest)
-    run.finished, run.exit = runs.now(), int(bool(made.refuted or made.undecided))
+    run.finished, run.exit = runs.now(), made.exit
     return made
-
-
-def _settled(case: Case, subject: Subject, session: Session) -> Result:
-    try:
-        return case.settle(subject, session)
-    except DidNotReproduce as error:
-        if error.__context__ is not None:  # it was raised while another error was handled
-            raise BadInput(f"replay: is not an example of {case.claim.id}") from error
-        why = "the replayed example keeps the law"
-        kept = case.claim.result(subject, Verdict.UPHELD, reason=why, examples=1)
-        return replace(kept, name=case.name)
-    except InvalidArgument as error:
-        raise BadInput(f"replay: {error}") from error
 
 
 def choose(claims: str | Sequence[str]) -> list[Case]:
@@ -208,8 +198,9 @@ def choose(claims: str | Sequence[str]) -> list[Case]:
     if not isinstance(asked, Sequence) or not all(isinstance(each, str) for each in asked):
         raise BadInput(f"claims {claims!r}: give numbers such as ['C1', 'C2']")
     named = [(case.claim, case.name) for case in cases]
-    if not asked or (why := unknown(asked, named, "claim")):
-        raise BadInput(why if asked else f"claims: name some, or one of {', '.join(KINDS)}")
+    why = unknown(asked, named, "claim")
+    if why or not asked:
+        raise BadInput(f"claims: {why or 'name some, or one of ' + ', '.join(KINDS)}")
     return [case for case in cases if any(is_asked(each, case.claim, case.name) for each in asked)]
 
 

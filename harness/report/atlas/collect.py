@@ -257,7 +257,7 @@ class _Judges:
     @staticmethod
     def _judge(every: Mapping[str, Expectations], result: Result, dtype: str) -> str:
         bare = Result(result.id, result.name, result.kind, result.subject, result.verdict)
-        judged = expectations.held_against(every, bare, dtype)
+        judged = expectations.judge_result(every, bare, dtype)
         if judged.ok:
             return f"as expected: {judged.reason}" if judged.reason else "as expected"
         what = f"{bare.id} ({bare.name}) on {bare.subject} is {bare.verdict}"

@@ -28,7 +28,7 @@ def known(model: str, asked: object) -> None:
 
 @pytest.fixture
 def world(tmp_path, monkeypatch):
-    """Versions of which C2 is mended in 5.3.1; runs keep what they were given."""
+    """Versions of which C2 is fixed in 5.3.1; runs keep what they were given."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     given: list[tuple[str, list[str]]] = []
 

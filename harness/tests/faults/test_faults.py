@@ -191,7 +191,7 @@ def test_nothing_is_expected_of_a_planted_model(tmp_path):
 
     def judged(name: str) -> expectations.Judgement:
         result = Result("C2", "a law", Kind.LAW, name, Verdict.REFUTED)
-        return expectations.held_against(known, result, "float32")
+        return expectations.judge_result(known, result, "float32")
 
     assert judged("tiny:gpt2").ok
     assert judged("tiny:gpt2+cache-stale").fails

@@ -92,8 +92,8 @@ def test_what_is_no_example_is_refused(project: Project) -> None:
     project.claims(ANOTHER)
     before = project.files()
     blobs = {
-        "garbage!": "--replay",
-        "AXic": "--replay",
+        "garbage!": "the example to replay: ",
+        "AXic": "the example to replay",
         "AA==": "is not an example of X2, 'law 2'",
     }
     runs = project.runs(*([f"--replay={blob}", "--json=out.json"] for blob in blobs))

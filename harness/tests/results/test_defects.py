@@ -116,12 +116,12 @@ def test_the_command_writes_the_index_and_runs_the_scripts(folder, capsys):
     assert "| [lost](lost.py) | A static cache loses its first token. | C2 [static], C5 |" in index
     assert "- Cause: what `cache_position` says is read too early." in index
     assert main(["defects", str(folder), "--run"]) == 0
-    put(folder, "mended", code="pass")
+    put(folder, "fixed", code="pass")
     capsys.readouterr()
     assert main(["defects", str(folder), "--run"]) == 1
     told = capsys.readouterr().out
     assert "lost: shows" in told
-    assert "mended: does not show" in told
+    assert "fixed: does not show" in told
     assert "1 of 2 defects shown" in told
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from assay.harness.results.expectation_files import load, record
-from assay.harness.results.expectations import Expected, held_against, judge
+from assay.harness.results.expectations import Expected, judge, judge_result
 from assay.harness.results.verdicts import HIDDEN, Kind, Verdict
 from assay.harness.tests.support.expected import (
     C8,
@@ -94,7 +94,7 @@ def test_a_pattern_holds_for_models_whose_own_files_say_nothing(tmp_path, model,
     write(tmp_path, PATTERN, "tiny.toml")
     write(tmp_path, OWN, "tiny-opt.toml")
     every = load(tmp_path)
-    assert held_against(every, result(verdict=verdict, subject=model), "float32").status == status
+    assert judge_result(every, result(verdict=verdict, subject=model), "float32").status == status
 
 
 @pytest.mark.parametrize(
@@ -115,14 +115,14 @@ def test_a_pattern_holds_for_models_whose_own_files_say_nothing(tmp_path, model,
 def test_a_file_allows_its_verdicts_to_other_seeds_of_its_model(tmp_path, model, verdict, status):
     write(tmp_path, 'model = "tiny:mamba"\n' + C8, "tiny-mamba.toml")
     write(tmp_path, 'model = "tiny:mamba:8"\n', "tiny-mamba-8.toml")
-    held = held_against(load(tmp_path), result(verdict=verdict, subject=model), "float32")
+    held = judge_result(load(tmp_path), result(verdict=verdict, subject=model), "float32")
     assert held.status == status
 
 
 def test_another_seed_s_undecided_law_is_still_unexpected(tmp_path):
     write(tmp_path, 'model = "tiny:mamba"\n' + C8, "tiny-mamba.toml")
     undecided = result(verdict=OPEN, kind=LAW, subject="tiny:mamba:7")
-    assert held_against(load(tmp_path), undecided, "float32").fails
+    assert judge_result(load(tmp_path), undecided, "float32").fails
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_another_seed_s_undecided_law_is_still_unexpected(tmp_path):
 )
 def test_a_file_demands_verdicts_in_its_own_dtype_only(tmp_path, dtype, verdict, status):
     write(tmp_path, MODEL + C8)
-    assert held_against(load(tmp_path), result(verdict=verdict), dtype).status == status
+    assert judge_result(load(tmp_path), result(verdict=verdict), dtype).status == status
 
 
 @pytest.mark.parametrize(
@@ -152,8 +152,8 @@ def test_a_finding_that_is_refuted_sometimes_may_be_left_open(tmp_path, more, st
 def test_a_law_that_is_broken_sometimes_may_be_upheld(tmp_path, kind, status):
     write(tmp_path, MODEL + C8 + "sometimes = true\n")
     every = load(tmp_path)
-    assert held_against(every, result(kind=kind), "float32").status == status
-    assert held_against(every, result(verdict=REFUTED, kind=kind), "float32").ok
+    assert judge_result(every, result(kind=kind), "float32").status == status
+    assert judge_result(every, result(verdict=REFUTED, kind=kind), "float32").ok
     record(tmp_path, "m", [result(kind=LAW)])
     assert load(tmp_path)["m"].entries["C8", None].sometimes
 

@@ -15,10 +15,10 @@ UPHELD, REFUTED = Verdict.UPHELD, Verdict.REFUTED
 
 
 class World:
-    """Versions of which one test of the claim is refuted from ``broken`` up to ``mended``."""
+    """Versions of which one test of the claim is refuted from ``broken`` up to ``fixed``."""
 
-    def __init__(self, broken: int, mended: int = 99, skip: tuple[int, ...] = ()) -> None:
-        self.broken, self.mended, self.skip = broken, mended, skip
+    def __init__(self, broken: int, fixed: int = 99, skip: tuple[int, ...] = ()) -> None:
+        self.broken, self.fixed, self.skip = broken, fixed, skip
         self.asked: list[tuple[str, int]] = []
         self.told: list[Step] = []
 
@@ -28,7 +28,7 @@ class World:
         place = VERSIONS.index(version)
         if place in self.skip:
             raise Untestable("does not install")
-        refuted = self.broken <= place < self.mended
+        refuted = self.broken <= place < self.fixed
         return {
             "one": (REFUTED, "observed 2, allowed 1") if refuted else (UPHELD, ""),
             "other": (REFUTED, "always"),
@@ -50,10 +50,10 @@ def test_the_first_version_that_breaks_a_claim_is_found(broken):
     assert len(world.asked) <= 2 + math.ceil(math.log2(19)) + 2
 
 
-@pytest.mark.parametrize("mended", range(1, 20))
-def test_the_first_version_that_mends_it_is_found_where_the_bad_one_is_older(mended):
-    answer = World(0, mended).answer(19, 0)
-    assert (answer.last.version, answer.first.version) == (f"1.{mended - 1}", f"1.{mended}")
+@pytest.mark.parametrize("fixed", range(1, 20))
+def test_the_first_version_that_fixes_it_is_found_where_the_bad_one_is_older(fixed):
+    answer = World(0, fixed).answer(19, 0)
+    assert (answer.last.version, answer.first.version) == (f"1.{fixed - 1}", f"1.{fixed}")
     assert answer.first.verdict is UPHELD
 
 

@@ -198,7 +198,7 @@ class Project:
         return path.read_text().split() if path.exists() else []
 
     def forget_ran(self) -> None:
-        """Begin to count anew."""
+        """Begin to count again from zero."""
         (self.folder / "ran").unlink(missing_ok=True)
 
     def wait_until(self, happened: Callable[[], Any]) -> None:
