@@ -31,6 +31,7 @@ from assay.harness.models.clock import TOO_SLOW, Braked, ForwardClock
 from assay.harness.models.shortage import ENDS
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import TOLERANCES, farthest
+from assay.harness.results.records import Counterexample
 from assay.harness.results.verdicts import (
     BOUND,
     HIDDEN,
@@ -82,7 +83,7 @@ def run(
     """Try a law on drawn examples and say what came of it."""
     started = time.perf_counter()
     check = Check(subject, controls=Controls(claim.controls))
-    counterexample: dict[str, Any] | None = None
+    counterexample: Counterexample | None = None
     most = min(session.profile.examples, claim.enough or session.profile.examples)
     clock = ForwardClock(session.profile.brake, share=session.profile.brake / most)
     examples = Examples(most, body, subject, check, arguments, session, clock)

@@ -21,6 +21,7 @@ from assay.harness.models.clock import Braked, ForwardClock
 from assay.harness.models.shortage import ENDS, Limits, Size, release, shortage
 from assay.harness.models.subject import Subject
 from assay.harness.results.errors import BadInput, shortened
+from assay.harness.results.records import Counterexample
 from assay.harness.results.verdicts import ERROR, STORED
 
 PASSED_ON = (capabilities.Missing, BadInput, hypothesis.errors.HypothesisException)
@@ -230,15 +231,9 @@ class Examples:
         if not known and self._small_enough():
             raise _SmallEnough
 
-    def counterexample(self, broken: Broken) -> dict[str, Any]:
+    def counterexample(self, broken: Broken) -> Counterexample:
         """The smallest failure: its inputs as text, the numbers, and how to see it again."""
-        return {
-            "inputs": self.last,
-            "observed": broken.observed,
-            "allowed": broken.allowed,
-            "where": broken.where,
-            "blob": self.blob,
-        }
+        return Counterexample(self.last, broken.observed, broken.allowed, broken.where, self.blob)
 
 
 def _size(value: Any) -> Size | None:

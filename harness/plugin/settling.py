@@ -142,9 +142,10 @@ class Assay:
     def _with_command(self, result: Result) -> Result:
         # Of an example that is replayed Hypothesis does not say again what it is.
         seen, replayed = result.counterexample, self.asked.replay
-        if seen is not None and (blob := seen.pop("blob", None) or replayed):
-            seen["replay"] = self.asked.replay_command(self.node.nodeid, result.subject, blob)
-        return result
+        if seen is None or not (blob := seen.blob or replayed):
+            return result
+        command = self.asked.replay_command(self.node.nodeid, result.subject, blob)
+        return replace(result, counterexample=replace(seen, blob=None, replay=command))
 
     def _recorded(self, name: str, subject: Subject | Absent) -> Result | None:
         """What an unfinished run like this one has recorded already; nothing unless resuming."""
@@ -181,7 +182,7 @@ def _properties(result: Result, judgement: Judgement) -> list[tuple[str, str]]:
         "margin": result.margin,
         "examples": result.examples,
         "reason": result.reason or None,
-        "replay": (result.counterexample or {}).get("replay"),
+        "replay": (result.counterexample and result.counterexample.replay) or None,
     }
     return [(name, str(fact)) for name, fact in facts.items() if fact is not None]
 
@@ -190,7 +191,7 @@ def _shown(result: Result) -> list[str]:
     """A counterexample in lines: what was drawn, the numbers, and how to see it again."""
     if (seen := result.counterexample) is None:
         return []
-    drawn = [f"{label}: {value}" for label, value in (seen.get("inputs") or {}).items()]
-    numbers = f"observed {seen.get('observed')}, allowed {seen.get('allowed')}"
-    again = [f"replay: {seen['replay']}"] if seen.get("replay") else []
-    return [*drawn, f"{numbers}, at {seen.get('where')}", *again]
+    drawn = [f"{label}: {value}" for label, value in seen.inputs.items()]
+    numbers = f"observed {seen.observed}, allowed {seen.allowed}, at {seen.where}"
+    again = [f"replay: {seen.replay}"] if seen.replay else []
+    return [*drawn, numbers, *again]

@@ -32,8 +32,7 @@ def short(text: str) -> str:
 
 def counterexample(row: Result) -> dict[str, Any]:
     """The counterexample of ``row``, whatever it holds, as text."""
-    seen = row.counterexample or {}
-    observed, allowed = seen.get("observed", row.observed), seen.get("allowed", row.bound)
+    seen = words.seen(row)
 
     def shown(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
         return [
@@ -46,28 +45,19 @@ def counterexample(row: Result) -> dict[str, Any]:
         "name": short(row.name),
         "subject": texts.visible(row.subject),
         "class": CLASSES[row.verdict],
-        "control": words.CONTROL if seen.get("control") else "",
-        "inputs": shown(words.inputs(seen)),
-        "where": short(texts.plain(seen.get("where") or "")),
-        "observed": _told(observed),
-        "allowed": _told(allowed),
-        "times": _times(observed, allowed),
-        "others": shown(words.unknown(seen)),
-        "replay": texts.visible(
-            texts.clipped(texts.plain(seen.get("replay") or ""), MOST_COMMAND)
-        ),
+        "inputs": shown(list(seen.inputs.items())),
+        "where": short(seen.where),
+        "observed": texts.power(seen.observed),
+        "allowed": texts.power(seen.allowed),
+        "times": _times(seen.observed, seen.allowed),
+        "others": shown(words.other_entries(seen)),
+        "replay": texts.visible(texts.clipped(seen.replay, MOST_COMMAND)),
     }
 
 
-def _told(value: Any) -> str:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return texts.power(value)
-    return short(texts.size(value))
-
-
-def _times(observed: Any, allowed: Any) -> str:
+def _times(observed: float | None, allowed: float | None) -> str:
     """How many times the allowed was seen, where that says something."""
-    if not isinstance(observed, int | float) or not isinstance(allowed, int | float):
+    if observed is None or allowed is None:
         return ""
     if not math.isfinite(observed) or not math.isfinite(allowed) or allowed <= 0:
         return ""

@@ -30,8 +30,8 @@ def markdown(run: RunRecord, results: Sequence[Result], judgements: Judgements) 
             why = judgements.get((result.name, result.subject)) or result.reason
             cells = (f"{result.id} {result.name}", result.subject, result.verdict.value, why)
             lines.append("| " + " | ".join(map(_cell, cells)) + " |")
-    for result in (each for each in shown if each.counterexample):
-        replay = (result.counterexample or {}).get("replay")
+    for result in shown:
+        replay = result.counterexample and result.counterexample.replay
         if replay and result.verdict is Verdict.REFUTED:
             lines += ["", f"Replay {result.id} with", "", "```", replay.replace("`", "'"), "```"]
     return "\n".join(lines) + "\n\n"

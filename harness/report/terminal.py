@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from rich.console import Console
 from rich.panel import Panel
@@ -15,7 +14,7 @@ from assay.harness.report import terminal_tables, texts, words
 from assay.harness.report.glyphs import Glyphs
 from assay.harness.report.terminal_tables import MOST_TEXT, ROOMY, STYLES
 from assay.harness.report.words import Judgements
-from assay.harness.results.records import RunRecord, SubjectRecord
+from assay.harness.results.records import Counterexample, RunRecord, SubjectRecord
 from assay.harness.results.verdicts import Result, Verdict
 
 MOST_INPUT = 2000
@@ -112,7 +111,7 @@ def _print_absent(console: Console, glyphs: Glyphs, rows: list[Result], explain:
 
 def _print_counterexample(console: Console, glyphs: Glyphs, row: Result) -> None:
     """The facts as a panel; below it the command alone on its line, ready to be copied."""
-    seen = row.counterexample or {}
+    seen = words.seen(row)
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", max_width=18)
     grid.add_column(overflow="fold")
@@ -129,22 +128,20 @@ def _print_counterexample(console: Console, glyphs: Glyphs, row: Result) -> None
     )
     console.print()
     console.print(panel)
-    if seen.get("replay"):
+    if seen.replay:
         console.print(Text("Replay it with", style="dim"))
-        command = Text(glyphs.fit(texts.plain(seen["replay"])))
+        command = Text(glyphs.fit(seen.replay))
         console.print(command, soft_wrap=True, crop=False, overflow="ignore")
 
 
-def _facts(seen: dict[str, Any], row: Result) -> list[tuple[str, str]]:
+def _facts(seen: Counterexample, row: Result) -> list[tuple[str, str]]:
     facts = [("claim", row.name)] if row.name else []
-    if seen.get("control"):
-        facts.append(("control", words.CONTROL))
-    facts += words.inputs(seen)
-    if seen.get("where"):
-        facts.append(("where", texts.plain(seen["where"])))
-    facts.append(("observed", texts.size(seen.get("observed", row.observed))))
-    facts.append(("allowed", texts.size(seen.get("allowed", row.bound))))
-    return facts + words.unknown(seen)
+    facts += seen.inputs.items()
+    if seen.where:
+        facts.append(("where", seen.where))
+    facts.append(("observed", texts.number(seen.observed)))
+    facts.append(("allowed", texts.number(seen.allowed)))
+    return facts + words.other_entries(seen)
 
 
 def _print(console: Console, glyphs: Glyphs, line: str, style: str = "") -> None:

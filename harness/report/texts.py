@@ -127,10 +127,3 @@ def plain(value: Any) -> str:
     if isinstance(value, float):
         return number(value)
     return json.dumps(value, ensure_ascii=False, default=str)
-
-
-def size(value: Any) -> str:
-    """``observed`` or ``allowed`` of a counterexample, which may be absent or not a number."""
-    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
-        return number(value)
-    return plain(value)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
 
 from assay.harness.report.texts import counted, large, plain
-from assay.harness.results.records import RunRecord, SubjectRecord
+from assay.harness.results.records import Counterexample, RunRecord, SubjectRecord
 from assay.harness.results.verdicts import Kind, Result, Verdict
 
 Judgements = Mapping[tuple[str, str], str]
@@ -51,10 +51,6 @@ MEANINGS = (
 
 MOST_IDS = 12
 """Of refuted findings, in one sentence."""
-
-CONTROL = "In the control: here the same check should have come out the other way, but did not."
-
-_KNOWN = ("inputs", "observed", "allowed", "where", "replay", "control")
 
 
 def tally(results: Iterable[Result]) -> dict[Verdict, int]:
@@ -190,16 +186,14 @@ def shape(facts: SubjectRecord) -> str:
     return ", ".join(words)
 
 
-def inputs(counterexample: dict[str, Any]) -> list[tuple[str, str]]:
-    """The drawn inputs of a counterexample as pairs of label and text, whatever their shape."""
-    drawn = counterexample.get("inputs")
-    if drawn is None:
-        return []
-    if isinstance(drawn, dict):
-        return [(str(label), plain(value)) for label, value in drawn.items()]
-    return [("input", plain(drawn))]
+def seen(result: Result) -> Counterexample:
+    """The counterexample, with the result's own numbers where it has none."""
+    example = result.counterexample or Counterexample()
+    observed = result.observed if example.observed is None else example.observed
+    allowed = result.bound if example.allowed is None else example.allowed
+    return replace(example, observed=observed, allowed=allowed)
 
 
-def unknown(counterexample: dict[str, Any]) -> list[tuple[str, str]]:
-    """Entries of a counterexample beyond the usual ones, as pairs of key and text."""
-    return [(str(k), plain(v)) for k, v in counterexample.items() if k not in _KNOWN]
+def other_entries(counterexample: Counterexample) -> list[tuple[str, str]]:
+    """What no field of a counterexample holds, as pairs of key and text."""
+    return [(name, plain(value)) for name, value in counterexample.more.items()]

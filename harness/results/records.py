@@ -1,4 +1,4 @@
-"""Runs and their subjects, as evidence and reports keep them (`harness.results.schema`).
+"""Runs, subjects and counterexamples, as evidence and reports keep them (`results.schema`).
 
 What an older version left out has its default and stays left out when the record is written
 again; what only another version knows is kept in ``more``.
@@ -6,7 +6,7 @@ again; what only another version knows is kept in ``more``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
@@ -15,6 +15,9 @@ LATER = frozenset({"attends", "rounding", "allocation", "selection", "per_subjec
 
 NO_NULLS = frozenset({"parameters", "vocabulary", "hidden", "layers", "attends", "recorded"})
 """Of a subject: what is left out where it is not known."""
+
+ADDED = frozenset({"blob", "replay"})
+"""Of a counterexample: the one in memory has a blob, the one of pytest's run a command."""
 
 UNSAID = frozenset({"models", "keyword", "marker"})
 """The same of a selection."""
@@ -161,3 +164,47 @@ class RunRecord(Stored):
         if name == "subjects":
             return {each: SubjectRecord.from_json(facts) for each, facts in value.items()}
         return super()._part(name, value)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+@dataclass
+class Counterexample(Stored):
+    """The smallest example found on which a law does not hold.
+
+    ``inputs``: what was drawn, as text by label.  ``observed`` is the number that was compared
+    with ``allowed``, at ``where``.  ``blob`` is the example as Hypothesis replays it, ``replay``
+    the command that does.  What another version wrote, or in another type, is in ``more``.
+    """
+
+    inputs: dict[str, str] = field(default_factory=dict)
+    observed: float | None = None
+    allowed: float | None = None
+    where: str = ""
+    blob: str | None = None
+    replay: str = ""
+    absent: frozenset[str] = field(default=ADDED, compare=False, repr=False, kw_only=True)
+
+    TYPES: ClassVar[Mapping[str, Callable[[Any], bool]]] = {
+        "inputs": lambda value: isinstance(value, dict) and all(map(_is_text, value.values())),
+        "observed": _is_number,
+        "allowed": _is_number,
+        "where": _is_text,
+        "blob": lambda value: value is None or _is_text(value),
+        "replay": _is_text,
+    }
+    """Whether a value has the field's type: evidence may hold any object here."""
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> Self:
+        """The counterexample of any object."""
+        fitting = {n: v for n, v in told.items() if n in cls.TYPES and cls.TYPES[n](v)}
+        made = super().from_json(fitting)
+        made.more = {name: value for name, value in told.items() if name not in fitting}
+        return made

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from assay.harness.results.arrays import Array, Plot, pack, unpack
+from assay.harness.results.records import Counterexample
 
 
 class Verdict(StrEnum):
@@ -71,8 +72,8 @@ class Result:
 
     ``observed`` and ``bound`` are of the example with the least margin; ``margin`` is in decades
     (see `margin`); ``examples`` counts inputs tried and ``seconds`` their time.  ``reason`` says
-    why a claim did not apply, was not decided, or is expected to differ.  ``counterexample`` of
-    a broken law: its drawn inputs, what was seen, and the command that replays it.
+    why a claim did not apply, was not decided, or is expected to differ.  ``counterexample`` is
+    a broken law's.
 
     Of a finding ``observed`` is the statistic, ``interval`` where it lies with 95 % confidence,
     and ``margin`` how far the interval clears the bound in units of its half-width.  ``sample``
@@ -96,7 +97,7 @@ class Result:
     examples: int = 0
     seconds: float = 0.0
     reason: str = ""
-    counterexample: dict[str, Any] | None = None
+    counterexample: Counterexample | None = None
     details: dict[str, Any] = field(default_factory=dict)
     source: str = ""
     sample: dict[str, Array] = field(default_factory=dict, compare=False)
@@ -119,6 +120,7 @@ class Result:
     def as_json(self) -> dict[str, Any]:
         """Plain JSON types; numbers that are not finite become null, but not those of arrays."""
         row = {f.name: getattr(self, f.name) for f in fields(self)}
+        row["counterexample"] = self.counterexample and self.counterexample.as_json()
         row["sample"] = {name: pack(series) for name, series in self.sample.items()}
         row["plots"] = [plot.as_json() for plot in self.plots]
         return {key: _plain(value) for key, value in row.items()}
@@ -132,6 +134,8 @@ class Result:
         values["verdict"] = Verdict(values["verdict"])
         if values.get("interval") is not None:
             values["interval"] = tuple(values["interval"])
+        if values.get("counterexample") is not None:
+            values["counterexample"] = Counterexample.from_json(values["counterexample"])
         told = values.get("sample") or {}
         values["sample"] = {name: unpack(series) for name, series in told.items()}
         values["plots"] = tuple(map(Plot.from_json, values.get("plots") or ()))

@@ -355,5 +355,5 @@ def _results(request: Request, start: Start) -> list[Result]:
 
 def _blob(result: Result) -> str:
     """The counterexample in the form that ``--replay`` takes; empty if there is none."""
-    words = shlex.split((result.counterexample or {}).get("replay") or "")
+    words = shlex.split(result.counterexample.replay if result.counterexample else "")
     return next((w.removeprefix("--replay=") for w in words if w.startswith("--replay=")), "")

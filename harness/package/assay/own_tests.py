@@ -156,6 +156,6 @@ def _named() -> dict[str, Case]:
 
 def _replay(result: Result, blob: str | None) -> list[str]:
     """The command that runs a failing example again, if it has one."""
-    blob = (result.counterexample or {}).get("blob") or blob
+    blob = (result.counterexample and result.counterexample.blob) or blob
     test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
     return [f"replay: {REPLAY}={blob} pytest {shlex.quote(test)}"] if blob and test else []

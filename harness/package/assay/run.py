@@ -131,7 +131,7 @@ def check(
     (``ID:TEXT`` for the variants whose name holds the text).  ``profile`` is ``glance``,
     ``quick``, ``standard`` or ``thorough``, ``attends`` ``causal`` or ``both`` where class and
     configuration do not say.  ``replay`` is the blob of a counterexample, which is then the only
-    example tried: ``result.counterexample["blob"]`` of a refuted law.
+    example tried: ``result.counterexample.blob`` of a refuted law.
     The model is in evaluation mode meanwhile and then as it was, gradients included.
 
     Raises `BadInput` for arguments that cannot be used.
@@ -228,6 +228,6 @@ def described(result: Result) -> str:
     """A refuted claim in lines: what, where, on which inputs, and by how much."""
     lines = [f"{result.id}: {result.name}: {result.reason}"]
     if seen := result.counterexample:
-        lines += [f"  {label}: {value}" for label, value in (seen.get("inputs") or {}).items()]
-        lines += [f"  observed {seen['observed']}, allowed {seen['allowed']}, at {seen['where']}"]
+        lines += [f"  {label}: {value}" for label, value in seen.inputs.items()]
+        lines.append(f"  observed {seen.observed}, allowed {seen.allowed}, at {seen.where}")
     return "\n".join(lines)

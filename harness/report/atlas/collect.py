@@ -29,7 +29,7 @@ from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence
 from assay.harness.results.evidence_file import damaged
 from assay.harness.results.expectations import Expectations
-from assay.harness.results.records import RunRecord, SubjectRecord
+from assay.harness.results.records import Counterexample, RunRecord, SubjectRecord
 from assay.harness.results.specs import ModelKind, ModelSpec
 from assay.harness.results.verdicts import Kind, Result, Verdict
 
@@ -219,6 +219,7 @@ def setting_of(run: RunRecord) -> str:
 
 
 def _result(row: dict[str, Any]) -> Result:
+    seen = row.get("counterexample")
     return Result(
         row["claim"],
         row["name"],
@@ -231,7 +232,7 @@ def _result(row: dict[str, Any]) -> Result:
         interval=tuple(row["interval"]) if "interval" in row else None,
         examples=row["examples"],
         reason=row.get("reason", ""),
-        counterexample=row.get("counterexample"),
+        counterexample=None if seen is None else Counterexample.from_json(seen),
         details=row.get("details", {}),
     )
 

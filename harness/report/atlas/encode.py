@@ -237,16 +237,16 @@ def _add(columns: dict[str, list[Any]], cell: Cell, strings: Table, digests: Tab
 
 def _counterexample(result: Result, room: int) -> list[Any]:
     """[observed, allowed, where, replay, [[label, text], …]]."""
-    told = result.counterexample or {}
-    inputs = (words.inputs(told) + words.unknown(told))[:MOST_INPUTS]
+    seen = words.seen(result)
+    inputs = [*seen.inputs.items(), *words.other_entries(seen)][:MOST_INPUTS]
     drawn = [
         (shown(label, 80), texts.visible(texts.clipped(t, room), "\n")) for label, t in inputs
     ]
     return [
-        texts.visible(texts.size(told.get("observed", result.observed))),
-        texts.visible(texts.size(told.get("allowed", result.bound))),
-        shown(texts.plain(told.get("where") or "")),
-        shown(texts.plain(told.get("replay") or ""), 2000) if room else "",
+        texts.number(seen.observed),
+        texts.number(seen.allowed),
+        shown(seen.where),
+        shown(seen.replay, 2000) if room else "",
         drawn if room else [],
     ]
 

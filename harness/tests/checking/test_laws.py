@@ -60,13 +60,13 @@ def test_a_model_that_sees_one_token_ahead_is_refuted_by_two_tokens_in_one_row()
     result = verdict(declare(causality), seeing_ahead())
     assert result.verdict is Verdict.REFUTED
     assert result.margin < 0
-    shown = result.counterexample["inputs"]
+    shown = result.counterexample.inputs
     assert shown["prompt"].count("(") == 2
     assert "|" not in shown["prompt"]
     assert shown["cut"] == "1"
-    assert result.counterexample["observed"] > result.counterexample["allowed"]
-    assert "row 0, position 0" in result.counterexample["where"]
-    assert result.counterexample["blob"]
+    assert result.counterexample.observed > result.counterexample.allowed
+    assert "row 0, position 0" in result.counterexample.where
+    assert result.counterexample.blob
 
 
 def test_the_least_margin_of_every_example_is_kept_and_that_of_all_is_among_them():
@@ -144,7 +144,7 @@ def test_a_model_that_raises_breaks_the_law_in_its_own_words():
     assert result.verdict is Verdict.REFUTED
     assert "RuntimeError: no more than five, please" in result.reason
     assert "and so on" not in result.reason
-    assert result.counterexample["inputs"]["prompt"].count("(") == 6
+    assert result.counterexample.inputs["prompt"].count("(") == 6
     assert result.margin < 0
     assert "in refuse" in result.details["traceback"]
 
@@ -186,7 +186,7 @@ def test_an_error_that_does_not_come_again_is_refuted_as_not_deterministic():
     assert result.verdict is Verdict.REFUTED
     assert "not deterministic" in result.reason
     assert (result.observed, result.bound) == (5.0, 1.0)
-    assert result.counterexample["inputs"]
+    assert result.counterexample.inputs
 
 
 # Checks.

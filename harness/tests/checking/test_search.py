@@ -94,7 +94,7 @@ def test_a_law_that_is_broken_before_the_brake_strikes_stays_refuted(time):
     result = verdict(slow_from(1, time, seconds=50.0, limit=10), toy("gpt2"), BRAKED)
     assert result.verdict is Verdict.REFUTED
     assert "not deterministic" not in result.reason
-    assert result.counterexample["blob"]
+    assert result.counterexample.blob
 
 
 def test_the_time_that_an_example_takes_changes_nothing(time):
@@ -151,7 +151,7 @@ def test_shrinking_ends_after_as_many_tries_as_the_profile_has():
     assert hasty.verdict is Verdict.REFUTED
     assert hasty.examples <= 12
     assert "not deterministic" not in hasty.reason
-    assert hasty.counterexample["blob"]
+    assert hasty.counterexample.blob
 
 
 @pytest.mark.parametrize("shrink", [1, 2, 3, 5, 8, 13, 21])
@@ -162,8 +162,8 @@ def test_a_failure_whose_shrinking_is_cut_short_is_kept_and_can_be_seen_again(sh
     assert hasty.verdict is Verdict.REFUTED
     assert "not deterministic" not in hasty.reason
     found = hasty.counterexample
-    again = verdict(law, toy("gpt2"), budget(), replay=found["blob"])
-    assert again.counterexample["inputs"] == found["inputs"]
+    again = verdict(law, toy("gpt2"), budget(), replay=found.blob)
+    assert again.counterexample.inputs == found.inputs
 
 
 def test_enough_caps_the_examples_of_a_profile():
@@ -208,10 +208,10 @@ def test_draws_repeat_where_they_are_to_be_derandomised():
 def test_the_smallest_failure_is_found_and_its_blob_shows_it_again():
     failing = declare(lambda draw, check: numbers(draw, check, limit=777))
     first = verdict(failing, toy("gpt2"), budget(100))
-    assert first.counterexample["inputs"] == {"number": "778"}
-    again = verdict(failing, toy("gpt2"), replay=first.counterexample["blob"])
-    assert again.counterexample["inputs"] == {"number": "778"}
-    assert again.counterexample["observed"] == 778
+    assert first.counterexample.inputs == {"number": "778"}
+    again = verdict(failing, toy("gpt2"), replay=first.counterexample.blob)
+    assert again.counterexample.inputs == {"number": "778"}
+    assert again.counterexample.observed == 778
     assert again.examples < first.examples
 
 

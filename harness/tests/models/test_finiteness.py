@@ -61,8 +61,8 @@ def test_one_token_of_all_that_gives_no_number_is_named(spec, value):
     token = int(subject.content(torch.tensor([77])))
     result = verdict(C13, spoiled_for(spec, token, value), budget(3))
     assert result.verdict is Verdict.REFUTED
-    assert f"token <{token}>({token})" in result.counterexample["where"]
-    assert result.counterexample["where"].endswith("position 0")
+    assert f"token <{token}>({token})" in result.counterexample.where
+    assert result.counterexample.where.endswith("position 0")
 
 
 def test_what_only_a_later_position_gives_is_named_with_it():
@@ -74,7 +74,7 @@ def test_what_only_a_later_position_gives_is_named_with_it():
 
     result = verdict(C13, changed("gpt2", late, block=1), budget(8))
     assert result.verdict is Verdict.REFUTED
-    assert result.counterexample["where"].endswith("row 0, position 3")
+    assert result.counterexample.where.endswith("row 0, position 3")
 
 
 def test_tokens_that_the_library_takes_out_of_the_vocabulary_do_not_count():

@@ -89,7 +89,7 @@ def test_a_draft_that_is_accepted_unseen_is_caught(spec):
     faults.FAULTS["draft-accepted-unseen"].plant(bed)
     result = verdict(LAW, subject, budget(6, shrink=5), arguments=arguments)
     assert result.verdict is Verdict.REFUTED
-    assert result.counterexample["where"].startswith("the choice of token")
+    assert result.counterexample.where.startswith("the choice of token")
     bed.undo()
     assert verdict(LAW, subject, budget(6), arguments=arguments).verdict is Verdict.UPHELD
 

@@ -8,6 +8,7 @@ from assay.harness.report.atlas import build
 from assay.harness.report.atlas.collect import collect
 from assay.harness.report.atlas.ladder import ladder
 from assay.harness.results.errors import BadInput
+from assay.harness.results.records import Counterexample
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.atlases import GPT2, MAMBA, NEW, OLD, built, data_of, verdicts
 from assay.harness.tests.support.evidences import broken, finding, law, run_of, sweep, write
@@ -167,8 +168,9 @@ def test_nothing_of_a_hostile_file_becomes_markup(tmp_path, file):
     evil = "</script><script>pwned=1</script><img src=x onerror=pwned=1>\u202e"
     worse = evil + "\ud800"  # half a pair, as a token may be
     seen = {"inputs": {worse: worse}, "where": worse, "replay": worse, "observed": worse}
+    made = Counterexample.from_json(seen)
     results = [
-        broken(evil, name=f"{evil} [{evil}]", id=evil, reason=worse, counterexample=seen),
+        broken(evil, name=f"{evil} [{evil}]", id=evil, reason=worse, counterexample=made),
         law(evil, name="b", verdict=Verdict.NOT_APPLICABLE, reason=worse),
         finding(evil, f"{evil} [{evil}]", 0.5, Verdict.REFUTED),
     ]

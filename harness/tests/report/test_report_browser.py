@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from matplotlib import image
 
 from assay.harness.report.html import render
 from assay.harness.results.outputs import replace_file
+from assay.harness.results.records import Counterexample
 from assay.harness.tests.support.browsers import (
     MODES,
     TEXT_CONTRAST,
@@ -39,7 +41,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     rows = [row for name in awkward for row in sample(name)]
     command = "pytest --replay " + "A" * 900
-    rows[6].counterexample.update(replay=command, inputs={"p" * 60: "'x'(1) " * 300})  # type: ignore[union-attr]
+    seen = Counterexample({"p" * 60: "'x'(1) " * 300}, replay=command)
+    rows[6] = replace(rows[6], counterexample=seen)
     replace_file(
         folder / "one.html", render(sample_run(), sample(), {("C1", LARGE): "unexpected"})
     )

@@ -19,7 +19,7 @@ from jsonschema import Draft202012Validator, ValidationError
 
 from assay.harness.results.errors import BadInput
 from assay.harness.results.outputs import replace_file
-from assay.harness.results.records import RunRecord
+from assay.harness.results.records import Counterexample, RunRecord
 from assay.harness.results.schema import SCHEMA, Claim, document, write_json
 from assay.harness.results.verdicts import DECADES, Kind, Result, Verdict
 from assay.harness.tests.support.reports import RECORD, RESULT, RUN
@@ -40,7 +40,10 @@ results = st.builds(
     examples=st.integers(0, 10**9),
     seconds=st.floats(0, 1e6),
     reason=st.text(),
-    counterexample=st.none() | st.dictionaries(st.text(), st.floats() | st.lists(st.floats())),
+    counterexample=st.none()
+    | st.dictionaries(st.text(), st.floats() | st.lists(st.floats())).map(
+        Counterexample.from_json
+    ),
     details=st.dictionaries(st.text(), st.floats() | st.text()),
 )
 """Results of every verdict, with numbers that may be missing, infinite or not a number."""
@@ -149,7 +152,8 @@ def test_the_file_holds_the_document(tmp_path):
 
 
 def test_half_a_surrogate_pair_in_a_token_does_not_stop_the_report(tmp_path):
-    result = Result("C1", "c", Kind.LAW, "s", Verdict.REFUTED, counterexample={"a": "\ud800"})
+    seen = Counterexample.from_json({"a": "\ud800"})
+    result = Result("C1", "c", Kind.LAW, "s", Verdict.REFUTED, counterexample=seen)
     write_json(tmp_path / "out.json", RECORD, [result])
     text = (tmp_path / "out.json").read_text("utf-8")
     assert json.loads(text)["claims"][0]["counterexample"] == {"a": "\ud800"}

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from assay.harness.results.records import Counterexample
 from assay.harness.results.verdicts import DECADES, Kind, Result, Verdict, margin
 
 positive = st.floats(min_value=0, exclude_min=True, allow_infinity=False)
@@ -32,7 +33,8 @@ results = st.builds(
     examples=st.integers(0),
     seconds=finite,
     reason=st.text(),
-    counterexample=st.none() | st.dictionaries(st.text(), json_like, max_size=2),
+    counterexample=st.none()
+    | st.dictionaries(st.text(), json_like, max_size=2).map(Counterexample.from_json),
     details=st.dictionaries(st.text(), json_like, max_size=2),
 )
 
@@ -96,7 +98,7 @@ def test_a_round_trip_gives_back_the_same_result():
         examples=3,
         seconds=0.5,
         reason="why",
-        counterexample={"inputs": {"prompt": "<1>(1)"}, "where": "logits"},
+        counterexample=Counterexample({"prompt": "<1>(1)"}, where="logits"),
         details={"controls": [1, 2]},
     )
     assert Result.from_json(json.loads(json.dumps(result.as_json()))) == result

@@ -12,6 +12,7 @@ import pytest
 
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence
+from assay.harness.results.records import Counterexample
 from assay.harness.results.verdicts import Kind, Result, Verdict
 from assay.harness.runners import runner
 from assay.harness.runners.runner import Broke, Request, Settings
@@ -57,7 +58,7 @@ def test_results_of_a_run_come_back(tmp_path, code):
 
 def test_an_example_that_broke_a_law_is_tried_where_the_law_seems_to_hold(tmp_path):
     replay = "pytest 'claims/test_cache.py::t[tiny:gpt2]' --model=tiny:gpt2 --replay=AAEC=="
-    refuted = replace(LAW, counterexample={"replay": replay})
+    refuted = replace(LAW, counterexample=Counterexample(replay=replay))
     broken: dict[str, str] = {}
     runner.results(request(tmp_path, writing(tmp_path, 1, refuted)), broken)
     assert broken == {"a law": "AAEC=="}

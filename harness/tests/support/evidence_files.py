@@ -15,7 +15,7 @@ import pytest
 
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence
-from assay.harness.results.records import RunRecord
+from assay.harness.results.records import Counterexample, RunRecord
 from assay.harness.results.verdicts import Kind, Result, Verdict
 from assay.harness.tests.support.sessions import ROOT
 
@@ -30,7 +30,9 @@ BROKEN = Result(
     examples=7,
     seconds=1.25,
     reason="a 'quoted' reason,\nin two lines",
-    counterexample={"tokens": ["Ġa", "\x00"], "ids": [3, 5], "replay": "pytest -k C2"},
+    counterexample=Counterexample.from_json(
+        {"tokens": ["Ġa", "\x00"], "ids": [3, 5], "replay": "pytest -k C2"}
+    ),
     details={"layers": [1, 2], "none": None},
 )
 

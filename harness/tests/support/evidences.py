@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.harness.results.evidence import Evidence
-from assay.harness.results.records import RunRecord
+from assay.harness.results.records import Counterexample, RunRecord
 from assay.harness.results.verdicts import Kind, Result, Verdict, margin
 
 VERSIONS = ("4.48.3", "4.57.1", "5.0.0rc1", "5.0.0", "5.23.0")
@@ -63,7 +63,8 @@ def broken(subject: str, **more: Any) -> Result:
     }
     usual = {
         "verdict": Verdict.REFUTED, "observed": 0.4669, "bound": 0.1231, "margin": -0.58,
-        "reason": "observed 0.234, allowed 0.123", "counterexample": seen,
+        "reason": "observed 0.234, allowed 0.123",
+        "counterexample": Counterexample.from_json(seen),
     }  # fmt: skip
     return law(subject, **(usual | more))
 
@@ -166,7 +167,7 @@ def _drawn(
         "replay": f"pytest 'claims/test_cache.py::test_{name[:20]}[{subject}]' "
         f"--model={subject} --replay={blob}==",
     }
-    return broken(subject, id=id, name=name, counterexample=seen, **more)
+    return broken(subject, id=id, name=name, counterexample=Counterexample.from_json(seen), **more)
 
 
 def _word(drawn: random.Random) -> str:

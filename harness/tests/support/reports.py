@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from assay.harness.results.records import RunRecord
+from assay.harness.results.records import Counterexample, RunRecord
 from assay.harness.results.verdicts import Kind, Result, Verdict
 
 SUBJECT = {
@@ -39,6 +39,8 @@ RESULT = Result(
     interval=(0.25, 0.75),
     examples=7,
     seconds=1.25,
-    counterexample={"tokens": ["Ġa"], "ids": [3], "replay": "pytest -k C2"},
+    counterexample=Counterexample.from_json(
+        {"tokens": ["Ġa"], "ids": [3], "replay": "pytest -k C2"}
+    ),
     details={"layers": [1, 2]},
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from assay.harness.results.records import RunRecord
+from assay.harness.results.records import Counterexample, RunRecord
 from assay.harness.results.verdicts import Kind, Result, Verdict, margin
 
 LARGE = "reference:large"
@@ -33,18 +33,18 @@ LAWS = (
     ("F2", "right-singular vectors past the n-th are orthogonal to the gradient", 2e-6, 1e-5),
 )
 NO_DISTANCE = "needs rotary, alibi or no-positions: positions are a learned table"
-COUNTEREXAMPLE: dict[str, Any] = {
-    "inputs": {
+COUNTEREXAMPLE = Counterexample(
+    {
         "prompt": "'The'(464) ' value'(1988) ' returned'(4504)",
         "appended": "' by'(416)",
         "cut": "2",
     },
-    "observed": 0.0314,
-    "allowed": 1.9e-5,
-    "where": "at position 2, after block 1",
-    "replay": "pytest claims/test_causality.py::test_a_prefix_does_not_see_what_follows"
+    observed=0.0314,
+    allowed=1.9e-5,
+    where="at position 2, after block 1",
+    replay="pytest claims/test_causality.py::test_a_prefix_does_not_see_what_follows"
     " --model reference:large --dtype float32 --replay C1:AXicY2BgYGBkYGBgYmBgYGZgAAAAQgAL",
-}
+)
 
 
 def sample_run(*subjects: str) -> RunRecord:
@@ -114,7 +114,7 @@ def _broken(result: Result) -> Result:
     return replace(
         result, verdict=Verdict.REFUTED, observed=0.0314, margin=margin(0.0314, 1.9e-5),
         reason="the state at position 2 moved when one token was appended",
-        counterexample=dict(COUNTEREXAMPLE),
+        counterexample=COUNTEREXAMPLE,
     )  # fmt: skip
 
 
