@@ -150,7 +150,7 @@ def inverted(subject, kind, way, draws):
     """
     draws = draws.for_claim("E1, E2")
     tuned = tuning(subject, kind, draws.seed)
-    known = kept(subject).setdefault((draws.seed, kind), {})
+    known = results_by_net(subject).setdefault((draws.seed, kind), {})
     missing = draws.only(lambda i: i not in known)
     for group in sorted({i // PER_NET for i in missing}):
         mine = missing.only(lambda i, group=group: i // PER_NET == group)
@@ -190,7 +190,7 @@ def tuning(subject, kind, seed):
 
     It recovers the most of other prompts; of several it has the least loss.
     """
-    known = kept(subject)
+    known = results_by_net(subject)
     if ("tuned", seed, kind) not in known:
         draws = Draws(seed, "E1, E2 tuning", range(TUNED_ON))
         ids, net, first = drawn(subject, kind, draws, draws.generator(0, kind))
@@ -235,7 +235,7 @@ def descended(subject, net, ids, first, rates, steps):
 
 
 @memo
-def kept(subject):
+def results_by_net(subject):
     """What was found on the subject, by seed, network and way; learning rates too."""
     return {}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from assay.fixtures.clamped_walks import TOKENS, embedded_prompts, kept, sources
+from assay.fixtures.clamped_walks import TOKENS, embedded_prompts, sources, walked_on_nets
 from assay.harness.checking.bounds import Bound, NoDifference
 from assay.harness.checking.findings import finding
 from assay.harness.checking.statistics import bounded_change, median, share
@@ -141,7 +141,7 @@ def on_model(subject, draws, norm, along):
     Walks are kept for other claims.
     """
     gradients.require(subject, "model")
-    known, key = kept(subject), ("orthogonal", draws.seed, *draws, norm, along)
+    known, key = walked_on_nets(subject), ("orthogonal", draws.seed, *draws, norm, along)
     if key not in known:
         twin, mine = subject.oracle, draws.for_claim("orthogonal walks")
         output = walks.output_function(twin, Target(twin.layers))
@@ -157,7 +157,7 @@ def on_nets(subject, draws, width, along="last", purpose=""):
 
     Each network is made once for all claims, and walked both ways.
     """
-    known = kept(subject).setdefault((draws.seed, width, purpose), {})
+    known = walked_on_nets(subject).setdefault((draws.seed, width, purpose), {})
     draws = draws.for_claim("orthogonal walks")
     for i in draws:
         if i not in known:

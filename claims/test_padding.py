@@ -93,12 +93,14 @@ def test_padding_of_the_encoder_s_prompt_changes_nothing(subject, draw, check):
     batch = padding.ragged(subject, prompt.ids, draw(lengths(prompt), "lengths"), left=False)
     chunks = draw(chunkings(prompt, subject=subject), "chunks")
     said = subject.content(prompt.ids.flip(1) + 1)
-    rows = caches.decode(subject, said, chunks, **encoders.given(subject, batch.ids, batch.mask))
+    rows = caches.decode(
+        subject, said, chunks, **encoders.arguments(subject, batch.ids, batch.mask)
+    )
     for row, size in enumerate(batch.lengths):
         own = batch.ids[row : row + 1, :size]
         expected = check.reference(
             lambda s, own=own, row=row: s.rows(
-                said[row : row + 1], states=False, **encoders.given(s, own)
+                said[row : row + 1], states=False, **encoders.arguments(s, own)
             )
         )
         its = itemgetter(slice(row, row + 1))

@@ -57,7 +57,7 @@ warm_starts = pytest.mark.parametrize(
 @warm_starts
 def test_a_warm_start_comes_to_meet_the_inequality(subject, way, draws, sample):
     cases = cases_of(subject, draws)
-    warm, bound = found(subject, way, cases), thresholds(subject, way, cases)
+    warm, bound = descents(subject, way, cases), thresholds(subject, way, cases)
     held, later = warm.losses[:, 0] < bound, warm.losses[:, 1:] < bound[:, None]
     sample.add(effect=~held & later.any(1), control=~held & later[:, 0])
     sample.add(held_at_the_start=held, steps=later.double().argmax(1)[later.any(1)] + 1)
@@ -77,7 +77,7 @@ def test_a_warm_start_comes_to_meet_the_inequality(subject, way, draws, sample):
 @warm_starts
 def test_a_warm_start_ends_in_gibberish(subject, way, draws, sample):
     cases = cases_of(subject, draws)
-    warm = found(subject, way, cases)
+    warm = descents(subject, way, cases)
     answer = inversions.decoded_answer(subject, warm.ids)
     sample.add(effect=warm.recovery(), control=(answer == warm.ids).double().mean(1))
     sample.add(recovered_at_the_start=warm.recovery(step=0))
@@ -99,12 +99,12 @@ def test_a_warm_start_ends_in_gibberish(subject, way, draws, sample):
 def test_more_noise_takes_more_steps(subject, draws, sample):
     cases = cases_of(subject, draws)
     bound = thresholds(subject, MIXED, cases)
-    warm, mixed = (steps_below(found(subject, way, cases), bound) for way in (WARM, MIXED))
-    again = steps_below(found(subject, replace(WARM, seed=1), cases), bound)
+    warm, mixed = (steps_below(descents(subject, way, cases), bound) for way in (WARM, MIXED))
+    again = steps_below(descents(subject, replace(WARM, seed=1), cases), bound)
     sample.add(effect=mixed > warm, control=again > warm, warm=warm, mixed=mixed)
 
 
-def found(subject, way, cases):
+def descents(subject, way, cases):
     """The descents; from next to the answer at the best of step sizes as small as that is near.
 
     A step of the usual grid would leave the answer's neighbourhood at once.

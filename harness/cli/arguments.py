@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from assay.harness.checking.profiles import PROFILES, check_profile
 from assay.harness.results.errors import BadInput
 from assay.harness.results.seeds import LARGEST_SEED
-from assay.harness.runners.environments import kept
+from assay.harness.runners.environments import default_folder
 
 LONGEST = 1e9
 """Seconds; a few times as many are no time to the operating system."""
@@ -70,7 +70,9 @@ def add_seed(parser: argparse.ArgumentParser, default: int = 0) -> None:
 def add_environments(parser: argparse.ArgumentParser) -> None:
     """``--environments``, the folder of those that were made."""
     help = "where the versions are kept (default: in the cache folder)"
-    parser.add_argument("--environments", metavar="FOLDER", default=str(kept()), help=help)
+    parser.add_argument(
+        "--environments", metavar="FOLDER", default=str(default_folder()), help=help
+    )
 
 
 def profile(text: str) -> str:

@@ -42,7 +42,7 @@ Check = Callable[[str, Sequence[str]], None]
 def main(
     arguments: Sequence[str],
     check: Check,
-    made: Made = environments.made,
+    made: Made = environments.prepare,
     released: Callable[[str], list[Version]] = environments.released,
     results: Results = runner.results,
 ) -> int:

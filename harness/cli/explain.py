@@ -85,7 +85,7 @@ def described(row: dict[str, Any], case: Case) -> list[str]:
     for work in bibliography.cited(row["source"]):
         lines += _wrapped(f"{work.key}: {work.title} ({work.author})")
         lines += _wrapped(work.address, INDENT + "  ")
-    for passage in passages.of(row["source"]):
+    for passage in passages.passages(row["source"]):
         lines += _wrapped(f"{passage.key} says: {passage.says}")
     return lines
 

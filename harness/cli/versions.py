@@ -44,7 +44,7 @@ Expand = Callable[[list[str]], list[str]]
 def main(
     arguments: Sequence[str],
     expand: Expand,
-    made: Callable[[Path, Sequence[str]], Environment] = environments.made,
+    made: Callable[[Path, Sequence[str]], Environment] = environments.prepare,
     start: Start = runner.process,
 ) -> int:
     """Run all versions, one after the other; 0 if each was run to its end, else 1."""

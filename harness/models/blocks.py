@@ -17,7 +17,7 @@ class _Reached(Exception):
     """Raised by a hook to leave the forward pass; never leaves this module."""
 
 
-def found(subject: Core) -> nn.ModuleList:
+def find(subject: Core) -> nn.ModuleList:
     """The list of modules that holds the blocks: as long as the model is deep.
 
     Raises LookupError where no such list is found.  A model that shares one block among its

@@ -20,7 +20,7 @@ CHUNK = 2**22
 """Numbers that are hashed at a time, so that casting them takes little memory."""
 
 
-def of(model: PreTrainedModel) -> str:
+def digest(model: PreTrainedModel) -> str:
     """SHA-256 (hex) of a model's class, configuration, and weights by name, shape and value.
 
     The same before and after saving and loading, and in every dtype that holds the weights

@@ -37,7 +37,7 @@ def encoded(subject: Core, batch: int) -> Any:
     return subject.encode(ids.expand(batch, -1))
 
 
-def given(subject: Core, ids: Tensor, mask: Tensor | None = None) -> dict[str, Any]:
+def arguments(subject: Core, ids: Tensor, mask: Tensor | None = None) -> dict[str, Any]:
     """Arguments for a forward pass whose encoder reads ``ids`` [batch, n] under ``mask``.
 
     ``mask`` [batch, n] has 1 for content; without one nothing is said of it.  The encoder's
@@ -48,7 +48,7 @@ def given(subject: Core, ids: Tensor, mask: Tensor | None = None) -> dict[str, A
 
 
 def beside(subject: Core, ids: Tensor) -> dict[str, Any]:
-    """`given` with a prompt made of the decoder's ``ids`` [batch, n]; empty without an encoder."""
+    """`arguments` for a prompt made of the decoder's ``ids`` [batch, n]; empty without encoder."""
     if not subject.is_encoder_decoder:
         return {}
-    return given(subject, subject.content(ids[:, :ENCODER_PROMPT].flip(1) + 1))
+    return arguments(subject, subject.content(ids[:, :ENCODER_PROMPT].flip(1) + 1))

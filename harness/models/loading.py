@@ -136,12 +136,12 @@ def load(
             if device.type == "cuda":
                 _check_memory(checkpoint, dtype, device)
         placed = {} if placement is None else placement.arguments(device)
-        tokenizer = tokenizers.of(checkpoint)
+        tokenizer = tokenizers.load(checkpoint)
         model = _from_pretrained(checkpoint, first, attention, placed)
         if placement is not None:
             placing.check(spec, model, placement, device)
         _check_finite(spec, model)
-        digest = digests.of(model)
+        digest = digests.digest(model)
         if not exactly:
             del model
             model = _from_pretrained(checkpoint, dtype, attention, placed)
@@ -168,7 +168,7 @@ def adopt(
     _check_attention_name(name, attention)
     refuse_short_context(model.config, name)
     _check_finite(name, model)
-    digest = digests.of(model)
+    digest = digests.digest(model)
     with quiet():
         if dtype != model.dtype:
             with tempfile.TemporaryDirectory() as folder:

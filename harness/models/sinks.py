@@ -34,7 +34,7 @@ def _listen(
     return query.new_zeros(batch, n, heads, value.shape[-1]), None
 
 
-def given(subject: Subject) -> bool:
+def present(subject: Subject) -> bool:
     """Whether some layer's attention is given sinks; False where it cannot be listened to."""
     _heard.sinks = False
     ids = subject.content(torch.arange(2, device=subject.device)[None])

@@ -140,7 +140,7 @@ class Subject(Core):
         Raises LookupError where no such list is found.  A model that shares one block among its
         layers has a shorter list.
         """
-        return blocks.found(self)
+        return blocks.find(self)
 
     def block_output(self, depth: int, ids: Tensor | None = None, **arguments: Any) -> Tensor:
         """O_k: the output of block ``depth`` [batch, n, hidden], before any final norm.

@@ -12,7 +12,7 @@ from assay.harness.results.errors import BadInput, brief
 VOCABULARIES = ("tokenizer.json", "vocab.*", "*.model", "*.tiktoken", "*.vocab", "tekken.json")
 
 
-def of(checkpoint: Checkpoint) -> PreTrainedTokenizerBase | None:
+def load(checkpoint: Checkpoint) -> PreTrainedTokenizerBase | None:
     """The tokenizer in the model's folder, or None if there is none.
 
     Raises `BadInput` for one that cannot be read, has no vocabulary or brings code of its own.

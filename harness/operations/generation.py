@@ -104,7 +104,7 @@ class Generated:
 
 def _recomputed(subject: Subject, prompt: Tensor, ids: Tensor) -> Rows:
     """The logits of ``ids`` [batch, n] in one pass; an encoder reads ``prompt`` [batch, m]."""
-    beside = encoders.given(subject, prompt) if subject.is_encoder_decoder else {}
+    beside = encoders.arguments(subject, prompt) if subject.is_encoder_decoder else {}
     return subject.rows(ids, states=False, **beside)
 
 

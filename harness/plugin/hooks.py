@@ -100,7 +100,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "subject" in metafunc.fixturenames:
         specs = RunRequest.of(metafunc.config).models
         if getattr(getattr(metafunc.function, "claim", None), "toy", False):
-            specs = (toy.of(specs),)
+            specs = (toy.beside(specs),)
         metafunc.parametrize("subject", specs, indirect=True, scope="session", ids=specs)
 
 

@@ -173,7 +173,7 @@ def read(config: pytest.Config) -> RunRequest:
         named=tuple(option.models or ()),
         models=models,
         # Nobody asked for the toys, so that a fault may be one that they cannot have.
-        optional=frozenset([*optional, toy.of(models)]),
+        optional=frozenset([*optional, toy.beside(models)]),
         loading=Options(**{each.name: getattr(option, each.name) for each in fields(Options)}),
         seed=read_seed(option.seed, "--seed"),
         rounding=None if option.rounding is None else read_seed(option.rounding, "--rounding"),

@@ -67,7 +67,7 @@ class RunRequest:
     @property
     def subjects(self) -> list[str]:
         """All that claims run on: the models, and the toys."""
-        return list(dict.fromkeys([*self.models, toy.of(self.models)]))
+        return list(dict.fromkeys([*self.models, toy.beside(self.models)]))
 
     @property
     def emulated(self) -> dict[str, int | str | None]:

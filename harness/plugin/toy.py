@@ -22,7 +22,7 @@ def is_toy(subject: str) -> bool:
     return ModelSpec.recorded(subject).kind is ModelKind.TOY
 
 
-def of(models: Sequence[str]) -> str:
+def beside(models: Sequence[str]) -> str:
     """The toys' name beside ``models``: with the fault that all of them have, if they do."""
     faults = {ModelSpec.recorded(model).fault for model in models}
     return str(ModelSpec(ModelKind.TOY, fault=faults.pop() if len(faults) == 1 else None))

@@ -40,7 +40,7 @@ def healthy(family: Family) -> str:
     return "; ".join(parts)
 
 
-def kept(family: Family) -> str:
+def laws_upheld(family: Family) -> str:
     """The same in little: laws upheld of those that apply."""
     told = [seen.verdict for seen in family.healthy if seen.kind == "law"]
     upheld = told.count(Verdict.UPHELD)
@@ -101,7 +101,9 @@ def show(console: Console, matrix: Matrix) -> None:
     table.add_column("fault", no_wrap=True)
     for family in matrix.families:
         table.add_column(escape(family.name), overflow="fold")
-    table.add_row("none", *(f"[dim]{escape(kept(family))}[/]" for family in matrix.families))
+    table.add_row(
+        "none", *(f"[dim]{escape(laws_upheld(family))}[/]" for family in matrix.families)
+    )
     for rows in _by_fault(matrix):
         table.add_row(rows[0].fault, *map(_coloured, rows))
     console.print(table)

@@ -167,7 +167,7 @@ PASSAGES = tuple(Passage(key, *said) for key, places in _SAID.items() for said i
 """In the order of the documents; of two places in one text, the more specific comes first."""
 
 
-def of(source: str) -> list[Passage]:
+def passages(source: str) -> list[Passage]:
     """The passages that a claim's ``source`` names; of places within others the narrowest."""
     found: list[Passage] = []
     for part in re.split(r";\s*(?=\d{3}\b)", source):

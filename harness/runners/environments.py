@@ -76,7 +76,7 @@ class Environment:
     versions: dict[str, str]
 
 
-def made(folder: Path, requirements: Sequence[str]) -> Environment:
+def prepare(folder: Path, requirements: Sequence[str]) -> Environment:
     """The environment in ``folder`` in which ``requirements`` hold; made unless it is there.
 
     Raises `CannotInstall`, and `BadInput` where the folder holds something else or is damaged.
@@ -119,7 +119,7 @@ def _damage(folder: Path, versions: dict[str, str]) -> str:
 def having(folder: Path, package: str, version: str) -> Environment:
     """An environment with this version and nothing else: one of those in ``folder``, or a new one.
 
-    Raises as `made` does.
+    Raises as `prepare` does.
     """
     for mark in sorted(folder.glob(f"*/{MARK}")):
         there = _read(mark) or {}
@@ -132,10 +132,10 @@ def having(folder: Path, package: str, version: str) -> Environment:
             and not _damage(mark.parent, there["versions"])
         ):
             return Environment(_python(mark.parent), there["versions"])
-    return made(folder / f"{package}-{version}", [f"{package}=={version}"])
+    return prepare(folder / f"{package}-{version}", [f"{package}=={version}"])
 
 
-def kept() -> Path:
+def default_folder() -> Path:
     """Where environments are kept unless a folder is given: with the user's evidence."""
     return default_path().parent / "environments"
 
@@ -174,7 +174,7 @@ def _interpreter(version: str) -> Path:
         return Path(sys.executable)
     if "==" in version:
         try:
-            return made(kept() / version, [version]).python
+            return prepare(default_folder() / version, [version]).python
         except CannotInstall as why:
             raise BadInput(f"{version}: cannot be installed: {why}") from why
     if "/" not in version:

@@ -33,7 +33,7 @@ def _whole_attention(subject: Subject) -> None:
         raise Missing("attention covers more than the prompt")
     if any(bool(((total - 1).abs() > visible(subject)).any()) for total in sums):
         raise Missing("attention weights do not sum to one: some attention goes to a sink")
-    if sinks.given(subject):
+    if sinks.present(subject):
         raise Missing("attention has a sink in addition to its weights")
 
 

@@ -52,7 +52,7 @@ class Prepared:
         attends: str | None,
     ) -> Subject:
         """The subject of ``model``, made again if the model or its weights are other ones."""
-        asked = (id(model), digests.of(model), id(tokenizer), attends)
+        asked = (id(model), digests.digest(model), id(tokenizer), attends)
         if self.subject is None or self.asked != asked:
             self.subject = subject_of(model, tokenizer, attends, type(model).__name__)
             self.asked = asked

@@ -166,7 +166,7 @@ def subject_of(
     if any(each.is_meta for each in model.parameters()):
         raise BadInput(f"{name}: has parameters on the meta device, without values")
     try:
-        subject = Subject(name, model, tokenizer, digests.of(model), attends=attends)
+        subject = Subject(name, model, tokenizer, digests.digest(model), attends=attends)
         with kept_running(), _evaluated(model):
             return admit(subject)
     except BadInput as error:

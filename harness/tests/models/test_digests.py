@@ -18,7 +18,7 @@ def test_the_digest_survives_saving_and_loading(saved: dict[str, Path], tmp_path
         loaded = load(str(saved[kind]), **PLAIN)
         loaded.model.save_pretrained(tmp_path / kind)
         again = load(str(tmp_path / kind), **PLAIN)
-        assert digests.of(tiny(kind)) == loaded.digest == again.digest
+        assert digests.digest(tiny(kind)) == loaded.digest == again.digest
 
 
 def test_the_digest_changes_with_a_single_weight(folder: Path) -> None:
@@ -41,4 +41,4 @@ def test_the_digest_is_of_the_weights_as_stored(
     assert loaded.model.dtype == dtype
     assert loaded.digest == load(str(saved["llama"]), **PLAIN).digest
     lossless = dtype == torch.float64
-    assert (digests.of(loaded.model) == loaded.digest) is lossless
+    assert (digests.digest(loaded.model) == loaded.digest) is lossless

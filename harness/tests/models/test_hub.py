@@ -99,8 +99,8 @@ def test_a_hub_id_is_found_in_the_cache_when_offline(
     )
     assert done.returncode == 0, done.stderr
     first, second, third, commit, none, part = json.loads(done.stdout)
-    assert first == digests.of(tiny("gpt2"))
-    assert second == commit == digests.of(tiny("llama"))
+    assert first == digests.digest(tiny("gpt2"))
+    assert second == commit == digests.digest(tiny("llama"))
     assert "HF_HUB_OFFLINE is set" in third
     assert "its revision 'third'" in third
     assert "owner/none: no such folder, HF_HUB_OFFLINE is set" in none

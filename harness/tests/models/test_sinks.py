@@ -15,7 +15,7 @@ from assay.harness.tests.support.toys import fresh, prompt, toy
     [("gpt_oss", True), ("granite_swa", True), ("llama", False), ("bloom", False), ("t5", False)],
 )
 def test_sinks_are_heard_of_where_attention_is_given_them(model_type, has):
-    assert sinks.given(toy(model_type)) is has
+    assert sinks.present(toy(model_type)) is has
 
 
 def test_a_sink_that_scales_what_comes_of_attention_is_not_whole_attention():
@@ -31,6 +31,6 @@ def test_listening_leaves_a_model_as_it_was():
     subject = fresh("granite_swa")
     ids = prompt(subject)
     usual, before = subject.attention, subject.rows(ids)["logits"]
-    sinks.given(subject)
+    sinks.present(subject)
     assert subject.attention == usual
     assert torch.equal(subject.rows(ids)["logits"], before)

@@ -223,7 +223,7 @@ def test_draws_have_eight_to_a_net(monkeypatch):
 
     monkeypatch.setattr(claims, "searched", searched)
     monkeypatch.setattr(claims, "tuning", lambda *_: dict.fromkeys(claims.WAYS, (1.0, {})))
-    monkeypatch.setattr(claims, "kept", lambda subject: known)
+    monkeypatch.setattr(claims, "results_by_net", lambda subject: known)
     known = {}
     found = claims.inverted(None, "expanding", claims.WAYS[0], Draws(0, "E1", range(20)))
     assert made == [8, 8, 4]

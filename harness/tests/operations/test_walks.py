@@ -243,7 +243,7 @@ def test_a_subject_s_blocks_are_an_output():
 def test_a_net_is_walked_once_for_all_claims():
     subject, draws = fresh("llama"), Draws(0, "X1", range(2))
     first = test_orthogonal_walk.on_nets(subject, draws, 10)
-    known = clamped_walks.kept(subject)[0, 10, ""]
+    known = clamped_walks.walked_on_nets(subject)[0, 10, ""]
     again = test_orthogonal_walk.on_nets(subject, Draws(0, "X2", range(1, 3)), 10)
     assert sorted(known) == [0, 1, 2]
     assert first["l1"][1] == again["l1"][0]

@@ -10,7 +10,7 @@ import pytest
 from assay.harness.cli.main import main
 from assay.harness.results.errors import BadInput, brief
 from assay.harness.results.outputs import keep_apart
-from assay.harness.runners.environments import CannotInstall, made
+from assay.harness.runners.environments import CannotInstall, prepare
 
 
 def test_a_terminal_obeys_nothing_that_an_error_quotes() -> None:
@@ -66,7 +66,7 @@ def test_robust_looks_at_the_model_and_the_claims_first(
 def test_a_folder_that_no_environment_can_be_made_in_is_refused(tmp_path: Path) -> None:
     """Venv refuses a path that has the separator of PATH in it."""
     with pytest.raises(CannotInstall, match="PATH separator"):
-        made(tmp_path / f"a{os.pathsep}b", ["transformers==4.57.6"])
+        prepare(tmp_path / f"a{os.pathsep}b", ["transformers==4.57.6"])
 
 
 @pytest.mark.parametrize("given", ["report pipe --out=page", "report /dev/zero --out=page"])

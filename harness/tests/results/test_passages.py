@@ -16,12 +16,12 @@ NO_PLACE = re.compile(r"beyond|needed by|counterexample|injective|, and beyond")
 def test_every_source_with_a_place_in_a_document_has_its_passage() -> None:
     sources = {case.claim.source for case in cases_of_claims()}
     assert len(sources) > 70
-    without = [s for s in sources if not passages.of(s) and not NO_PLACE.search(s)]
+    without = [s for s in sources if not passages.passages(s) and not NO_PLACE.search(s)]
     assert not without
 
 
 def test_every_passage_is_named_by_a_source() -> None:
-    named = [each for case in cases_of_claims() for each in passages.of(case.claim.source)]
+    named = [each for case in cases_of_claims() for each in passages.passages(case.claim.source)]
     said = {(each.key, each.says) for each in named}
     assert not [each for each in passages.PASSAGES if (each.key, each.says) not in said]
     assert {each.key for each in passages.PASSAGES} <= {work.key for work in bibliography.WORKS}
@@ -37,4 +37,4 @@ def test_every_passage_is_named_by_a_source() -> None:
     ],
 )
 def test_a_source_has_the_narrowest_places(source: str, places: list[str]) -> None:
-    assert [each.place for each in passages.of(source)] == places
+    assert [each.place for each in passages.passages(source)] == places

@@ -9,7 +9,7 @@ import pytest
 
 from assay.harness.results.errors import BadInput
 from assay.harness.runners import environments
-from assay.harness.runners.environments import CannotInstall, having, made, released
+from assay.harness.runners.environments import CannotInstall, having, prepare, released
 
 
 def wheel(folder: Path, version: str, code: str = "", needs: str = "") -> None:
@@ -48,34 +48,34 @@ def toys(tmp_path, monkeypatch):
 
 def test_an_environment_has_what_was_asked_for_over_what_is_here(toys, tmp_path):
     folder = tmp_path / "environment"
-    environment = made(folder, ["toy==1.0"])
+    environment = prepare(folder, ["toy==1.0"])
     assert environment.versions == {"toy": "1.0"}
     assert environment.python.is_file()
     toys.rename(tmp_path / "gone")
-    assert made(folder, ["toy==1.0"]) == environment  # it is there: pip is not asked again
+    assert prepare(folder, ["toy==1.0"]) == environment  # it is there: pip is not asked again
     (tmp_path / "gone").rename(toys)
     (folder / environments.MARK).unlink()  # as if it had not been finished
-    assert made(folder, ["toy==2.0"]).versions == {"toy": "2.0"}
+    assert prepare(folder, ["toy==2.0"]).versions == {"toy": "2.0"}
 
 
 def test_an_environment_that_broke_since_it_was_made_is_refused_by_name(toys, tmp_path):
     folder = tmp_path / "mine"
-    made(folder, ["toy==1.0"])
+    prepare(folder, ["toy==1.0"])
     (package,) = folder.glob("lib/*/site-packages/toy-1.0.dist-info")
     package.rename(tmp_path / "kept")
     with pytest.raises(BadInput, match=r"mine: is damaged \(no package toy\); remove it") as told:
-        made(folder, ["toy==1.0"])
+        prepare(folder, ["toy==1.0"])
     assert "\n" not in str(told.value)
     (tmp_path / "kept").rename(package)
     over = package.with_name("assay-over.pth")
     over.rename(tmp_path / "kept")  # with it go pytest and all else that is here
     with pytest.raises(BadInput, match="is damaged"):
-        made(folder, ["toy==1.0"])
+        prepare(folder, ["toy==1.0"])
     (tmp_path / "kept").rename(over)
-    assert made(folder, ["toy==1.0"]).versions == {"toy": "1.0"}
+    assert prepare(folder, ["toy==1.0"]).versions == {"toy": "1.0"}
     environments._python(folder).unlink()
     with pytest.raises(BadInput, match="is damaged"):
-        made(folder, ["toy==1.0"])
+        prepare(folder, ["toy==1.0"])
     assert having(tmp_path, "toy", "1.0").python.parent.parent == tmp_path / "toy-1.0"
 
 
@@ -91,15 +91,15 @@ def test_what_cannot_be_had_is_told_in_one_line_and_leaves_nothing(
     toys, tmp_path, requirement, why
 ):
     with pytest.raises(CannotInstall, match=why) as raised:
-        made(tmp_path / "environment", [requirement])
+        prepare(tmp_path / "environment", [requirement])
     assert "\n" not in str(raised.value)
     assert not (tmp_path / "environment").exists()
 
 
 def test_a_version_that_some_environment_has_is_not_installed_again(toys, tmp_path):
     folder = tmp_path / "environments"
-    there = made(folder / "toy-1", ["toy==1.*"])
-    made(folder / "both", ["toy==2.0", "rich"])
+    there = prepare(folder / "toy-1", ["toy==1.*"])
+    prepare(folder / "both", ["toy==2.0", "rich"])
     toys.rename(tmp_path / "gone")
     assert having(folder, "toy", "1.0") == there
     with pytest.raises(CannotInstall):
@@ -113,7 +113,7 @@ def test_a_folder_that_holds_something_else_is_left_alone(toys, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
     with pytest.raises(BadInput, match="exists already and is not an environment"):
-        made(tmp_path / "mine", ["toy==1.0"])
+        prepare(tmp_path / "mine", ["toy==1.0"])
     assert (tmp_path / "mine" / "thesis.txt").exists()
 
 

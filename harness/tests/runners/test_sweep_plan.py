@@ -177,7 +177,7 @@ def test_a_version_is_looked_for_once_whether_it_is_found_or_not(
         asked.append(requirements)
         raise CannotInstall("there is none")
 
-    monkeypatch.setattr(environments, "made", made)
+    monkeypatch.setattr(environments, "prepare", made)
     for _ in range(3):
         with pytest.raises(BadInput, match=r"9\.9: cannot be installed: there is none"):
             environments.find("transformers==9.9")
