@@ -17,7 +17,7 @@ TOKENS = 20
 def fixed(subject: Subject, rows: int, tokens: int = TOKENS) -> Tensor:
     """The same prompts in every run: ids [rows, tokens]."""
     draws = Draws(0, "benchmarks", range(rows))
-    plain = draws.only(lambda i: i % 10 == 9 or "tokenizer" not in capabilities.of(subject))
+    plain = draws.only(lambda i: i % 10 == 9 or "tokenizer" not in capabilities.probe(subject))
     ids = torch.empty(rows, tokens, dtype=torch.long, device=subject.device)
     for some, drawn in (
         (plain, texts.random),

@@ -27,7 +27,7 @@ def test_attention_implementations_agree(subject, implementation, draw, check):
     expected = check.reference(lambda s: s.rows(prompt.ids))
     with subject.attending_by(implementation):
         check.same(expected, subject.rows(prompt.ids))
-        if "padding" in capabilities.of(subject):
+        if "padding" in capabilities.probe(subject):
             hidden = torch.ones_like(prompt.ids)
             hidden[:, 0] = 0
             later = slice(1, None)
@@ -151,7 +151,7 @@ def test_a_pass_changes_nothing_that_it_is_given(subject, path, draw, check):
     given = {"ids": prompt.ids}
     if path == "embeddings":
         given = {"embeddings": subject.input_embeddings(prompt.ids).detach()}
-    if "padding" in capabilities.of(subject):
+    if "padding" in capabilities.probe(subject):
         given["mask"] = torch.ones_like(prompt.ids)
     check.judge(inputs.share_changed(subject, **given), 0.0, "an input")
     check.sees_one_bit(bit_equal(given[path], one_bit_off(given[path])))
@@ -172,7 +172,7 @@ def test_a_pass_does_not_depend_on_those_before_it(subject, draw, check):
     expected = check.reference(lambda s: s.rows(prompt.ids))
     again = subject.rows(prompt.ids)
     before = subject.rows(other)
-    if "cache" in capabilities.of(subject):
+    if "cache" in capabilities.probe(subject):
         with refusals_ignored():  # what breaks here breaks C2
             caches.decode(subject, other[:, : cut + 1], [cut, 1])
     after = subject.rows(prompt.ids)

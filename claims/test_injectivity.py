@@ -25,7 +25,7 @@ def test_a_token_and_its_repetitions_have_the_same_last_state(subject, draw, che
         "absolute-positions": "absolute positions tell repetitions apart",
         "recurrence": "a recurrence counts its tokens",
     }.items():
-        if one in capabilities.of(subject):
+        if one in capabilities.probe(subject):
             raise Missing(why)
     capabilities.require(subject, "whole-attention")
     ids = draw(prompts(subject, longest=1), "token").ids

@@ -221,7 +221,7 @@ def best(subject, way, rates, ends, losses, ids):
 
 def drawn(subject, kind, draws, generator):
     """Prompts [draws, n], a net, and where descents start, way by way [ways × draws, n, d]."""
-    source = texts.TEXT if "tokenizer" in capabilities.of(subject) else texts.RANDOM
+    source = texts.TEXT if "tokenizer" in capabilities.probe(subject) else texts.RANDOM
     (prompt,) = texts.prompts(subject, source, draws, [TOKENS])
     net = nets.flattened(kind, TOKENS, subject.hidden, generator, subject.embedding_table)
     noise = draws.normal(TOKENS, subject.hidden, purpose="start")
@@ -253,7 +253,7 @@ def rises(recovery):
 
 def next_token_kept(subject, found):
     """Whether a trained subject continues alike after what was found; NaN: it is the prompt."""
-    able = capabilities.of(subject)
+    able = capabilities.probe(subject)
     if any(name not in able for name in ("trained", "causal", "lm-head")):
         return torch.full((len(found.ids),), torch.nan)
     usual, now = (measures.next_token(subject, ids) for ids in (found.ids, found.last))

@@ -42,7 +42,7 @@ def test_the_causal_mask_given_beside_a_cache_is_the_model_s_own(subject, draw, 
     blind = mask.clone()
     blind[..., 1:, 0] = mask.min()
     where = None
-    if "position-ids" in capabilities.of(subject):
+    if "position-ids" in capabilities.probe(subject):
         where = positions.usual(subject, prompt.length)
     expected = check.reference(lambda s: s.rows(prompt.ids, states=False))
     for given, judge in ((mask, check.same), (blind, check.rejects)):

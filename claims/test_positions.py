@@ -55,13 +55,13 @@ def test_without_a_causal_mask_permuting_both_restores_the_output(subject, draw,
     own = full = None
     if meant.is_causal(subject):
         capabilities.require(subject, "mask-4d")
-    if "mask-4d" in capabilities.of(subject):  # without one, some read packed sequences
+    if "mask-4d" in capabilities.probe(subject):  # without one, some read packed sequences
         full = masks.full(prompt.length, subject.dtype, subject.device)
         own = full if meant.is_causal(subject) else None
     moved = {"ids": prompt.ids[:, order], "positions": usual[order]}
     expected = check.reference(lambda s: s.rows(prompt.ids, positions=usual, mask=own)).at(order)
     check.same(expected, subject.rows(**moved, mask=full))
-    if "mask-4d" in capabilities.of(subject):
+    if "mask-4d" in capabilities.probe(subject):
         check.rejects(expected, lambda: subject.rows(**moved, mask=causal), control="causal")
     else:
         left = {**moved, "positions": usual}
@@ -91,7 +91,7 @@ def test_moving_rows_of_the_table_is_moving_position_ids(subject, draw, check):
     with positions.rows_moved(subject, order):
         check.same(expected, subject.rows(prompt.ids, mask=mask))
     check.rejects(expected, lambda: subject.rows(prompt.ids, mask=mask), control="left")
-    if "packed-positions" in capabilities.of(subject):
+    if "packed-positions" in capabilities.probe(subject):
         unmasked = functools.partial(subject.rows, prompt.ids, positions=moved)
         check.rejects(expected, unmasked, control="packed")
 
@@ -151,7 +151,7 @@ def test_a_constant_added_to_all_positions_changes_nothing(subject, draw, check)
     longest = min(subject.window or FAR, (subject.context or FAR) // 2)
     if prompt.length <= longest:
         mask = None
-        if "mask-4d" in capabilities.of(subject):  # without one, some read packed sequences
+        if "mask-4d" in capabilities.probe(subject):  # without one, some read packed sequences
             seen_by = masks.causal if meant.is_causal(subject) else masks.full
             mask = seen_by(prompt.length, subject.dtype, subject.device)
         check.rejects(expected, lambda: subject.rows(prompt.ids, positions=2 * usual, mask=mask))

@@ -39,7 +39,7 @@ class Claim:
     def lacks(self, subject: Subject) -> str:
         """The first capability that ``subject`` lacks, and why; empty if it lacks none."""
         for name in self.needs:
-            if (why := capabilities.of(subject).why_missing(name)) is not None:
+            if (why := capabilities.probe(subject).why_missing(name)) is not None:
                 return f"{name}: {why}"
         return ""
 

@@ -28,7 +28,7 @@ class Damage:
 
     def why_not(self, subject: Subject) -> str:
         """Why this does not apply to ``subject``, by a capability's name; empty if it does."""
-        has = capabilities.of(subject)
+        has = capabilities.probe(subject)
         if self.needs and (why := has.why_missing(self.needs)) is not None:
             return f"{self.needs}: {why}"
         return f"the model has {self.unless}" if self.unless and self.unless in has else ""

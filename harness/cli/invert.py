@@ -157,7 +157,7 @@ def _refuse_idle(method: str, of_descent: Sequence[str]) -> None:
 
 def _method(subject: Subject, asked: str | None) -> tuple[str, str]:
     """The method, and why if it is not the usual one; `BadInput` if the subject is not for it."""
-    able = capabilities.of(subject)
+    able = capabilities.probe(subject)
     not_causal = able.why_missing("causal")
     method = asked or ("exact" if not_causal is None else "descent")
     if method != "descent" and not_causal is not None:

@@ -41,7 +41,7 @@ def read(
 
 def encoded(subject: Subject, text: str) -> list[int]:
     """The token ids of ``text``."""
-    if "tokenizer" not in capabilities.of(subject) or subject.tokenizer is None:
+    if "tokenizer" not in capabilities.probe(subject) or subject.tokenizer is None:
         raise BadInput(f"{subject.name} has no tokenizer; give token ids: --ids 5,17,3")
     try:
         text.encode()

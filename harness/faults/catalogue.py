@@ -201,7 +201,7 @@ def _own_attention_cache(subject: Subject) -> None:
 
 @part("untied head")
 def _untied_head(subject: Subject) -> None:
-    if "tied-head" in capabilities.of(subject):
+    if "tied-head" in capabilities.probe(subject):
         raise Missing("the output embedding is the input embedding")
 
 

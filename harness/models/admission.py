@@ -16,7 +16,7 @@ from assay.harness.results.errors import BadInput, Missing, brief
 
 def admit(subject: Subject) -> Subject:
     """``subject``; raises `BadInput` where no claim, or no claim that matters, could be tried."""
-    if (said := meant.of(subject)).ways is None:  # then C1 would not be tried
+    if (said := meant.direction(subject)).ways is None:  # then C1 would not be tried
         raise BadInput(f"{subject.name}: {said.why}")
     with suppress(AttributeError):  # some configurations do not say how large it is
         if (size := subject.vocabulary) < LEAST_TOKENS:

@@ -11,7 +11,7 @@ import transformers
 from torch import Tensor
 
 from assay.harness.models import compat
-from assay.harness.models.capabilities.registry import of
+from assay.harness.models.capabilities.registry import probe
 from assay.harness.models.float8 import RoundedCache
 from assay.harness.models.memo import memo
 from assay.harness.models.rows import Rows
@@ -251,7 +251,7 @@ def grown(
 
 def appended(subject: Subject, ids: Tensor, cache: Any) -> Any:
     """``cache``, filled before, once it has read ``ids`` [batch, n] too: at once if it can."""
-    pieces = [ids] if "chunks-beside-cache" in of(subject) else ids.split(1, dim=1)
+    pieces = [ids] if "chunks-beside-cache" in probe(subject) else ids.split(1, dim=1)
     for piece in pieces:
         cache = subject(piece, cache=cache, keep=True, states=False).cache
     return cache

@@ -26,7 +26,7 @@ def context(subject: Core) -> int | None:
 
 def shortest(subject: Core) -> int:
     """The shortest prompt that the model takes, of those up to `SHORT`; 1 if none of them."""
-    if meant.of(subject).ways == meant.CAUSAL or compat.can_generate(subject.model):
+    if meant.direction(subject).ways == meant.CAUSAL or compat.can_generate(subject.model):
         return 1
     for n in range(1, SHORT + 1):
         try:

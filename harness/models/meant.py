@@ -74,7 +74,7 @@ class Meant:
 
 
 @memo
-def of(subject: Core) -> Meant:
+def direction(subject: Core) -> Meant:
     """What ``subject`` is meant to be."""
     if subject.attends is not None:
         return Meant(subject.attends, f"--attends {subject.attends} says so")
@@ -97,7 +97,7 @@ def of(subject: Core) -> Meant:
 
 def is_causal(subject: Core) -> bool:
     """Whether ``subject`` is meant to be causal; raises `Missing` where nothing decides."""
-    if (said := of(subject)).ways is None:
+    if (said := direction(subject)).ways is None:
         raise Missing(said.why)
     return said.ways == CAUSAL
 

@@ -99,7 +99,7 @@ def describe_subject(subject: Subject, brake: float = math.inf) -> SubjectRecord
 
 
 def _described(subject: Subject, brake: float) -> SubjectRecord:
-    found, said = capabilities.of(subject).all(brake), meant.of(subject)
+    found, said = capabilities.probe(subject).all(brake), meant.direction(subject)
     return SubjectRecord(
         digest=subject.digest,
         model_type=subject.model.config.model_type,

@@ -121,7 +121,7 @@ def drafters(subject: Subject) -> list[str]:
     """What may draft for the subject (see `decode`), the one whose drafts count the oftenest
     first; a model that is not all in memory has no copy.
     """
-    copied = "weights-in-memory" in capabilities.of(subject)
+    copied = "weights-in-memory" in capabilities.probe(subject)
     return ["assistant", "prompt"] if copied else ["prompt"]
 
 

@@ -80,7 +80,7 @@ class Generated:
         that is not causal is made to generate the same tokens again: to it a pass over all of
         them is another matter, and some are given more than the tokens.
         """
-        if "causal" not in capabilities.of(subject):
+        if "causal" not in capabilities.probe(subject):
 
             def forced(which: Subject) -> Rows:
                 again = _forced(which, self.prompt, self.ids)

@@ -46,7 +46,7 @@ def ragged(
     the right where it has no ``left-padding``, as encoders are, which are trained so.
     """
     if left is None:
-        found = capabilities.of(subject)
+        found = capabilities.probe(subject)
         left = "causal" in found and "left-padding" in found
     n = ids.shape[1]
     padding = getattr(subject.config, "pad_token_id", None) or 0
@@ -57,7 +57,7 @@ def ragged(
     shifted = ids if left else torch.stack(moved)
     padded = torch.where(content, shifted, padding)
     where = None
-    if left and explicit and "position-ids" in capabilities.of(subject):
+    if left and explicit and "position-ids" in capabilities.probe(subject):
         start = positions.first_position(subject)
         where = (content.long().cumsum(1) - 1).clamp_min(0) + start
     return Ragged(padded, content.long(), where, lengths, left)

@@ -25,7 +25,7 @@ from assay.harness.models.capabilities.registry import (
     PROBES,
     Capabilities,
     capability,
-    of,
+    probe,
     require,
 )
 from assay.harness.results.errors import REFUSALS, Missing, first_line
@@ -40,6 +40,6 @@ __all__ = [
     "agree",
     "capability",
     "first_line",
-    "of",
+    "probe",
     "require",
 ]

@@ -15,13 +15,13 @@ from assay.harness.results.errors import Missing
 @capability("causal")
 def _causal(subject: Subject) -> None:
     """Meant to be: whether it is, C1 tests."""
-    if (said := meant.of(subject)).ways != meant.CAUSAL:
+    if (said := meant.direction(subject)).ways != meant.CAUSAL:
         raise Missing(said.why)
 
 
 @capability("bidirectional")
 def _bidirectional(subject: Subject) -> None:
-    if (said := meant.of(subject)).ways != meant.BOTH:
+    if (said := meant.direction(subject)).ways != meant.BOTH:
         raise Missing(f"the model is causal: {said.why}" if said.ways else said.why)
 
 

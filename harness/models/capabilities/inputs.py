@@ -17,7 +17,7 @@ from assay.harness.models.capabilities.probing import (
     first_output,
     prompt,
 )
-from assay.harness.models.capabilities.registry import capability, needs, of
+from assay.harness.models.capabilities.registry import capability, needs, probe
 from assay.harness.models.positions import counted_besides, first_position, follow_padding
 from assay.harness.models.shortage import pass_on
 from assay.harness.models.subject import Subject
@@ -88,7 +88,7 @@ def _together_and_usual(subject: Subject, ids: Tensor) -> tuple[Tensor, Tensor]:
 
 def _default_mask(subject: Subject, n: int) -> Tensor | None:
     """An explicit mask for unusual positions, so that they are not read as packed sequences."""
-    if "causal" not in of(subject):
+    if "causal" not in probe(subject):
         return None
     return masks.causal(n, subject.dtype, subject.device)
 
@@ -120,7 +120,7 @@ def _mask_4d(subject: Subject) -> None:
     if not affects(subject, first):
         raise Missing("the model is causal even where the mask allows later positions")
     usual = first_output(attempt(subject, "a prompt", ids=ids))
-    same = under(subject, masks.causal if "causal" in of(subject) else masks.full)
+    same = under(subject, masks.causal if "causal" in probe(subject) else masks.full)
     if changes(subject, same, usual):
         raise Missing("the model does not read a 4-D mask as an attention mask")
 
@@ -151,7 +151,7 @@ def _padding(subject: Subject) -> None:
     ids = prompt(subject)
     attempt(subject, "a padding mask", ids=ids, mask=torch.ones_like(ids))
     # Causal ones take padding on the left out of what they carry along.
-    if "causal" not in of(subject) and (blended := blends(subject)):
+    if "causal" not in probe(subject) and (blended := blends(subject)):
         raise Missing(f"padding changes other positions: {blended}")
 
 
@@ -159,11 +159,11 @@ def _padding(subject: Subject) -> None:
 def _left_padding(subject: Subject) -> None:
     """Prompts can be moved to the right: positions are given, follow the mask, or are relative."""
     needs(subject, "padding")
-    if "position-ids" in of(subject):
+    if "position-ids" in probe(subject):
         return
     if not follow_padding(subject):
         raise Missing("positions are absolute, cannot be given, and are not counted from the mask")
-    if "learned-positions" not in of(subject) and "absolute-positions" in of(subject):
+    if "learned-positions" not in probe(subject) and "absolute-positions" in probe(subject):
         raise Missing(
             "positions are absolute, cannot be given, and no probe shows that the mask counts them"
         )
@@ -175,7 +175,7 @@ def _padding_by_mask(subject: Subject) -> None:
     needs(subject, "padding")
     if not follow_padding(subject):
         raise Missing("rows of its position table are counted from the padding, not the content")
-    if "learned-positions" not in of(subject) and "absolute-positions" in of(subject):
+    if "learned-positions" not in probe(subject) and "absolute-positions" in probe(subject):
         raise Missing("positions are absolute, and no probe shows that the mask counts them")
 
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from assay.harness.models import caches
 from assay.harness.models.capabilities.probing import agree, prompt
-from assay.harness.models.capabilities.registry import capability, needs, of
+from assay.harness.models.capabilities.registry import capability, needs, probe
 from assay.harness.models.shortage import pass_on
 from assay.harness.models.subject import Subject
 from assay.harness.results.errors import REFUSALS, Missing, first_line
@@ -29,7 +29,7 @@ def _cached_generation(subject: Subject) -> None:
         if own is not None:
             raise Missing(f"the model's forward takes its past as {own!r}, of a type of its own")
         raise Missing("the model's forward takes no cache")
-    if (why := of(subject).why_missing("causal")) is not None:
+    if (why := probe(subject).why_missing("causal")) is not None:
         raise Missing(f"the model is not causal: {why}")
 
 
@@ -155,7 +155,7 @@ def _kv_cache(subject: Subject) -> None:
 @capability("recurrent-state")
 def _recurrent(subject: Subject) -> None:
     needs(subject, "cache")
-    if "kv-cache" in of(subject):
+    if "kv-cache" in probe(subject):
         raise Missing("the cache holds keys and values")
 
 

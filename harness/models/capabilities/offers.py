@@ -8,7 +8,7 @@ model that offers less fails the run by the capability's name.
 
 from __future__ import annotations
 
-from assay.harness.models.capabilities.registry import of
+from assay.harness.models.capabilities.registry import probe
 from assay.harness.models.clock import Braked
 from assay.harness.models.offer import Offer
 from assay.harness.models.shortage import ENDS, shortage
@@ -30,7 +30,7 @@ def lacking(subject: Subject) -> dict[str, str]:
 def _lack(subject: Subject, name: str) -> str | None:
     """Why the subject lacks a capability; None if it has it or the machine could not tell."""
     try:
-        return of(subject).why_missing(name)
+        return probe(subject).why_missing(name)
     except Braked:
         return None
     except ENDS as error:

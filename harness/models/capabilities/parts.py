@@ -5,7 +5,7 @@ from __future__ import annotations
 from assay.harness.models import compat, sinks
 from assay.harness.models.capabilities.blending import blends, embeds_several
 from assay.harness.models.capabilities.probing import prompt, visible
-from assay.harness.models.capabilities.registry import capability, of
+from assay.harness.models.capabilities.registry import capability, probe
 from assay.harness.models.subject import Subject
 from assay.harness.results.errors import Missing
 
@@ -13,7 +13,7 @@ from assay.harness.results.errors import Missing
 @capability("attention-only")
 def _attention_only(subject: Subject) -> None:
     """Nothing but attention, and so the mask, decides what of the past is read."""
-    if "recurrence" in of(subject):
+    if "recurrence" in probe(subject):
         raise Missing("a layer has a recurrent state, which no mask can separate")
     if blended := blends(subject):
         raise Missing(blended)

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from assay.harness.models.capabilities.blending import blends, embeds_several
 from assay.harness.models.capabilities.probing import affects, embedded, prompt
-from assay.harness.models.capabilities.registry import capability, needs, of
+from assay.harness.models.capabilities.registry import capability, needs, probe
 from assay.harness.models.positions import position_table
 from assay.harness.models.subject import Subject
 from assay.harness.results.errors import Missing
@@ -50,20 +50,20 @@ def _absolute_positions(subject: Subject) -> None:
 def _relative(subject: Subject) -> None:
     """Positions that are given as numbers and act through their differences (rotary)."""
     needs(subject, "position-ids")
-    if "learned-positions" in of(subject):
+    if "learned-positions" in probe(subject):
         raise Missing(
             "positions are absolute: learned position embeddings are added to the token embeddings"
         )
-    if "absolute-positions" in of(subject):
+    if "absolute-positions" in probe(subject):
         raise Missing("positions are absolute: they are added to the embeddings")
 
 
 @capability("order-blind")
 def _order_blind(subject: Subject) -> None:
     """Can be run so that nothing but the mask tells places apart."""
-    if "recurrence" in of(subject):
+    if "recurrence" in probe(subject):
         raise Missing("a recurrence reads its input in order")
     if blended := blends(subject) or embeds_several(subject):
         raise Missing(blended)
-    if (why := of(subject).why_missing("positions-alone")) is not None:
+    if (why := probe(subject).why_missing("positions-alone")) is not None:
         raise Missing(f"positions cannot be removed: {why}")

@@ -72,20 +72,20 @@ class Capabilities:
 
 
 @memo
-def of(subject: Subject) -> Capabilities:
+def probe(subject: Subject) -> Capabilities:
     """The capabilities of ``subject``, one object for each subject."""
     return Capabilities(subject)
 
 
 def require(subject: Subject, name: str) -> None:
     """Raise `Missing` in a claim's body that turns out to need the capability ``name``."""
-    if (why := of(subject).why_missing(name)) is not None:
+    if (why := probe(subject).why_missing(name)) is not None:
         raise Missing(f"{name}: {why}")
 
 
 def needs(subject: Subject, name: str) -> None:
     """Raise `Missing` in a probe that builds on the capability ``name``, for its reason."""
-    if (why := of(subject).why_missing(name)) is not None:
+    if (why := probe(subject).why_missing(name)) is not None:
         raise Missing(why)
 
 

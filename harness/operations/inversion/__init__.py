@@ -89,7 +89,7 @@ def invert(
     check_choice("method", method, METHODS)
     check_choice("decoder", decoder, DECODERS)
     check_choice("start", begin, STARTS)
-    table = capabilities.of(subject).why_missing("embedding-table")
+    table = capabilities.probe(subject).why_missing("embedding-table")
     if table is not None:
         raise BadInput(f"{method}: requires an embedding matrix ({table})")
     check_target(subject, target, wanted)
@@ -121,7 +121,7 @@ def invert(
 def _by_search(
     subject: Subject, target: Target, wanted: Tensor, method: str, tell: TellPlace | None
 ) -> Inverted:
-    if (why := capabilities.of(subject).why_missing("causal")) is not None:
+    if (why := capabilities.probe(subject).why_missing("causal")) is not None:
         raise BadInput(f"{method}: needs a causal model ({why}); descent does not")
     run = search.exact if method == "exact" else search.exhaustive
     found = run(subject, target, wanted, tell)
@@ -139,7 +139,7 @@ def _by_descent(
     watch: Sequence[int],
     tell: TellStep | None,
 ) -> Inverted:
-    if (why := capabilities.of(subject).why_missing("free-embeddings")) is not None:
+    if (why := capabilities.probe(subject).why_missing("free-embeddings")) is not None:
         raise BadInput(f"descent: needs a model that takes any embeddings ({why})")
     size = rate * start.unit(subject, target, wanted, first, rule)
     rates = torch.full((len(first),), size, device=first.device)
@@ -215,7 +215,7 @@ def _same(
 def _any_length(subject: Subject, target: Target, found: Inverted, row: int) -> bool:
     """Whether the found prompt repeats one token, and more repetitions end in the same state."""
     ids = found.ids[row : row + 1]
-    causal = "causal" in capabilities.of(subject)
+    causal = "causal" in capabilities.probe(subject)
     if not causal or not bool(found.verified[row].all()) or len(set(ids[0].tolist())) > 1:
         return False
     longer = torch.cat([ids, ids[:, :1]], dim=1)

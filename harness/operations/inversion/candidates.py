@@ -145,7 +145,7 @@ class Prefixes:
 @memo
 def branches(subject: Subject) -> bool:
     """Whether candidates may go through as branches: tried on a prompt of three tokens."""
-    able = capabilities.of(subject)
+    able = capabilities.probe(subject)
     needed = ("kv-cache", "mask-4d", "position-ids", "blocks")
     if any(name not in able for name in needed) or subject.is_encoder_decoder:
         return False
@@ -159,7 +159,7 @@ def branches(subject: Subject) -> bool:
 @memo
 def copies(subject: Subject) -> bool:
     """Whether each candidate may have a copy of the cache to itself: tried likewise."""
-    able = capabilities.of(subject)
+    able = capabilities.probe(subject)
     if "cache" not in able or "blocks" not in able:
         return False
     try:

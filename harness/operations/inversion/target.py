@@ -57,7 +57,7 @@ class Target:
         check_choice("target", self.through, THROUGH)
         if not 0 <= self.depth <= subject.layers:
             raise BadInput(f"depth {self.depth}: {subject.name} has {subject.layers} blocks")
-        stack = capabilities.of(subject).why_missing("blocks")
+        stack = capabilities.probe(subject).why_missing("blocks")
         if stack is not None and self.through in ("block", "head"):
             raise BadInput(f"target {self.through}: {subject.name} has no output of it ({stack})")
         if self.through in ("norm", "logits") and self.depth < subject.layers:
@@ -127,7 +127,7 @@ def slipped(subject: Subject, n: int) -> dict[str, Tensor]:
     Without one, positions that do not climb would be read as packed sequences.  Raises `BadInput`
     where no positions are taken, and past a window, which the mask would lift.
     """
-    able = capabilities.of(subject)
+    able = capabilities.probe(subject)
     if (why := able.why_missing("position-ids")) is not None:
         raise BadInput(f"slip: {subject.name} cannot be given positions ({why})")
     if subject.window is not None and n > subject.window:

@@ -15,7 +15,7 @@ from assay.claims import test_position_table as table
 from assay.claims import test_repetition as repetition
 from assay.fixtures.subjects import load
 from assay.harness.models import positions
-from assay.harness.models.capabilities import of
+from assay.harness.models.capabilities import probe
 from assay.harness.models.runs import Options
 from assay.harness.models.subject import Subject
 from assay.harness.results.verdicts import Verdict
@@ -64,7 +64,7 @@ def test_positions_that_are_hardly_there_leave_the_control_without_effect():
 def saying_nothing():
     """A model whose logits are all zero; what it can do was found while it still spoke."""
     subject = renamed()
-    of(subject).all()
+    probe(subject).all()
     subject.model.lm_head = nn.Linear(subject.hidden, subject.vocabulary, bias=False)
     nn.init.zeros_(subject.model.lm_head.weight)
     return subject
@@ -120,7 +120,7 @@ def test_an_encoder_is_not_asked(claim):
 def idle_block(spec, block):
     """A model one of whose blocks gives back what it is given."""
     subject = renamed(spec)
-    of(subject).all()
+    probe(subject).all()
 
     def skip(module, given, named, result):
         state = given[0] if given else named["hidden_states"]

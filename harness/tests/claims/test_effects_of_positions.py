@@ -9,7 +9,7 @@ import torch
 from assay.claims import test_position_effects as effects
 from assay.claims import test_position_shift as shift
 from assay.fixtures import texts
-from assay.harness.models.capabilities import of
+from assay.harness.models.capabilities import probe
 from assay.harness.models.positions import position_table
 from assay.harness.operations import twins
 from assay.harness.results.verdicts import Verdict
@@ -28,7 +28,7 @@ def positioned(change):
     before.
     """
     subject = renamed()
-    of(subject).all()
+    probe(subject).all()
     weight = position_table(subject).weight
     with torch.no_grad():
         weight.copy_(change(weight.clone()))

@@ -63,7 +63,7 @@ def test_a_fault_that_is_taken_out_leaves_nothing_behind(model_type):
     subject = toy(model_type)
     expected = probe(subject)
     twins.saved_and_loaded(subject)  # hooks of the library's own are there from now on
-    capabilities.of(subject).all()
+    capabilities.probe(subject).all()
     before = traces(subject)
     tried = 0
     for fault in faults.FAULTS.values():

@@ -10,7 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from assay.fixtures import families
 from assay.harness.models import capabilities, loading, masks
-from assay.harness.models.capabilities import Missing, designs, of
+from assay.harness.models.capabilities import Missing, designs, probe
 from assay.harness.models.rounding import Rounding
 from assay.harness.models.subject import Subject
 from assay.harness.tests.support.toys import (
@@ -52,13 +52,13 @@ HAVE = {
 
 @pytest.mark.parametrize("model_type", TYPES)
 def test_every_type_has_the_capabilities_that_it_is_known_for(model_type):
-    found = {name for name in HAVE if name in of(toy(model_type))}
+    found = {name for name in HAVE if name in probe(toy(model_type))}
     assert found == {name for name, types in HAVE.items() if model_type in types}
 
 
 @pytest.mark.parametrize("model_type", TYPES)
 def test_whatever_is_missing_has_a_reason_of_one_line(model_type):
-    found = of(toy(model_type)).all()
+    found = probe(toy(model_type)).all()
     assert found.keys() == capabilities.PROBES.keys()
     for name, why in found.items():
         if why is not None:
@@ -73,7 +73,7 @@ def test_they_are_listed_topic_by_topic():
 
 
 def test_a_causal_model_that_sees_the_future_is_still_causal():
-    broken = of(seeing_ahead())
+    broken = probe(seeing_ahead())
     assert "causal" in broken
     assert str(broken.why_missing("bidirectional")).startswith("the model is causal: ")
 
@@ -81,32 +81,32 @@ def test_a_causal_model_that_sees_the_future_is_still_causal():
 def test_a_model_that_says_it_is_not_causal_is_not():
     subject = fresh("llama")
     subject.config.is_causal = False
-    assert "is_causal = False" in of(subject).why_missing("causal")
+    assert "is_causal = False" in probe(subject).why_missing("causal")
 
 
 def test_positions_that_are_taken_but_not_used_are_no_capability():
     """Its last states are replaced by ones that no position reaches."""
     deaf = changed("llama", torch.ones_like, block=-1)
-    assert "does not use them" in of(deaf).why_missing("position-ids")
+    assert "does not use them" in probe(deaf).why_missing("position-ids")
 
 
 def test_positions_are_taken_whatever_comes_of_a_mask():
     """The one takes 2-D masks only; the other breaks on the positions themselves."""
-    found = of(toy("openai-gpt"))
+    found = probe(toy("openai-gpt"))
     assert {"position-ids", "positions-alone", "left-padding"} <= {
         name for name, why in found.all().items() if why is None
     }
     assert "mask-4d" not in found
-    said = of(toy("tiny:causal:reformer")).why_missing("position-ids")
+    said = probe(toy("tiny:causal:reformer")).why_missing("position-ids")
     assert str(said).startswith("the model does not take position_ids: ")
 
 
 def test_positions_that_restart_are_packed_sequences_where_the_mask_follows_them():
-    assert "packed-positions" in of(toy("gpt2"))
-    assert "positions that restart do not change the mask" in of(deaf_to_packing()).why_missing(
+    assert "packed-positions" in probe(toy("gpt2"))
+    assert "positions that restart do not change the mask" in probe(deaf_to_packing()).why_missing(
         "packed-positions"
     )
-    assert "packed-positions" not in of(toy("bert"))
+    assert "packed-positions" not in probe(toy("bert"))
 
 
 def deaf_to_packing():
@@ -137,44 +137,44 @@ def refusing_chunks(error: Exception):
 
 
 def test_a_model_is_believed_that_it_takes_one_token_beside_a_cache():
-    refusing = of(refusing_chunks(AssertionError("tokens come one at a time")))
+    refusing = probe(refusing_chunks(AssertionError("tokens come one at a time")))
     assert "tokens come one at a time" in refusing.why_missing("chunks-beside-cache")
-    assert "chunks-beside-cache" not in of(toy("tiny:causal:prophetnet"))
+    assert "chunks-beside-cache" not in probe(toy("tiny:causal:prophetnet"))
 
 
 def test_a_model_that_breaks_on_chunks_is_not_taken_for_one_that_refuses_them():
-    broken = of(refusing_chunks(RuntimeError("sizes must match")))
+    broken = probe(refusing_chunks(RuntimeError("sizes must match")))
     assert "chunks-beside-cache" in broken
 
 
 def test_absolute_positions_are_found_where_long_prompts_are_padded_by_the_model():
-    found = of(toy("tiny:causal:reformer"))
+    found = probe(toy("tiny:causal:reformer"))
     assert "absolute-positions" in found
     assert "positions are absolute" in str(found.why_missing("left-padding"))
 
 
 def test_an_embedding_with_a_repeated_column_has_not_full_rank():
     subject = fresh("llama")
-    assert "full-rank-embedding" in of(toy("llama"))
+    assert "full-rank-embedding" in probe(toy("llama"))
     subject.embedding_table[:, 1] = subject.embedding_table[:, 0]
-    assert "linearly dependent" in of(subject).why_missing("full-rank-embedding")
+    assert "linearly dependent" in probe(subject).why_missing("full-rank-embedding")
 
 
 def test_the_reference_s_twins_have_a_tokenizer_and_are_untrained():
-    found = of(toy("untrained:small"))
+    found = probe(toy("untrained:small"))
     assert "tokenizer" in found
     assert "trained" not in found
     assert "usual-weights" in found
 
 
 def test_tiny_models_have_weights_as_nobody_begins_with():
-    assert "unit gain" in str(of(toy("gpt2")).why_missing("usual-weights"))
-    assert "usual-weights" in of(toy("reference:small"))
+    assert "unit gain" in str(probe(toy("gpt2")).why_missing("usual-weights"))
+    assert "usual-weights" in probe(toy("reference:small"))
 
 
 def test_a_name_that_is_no_capability_is_an_error():
     with pytest.raises(KeyError):
-        of(toy("gpt2")).why_missing("telepathy")
+        probe(toy("gpt2")).why_missing("telepathy")
 
 
 def test_a_claim_can_require_what_turns_out_to_be_needed():
@@ -187,13 +187,13 @@ def test_a_capability_is_probed_once(monkeypatch):
     asked = []
     monkeypatch.setitem(capabilities.PROBES, "counted", asked.append)
     subject = fresh("gpt2")
-    assert all("counted" in of(subject) for _ in range(3))
+    assert all("counted" in probe(subject) for _ in range(3))
     assert asked == [subject]
 
 
 @pytest.mark.parametrize("model_type", ["mpnet", "t5"])
 def test_positions_are_not_alone_where_a_table_counts_besides(model_type):
-    found = of(toy(model_type))
+    found = probe(toy(model_type))
     assert "positions-alone" not in found
     assert "order-blind" not in found
     if model_type == "mpnet":  # which takes position_ids, and has a bias by distance as well
@@ -204,55 +204,55 @@ def test_positions_are_not_alone_where_a_table_counts_besides(model_type):
 
 @pytest.mark.parametrize("model_type", ["gpt2", "llama", "roberta", "bert"])
 def test_positions_are_alone_where_they_are_all_that_is_counted(model_type):
-    assert "positions-alone" in of(toy(model_type))
+    assert "positions-alone" in probe(toy(model_type))
 
 
 def test_embeddings_made_of_neighbours_are_not_blind_to_order():
-    found = of(toy("mobilebert"))
+    found = probe(toy("mobilebert"))
     assert "positions-alone" in found
     said = "what goes into the first block is made of several tokens"
     assert found.why_missing("order-blind") == said
 
 
 def test_positions_that_are_wider_than_embeddings_are_not_added_to_them():
-    assert "added-positions" in of(toy("gpt2"))
-    assert "added-positions" not in of(toy("llama"))
-    assert of(toy("mobilebert")).why_missing("added-positions") == (
+    assert "added-positions" in probe(toy("gpt2"))
+    assert "added-positions" not in probe(toy("llama"))
+    assert probe(toy("mobilebert")).why_missing("added-positions") == (
         "a position is 32 wide, an embedding 16"
     )
 
 
 def test_a_model_may_cache_when_it_generates_and_give_no_cache_back():
-    found = of(toy("recurrent_gemma"))
+    found = probe(toy("recurrent_gemma"))
     assert "cached-generation" in found
     assert found.why_missing("cache") == (
         "the model's forward returns a cache only if it is given one"
     )
-    assert "cached-generation" not in of(toy("bert"))
+    assert "cached-generation" not in probe(toy("bert"))
 
 
 def test_a_model_may_want_its_whole_prompt_beside_a_cache(monkeypatch):
     monkeypatch.setattr(designs, "why_not", lambda subject, name: None)
     subject = fresh("cpmant")
-    assert of(subject).why_missing("cache") == (
+    assert probe(subject).why_missing("cache") == (
         "with a cache the model requires the whole prompt, not only the new tokens"
     )
-    assert "cached-generation" in of(subject)
-    assert "cache" in of(toy("rwkv"))  # which breaks on its cache
+    assert "cached-generation" in probe(subject)
+    assert "cache" in probe(toy("rwkv"))  # which breaks on its cache
 
 
 def test_a_state_beside_the_layers_of_a_cache_is_a_recurrence():
-    found = of(toy("minimax"))
+    found = probe(toy("minimax"))
     assert {"kv-cache", "recurrence"} <= {name for name, why in found.all().items() if why is None}
     assert "attention-only" not in found
-    assert "recurrence" not in of(toy("llama"))
+    assert "recurrence" not in probe(toy("llama"))
 
 
 def test_attention_alone_is_told_by_what_goes_into_a_model_and_not_by_a_list_of_its_blocks():
-    found = of(toy("hrm_text"))  # runs its few blocks over and over
+    found = probe(toy("hrm_text"))  # runs its few blocks over and over
     assert "no list of" in str(found.why_missing("blocks"))
     assert "attention-only" in found
-    streams = str(of(toy("hy_v4")).why_missing("attention-only"))
+    streams = str(probe(toy("hy_v4")).why_missing("attention-only"))
     assert streams.startswith("block 0 gives [1, 6, 4, 32]")
 
 
@@ -267,14 +267,14 @@ def test_attention_alone_is_told_by_what_goes_into_a_model_and_not_by_a_list_of_
     ],
 )
 def test_what_is_missing_says_whether_it_is_not_there_refused_or_broken(spec, name, said):
-    assert said in str(of(toy(spec)).why_missing(name))
+    assert said in str(probe(toy(spec)).why_missing(name))
 
 
 def test_a_mask_is_tried_on_a_prompt_within_the_window():
     """Beyond it a model's own mask hides what a full one shows, and neither is wrong."""
     assert toy("modernbert").window < capabilities.PROBE
-    assert "mask-4d" in of(toy("modernbert"))
-    assert "does not read a 4-D mask" in str(of(toy("t5gemma2")).why_missing("mask-4d"))
+    assert "mask-4d" in probe(toy("modernbert"))
+    assert "does not read a 4-D mask" in str(probe(toy("t5gemma2")).why_missing("mask-4d"))
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "bloom"])
@@ -288,7 +288,7 @@ def test_rounding_decides_no_capability_in_sixteen_bits(name, seed):
             dtype=torch.bfloat16,
             device=torch.device("cpu"),
         )
-        every = capabilities.of(Subject.of(adopted)).all()
+        every = capabilities.probe(Subject.of(adopted)).all()
         return [each for each, why in every.items() if why is None]
 
     usual = found()
@@ -306,8 +306,8 @@ def test_an_effect_that_sixteen_bits_hide_is_no_missing_capability(dtype):
     )
     torch.manual_seed(0)
     model = LlamaForCausalLM(config).to(dtype).eval().requires_grad_(False)
-    assert "position-ids" in of(Subject("small effects", model))
+    assert "position-ids" in probe(Subject("small effects", model))
     for block in model.model.layers:
         block.self_attn.o_proj.weight.zero_()
-    why = of(Subject("no effects", model)).why_missing("position-ids")
+    why = probe(Subject("no effects", model)).why_missing("position-ids")
     assert why == "the model takes position_ids and does not use them"

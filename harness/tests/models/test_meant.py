@@ -16,7 +16,7 @@ from assay.fixtures.families import shrunk
 from assay.fixtures.families.weights import to_unit_gain
 from assay.fixtures.subjects import load
 from assay.harness.models import meant
-from assay.harness.models.capabilities import of
+from assay.harness.models.capabilities import probe
 from assay.harness.models.runs import Options, describe_subject
 from assay.harness.models.subject import Subject
 from assay.harness.results.errors import Missing
@@ -61,9 +61,9 @@ def test_a_saved_model_is_loaded_as_its_class_and_is_meant_to_be_what_that_is(cl
     subject = saved(cls, tmp_path)
     assert type(subject.model).__name__ == cls.partition(",")[0]
     ways = SAVED[cls][-1]
-    assert meant.of(subject).ways == ways
-    assert ("causal" in of(subject)) == (ways == "causal")
-    assert ("bidirectional" in of(subject)) == (ways == "both")
+    assert meant.direction(subject).ways == ways
+    assert ("causal" in probe(subject)) == (ways == "causal")
+    assert ("bidirectional" in probe(subject)) == (ways == "both")
 
 
 @pytest.mark.parametrize("cls", ["LlamaModel", "GPT2Model", "Qwen2Model", "Gemma3TextModel"])
@@ -99,7 +99,7 @@ def test_a_body_that_is_to_attend_both_ways_and_does_not_breaks_the_law(tmp_path
 
 
 def test_claims_about_a_head_do_not_apply_to_a_body(tmp_path):
-    found = of(saved("LlamaModel", tmp_path))
+    found = probe(saved("LlamaModel", tmp_path))
     assert {"lm-head", "tied-head", "generation"}.isdisjoint(
         name for name, why in found.all().items() if why is None
     )
@@ -109,10 +109,10 @@ def test_claims_about_a_head_do_not_apply_to_a_body(tmp_path):
 
 
 def test_the_user_s_word_comes_first():
-    assert meant.of(replace(toy("llama"), attends="both")) == meant.Meant(
+    assert meant.direction(replace(toy("llama"), attends="both")) == meant.Meant(
         "both", "--attends both says so"
     )
-    assert meant.of(load("tiny:bert", Options(attends="causal"))).ways == "causal"
+    assert meant.direction(load("tiny:bert", Options(attends="causal"))).ways == "causal"
 
 
 def test_what_says_so_is_in_the_description():
@@ -124,7 +124,7 @@ def test_what_says_so_is_in_the_description():
 
 
 def test_seeing_the_future_does_not_change_what_a_model_is_meant_to_be():
-    assert meant.of(seeing_ahead()) == meant.of(toy("llama"))
+    assert meant.direction(seeing_ahead()) == meant.direction(toy("llama"))
 
 
 class Elsewhere(PreTrainedConfig):
@@ -145,12 +145,12 @@ class Elsewhere(PreTrainedConfig):
 def test_a_class_of_unknown_type_is_read_by_its_name(name, ways):
     made = type(name, (PreTrainedModel,), {"config_class": Elsewhere, "forward": lambda self: 0})
     subject = Subject("elsewhere", made(Elsewhere()))
-    said = meant.of(subject)
+    said = meant.direction(subject)
     assert said.ways == ways
     if ways is None:
         assert "--attends" in said.why
-        assert "causal" not in of(subject)
-        assert "bidirectional" not in of(subject)
+        assert "causal" not in probe(subject)
+        assert "bidirectional" not in probe(subject)
 
 
 @pytest.mark.parametrize(
@@ -164,13 +164,13 @@ def test_a_class_of_unknown_type_is_read_by_its_name(name, ways):
 )
 def test_code_of_its_own_is_meant_to_be_what_it_is_loaded_as(tasks, ways):
     made = type("Own", (PreTrainedModel,), {"config_class": Elsewhere, "forward": lambda self: 0})
-    assert meant.of(Subject("own", made(Elsewhere(auto_map=tasks)))).ways == ways
+    assert meant.direction(Subject("own", made(Elsewhere(auto_map=tasks)))).ways == ways
 
 
 def test_a_class_that_generates_is_meant_to_be_causal():
     own = {"config_class": Elsewhere, "forward": lambda self: 0}
     made = type("Own", (PreTrainedModel, GenerationMixin), own)
-    assert meant.of(Subject("own", made(Elsewhere()))).ways == "causal"
+    assert meant.direction(Subject("own", made(Elsewhere()))).ways == "causal"
 
 
 def test_laws_about_either_do_not_apply_where_nothing_says_which():
@@ -193,4 +193,4 @@ def test_bodies_do_what_they_are_meant_to_do(model_type):
         bool(((one[n] - two[n])[:, 0].abs() > 1e-5 * one[n].abs().max()).any())
         for n in one.tensors
     )
-    assert seen == (meant.of(subject).ways == "both")
+    assert seen == (meant.direction(subject).ways == "both")

@@ -47,7 +47,7 @@ def test_no_answer_is_kept_of_a_question_that_failed():
 def test_answers_keep_no_model_in_memory():
     """A run on many models must not end with all of them loaded."""
     subject = Subject("gone", fresh("gpt2").model)
-    capabilities.of(subject).all()
+    capabilities.probe(subject).all()
     positions.first_position(subject)
     precision.all_float64(subject)
     twins.saved_and_loaded(subject)

@@ -96,7 +96,7 @@ def test_the_copy_in_float64_is_that_of_the_plain_load(both) -> None:
 
 def test_twins_that_need_every_weight_name_what_is_missing(both) -> None:
     plain, spread = both
-    assert "weights-in-memory" in capabilities.of(plain)
+    assert "weights-in-memory" in capabilities.probe(plain)
     for make in (twins.quantised, twins.untrained, twins.saved_and_loaded):
         make(plain)
         with pytest.raises(Missing, match=r"weights-in-memory: .* offloaded by --device-map"):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from assay.harness.models import positions
-from assay.harness.models.capabilities import of
+from assay.harness.models.capabilities import probe
 from assay.harness.tests.support.toys import TYPES, fresh, prompt, toy
 
 OFFSETS = {
@@ -41,7 +41,7 @@ def test_no_table_is_found_where_there_is_none(model_type):
 @pytest.mark.parametrize("model_type", TYPES)
 def test_the_usual_positions_are_those_of_a_prompt_without_any(model_type):
     subject = toy(model_type)
-    if "position-ids" not in of(subject):
+    if "position-ids" not in probe(subject):
         assert positions.first_position(subject) == 0
         return
     ids = prompt(subject)

@@ -162,7 +162,7 @@ def test_a_probe_that_ran_out_of_memory_is_asked_again(monkeypatch):
     monkeypatch.setitem(PROBES, "causal", probe)
     result = verdict(declared(needs=["causal"]), subject, budget(2))
     assert (result.verdict, result.reason) == (Verdict.INCONCLUSIVE, MEMORY)
-    assert "causal" in capabilities.of(subject)
+    assert "causal" in capabilities.probe(subject)
 
 
 WITHOUT_WORDS = "ended in ZeroDivisionError: no message"
@@ -174,7 +174,7 @@ PROBED = ("cache", "chunks-beside-cache", "inputs-embeds", "mask-4d", "padding",
 def test_what_the_machine_lacks_in_a_probe_takes_no_capability_away(name, kind):
     subject = raising(SHORTAGES[kind])
     with pytest.raises((RuntimeError, SystemExit, Missing)) as raised:
-        capabilities.of(subject).why_missing(name)
+        capabilities.probe(subject).why_missing(name)
     assert shortage(raised.value)
     result = verdict(declared(needs=[name]), subject, budget(2))
     assert result.verdict is Verdict.INCONCLUSIVE

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from assay.harness.models import sinks
-from assay.harness.models.capabilities import of
+from assay.harness.models.capabilities import probe
 from assay.harness.tests.support.toys import fresh, prompt, toy
 
 
@@ -22,9 +22,9 @@ def test_a_sink_that_scales_what_comes_of_attention_is_not_whole_attention():
     subject = toy("granite_swa")
     sums = [layer.sum(-1) for layer in subject.attentions(prompt(subject))]
     assert all(torch.allclose(each, torch.ones_like(each)) for each in sums)
-    assert "a sink" in of(subject).why_missing("whole-attention")
-    assert "a sink" in of(toy("gpt_oss")).why_missing("whole-attention")
-    assert "whole-attention" in of(toy("llama"))
+    assert "a sink" in probe(subject).why_missing("whole-attention")
+    assert "a sink" in probe(toy("gpt_oss")).why_missing("whole-attention")
+    assert "whole-attention" in probe(toy("llama"))
 
 
 def test_listening_leaves_a_model_as_it_was():

@@ -315,7 +315,7 @@ def wrapped(model):
 
 
 def _had(subject):
-    return {name for name, why in capabilities.of(subject).all().items() if why is None}
+    return {name for name, why in capabilities.probe(subject).all().items() if why is None}
 
 
 def test_a_forward_that_hands_all_on_takes_what_is_taken_where_it_ends():

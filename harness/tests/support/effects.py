@@ -12,7 +12,7 @@ from torch import nn
 from assay.fixtures.texts import RANDOM
 from assay.harness.checking.profiles import Profile
 from assay.harness.models import masks, positions
-from assay.harness.models.capabilities import of
+from assay.harness.models.capabilities import probe
 from assay.harness.models.provenance import UNKNOWN
 from assay.harness.tests.support.toys import fresh, verdict
 
@@ -44,7 +44,7 @@ def seeing_all(spec):
     What it can do was found before, so that only the findings can tell.
     """
     subject = renamed(spec)
-    of(subject).all()
+    probe(subject).all()
 
     def unmasked(module, given, named):
         ids = named.get("input_ids", named.get("inputs_embeds"))

@@ -25,7 +25,7 @@ def test_law(subject, draw, check):
     check.judge_control(2.0, 1.0)
 
 def test_capabilities(subject):
-    capabilities.of(subject)
+    capabilities.probe(subject)
 """
 
 EXPECTED: dict[str, Any] = {
