@@ -19,11 +19,12 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from assay.harness.models import allocation, compat, digests, tokenizers
+from assay.harness.models import allocation, compat, digests, sizes, tokenizers
 from assay.harness.models import placement as placing
 from assay.harness.models.checkpoints import Checkpoint, inspect_checkpoint, refuse_short_context
 from assay.harness.models.placement import Placement
 from assay.harness.models.shortage import ENDS, MEMORY, contained, kept_running, shortage
+from assay.harness.models.weight_files import read_json
 from assay.harness.results.errors import BadInput, Missing, brief, listed
 from assay.harness.results.quiet import quiet
 
@@ -202,10 +203,20 @@ def _from_pretrained(
             raise _no_such_attention(checkpoint.name, attention, error) from error
         if (lacking := shortage(error)) == MEMORY:
             raise BadInput(f"{checkpoint.name}: too little memory ({brief(error)})") from error
-        why = lacking or brief(error)
+        why = lacking or brief(error) + _cause(checkpoint)
         raise BadInput(f"{checkpoint.name}: cannot be loaded ({why})") from error
     _check_keys(checkpoint.name, model, info)
     return model
+
+
+def _cause(checkpoint: Checkpoint) -> str:
+    """The field of config.json for which the model cannot be made, if it is one field."""
+    raw = read_json(checkpoint.folder / "config.json", checkpoint.name)
+    if checkpoint.trust_remote_code and raw.get("auto_map"):
+        return ""
+    with quiet():
+        field = sizes.unusable(raw, checkpoint.auto, checkpoint.stored)
+    return f"; config.json sets {field}" if field else ""
 
 
 def _check_keys(spec: str, model: PreTrainedModel, info: dict[str, Any]) -> None:

@@ -78,8 +78,8 @@ def configuration(raw: dict[str, Any], spec: str) -> PretrainedConfig:
         except ENDS as error:  # whatever a model's own configuration class raises
             failure = error
     said = brief(failure)
-    field = _not_positive(raw, [1], _made)
-    said += f"; it sets {field}" if field else ""
+    field = _not_positive(raw, [1], _made) or _unusable(raw, _made)
+    said += f"; it sets {field}" if field and field.split()[0] not in said else ""
     said += f"; numbers above {most} count as that" if str(most) in said else ""
     raise BadInput(f"{spec}: config.json cannot be used ({said})") from failure
 
@@ -106,6 +106,16 @@ def check(raw: dict[str, Any], auto: type[Any], stored: Stored, spec: str) -> Ou
             f"{spec}: config.json {said}; its weights hold {stored}: they are of different models"
         )
     return made
+
+
+def unusable(raw: dict[str, Any], auto: type[Any], stored: Stored) -> str:
+    """The field of config.json, ``raw``, that keeps a model from being made; or empty."""
+    comparison = _Comparison(raw, auto, stored)
+    try:
+        comparison.outline(raw)
+    except ENDS:
+        return _unusable(raw, comparison.outline)
+    return ""
 
 
 @dataclass(frozen=True)
@@ -266,6 +276,17 @@ def _not_positive(
     return ""
 
 
+def _unusable(raw: dict[str, Any], works: Callable[[dict[str, Any]], object]) -> str:
+    """The field without which ``raw`` works, where it does not with it; empty if there is none."""
+    for name in [name for name in raw if name != "model_type"]:
+        try:
+            works({other: value for other, value in raw.items() if other != name})
+        except ENDS:  # another field is the cause, or this one is required
+            continue
+        return _field((name,), raw[name])
+    return ""
+
+
 def _whole_numbers(content: Any, path: Path = ()) -> Iterator[tuple[Path, int]]:
     """Every whole number in nested objects and arrays, by where it stands."""
     if type(content) is int:
@@ -285,5 +306,5 @@ def _changed(raw: dict[str, Any], path: Path, value: int) -> dict[str, Any]:
     return changed
 
 
-def _field(path: Path, value: int) -> str:
+def _field(path: Path, value: object) -> str:
     return f"{'.'.join(map(str, path))} to {str(value)[:40]}"

@@ -124,6 +124,21 @@ def test_quantisation_that_says_nothing(folder: Path, settings: Any, said: str) 
     assert f"config.json {said}" in refused(folder)
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("activation_function", "gelluu", "config.json sets activation_function to gelluu"),
+        ("num_attention_heads", "two", "sets num_attention_heads to two"),
+        ("dtype", ["float32"], "it sets dtype to ['float32']"),
+    ],
+)
+def test_a_value_that_transformers_does_not_take(
+    folder: Path, field: str, value: Any, said: str
+) -> None:
+    edit_json(folder / "config.json", **{field: value})
+    assert said in refused(folder)
+
+
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int64, torch.bool])
 def test_weights_that_are_integers(folder: Path, dtype: torch.dtype) -> None:
     edit_weights(folder, lambda tensors: tensors.update({MATRIX: tensors[MATRIX].to(dtype)}))
