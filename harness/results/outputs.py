@@ -20,10 +20,19 @@ NAME = 40
 """Characters of a file's name that its draft's name begins with: names have an end."""
 
 
+OPENINGS = {
+    "--json": (b"{", "JSON"),
+    "--report": (b"<", "HTML"),
+    "--html": (b"<", "HTML"),
+    "--out": (b"<", "HTML"),
+}
+"""The first byte of what an option writes, and its format: other files are not replaced."""
+
+
 def keep_apart(
     outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None] | None = None
 ) -> None:
-    """Raise `BadInput` where an output would replace another, or an input.
+    """Raise `BadInput` where an output would replace another, an input, or a file of another kind.
 
     Both are paths by what the user calls them (``--json``), None where none is given.  Links are
     followed.  Of an input that is a folder every file in it counts.  Devices may be written twice.
@@ -39,6 +48,12 @@ def keep_apart(
         for other, read in (inputs or {}).items():
             if read is not None and (is_same(path, read) or _is_file_in(path, read)):
                 raise BadInput(f"{name} {path}: is read as {other}; give another path")
+    for name, path in outputs.items():
+        if path is not None and name in OPENINGS and not _is_replaceable(path, name):
+            raise BadInput(
+                f"{name} {path}: is there and is no {OPENINGS[name][1]}, and is not replaced; "
+                "give another path, or remove it"
+            )
 
 
 def keep_out(outputs: Mapping[str, Path | None], folders: Mapping[str, Path]) -> None:
@@ -66,6 +81,18 @@ def _unwritable(path: Path) -> str:
         if error.errno == errno.ELOOP:
             return "is a link to itself"
     return ""
+
+
+def _is_replaceable(path: Path, name: str) -> bool:
+    """Whether no file is there, or one of the format that the option ``name`` writes."""
+    if not path.is_file():
+        return True
+    try:
+        with path.open("rb") as file:
+            start = file.read(64).lstrip()
+    except OSError:
+        return True  # writing says what is the matter
+    return not start or start.startswith(OPENINGS[name][0])
 
 
 def is_same(one: Path, other: Path) -> bool:

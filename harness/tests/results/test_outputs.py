@@ -95,6 +95,21 @@ def test_devices_and_files_apart_are_fine(tmp_path: Path) -> None:
     keep_apart({"--json": tmp_path / "a", "--report": None}, {"in": tmp_path / "b", "no": None})
 
 
+@pytest.mark.parametrize("option", ["--json", "--report", "--html", "--out"])
+def test_only_a_file_of_the_same_format_is_replaced(tmp_path: Path, option: str) -> None:
+    own = "{}" if option == "--json" else "<!doctype html>"
+    for text in ("SQLite format 3\0", "my notes", "[tool]", "{}", "<html>"):
+        (tmp_path / "out").write_text(text)
+        if text[0] == own[0]:
+            keep_apart({option: tmp_path / "out"})
+        else:
+            with pytest.raises(BadInput, match="is there and is no"):
+                keep_apart({option: tmp_path / "out"})
+    for text in ("", " \n" + own):
+        (tmp_path / "out").write_text(text)
+        keep_apart({option: tmp_path / "out"})
+
+
 def test_commands_keep_their_inputs(ran: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ran.folder)
     before = digests(ran.folder)
