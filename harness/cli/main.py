@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assay.harness.cli import BAD_INPUT, INTERRUPTED, READER_GONE
+from assay.harness.cli import BAD_INPUT, INTERRUPTED, READER_GONE, streams
 from assay.harness.cli.arguments import Parser
 from assay.harness.results.errors import BadInput
 
@@ -66,6 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that ``arguments`` begin with, and return the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
+        if arguments is None:
+            streams.prepare()
         name = _parser().parse_args(given[:1]).command
         if name not in COMMANDS:
             raise BadInput(f"{name!r}: no such command; there are {', '.join(COMMANDS)}")

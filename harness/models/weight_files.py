@@ -35,6 +35,8 @@ MALFORMED = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
 def read_json(path: Path, spec: str) -> dict[str, Any]:
     """The object in a JSON file of the model ``spec``; raises `BadInput`."""
     _refuse_pipes(path, spec)
+    if os.path.isfile(path) and (size := os.path.getsize(path)) > LONGEST_HEADER:
+        raise BadInput(f"{spec}: {path.name} has {size} bytes, too many to be read as JSON")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -70,7 +72,10 @@ def weight_files(folder: Path, raw: dict[str, Any], spec: str) -> dict[Path, set
             index = folder / chosen
         else:
             single = folder / chosen
-    _refuse_pipes(single, spec)
+    for path in (single, index):
+        _refuse_pipes(path, spec)
+        if path.is_symlink() and not path.exists():
+            raise BadInput(f"{spec}: {path.name} is a link to a file that is not there")
     if os.path.isfile(single) and index.name != chosen:
         return {single: set()}
     if not os.path.isfile(index):
@@ -138,6 +143,8 @@ def read_header(path: Path, spec: str) -> dict[str, dict[str, Any]]:
                     "its header; copy or download it again"
                 )
             header = json.loads(file.read(length))
+        if not isinstance(header, dict):
+            raise ValueError(f"it holds no JSON object but a {type(header).__name__}")
         header.pop("__metadata__", None)
         promised = 8 + length + max((e["data_offsets"][1] for e in header.values()), default=0)
         if promised > size:

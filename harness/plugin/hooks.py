@@ -23,7 +23,7 @@ from assay.harness.models.emulation import emulated
 from assay.harness.models.shortage import gpu_failure
 from assay.harness.plugin import display, options, selection, together, toy
 from assay.harness.plugin.display import Display
-from assay.harness.plugin.interrupts import Interrupts
+from assay.harness.plugin.interrupts import Interrupts, obey_first
 from assay.harness.plugin.recording import Recorder
 from assay.harness.plugin.request import REQUEST, RunRequest
 from assay.harness.plugin.settling import (
@@ -76,6 +76,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[EMULATED].enter_context(emulated(asked.rounding, asked.allocation))
     if asked.worker:
         torch.set_num_threads(1)  # workers share the cores among themselves
+        obey_first()
         return
     config.pluginmanager.register(Interrupts(), "assay-interrupts")
     config.pluginmanager.register(Leaving(), "assay-leaving")

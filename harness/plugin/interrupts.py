@@ -40,6 +40,21 @@ REPEATED = 1.0
 """Seconds within which a second Ctrl-C is taken for the first, sent twice."""
 
 
+ENDING = 5.0
+"""Seconds in which an interrupted process ends; another Ctrl-C in them changes nothing."""
+
+
+def obey_first() -> None:
+    """In a worker process: the first Ctrl-C ends its run, and others do not end that report."""
+
+    def interrupt(number: int, frame: Any) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.default_int_handler(number, frame)
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupt)
+
+
 class Interrupts:
     """A plug-in of pytest, in the controlling process; changes nothing outside the main thread."""
 
@@ -97,4 +112,10 @@ class Interrupts:
         if self._unraisable is not None:
             sys.unraisablehook = self._unraisable
         for which in self._replaced:
-            signal.signal(which, HANDLERS[which])
+            signal.signal(which, HANDLERS[which] if self.asked is None else self._late)
+
+    def _late(self, number: int, frame: Any) -> None:
+        """A signal after an interrupted run: heeded once the process should have ended."""
+        if time.monotonic() - self._at > ENDING:
+            signal.signal(number, HANDLERS[signal.Signals(number)])
+            signal.raise_signal(number)

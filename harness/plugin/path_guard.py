@@ -180,6 +180,7 @@ def _interrupts_in_one_line() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process ends, which takes a second
         print("interrupted before any claim was run", file=sys.stderr)
         raise SystemExit(int(pytest.ExitCode.INTERRUPTED)) from None
     finally:

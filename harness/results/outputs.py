@@ -25,8 +25,9 @@ OPENINGS = {
     "--report": (b"<", "HTML"),
     "--html": (b"<", "HTML"),
     "--out": (b"<", "HTML"),
+    "--summary": (b"", "text"),
 }
-"""The first byte of what an option writes, and its format: other files are not replaced."""
+"""How what an option writes begins, and its format: other files are not replaced."""
 
 
 def keep_apart(
@@ -51,7 +52,7 @@ def keep_apart(
     for name, path in outputs.items():
         if path is not None and name in OPENINGS and not _is_replaceable(path, name):
             raise BadInput(
-                f"{name} {path}: is there and is no {OPENINGS[name][1]}, and is not replaced; "
+                f"{name} {path}: is there and is no {OPENINGS[name][1]}, and is left as it is; "
                 "give another path, or remove it"
             )
 
@@ -87,12 +88,13 @@ def _is_replaceable(path: Path, name: str) -> bool:
     """Whether no file is there, or one of the format that the option ``name`` writes."""
     if not path.is_file():
         return True
+    first, _ = OPENINGS[name]
     try:
         with path.open("rb") as file:
             start = file.read(64).lstrip()
     except OSError:
         return True  # writing says what is the matter
-    return not start or start.startswith(OPENINGS[name][0])
+    return not start or (start.startswith(first) and b"\0" not in start)
 
 
 def is_same(one: Path, other: Path) -> bool:

@@ -160,7 +160,9 @@ def test_an_interrupt_while_the_libraries_are_imported_is_one_line(clone: Path, 
         "signal.signal(signal.SIGINT, signal.default_int_handler)"  # a shell may have it ignored
     )
     (clone / "conftest.py").write_text(
-        f"import os, signal\n{heeded}\nos.kill(os.getpid(), signal.{blow})\n"
+        f"import atexit, os, signal\n{heeded}\n"
+        "atexit.register(os.kill, os.getpid(), signal.SIGINT)\n"  # Ctrl-C is pressed again
+        f"os.kill(os.getpid(), signal.{blow})\n"
     )
     done = run(clone, "--model=x")
     assert done.returncode == pytest.ExitCode.INTERRUPTED

@@ -162,3 +162,24 @@ def test_a_device_that_was_named_or_is_the_only_one_is_kept(
     monkeypatch: pytest.MonkeyPatch, asked: str, worker: str, cards: int
 ) -> None:
     assert given_to(monkeypatch, asked, worker, cards) == asked
+
+
+AGAIN = """
+import os, signal
+
+def pytest_keyboard_interrupt():
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        os.kill(os.getpid(), signal.SIGINT)
+"""
+"""Added to a conftest: a worker is interrupted while its interrupted run ends."""
+
+
+def test_a_worker_that_is_interrupted_twice_ends_as_one_that_is_interrupted(
+    project: Project,
+) -> None:
+    project.claims(law(1), law(2, body="os.kill(os.getpid(), signal.SIGINT)"))
+    (project.folder / "conftest.py").open("a").write(AGAIN)
+    run = project.run("-n", "1", "--json=out.json")
+    assert run.exit == pytest.ExitCode.INTERRUPTED
+    assert "INTERNALERROR" not in run.output
+    assert project.verdicts() == {"law 1": "upheld"}

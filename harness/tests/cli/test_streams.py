@@ -1,0 +1,54 @@
+"""Commands write to any stream that a process may be started with, closed or of few characters."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+COMMANDS = {
+    "list": ["list", "--markdown"],
+    "json": ["list", "--json"],
+    "explain": ["explain", "C2"],
+    "help": ["--help"],
+}
+
+
+def shell(line: str, cwd: Path, *arguments: str, **environment: str) -> tuple[int, str, str]:
+    """Exit code, output and errors of a shell's line, in which ``"$@"`` is the command."""
+    done = subprocess.run(
+        ["sh", "-c", line, "sh", sys.executable, "-m", "assay", *arguments],
+        cwd=cwd,
+        env=os.environ | environment,
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    return done.returncode, done.stdout.decode("latin-1"), done.stderr.decode("latin-1")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_characters_that_an_encoding_lacks_are_escaped(
+    tmp_path: Path, name: str, encoding: str
+) -> None:
+    code, out, errors = shell('"$@"', tmp_path, *COMMANDS[name], PYTHONIOENCODING=encoding)
+    assert (code, errors) == (0, "")
+    assert out
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams(tmp_path: Path, name: str, closed: str) -> None:
+    code, _, errors = shell(f'"$@" {closed}', tmp_path, *COMMANDS[name])
+    assert (code, errors) == (0, "")
+
+
+def test_a_folder_that_is_gone(tmp_path: Path) -> None:
+    line = 'mkdir gone && cd gone && rmdir ../gone && "$@"'
+    code, _, errors = shell(line, tmp_path, "list")
+    assert code == 4
+    assert errors == "error: the current folder does not exist any more; change to another\n"
