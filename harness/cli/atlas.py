@@ -1,4 +1,4 @@
-"""`assay atlas`: an offline page of what evidence files say."""
+"""`assay atlas`: an offline page of the results in evidence files."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def _or_default(path: Path | None, default: Path) -> Path | None:
 def _parser() -> Parser:
     parser = Parser(
         prog="assay atlas",
-        description="Write one page, which needs no network, of what evidence files say: which "
+        description="Write one offline page of the results in evidence files: which "
         "laws hold on which models, in which versions of transformers.  Given the page of an "
-        "atlas in place of evidence, it writes that again, with the defects and changes of today.",
+        "atlas in place of evidence, it rebuilds that page with the present defects and changes.",
     )
     add = parser.add_argument
     add(
@@ -69,6 +69,6 @@ def _parser() -> Parser:
         "--expectations",
         type=Path,
         metavar="FOLDER",
-        help=f"what is expected of models (default: {EXPECTATIONS}, if there)",
+        help=f"expectations of models (default: {EXPECTATIONS}, if there)",
     )
     return parser

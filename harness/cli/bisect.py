@@ -76,10 +76,10 @@ def main(
 def _parser() -> Parser:
     parser = Parser(
         prog="assay bisect",
-        description="Find the first released version of transformers in which a claim came out "
-        "otherwise, between one where it is upheld and one where it is refuted.  Every version is "
+        description="Find the first released version of transformers in which a claim's verdict "
+        "changed, between one where it is upheld and one where it is refuted.  Every version is "
         "layered over what is installed here, in a folder that is removed at the end; torch "
-        "stays.  The exit code is 0, or 1 if a deciding version came out otherwise when repeated.",
+        "stays.  The exit code is 0, or 1 if a repeat of a deciding version differs.",
     )
     add = parser.add_argument
     add("--claim", required=True, type=word, metavar="ID", help="the claim's number, such as C2")

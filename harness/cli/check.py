@@ -20,17 +20,17 @@ reference.
 
 Options are pytest's, with those of Assay among them; the most used:
   -m law                      only laws (or: finding)
-  --claim=ID[:TEXT]           only this claim, or those of its variants whose name holds the text
+  --claim=ID[:TEXT]           only this claim, or its variants whose name contains TEXT
   --profile=NAME              how much to try: glance, quick (default), standard, thorough
   --dtype=DTYPE, --device=DEVICE, --attention=NAME
-  --explain                   say why claims do not apply, and what controls came to
+  --explain                   print why claims do not apply, and the results of controls
   --json=FILE, --report=FILE  write the results as JSON, as an HTML page
   --summary=FILE              add a summary in Markdown to a file, as for a CI job
   --evidence=FILE, --resume   keep results in another file; resume an unfinished run
   -n N                        run in N processes
 
 `assay check --help` lists all of them.  Exit code: 0 every claim came out as expected, 1 one did
-not, 2 interrupted, 4 something given cannot be used, 5 no claim was selected.
+not, 2 interrupted, 4 invalid input, 5 no claim was selected.
 """
 
 

@@ -41,7 +41,7 @@ def _parser() -> Parser:
     parser = Parser(
         prog="assay defects",
         description="Check the scripts that each show a defect, and write README.md, their index. "
-        "What a script has to say is in harness/results/defects.py.",
+        "harness/results/defects.py describes the format of a script.",
     )
     add = parser.add_argument
     add("folder", nargs="?", type=folder, default=FOLDER, help=f"of scripts (default: {FOLDER})")

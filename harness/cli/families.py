@@ -90,7 +90,7 @@ def _parser() -> Parser:
         "--record",
         type=file,
         metavar="FILE",
-        help="probe the capabilities of each type and record them, as what its models must offer",
+        help="probe the capabilities of each type and record them as expectations of its models",
     )
     add("--markdown", action="store_true", help="print Markdown in place of a table")
     add("--limit", type=seconds, default=LIMIT, help="time limit of a type, in seconds")

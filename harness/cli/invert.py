@@ -82,8 +82,7 @@ def _parser() -> Parser:
     parser = Parser(
         prog="assay invert",
         description="Recover prompts from a model's output, and show how it is done. The exit "
-        "code is 0 if every token was recovered and verified, otherwise 1; 4 for what cannot be "
-        "used.",
+        "code is 0 if every token was recovered and verified, otherwise 1; 4 for invalid input.",
     )
     add = parser.add_argument
     add("prompts", nargs="*", metavar="PROMPT", help="a text; no special tokens are added to it")

@@ -30,7 +30,7 @@ def _parser() -> Parser:
     parser = Parser(
         prog="assay merge",
         description="Copy the runs of evidence files (`pytest --evidence=FILE`) into one file.  "
-        "Every run and claim is there once, however often it is merged.",
+        "Every run and claim is stored once, however often it is merged.",
     )
     parser.add_argument(
         "out", type=file, metavar="OUT", help="evidence file to write; created if missing"
