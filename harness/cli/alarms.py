@@ -30,69 +30,69 @@ from assay.harness.runners.resumable import Resumable
 from assay.harness.runners.runner import FAILED, Settings, Start
 
 USUAL = ("float32", "bfloat16", "float16")
-"""The dtypes that are run unless others are named."""
+"""The default dtypes."""
 
 MOST = 10_000
-"""Seeds, at most: of each a run of minutes."""
+"""The most seeds; each takes a run of minutes."""
 
 WIDTH = 132
-"""Columns where no terminal says how many there are."""
+"""Columns where there is no terminal."""
 
 
 def main(
     arguments: Sequence[str], rooms: Callable[[], Rooms], start: Start = runner.process
 ) -> int:
-    """Run what is missing and print the rates; 1 if there is an alarm or a run broke, else 0."""
-    asked = _parser().parse_args(arguments)
+    """Run missing claims and print the rates; 1 for a false positive or a broken run, else 0."""
+    options = _parser().parse_args(arguments)
     room = rooms()
-    kinds = list(dict.fromkeys(known_family(name, room.families) for name in asked.family))
+    kinds = list(dict.fromkeys(known_family(name, room.families) for name in options.family))
     models = [room.families[kind] for kind in kinds or room.families]
     expected = expectation_files.load(room.expectations)
-    _check_claims(asked.claims, room)
-    path = asked.evidence.absolute()
-    # What cannot be read, or written to, is known at once.
-    (Evidence.read if asked.count else Evidence.open)(path).close()
+    _check_claims(options.claims, room)
+    path = options.evidence.absolute()
+    # A file that cannot be read or written is reported at once.
+    (Evidence.read if options.count else Evidence.open)(path).close()
     here = Environment(Path(sys.executable), runs.versions())
-    found: dict[str, list[Result]] = {}
+    results_by_dtype: dict[str, list[Result]] = {}
     broken = []
-    for seed in range(1, asked.seeds + 1):
-        for dtype in dict.fromkeys(asked.dtype or USUAL):
-            settings = Settings.of(asked, seed=seed, dtype=dtype, marker="law")
+    for seed in range(1, options.seeds + 1):
+        for dtype in dict.fromkeys(options.dtype or USUAL):
+            settings = Settings.of(options, seed=seed, dtype=dtype, marker="law")
             specs, name = [f"{model}:{seed}" for model in models], f"seed {seed}, {dtype}"
             laws = Resumable(path, specs, settings, ["-q", "--tb=no"], start=start)
-            if not asked.count and (outcome := laws.run(here)).state == FAILED:
+            if not options.count and (outcome := laws.run(here)).state == FAILED:
                 broken.append(f"{name}: {'; '.join(filter(None, [*outcome.notes, outcome.why]))}")
             results = laws.results(here)
-            found.setdefault(dtype, []).extend(results)
-            if asked.count and not results:
+            results_by_dtype.setdefault(dtype, []).extend(results)
+            if options.count and not results:
                 continue
             counts = tally(dtype, results, expected)
-            line = f"{name}: {counts.checks} checks, {len(counts.alarms)} refuted for nothing"
+            line = f"{name}: {counts.checks} checks, {len(counts.alarms)} false positives"
             print(line, file=sys.stderr, flush=True)
-    if asked.count and not any(found.values()):
+    if options.count and not any(results_by_dtype.values()):
         raise BadInput(f"{path}: has no runs like these; leave --count out to run the claims")
-    tallies = [tally(dtype, results, expected) for dtype, results in found.items()]
+    tallies = [tally(dtype, results, expected) for dtype, results in results_by_dtype.items()]
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     show(console, tallies, broken)
-    if asked.leaks:
+    if options.leaks:
         console.print()
-        show_leaks(console, found)
+        show_leaks(console, results_by_dtype)
     return 1 if broken or any(each.alarms for each in tallies) else 0
 
 
-def _check_claims(asked: Sequence[str], room: Rooms) -> None:
-    """Raise `BadInput` for a claim that is none of the laws."""
-    all_of_them = cases.collect(room.claims)
-    laws = [(each.claim, each.name) for each in all_of_them if each.claim.kind is Kind.LAW]
-    if why := unknown(asked, laws, "law"):
+def _check_claims(names: Sequence[str], room: Rooms) -> None:
+    """Raise `BadInput` for a claim that is not a law."""
+    every = cases.collect(room.claims)
+    laws = [(each.claim, each.name) for each in every if each.claim.kind is Kind.LAW]
+    if why := unknown(names, laws, "law"):
         raise BadInput(f"--claim {why}")
 
 
 def show(console: Console, tallies: Sequence[Tally], broken: Sequence[str]) -> None:
-    """A table of rates in Markdown, and what was refuted for nothing."""
+    """A table of rates in Markdown, and the false positives."""
     table = Table(box=box.MARKDOWN)
     table.add_column("dtype")
-    for name in ("models", "checks", "refuted for nothing", "rate", "95 % interval"):
+    for name in ("models", "checks", "false positives", "rate", "95 % interval"):
         table.add_column(name, justify="right")
     for name in ("known defects", "undecided"):
         table.add_column(name, justify="right")
@@ -104,7 +104,7 @@ def show(console: Console, tallies: Sequence[Tally], broken: Sequence[str]) -> N
             *(str(each.known), str(len(each.undecided))),
         )
     console.print(table)
-    for title, kind in (("Refuted for nothing", "alarms"), ("Undecided", "undecided")):
+    for title, kind in (("False positives", "alarms"), ("Undecided", "undecided")):
         lines = [
             f"- {model} in {each.dtype}: {id} {name}" + (f" ({count} times)" if count > 1 else "")
             for each in tallies
@@ -113,28 +113,28 @@ def show(console: Console, tallies: Sequence[Tally], broken: Sequence[str]) -> N
         if lines:
             console.print("\n".join(["", f"{title}:", *lines]), markup=False, highlight=False)
     for line in broken:
-        console.print(f"broken off: {line}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"did not finish: {line}", markup=False, highlight=False, soft_wrap=True)
 
 
-def show_leaks(console: Console, found: Mapping[str, Iterable[Result]]) -> None:
-    """A table in Markdown: the leak that each law sees, typical and worst, by dtype."""
+def show_leaks(console: Console, results_by_dtype: Mapping[str, Iterable[Result]]) -> None:
+    """A table in Markdown: the leak that each law detects, typical and worst, by dtype."""
     table = Table(box=box.MARKDOWN)
     table.add_column("law")
-    for dtype in found:
+    for dtype in results_by_dtype:
         table.add_column(f"{dtype}: typical / worst", justify="right")
     table.add_column("judged by")
-    for (id, name), each in by_law(found).items():
-        leaks = [_leak(each[dtype]) if dtype in each else "" for dtype in found]
-        bound = max((seen.bound for seen in each.values()), key=len)
+    for (id, name), each in by_law(results_by_dtype).items():
+        leaks = [_leak(each[dtype]) if dtype in each else "" for dtype in results_by_dtype]
+        bound = max((leak.bound for leak in each.values()), key=len)
         table.add_row(escape(f"{id} {name}"), *leaks, bound)
     console.print(table)
 
 
-def _leak(seen: Sensitivity) -> str:
-    blunt = f" ({seen.blunt} too blunt)" if seen.blunt else ""
-    if seen.one:
-        return f"one {seen.one}{blunt}"
-    return f"{texts.number(seen.typical)} / {texts.number(seen.worst)}{blunt}"
+def _leak(sensitivity: Sensitivity) -> str:
+    blunt = f" ({sensitivity.blunt} too blunt)" if sensitivity.blunt else ""
+    if sensitivity.one:
+        return f"one {sensitivity.one}{blunt}"
+    return f"{texts.number(sensitivity.typical)} / {texts.number(sensitivity.worst)}{blunt}"
 
 
 def _parser() -> Parser:

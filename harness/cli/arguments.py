@@ -1,4 +1,4 @@
-"""Parses the commands' arguments, and rejects wrong ones in one line."""
+"""Parses the commands' arguments, and rejects wrong ones with one line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from assay.harness.results.seeds import LARGEST_SEED
 from assay.harness.runners.environments import default_folder
 
 LONGEST = 1e9
-"""Seconds; a few times as many are no time to the operating system."""
+"""Seconds; the operating system rejects times a few times as long."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -24,7 +24,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **settings)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse does, but for ``--option=--``, of which it would make an empty list."""
+        """As argparse does, but reject ``--option=--``, which it would read as an empty list."""
         for each in args or ():
             if each == "--":
                 break
@@ -33,31 +33,31 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def read(self, arguments: Sequence[str], texts: str) -> argparse.Namespace:
-        """Options and ``texts`` in any order; after ``--`` there are texts only."""
-        given = list(arguments)
-        cut = given.index("--") if "--" in given else len(given)
-        asked = self.parse_intermixed_args(given[:cut])
-        getattr(asked, texts).extend(given[cut + 1 :])
-        return asked
+        """Options and ``texts`` in any order; after ``--`` texts only."""
+        words = list(arguments)
+        cut = words.index("--") if "--" in words else len(words)
+        options = self.parse_intermixed_args(words[:cut])
+        getattr(options, texts).extend(words[cut + 1 :])
+        return options
 
     def error(self, message: str) -> NoReturn:
-        """Refuse the arguments."""
-        said = message.removeprefix("argument ")
-        if said.endswith("expected one argument"):
-            said += f"; a value that begins with a dash is written {said.partition(':')[0]}=VALUE"
-        raise BadInput(said)
+        """Reject the arguments."""
+        line = message.removeprefix("argument ")
+        if line.endswith("expected one argument"):
+            line += f"; a value that begins with a dash is written {line.partition(':')[0]}=VALUE"
+        raise BadInput(line)
 
 
 def add_claims(parser: argparse.ArgumentParser, help: str) -> None:
-    """``--claim``, once for each claim, as for a run of claims: ``claims`` of what is asked."""
+    """``--claim``, once for each claim, as for a run of claims, into ``claims``."""
     add = parser.add_argument
     add("--claim", action="append", dest="claims", default=[], metavar="ID[:TEXT]", help=help)
 
 
 def add_profile(parser: argparse.ArgumentParser, default: str = "quick") -> None:
     """``--profile``, one of the known ones."""
-    listed = ", ".join(PROFILES)
-    help = f"how much to try: {listed} (default: {default})"
+    names = ", ".join(PROFILES)
+    help = f"how much to try: {names} (default: {default})"
     parser.add_argument("--profile", type=profile, default=default, help=help)
 
 
@@ -68,7 +68,7 @@ def add_seed(parser: argparse.ArgumentParser, default: int = 0) -> None:
 
 
 def add_environments(parser: argparse.ArgumentParser) -> None:
-    """``--environments``, the folder of those that were made."""
+    """``--environments``, the folder of installed versions."""
     help = "where the versions are kept (default: in the cache folder)"
     parser.add_argument(
         "--environments", metavar="FOLDER", default=str(default_folder()), help=help
@@ -95,7 +95,7 @@ def whole(least: int, most: int | None = None) -> Callable[[str], int]:
 
 
 def _int(digits: str) -> int:
-    """The number of ``digits``; Python itself refuses thousands of them."""
+    """The number of ``digits``; Python itself rejects thousands of them."""
     return int(digits[:100])
 
 
@@ -111,21 +111,21 @@ def positive(text: str) -> float:
 
 
 def seconds(text: str) -> float:
-    """A number of seconds that a process can be waited for."""
+    """A time limit of a process, in seconds."""
     if (number := positive(text)) > LONGEST:
         raise argparse.ArgumentTypeError(f"{text} seconds are too many; the most are {LONGEST:g}")
     return number
 
 
 def file(text: str) -> Path:
-    """The path of a file, which need not be there, and is not a folder."""
+    """The path of a file, which need not exist, and is not a folder."""
     if (path := Path(word(text))).is_dir():
         raise argparse.ArgumentTypeError(f"{text!r} is a folder; give a file's path")
     return path
 
 
 def folder(text: str) -> Path:
-    """The path of a folder, which need not be there."""
+    """The path of a folder, which need not exist."""
     return Path(word(text))
 
 
@@ -137,7 +137,7 @@ def word(text: str) -> str:
 
 
 def ids(text: str) -> list[int]:
-    """Token ids: whole numbers with commas between them."""
+    """Token ids: whole numbers separated by commas."""
     numbers = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdecimal() for part in numbers):
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of token ids such as 5,17,3")

@@ -1,4 +1,4 @@
-"""`assay atlas`: an offline page of what evidence files say."""
+"""`assay atlas`: an offline page of the results in evidence files."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ CHANGES = Path("docs/flips.toml")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the atlas, and say what is in it."""
+    """Write the atlas, and print its counts."""
     from assay.harness.report.atlas import build
 
-    asked = _parser().parse_args(arguments)
+    options = _parser().parse_args(arguments)
     began = time.perf_counter()
     built = build(
-        asked.evidence,
-        asked.out,
-        _asked(asked.defects, DEFECTS),
-        _asked(asked.expectations, EXPECTATIONS),
-        _asked(asked.changes, CHANGES),
+        options.evidence,
+        options.out,
+        _or_default(options.defects, DEFECTS),
+        _or_default(options.expectations, EXPECTATIONS),
+        _or_default(options.changes, CHANGES),
     )
-    summary = f"{asked.out / 'index.html'}: {texts.counted(built.results, 'result')}"
+    summary = f"{options.out / 'index.html'}: {texts.counted(built.results, 'result')}"
     if built.superseded:
         summary += f" ({texts.counted(built.superseded, 'older one')} left out)"
     summary += f", {texts.counted(built.defects, 'defect')}, {texts.large(built.bytes)}B"
@@ -36,17 +36,17 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _asked(asked: Path | None, usual: Path) -> Path | None:
-    """The path that is named, or the usual one if it exists."""
-    return asked if asked is not None else usual if usual.exists() else None
+def _or_default(path: Path | None, default: Path) -> Path | None:
+    """``path``, or else the default if it exists."""
+    return path if path is not None else default if default.exists() else None
 
 
 def _parser() -> Parser:
     parser = Parser(
         prog="assay atlas",
-        description="Write one page, which needs no network, of what evidence files say: which "
+        description="Write one offline page of the results in evidence files: which "
         "laws hold on which models, in which versions of transformers.  Given the page of an "
-        "atlas in place of evidence, it writes that again, with the defects and changes of today.",
+        "atlas in place of evidence, it rebuilds that page with the present defects and changes.",
     )
     add = parser.add_argument
     add(
@@ -69,6 +69,6 @@ def _parser() -> Parser:
         "--expectations",
         type=Path,
         metavar="FOLDER",
-        help=f"what is expected of models (default: {EXPECTATIONS}, if there)",
+        help=f"expectations of models (default: {EXPECTATIONS}, if there)",
     )
     return parser

@@ -31,7 +31,7 @@ from assay.harness.runners.runner import Broke, Request, Settings
 LIMIT = 600.0
 MARKS = {Verdict.UPHELD: "[green]✓[/] upheld", Verdict.REFUTED: "[red]✗[/] refuted"}
 
-Made = Callable[[Path, Sequence[str]], Environment]
+Prepare = Callable[[Path, Sequence[str]], Environment]
 Results = Callable[[Request, dict[str, str]], Sequence[Result]]
 """As `harness.runners.runner.results`."""
 
@@ -42,32 +42,32 @@ Check = Callable[[str, Sequence[str]], None]
 def main(
     arguments: Sequence[str],
     check: Check,
-    made: Made = environments.prepare,
+    prepare: Prepare = environments.prepare,
     released: Callable[[str], list[Version]] = environments.released,
     results: Results = runner.results,
 ) -> int:
-    """Bisect and print the answer; 0 if it came out again when it was repeated, else 1."""
-    asked = _parser().parse_args(arguments)
-    check(asked.model, [_claim(asked)])
-    console = Console(stderr=asked.json, highlight=False, emoji=False)
-    versions, good, bad = _between(asked.good, asked.bad, released)
+    """Bisect and print the answer; 0 if repeating it gave the same verdicts, else 1."""
+    options = _parser().parse_args(arguments)
+    check(options.model, [_claim(options)])
+    console = Console(stderr=options.json, highlight=False, emoji=False)
+    versions, good, bad = _between(options.good, options.bad, released)
     started = time.perf_counter()
     steps: list[Step] = []
 
-    def tell(step: Step) -> None:
+    def report(step: Step) -> None:
         steps.append(step)
         console.print(line(step), soft_wrap=True)
 
-    # Ended from outside, it still removes what it made.
+    # On SIGTERM, it still removes its folder.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     with tempfile.TemporaryDirectory(prefix="assay-bisect-") as folder:
-        probe = _probe(asked, Path(folder), console, made, results)
-        answer = bisect(versions, good, bad, probe, tell)
+        probe = _probe(options, Path(folder), console, prepare, results)
+        answer = bisect(versions, good, bad, probe, report)
     took = time.perf_counter() - started
-    if asked.json:
-        sys.stdout.write(json.dumps(document(asked, answer, steps, took), indent=2) + "\n")
+    if options.json:
+        sys.stdout.write(json.dumps(document(options, answer, steps, took), indent=2) + "\n")
     else:
-        for text in sentences(asked, answer):
+        for text in sentences(options, answer):
             console.print(escape(text), soft_wrap=True)
         console.print(f"{len(steps)} runs in {took:.0f} s", style="dim")
     return 1 if answer.doubts else 0
@@ -76,10 +76,10 @@ def main(
 def _parser() -> Parser:
     parser = Parser(
         prog="assay bisect",
-        description="Find the first released version of transformers in which a claim came out "
-        "otherwise, between one where it is upheld and one where it is refuted.  Every version is "
+        description="Find the first released version of transformers in which a claim's verdict "
+        "changed, between one where it is upheld and one where it is refuted.  Every version is "
         "layered over what is installed here, in a folder that is removed at the end; torch "
-        "stays.  The exit code is 0, or 1 if a deciding version came out otherwise when repeated.",
+        "stays.  The exit code is 0, or 1 if a repeat of a deciding version differs.",
     )
     add = parser.add_argument
     add("--claim", required=True, type=word, metavar="ID", help="the claim's number, such as C2")
@@ -109,29 +109,29 @@ def _parser() -> Parser:
 def _between(
     good: str, bad: str, released: Callable[[str], list[Version]]
 ) -> tuple[list[str], str, str]:
-    """The released versions from the one to the other, oldest first, and both as they are named.
+    """The released versions from the one to the other, oldest first, and both by their names.
 
     Raises `BadInput`.
     """
     try:
-        known = released(PACKAGE)
+        versions = released(PACKAGE)
     except CannotInstall as error:
         raise BadInput(f"the released versions of {PACKAGE} cannot be listed: {error}") from error
-    ends = [_released(each, role, known) for each, role in ((good, "good"), (bad, "bad"))]
+    ends = [_released(each, role, versions) for each, role in ((good, "good"), (bad, "bad"))]
     if ends[0] == ends[1]:
         raise BadInput(f"--good and --bad are both {ends[0]}; give two versions")
-    return [str(v) for v in known if min(ends) <= v <= max(ends)], str(ends[0]), str(ends[1])
+    return [str(v) for v in versions if min(ends) <= v <= max(ends)], str(ends[0]), str(ends[1])
 
 
-def _released(text: str, role: str, known: list[Version]) -> Version:
+def _released(text: str, role: str, versions: list[Version]) -> Version:
     try:
         version = Version(text)
     except InvalidVersion as error:
         raise BadInput(f"--{role} {text!r}: is not a version such as 4.57.6") from error
-    for each in known:
+    for each in versions:
         if each == version:
             return each
-    near = [v for v in known if v.release[:2] == version.release[:2]] or known[-3:]
+    near = [v for v in versions if v.release[:2] == version.release[:2]] or versions[-3:]
     listed = ", ".join(map(str, near))
     raise BadInput(
         f"--{role} {text}: no such release of {PACKAGE} can be installed here (pre-releases and "
@@ -140,38 +140,40 @@ def _released(text: str, role: str, known: list[Version]) -> Version:
 
 
 def _probe(
-    asked: argparse.Namespace, folder: Path, console: Console, made: Made, results: Results
+    options: argparse.Namespace, folder: Path, console: Console, prepare: Prepare, results: Results
 ) -> Callable[[str, int], Mapping[str, tuple[Verdict, str]]]:
-    """What runs the claim in a version; the second time with another seed."""
+    """Returns a function that runs the claim in a version; the second time with another seed."""
     broken: dict[str, str] = {}
 
     def probe(version: str, before: int) -> dict[str, tuple[Verdict, str]]:
         with console.status(f"{version}: installing"):
             try:
-                environment = made(folder / version, [f"{PACKAGE}=={version}"])
+                environment = prepare(folder / version, [f"{PACKAGE}=={version}"])
             except CannotInstall as error:
                 raise Untestable(f"cannot be installed: {error}") from error
         request = Request(
             python=environment.python,
-            models=[asked.model],
+            models=[options.model],
             settings=Settings.of(
-                asked, claims=[_claim(asked)], seed=(asked.seed + before) % (LARGEST_SEED + 1)
+                options,
+                claims=[_claim(options)],
+                seed=(options.seed + before) % (LARGEST_SEED + 1),
             ),
-            more=["--absent-ok", "-q"],
-            patience=asked.limit,
+            pytest_arguments=["--absent-ok", "-q"],
+            patience=options.limit,
         )
-        with console.status(f"{version}: {asked.claim} on {escape(asked.model)}"):
+        with console.status(f"{version}: {options.claim} on {escape(options.model)}"):
             try:
-                found = results(request, broken)
+                outcomes = results(request, broken)
             except Broke as error:
                 raise Untestable(str(error)) from error
-        return {each.name: (each.verdict, " ".join(each.reason.split())) for each in found}
+        return {each.name: (each.verdict, " ".join(each.reason.split())) for each in outcomes}
 
     return probe
 
 
-def _claim(asked: argparse.Namespace) -> str:
-    return f"{asked.claim}:{asked.variant}" if asked.variant else str(asked.claim)
+def _claim(options: argparse.Namespace) -> str:
+    return f"{options.claim}:{options.variant}" if options.variant else str(options.claim)
 
 
 def line(step: Step) -> str:
@@ -182,34 +184,34 @@ def line(step: Step) -> str:
     return f"{step.version:<8} {result}{again}{why}"
 
 
-def sentences(asked: argparse.Namespace, answer: Answer) -> list[str]:
+def sentences(options: argparse.Namespace, answer: Answer) -> list[str]:
     """The answer in words."""
     first, last = answer.first, answer.last
     verdict = first.verdict.value if first.verdict is not None else ""
-    since = f"{asked.claim} on {asked.model} is {verdict} since {PACKAGE} {first.version}"
-    said = [f"{since}; the last before it is {last.version}."]
+    since = f"{options.claim} on {options.model} is {verdict} since {PACKAGE} {first.version}"
+    lines = [f"{since}; the last before it is {last.version}."]
     if answer.skipped:
         skipped = ", ".join(step.version for step in answer.skipped)
-        said = [
-            f"{asked.claim} on {asked.model} changed between {PACKAGE} {last.version} and "
+        lines = [
+            f"{options.claim} on {options.model} changed between {PACKAGE} {last.version} and "
             f"{first.version}, where it is {verdict}; versions between that cannot be tested: "
             f"{skipped}."
         ]
-    said += [f"It is about: {name}" for name in answer.names]
-    said += [f"Doubtful: {doubt}." for doubt in answer.doubts]
-    return said
+    lines += [f"It is about: {name}" for name in answer.names]
+    lines += [f"Doubtful: {doubt}." for doubt in answer.doubts]
+    return lines
 
 
 def document(
-    asked: argparse.Namespace, answer: Answer, steps: Sequence[Step], seconds: float
+    options: argparse.Namespace, answer: Answer, steps: Sequence[Step], seconds: float
 ) -> dict[str, Any]:
-    """The answer as plain JSON; ``first`` is the version that was looked for."""
+    """The answer as plain JSON; ``first`` is the version in which the verdict changed."""
     return {
         "package": PACKAGE,
-        "claim": asked.claim,
-        "variant": asked.variant,
-        "model": asked.model,
-        "seed": asked.seed,
+        "claim": options.claim,
+        "variant": options.variant,
+        "model": options.model,
+        "seed": options.seed,
         "last": answer.last.version,
         "first": answer.first.version,
         "verdict": str(answer.first.verdict),

@@ -11,12 +11,12 @@ from assay.harness.report import cards
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the table of every file as Markdown, and draw the plots where a folder is named."""
-    asked = _parser().parse_args(arguments)
-    runs = [Timings.read(path) for path in asked.files]
+    """Print the table of every file as Markdown, and draw the plots into ``--plots``."""
+    options = _parser().parse_args(arguments)
+    runs = [Timings.read(path) for path in options.files]
     sys.stdout.write("\n".join(cards.markdown(run) for run in runs))
-    if asked.plots is not None:
-        for path in cards.plots(runs, asked.plots):
+    if options.plots is not None:
+        for path in cards.plots(runs, options.plots):
             print(path, file=sys.stderr)
     return 0
 

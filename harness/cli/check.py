@@ -20,17 +20,17 @@ reference.
 
 Options are pytest's, with those of Assay among them; the most used:
   -m law                      only laws (or: finding)
-  --claim=ID[:TEXT]           only this claim, or those of its variants whose name holds the text
+  --claim=ID[:TEXT]           only this claim, or its variants whose name contains TEXT
   --profile=NAME              how much to try: glance, quick (default), standard, thorough
   --dtype=DTYPE, --device=DEVICE, --attention=NAME
-  --explain                   say why claims do not apply, and what controls came to
+  --explain                   print why claims do not apply, and the results of controls
   --json=FILE, --report=FILE  write the results as JSON, as an HTML page
   --summary=FILE              add a summary in Markdown to a file, as for a CI job
   --evidence=FILE, --resume   keep results in another file; resume an unfinished run
   -n N                        run in N processes
 
 `assay check --help` lists all of them.  Exit code: 0 every claim came out as expected, 1 one did
-not, 2 interrupted, 4 something given cannot be used, 5 no claim was selected.
+not, 2 interrupted, 4 invalid input, 5 no claim was selected.
 """
 
 
@@ -39,43 +39,43 @@ def main(arguments: Sequence[str], run: Callable[[list[str]], Any] | None = None
     if list(arguments) == ["-h"]:
         sys.stdout.write(USAGE)
         return 0
-    models, others = separated(arguments)
+    models, pytest_arguments = separate(arguments)
     if not all(model.strip() for model in models):
         raise BadInput("assay check: a MODEL is empty; say which")
-    chosen = [f"--model={model}" for model in models]
-    return int((run or _pytest)([str(claims()), *chosen, *joined(others)]))
+    model_options = [f"--model={model}" for model in models]
+    return int((run or _pytest)([str(claims()), *model_options, *join_paths(pytest_arguments)]))
 
 
 FLAGS = re.compile(
     r"-[vqsxl]|-\w.+|--(?:[^=]+=.*|resume|explain|trust-remote-code|absent-ok|lf|pdb)", re.S
 )
-"""Options after which no value follows: an option that holds its value, or takes none."""
+"""Options without a value in the next argument: those that contain it, or take none."""
 
 
-def separated(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The models among ``arguments``, and what goes to pytest.
+def separate(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The models among ``arguments``, and the arguments for pytest.
 
     A word is a model unless it begins with a dash or may be the value of the option before it.
     """
     models: list[str] = []
-    others: list[str] = []
+    rest: list[str] = []
     before = ""
     for each in arguments:
         is_model = not each.startswith("-") and (not before or bool(FLAGS.fullmatch(before)))
-        (models if is_model else others).append(each)
+        (models if is_model else rest).append(each)
         before = "" if is_model or not each.startswith("-") else each
-    return models, others
+    return models, rest
 
 
-def joined(options: Sequence[str]) -> list[str]:
-    """The options with paths written in one piece, which pytest would take for a test's path."""
-    found: list[str] = []
+def join_paths(options: Sequence[str]) -> list[str]:
+    """The options with paths as one argument: pytest takes a separate path for a test's."""
+    words: list[str] = []
     for each in options:
-        if found and found[-1] in PATHS and "--" not in found and not each.startswith("-"):
-            found[-1] += f"={each}"
+        if words and words[-1] in PATHS and "--" not in words and not each.startswith("-"):
+            words[-1] += f"={each}"
         else:
-            found.append(each)
-    return found
+            words.append(each)
+    return words
 
 
 def claims() -> Path:

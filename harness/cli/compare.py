@@ -26,74 +26,74 @@ if TYPE_CHECKING:  # it needs scipy, which runs of claims load later
     from assay.harness.comparison.timings import TimingComparison
 
 SHARE = 0.1
-"""By how much a benchmark may get slower, unless another share is asked for."""
+"""By how much a benchmark may get slower, by default."""
 
 KINDS = {
     True: ("a run of claims", ("share", "other_machine")),
     False: ("a run of benchmarks", ("any_seed", "any_profile", "least", "html")),
 }
-"""What is compared, by whether it has claims, with the options that are for the other kind."""
+"""The kinds of runs, by whether they have claims, with the options of the other kind."""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Compare two runs; 1 if something regressed, otherwise 0."""
-    asked = _parser().parse_args(arguments)
-    claims = [sides.holds_claims(name) for name in (asked.before, asked.after)]
+    options = _parser().parse_args(arguments)
+    claims = [sides.holds_claims(name) for name in (options.before, options.after)]
     if claims[0] != claims[1]:
         words = [KINDS[kind][0] for kind in claims]
-        both = (f"{name} is {kind}" for name, kind in zip(_names(asked), words, strict=True))
+        both = (f"{name} is {kind}" for name, kind in zip(_names(options), words, strict=True))
         raise BadInput(f"{', '.join(both)}; compare two of one kind")
-    read = {name: sides.file_of(name) for name in _names(asked)}
-    keep_apart({"--html": asked.html}, read)
+    read = {name: sides.file_of(name) for name in _names(options)}
+    keep_apart({"--html": options.html}, read)
     what, unfit = KINDS[claims[0]]
     for option in unfit:
-        if getattr(asked, option) is not None:
+        if getattr(options, option) is not None:
             raise BadInput(f"--{option.replace('_', '-')}: is not for {what}")
-    return _claims(asked) if claims[0] else _timings(asked)
+    return _claims(options) if claims[0] else _timings(options)
 
 
-def _names(asked: argparse.Namespace) -> tuple[str, str]:
-    return asked.before, asked.after
+def _names(options: argparse.Namespace) -> tuple[str, str]:
+    return options.before, options.after
 
 
-def _claims(asked: argparse.Namespace) -> int:
+def _claims(options: argparse.Namespace) -> int:
     """1 if a claim that was as expected is refuted now, or a capability vanished."""
     from assay.harness.comparison.document import document
     from assay.harness.report import compared
     from assay.harness.results.outputs import replace_file
 
-    least = LEAST if asked.least is None else asked.least
-    before, after = joining.pair(*_names(asked))
-    found = compare(before, after, bool(asked.any_seed), bool(asked.any_profile))
-    if asked.html is not None:
-        replace_file(asked.html, compared.page(found, least))
-    if asked.json:
-        sys.stdout.write(json.dumps(document(found, least), indent=2, allow_nan=False) + "\n")
+    least = LEAST if options.least is None else options.least
+    before, after = joining.pair(*_names(options))
+    comparison = compare(before, after, bool(options.any_seed), bool(options.any_profile))
+    if options.html is not None:
+        replace_file(options.html, compared.page(comparison, least))
+    if options.json:
+        sys.stdout.write(json.dumps(document(comparison, least), indent=2, allow_nan=False) + "\n")
     else:
-        compared.show(Console(), found, least)
-    return 1 if found.flips(Flip.REGRESSION) else 0
+        compared.show(Console(), comparison, least)
+    return 1 if comparison.flips(Flip.REGRESSION) else 0
 
 
-def _timings(asked: argparse.Namespace) -> int:
+def _timings(options: argparse.Namespace) -> int:
     """1 if a benchmark got slower by more than the share."""
     from assay.harness.comparison import timings
 
-    share = SHARE if asked.share is None else asked.share
-    before, after = (timings.Timings.read(Path(name)) for name in _names(asked))
-    found = timings.compare(before, after, bool(asked.other_machine))
-    if asked.json:
-        sys.stdout.write(json.dumps(_timings_document(found, share), indent=2) + "\n")
+    share = SHARE if options.share is None else options.share
+    before, after = (timings.Timings.read(Path(name)) for name in _names(options))
+    comparison = timings.compare(before, after, bool(options.other_machine))
+    if options.json:
+        sys.stdout.write(json.dumps(_timings_document(comparison, share), indent=2) + "\n")
     else:
-        _show_timings(Console(), found, share)
-    return 1 if found.regressions(share) else 0
+        _show_timings(Console(), comparison, share)
+    return 1 if comparison.regressions(share) else 0
 
 
-def _timings_document(found: TimingComparison, share: float) -> dict[str, object]:
+def _timings_document(comparison: TimingComparison, share: float) -> dict[str, object]:
     """The comparison as plain JSON."""
     return {
         "differences": [
             {**vars(each), "real": each.real, "regression": each.worse(share)}
-            for each in found.differences
+            for each in comparison.differences
         ],
         "figures": [
             {
@@ -102,52 +102,52 @@ def _timings_document(found: TimingComparison, share: float) -> dict[str, object
                 "after": vars(each.after),
                 "regression": each.worse(share),
             }
-            for each in found.moved
+            for each in comparison.moved
         ],
         "share": share,
-        "gone": found.gone,
-        "new": found.new,
-        "too few rounds": found.undecided,
-        "doubts": found.doubts,
-        "changed": {name: list(values) for name, values in found.changed.items()},
+        "gone": comparison.gone,
+        "new": comparison.new,
+        "too few rounds": comparison.undecided,
+        "doubts": comparison.doubts,
+        "changed": {name: list(values) for name, values in comparison.changed.items()},
     }
 
 
-def _show_timings(console: Console, found: TimingComparison, share: float) -> None:
-    """The comparison as a table, and whatever else there is to say."""
+def _show_timings(console: Console, comparison: TimingComparison, share: float) -> None:
+    """The comparison as a table, followed by remarks."""
     from assay.harness.report.cards import number
 
-    for name, (one, other) in found.changed.items():
+    for name, (one, other) in comparison.changed.items():
         console.print(f"{name}: {one} → {other}", highlight=False)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("benchmark", overflow="fold")
     for name in ("time, after / before", "interval", ""):
         table.add_column(name, justify="right", no_wrap=True)
-    for each in sorted(found.differences, key=lambda each: -each.ratio):
-        said = "no significant difference"
+    for each in sorted(comparison.differences, key=lambda each: -each.ratio):
+        outcome = "no significant difference"
         if each.real:
-            said = "[green]faster[/]" if each.ratio < 1 else "slower, within the share"
+            outcome = "[green]faster[/]" if each.ratio < 1 else "slower, within the share"
         if each.worse(share):
-            said = "[red]regression[/]"
+            outcome = "[red]regression[/]"
         sign = "" if each.paired else " ¹"
         table.add_row(
             escape(each.name),
             f"{each.ratio:.3f}{sign}",
             f"{each.low:.3f} to {each.high:.3f}",
-            said,
+            outcome,
         )
     console.print(table)
-    if not all(each.paired for each in found.differences):
+    if not all(each.paired for each in comparison.differences):
         console.print("¹ seconds as they are: the machine's own speed is not taken out")
-    for figure in found.moved:
-        said = " [red]regression[/]" if figure.worse(share) else ""
+    for figure in comparison.moved:
+        outcome = " [red]regression[/]" if figure.worse(share) else ""
         one, other = (number(each.reached) for each in (figure.before, figure.after))
-        console.print(f"moved: {escape(figure.name)}: {one} → {other}{said}", highlight=False)
+        console.print(f"moved: {escape(figure.name)}: {one} → {other}{outcome}", highlight=False)
     for what, names in (
-        ("doubtful", found.doubts),
-        ("gone", found.gone),
-        ("new", found.new),
-        ("too few rounds to judge", found.undecided),
+        ("doubtful", comparison.doubts),
+        ("gone", comparison.gone),
+        ("new", comparison.new),
+        ("too few rounds to judge", comparison.undecided),
     ):
         for name in names:
             console.print(f"{what}: {escape(name)}", highlight=False)

@@ -16,32 +16,32 @@ FOLDER = Path("docs/defects")
 
 def main(arguments: Sequence[str]) -> int:
     """Write the index, or run the scripts: then 1 unless each shows its defect, otherwise 0."""
-    asked = _parser().parse_args(arguments)
-    found = defects.read(asked.folder)
-    if not found:
-        raise BadInput(f"defects {asked.folder}: holds no script")
-    if not asked.run:
-        index = asked.folder / "README.md"
+    options = _parser().parse_args(arguments)
+    scripts = defects.read(options.folder)
+    if not scripts:
+        raise BadInput(f"defects {options.folder}: holds no script")
+    if not options.run:
+        index = options.folder / "README.md"
         if index.is_file() and defects.MARK not in index.read_text("utf-8", errors="replace"):
             raise BadInput(f"{index}: is not an index of defects; move it away")
-        replace_file(index, defects.index(found))
-        print(f"{index}: {texts.counted(len(found), 'defect')}")
+        replace_file(index, defects.index(scripts))
+        print(f"{index}: {texts.counted(len(scripts), 'defect')}")
         return 0
-    shown = 0
-    for each in found:
-        came = defects.run(each)
-        words = {True: "shows", False: "does not show", None: "cannot be told"}[came.shows]
-        print(texts.visible(f"{each.slug}: {words}: {came.output}"), flush=True)
-        shown += came.shows is True
-    print(f"{shown} of {texts.counted(len(found), 'defect')} shown")
-    return 0 if shown == len(found) else 1
+    count = 0
+    for each in scripts:
+        outcome = defects.run(each)
+        words = {True: "shows", False: "does not show", None: "undecided"}[outcome.shows]
+        print(texts.visible(f"{each.slug}: {words}: {outcome.output}"), flush=True)
+        count += outcome.shows is True
+    print(f"{count} of {texts.counted(len(scripts), 'defect')} shown")
+    return 0 if count == len(scripts) else 1
 
 
 def _parser() -> Parser:
     parser = Parser(
         prog="assay defects",
         description="Check the scripts that each show a defect, and write README.md, their index. "
-        "What a script has to say is in harness/results/defects.py.",
+        "harness/results/defects.py describes the format of a script.",
     )
     add = parser.add_argument
     add("folder", nargs="?", type=folder, default=FOLDER, help=f"of scripts (default: {FOLDER})")

@@ -1,4 +1,4 @@
-"""`assay explain C2`: what a claim says, where that is from, and how it is checked."""
+"""`assay explain C2`: a claim's sentence, its source, and how it is checked."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ FINDING = (
     "interval of the statistic is on one side of the bound, or the profile's draws are used up."
 )
 INDENT = " " * 13
-"""Where facts begin, behind their names."""
+"""The column where facts begin, after their names."""
 
 
 def main(arguments: Sequence[str], cases: Callable[[], list[Case]]) -> int:
-    """Print all claims of the number or words asked for; 0."""
-    asked = _parser().parse_args(arguments)
+    """Print all claims with the given number or words; 0."""
+    options = _parser().parse_args(arguments)
     every = cases()
     rows = document(every)
-    mine = [row for row in rows if row["id"].casefold() == asked.claim.casefold()]
-    mine = mine or [row for row in rows if is_about(row, asked.claim.split())]
-    if not mine:
+    matches = [row for row in rows if row["id"].casefold() == options.claim.casefold()]
+    matches = matches or [row for row in rows if is_about(row, options.claim.split())]
+    if not matches:
         numbers = ", ".join(dict.fromkeys(row["id"] for row in rows))
-        raise BadInput(f"{asked.claim}: no such claim; there are {numbers}")
-    if len(mine) > 1:
-        sys.stdout.write("".join(f"{row['id']}: {row['claim']}\n" for row in mine) + "\n")
+        raise BadInput(f"{options.claim}: no such claim; there are {numbers}")
+    if len(matches) > 1:
+        sys.stdout.write("".join(f"{row['id']}: {row['claim']}\n" for row in matches) + "\n")
     tests = {case.claim.says: case for case in every}
-    told = ["\n".join(described(row, tests[row["claim"]])) + "\n" for row in mine]
-    sys.stdout.write("\n".join(told))
+    texts = ["\n".join(describe(row, tests[row["claim"]])) + "\n" for row in matches]
+    sys.stdout.write("\n".join(texts))
     return 0
 
 
@@ -61,7 +61,7 @@ def _parser() -> Parser:
     return parser
 
 
-def described(row: dict[str, Any], case: Case) -> list[str]:
+def describe(row: dict[str, Any], case: Case) -> list[str]:
     """A claim in lines; ``case`` is one of its variants."""
     law = row["kind"] == "law"
     facts = {
@@ -103,9 +103,9 @@ def _wrapped(text: str, first: str = INDENT, rest: str = INDENT + "  ") -> list[
 
 
 def _cost(law: bool, enough: int | None) -> str:
-    told = []
+    costs = []
     for name, each in PROFILES.items():
         examples = min(each.examples, enough or each.examples)
         tried = f"{examples} examples" if law else f"{each.draws} draws or {each.prompts} descents"
-        told.append(f"{name} {tried}, {each.brake:.0f} s")
-    return "at most, by profile: " + "; ".join(told)
+        costs.append(f"{name} {tried}, {each.brake:.0f} s")
+    return "at most, by profile: " + "; ".join(costs)

@@ -53,22 +53,22 @@ Raises `BadInput`.
 
 
 def main(arguments: Sequence[str], survey: Survey) -> int:
-    """Print the table; always 0: which types run is what the table is about."""
-    asked = _parser().read(arguments, "types")
-    keep_apart({"--json": asked.json, "--record": asked.record})
-    total, rows = survey(asked.types, asked.kind, asked.limit, asked.record)
+    """Print the table; always 0, as types that do not run are results, too."""
+    options = _parser().read(arguments, "types")
+    keep_apart({"--json": options.json, "--record": options.record})
+    total, rows = survey(options.types, options.kind, options.limit, options.record)
     console = Console()
-    waiting = track(
+    tracked = track(
         rows, "models", total, console=Console(stderr=True), transient=True, disable=_quiet()
     )
-    found = list(waiting)
-    if asked.json is not None:
-        text = json.dumps(document([row.as_json() for row in found]), indent=2)
-        replace_file(asked.json, text + "\n")
-    if asked.markdown:
-        sys.stdout.write(markdown(found))
+    results = list(tracked)
+    if options.json is not None:
+        text = json.dumps(document([row.as_json() for row in results]), indent=2)
+        replace_file(options.json, text + "\n")
+    if options.markdown:
+        sys.stdout.write(markdown(results))
     else:
-        show(console, found)
+        show(console, results)
     return 0
 
 
@@ -90,7 +90,7 @@ def _parser() -> Parser:
         "--record",
         type=file,
         metavar="FILE",
-        help="probe the capabilities of each type and record them, as what its models must offer",
+        help="probe the capabilities of each type and record them as expectations of its models",
     )
     add("--markdown", action="store_true", help="print Markdown in place of a table")
     add("--limit", type=seconds, default=LIMIT, help="time limit of a type, in seconds")
@@ -98,24 +98,24 @@ def _parser() -> Parser:
 
 
 def counts(rows: Sequence[TypeRow]) -> str:
-    """How many run out of how many, kind by kind."""
+    """How many of the types run, kind by kind."""
     of, run = Counter(row.kind for row in rows), Counter(row.kind for row in rows if row.runs)
     return "; ".join(f"{kind}: {run[kind]} of {of[kind]} run" for kind in of)
 
 
 def layers(row: TypeRow) -> str:
-    """The kinds of layers in order, each once, with how many there are of it."""
+    """The kinds of layers in order, each once, with its number."""
     return ", ".join(
         f"{number} {kind}" if number > 1 else kind for kind, number in Counter(row.layers).items()
     )
 
 
 def remark(row: TypeRow) -> str:
-    """Why it does not run; else which ways of running it are refused, and the rule it needed."""
+    """Why it does not run; else the ways of running it that fail, and the rule that it needed."""
     if row.why:
         return row.why
-    refused = [f"takes no {way}" for way, why in row.ways.items() if why is not None]
-    return "; ".join([*refused, *([row.rule] if row.rule else [])])
+    unsupported = [f"takes no {way}" for way, why in row.ways.items() if why is not None]
+    return "; ".join([*unsupported, *([row.rule] if row.rule else [])])
 
 
 def cells(row: TypeRow) -> list[str]:
@@ -125,7 +125,7 @@ def cells(row: TypeRow) -> list[str]:
 
 
 def show(console: Console, rows: Sequence[TypeRow]) -> None:
-    """The table, what there is to remark on single types, and the counts in the last line."""
+    """The table, remarks on single types, and the counts in the last line."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("")
     for head in (*HEADS, "build, run"):
@@ -139,9 +139,9 @@ def show(console: Console, rows: Sequence[TypeRow]) -> None:
         table.add_row(sign, *map(escape, cells(row)), seconds)
     console.print(table)
     for row in rows:
-        if said := remark(row):
+        if text := remark(row):
             sign = "[green]✓[/]" if row.runs else "[red]✗[/]"
-            console.print(f"{sign} {row.model_type} ({row.kind}): {escape(said)}", highlight=False)
+            console.print(f"{sign} {row.model_type} ({row.kind}): {escape(text)}", highlight=False)
     console.print(counts(rows), highlight=False)
 
 
@@ -153,6 +153,6 @@ def markdown(rows: Sequence[TypeRow]) -> str:
     heads = [*HEADS, "runs", "remarks"]
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     for row in rows:
-        told = [*cells(row), "yes" if row.runs else "no", remark(row)]
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in told) + " |")
+        texts = [*cells(row), "yes" if row.runs else "no", remark(row)]
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in texts) + " |")
     return "\n".join([*lines, "", counts(rows), ""])

@@ -62,5 +62,5 @@ SCHEMA = schema(Families, "Types of language models, built tiny and run once")
 
 
 def document(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """What `SCHEMA` describes."""
+    """The document that `SCHEMA` describes."""
     return {"schema": VERSION, "versions": versions(), "models": rows}

@@ -20,16 +20,16 @@ from assay.harness.results.errors import BadInput
 
 
 def main(arguments: Sequence[str], load: Load) -> int:
-    """Print every fault, or with ``--model`` every fault with what the model lacks for it; 0."""
+    """Print every fault, with ``--model`` also what the model lacks for it; 0."""
     parser = _parser()
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     lacks: dict[str, str] | None = None
     if any(argument.partition("=")[0] == "--model" for argument in arguments):
-        subject = load(asked.model, models.loading(asked))
+        subject = load(options.model, models.loading(options))
         lacks = {name: fault.lacks(subject) for name, fault in FAULTS.items()}
-    elif models.loading(asked) != Options():
+    elif models.loading(options) != Options():
         raise BadInput("options about a model require --model")
-    if asked.json:
+    if options.json:
         sys.stdout.write(json.dumps(document(lacks), indent=2) + "\n")
     else:
         show(Console(), lacks)
@@ -67,7 +67,7 @@ def row(fault: Fault) -> dict[str, object]:
 
 
 def show(console: Console, lacks: dict[str, str] | None) -> None:
-    """The catalogue as a table, and how many faults there are."""
+    """The catalogue as a table, and the number of faults."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("fault", overflow="fold", min_width=max(map(len, FAULTS)) + 2)
     table.add_column("needs" if lacks is None else "lacks", overflow="fold")

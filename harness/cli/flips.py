@@ -1,4 +1,4 @@
-"""`assay flips`: verdicts that changed between neighbouring versions, repeated if asked for."""
+"""`assay flips`: verdicts that changed between neighbouring versions, repeated on request."""
 
 from __future__ import annotations
 
@@ -26,39 +26,39 @@ from assay.harness.runners.repeats import Repeat, repeat, repeats, unrepeated
 from assay.harness.runners.resumable import PACKAGE
 from assay.harness.runners.runner import Start
 
-Having = Callable[[Path, str, str], Environment]
-"""(folder, package, version) → an environment with it; raises as `environments.having`."""
+Obtain = Callable[[Path, str, str], Environment]
+"""(folder, package, version) → an environment with it; raises like `environments.obtain`."""
 
 MOST_NAMED = 6
-"""So many models are named in a line; the rest is counted."""
+"""How many models are named in a line; the rest is counted."""
 
 
 def main(
-    arguments: Sequence[str], having: Having = environments.having, start: Start = runner.process
+    arguments: Sequence[str], obtain: Obtain = environments.obtain, start: Start = runner.process
 ) -> int:
-    """List the changes, and repeat them if asked to; 1 if a repeat did not finish."""
-    asked = _parser().parse_args(arguments)
-    console = Console(stderr=asked.json, highlight=False, emoji=False)
-    paths, broke = list(asked.evidence), 0
-    if asked.repeat is not None:
-        Evidence.open(asked.repeat).close()  # what cannot be written to is known beforehand
-        paths += [asked.repeat] * (asked.repeat not in paths)
-        known = collect(paths)
-        todo = repeats(unrepeated(flips(known), known, asked.profile, asked.seed), known)
-        had = partial(having, Path(asked.environments).absolute(), PACKAGE)
-        path, show = asked.repeat.absolute(), sys.stderr if asked.json else sys.stdout
-        outcomes = repeat(todo, path, asked.profile, asked.seed, had, show, start)
+    """List the changes, and repeat them on request; 1 if a repeat did not finish."""
+    options = _parser().parse_args(arguments)
+    console = Console(stderr=options.json, highlight=False, emoji=False)
+    paths, broke = list(options.evidence), 0
+    if options.repeat is not None:
+        Evidence.open(options.repeat).close()  # an error here comes before the first run
+        paths += [options.repeat] * (options.repeat not in paths)
+        before = collect(paths)
+        todo = repeats(unrepeated(flips(before), before, options.profile, options.seed), before)
+        prepare = partial(obtain, Path(options.environments).absolute(), PACKAGE)
+        path, show = options.repeat.absolute(), sys.stderr if options.json else sys.stdout
+        outcomes = repeat(todo, path, options.profile, options.seed, prepare, show, start)
         for done, (each, outcome) in enumerate(outcomes, start=1):
             why = "; ".join(filter(None, [*outcome.notes, outcome.why]))
             broke += bool(why)
             console.print(_line(f"{done}/{len(todo)}", each, why), soft_wrap=True)
-    found = collect(paths)
-    every = flips(found)
-    if asked.json:
-        sys.stdout.write(json.dumps(document(every, found), indent=2) + "\n")
+    collected = collect(paths)
+    every = flips(collected)
+    if options.json:
+        sys.stdout.write(json.dumps(document(every, collected), indent=2) + "\n")
     else:
         if every:
-            console.print(table(every, found))
+            console.print(table(every, collected))
         console.print(total(every))
     return 1 if broke else 0
 
@@ -83,10 +83,10 @@ def _parser() -> Parser:
     return parser
 
 
-def _line(place: str, each: Repeat, why: str) -> str:
+def _line(count: str, each: Repeat, why: str) -> str:
     checks = f"{texts.counted(len(each.claims), 'claim')} on {_named(each.subjects)}"
-    mark, more = ("[red]✗[/]", f": {escape(why)}") if why else ("[green]✓[/]", "")
-    return f"{mark} {place} {PACKAGE} {each.where[0]}, {escape(checks)}{more}"
+    mark, reason = ("[red]✗[/]", f": {escape(why)}") if why else ("[green]✓[/]", "")
+    return f"{mark} {count} {PACKAGE} {each.where[0]}, {escape(checks)}{reason}"
 
 
 def _named(subjects: Sequence[str]) -> str:
@@ -94,34 +94,36 @@ def _named(subjects: Sequence[str]) -> str:
     return ", ".join(subjects[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def table(every: Sequence[VerdictChange], found: Collected) -> Table:
-    """A line for each claim and pair of versions, those on the most models first."""
-    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+def table(every: Sequence[VerdictChange], collected: Collected) -> Table:
+    """A row for each claim and pair of versions, those on the most models first."""
+    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("from", "to", "now", "claim", "on", "repeated"):
-        shown.add_column(name, overflow="fold")
+        grid.add_column(name, overflow="fold")
     for turn in turns(every):
-        cell = found.cells[turn.setting, turn.subjects[0], turn.name, turn.after]
+        cell = collected.cells[turn.setting, turn.subjects[0], turn.name, turn.after]
         cells = (
             *(turn.before, turn.after, turn.verdict.value, f"{cell.result.id} {turn.name}"),
             *(_named(turn.subjects), turn.repeated),
         )
-        shown.add_row(*(escape(texts.visible(text)) for text in cells))
-    return shown
+        grid.add_row(*(escape(texts.visible(text)) for text in cells))
+    return grid
 
 
 def total(every: Sequence[VerdictChange]) -> str:
-    """How many changes there are, and how many of them were seen again."""
+    """The number of changes, by whether repeats show them again."""
     counts = ", ".join(
-        f"{count} {seen}" for seen in Seen if (count := sum(f.seen is seen for f in every))
+        f"{count} {outcome}"
+        for outcome in Seen
+        if (count := sum(f.seen is outcome for f in every))
     )
     return texts.counted(len(every), "flip") + (f": {counts}" if counts else "")
 
 
-def document(every: Sequence[VerdictChange], found: Collected) -> list[dict[str, Any]]:
+def document(every: Sequence[VerdictChange], collected: Collected) -> list[dict[str, Any]]:
     """The changes as plain JSON."""
     return [
         {
-            "claim": found.cells[flip.setting, flip.subject, flip.name, flip.after].result.id,
+            "claim": collected.cells[flip.setting, flip.subject, flip.name, flip.after].result.id,
             "name": flip.name,
             "subject": flip.subject,
             "setting": flip.setting,

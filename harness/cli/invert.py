@@ -14,7 +14,7 @@ from assay.harness.cli import models
 from assay.harness.cli.arguments import Parser, ids, positive, whole
 from assay.harness.cli.models import Load
 from assay.harness.cli.prompts import read
-from assay.harness.cli.recovering import Recovering, refusals
+from assay.harness.cli.recovering import Recovering, model_errors
 from assay.harness.cli.recovery import document
 from assay.harness.cli.showing import PromptDisplay
 from assay.harness.models import capabilities
@@ -43,37 +43,37 @@ DESCENT = {
 
 def main(arguments: Sequence[str], load: Load) -> int:
     """Recover the prompts and return 0 if every token was recovered and verified, or 1."""
-    asked = _parser().read(arguments, "prompts")
-    if not asked.prompts and not asked.ids:
+    options = _parser().read(arguments, "prompts")
+    if not options.prompts and not options.ids:
         raise BadInput("no prompt: give a text, or token ids with --ids")
-    of_descent = [name for name in DESCENT if getattr(asked, name) is not None]
+    of_descent = [name for name in DESCENT if getattr(options, name) is not None]
     for name, default in DESCENT.items():
         if name not in of_descent:
-            setattr(asked, name, default)
-    rule = Rule(asked.steps, asked.optimiser, asked.distance, asked.schedule)
-    if asked.method is not None:
-        _refuse_idle(asked.method, of_descent)
-    subject = load(asked.model, models.loading(asked))
-    target = Target(subject.layers if asked.depth is None else asked.depth, asked.target)
+            setattr(options, name, default)
+    rule = Rule(options.steps, options.optimiser, options.distance, options.schedule)
+    if options.method is not None:
+        _refuse_idle(options.method, of_descent)
+    subject = load(options.model, models.loading(options))
+    target = Target(subject.layers if options.depth is None else options.depth, options.target)
     target.check(subject)
-    if asked.top > subject.vocabulary:
-        raise BadInput(f"--top {asked.top}: {subject.name} has {subject.vocabulary} tokens")
-    with refusals(f"{subject.name}: cannot be examined"):
-        prompts = read(subject, asked.prompts, asked.ids)
-        method, why = _method(subject, asked.method)
+    if options.top > subject.vocabulary:
+        raise BadInput(f"--top {options.top}: {subject.name} has {subject.vocabulary} tokens")
+    with model_errors(f"{subject.name}: cannot be examined"):
+        prompts = read(subject, options.prompts, options.ids)
+        method, why = _method(subject, options.method)
     _refuse_idle(method, of_descent)
-    console = Console(quiet=True, file=io.StringIO()) if asked.json else Console()
+    console = Console(quiet=True, file=io.StringIO()) if options.json else Console()
     display = PromptDisplay(console, subject)
-    run = Recovering(subject, target, method, rule, asked, display)
+    run = Recovering(subject, target, method, rule, options, display)
     display.say(run.title, "bold")
     if why:
         display.say(why)
     outcomes = [run.invert(prompt) for prompt in prompts]
     if len(outcomes) > 1:
         display.total(outcomes)
-    if asked.json:
-        made = document(subject, target, method, asked, outcomes)
-        sys.stdout.write(json.dumps(made, indent=2, allow_nan=False) + "\n")
+    if options.json:
+        recoveries = document(subject, target, method, options, outcomes)
+        sys.stdout.write(json.dumps(recoveries, indent=2, allow_nan=False) + "\n")
         sys.stdout.flush()
     return 0 if all(outcome.ok for outcome in outcomes) else 1
 
@@ -82,8 +82,7 @@ def _parser() -> Parser:
     parser = Parser(
         prog="assay invert",
         description="Recover prompts from a model's output, and show how it is done. The exit "
-        "code is 0 if every token was recovered and verified, otherwise 1; 4 for what cannot be "
-        "used.",
+        "code is 0 if every token was recovered and verified, otherwise 1; 4 for invalid input.",
     )
     add = parser.add_argument
     add("prompts", nargs="*", metavar="PROMPT", help="a text; no special tokens are added to it")
@@ -155,17 +154,17 @@ def _refuse_idle(method: str, of_descent: Sequence[str]) -> None:
         raise BadInput(f"--{of_descent[0]}: belongs to --method descent, and this is {method}")
 
 
-def _method(subject: Subject, asked: str | None) -> tuple[str, str]:
-    """The method, and why if it is not the usual one; `BadInput` if the subject is not for it."""
+def _method(subject: Subject, requested: str | None) -> tuple[str, str]:
+    """The method, and why if it is not the default; `BadInput` if the subject lacks support."""
     able = capabilities.probe(subject)
     not_causal = able.why_missing("causal")
-    method = asked or ("exact" if not_causal is None else "descent")
+    method = requested or ("exact" if not_causal is None else "descent")
     if method != "descent" and not_causal is not None:
         raise BadInput(
             f"--method {method}: {subject.name} is not causal ({not_causal}); try descent"
         )
     if method == "descent" and (why := able.why_missing("inputs-embeds")) is not None:
         raise BadInput(f"--method descent: {why}")
-    if asked is None and not_causal is not None:
+    if requested is None and not_causal is not None:
         return method, f"by descent: {subject.name} is not causal ({not_causal})"
     return method, ""

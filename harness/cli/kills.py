@@ -37,12 +37,12 @@ from assay.harness.results.specs import ModelSpec
 from assay.harness.results.verdicts import Kind
 
 WIDTH = 132
-"""Columns of the table where no terminal says how many there are."""
+"""Columns of the table where there is no terminal."""
 
 
 @dataclass(frozen=True)
 class Rooms:
-    """What is tried: ``claims``, their expectations, and a model for each kind of family."""
+    """``claims``, their expectations, and a model for each kind of family."""
 
     claims: Sequence[ModuleType]
     expectations: Path
@@ -52,7 +52,7 @@ class Rooms:
 
 @dataclass(frozen=True)
 class Task:
-    """One family to be tried, in this process or another: ``rooms`` makes everything there."""
+    """One family to inject faults into, in this process or another, which calls ``rooms``."""
 
     rooms: Callable[[], Rooms]
     family: str
@@ -60,28 +60,28 @@ class Task:
     extent: Extent
     dtype: str = "float32"
 
-    def run(self, told: Callable[[str], None] = lambda _: None) -> Family:
+    def run(self, report: Callable[[str], None] = lambda _: None) -> Family:
         """The family's part of the matrix."""
-        trial, healthy, planned = self._begun(told)
-        return trial.family(self.family, healthy, planned)
+        trial, model, injected = self._begin(report)
+        return trial.family(self.family, model, injected)
 
     def catches(
-        self, laws: Sequence[Law], told: Callable[[str], None] = lambda _: None
+        self, laws: Sequence[Law], report: Callable[[str], None] = lambda _: None
     ) -> dict[Law, str]:
         """A fault for each of ``laws`` that catches one in this family."""
-        trial, healthy, planned = self._begun(told)
-        return trial.catches(self.family, healthy, planned, laws)
+        trial, model, injected = self._begin(report)
+        return trial.catches(self.family, model, injected, laws)
 
-    def _begun(self, told: Callable[[str], None]) -> tuple[Trial, Subject, list[Fault]]:
+    def _begin(self, report: Callable[[str], None]) -> tuple[Trial, Subject, list[Fault]]:
         rooms = self.rooms()
-        healthy = rooms.load(rooms.families[self.family], Options(dtype=self.dtype))
+        model = rooms.load(rooms.families[self.family], Options(dtype=self.dtype))
         expected = expectation_files.load(rooms.expectations)
-        known = [case for case in cases.collect(rooms.claims) if tells(case.claim)]
-        trial = Trial(known, expected, self.extent, told, self.dtype)
-        return trial, healthy, [faults.named(name) for name in self.faults]
+        sensitive = [case for case in cases.collect(rooms.claims) if may_notice(case.claim)]
+        trial = Trial(sensitive, expected, self.extent, report, self.dtype)
+        return trial, model, [faults.named(name) for name in self.faults]
 
 
-def tells(claim: Claim) -> bool:
+def may_notice(claim: Claim) -> bool:
     """Whether a claim may notice a fault injected into a model.
 
     A law about toys notices faults in the functions that a model shares with them.
@@ -96,24 +96,26 @@ def main(arguments: Sequence[str], rooms: Callable[[], Rooms]) -> int:
 
 
 def _main(arguments: Sequence[str], rooms: Callable[[], Rooms]) -> int:
-    asked = _parser().parse_args(arguments)
-    keep_apart({"--json": asked.json, "--report": asked.report})
-    known = rooms().families
-    names = list(dict.fromkeys(known_family(name, known) for name in asked.family)) or [*known]
-    planned = tuple(dict.fromkeys(faults.named(name).name for name in asked.fault))
-    every, extent = planned or tuple(faults.FAULTS), Extent(asked.extent)
-    tasks = [Task(rooms, name, every, extent, asked.dtype) for name in names]
+    options = _parser().parse_args(arguments)
+    keep_apart({"--json": options.json, "--report": options.report})
+    families = rooms().families
+    names = list(dict.fromkeys(known_family(name, families) for name in options.family)) or [
+        *families
+    ]
+    selected = tuple(dict.fromkeys(faults.named(name).name for name in options.fault))
+    every, extent = selected or tuple(faults.FAULTS), Extent(options.extent)
+    tasks = [Task(rooms, name, every, extent, options.dtype) for name in names]
     started = time.perf_counter()
-    whole = not planned and not asked.family and extent is not Extent.NAMED
-    with Working(asked.processes) as working:
-        matrix = Matrix(tuple(working.families(tasks)), whole, processes=asked.processes)
+    whole = not selected and not options.family and extent is not Extent.NAMED
+    with Working(options.processes) as working:
+        matrix = Matrix(tuple(working.families(tasks)), whole, processes=options.processes)
         if whole and extent is Extent.LAWS:
             matrix = working.idle_laws(matrix, tasks)
     matrix = replace(matrix, seconds=time.perf_counter() - started)
-    if asked.json is not None:
-        replace_file(asked.json, json.dumps(kills.document(matrix), indent=1) + "\n")
-    if asked.report is not None:
-        replace_file(asked.report, showing.page(matrix))
+    if options.json is not None:
+        replace_file(options.json, json.dumps(kills.document(matrix), indent=1) + "\n")
+    if options.report is not None:
+        replace_file(options.report, showing.page(matrix))
     showing.show(Console(width=None if sys.stdout.isatty() else WIDTH), matrix)
     return 0 if matrix.holds else 1
 
@@ -151,17 +153,17 @@ def _parser() -> Parser:
     return parser
 
 
-def known_family(name: str, known: Mapping[str, str]) -> str:
+def known_family(name: str, families: Mapping[str, str]) -> str:
     """A family by its own name, its model's, or the model's type."""
-    for family, model in known.items():
+    for family, model in families.items():
         if name in (family, model, ModelSpec.parse(model).name):
             return family
-    listed = ", ".join(f"{family} ({model})" for family, model in known.items())
+    listed = ", ".join(f"{family} ({model})" for family, model in families.items())
     raise BadInput(f"--family {name!r}: no such family; there are {listed}")
 
 
 class Working:
-    """Runs tasks in so many processes, and says on stderr what is being done."""
+    """Runs tasks in a number of processes, and reports progress on stderr."""
 
     def __init__(self, processes: int) -> None:
         self.processes = processes
@@ -174,7 +176,7 @@ class Working:
 
     def __enter__(self) -> Working:
         self.progress.start()
-        # New processes, not forked ones: torch's threads do not survive a fork.
+        # Spawned processes, not forked ones: torch's threads do not survive a fork.
         context = multiprocessing.get_context("spawn")
         many = self.processes > 1
         self.pool = ProcessPoolExecutor(self.processes, context, _quiet) if many else None
@@ -185,30 +187,30 @@ class Working:
             self.pool.shutdown(cancel_futures=True)
         self.progress.stop()
 
-    def told(self, what: str) -> None:
-        """Show what is being done."""
+    def show(self, what: str) -> None:
+        """Show the present task in the progress line."""
         self.progress.update(self.line, description=what)
 
     def families(self, tasks: Sequence[Task]) -> list[Family]:
         """The families' parts of the matrix, in the order of the tasks."""
         if self.pool is None:
-            return [self._told_of(task.run(self.told)) for task in tasks]
-        # Those last in the list take longest, so they begin first.
+            return [self._report(task.run(self.show)) for task in tasks]
+        # The last ones take longest, so they start first.
         waiting = {self.pool.submit(task.run): task.family for task in reversed(tasks)}
-        found = {waiting[done]: self._told_of(done.result()) for done in as_completed(waiting)}
-        return [found[task.family] for task in tasks]
+        families = {waiting[done]: self._report(done.result()) for done in as_completed(waiting)}
+        return [families[task.family] for task in tasks]
 
-    def _told_of(self, family: Family) -> Family:
+    def _report(self, family: Family) -> Family:
         killed = sum(row.killed for row in family.rows)
         applying = sum(row.applies for row in family.rows)
-        told = f"{family.name}: {killed} of {applying} killed in {family.seconds:.0f} s"
-        self.told(told)
+        line = f"{family.name}: {killed} of {applying} killed in {family.seconds:.0f} s"
+        self.show(line)
         if self.progress.disable:
-            print(told, file=sys.stderr, flush=True)
+            print(line, file=sys.stderr, flush=True)
         return family
 
     def idle_laws(self, matrix: Matrix, tasks: Sequence[Task]) -> Matrix:
-        """The matrix after every law that has caught nothing was tried, family after family."""
+        """The matrix after trying every law that has caught nothing, family after family."""
         tried: dict[Law, set[str]] = {}
         by_name = {task.family: task for task in tasks}
         while shares := kills.shared_out(matrix.uncaught, matrix.families, tried):
@@ -222,14 +224,14 @@ class Working:
 
     def _catches(self, shares: Mapping[Task, list[Law]]) -> dict[str, dict[Law, str]]:
         if self.pool is None:
-            return {task.family: task.catches(laws, self.told) for task, laws in shares.items()}
+            return {task.family: task.catches(laws, self.show) for task, laws in shares.items()}
         waiting = {self.pool.submit(task.catches, laws): task for task, laws in shares.items()}
-        self.told(f"{sum(map(len, shares.values()))} laws that have caught no fault yet")
+        self.show(f"{sum(map(len, shares.values()))} laws that have caught no fault yet")
         return {task.family: done.result() for done, task in waiting.items()}
 
 
 def _quiet() -> None:
-    """Nothing of the libraries' advice reaches the terminal; one thread for tiny models."""
+    """Silence the libraries' warnings, and use one thread, for tiny models."""
     warnings.simplefilter("ignore")
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -238,7 +240,7 @@ def _quiet() -> None:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """The same for a while, in a process that may go on with something else."""
+    """The same within a block, in a process that may continue with something else."""
     verbosity, bars, threads = (
         logging.get_verbosity(),
         logging.is_progress_bar_enabled(),

@@ -19,21 +19,21 @@ from assay.harness.results.bibliography import cited
 from assay.harness.results.errors import BadInput
 
 WIDE = 1000
-"""Columns where the output is no terminal."""
+"""Columns where the output is not a terminal."""
 
 
 def main(arguments: Sequence[str], cases: Callable[[], list[Case]]) -> int:
     """List the claims as a table, JSON or Markdown; 0.
 
-    Raises `BadInput` if no claim has the words asked for.
+    Raises `BadInput` if no claim has all the words.
     """
-    asked = _parser().parse_args(arguments)
-    rows = [row for row in document(cases()) if is_about(row, asked.words)]
+    options = _parser().parse_args(arguments)
+    rows = [row for row in document(cases()) if is_about(row, options.words)]
     if not rows:
-        raise BadInput(f"{' '.join(asked.words)}: no claim's number or sentence has these words")
-    if asked.json:
+        raise BadInput(f"{' '.join(options.words)}: no claim's number or sentence has these words")
+    if options.json:
         sys.stdout.write(json.dumps(rows, indent=2, ensure_ascii=False) + "\n")
-    elif asked.markdown:
+    elif options.markdown:
         sys.stdout.write(markdown(rows))
     else:
         _show(rows)

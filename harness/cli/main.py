@@ -1,8 +1,8 @@
-"""The command `assay`: lists the commands, and runs the one that is named.
+"""The command `assay`: lists the commands, and runs one by its name.
 
-Here the rooms are put together, as conftest.py does for pytest.  A command that needs a model is
-passed a function that loads one; which models come with Assay, `fixtures` alone knows.  So
-this file, and no other in `harness`, imports `fixtures`, and only once a command asks for a model.
+This module connects the rooms, as conftest.py does for pytest.  A command that needs a model
+receives a function that loads one; only `fixtures` knows which models come with Assay.  So
+this file, and no other in `harness`, imports `fixtures`, and only once a command needs a model.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from assay.harness.cli import BAD_INPUT, INTERRUPTED, READER_GONE, streams
 from assay.harness.cli.arguments import Parser
 from assay.harness.results.errors import BadInput
 
-if TYPE_CHECKING:  # torch takes seconds to import, and `--help` is to take none
+if TYPE_CHECKING:  # torch takes seconds to import, too slow for `--help`
     from assay.harness.checking.cases import Case
     from assay.harness.cli.families import TypeRow
     from assay.harness.cli.kills import Rooms
@@ -57,28 +57,28 @@ GROUPS = {
         "defects": "check, list and run the scripts that reproduce defects of transformers",
     },
 }
-"""The commands by group, each a module of `harness.cli`, with what it does."""
+"""The commands by group, each a module of `harness.cli`, with a description."""
 
 COMMANDS = {name: what for group in GROUPS.values() for name, what in group.items()}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that ``arguments`` begin with, and return the exit code."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         if arguments is None:
             streams.prepare()
-        name = _parser().parse_args(given[:1]).command
+        name = _parser().parse_args(words[:1]).command
         if name not in COMMANDS:
             raise BadInput(f"{name!r}: no such command; there are {', '.join(COMMANDS)}")
         command = importlib.import_module(f"assay.harness.cli.{name}")
         # Other processes look `rooms` up in this module by its own name, not as ``__main__``.
-        findable = importlib.import_module("assay.harness.cli.main").rooms
-        handed = {"alarms": findable, "families": survey, "kills": findable}
-        handed |= {"bisect": check, "robust": check, "versions": expand}
-        handed |= {"explain": cases_of_claims, "list": cases_of_claims}
-        handed |= dict.fromkeys(("faults", "invert", "sweep"), load)
-        return command.main(given[1:], *([handed[name]] if name in handed else []))
+        rooms_by_name = importlib.import_module("assay.harness.cli.main").rooms
+        functions = {"alarms": rooms_by_name, "families": survey, "kills": rooms_by_name}
+        functions |= {"bisect": check, "robust": check, "versions": expand}
+        functions |= {"explain": cases_of_claims, "list": cases_of_claims}
+        functions |= dict.fromkeys(("faults", "invert", "sweep"), load)
+        return command.main(words[1:], *([functions[name]] if name in functions else []))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
@@ -106,28 +106,28 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def load(spec: str, asked: Options) -> Subject:
+def load(spec: str, options: Options) -> Subject:
     """The subject that ``spec`` names, as a run of claims would load it; raises `BadInput`."""
-    return _of_fixtures("subjects").load(spec, asked)
+    return _of_fixtures("subjects").load(spec, options)
 
 
 def expand(specs: list[str]) -> list[str]:
-    """``specs`` with all that fits in place of patterns; each is looked at.  Raises `BadInput`."""
+    """``specs`` with matches in place of patterns; each is checked.  Raises `BadInput`."""
     from assay.harness.models.runs import Options
 
     subjects = _of_fixtures("subjects")
-    found, fitting = subjects.expanded(specs)
-    for spec in found:
+    names, fitting = subjects.expanded(specs)
+    for spec in names:
         if spec not in fitting:
             subjects.check(spec, Options())
-    return found
+    return names
 
 
-def check(model: str, asked: Sequence[str]) -> None:
+def check(model: str, claims: Sequence[str]) -> None:
     """Raise `BadInput` for an unknown model, or an unknown claim (``ID[:TEXT]``)."""
     from assay.harness.checking.claim import unknown
 
-    if why := unknown(asked, [(e.claim, e.name) for e in cases_of_claims()], "claim"):
+    if why := unknown(claims, [(e.claim, e.name) for e in cases_of_claims()], "claim"):
         raise BadInput(f"--claim {why}")
     expand([model])
 
@@ -142,9 +142,9 @@ def cases_of_claims() -> list[Case]:
 def survey(
     types: Sequence[str], kind: str | None, limit: float, record: Path | None = None
 ) -> tuple[int, Iterator[TypeRow]]:
-    """Build and run every type that is asked for: how many there are, and the result of each.
+    """Build and run every type of ``types``: the number of results, and each result.
 
-    With a file to ``record`` them in, their capabilities are probed and written there at the end.
+    With a path ``record``, their capabilities are probed and written there at the end.
     """
     surveying = _of_fixtures("families.survey")
     pairs = surveying.entries(types, kind)
@@ -153,18 +153,18 @@ def survey(
 
 
 def _recording(rows: Iterator[TypeRow], path: Path) -> Iterator[TypeRow]:
-    found = {}
+    offers = {}
     for row in rows:
         if row.capabilities:
             has = [name for name, why in row.capabilities.items() if why is None]
-            found[f"{row.kind}:{row.model_type}"] = has
+            offers[f"{row.kind}:{row.model_type}"] = has
         yield row
-    for lost in _of_fixtures("families.offers").write(path, found):
-        print(f"{path}: {lost}; look why before it is committed", file=sys.stderr)
+    for message in _of_fixtures("families.offers").write(path, offers):
+        print(f"{path}: {message}; look why before it is committed", file=sys.stderr)
 
 
 def rooms() -> Rooms:
-    """The claims, what is expected of models, and a model for each kind of family."""
+    """The claims, the expectations of models, and a model for each kind of family."""
     from assay.harness.cli.kills import Rooms
 
     kinds = _of_fixtures("kinds").KINDS

@@ -1,4 +1,4 @@
-"""Options that say which model a command works on, and how it is loaded."""
+"""Options for the model of a command, and how it is loaded."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from assay.harness.models.runs import Options
 from assay.harness.models.subject import Subject
 
 Load = Callable[[str, Options], Subject]
-"""Gives the subject that a ``--model`` names; raises `BadInput`."""
+"""Returns the subject that a ``--model`` names; raises `BadInput`."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add them, under the names that they have in a run of claims."""
+    """Add them, with the same names as in a run of claims."""
     add = parser.add_argument_group("model").add_argument
     add(
         "--model",
@@ -46,13 +46,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def loading(asked: argparse.Namespace) -> Options:
-    """What the options come to."""
+def loading(options: argparse.Namespace) -> Options:
+    """The options as `Options`."""
     return Options(
-        asked.device,
-        asked.dtype,
-        asked.attention,
-        asked.revision,
-        asked.trust_remote_code,
-        attends=asked.attends,
+        options.device,
+        options.dtype,
+        options.attention,
+        options.revision,
+        options.trust_remote_code,
+        attends=options.attends,
     )

@@ -9,13 +9,13 @@ from assay.harness.models.subject import Subject
 from assay.harness.results.errors import BadInput
 
 BEFORE = 4
-"""A token's text depends on so many before it at most."""
+"""The most preceding tokens that a token's text depends on."""
 
 BYTES = 4
-"""A character takes so many bytes at most, and so many tokens where each is a byte."""
+"""The most bytes of a character, and tokens of one where each is a byte."""
 
 BROKEN = "\N{REPLACEMENT CHARACTER}"
-"""What tokenizers decode part of a character to."""
+"""The text that tokenizers decode part of a character to."""
 
 
 def read(
@@ -25,7 +25,7 @@ def read(
 
     Raises `BadInput` for an invalid prompt.
     """
-    prompts = [encoded(subject, text) for text in texts] + [list(ids) for ids in numbers]
+    prompts = [encode(subject, text) for text in texts] + [list(ids) for ids in numbers]
     for ids in prompts:
         if beyond := [i for i in ids if i >= subject.vocabulary]:
             raise BadInput(
@@ -39,7 +39,7 @@ def read(
     return prompts
 
 
-def encoded(subject: Subject, text: str) -> list[int]:
+def encode(subject: Subject, text: str) -> list[int]:
     """The token ids of ``text``."""
     if "tokenizer" not in capabilities.probe(subject) or subject.tokenizer is None:
         raise BadInput(f"{subject.name} has no tokenizer; give token ids: --ids 5,17,3")
@@ -54,28 +54,28 @@ def encoded(subject: Subject, text: str) -> list[int]:
 
 
 def pieces(subject: Subject, ids: Sequence[int]) -> list[str]:
-    """What each of the tokens adds to the text; ids with spaces where there is no tokenizer.
+    """The text that each token adds; ids with spaces where there is no tokenizer.
 
     Of tokens that make one character together, the last one has it.
     """
     if subject.tokenizer is None:
-        return [f"{' ' if place else ''}{token}" for place, token in enumerate(ids)]
-    found: list[str] = []
+        return [f"{' ' if position else ''}{token}" for position, token in enumerate(ids)]
+    texts: list[str] = []
     first = 0
-    for place, token in enumerate(ids):
-        known = max(0, first - BEFORE)
-        before = _decoded(subject, ids[known:first])
-        through = _decoded(subject, ids[known : place + 1])
+    for position, token in enumerate(ids):
+        start = max(0, first - BEFORE)
+        before = _decoded(subject, ids[start:first])
+        through = _decoded(subject, ids[start : position + 1])
         piece = through.removeprefix(before) if through.startswith(before) else ""
-        if piece.endswith(BROKEN) and place + 1 < min(len(ids), first + BYTES):
-            found.append("")
+        if piece.endswith(BROKEN) and position + 1 < min(len(ids), first + BYTES):
+            texts.append("")
             continue
-        if piece.startswith(BROKEN) and place > first:
-            found[first:] = [BROKEN] * (place - first)
+        if piece.startswith(BROKEN) and position > first:
+            texts[first:] = [BROKEN] * (position - first)
             piece = piece.lstrip(BROKEN) or BROKEN
-        found.append(piece or subject.tokens([token])[0])
-        first = place + 1
-    return found
+        texts.append(piece or subject.tokens([token])[0])
+        first = position + 1
+    return texts
 
 
 def alone(subject: Subject, token: int) -> str:

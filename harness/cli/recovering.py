@@ -40,15 +40,15 @@ class Recovering:
         target: Target,
         method: str,
         rule: Rule,
-        asked: argparse.Namespace,
+        options: argparse.Namespace,
         display: PromptDisplay,
     ) -> None:
         self.subject, self.target, self.method, self.rule = subject, target, method, rule
-        self.asked, self.display = asked, display
+        self.options, self.display = options, display
 
     @property
     def title(self) -> str:
-        """What is inverted, and how."""
+        """The output that is inverted, and the method."""
         subject = self.subject
         dtype = str(subject.dtype).removeprefix("torch.")
         block = f"block {self.target.depth}"
@@ -56,51 +56,53 @@ class Recovering:
         words = f"{subject.name}, {output}; {dtype} on {subject.device}"
         if self.method != "descent":
             return f"{words}: {self.method}"
-        asked = self.asked
-        kind = "Adam" if asked.optimiser == "adam" else "plain descent"
+        options = self.options
+        kind = "Adam" if options.optimiser == "adam" else "plain descent"
         return (
-            f"{words}: {kind}, {asked.distance}, rate {asked.rate:g} ({asked.schedule}), "
-            f"start {asked.start}, decoder {asked.decoder}"
+            f"{words}: {kind}, {options.distance}, rate {options.rate:g} ({options.schedule}), "
+            f"start {options.start}, decoder {options.decoder}"
         )
 
     def invert(self, prompt: list[int]) -> Recovery:
         """Recover one prompt and show how."""
-        given = torch.tensor([prompt], device=self.subject.device)
-        wanted = self._output(given)
+        ids = torch.tensor([prompt], device=self.subject.device)
+        output = self._output(ids)
         self.display.begin(prompt)
-        with refusals(f"{self.subject.name}: {self.method} cannot be run on it"):
-            made = self._descend if self.method == "descent" else self._search
-            outcome = made(prompt, wanted)
+        with model_errors(f"{self.subject.name}: {self.method} cannot be run on it"):
+            recover = self._descend if self.method == "descent" else self._search
+            outcome = recover(prompt, output)
         self.display.end(outcome)
         return outcome
 
-    def _output(self, given: Tensor) -> Tensor:
-        """The output that is to be explained."""
-        with refusals(f"{self.subject.name}: gives no output {self.target}"):
+    def _output(self, ids: Tensor) -> Tensor:
+        """The output to be inverted."""
+        with model_errors(f"{self.subject.name}: gives no output {self.target}"):
             try:
-                wanted = self.target.output(self.subject, given).detach()
-                check_target(self.subject, self.target, wanted)
+                output = self.target.output(self.subject, ids).detach()
+                check_target(self.subject, self.target, output)
             except (AttributeError, LookupError, TypeError, ValueError) as error:
                 raise RuntimeError(str(error)) from error
-        return wanted
+        return output
 
-    def _search(self, prompt: list[int], wanted: Tensor) -> Recovery:
-        def tell(place: int, found: Found) -> None:
-            self.display.place(prompt, place, found)
+    def _search(self, prompt: list[int], output: Tensor) -> Recovery:
+        def show(position: int, search: Found) -> None:
+            self.display.place(prompt, position, search)
 
         began = time.perf_counter()
         with self.display.searching(prompt):
-            found = inversion.invert(self.subject, self.target, wanted, self.method, at_place=tell)
-        return Recovery(prompt, found, time.perf_counter() - began - found.set_up_seconds)
+            inverted = inversion.invert(
+                self.subject, self.target, output, self.method, at_place=show
+            )
+        return Recovery(prompt, inverted, time.perf_counter() - began - inverted.set_up_seconds)
 
-    def _descend(self, prompt: list[int], wanted: Tensor) -> Recovery:
-        steps, asked, shown = self.rule.steps, self.asked, []
+    def _descend(self, prompt: list[int], output: Tensor) -> Recovery:
+        steps, options, shown = self.rule.steps, self.options, []
         keep = {step for step in SHOWN if step < steps} | {*range(LATER, steps, LATER), steps}
         stride = self.rule.every * max(1, steps // (self.rule.every * LIVE))
         live = set(range(0, steps, stride)) if self.display.console.is_terminal else set()
 
-        def tell(rows: slice, step: int, embeddings: Tensor, losses: Tensor) -> None:
-            tokens = inversion.decode(self.subject, embeddings[0], asked.decoder)
+        def show(rows: slice, step: int, embeddings: Tensor, losses: Tensor) -> None:
+            tokens = inversion.decode(self.subject, embeddings[0], options.decoder)
             now = DescentStep(step, float(losses[0]), tokens.tolist())
             if step in keep:
                 shown.append(now)
@@ -109,29 +111,29 @@ class Recovering:
 
         began = time.perf_counter()
         with self.display.descending(prompt):
-            found = inversion.invert(
+            inverted = inversion.invert(
                 self.subject,
                 self.target,
-                wanted,
+                output,
                 "descent",
-                decoder=asked.decoder,
+                decoder=options.decoder,
                 rule=self.rule,
-                rate=asked.rate,
-                seed=asked.seed,
-                begin=asked.start,
+                rate=options.rate,
+                seed=options.seed,
+                begin=options.start,
                 watch=sorted(keep | live),
-                at_step=tell,
+                at_step=show,
             )
         seconds, top = time.perf_counter() - began, []
-        if asked.top and found.embeddings is not None:
-            ends = found.embeddings[0]
-            top = inversion.likeliest(self.subject, ends, asked.top, asked.decoder).tolist()
-        return Recovery(prompt, found, seconds, shown, top)
+        if options.top and inverted.embeddings is not None:
+            ends = inverted.embeddings[0]
+            top = inversion.likeliest(self.subject, ends, options.top, options.decoder).tolist()
+        return Recovery(prompt, inverted, seconds, shown, top)
 
 
 @contextmanager
-def refusals(words: str) -> Iterator[None]:
-    """What a model raises, as `BadInput`; a lack of memory is called that."""
+def model_errors(words: str) -> Iterator[None]:
+    """Turn a model's errors into `BadInput`; out-of-memory errors are reported as such."""
     try:
         yield
     except (RuntimeError, AssertionError, MemoryError) as error:

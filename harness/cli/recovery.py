@@ -18,7 +18,7 @@ from assay.harness.operations.inversion import Inverted, Target
 
 @dataclass(frozen=True)
 class DescentStep:
-    """Where a descent is after ``step`` steps: its loss, and the tokens that it decodes to."""
+    """A descent after ``step`` steps: its loss, and the tokens that it decodes to."""
 
     step: int
     loss: float
@@ -29,20 +29,20 @@ class DescentStep:
 class Recovery:
     """One prompt ``ids``, recovered.
 
-    ``seconds`` are those of the search or descent; set-up is in ``found``.  ``steps`` are those
-    that were shown, ``top`` [n, K] the tokens nearest to the end of a descent.
+    ``seconds`` are those of the search or descent; set-up is in ``inversion``.  ``steps`` are
+    those shown, ``top`` [n, K] the tokens nearest to the end of a descent.
     """
 
     ids: list[int]
-    found: Inverted
+    inversion: Inverted
     seconds: float
     steps: list[DescentStep] = field(default_factory=list)
     top: list[list[int]] = field(default_factory=list)
 
     @property
     def tokens(self) -> list[int]:
-        """The tokens that were found."""
-        return self.found.ids[0].tolist()
+        """The recovered tokens."""
+        return self.inversion.ids[0].tolist()
 
     @property
     def recovered(self) -> int:
@@ -51,13 +51,13 @@ class Recovery:
 
     @property
     def verified(self) -> int:
-        """How many of them give the output that was given."""
-        return int(self.found.verified[0].sum())
+        """How many of them give the output that was inverted."""
+        return int(self.inversion.verified[0].sum())
 
     @property
     def tried(self) -> int:
-        """Candidates whose states were computed."""
-        return int(self.found.tried[0].sum())
+        """The number of candidates whose states were computed."""
+        return int(self.inversion.tried[0].sum())
 
     @property
     def ok(self) -> bool:
@@ -65,19 +65,19 @@ class Recovery:
         return self.recovered == self.verified == len(self.ids)
 
 
-def agreeing(found: Sequence[int], ids: Sequence[int]) -> int:
-    """At how many places two prompts have the same token."""
-    return sum(one == other for one, other in zip(found, ids, strict=True))
+def agreeing(recovered: Sequence[int], ids: Sequence[int]) -> int:
+    """At how many positions two prompts have the same token."""
+    return sum(one == other for one, other in zip(recovered, ids, strict=True))
 
 
 def document(
     subject: Subject,
     target: Target,
     method: str,
-    asked: argparse.Namespace,
+    options: argparse.Namespace,
     outcomes: Sequence[Recovery],
 ) -> dict[str, Any]:
-    """All of it in plain JSON types, as `SCHEMA` has it; numbers that are not finite are null."""
+    """The outcomes in plain JSON types, as in `SCHEMA`; numbers that are not finite are null."""
     return {
         "schema": VERSION,
         "suite": harness.__version__,
@@ -91,36 +91,36 @@ def document(
         "depth": target.depth,
         "target": target.through,
         "method": method,
-        "descent": _descent(asked) if method == "descent" else None,
+        "descent": _descent(options) if method == "descent" else None,
         "ok": all(outcome.ok for outcome in outcomes),
         "prompts": [_prompt(subject, outcome) for outcome in outcomes],
     }
 
 
-def _descent(asked: argparse.Namespace) -> dict[str, Any]:
+def _descent(options: argparse.Namespace) -> dict[str, Any]:
     names = ("steps", "rate", "optimiser", "distance", "schedule", "decoder", "start", "seed")
-    return {name: getattr(asked, name) for name in names}
+    return {name: getattr(options, name) for name in names}
 
 
 def _prompt(subject: Subject, outcome: Recovery) -> dict[str, Any]:
-    found, places = outcome.found, range(len(outcome.ids))
+    inversion, positions = outcome.inversion, range(len(outcome.ids))
     return {
         "ids": outcome.ids,
         "text": "".join(pieces(subject, outcome.ids)),
         "found": outcome.tokens,
         "found_text": "".join(pieces(subject, outcome.tokens)),
         "recovered": outcome.recovered,
-        "verified": found.verified[0].tolist(),
-        "distances": [_finite(each) for each in found.distances[0].tolist()],
-        "tried": found.tried[0].tolist(),
-        "equal": [found.others.get((0, place), []) for place in places],
-        "any_length": bool(found.any_length),
+        "verified": inversion.verified[0].tolist(),
+        "distances": [_finite(each) for each in inversion.distances[0].tolist()],
+        "tried": inversion.tried[0].tolist(),
+        "equal": [inversion.others.get((0, position), []) for position in positions],
+        "any_length": bool(inversion.any_length),
         "seconds": outcome.seconds,
-        "set_up": found.set_up,
-        "set_up_seconds": found.set_up_seconds,
+        "set_up": inversion.set_up,
+        "set_up_seconds": inversion.set_up_seconds,
         "steps": [asdict(step) | {"loss": _finite(step.loss)} for step in outcome.steps],
         "top": outcome.top,
-        "notes": found.said,
+        "notes": inversion.said,
     }
 
 

@@ -16,15 +16,17 @@ from assay.harness.results.verdicts import Result
 
 def main(arguments: Sequence[str]) -> int:
     """Write the page; 0."""
-    asked = _parser().parse_args(arguments)
-    found = sides.read(asked.run)
-    if len(found) != 1:
-        raise BadInput(f"{asked.run}: names {len(found)} runs; a page is about one")
-    (side,) = found
-    keep_apart({"--out": asked.out}, {asked.run: Path(side.name.rpartition("@")[0] or side.name)})
+    options = _parser().parse_args(arguments)
+    runs = sides.read(options.run)
+    if len(runs) != 1:
+        raise BadInput(f"{options.run}: names {len(runs)} runs; a page is about one")
+    (side,) = runs
+    keep_apart(
+        {"--out": options.out}, {options.run: Path(side.name.rpartition("@")[0] or side.name)}
+    )
     results = [Result.from_json(dict(row)) for row in side.rows.values()]
-    replace_file(asked.out, html.render(side.run, results))
-    print(f"{len(results)} results are written to {asked.out}", file=sys.stderr)
+    replace_file(options.out, html.render(side.run, results))
+    print(f"{len(results)} results are written to {options.out}", file=sys.stderr)
     return 0
 
 

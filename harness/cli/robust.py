@@ -18,16 +18,16 @@ from assay.harness.runners import runner
 from assay.harness.runners.runner import Broke, Rejected, Request, Settings
 
 SEEDS = 5
-"""Seeds of rounding that are tried unless another number is asked for."""
+"""The default number of seeds of rounding."""
 
 MOST = 10_000
-"""Seeds, at most: each is a run of minutes."""
+"""The most seeds; each takes a run of minutes."""
 
 LIMIT = 3600.0
-"""Seconds until a run is given up, unless others are asked for."""
+"""The default time limit of a run, in seconds."""
 
 LIBRARY = ("COMPATIBLE", "AVX2")
-"""Instructions that MKL is restricted to, by its own variable."""
+"""Instruction sets that MKL is restricted to, by its environment variable."""
 
 THREADS = (1, 2, 4)
 """Numbers of threads of torch and of the matrix library."""
@@ -35,7 +35,7 @@ THREADS = (1, 2, 4)
 
 @dataclass(frozen=True)
 class Machine:
-    """A way in which the claims are run: pytest's arguments, and variables of the process."""
+    """A way of running the claims: arguments for pytest, and environment variables."""
 
     name: str
     arguments: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class Machine:
 
 
 def machines(seeds: int) -> Iterator[Machine]:
-    """The machine as it is, and then what others may be like."""
+    """The machine unchanged, and then variations that emulate others."""
     yield Machine("as it is")
     for seed in range(seeds):
         yield Machine(f"rounding {seed}", (f"--rounding={seed}", "--allocation=odd"))
@@ -61,51 +61,53 @@ def main(
 ) -> int:
     """Run the claims on every machine; 1 if a verdict differs or a run broke, otherwise 0.
 
-    Raises `BadInput` if the first run rejects what it was given.
+    Raises `BadInput` if the first run rejects its arguments.
     """
-    asked = _parser().parse_args(arguments)
-    check(asked.model, asked.claims)
+    options = _parser().parse_args(arguments)
+    check(options.model, options.claims)
     console = Console(highlight=False)
-    plain: dict[str, Verdict] | None = None
+    first: dict[str, Verdict] | None = None
     failed = False
-    for machine in machines(asked.seeds):
+    for machine in machines(options.seeds):
         request = Request(
             python=Path(sys.executable),
-            models=[asked.model],
-            settings=Settings.of(asked),
-            more=["-q", "--tb=no", *machine.arguments],
+            models=[options.model],
+            settings=Settings.of(options),
+            pytest_arguments=["-q", "--tb=no", *machine.arguments],
             variables=machine.variables,
-            patience=asked.limit,
+            patience=options.limit,
         )
         try:
-            found = {result.name: result.verdict for result in results(request, {})}
+            verdicts = {result.name: result.verdict for result in results(request, {})}
         except Broke as error:
-            if plain is None and isinstance(error, Rejected):
+            if first is None and isinstance(error, Rejected):
                 raise BadInput(str(error)) from error
             failed = True
             console.print(f"{machine.name}: its run broke ({escape(str(error))})", soft_wrap=True)
-            if plain is None:
+            if first is None:
                 return 1
             continue
-        plain = found if plain is None else plain
-        apart = [*differences(plain, found)]
-        failed |= bool(apart)
-        decided = sum(verdict in (Verdict.UPHELD, Verdict.REFUTED) for verdict in found.values())
-        console.print(f"{machine.name}: {decided} decided, {len(apart)} otherwise")
-        for line in apart:
+        first = verdicts if first is None else first
+        changed = [*differences(first, verdicts)]
+        failed |= bool(changed)
+        decided = sum(
+            verdict in (Verdict.UPHELD, Verdict.REFUTED) for verdict in verdicts.values()
+        )
+        console.print(f"{machine.name}: {decided} decided, {len(changed)} otherwise")
+        for line in changed:
             console.print(f"  {escape(line)}", soft_wrap=True)
     return int(failed)
 
 
-def differences(plain: Mapping[str, Verdict], found: Mapping[str, Verdict]) -> Iterator[str]:
-    """The claims whose verdicts differ, in words; what is undecided on one side does not."""
-    for name in {**plain, **found}:
-        one, other = plain.get(name), found.get(name)
+def differences(first: Mapping[str, Verdict], verdicts: Mapping[str, Verdict]) -> Iterator[str]:
+    """The claims whose verdicts differ, in words, if both are decided."""
+    for name in {**first, **verdicts}:
+        one, other = first.get(name), verdicts.get(name)
         if one is not other and Verdict.INCONCLUSIVE not in (one, other):
-            yield f"{name}: {_said(one)}, here {_said(other)}"
+            yield f"{name}: {_word(one)}, here {_word(other)}"
 
 
-def _said(verdict: Verdict | None) -> str:
+def _word(verdict: Verdict | None) -> str:
     return "missing" if verdict is None else verdict.value
 
 

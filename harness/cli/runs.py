@@ -14,13 +14,13 @@ from assay.harness.report.texts import visible
 from assay.harness.results.evidence import Evidence
 
 SHOWN = 8
-"""Digits of an id that are shown; as many name a run among millions."""
+"""Digits of an id that are shown, enough to name a run among millions."""
 
 
 def main(arguments: Sequence[str]) -> int:
     """List the runs of a file, oldest first."""
-    asked = _parser().parse_args(arguments)
-    with Evidence.read(asked.file) as evidence:
+    options = _parser().parse_args(arguments)
+    with Evidence.read(options.file) as evidence:
         runs = evidence.runs()
         counts = evidence.counts()
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _some(names: Iterable[str], most: int = 3) -> list[str]:
-    """The first few, and how many more there are."""
+    """The first few, and the number of the rest."""
     first, more = [*names][:most], len([*names][most:])
     return [*first, f"{more} more models"] if more else first
 

@@ -1,6 +1,6 @@
 """Shows prompts while they are recovered: a line for each position or step, and the result.
 
-A terminal gets one more line, a live one.  A wrong token stands in ‹›, whatever colours there are.
+A terminal gets one more line, a live one.  Wrong tokens are printed in ‹›, also without colours.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ MUTED = "dim"
 RIGHT, WRONG, DOUBTFUL = "green", "bold red", "yellow"
 
 WIDEST = 20
-"""Columns that a token is given at most."""
+"""The most columns for a token."""
 
 EQUALS = 3
-"""So many of the tokens that give the same output are named."""
+"""How many of the tokens that give the same output are named."""
 
 SPARE = 8
-"""Columns that the live line leaves free: it must not become two."""
+"""Columns that the live line leaves free, so that it does not wrap."""
 
 
 class Columns:
-    """Columns of fixed ``widths`` (below 0: set to the right), and one that takes the rest.
+    """Columns of fixed ``widths`` (below 0: aligned right), and one that takes the rest.
 
-    On a terminal the last column is folded.  Elsewhere it is as long as it is, for others to cut,
-    and there is no live line.
+    On a terminal the last column is folded.  Elsewhere its length is not limited, and there is
+    no live line.
     """
 
     def __init__(self, console: Console, widths: Sequence[int]) -> None:
@@ -66,7 +66,7 @@ class Columns:
 
     @contextmanager
     def live(self) -> Iterator[None]:
-        """For the length of a block there is a live line, where there can be one."""
+        """Show a live line within the block, on a terminal."""
         if not self.console.is_terminal or self.console.is_dumb_terminal:
             yield
             return
@@ -76,14 +76,14 @@ class Columns:
         self._spinner = None
 
     def now(self, words: str) -> None:
-        """What the live line is to say."""
+        """Set the text of the live line."""
         if self._spinner is not None:
             line = Text(self._glyphs.fit(words), MUTED)
             self._cut(line, self.console.width - SPARE)
             self._spinner.update(text=line)
 
     def _padded(self, cell: Text, width: int) -> Text:
-        """``cell`` in exactly so many columns."""
+        """``cell`` in exactly ``width`` columns."""
         cell = cell.copy()
         self._cut(cell, abs(width))
         space = " " * (abs(width) - cell.cell_len)
@@ -101,7 +101,7 @@ class PromptDisplay:
         self.glyphs = Glyphs(console)
         self._signs = ("<", ">") if self.glyphs.plain else ("‹", "›")
         self._rows = Columns(console, [])
-        self._set_up_told = False
+        self._set_up_shown = False
 
     # -- before and after ---------------------------------------------------------------------
 
@@ -117,22 +117,22 @@ class PromptDisplay:
         self.console.print(line, soft_wrap=True)
 
     def end(self, outcome: Recovery) -> None:
-        """What came of it: the nearest tokens, what there is to know, and one line."""
+        """Print the outcome: the nearest tokens, notes, and a summary in one line."""
         if outcome.top:
             self._print_top(outcome)
         line = Text.assemble(("found       ", MUTED), self.marked(outcome.tokens, outcome.ids))
         self.console.print(line, soft_wrap=True)
-        for note in outcome.found.said:
+        for note in outcome.inversion.said:
             if "not verified" not in note:  # the last line says how many
                 self.say(f"note: {note}", MUTED)
-        if outcome.found.any_length:
+        if outcome.inversion.any_length:
             self.say("note: any number of these tokens ends in the same state", MUTED)
         self._sum_up([outcome])
 
     def total(self, outcomes: Sequence[Recovery]) -> None:
-        """What came of several prompts."""
+        """Print a summary of several prompts."""
         self.console.print()
-        self._set_up_told = False
+        self._set_up_shown = False
         self._sum_up(outcomes)
 
     def _sum_up(self, outcomes: Sequence[Recovery]) -> None:
@@ -146,17 +146,17 @@ class PromptDisplay:
         if len(outcomes) > 1:
             words += f" in {len(outcomes)} prompts"
         words += f", {_share(verified, count)} verified"
-        if ambiguous := sum(len(outcome.found.others) for outcome in outcomes):
+        if ambiguous := sum(len(outcome.inversion.others) for outcome in outcomes):
             words += f", {ambiguous} ambiguous"
         words += f", in {_seconds(sum(outcome.seconds for outcome in outcomes))}"
         if tried:
             part = texts.number(100 * tried / (count * vocabulary))
             words += f"; {tried} of {count * vocabulary} candidates tried ({part} %)"
-        set_up = max(outcome.found.set_up for outcome in outcomes)
-        if set_up and not self._set_up_told:  # it is kept for the prompts that follow
-            took = sum(outcome.found.set_up_seconds for outcome in outcomes)
+        set_up = max(outcome.inversion.set_up for outcome in outcomes)
+        if set_up and not self._set_up_shown:  # later prompts share it
+            took = sum(outcome.inversion.set_up_seconds for outcome in outcomes)
             words += f"; set-up: {set_up} states in {_seconds(took)}"
-            self._set_up_told = True
+            self._set_up_shown = True
         sign = self.glyphs.symbol(Verdict.UPHELD if ok else Verdict.REFUTED)
         self.say(f"{sign} {words}", RIGHT if ok else WRONG)
 
@@ -164,7 +164,7 @@ class PromptDisplay:
 
     @contextmanager
     def searching(self, ids: Sequence[int]) -> Iterator[None]:
-        """`place` may be told within the block."""
+        """`place` may be called within the block."""
         tried = len(str(self.subject.vocabulary))
         own = [cell_len(self.glyphs.fit(piece)) for piece in pieces(self.subject, ids)]
         token = min(WIDEST, max(5, *own) + 2)
@@ -174,42 +174,42 @@ class PromptDisplay:
             self._rows.now(f"position 1 of {len(ids)}")
             yield
 
-    def place(self, ids: Sequence[int], place: int, found: Found) -> None:
-        """The token at ``place`` has been found."""
-        row = found.ids[0, : place + 1].tolist()
+    def place(self, ids: Sequence[int], position: int, search: Found) -> None:
+        """Print the token recovered at ``position``."""
+        row = search.ids[0, : position + 1].tolist()
         remark = []
-        right = bool(found.verified[0, place]) and row[place] == ids[place]
-        if not bool(found.verified[0, place]):
+        right = bool(search.verified[0, position]) and row[position] == ids[position]
+        if not bool(search.verified[0, position]):
             remark.append("differs by more than rounding")
-        if row[place] != ids[place]:
-            remark.append(f"the prompt has {self._quoted(ids[place])}")
-        if equal := [i for i in found.others.get((0, place), []) if i != row[place]]:
+        if row[position] != ids[position]:
+            remark.append(f"the prompt has {self._quoted(ids[position])}")
+        if equal := [i for i in search.others.get((0, position), []) if i != row[position]]:
             named = ", ".join(self._quoted(token) for token in equal[:EQUALS])
             more = f" and {len(equal) - EQUALS} more" if len(equal) > EQUALS else ""
             remark.append(f"the same output from {named}{more}")
         self._rows.add(
-            Text(str(place + 1)),
+            Text(str(position + 1)),
             self._marks(row, ids)[-1],
-            Text(f"{int(found.tried[0, place])} of {self.subject.vocabulary}"),
-            Text(texts.number(float(found.distances[0, place]))),
+            Text(f"{int(search.tried[0, position])} of {self.subject.vocabulary}"),
+            Text(texts.number(float(search.distances[0, position]))),
             Text("; ".join(remark), style=DOUBTFUL if right else WRONG),
         )
-        if place + 1 < len(ids):
+        if position + 1 < len(ids):
             text = "".join(pieces(self.subject, row))
-            self._rows.now(f"position {place + 2} of {len(ids)}  {text}")
+            self._rows.now(f"position {position + 2} of {len(ids)}  {text}")
 
     # -- steps of a descent -------------------------------------------------------------------
 
     @contextmanager
     def descending(self, ids: Sequence[int]) -> Iterator[None]:
-        """`step` and `now` may be told within the block."""
+        """`step` and `now` may be called within the block."""
         recovered = -max(9, 2 * len(str(len(ids))) + 4)
         self._begin([-6, -8, recovered], "step", "loss", "recovered", "decoded")
         with self._rows.live():
             yield
 
     def step(self, ids: Sequence[int], step: DescentStep) -> None:
-        """A step to be kept in view."""
+        """Print a step."""
         self._rows.add(
             Text(str(step.step)),
             Text(texts.number(step.loss)),
@@ -218,9 +218,9 @@ class PromptDisplay:
         )
 
     def now(self, ids: Sequence[int], step: DescentStep, steps: int) -> None:
-        """Where the descent is, for the live line."""
-        told = f"step {step.step} of {steps}  loss {texts.number(step.loss)}"
-        self._rows.now(f"{told}  {agreeing(step.ids, ids)} of {len(ids)}")
+        """Show the present step in the live line."""
+        progress = f"step {step.step} of {steps}  loss {texts.number(step.loss)}"
+        self._rows.now(f"{progress}  {agreeing(step.ids, ids)} of {len(ids)}")
 
     def _print_top(self, outcome: Recovery) -> None:
         """A line for each rank, as in document 003's 'Approximate Token Mapping'."""
@@ -250,21 +250,21 @@ class PromptDisplay:
         return Text().join(self._marks(ids, truth))
 
     def _marks(self, ids: Sequence[int], truth: Sequence[int]) -> list[Text]:
-        """The same, token by token; a space before a token stays outside of its signs."""
-        made = []
+        """The same, token by token; a space before a token stays outside its signs."""
+        marks = []
         for piece, token, own in zip(pieces(self.subject, ids), ids, truth, strict=False):
             shown = self.glyphs.fit(piece)
             if token == own:
-                made.append(Text(shown))
+                marks.append(Text(shown))
                 continue
             body = shown.lstrip(" ") or shown
             space = shown[: len(shown) - len(body)]
             opened, closed = self._signs
-            made.append(Text.assemble(space, (f"{opened}{body}{closed}", WRONG)))
-        return made
+            marks.append(Text.assemble(space, (f"{opened}{body}{closed}", WRONG)))
+        return marks
 
     def _begin(self, widths: list[int], *heads: str) -> None:
-        """Columns of new columns, which are named."""
+        """Start new columns, and print their heads."""
         self._rows = Columns(self.console, widths)
         self._rows.add(*(Text(head, style=MUTED) for head in heads))
 

@@ -26,19 +26,19 @@ if TYPE_CHECKING:  # it imports torch, which only cells need
 
 def main(arguments: Sequence[str], load: Load) -> int:
     """Run a sweep; 0 if every claim of every cell came out as expected, else 1."""
-    asked = _parser().parse_args(arguments)
-    sweep = read(asked.file)
+    options = _parser().parse_args(arguments)
+    sweep = read(options.file)
     if not (ROOT / "claims").is_dir():
         raise BadInput("the claims are not here; run this in a clone of Assay")
-    for place in dict.fromkeys(each for cell in sweep.cells for each in cell.settings.paths):
-        if not (ROOT / place.partition("::")[0]).exists():
-            where = f"{asked.file.absolute()}: select.claims"
-            raise BadInput(f"{where}: {place} is not in the clone ({ROOT})")
+    for claim_path in dict.fromkeys(each for cell in sweep.cells for each in cell.settings.paths):
+        if not (ROOT / claim_path.partition("::")[0]).exists():
+            where = f"{options.file.absolute()}: select.claims"
+            raise BadInput(f"{where}: {claim_path} is not in the clone ({ROOT})")
     console = Console(highlight=False)
     states: Counter[str] = Counter()
     with ExitStack() as opened:
-        ledger = opened.enter_context(Ledger(sweep, asked.resume))
-        run = _runner(asked.in_order, asked.ray, sweep, console, opened)
+        ledger = opened.enter_context(Ledger(sweep, options.resume))
+        run = _runner(options.in_order, options.ray, sweep, console, opened)
         board = opened.enter_context(Board(sweep.cells, console))
         jobs = []
         for cell in sweep.cells:
@@ -48,10 +48,12 @@ def main(arguments: Sequence[str], load: Load) -> int:
                 outcome: Outcome | None = Outcome(FAILED, str(error))
             else:
                 digest = _digest(sweep, load)
-                outcome = ledger.known(cell, environment, digest) if asked.resume else None
+                outcome = (
+                    ledger.stored_outcome(cell, environment, digest) if options.resume else None
+                )
             if outcome is not None:
                 states[outcome.state] += 1
-                board.ended(cell, outcome, known=outcome.state != FAILED)
+                board.ended(cell, outcome, stored=outcome.state != FAILED)
                 continue
             files, resources = ledger.folder / cell.key, sweep.resources
             python = environment.python
@@ -67,8 +69,8 @@ def main(arguments: Sequence[str], load: Load) -> int:
         logs = any(job.log.exists() for job in jobs)
     totals = ", ".join(f"{states[state]} {state}" for state in (HELD, BROKE, FAILED))
     console.print(f"{counted(len(sweep.cells), 'cell')}: {totals}", soft_wrap=True)
-    found = f"{counted(runs, 'run')}, {counted(claims, 'claim')}"
-    console.print(f"evidence: {sweep.evidence} ({found})", soft_wrap=True, markup=False)
+    stored = f"{counted(runs, 'run')}, {counted(claims, 'claim')}"
+    console.print(f"evidence: {sweep.evidence} ({stored})", soft_wrap=True, markup=False)
     if logs:
         console.print(f"logs: {ledger.folder}", soft_wrap=True, markup=False)
     return 0 if states[HELD] == len(sweep.cells) else 1
@@ -77,7 +79,7 @@ def main(arguments: Sequence[str], load: Load) -> int:
 def _runner(
     alone: bool, address: str | None, sweep: Sweep, console: Console, opened: ExitStack
 ) -> Callable[[Sequence[Job]], Iterator[News]]:
-    """Runs jobs with Ray where it is installed, unless in order is asked for; else in order."""
+    """Returns what runs jobs: Ray where it is installed and not ruled out, else in order."""
     if alone and address is not None:
         raise BadInput("--in-order and --ray: choose one")
     if alone:
@@ -96,10 +98,10 @@ def _runner(
 
 
 def _digest(sweep: Sweep, load: Load) -> Callable[[str], str | None]:
-    """What gives the digest of a model; None for one that comes with Assay, whatever its name.
+    """Returns a function for the digest of a model; None for one that comes with Assay.
 
-    A folder, or a model of the hub, can hold other weights than when it was last looked at.  One
-    that cannot be read here has no digest that fits.
+    A folder, or a model of the hub, may have changed since an earlier run.  One that cannot be
+    read here has an empty digest, which matches none.
     """
 
     def digest(model: str) -> str | None:

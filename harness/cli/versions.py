@@ -35,41 +35,41 @@ VERSIONS = (
     *("4.48", "4.51", "4.53", "4.57"),
     *("5.0", "5.5", "5.8", "5.12", "5.15", "5.18", "5.23"),
 )
-"""Those that are run unless others are named; of each the latest release."""
+"""The default versions; of each the latest release."""
 
 Expand = Callable[[list[str]], list[str]]
-"""Models by name, in place of names and patterns; raises `BadInput`."""
+"""(names and patterns) → names of models; raises `BadInput`."""
 
 
 def main(
     arguments: Sequence[str],
     expand: Expand,
-    made: Callable[[Path, Sequence[str]], Environment] = environments.prepare,
+    prepare: Callable[[Path, Sequence[str]], Environment] = environments.prepare,
     start: Start = runner.process,
 ) -> int:
-    """Run all versions, one after the other; 0 if each was run to its end, else 1."""
-    given = list(arguments)
-    cut = given.index("--") if "--" in given else len(given)
-    asked, more = _parser().parse_args(given[:cut]), given[cut + 1 :]
-    wanted = [_requirement(each) for each in asked.versions or VERSIONS]
-    models = expand(asked.models or ["tiny:*"])
-    path = Path(asked.evidence).absolute() if asked.evidence else evidence_file.default_path()
-    Evidence.open(path).close()  # what cannot be written to is known before anything is installed
+    """Run all versions, one after the other; 0 if every run finished, else 1."""
+    words = list(arguments)
+    cut = words.index("--") if "--" in words else len(words)
+    options, pytest_arguments = _parser().parse_args(words[:cut]), words[cut + 1 :]
+    requirements = [_requirement(each) for each in options.versions or VERSIONS]
+    models = expand(options.models or ["tiny:*"])
+    path = Path(options.evidence).absolute() if options.evidence else evidence_file.default_path()
+    Evidence.open(path).close()  # an error here comes before anything is installed
     console = Console(highlight=False, emoji=False)
-    claims = Resumable(path, models, Settings.of(asked), more, sys.stdout, start)
-    outcomes, folder = {}, Path(asked.environments).absolute()  # runs are started in the clone
-    for version, requirement in wanted:
-        began, shown = time.perf_counter(), version
+    claims = Resumable(path, models, Settings.of(options), pytest_arguments, sys.stdout, start)
+    outcomes, folder = {}, Path(options.environments).absolute()  # runs are started in the clone
+    for version, requirement in requirements:
+        began, label = time.perf_counter(), version
         try:
             with console.status(f"{requirement}: installing"):
-                environment = made(folder / f"{PACKAGE}-{version}", [requirement])
-            shown = environment.versions[PACKAGE]
-            outcome = claims.run(environment, asked.again)
+                environment = prepare(folder / f"{PACKAGE}-{version}", [requirement])
+            label = environment.versions[PACKAGE]
+            outcome = claims.run(environment, options.again)
         except CannotInstall as error:
             outcome = Outcome(FAILED, f"cannot be installed: {error}")
         except BadInput as error:
             outcome = Outcome(FAILED, str(error))
-        outcomes[version] = shown, replace(outcome, seconds=time.perf_counter() - began)
+        outcomes[version] = label, replace(outcome, seconds=time.perf_counter() - began)
         console.print(line(*outcomes[version]), soft_wrap=True)
     console.print(table([*outcomes.values()]))
     console.print(f"evidence: {path}", soft_wrap=True, markup=False)
@@ -108,7 +108,7 @@ def _parser() -> Parser:
 
 
 def _requirement(text: str) -> tuple[str, str]:
-    """The version as it was named, and pip's requirement: of X.Y its latest release."""
+    """The version as named, and pip's requirement: of X.Y its latest release."""
     try:
         version = Version(text)
     except InvalidVersion as error:
@@ -128,11 +128,11 @@ def line(version: str, outcome: Outcome) -> str:
 
 
 def table(outcomes: Sequence[tuple[str, Outcome]]) -> Table:
-    """Versions down, verdicts across."""
-    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    shown.add_column(PACKAGE)
+    """A row for each version, a column for each verdict."""
+    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    grid.add_column(PACKAGE)
     for verdict in Verdict:
-        shown.add_column(verdict.value, justify="right")
+        grid.add_column(verdict.value, justify="right")
     for version, outcome in outcomes:
-        shown.add_row(version, *(str(outcome.verdicts.get(v.value, "")) for v in Verdict))
-    return shown
+        grid.add_row(version, *(str(outcome.verdicts.get(v.value, "")) for v in Verdict))
+    return grid

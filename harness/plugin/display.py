@@ -18,10 +18,10 @@ from assay.harness.report.progress import Progress
 from assay.harness.results.verdicts import Verdict
 
 EXPECTED = "refuted as expected"
-"""How a refuted claim is counted whose expectation says so."""
+"""How a claim that is refuted as expected is counted."""
 
 UNFORESEEN = "upheld against expectation"
-"""How an upheld claim is counted of which an expectation says otherwise."""
+"""How an upheld claim is counted that is expected to be refuted."""
 
 COLOURS = {
     Verdict.UPHELD: "green",
@@ -34,12 +34,12 @@ COLOURS = {
 
 
 def status(report: pytest.TestReport, verbose: bool) -> tuple[str, str, Any] | None:
-    """How pytest counts a claim's report, and (verbose) the word for it; None: as it always does.
+    """How pytest counts a claim's report, and (verbose) the word for it; None means as usual.
 
     Claims are counted by their verdicts, not as passed and failed tests.
     """
     if hasattr(report, "refused"):
-        return "", "", ""  # told once, when it ends the run
+        return "", "", ""  # printed once, when it ends the run
     if (settled := Settled.on(report)) is None:
         return None
     verdict: str = settled.result.verdict
@@ -81,7 +81,7 @@ class Display:
         if self._running or self.reporter is None or not self.recorder.total:
             return
         self._running = True
-        self._tell_notes()
+        self._print_notes()
         self.reporter.build_summary_stats_line = self._coloured(
             self.reporter.build_summary_stats_line
         )
@@ -90,7 +90,7 @@ class Display:
             self.progress.start(self.recorder.total, Console())
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """A test begins; under xdist it is not known which claim it is."""
+        """A test begins; under xdist its claim is unknown."""
         if nodeid in self._named:
             self.progress.begin(*self._named[nodeid])
 
@@ -101,17 +101,17 @@ class Display:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Make way for the summary."""
+        """Stop the live line before the summary."""
         self.progress.stop()
         self._session = session
 
     def pytest_terminal_summary(self) -> None:
-        """The table of verdicts, and what went wrong while files were written."""
+        """The table of verdicts, and errors while files were written."""
         if not self._running:
             return
         if self.recorder.results:
             self.reporter.write(self._table())
-        self._tell_notes()
+        self._print_notes()
         for problem in self.recorder.problems:
             self.reporter.write_line(f"ERROR: {problem}", red=True)
 
@@ -130,17 +130,17 @@ class Display:
             recorder.run,
             recorder.results,
             recorder.judgements,
-            explain=self.recorder.asked.explain,
+            explain=self.recorder.request.explain,
         )
         file.flush()
         return buffer.getvalue().decode(file.encoding)
 
-    def _tell_notes(self) -> None:
+    def _print_notes(self) -> None:
         while self.recorder.notes:
             self.reporter.write_line(self.recorder.notes.pop(0))
 
     def _coloured(self, build: Callable[[], Any]) -> Callable[[], Any]:
-        """Pytest's last line in colours that fit verdicts: it takes them for warnings."""
+        """Pytest's last line in colours that fit verdicts, which pytest colours as warnings."""
 
         def coloured() -> tuple[list[tuple[str, dict[str, bool]]], str]:
             parts, colour = build()

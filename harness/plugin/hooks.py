@@ -2,8 +2,8 @@
 
 Claims run where pytest runs them, in worker processes too; a finished claim's result travels on
 its report to the process that owns the terminal, which alone writes evidence and files
-(`harness.plugin.recording`) and shows what there is to see (`harness.plugin.display`).  What
-happens to one claim is in `harness.plugin.settling`.
+(`harness.plugin.recording`) and prints the results (`harness.plugin.display`).
+`harness.plugin.settling` runs and judges one claim.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ from assay.harness.results.verdicts import Kind
 MARKS = {
     "law": "follows from the architecture and must hold for every input",
     "finding": "is about particular weights and settled by draws",
-    "toy": "is about networks that Assay makes itself, and runs once",
+    "toy": "is about networks that Assay builds itself, and runs once",
 }
 """The marks that claims bear: ``-m law`` runs laws only."""
 
-REFUSED = pytest.StashKey[str]()
-"""What a worker has found wrong at collection."""
+COLLECTION_ERROR = pytest.StashKey[str]()
+"""A worker's error at collection."""
 
 PROCESS = pytest.StashKey[int]()
-"""The process that runs claims; a model may make others, by `os.fork`."""
+"""The process that runs claims; a model may start others, by `os.fork`."""
 
 EMULATED = pytest.StashKey[ExitStack]()
-"""What ends the emulation of another machine."""
+"""Ends the emulation of another machine when it is closed."""
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
@@ -63,18 +63,18 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse bad options at once; start recording in the process that owns the terminal."""
+    """Reject bad options at once; start recording in the process that owns the terminal."""
     with options.usage_errors():
-        asked = config.stash[REQUEST] = options.read(config)
+        request = config.stash[REQUEST] = options.read(config)
     for kind, what in MARKS.items():
         config.addinivalue_line("markers", f"{kind}: {what}")
-    # The libraries' million objects stay: they need not be looked through at every collection.
+    # The libraries' million objects stay: the collector need not scan them again.
     gc.freeze()
     config.stash[PROCESS] = os.getpid()
     config.stash[EMULATED] = ExitStack()
-    # From now on, as models are loaded before the first test and kept from one to the next.
-    config.stash[EMULATED].enter_context(emulated(asked.rounding, asked.allocation))
-    if asked.worker:
+    # From now on, as models are loaded before the first test and shared by all tests.
+    config.stash[EMULATED].enter_context(emulated(request.rounding, request.allocation))
+    if request.worker:
         torch.set_num_threads(1)  # workers share the cores among themselves
         obey_first()
         return
@@ -87,7 +87,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """The machine is itself again."""
+    """End the emulation of another machine."""
     if (stack := config.stash.get(EMULATED, None)) is not None:
         stack.close()
 
@@ -97,16 +97,16 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run every test that takes a ``subject`` on every model asked for, a claim on toys once."""
+    """Run every test that takes a ``subject`` on every requested model, a claim on toys once."""
     if "subject" in metafunc.fixturenames:
         specs = RunRequest.of(metafunc.config).models
         if getattr(getattr(metafunc.function, "claim", None), "toy", False):
-            specs = (toy.beside(specs),)
+            specs = (toy.spec_for(specs),)
         metafunc.parametrize("subject", specs, indirect=True, scope="session", ids=specs)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark claims by what they are."""
+    """Mark claims by their kind."""
     if (claim := claim_of(item)) is not None:
         item.add_marker(claim.kind.value)
         if claim.toy:
@@ -115,20 +115,20 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the claims asked for, in turn, and refuse two tests with one name: evidence and
-    expectations could not tell them apart.
+    """Keep the requested claims, in order, and reject two tests with one name: evidence and
+    expectations could not distinguish them.
     """
     _check_expectations(config, items)
     _keep_apart(config, items)
     _keep_claims(config, items)
     groups = together.lines(config)
     items.sort(key=lambda item: _turn(item, groups))
-    seen: dict[tuple[str, str], pytest.Item] = {}
+    items_by_name: dict[tuple[str, str], pytest.Item] = {}
     for item in items:
         if (claim := claim_of(item)) is None:
             continue
         name = name_of(item, claim)
-        other = seen.setdefault((name, _subject(item)), item)
+        other = items_by_name.setdefault((name, _subject(item)), item)
         if other is not item:
             why = f"{item.nodeid} and {other.nodeid} are both named {name!r}; name one otherwise"
             _reject(config, why)
@@ -138,22 +138,22 @@ def _reject(config: pytest.Config, why: str) -> None:
     """End the run at once; a worker's run ends when a test begins."""
     if not RunRequest.of(config).worker:
         raise pytest.UsageError(why)
-    config.stash[REFUSED] = why
+    config.stash[COLLECTION_ERROR] = why
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Claims go to worker processes by files and models, or the user's own ``--dist`` stands.
+    """Distribute claims to workers by files and models, unless the user's ``--dist`` applies.
 
-    By models wherever there are many: dealt otherwise, each worker would load all of them.
+    By models wherever there are many: otherwise each worker would load all of them.
     """
-    asked, dist = RunRequest.of(config), config.getoption("dist")
-    many = len(asked.models) >= 2 * len(config.getoption("tx") or ())
+    request, dist = RunRequest.of(config), config.getoption("dist")
+    many = len(request.models) >= 2 * len(config.getoption("tx") or ())
     if dist != "loadfile" and not (many and dist in ("load", "loadscope", "worksteal")):
         return None
     from assay.harness.plugin.scheduling import BySubject
 
-    return BySubject(config, log, asked.subjects, together.lines(config))
+    return BySubject(config, log, request.subjects, together.lines(config))
 
 
 def _subject(item: pytest.Item) -> str:
@@ -162,15 +162,15 @@ def _subject(item: pytest.Item) -> str:
 
 
 def _keep_apart(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out claims about models where the model asked for is ``toy``, and findings about toys
-    where neither that nor an embedded reference is: they take minutes and say nothing of others.
+    """Deselect claims about models where the requested model is ``toy``, and findings about toys
+    without it or an embedded reference: they take minutes and say nothing about other models.
     """
-    wanted = toy.findings_run_beside(RunRequest.of(config).models)
+    with_findings = toy.findings_run_with(RunRequest.of(config).models)
     mixed = [
         item
         for item in items
         if (claim := claim_of(item))
-        and (_is_finding(item) and not wanted if claim.toy else toy.is_toy(_subject(item)))
+        and (_is_finding(item) and not with_findings if claim.toy else toy.is_toy(_subject(item)))
     ]
     if mixed:
         config.hook.pytest_deselected(items=mixed)
@@ -178,59 +178,59 @@ def _keep_apart(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 
 def _turn(item: pytest.Item, groups: Sequence[str]) -> tuple[bool, int]:
-    """Laws come first, then findings that share what is costly."""
+    """Laws come first, then findings that share costly work."""
     late = _is_finding(item)
     return late, together.turn(item.nodeid, groups) if late else 0
 
 
 def _is_finding(item: pytest.Item) -> bool:
-    """Whether a test is one: a broken law is news that comes sooner, and usually worse."""
+    """Whether a test is a finding: broken laws are reported first, as they usually matter more."""
     claim = claim_of(item)
     return claim is not None and claim.kind is Kind.FINDING
 
 
 def _check_expectations(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Refuse expectations of claims and capabilities that there are not: they are misspelt."""
-    known = {claim.id for item in items if (claim := claim_of(item))}
-    if not known or RunRequest.of(config).worker:
+    """Reject expectations of unknown claims and capabilities: they are misspelt."""
+    claims = {claim.id for item in items if (claim := claim_of(item))}
+    if not claims or RunRequest.of(config).worker:
         return
     whole = selection.has_all_claims(config)
     with options.usage_errors():
         for each in expected_of_models(config).values():
-            for number in {id for id, _ in each.entries} - known if whole else ():
+            for number in {id for id, _ in each.entries} - claims if whole else ():
                 raise BadInput(f"{each.path}: no claim {number}; correct or remove it")
             for name in each.lacks.keys() - capabilities.PROBES.keys():
                 raise BadInput(f"{each.path}: there is no capability {name!r}")
 
 
 def _keep_claims(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what no ``--claim`` names."""
-    asked = RunRequest.of(config).claims
-    if not asked or not items:
+    """Deselect claims that no ``--claim`` names."""
+    requested = RunRequest.of(config).claims
+    if not requested or not items:
         return
     named = [(claim, name_of(item, claim)) for item in items if (claim := claim_of(item))]
-    if why := unknown(asked, named, "claim"):
+    if why := unknown(requested, named, "claim"):
         _reject(config, f"--claim {why}")
         return
-    # A test's whole name means that test alone, and not those whose names go on.
-    whole = {f"{claim.id}:{name}" for claim, name in named} & set(asked)
-    kept = []
+    # A test's whole name means that test alone, and not those whose names start with it.
+    whole = {f"{claim.id}:{name}" for claim, name in named} & set(requested)
+    selected = []
     for item in items:
         if (claim := claim_of(item)) is None:
             continue
         name = name_of(item, claim)
-        parts = [each for each in asked if each not in whole]
+        parts = [each for each in requested if each not in whole]
         if f"{claim.id}:{name}" in whole or any(is_asked(each, claim, name) for each in parts):
-            kept.append(item)
-    config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
-    items[:] = kept
+            selected.append(item)
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(selected)])
+    items[:] = selected
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """What a worker found at collection it can only say when a test runs."""
-    if REFUSED in item.config.stash and claim_of(item) is not None:
-        raise BadInput(item.config.stash[REFUSED])
+    """A worker can report an error at collection only when a test runs."""
+    if COLLECTION_ERROR in item.config.stash and claim_of(item) is not None:
+        raise BadInput(item.config.stash[COLLECTION_ERROR])
 
 
 # -- a claim --------------------------------------------------------------------------------------
@@ -238,7 +238,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture
 def assay(request: pytest.FixtureRequest) -> Assay:
-    """What a claim's test hands its verdict to."""
+    """Settles the verdict of a claim's test."""
     return Assay(request)
 
 
@@ -258,13 +258,13 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Put on a claim's report what was settled, or the one line that ends the run.
+    """Attach the settled result to a claim's report, or the one line that ends the run.
 
-    The run stops after a GPU has failed: what this process would compute on it from then on is
-    not to be relied on.
+    The run stops after a GPU has failed: later results of this process on it would be
+    unreliable.
     """
     if os.getpid() != item.config.stash[PROCESS]:
-        os._exit(0)  # a copy that the model's code has made: the claims are not its own to report
+        os._exit(0)  # a process forked by the model's code does not report claims
     report = yield
     error = call.excinfo.value if call.excinfo is not None else None
     if isinstance(error, BadInput) and claim_of(item) is not None:

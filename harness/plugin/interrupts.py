@@ -3,12 +3,12 @@
 By default a process dies of SIGTERM at once.  Schedulers, containers and `timeout` send it.
 
 `KeyboardInterrupt` is raised wherever the program is, and is lost in a callback from C, such as
-those of the garbage collector: Python prints it and goes on.  It is then raised again, and not
+those of the garbage collector: Python prints it and continues.  It is then raised again, and not
 printed, when the next test begins.
 
-Once the last claim has ended, or the first signal is being obeyed, an exception would only stop
+Once the last claim has ended, or the first signal is being handled, an exception would only stop
 the report halfway.  So the first signal after the last claim changes nothing, and a Ctrl-C that
-comes a second or more after another signal ends the process at once: what was told is stored.
+comes a second or more after another signal ends the process at once: reported results are stored.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ import pytest
 
 
 class Terminated(KeyboardInterrupt):
-    """The process was asked to end, by SIGTERM."""
+    """SIGTERM asked the process to end."""
 
 
 HANDLERS: dict[signal.Signals, Any] = {
     signal.SIGINT: signal.default_int_handler,
     signal.SIGTERM: signal.SIG_DFL,
 }
-"""Python's own, which are replaced; others, such as a debugger's, stay."""
+"""Python's own handlers, which are replaced; others, such as a debugger's, stay."""
 
 
 REPEATED = 1.0
-"""Seconds within which a second Ctrl-C is taken for the first, sent twice."""
+"""Seconds within which a second Ctrl-C counts as the first, sent twice."""
 
 
 ENDING = 5.0
@@ -59,7 +59,7 @@ class Interrupts:
     """A plug-in of pytest, in the controlling process; changes nothing outside the main thread."""
 
     def __init__(self) -> None:
-        self.asked: type[KeyboardInterrupt] | None = None
+        self.interrupt: type[KeyboardInterrupt] | None = None
         self._ending = False
         self._at = -math.inf
         self._replaced: list[signal.Signals] = []
@@ -71,19 +71,19 @@ class Interrupts:
             signal.signal(which, self._interrupt)
 
     def _interrupt(self, number: int, _: Any) -> None:
-        first, since = self.asked is None, time.monotonic() - self._at
+        first, since = self.interrupt is None, time.monotonic() - self._at
         self._at = time.monotonic()
         if first:
-            self.asked = Terminated if number == signal.SIGTERM else KeyboardInterrupt
+            self.interrupt = Terminated if number == signal.SIGTERM else KeyboardInterrupt
             if not self._ending:
-                raise self.asked
+                raise self.interrupt
         # `timeout` sends its signal twice, to the process and to its group.
         elif number == signal.SIGINT and since > REPEATED:
             os.write(2, b"\ninterrupted again: ended without a summary; --resume continues\n")
             os._exit(pytest.ExitCode.INTERRUPTED)
 
     def pytest_sessionstart(self) -> None:
-        """Print no interrupt that is lost: after `pytest_configure`, where pytest has its hook."""
+        """Do not print lost interrupts: after `pytest_configure`, where pytest sets its hook."""
         self._unraisable = sys.unraisablehook
         sys.unraisablehook = self._lost
 
@@ -103,12 +103,12 @@ class Interrupts:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logstart(self) -> None:
-        """Stop where an interrupt was lost."""
-        if self.asked is not None:
-            raise self.asked
+        """Raise an interrupt that was lost."""
+        if self.interrupt is not None:
+            raise self.interrupt
 
     def pytest_unconfigure(self) -> None:
-        """Put back what was replaced."""
+        """Restore the handlers."""
         if self._unraisable is not None:
             sys.unraisablehook = self._unraisable
         for which in self._replaced:

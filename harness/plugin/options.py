@@ -31,7 +31,7 @@ TEXTS = (
     *("profile", "seed", "replay", "rounding", "allocation"),
 )
 PATHS = ("evidence", "json", "report", "summary", "expectations")
-"""The options that are given words, and those that are given paths."""
+"""The options whose values are words, and those whose values are paths."""
 
 WRITTEN_TO = ("log_file", "cache_dir")
 """Settings of pytest's own that name a path to which it writes."""
@@ -40,7 +40,7 @@ WRITTEN_TO = ("log_file", "cache_dir")
 def add(parser: pytest.Parser) -> None:
     """Add Assay's options to pytest's.
 
-    All values are text here, which `read` checks and converts: argparse would reject one in
+    All values are text here; `read` checks and converts them, as argparse rejects a value in
     several lines.
     """
     group = parser.getgroup("assay", "Assay: claims about transformer language models")
@@ -135,7 +135,7 @@ def add(parser: pytest.Parser) -> None:
 
 @contextmanager
 def usage_errors() -> Iterator[None]:
-    """Turn `BadInput` into pytest's own kind of it: ``ERROR: …`` and exit code 4."""
+    """Turn `BadInput` into `pytest.UsageError`: ``ERROR: …`` and exit code 4."""
     try:
         yield
     except BadInput as error:
@@ -155,8 +155,8 @@ def read(config: pytest.Config) -> RunRequest:
         if why := path_guard.importable(path, directory):
             raise BadInput(f"{path}: {why}")
     for name in PATHS:
-        if (given := getattr(option, name)) is not None:
-            setattr(option, name, _path(name, given))
+        if (text := getattr(option, name)) is not None:
+            setattr(option, name, _path(name, text))
     for name in ("json", "report", "summary"):
         if getattr(option, name) is not None:
             _check_writable(name, getattr(option, name))
@@ -172,8 +172,8 @@ def read(config: pytest.Config) -> RunRequest:
     return RunRequest(
         named=tuple(option.models or ()),
         models=models,
-        # Nobody asked for the toys, so that a fault may be one that they cannot have.
-        optional=frozenset([*optional, toy.beside(models)]),
+        # The toys are optional: an injected fault need not apply to them.
+        optional=frozenset([*optional, toy.spec_for(models)]),
         loading=Options(**{each.name: getattr(option, each.name) for each in fields(Options)}),
         seed=read_seed(option.seed, "--seed"),
         rounding=None if option.rounding is None else read_seed(option.rounding, "--rounding"),
@@ -198,7 +198,7 @@ def _models(
 
 
 def _check_texts(option: argparse.Namespace) -> None:
-    """Reject words that mean nothing, or that do not go together."""
+    """Reject unknown values, and options that cannot be combined."""
     for name in (*TEXTS, *PATHS):
         values = getattr(option, name)
         for value in values if isinstance(values, list) else [values]:
@@ -208,8 +208,8 @@ def _check_texts(option: argparse.Namespace) -> None:
                 raise BadInput(f"--{option_name} {value!r}: is empty; say which")
     check_profile(option.profile)
     if option.allocation is not None and option.allocation not in allocation.NAMES:
-        known = ", ".join(allocation.NAMES)
-        raise BadInput(f"--allocation {option.allocation!r}: choose from {known}")
+        names = ", ".join(allocation.NAMES)
+        raise BadInput(f"--allocation {option.allocation!r}: choose from {names}")
     if option.attends not in (None, *meant.WAYS):
         raise BadInput(f"--attends {option.attends!r}: choose from {', '.join(meant.WAYS)}")
     if option.plant is not None:
@@ -226,23 +226,23 @@ def _check_texts(option: argparse.Namespace) -> None:
         placement.read(option.device_map)
 
 
-def _path(name: str, given: str) -> Path:
+def _path(name: str, text: str) -> Path:
     try:
-        path = Path(given).expanduser().absolute()
+        path = Path(text).expanduser().absolute()
         path.lstat()
     except RuntimeError as error:
-        raise BadInput(f"--{name} {given}: no such home folder") from error
+        raise BadInput(f"--{name} {text}: no such home folder") from error
     except OSError as error:
-        # What is not there may be made, or is refused by whoever reads it.
+        # A missing file may be created later, or is rejected by whoever reads it.
         if error.errno == errno.ENAMETOOLONG:
             raise BadInput(
-                f"--{name} {given[:SHOWN]}…: is not a path ({error.strerror})"
+                f"--{name} {text[:SHOWN]}…: is not a path ({error.strerror})"
             ) from error
     return path
 
 
 def _check_writable(name: str, path: Path) -> None:
-    """Refuse a path where nothing could be put; folders that are missing are made later."""
+    """Reject a path that cannot be written to; missing folders are created later."""
     try:
         if path.is_dir():
             raise BadInput(f"--{name} {path}: is a folder; give a file's path")
@@ -257,33 +257,33 @@ def _check_writable(name: str, path: Path) -> None:
 
 def _written_by_pytest(config: pytest.Config) -> dict[str, Path]:
     """The paths in pytest's own settings to which it writes, by name."""
-    found = {}
+    paths = {}
     for name in WRITTEN_TO:
-        with suppress(ValueError):  # its plug-in is switched off
-            if given := str(config.getini(name) or ""):
-                found[name] = config.rootpath / given
-    return found
+        with suppress(ValueError):  # its plug-in is disabled
+            if path := str(config.getini(name) or ""):
+                paths[name] = config.rootpath / path
+    return paths
 
 
 def _check_outputs(option: argparse.Namespace, settings: Mapping[str, Path]) -> None:
-    """Refuse to write two files into one, over what is read, or into a model's folder.
+    """Reject two outputs in one file, over an input, or in a model's folder.
 
     ``settings`` are pytest's own (`_written_by_pytest`).
     """
     files = {"--json": option.json, "--report": option.report, "--summary": option.summary}
     files |= {
-        name: Path(given).absolute()
-        for name, given in {
+        name: Path(path).absolute()
+        for name, path in {
             "--junitxml": getattr(option, "xmlpath", None),
             "--log-file": getattr(option, "log_file", None) or settings.get("log_file"),
             "--debug": option.debug,
         }.items()
-        if given
+        if path
     }
     named = {f"--model={model}": ModelSpec.recorded(model).path for model in option.models or []}
     named["--device-map"] = option.device_map or ""
-    # A model may have a name that is no path, such as one of the hub.
-    paths = {name: Path(os.path.expanduser(given)) for name, given in named.items() if given}
+    # A model's name need not be a path: it may be a hub id.
+    paths = {name: Path(os.path.expanduser(path)) for name, path in named.items() if path}
     read = {name: path for name, path in paths.items() if os.path.exists(path)}
     files["--evidence"] = option.evidence
     keep_apart(files)
@@ -292,7 +292,7 @@ def _check_outputs(option: argparse.Namespace, settings: Mapping[str, Path]) -> 
     folders: dict[str, Path | None] = {"--expectations": recorded}
     folders["cache_dir"] = settings.get("cache_dir")
     if option.basetemp:
-        # pytest deletes all that is there.
+        # pytest deletes its contents.
         folders["--basetemp"] = base = Path(option.basetemp).absolute()
         for name, path in {**read, **files}.items():
             if path is not None and is_in(path, base):
@@ -301,22 +301,22 @@ def _check_outputs(option: argparse.Namespace, settings: Mapping[str, Path]) -> 
 
 
 def refuse_debug_file(parser: pytest.Parser, config: pytest.Config | None) -> None:
-    """Refuse a ``--debug`` file that the run reads: pytest opens it before `pytest_configure`.
+    """Reject a ``--debug`` file that the run reads: pytest opens it before `pytest_configure`.
 
     Called when Assay's options are declared.  Raises `pytest.UsageError`.
     """
-    given = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
-    given += config.invocation_params.args if config is not None else []
-    if any(arg.partition("=")[0] == "--debug" for arg in given):
-        asked = parser.parse_known_args(given)
+    arguments = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
+    arguments += config.invocation_params.args if config is not None else []
+    if any(arg.partition("=")[0] == "--debug" for arg in arguments):
+        options = parser.parse_known_args(arguments)
         with usage_errors():
             for name in PATHS:
-                setattr(asked, name, (path := getattr(asked, name)) and _path(name, path))
-            _check_outputs(asked, {})
+                setattr(options, name, (path := getattr(options, name)) and _path(name, path))
+            _check_outputs(options, {})
 
 
 def _check_expectations(folder: Path | None, to_record: bool) -> None:
-    """Refuse a folder that is named and not there: a misspelt one would expect nothing."""
+    """Reject a missing folder: a misspelt one would expect nothing."""
     if folder is None or folder.is_dir():
         return
     if folder.exists() or folder.is_symlink():

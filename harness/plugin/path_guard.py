@@ -1,12 +1,12 @@
 """Stops a run in which pytest takes the value of one of Assay's options for a test's path.
 
-pytest looks for its settings and for conftest files beside every path that it is given, before
-anybody has told it that ``--model`` takes a value: after a space, a model's folder is a folder of
-tests to it.  Written in one piece, ``--model=FOLDER``, the value is never taken for a path.
+pytest looks for its settings and for conftest files next to every path among its arguments, before
+it knows that ``--model`` takes a value: after a space, it takes a model's folder for a folder of
+tests.  Written as one argument, ``--model=FOLDER``, the value is never taken for a path.
 
 An install registers this module with pytest, which loads it before any conftest file.  It imports
 nothing but pytest, and does nothing where neither the folder nor an argument lies in a clone or an
-install of Assay.  What pytest's settings name beside such a path (``addopts = -p module``) has run
+install of Assay.  Code that settings next to such a path name (``addopts = -p module``) has run
 by then; the message names the file (SECURITY.md).
 """
 
@@ -26,7 +26,7 @@ from pathlib import Path
 import pytest
 
 WRITTEN = frozenset({"--evidence", "--json", "--report", "--summary"})
-"""Assay's options whose value is a file that the run writes: it will be there when pytest-xdist's
+"""Assay's options whose value is a file that the run writes: it exists when pytest-xdist's
 workers read the same arguments.
 """
 
@@ -37,33 +37,33 @@ ROOMS = frozenset({"benchmarks", "claims"})
 """Folders of a clone where pytest looks for tests, and runs every conftest.py and __init__.py."""
 
 PACKAGED = re.compile(r"assay\.claims(?:\.(\w+))?((?:::.*)?)$")
-"""The claims by their names in the package, and what follows: a test's name."""
+"""The claims by their names in the package, followed by a test's name."""
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_load_initial_conftests(
     early_config: pytest.Config, parser: pytest.Parser
 ) -> Generator[None, object, object]:
-    """Refuse paths that pytest would misread; raises `pytest.UsageError`.
+    """Reject paths that pytest would misread; raises `pytest.UsageError`.
 
     Where claims are named by ``--pyargs assay.claims``, run pytest on their folder instead.
     """
-    given = early_config.invocation_params
+    invocation = early_config.invocation_params
     if "PYTEST_XDIST_WORKER" in os.environ:
-        return (yield)  # the process that began this one has checked the same arguments
-    if (paths := of_package(given.args)) != list(given.args):
-        raise SystemExit(int(pytest.main(paths, given.plugins)))
-    if not about_a_clone(given.dir, given.args):
-        if any(arg.partition("=")[0] in PATHS for arg in given.args):
-            # Printed with what pytest does not understand, and with nothing else.
+        return (yield)  # the parent process has checked the same arguments
+    if (paths := of_package(invocation.args)) != list(invocation.args):
+        raise SystemExit(int(pytest.main(paths, invocation.plugins)))
+    if not about_a_clone(invocation.dir, invocation.args):
+        if any(arg.partition("=")[0] in PATHS for arg in invocation.args):
+            # Printed only when pytest rejects its arguments.
             parser.extra_info["Assay"] = (
                 "its options are known where its claims are run: assay check MODEL, or "
                 "pytest --pyargs assay.claims --model=MODEL"
             )
         return (yield)
-    arguments = [*shlex.split(os.environ.get("PYTEST_ADDOPTS", "")), *given.args]
+    arguments = [*shlex.split(os.environ.get("PYTEST_ADDOPTS", "")), *invocation.args]
     _refuse_values_apart(early_config, arguments)
-    _refuse_models_among_code(given.dir, arguments)
+    _refuse_models_among_code(invocation.dir, arguments)
     with _interrupts_in_one_line():
         return (yield)
 
@@ -71,19 +71,19 @@ def pytest_load_initial_conftests(
 def of_package(args: Sequence[str]) -> list[str]:
     """``args`` with paths in place of ``--pyargs assay.claims`` and of the modules in it.
 
-    pytest looks for settings and plug-ins beside paths only, and there are the options declared.
+    pytest looks for settings and plug-ins next to paths only; the options are declared there.
     """
     if "--pyargs" not in args or not any(PACKAGED.match(arg) for arg in args):
         return list(args)
     claims = Path(__file__).parents[2] / "claims"
-    found = []
+    paths = []
     for arg in args:
         if (match := PACKAGED.match(arg)) is not None:
             module, rest = match.groups()
             arg = f"{claims / module}.py{rest}" if module else f"{claims}{rest}"
         if arg != "--pyargs":
-            found.append(arg)
-    return found
+            paths.append(arg)
+    return paths
 
 
 def _refuse_values_apart(early_config: pytest.Config, args: Sequence[str]) -> None:
@@ -97,10 +97,10 @@ def _refuse_values_apart(early_config: pytest.Config, args: Sequence[str]) -> No
 
 
 def _settings_read(early_config: pytest.Config) -> str:
-    """What pytest has read beside a path that it took for a test's; ``-c`` is the user's word."""
+    """The settings that pytest read next to such a path; those of ``-c`` are the user's choice."""
     settings = early_config.inipath
-    asked = early_config.known_args_namespace.inifilename
-    if settings is None or asked is not None or in_a_clone(settings.parent):
+    named = early_config.known_args_namespace.inifilename
+    if settings is None or named is not None or in_a_clone(settings.parent):
         return ""
     return f", and has read settings in {settings}, so that code they name may have run"
 
@@ -116,15 +116,15 @@ def importable(model: str, directory: Path) -> str:
     """Why files in the folder ``model`` could be run as code; empty if they could not, or if there
     is no such folder.
 
-    ``directory`` is where the run was begun.
+    ``directory`` is where the run was started.
     """
     folder = Path(os.path.realpath(directory / os.path.expanduser(model)))
     if not model.strip() or not os.path.isdir(folder):
         return ""
-    # Editable installs leave names in it that are no paths.
-    found = [directory / place for place in sys.path if os.path.exists(directory / place)]
-    places = [Path(os.path.realpath(place)) for place in found]
-    if any(place.is_relative_to(folder) for place in places):
+    # Editable installs leave names in it that are not paths.
+    existing = [directory / entry for entry in sys.path if os.path.exists(directory / entry)]
+    roots = [Path(os.path.realpath(entry)) for entry in existing]
+    if any(entry.is_relative_to(folder) for entry in roots):
         return (
             "Python looks for modules in it, and its files could be run; start `pytest`, not "
             "`python -m pytest`, in another folder, and look at PYTHONPATH"
@@ -134,7 +134,7 @@ def importable(model: str, directory: Path) -> str:
             "the run was begun in it, where workers, git and matplotlib would read its files; "
             "begin it in another folder"
         )
-    if folder.parent in places and (folder / "__init__.py").exists():
+    if folder.parent in roots and (folder / "__init__.py").exists():
         return "could be imported as a package, and its files be run; move it elsewhere"
     above = (folder, *folder.parents)
     if any(room.name in ROOMS and is_a_clone(room.parent) for room in above):
@@ -154,14 +154,14 @@ def is_a_clone(folder: Path) -> bool:
 
 
 def about_a_clone(folder: Path, args: Sequence[str]) -> bool:
-    """Whether the run is begun in a clone, or one of ``args`` is a path in one.
+    """Whether the run was started in a clone, or one of ``args`` is a path in one.
 
-    Claims are run on another project's model by ``pytest path/to/assay/claims``.
+    ``pytest path/to/assay/claims`` runs claims on another project's model.
     """
     values = {value for _, value in _apart(args)}
     paths = [arg for arg in args if arg not in values and not arg.startswith("-")]
-    asked = (Path(os.path.normpath(folder / path.partition("::")[0])) for path in paths)
-    return in_a_clone(folder) or any(in_a_clone(path) for path in asked if path.exists())
+    named = (Path(os.path.normpath(folder / path.partition("::")[0])) for path in paths)
+    return in_a_clone(folder) or any(in_a_clone(path) for path in named if path.exists())
 
 
 def _apart(args: Sequence[str]) -> list[tuple[str, str]]:
@@ -172,7 +172,7 @@ def _apart(args: Sequence[str]) -> list[tuple[str, str]]:
 
 @contextmanager
 def _interrupts_in_one_line() -> Iterator[None]:
-    """While the libraries are imported, which takes seconds and pytest does not guard."""
+    """Report an interrupt in one line while libraries are imported, which pytest does not do."""
     main = threading.current_thread() is threading.main_thread()
     ours = main and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     if ours:

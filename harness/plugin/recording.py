@@ -24,7 +24,7 @@ STOPPED = (
     pytest.ExitCode.INTERNAL_ERROR,
     pytest.ExitCode.USAGE_ERROR,
 )
-"""Exit codes of runs that did not come to their end."""
+"""Exit codes of runs that did not finish."""
 
 NARROWING = ("keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf")
 """Options of pytest's own that leave claims out."""
@@ -34,11 +34,11 @@ class Recorder:
     """A plug-in of pytest: one for each run, in the controlling process."""
 
     def __init__(self, config: pytest.Config) -> None:
-        self.config, self.asked = config, RunRequest.of(config)
-        self.run = runs.describe_run(self.asked.loading, self.asked.profile, self.asked.seed)
-        self.run.tell(**self.asked.emulated)
-        named = self.asked.named or [DEFAULT]
-        self.run.selection = selection.chosen(config, named, self.asked.claims)
+        self.config, self.request = config, RunRequest.of(config)
+        self.run = runs.describe_run(self.request.loading, self.request.profile, self.request.seed)
+        self.run.tell(**self.request.emulated)
+        named = self.request.named or [DEFAULT]
+        self.run.selection = selection.chosen(config, named, self.request.claims)
         self.claims: dict[str, None] = {}
         self.results: list[Result] = []
         self._ended: set[str] = set()
@@ -51,7 +51,7 @@ class Recorder:
 
     @property
     def total(self) -> int:
-        """How many claims there are."""
+        """The number of claims."""
         return len(self.claims)
 
     @property
@@ -74,15 +74,15 @@ class Recorder:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """An xdist worker is about to start: it learns what is recorded already."""
+        """An xdist worker is about to start: send it the recorded results."""
         self.run.threads = 1
-        if self.asked.resume:
+        if self.request.resume:
             self._open()
             rows = [(result.as_json(), digest) for (*_, digest), result in self.resumed.items()]
             node.workerinput[RESUMED] = json.dumps(rows)
 
     def _expect(self, claims: Sequence[str]) -> None:
-        """Make ready for these claims, by their node ids."""
+        """Prepare for these claims, by their node ids."""
         if claims and not self.claims:
             self.claims.update(dict.fromkeys(claims))
             with options.usage_errors():
@@ -92,31 +92,31 @@ class Recorder:
 
     def _on_each(self, claims: Sequence[str]) -> int:
         """How many of the claims there are on each model, without those on toys."""
-        subjects = self.asked.subjects
+        subjects = self.request.subjects
         on_models = [c for c in claims if not toy.is_toy(toy.subject_of(c, subjects))]
         return len(on_models) // max(1, sum(not toy.is_toy(each) for each in subjects))
 
     def _open(self) -> None:
-        """Open the evidence, once; a single example that is replayed is none."""
-        if self._evidence is not None or self.asked.replay is not None:
+        """Open the evidence, once; a replayed example writes none."""
+        if self._evidence is not None or self.request.replay is not None:
             return
         with options.usage_errors():
-            self._evidence = Evidence.open(self.asked.evidence)
-            if self.asked.resume:
+            self._evidence = Evidence.open(self.request.evidence)
+            if self.request.resume:
                 self._resume(self._evidence)
 
     def _resume(self, evidence: Evidence) -> None:
-        found = evidence.unfinished(resume_key(self.run))
-        if found is None:
+        run_id = evidence.unfinished(resume_key(self.run))
+        if run_id is None:
             self.notes.append(
                 "nothing to resume: no unfinished run has this request; starting a new run"
             )
             return
-        # What is asked for now decides when the run is at its end.
-        asked = self.run.selection
-        self.run = next(run for run in evidence.runs() if run.id == found)
-        self.run.selection = asked
-        self.resumed.update(evidence.recorded(found))
+        # The present selection decides when the run has finished.
+        requested = self.run.selection
+        self.run = next(run for run in evidence.runs() if run.id == run_id)
+        self.run.selection = requested
+        self.resumed.update(evidence.recorded(run_id))
         self.notes.append(
             f"resuming the run of {self.run.started}: {len(self.resumed)} claims are recorded"
         )
@@ -127,19 +127,19 @@ class Recorder:
     def pytest_runtest_logreport(
         self, report: pytest.TestReport
     ) -> Generator[None, object, object]:
-        """A test has ended somewhere; if it was a claim, its result is kept at once.
+        """A test has ended in some process; if it was a claim, record its result at once.
 
         The evidence has the result before the terminal shows it, so that a killed run has stored
-        all that it reported.  A refusal ends the run after other plug-ins have seen the report.
+        all that it reported.  A rejection ends the run after other plug-ins got the report.
         """
         if (settled := Settled.on(report)) is not None:
             self._end(settled)
             self._ended.add(report.nodeid)
         self._failure = self._failure or getattr(report, "gpu_failure", "")
-        told = yield
+        outcome = yield
         if (why := getattr(report, "refused", None)) is not None:
             raise pytest.UsageError(why)
-        return told
+        return outcome
 
     def _end(self, settled: Settled) -> None:
         result, judgement = settled.result, settled.judgement
@@ -148,9 +148,9 @@ class Recorder:
             self._keep(result, settled.subject)
         self.results.append(result)
         if judgement.fails or result.verdict is Verdict.REFUTED:
-            # What is expected has its reason; of what is undecided the result itself says why.
-            told = f"{judgement.status}: {judgement.reason or judgement.message}"
-            self.judgements[result.name, result.subject] = told
+            # Expected verdicts have a reason; undecided results say why themselves.
+            line = f"{judgement.status}: {judgement.reason or judgement.message}"
+            self.judgements[result.name, result.subject] = line
 
     def _keep(self, result: Result, subject: SubjectRecord) -> None:
         subjects = self.run.subjects
@@ -168,9 +168,9 @@ class Recorder:
     def pytest_sessionfinish(
         self, session: pytest.Session, exitstatus: int
     ) -> Generator[None, object, object]:
-        """Write what was asked for, and close the evidence; then others write their files.
+        """Write the requested files, and close the evidence; then others write theirs.
 
-        Such as JUnit's XML, which is written by pytest.
+        pytest writes JUnit's XML, for example.
         """
         self._finish(session, exitstatus)
         try:
@@ -182,12 +182,12 @@ class Recorder:
 
     def _finish(self, session: pytest.Session, exitstatus: int) -> None:
         stopped = exitstatus in STOPPED
-        if stopped:  # perhaps before it came to all that an earlier run has recorded
+        if stopped:  # perhaps before it reached all results of an earlier run
             shown = {(result.name, result.subject) for result in self.results}
             self.results += [r for r in self.resumed.values() if (r.name, r.subject) not in shown]
         if not self.results and (stopped or not self.total):
             return
-        # A run that -x ended, or that lost a claim with a worker, can be gone on with, too.
+        # A run that -x ended, or that lost a claim with a worker, can be resumed, too.
         missing = self.total - len(self.results)
         early = stopped or missing > 0
         self.problems += self._lacking()
@@ -196,8 +196,8 @@ class Recorder:
             if exitstatus == pytest.ExitCode.OK:  # as after --setup-plan
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
         elif missing > 0:
-            told = f"stopped: {missing} of {self.total} claims have no verdict"
-            self.notes.append(told if self._evidence is None else f"{told}; --resume continues")
+            note = f"stopped: {missing} of {self.total} claims have no verdict"
+            self.notes.append(note if self._evidence is None else f"{note}; --resume continues")
             if self._failure:
                 undone = ", ".join(self.left)
                 self.problems.append(f"{self._failure}; --resume continues in a new process")
@@ -229,25 +229,27 @@ class Recorder:
         return True
 
     def _files(self, early: bool) -> Iterator[Callable[[], object]]:
-        """What is to be written: the results by their files, and what is expected from now on."""
+        """The writers of the requested files and of the new expectations."""
         run, results = self.run, self.results
-        if (path := self.asked.json) is not None:
+        if (path := self.request.json) is not None:
             yield lambda: schema.write_json(path, run, results)
-        if (page := self.asked.report) is not None:
+        if (page := self.request.report) is not None:
             yield lambda: outputs.replace_file(page, html.render(run, results, self.judgements))
-        if (told := self.asked.summary) is not None:
-            yield lambda: summary.append(told, summary.markdown(run, results, self.judgements))
-        if self.asked.record_expectations and early:
+        if (summary_path := self.request.summary) is not None:
+            yield lambda: summary.append(
+                summary_path, summary.markdown(run, results, self.judgements)
+            )
+        if self.request.record_expectations and early:
             self.notes.append("expectations are not written: the run did not finish")
-        elif self.asked.record_expectations:
+        elif self.request.record_expectations:
             yield self._record_expectations
 
     def _record_expectations(self) -> None:
-        folder, asked = self.asked.expectations, self.asked
+        folder, request = self.request.expectations, self.request
         for subject in self.run.subjects:
-            if toy.is_toy(subject) and subject not in asked.models:
-                continue  # its file comes with Assay and is no matter of the models asked for
-            path = expectation_files.record(folder, subject, self.results, asked.loading.dtype)
+            if toy.is_toy(subject) and subject not in request.models:
+                continue  # its file comes with Assay, whichever models were requested
+            path = expectation_files.record(folder, subject, self.results, request.loading.dtype)
             self.notes.append(f"expectations are written to {path}")
         try:
             expectation_files.load(folder)
@@ -255,22 +257,22 @@ class Recorder:
             self.notes.append(f"before the next run: {error}")
 
     def _lacking(self) -> list[str]:
-        """Capabilities that models lack and their types have; a note where nothing is recorded."""
-        known, dtype = expected_of_models(self.config), self.asked.loading.dtype
+        """Capabilities that models lack and their types have; a note where none is recorded."""
+        expected, dtype = expected_of_models(self.config), self.request.loading.dtype
         wrong: list[str] = []
         unjudged: dict[str, list[str]] = {}
         for name, subject in self.run.subjects.items():
             recorded = subject.recorded or records.Recorded()
-            wrong += expectations.unexpected_lacks(known, name, recorded, dtype)
+            wrong += expectations.unexpected_lacks(expected, name, recorded, dtype)
             if subject.parameters and recorded.why:
                 unjudged.setdefault(recorded.why, []).append(name)
         for why, names in unjudged.items():
-            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            self.notes.append(f"capabilities of {names[0]}{more} are not judged: {why}")
+            rest = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            self.notes.append(f"capabilities of {names[0]}{rest} are not judged: {why}")
         return wrong
 
     def _stale(self) -> list[str]:
-        """Expectations of claims that are no longer there; only a whole run can tell."""
+        """Expectations of claims that no longer exist; only a whole run can tell."""
         if not self._whole():
             return []
         expected = expected_of_models(self.config)
@@ -279,8 +281,8 @@ class Recorder:
         return [f"{where}: this claim no longer exists; remove it" for where in stale]
 
     def _whole(self) -> bool:
-        """Whether every claim that there is has been asked for."""
+        """Whether the run includes every claim."""
         narrowed = (self.config.getoption(name, None) for name in NARROWING)
-        if self.asked.claims or self.asked.replay is not None or any(narrowed):
+        if self.request.claims or self.request.replay is not None or any(narrowed):
             return False
         return selection.has_all_claims(self.config)

@@ -14,16 +14,16 @@ from assay.harness.models.runs import Options
 from assay.harness.plugin import toy
 
 Expand = Callable[[Sequence[str]], tuple[list[str], list[str]]]
-"""Gives models for names and patterns: all of them, and those that only patterns named."""
+"""Returns the models of names and patterns: all of them, and those that only patterns name."""
 
 EXPAND = pytest.StashKey[Expand]()
-"""Set by the plug-in that makes models, before the options are read."""
+"""Set by the plug-in that builds models, before the options are read."""
 
 DEFAULT = "reference"
-"""The model where none is named."""
+"""The default model."""
 
 USUAL = Options()
-"""How models are loaded where no option says otherwise."""
+"""How models are loaded by default."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class RunRequest:
 
     ``named`` are the models as ``--model`` names them, patterns as such; ``models`` those that
     claims run on, each once, with the fault of ``--plant``.  A model among ``optional`` may be
-    missing here, so that its claims do not apply.  ``worker`` is the worker's id in a worker
+    missing here; its claims then do not apply.  ``worker`` is the worker's id in a worker
     process of pytest-xdist, and empty in the process that owns the terminal.  ``root`` is pytest's
     root folder and ``directory`` the one where the run was started.
     """
@@ -61,17 +61,17 @@ class RunRequest:
 
     @classmethod
     def of(cls, config: pytest.Config) -> RunRequest:
-        """What the run of this ``config`` is asked for."""
+        """The request of the run with this ``config``."""
         return config.stash[REQUEST]
 
     @property
     def subjects(self) -> list[str]:
-        """All that claims run on: the models, and the toys."""
-        return list(dict.fromkeys([*self.models, toy.beside(self.models)]))
+        """All subjects of claims: the models, and the toys."""
+        return list(dict.fromkeys([*self.models, toy.spec_for(self.models)]))
 
     @property
     def emulated(self) -> dict[str, int | str | None]:
-        """What of another machine is emulated; None where nothing is."""
+        """Which properties of another machine are emulated; None where nothing is."""
         return {"rounding": self.rounding, "allocation": self.allocation}
 
     def replay_command(self, nodeid: str, subject: str, blob: str) -> str:

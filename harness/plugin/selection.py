@@ -1,4 +1,4 @@
-"""Selects the claims and models that a run was asked for."""
+"""Selects the claims and models of a run."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from assay.harness.results.records import Selection
 
 
 def paths(config: pytest.Config) -> list[Path]:
-    """The paths that were asked for (those of ``testpaths`` if none were), as absolute ones."""
+    """The requested paths (those of ``testpaths`` by default), made absolute."""
     start = config.invocation_params.dir
     return [Path(os.path.normpath(start / each)) for each in config.args]
 
 
 def has_all_claims(config: pytest.Config) -> bool:
-    """Whether all files of claims are collected, whatever is then left out."""
+    """Whether all files of claims are collected, whatever is then deselected."""
     if any(getattr(config.option, name, None) for name in ("ignore", "ignore_glob", "lf")):
         return False
     root = config.rootpath
@@ -26,8 +26,8 @@ def has_all_claims(config: pytest.Config) -> bool:
 
 
 def chosen(config: pytest.Config, models: Iterable[str], claims: Iterable[str] = ()) -> Selection:
-    """The models and the claims by their numbers, as they are named; what ``-k`` and ``-m`` say;
-    and paths from the root on.
+    """The models and the claims by their numbers, as named; the values of ``-k`` and ``-m``;
+    and the paths, relative to the root.
     """
     return Selection(
         models=list(models),

@@ -1,6 +1,6 @@
 """Settles a claim: takes its result from a run or the evidence, and compares it with expectations.
 
-Everything here happens in the process that runs the claim; what came of it travels on the test's
+Everything here happens in the process that runs the claim; the outcome travels on the test's
 report (`Settled`).
 """
 
@@ -29,19 +29,19 @@ Recorded = dict[tuple[str, str, str], Result]
 """Results by (claim's name, subject's name, subject's digest)."""
 
 EXPECTED = pytest.StashKey[dict[str, Expectations]]()
-"""What is expected of each model."""
+"""The expectations by model."""
 
 DONE = pytest.StashKey[Recorded]()
-"""What the run that is resumed has recorded."""
+"""The results that the resumed run has recorded."""
 
 DESCRIBED = pytest.StashKey[dict[str, SubjectRecord]]()
-"""The descriptions of the subjects that have been loaded."""
+"""The descriptions of the loaded subjects."""
 
 SETTLED = pytest.StashKey["Settled"]()
-"""Of a test: what came of it."""
+"""The outcome of a test."""
 
 RESUMED = "assay-resumed"
-"""Under this name an xdist worker is told what is recorded already."""
+"""The key under which an xdist worker receives the recorded results."""
 
 
 @dataclass(frozen=True)
@@ -54,19 +54,19 @@ class Settled:
 
     def attach(self, report: pytest.TestReport) -> None:
         """Put it on ``report``, as text: xdist sends plain types only."""
-        told = {"result": self.result.as_json(), "subject": self.subject.as_json()}
-        told["judgement"] = asdict(self.judgement)
-        report.assay = json.dumps(told)  # type: ignore[attr-defined]
+        message = {"result": self.result.as_json(), "subject": self.subject.as_json()}
+        message["judgement"] = asdict(self.judgement)
+        report.assay = json.dumps(message)  # type: ignore[attr-defined]
 
     @classmethod
     def on(cls, report: pytest.TestReport) -> Settled | None:
-        """What a report carries, if it is a claim's."""
+        """The outcome that a report carries, if it is a claim's."""
         if (text := getattr(report, "assay", None)) is None:
             return None
-        told = json.loads(text)
-        judgement = Judgement(**told["judgement"])
-        subject = SubjectRecord.from_json(told["subject"])
-        return cls(Result.from_json(told["result"]), subject, judgement)
+        message = json.loads(text)
+        judgement = Judgement(**message["judgement"])
+        subject = SubjectRecord.from_json(message["subject"])
+        return cls(Result.from_json(message["result"]), subject, judgement)
 
 
 def expected_of_models(config: pytest.Config) -> dict[str, Expectations]:
@@ -83,7 +83,7 @@ def expected_of_models(config: pytest.Config) -> dict[str, Expectations]:
 
 
 def claim_of(item: pytest.Item) -> Claim | None:
-    """The claim that a test is about, if it is."""
+    """The claim that a test checks, if any."""
     return getattr(getattr(item, "obj", None), "claim", None)
 
 
@@ -97,19 +97,19 @@ def name_of(item: pytest.Item, claim: Claim) -> str:
 
 
 class Assay:
-    """Settles one claim on one subject: run or resume it, hold it against what is expected."""
+    """Settles one claim on one subject: runs or resumes it, and compares it with expectations."""
 
     def __init__(self, request: pytest.FixtureRequest) -> None:
         self.config, self.node = request.config, request.node
-        self.asked = RunRequest.of(request.config)
+        self.request = RunRequest.of(request.config)
 
     @property
     def session(self) -> Session:
-        """What the options say about laws."""
+        """The settings of laws, from the options."""
         return Session(
-            PROFILES[self.asked.profile],
-            seed=self.asked.seed,
-            replay=self.asked.replay,
+            PROFILES[self.request.profile],
+            seed=self.request.seed,
+            replay=self.request.replay,
             derandomize=bool(os.environ.get("CI")),
         )
 
@@ -140,38 +140,38 @@ class Assay:
         return run(self.session)
 
     def _with_command(self, result: Result) -> Result:
-        # Of an example that is replayed Hypothesis does not say again what it is.
-        seen, replayed = result.counterexample, self.asked.replay
-        if seen is None or not (blob := seen.blob or replayed):
+        # Hypothesis does not print the blob of a replayed example again.
+        example, replayed = result.counterexample, self.request.replay
+        if example is None or not (blob := example.blob or replayed):
             return result
-        command = self.asked.replay_command(self.node.nodeid, result.subject, blob)
-        return replace(result, counterexample=replace(seen, blob=None, replay=command))
+        command = self.request.replay_command(self.node.nodeid, result.subject, blob)
+        return replace(result, counterexample=replace(example, blob=None, replay=command))
 
     def _recorded(self, name: str, subject: Subject | Absent) -> Result | None:
-        """What an unfinished run like this one has recorded already; nothing unless resuming."""
+        """The result that the resumed run has recorded; None unless resuming."""
         if DONE not in self.config.stash:
-            told = self.config.workerinput.get(RESUMED, "[]")  # type: ignore[attr-defined]
-            rows = json.loads(told)
+            message = self.config.workerinput.get(RESUMED, "[]")  # type: ignore[attr-defined]
+            rows = json.loads(message)
             results = [(Result.from_json(row), digest) for row, digest in rows]
             self.config.stash[DONE] = {(r.name, r.subject, d): r for r, d in results}
         return self.config.stash[DONE].get((name, subject.name, subject.digest))
 
     def _judge(self, result: Result) -> Judgement:
-        known = expected_of_models(self.config)
-        return expectations.judge_result(known, result, self.asked.loading.dtype)
+        expected = expected_of_models(self.config)
+        return expectations.judge_result(expected, result, self.request.loading.dtype)
 
     def _description(self, subject: Subject | Absent) -> SubjectRecord:
-        known = self.config.stash.setdefault(DESCRIBED, {})
-        if subject.name not in known:
+        descriptions = self.config.stash.setdefault(DESCRIBED, {})
+        if subject.name not in descriptions:
             if isinstance(subject, Absent):
-                known[subject.name] = subject.description()
+                descriptions[subject.name] = subject.description()
             else:
-                known[subject.name] = describe_subject(subject, self.session.profile.brake)
-        return known[subject.name]
+                descriptions[subject.name] = describe_subject(subject, self.session.profile.brake)
+        return descriptions[subject.name]
 
 
 def _properties(result: Result, judgement: Judgement) -> list[tuple[str, str]]:
-    """What JUnit's XML says of a claim, beside the test's outcome."""
+    """The properties of a claim in JUnit's XML, alongside the test's outcome."""
     facts = {
         "claim": result.id,
         "subject": result.subject,
@@ -188,10 +188,10 @@ def _properties(result: Result, judgement: Judgement) -> list[tuple[str, str]]:
 
 
 def _shown(result: Result) -> list[str]:
-    """A counterexample in lines: what was drawn, the numbers, and how to see it again."""
-    if (seen := result.counterexample) is None:
+    """A counterexample in lines: the drawn inputs, the numbers, and the replay command."""
+    if (example := result.counterexample) is None:
         return []
-    drawn = [f"{label}: {value}" for label, value in seen.inputs.items()]
-    numbers = f"observed {seen.observed}, allowed {seen.allowed}, at {seen.where}"
-    again = [f"replay: {seen.replay}"] if seen.replay else []
+    drawn = [f"{label}: {value}" for label, value in example.inputs.items()]
+    numbers = f"observed {example.observed}, allowed {example.allowed}, at {example.where}"
+    again = [f"replay: {example.replay}"] if example.replay else []
     return [*drawn, numbers, *again]

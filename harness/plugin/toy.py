@@ -1,13 +1,13 @@
-"""The subject `toy`: heads, networks and toys that Assay makes itself.
+"""The subject `toy`: heads, networks and toys that Assay builds itself.
 
-Some claims of the documents are about networks that are made for the purpose: a single attention
-head, three tokens, a fully connected network.  They say nothing about the model that a run was
-asked for.  Such a claim is declared with ``toy=True``.  It runs once a run, whichever models were
-asked for, and its result is that of the subject ``toy``.  Where it needs embeddings, tokens or
-trained models, those are the embedded reference's.
+Some claims of the documents are about networks built for the purpose: a single attention
+head, three tokens, a fully connected network.  They say nothing about the model of a run.
+Such a claim is declared with ``toy=True``.  It runs once a run, whichever models were
+requested, and its result is that of the subject ``toy``.  Where it needs embeddings, tokens or
+trained models, it takes those of the embedded reference.
 
-Laws about toys test the installed torch and run beside every model.  Findings about them take
-minutes and come out alike in every run: they run beside an embedded reference, or alone.
+Laws about toys test the installed torch and run with every model.  Findings about them take
+minutes and have the same result in every run: they run with an embedded reference, or alone.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ def is_toy(subject: str) -> bool:
     return ModelSpec.recorded(subject).kind is ModelKind.TOY
 
 
-def beside(models: Sequence[str]) -> str:
-    """The toys' name beside ``models``: with the fault that all of them have, if they do."""
+def spec_for(models: Sequence[str]) -> str:
+    """The toys' name in a run of ``models``, with the fault that all of them share, if any."""
     faults = {ModelSpec.recorded(model).fault for model in models}
     return str(ModelSpec(ModelKind.TOY, fault=faults.pop() if len(faults) == 1 else None))
 
 
-def findings_run_beside(models: Iterable[str]) -> bool:
-    """Whether findings about the toys run where ``models`` were asked for."""
+def findings_run_with(models: Iterable[str]) -> bool:
+    """Whether findings about the toys run in a run of ``models``."""
     kinds = {ModelSpec.recorded(model).kind for model in models}
     return not kinds.isdisjoint({ModelKind.TOY, ModelKind.REFERENCE})
 

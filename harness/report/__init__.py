@@ -1,1 +1,1 @@
-"""What people see: a table and a live line in the terminal, and one page of HTML."""
+"""Output for people: a table and a live line in the terminal, and one page of HTML."""

@@ -1,4 +1,4 @@
-"""One way of drawing for all pictures: pixels, the reader's fonts, the page's colours."""
+"""Draws every picture in the same way: in pixels, the reader's fonts, the page's colours."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def draw(
     size: tuple[int, int],
     letters: float,
     salt: str,
-    places: int = 2,
+    decimals: int = 2,
 ) -> str:
     """An inline ``<svg>`` of class ``kind``, ``size`` pixels large, that ``paint`` fills.
 
-    ``letters`` is the size of its type and ``places`` how many decimals its coordinates keep.
+    ``letters`` is the size of its type; its coordinates have ``decimals`` decimals.
     ``salt`` keeps its ids apart from those of other pictures on the page.  The text is text and
     the colours are the page's CSS variables; the output depends on the arguments alone.
     """
@@ -48,11 +48,11 @@ def draw(
         paint(figure)
         stream = io.StringIO()
         figure.savefig(stream, format="svg", transparent=True, metadata=_NO_METADATA)
-    return svg.inline(stream.getvalue(), kind, size, letters, places)
+    return svg.inline(stream.getvalue(), kind, size, letters, decimals)
 
 
 def axes_within(figure: Figure, left: float, top: float, right: float, bottom: float) -> Axes:
-    """Axes of ``figure`` that leave so many pixels free at its sides."""
+    """Axes of ``figure`` that leave these numbers of pixels free at its sides."""
     across, up = (inches * 72 for inches in figure.get_size_inches())
     room = 1 - (left + right) / across, 1 - (top + bottom) / up
     return figure.add_axes((left / across, bottom / up, *room))

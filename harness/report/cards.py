@@ -17,9 +17,9 @@ HEAD = "| benchmark | figure | reached | over rounds | goal |\n|---|---|---:|---
 
 
 def markdown(run: Timings) -> str:
-    """The run as Markdown: what it was measured on, and every figure; doubts below it."""
-    told = run.facts((*HARDWARE, *VERSIONS)) | ({"commit": run.commit} if run.commit else {})
-    machine = ", ".join(f"{name} {value}" for name, value in told.items())
+    """The run as Markdown: its machine and versions, every figure, and doubts."""
+    facts = run.facts((*HARDWARE, *VERSIONS)) | ({"commit": run.commit} if run.commit else {})
+    machine = ", ".join(f"{name} {value}" for name, value in facts.items())
     lines = [machine, "", HEAD]
     for benchmark in run.benchmarks.values():
         lines += [_row(figure) for figure in figures(benchmark)]
@@ -34,7 +34,7 @@ def markdown(run: Timings) -> str:
 
 
 def figures(benchmark: Timing) -> Iterator[dict[str, Any]]:
-    """The figures that a benchmark kept beside its seconds."""
+    """The figures that a benchmark recorded with its seconds."""
     for value in benchmark.about.values():
         if isinstance(value, dict) and set(value) >= FIGURE:
             yield value
@@ -52,14 +52,14 @@ def _row(figure: dict[str, Any]) -> str:
 
 
 def number(value: float) -> str:
-    """Three digits of it."""
+    """``value`` with three digits."""
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
 def plots(runs: Sequence[Timings], folder: Path) -> list[Path]:
     """Throughput over batch and utilisation over depth, a line for each run, as SVG files."""
     folder.mkdir(parents=True, exist_ok=True)
-    made = []
+    paths = []
     for name, x, y, words in (
         ("throughput-over-batch", "rows", "token_steps_per_second", "token-steps / s"),
         ("utilisation-over-depth", "depth", "utilisation", "share of the best product"),
@@ -77,12 +77,12 @@ def plots(runs: Sequence[Timings], folder: Path) -> list[Path]:
         figure.tight_layout()
         path = folder / f"{name}.svg"
         figure.savefig(path, format="svg", metadata={"Date": None})
-        made.append(path)
-    return made
+        paths.append(path)
+    return paths
 
 
 def _line(axes: Axes, run: Timings, x: str, y: str) -> bool:
-    """Draw the descents that differ from the usual one in ``x`` alone."""
+    """Draw the descents that differ from the default in ``x`` alone."""
     cases = [each.about for each in run.benchmarks.values() if "case" in each.about]
     others = [
         name
@@ -97,7 +97,7 @@ def _line(axes: Axes, run: Timings, x: str, y: str) -> bool:
     if len(longest) < 2:
         return False
     points = np.array(sorted(longest.items()), dtype=float)
-    told = run.facts(("card", "processor"))
-    machine = told.get("card") or told.get("processor", "")
+    facts = run.facts(("card", "processor"))
+    machine = facts.get("card") or facts.get("processor", "")
     axes.plot(*points.T, marker="o", label=f"{key[0]} on {machine}")
     return True

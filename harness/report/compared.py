@@ -20,7 +20,7 @@ from assay.harness.report.texts import counted, moment, number, shortened, visib
 from assay.harness.results.verdicts import Verdict
 
 MOST_ROWS = 25
-"""Of one table in a terminal; the JSON has them all."""
+"""The most rows of a table in a terminal; the JSON has all."""
 
 MOST_ROWS_OF_PAGE = 1000
 
@@ -30,75 +30,75 @@ STYLES = {Flip.REGRESSION: "bold red", Flip.LOST: "yellow", Flip.GAINED: "green"
 STYLES[Flip.UNSEEN] = "dim"
 
 
-def headline(found: Comparison, least: float) -> str:
+def headline(comparison: Comparison, least: float) -> str:
     """The comparison in a sentence."""
-    regressions, lost = len(found.flips(Flip.REGRESSION)), len(found.flips(Flip.LOST))
-    gained = len(found.flips(Flip.GAINED))
-    drifts = len(found.drifts(least))
-    told = [counted(regressions, "regression") if regressions else "no regression"]
-    told += [f"{lost} lost"] * bool(lost) + [f"{gained} gained"] * bool(gained)
-    other = len(found.flips(Flip.OTHER))
-    told += [counted(other, "other flip")] * bool(other)
-    unseen = len(found.flips(Flip.UNSEEN))
-    told += [f"{unseen} unseen"] * bool(unseen)
-    told += [counted(drifts, "drift") if drifts else "no drift"]
-    return f"{', '.join(told)} in {counted(len(found.claims), 'claim')}"
+    regressions, lost = len(comparison.flips(Flip.REGRESSION)), len(comparison.flips(Flip.LOST))
+    gained = len(comparison.flips(Flip.GAINED))
+    drifts = len(comparison.drifts(least))
+    parts = [counted(regressions, "regression") if regressions else "no regression"]
+    parts += [f"{lost} lost"] * bool(lost) + [f"{gained} gained"] * bool(gained)
+    other = len(comparison.flips(Flip.OTHER))
+    parts += [counted(other, "other flip")] * bool(other)
+    unseen = len(comparison.flips(Flip.UNSEEN))
+    parts += [f"{unseen} unseen"] * bool(unseen)
+    parts += [counted(drifts, "drift") if drifts else "no drift"]
+    return f"{', '.join(parts)} in {counted(len(comparison.claims), 'claim')}"
 
 
-def vanished(found: Comparison) -> list[str]:
-    """A line for each capability that a model has no longer, with the claims that needed it."""
+def vanished(comparison: Comparison) -> list[str]:
+    """A line for each capability that a model lost, with the claims that needed it."""
     needing: dict[tuple[str, str], list[Compared]] = {}
-    for each in found.flips(Flip.REGRESSION):
+    for each in comparison.flips(Flip.REGRESSION):
         if each.vanished:
             needing.setdefault((each.key[2], each.vanished), []).append(each)
-    told = []
+    lines = []
     for (subject, name), claims in needing.items():
-        why = visible(found.after.missing(subject)[name])
+        why = visible(comparison.after.missing(subject)[name])
         ids = _listed(each.key[0] for each in claims)
-        told.append(f"{visible(subject)} no longer has `{name}`: {why} ({ids})")
-    return told
+        lines.append(f"{visible(subject)} no longer has `{name}`: {why} ({ids})")
+    return lines
 
 
-def notes(found: Comparison, least: float) -> list[str]:
-    """What else there is to say, a line each."""
-    told = []
-    for side in (found.before, found.after):
+def notes(comparison: Comparison, least: float) -> list[str]:
+    """Remarks, a line each."""
+    lines = []
+    for side in (comparison.before, comparison.after):
         if side.run.finished is None:
-            told.append(f"{side.name} did not finish")
+            lines.append(f"{side.name} did not finish")
         if side.others:
-            more = counted(side.others, "other finished run")
-            told.append(f"{side.name} holds {more}, left out; {side.name}@{ALL} takes all")
-    if unseen := [each.key[0] for each in found.flips(Flip.UNSEEN)]:
+            rest = counted(side.others, "other finished run")
+            lines.append(f"{side.name} holds {rest}, left out; {side.name}@{ALL} takes all")
+    if unseen := [each.key[0] for each in comparison.flips(Flip.UNSEEN)]:
         laws = counted(len(unseen), "law")
-        told.append(
+        lines.append(
             f"{laws} broken by an example that the other run did not reach, so a "
             f"change is unknown (a larger --profile decides): {_listed(unseen)}"
         )
-    told += vanished(found)
-    if not found.paired:
-        told.append(
+    lines += vanished(comparison)
+    if not comparison.paired:
+        lines.append(
             "the runs drew different inputs, so they are not paired and smaller drifts are missed"
         )
-    if found.other_weights:
-        which = _listed(found.other_weights)
-        told.append(f"weights or configuration differ under the same name: {which}")
-    if restated := [each.key[0] for each in found.claims if each.restated]:
-        told.append(f"sentence or bound changed: {_listed(restated)}")
-    small = len(found.drifts(0.0)) - len(found.drifts(least))
+    if comparison.other_weights:
+        which = _listed(comparison.other_weights)
+        lines.append(f"weights or configuration differ under the same name: {which}")
+    if restated := [each.key[0] for each in comparison.claims if each.restated]:
+        lines.append(f"sentence or bound changed: {_listed(restated)}")
+    small = len(comparison.drifts(0.0)) - len(comparison.drifts(least))
     if small:
-        told.append(
+        lines.append(
             f"{small} more moved significantly, but by less than {number(least)} (--least)"
         )
-    if unjudged := [each.key[0] for each in found.claims if each.unjudged]:
+    if unjudged := [each.key[0] for each in comparison.claims if each.unjudged]:
         what = f"{counted(len(unjudged), 'number')} moved and cannot be judged"
-        told.append(f"{what}, as no sample was kept: {_listed(unjudged)}")
-    for what, names in (("gone", found.gone_subjects), ("new", found.new_subjects)):
+        lines.append(f"{what}, as no sample was kept: {_listed(unjudged)}")
+    for what, names in (("gone", comparison.gone_subjects), ("new", comparison.new_subjects)):
         if names:
-            told.append(f"{what}: {counted(len(names), 'model')}: {_listed(names)}")
-    for what, keys in (("gone", found.gone), ("new", found.new)):
+            lines.append(f"{what}: {counted(len(names), 'model')}: {_listed(names)}")
+    for what, keys in (("gone", comparison.gone), ("new", comparison.new)):
         if keys:
-            told.append(f"{what}: {counted(len(keys), 'claim')}: {_listed(map(_of, keys))}")
-    return [visible(line) for line in told]
+            lines.append(f"{what}: {counted(len(keys), 'claim')}: {_listed(map(_of, keys))}")
+    return [visible(line) for line in lines]
 
 
 def _of(key: Key) -> str:
@@ -108,47 +108,49 @@ def _of(key: Key) -> str:
 
 def _listed(names: Iterable[str], most: int = 8) -> str:
     every = list(dict.fromkeys(names))
-    more = f" and {len(every) - most} more" if len(every) > most else ""
-    return ", ".join(every[:most]) + more
+    rest = f" and {len(every) - most} more" if len(every) > most else ""
+    return ", ".join(every[:most]) + rest
 
 
-def changes(found: Comparison) -> list[tuple[str, str, str]]:
-    """What differs of the environment: name, before, after."""
-    return [(name, _said(one), _said(other)) for name, (one, other) in found.changed.items()]
+def changes(comparison: Comparison) -> list[tuple[str, str, str]]:
+    """What differs in the environment: name, before, after."""
+    return [
+        (name, _value(one), _value(other)) for name, (one, other) in comparison.changed.items()
+    ]
 
 
-def _said(value: Any) -> str:
+def _value(value: Any) -> str:
     return "not said" if value is None else visible(str(value))
 
 
-def show(console: Console, found: Comparison, least: float) -> None:
-    """Print the comparison: what changed around it, flips, drifts, and the rest in lines."""
-    for side, sign in ((found.before, "before"), (found.after, "after")):
+def show(console: Console, comparison: Comparison, least: float) -> None:
+    """Print the comparison: changes in the environment, flips, drifts, and remarks."""
+    for side, sign in ((comparison.before, "before"), (comparison.after, "after")):
         console.print(Text(f"{sign:<7} {_about(side)}"), soft_wrap=True)
-    for name, one, other in changes(found):
+    for name, one, other in changes(comparison):
         console.print(Text(f"{name}: {one} → {other}"))
-    flips = [each for kind in Flip for each in found.flips(kind)]
+    flips = [each for kind in Flip for each in comparison.flips(kind)]
     if flips:
         _print(console, _table(("", "flip"), ("before", "after")), flips, _flip_cells)
-    drifts = found.drifts(least)
+    drifts = comparison.drifts(least)
     if drifts:
         columns = ("before", "after", "moved by", "interval")
         _print(console, _table(("",), columns), drifts, _drift_cells)
     if not (flips or drifts):
         console.print()
-    for line in notes(found, least):
-        console.print(Text(line), soft_wrap=True)  # a name is copied from here, whole
-    bad = bool(found.flips(Flip.REGRESSION))
-    console.print(Text(headline(found, least), style="bold red" if bad else "bold"))
+    for line in notes(comparison, least):
+        console.print(Text(line), soft_wrap=True)  # a name must be whole to be copied
+    bad = bool(comparison.flips(Flip.REGRESSION))
+    console.print(Text(headline(comparison, least), style="bold red" if bad else "bold"))
 
 
 def _about(side: Side) -> str:
     run = side.run
     which = str(run.id)[:8] if side.runs == 1 else f"{side.runs} runs"
-    told = [f"{side.name}: {which}", moment(run.started)]
+    parts = [f"{side.name}: {which}", moment(run.started)]
     settings = [(run.profile, "{}"), (run.seed, "seed {}"), (run.dtype, "{}")]
-    told += [said.format(value) for value, said in settings if value not in (None, "")]
-    return visible(", ".join(told))
+    parts += [form.format(value) for value, form in settings if value not in (None, "")]
+    return visible(", ".join(parts))
 
 
 def _table(first: Sequence[str], numbers: Sequence[str]) -> Table:
@@ -183,8 +185,8 @@ def _flip_cells(each: Compared) -> tuple[str, ...]:
 def _drift_cells(each: Compared) -> tuple[str, ...]:
     low, high = each.interval or (None, None)
     shift = each.shift.shift if each.shift else None
-    seen = (_number(each, row) for row in _rows(each))
-    return (*_named(each), *seen, signed(shift), f"{signed(low)} to {signed(high)}")
+    numbers = (_number(each, row) for row in _rows(each))
+    return (*_named(each), *numbers, signed(shift), f"{signed(low)} to {signed(high)}")
 
 
 def _rows(each: Compared) -> tuple[Any, Any]:
@@ -196,7 +198,7 @@ def _verdict(each: Compared, row: Any) -> str:
 
 
 def _number(each: Compared, row: Any) -> str:
-    """A law's least margin, or what a finding saw."""
+    """A law's least margin, or a finding's observed value."""
     if each.law:
         margin = row.get("margin")
         return "–" if margin is None else f"{margin:+.2f} dec"
@@ -205,26 +207,27 @@ def _number(each: Compared, row: Any) -> str:
 
 def signed(value: float | None) -> str:
     """``+0.12``, ``-3e-5``, ``0``."""
-    told = number(value)
-    return f"+{told}" if value is not None and value > 0 else told
+    text = number(value)
+    return f"+{text}" if value is not None and value > 0 else text
 
 
-def page(found: Comparison, least: float) -> str:
-    """The comparison as HTML: self-contained, offline, no script; all that is told is escaped."""
+def page(comparison: Comparison, least: float) -> str:
+    """The comparison as HTML: self-contained, offline, without scripts; all values are escaped."""
     tables = [
-        (kind, [_row(each) for each in found.flips(kind)][:MOST_ROWS_OF_PAGE]) for kind in Flip
+        (kind, [_row(each) for each in comparison.flips(kind)][:MOST_ROWS_OF_PAGE])
+        for kind in Flip
     ]
-    drifts = found.drifts(least)
+    drifts = comparison.drifts(least)
     return render(
         "compared",
-        headline=visible(headline(found, least)),
-        sides=[_about(side) for side in (found.before, found.after)],
-        changes=changes(found),
+        headline=visible(headline(comparison, least)),
+        sides=[_about(side) for side in (comparison.before, comparison.after)],
+        changes=changes(comparison),
         flips=[(kind.value, rows) for kind, rows in tables if rows],
         drifts=[_row(each) for each in drifts[:MOST_ROWS_OF_PAGE]],
-        notes=notes(found, least),
-        judged=found.judged,
-        confidence=f"{100 * found.confidence:.4g}",
+        notes=notes(comparison, least),
+        judged=comparison.judged,
+        confidence=f"{100 * comparison.confidence:.4g}",
         symbols={str(verdict): words.SYMBOLS[verdict] for verdict in Verdict},
         left_out=max(0, len(drifts) - MOST_ROWS_OF_PAGE),
     )
@@ -235,7 +238,7 @@ def _row(each: Compared) -> dict[str, Any]:
     claim, name, subject = map(visible, each.key)
     low, high = each.interval or (None, None)
     reason = str(each.after.get("reason") or "")
-    seen = each.after.get("counterexample") or {}
+    example = each.after.get("counterexample") or {}
     return {
         "id": claim,
         "name": name,
@@ -250,7 +253,7 @@ def _row(each: Compared) -> dict[str, Any]:
             for row in _rows(each)
         ],
         "reason": visible(reason),
-        "replay": visible(str(seen.get("replay") or "")),
+        "replay": visible(str(example.get("replay") or "")),
         "shift": signed(each.shift.shift) if each.shift else "–",
         "interval": f"{signed(low)} to {signed(high)}" if each.interval else "",
     }

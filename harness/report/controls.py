@@ -1,6 +1,6 @@
-"""The controls of a law as text: each with its counts, how small a leak is seen, by which bound.
+"""The controls of a law as text: their counts, the smallest leak detected, and the bound.
 
-`Result.details` may hold anything (it may come from a file), so nothing of it is taken on trust.
+`Result.details` may hold anything (it may come from a file), so every value is checked.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ from assay.harness.report.intervals import real
 from assay.harness.results.verdicts import BOUND, LEAK, LEAK_GOAL, SEES_ONE, Kind, Result
 
 MOST = 8
-"""Controls that are shown at most."""
+"""The most controls that are shown."""
 
 
 def lines(row: Result) -> list[tuple[str, str]]:
-    """What is to be said, as (name, text); nothing of a finding, or of an older run."""
+    """The entries as (name, text); none for a finding or an older run."""
     if row.kind is not Kind.LAW:
         return []
-    told = []
+    entries = []
     controls = row.details.get("controls")
     for name, control in list(controls.items())[:MOST] if isinstance(controls, dict) else ():
         if isinstance(control, dict):
-            told.append((str(name), _counts(control)))
+            entries.append((str(name), _counts(control)))
     leak, goal = (real(row.details.get(key)) for key in (LEAK, LEAK_GOAL))
     if leak is not None:
         must = "" if goal is None else f" (must: {texts.number(goal)})"
-        told.append((LEAK, texts.number(leak) + must))
+        entries.append((LEAK, texts.number(leak) + must))
     if isinstance(one := row.details.get(SEES_ONE), dict):
         counts = f"{one.get('what')}: seen in {one.get('seen')} of {one.get('injected')}"
-        told.append((SEES_ONE, texts.plain(counts)))
+        entries.append((SEES_ONE, texts.plain(counts)))
     if isinstance(bound := row.details.get(BOUND), str):
-        told.append((BOUND, texts.plain(bound)))
-    return told
+        entries.append((BOUND, texts.plain(bound)))
+    return entries
 
 
 def _counts(control: dict[str, Any]) -> str:

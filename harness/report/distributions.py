@@ -1,4 +1,4 @@
-"""Draws side by side: of each label the density, the quartiles, the median and the draws."""
+"""Pictures of draws: for each label the density, the quartiles, the median and the draws."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_DOTS = 300
 MOST_LETTERS = 26
 
 FEW = 8
-"""Fewer different values than this have no density worth a curve."""
+"""Fewer different values than this get no density curve."""
 
 _NAME, _BASE, _PEAK, _DOTS = 12, 46, 25, (53, 66)
 """From the top of a row, in pixels: its name, its line; how high a density is; the draws."""
@@ -58,13 +58,13 @@ def draw(plot: Plot, salt: str, drawing: Drawing) -> None:
         axes.set_yticks([])
         for i, (each, row) in enumerate(zip(series, rows, strict=True)):
             edge = int((finite[i] <= 0).sum()) if log else 0
-            _row(axes, i * ROW, each, row, edge, _told(row, finite[i]))
+            _row(axes, i * ROW, each, row, edge, _summary(row, finite[i]))
 
-    drawing.svg = canvas.draw(fill, "plot", size, LETTERS, salt, places=1)
+    drawing.svg = canvas.draw(fill, "plot", size, LETTERS, salt, decimals=1)
     if any(len(each.label) > MOST_LETTERS for each in series):
         drawing.legend = [each.entry() for each in series]
     drawing.spoken = [
-        f"{each.label}: {_told(row, values)}{_range(values)}."
+        f"{each.label}: {_summary(row, values)}{_range(values)}."
         for each, row, values in zip(series, rows, finite, strict=True)
     ]
 
@@ -77,7 +77,7 @@ def _range(values: Array) -> str:
 
 
 def _placed(label: str, values: Array, floor: float, log: bool, drawing: Drawing) -> Array:
-    """Places on the axis; on a log scale what is not above zero sits half a decade outside."""
+    """Positions on the axis; on a log scale values up to zero are half a decade outside."""
     if not log:
         return values
     if low := int((values <= 0).sum()):
@@ -89,17 +89,17 @@ def _placed(label: str, values: Array, floor: float, log: bool, drawing: Drawing
     return np.where(values > 0, np.log10(np.where(values > 0, values, 1.0)), least)
 
 
-def _told(row: Array, values: Array) -> str:
+def _summary(row: Array, values: Array) -> str:
     if not len(row):
         return "no draws"
     return f"median {texts.number(float(np.median(values)))}, n = {len(row)}"
 
 
-def _row(axes: Axes, top: float, each: Series, row: Array, edge: int, told: str) -> None:
-    """One label: ``row`` are its places in order, of which ``edge`` only stand at the edge."""
+def _row(axes: Axes, top: float, each: Series, row: Array, edge: int, summary: str) -> None:
+    """One label: ``row`` are its positions in order; the first ``edge`` are only at the edge."""
     width = WIDTH - 2 * SIDES
     name = texts.shortened(each.label, MOST_LETTERS)
-    for x, text, ink, side in ((0, name, INK, "left"), (width, told, MUTED, "right")):
+    for x, text, ink, side in ((0, name, INK, "left"), (width, summary, MUTED, "right")):
         axes.annotate(
             text, (0, top + _NAME), xycoords=("axes pixels", "data"), xytext=(x, 0),
             textcoords="offset pixels", ha=side, va="center_baseline", color=ink,
@@ -118,7 +118,7 @@ def _row(axes: Axes, top: float, each: Series, row: Array, edge: int, told: str)
     axes.plot(quartiles, [base, base], color=each.ink, linewidth=4, solid_capstyle="butt")
     chosen = row[np.linspace(0, len(row) - 1, min(len(row), MOST_DOTS)).astype(int)]
     high, low = _DOTS
-    # Spread evenly, and alike in every run: chance would make another page each time.
+    # Spread evenly, and the same in every run: random positions would change the page.
     spread = top + high + (low - high) * ((np.arange(len(chosen)) + 0.5) * _GOLDEN % 1)
     put_dots(axes, np.column_stack([chosen, spread]), each.ink, 2.4, 0.5)
     middle = float(np.median(row))
@@ -126,7 +126,7 @@ def _row(axes: Axes, top: float, each: Series, row: Array, edge: int, told: str)
 
 
 def density(row: Array) -> tuple[Array, Array]:
-    """Where, and how dense compared with the densest, the values in ``row`` are; or nothing."""
+    """A grid, and the density there of the values in ``row``, relative to its peak; or nothing."""
     if len(np.unique(row)) < FEW:
         return np.empty(0), np.empty(0)
     grid = np.linspace(row[0], row[-1], 120)

@@ -1,4 +1,4 @@
-"""What the pictures of findings have in common: series, their colours, legends and notes."""
+"""The common parts of the pictures of findings: series, their colours, legends and notes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_SERIES = 12
 
 COLOURS = ("s1", "s2", "s3", "s4", "s5", "s6")
 DASHES = ("solid", (0, (4, 2)))
-"""After the last colour they are used again, dashed."""
+"""After the last colour the colours start again, dashed."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class Entry:
     label: str
     colour: str
     dashed: bool = False
-    told: str = ""
+    note: str = ""
 
 
 @dataclass
 class Drawing:
-    """A picture with what stands around it: legend, notes, and what it shows in words."""
+    """A picture with its legend, notes, and a description in words."""
 
     svg: str = ""
     legend: list[Entry] = field(default_factory=list)
@@ -65,15 +65,15 @@ class Series:
         """The dashes of its line, as matplotlib has them."""
         return DASHES[self.dashed]
 
-    def entry(self, told: str = "") -> Entry:
+    def entry(self, note: str = "") -> Entry:
         """Its line in the legend."""
-        return Entry(self.label, self.colour, self.dashed, told)
+        return Entry(self.label, self.colour, self.dashed, note)
 
 
 def listed(
     arrays: dict[str, Array], fit: Callable[[Array], Array | None], drawing: Drawing
 ) -> list[Series]:
-    """The arrays that ``fit`` gives something for, each with its look; notes of the others."""
+    """The arrays for which ``fit`` returns values, each with its look; notes on the others."""
 
     def fitting() -> Iterator[tuple[str, Array]]:
         for label, array in arrays.items():
@@ -98,7 +98,7 @@ def paint(salt: str, put: Callable[[Axes], None]) -> str:
     def fill(figure: Figure) -> None:
         put(canvas.axes_within(figure, LEFT, TOP, RIGHT, BOTTOM))
 
-    return canvas.draw(fill, "plot", (WIDTH, HEIGHT), LETTERS, salt, places=1)
+    return canvas.draw(fill, "plot", (WIDTH, HEIGHT), LETTERS, salt, decimals=1)
 
 
 def dots(axes: Axes, points: Array, ink: str, size: float, alpha: float) -> None:

@@ -17,7 +17,7 @@ CLASSES = {
     Verdict.INCONCLUSIVE: "inconclusive",
     Verdict.NOT_APPLICABLE: "absent",
 }
-"""How the page's style calls the verdicts."""
+"""The CSS classes of the verdicts."""
 
 MOST_INPUTS = 20
 MOST_INPUT = 3000
@@ -26,13 +26,13 @@ MOST_COMMAND = 20_000
 
 
 def short(text: str) -> str:
-    """``text`` as the page shows it: without what cannot be seen, and not too long."""
+    """``text`` as the page shows it: control characters escaped, and not too long."""
     return texts.visible(texts.clipped(text, MOST_TEXT))
 
 
 def counterexample(row: Result) -> dict[str, Any]:
-    """The counterexample of ``row``, whatever it holds, as text."""
-    seen = words.seen(row)
+    """The counterexample of ``row``, all values as text."""
+    example = words.counterexample(row)
 
     def shown(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
         return [
@@ -45,18 +45,18 @@ def counterexample(row: Result) -> dict[str, Any]:
         "name": short(row.name),
         "subject": texts.visible(row.subject),
         "class": CLASSES[row.verdict],
-        "inputs": shown(list(seen.inputs.items())),
-        "where": short(seen.where),
-        "observed": texts.power(seen.observed),
-        "allowed": texts.power(seen.allowed),
-        "times": _times(seen.observed, seen.allowed),
-        "others": shown(words.other_entries(seen)),
-        "replay": texts.visible(texts.clipped(seen.replay, MOST_COMMAND)),
+        "inputs": shown(list(example.inputs.items())),
+        "where": short(example.where),
+        "observed": texts.power(example.observed),
+        "allowed": texts.power(example.allowed),
+        "times": _times(example.observed, example.allowed),
+        "others": shown(words.other_entries(example)),
+        "replay": texts.visible(texts.clipped(example.replay, MOST_COMMAND)),
     }
 
 
 def _times(observed: float | None, allowed: float | None) -> str:
-    """How many times the allowed was seen, where that says something."""
+    """Observed over allowed, where that is informative."""
     if observed is None or allowed is None:
         return ""
     if not math.isfinite(observed) or not math.isfinite(allowed) or allowed <= 0:
@@ -66,31 +66,31 @@ def _times(observed: float | None, allowed: float | None) -> str:
 
 
 def margins(run: RunRecord, groups: dict[str, list[Result]], room: int) -> list[dict[str, Any]]:
-    """A picture per subject, both layouts of it; ``room`` is for how many rows in all."""
-    # Matplotlib takes a second to load: only who wants a page should wait for it.
+    """A picture per subject, in both layouts; ``room`` is the number of rows in total."""
+    # Matplotlib takes a second to load: only pages should wait for it.
     from assay.harness.report import pictures
 
     most = min(pictures.MOST_ROWS, max(4, room // max(1, len(groups))))
-    told = []
+    drawings = []
     for index, (name, rows) in enumerate(groups.items()):
-        fit = pictures.drawable(rows)
-        drawn = pictures.tightest(fit, most)
-        if not drawn:
+        drawable = pictures.drawable(rows)
+        chosen = pictures.tightest(drawable, most)
+        if not chosen:
             continue
         dtype = str(run.dtype or "")
-        told.append(
+        drawings.append(
             {
                 "subject": texts.visible(name),
-                "label": _spoken(drawn),
+                "label": _spoken(chosen),
                 "drawings": [
-                    Markup(pictures.margins(drawn, dtype, layout, f"p{index}{layout.name}"))
+                    Markup(pictures.margins(chosen, dtype, layout, f"p{index}{layout.name}"))
                     for layout in (pictures.WIDE, pictures.NARROW)
                 ],
-                "left_out": len(fit) - len(drawn),
-                "unfit": sum(_applied_law(row) for row in rows) - len(fit),
+                "left_out": len(drawable) - len(chosen),
+                "unfit": sum(_applied_law(row) for row in rows) - len(drawable),
             }
         )
-    return told
+    return drawings
 
 
 def _applied_law(row: Result) -> bool:
@@ -98,7 +98,7 @@ def _applied_law(row: Result) -> bool:
 
 
 def _spoken(rows: list[Result]) -> str:
-    """What the picture shows, for those who do not see it."""
+    """A description of the picture, for screen readers."""
     least = min(rows, key=lambda row: row.margin or 0.0)
     beyond = sum((row.margin or 0.0) < 0 for row in rows)
     return texts.visible(

@@ -13,7 +13,7 @@ from assay.harness.results.arrays import Plot
 from assay.harness.results.verdicts import Result
 
 MOST_BYTES = 1_500_000
-"""Of all pictures together; those that would be beyond it are left out."""
+"""Of all pictures together; pictures beyond it are left out."""
 
 MOST_NOTES = 6
 MOST_ROWS = 40
@@ -21,7 +21,7 @@ MOST_ROWS = 40
 
 @dataclass
 class Gallery:
-    """Figures by subject, as the template lays them out, and how many had no room."""
+    """Figures by subject, for the template, and how many had no room."""
 
     subjects: list[tuple[str, list[dict[str, Any]]]] = field(default_factory=list)
     left_out: int = 0
@@ -30,41 +30,41 @@ class Gallery:
 
 def gallery(groups: Mapping[str, Sequence[Result]], most: int = MOST_BYTES) -> Gallery:
     """The pictures of the results in ``groups``, by subject, while there is room."""
-    told = Gallery()
+    pictures = Gallery()
     number = 0
     for subject, rows in groups.items():
         figures: list[dict[str, Any]] = []
         for row in rows:
             for plot in row.plots:
-                figure = None if told.left_out else _figure(row, plot, f"f{number}")
+                figure = None if pictures.left_out else _figure(row, plot, f"f{number}")
                 number += 1
                 amount = len(str(figure["svg"] or figure["rows"]).encode()) if figure else 0
-                if figure is None or told.bytes + amount > most:
-                    told.left_out += 1
+                if figure is None or pictures.bytes + amount > most:
+                    pictures.left_out += 1
                     continue
-                told.bytes += amount
+                pictures.bytes += amount
                 figures.append(figure)
         if figures:
-            told.subjects.append((texts.visible(subject), figures))
-    return told
+            pictures.subjects.append((texts.visible(subject), figures))
+    return pictures
 
 
 def _figure(row: Result, plot: Plot, salt: str) -> dict[str, Any]:
     if plot.kind == "table":
         return _table(row, plot)
-    # Matplotlib and scipy take a second to load: only who has pictures should wait for them.
+    # Matplotlib and scipy take a second to load: only pages with pictures should wait.
     from assay.harness.report import plots
 
-    drawing = plots.drawn(plot, salt)
+    drawing = plots.draw(plot, salt)
     title = exhibits.short(plot.title) or "untitled"
-    said = " ".join([f"{title}.", *drawing.spoken])
+    description = " ".join([f"{title}.", *drawing.spoken])
     return {
         "of": id(row),
         "title": title,
-        "label": texts.visible(texts.clipped(said, 2000)),
+        "label": texts.visible(texts.clipped(description, 2000)),
         "svg": Markup(drawing.svg),
         "legend": [
-            {"label": exhibits.short(entry.label), "told": entry.told, "colour": entry.colour,
+            {"label": exhibits.short(entry.label), "note": entry.note, "colour": entry.colour,
              "dashed": entry.dashed}
             for entry in drawing.legend
         ],
@@ -75,7 +75,7 @@ def _figure(row: Result, plot: Plot, salt: str) -> dict[str, Any]:
 
 
 def _table(row: Result, plot: Plot) -> dict[str, Any]:
-    """A table of text in the place of a picture."""
+    """A table of text in place of a picture."""
     return {
         "of": id(row),
         "title": exhibits.short(plot.title) or "untitled",
@@ -90,7 +90,7 @@ def _table(row: Result, plot: Plot) -> dict[str, Any]:
 
 
 def _caption(row: Result) -> dict[str, str]:
-    """Which result a figure is of."""
+    """The result that a figure belongs to."""
     return {
         "id": texts.visible(row.id),
         "name": exhibits.short(row.name),

@@ -1,4 +1,4 @@
-"""What a terminal can show: symbols and bars in Unicode, or their ASCII stand-ins."""
+"""Symbols and bars for a terminal: in Unicode, or their ASCII stand-ins."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """One page of HTML about a run: self-contained, offline, readable without its script.
 
-What it shows is worked out here; the template only lays it out.
+This module computes its contents; the template only lays them out.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from assay.harness.results.records import RunRecord, SubjectRecord
 from assay.harness.results.verdicts import Kind, Result, Verdict
 
 MOST_BYTES = 2_000_000
-"""A page that comes out larger, the findings' pictures aside (see `gallery.MOST_BYTES`), is laid
-out again with less of what fills it."""
+"""A larger page, without the findings' pictures (see `gallery.MOST_BYTES`), is laid out again
+with fewer rows and pictures."""
 
 LEAST_SHARE = 0.05
 
-# These keep the page small, whatever the run was like; what they leave out is in the JSON.
+# These keep the page small for any run; the JSON has the rest.
 MOST_ROWS = 1500
 MOST_DRAWN = 480
 MOST_COUNTEREXAMPLES = 60
@@ -36,38 +36,38 @@ def render(
 ) -> str:
     """The page as text; everything that comes from the run is escaped."""
     share = 1.0
-    drawn = gallery.gallery(words.by_subject(run, results))
+    pictures = gallery.gallery(words.by_subject(run, results))
     while True:
-        values = shown(run, results, judgements or {}, share, drawn)
+        values = page_values(run, results, judgements or {}, share, pictures)
         page = templates.render("page", scripts=["page.js"], page=values)
-        if share < LEAST_SHARE or len(page.encode()) <= MOST_BYTES + drawn.bytes:
+        if share < LEAST_SHARE or len(page.encode()) <= MOST_BYTES + pictures.bytes:
             return page
         share /= 2
 
 
-def shown(
+def page_values(
     run: RunRecord,
     results: Sequence[Result],
     judgements: Judgements,
     share: float = 1.0,
     pictures: Gallery | None = None,
 ) -> dict[str, Any]:
-    """Everything that the template needs, as text, numbers and lists of them.
+    """The template's values, as text, numbers and lists of them.
 
-    ``share`` of the usual room is given to rows, pictures of margins and counterexamples;
+    Rows, pictures of margins and counterexamples get ``share`` of their usual room;
     ``pictures`` are the findings' pictures.
     """
     groups = words.by_subject(run, results)
-    ordered = [row for mine in groups.values() for row in mine]
-    kept = sorted(_worst_first(ordered)[: int(share * MOST_ROWS)])
-    together = significance.adjusted(ordered)
+    ordered = [row for subject_rows in groups.values() for row in subject_rows]
+    indices = sorted(_worst_first(ordered)[: int(share * MOST_ROWS)])
+    adjusted = significance.adjusted(ordered)
     rows = [
         page_rows.cells(i, ordered[i], judgements)
-        | {"together": page_rows.together(together.get(i))}
-        for i in kept
+        | {"together": page_rows.together(adjusted.get(i))}
+        for i in indices
     ]
     broken = [row for row in ordered if row.counterexample is not None]
-    told = broken[: int(share * MOST_COUNTEREXAMPLES)]
+    chosen = broken[: int(share * MOST_COUNTEREXAMPLES)]
     return {
         "headline": texts.visible(words.headline(ordered)),
         "asides": [
@@ -81,12 +81,14 @@ def shown(
             | {"symbol": words.SYMBOLS[verdict]}
             for verdict, count in words.tally(ordered).items()
         ],
-        "subjects": [_subject(name, run, mine, rows) for name, mine in groups.items()],
+        "subjects": [
+            _subject(name, run, subject_rows, rows) for name, subject_rows in groups.items()
+        ],
         "tables": _tables(rows),
         "rows": len(rows),
         "rows_left_out": len(ordered) - len(rows),
-        "counterexamples": [exhibits.counterexample(row) for row in told],
-        "counterexamples_left_out": len(broken) - len(told),
+        "counterexamples": [exhibits.counterexample(row) for row in chosen],
+        "counterexamples_left_out": len(broken) - len(chosen),
         "pictures": exhibits.margins(run, groups, int(share * MOST_DRAWN)),
         "gallery": _linked(pictures, ordered, rows),
         "absent": _all_absent(groups),
@@ -100,23 +102,23 @@ def shown(
     }
 
 
-def _tables(shown: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows by kind, without a kind that has none."""
+def _tables(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows by kind; a kind without rows is left out."""
     tables = [
-        {"kind": kind.value, "rows": [row for row in shown if row["kind"] == kind.value]}
+        {"kind": kind.value, "rows": [row for row in rows if row["kind"] == kind.value]}
         for kind in Kind
     ]
     return [table for table in tables if table["rows"]]
 
 
 def _linked(
-    pictures: Gallery | None, ordered: list[Result], shown: list[dict[str, Any]]
+    pictures: Gallery | None, ordered: list[Result], rows: list[dict[str, Any]]
 ) -> dict[str, Any] | None:
     """``pictures`` with a link from each picture to its row, where that is on the page."""
     if pictures is None or not pictures.subjects:
         return None
-    there = {row["anchor"] for row in shown}
-    anchors = {id(row): f"c{i}" for i, row in enumerate(ordered) if f"c{i}" in there}
+    present = {row["anchor"] for row in rows}
+    anchors = {id(row): f"c{i}" for i, row in enumerate(ordered) if f"c{i}" in present}
     subjects = [
         (name, [figure | {"anchor": anchors.get(figure["of"], "")} for figure in figures])
         for name, figures in pictures.subjects
@@ -125,7 +127,7 @@ def _linked(
 
 
 def _worst_first(results: list[Result]) -> list[int]:
-    """Places in ``results``: what is refuted first, what does not apply last."""
+    """Indices of ``results``: refuted ones first, those that do not apply last."""
     order = [Verdict.REFUTED, Verdict.INCONCLUSIVE, Verdict.UPHELD, Verdict.NOT_APPLICABLE]
 
     def badness(i: int) -> tuple[int, float]:
@@ -136,7 +138,7 @@ def _worst_first(results: list[Result]) -> list[int]:
 
 def _facts(run: RunRecord, results: list[Result]) -> list[tuple[str, str]]:
     started = str(run.started or "")
-    told = {
+    facts = {
         "Run": started[:16].replace("T", " ") + (" UTC" if started else ""),
         "Profile": run.profile,
         "Precision": run.dtype,
@@ -144,41 +146,41 @@ def _facts(run: RunRecord, results: list[Result]) -> list[tuple[str, str]]:
         "Inputs tried": f"{sum(row.examples for row in results):,}".replace(",", "\u202f"),
         "Time": texts.duration(sum(real(row.seconds) or 0.0 for row in results)),
     }
-    return [(name, texts.visible(str(value), "\u202f")) for name, value in told.items() if value]
+    return [(name, texts.visible(str(value), "\u202f")) for name, value in facts.items() if value]
 
 
 def _subject(
     name: str,
     run: RunRecord,
     results: list[Result],
-    told: list[dict[str, Any]],
+    rows: list[dict[str, Any]],
 ) -> dict[str, Any]:
     facts = run.subjects.get(name) or SubjectRecord()
     return {
         "name": texts.visible(name),
         "shape": texts.visible(words.shape(facts)),
         "headline": texts.visible(words.headline(results)),
-        "tiles": [row for row in told if row["subject"] == texts.visible(name)],
+        "tiles": [row for row in rows if row["subject"] == texts.visible(name)],
     }
 
 
 def _all_absent(groups: dict[str, list[Result]]) -> list[dict[str, Any]]:
     """Per subject the reasons, each with the claims (id, name) that do not apply for it."""
-    told = []
-    for subject, mine in groups.items():
+    subjects = []
+    for subject, rows in groups.items():
         reasons: dict[str, list[tuple[str, str]]] = {}
-        for row in mine:
+        for row in rows:
             if row.verdict is Verdict.NOT_APPLICABLE:
                 why = exhibits.short(row.reason or "no reason given")
                 claim = (texts.visible(row.id), exhibits.short(row.name))
                 reasons.setdefault(why, []).append(claim)
         if reasons:
-            told.append({"subject": texts.visible(subject), "reasons": list(reasons.items())})
-    return told
+            subjects.append({"subject": texts.visible(subject), "reasons": list(reasons.items())})
+    return subjects
 
 
 def _environment(run: RunRecord) -> dict[str, Any]:
-    told: dict[str, object] = {
+    entries: dict[str, object] = {
         "Run": run.id,
         "Started": texts.moment(run.started) or None,
         "Finished": texts.moment(run.finished) or "not finished",
@@ -194,9 +196,9 @@ def _environment(run: RunRecord) -> dict[str, Any]:
         "Threads": run.threads,
         "Platform": run.platform,
     }
-    told |= run.versions
+    entries |= run.versions
     return {
-        "facts": [(n, texts.visible(str(v))) for n, v in told.items() if v not in (None, "")],
+        "facts": [(n, texts.visible(str(v))) for n, v in entries.items() if v not in (None, "")],
         "subjects": [
             {
                 "name": texts.visible(name),

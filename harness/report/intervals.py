@@ -1,6 +1,6 @@
-"""A finding in numbers: its statistic with the interval, what is claimed, its control.
+"""A finding in numbers: its statistic with the interval, the claim, its control.
 
-`Result.details` may hold anything (it may come from a file), so nothing of it is taken on trust.
+`Result.details` may hold anything (it may come from a file), so every value is checked.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LIMIT = re.compile(r"([≥>≤<]) *(-?\d[\d.]*(?:e[-+]?\d+)?)")
 MOST_DECIMALS = 6
 
 REACH = 2.0
-"""The control's part of a `Strip` may take so much more room than the rest; else it is cut off."""
+"""Room for the control in a `Strip`, as a multiple of the rest; beyond that it is cut off."""
 
 MOST_RECORDED = 40
 
@@ -32,11 +32,11 @@ def real(value: Any) -> float | None:
     return float(value) if plain and math.isfinite(value) else None
 
 
-def ends(told: Any) -> Ends | None:
-    """The ends of an interval, infinite where there is none; None if it is no interval."""
-    if not isinstance(told, list | tuple) or len(told) != 2:
+def ends(pair: Any) -> Ends | None:
+    """The ends of an interval, infinite where open; None if it is not an interval."""
+    if not isinstance(pair, list | tuple) or len(pair) != 2:
         return None
-    low, high = map(real, told)
+    low, high = map(real, pair)
     if low is None and high is None:
         return None
     return -math.inf if low is None else low, math.inf if high is None else high
@@ -45,7 +45,7 @@ def ends(told: Any) -> Ends | None:
 def estimate(value: Any, interval: Any) -> tuple[str, str]:
     """``0.071`` and ``[0.058, 0.089]``, in as many decimals as the interval's width resolves.
 
-    The second is empty where there is no interval, or none that has a width.
+    The second is empty where there is no interval, or one without width.
     """
     at, span = real(value), ends(interval)
     if span is None or span[0] == span[1]:
@@ -67,9 +67,9 @@ def together(value: Any, interval: Any) -> str:
 
 
 def claimed(row: Result) -> str:
-    """What the finding says of its statistic: ``median ≤ 0.25``."""
-    told = row.details.get("claimed")
-    return told if isinstance(told, str) and told else texts.number(row.bound)
+    """The finding's claim about its statistic: ``median ≤ 0.25``."""
+    words = row.details.get("claimed")
+    return words if isinstance(words, str) and words else texts.number(row.bound)
 
 
 def clearance(row: Result) -> str:
@@ -87,33 +87,33 @@ class Control:
     """The control of a finding, as text."""
 
     words: str
-    told: str
+    value: str
     must: str
 
 
 def control(row: Result) -> Control | None:
-    """How the control came out, if one was looked at or is at least named."""
-    said, must = (row.details.get(key) for key in ("control", "control must be"))
-    told = together(row.details.get("control value"), row.details.get("control interval"))
-    if not said and told == "–":
+    """The outcome of the control, if it was measured or at least named."""
+    words, must = (row.details.get(key) for key in ("control", "control must be"))
+    value = together(row.details.get("control value"), row.details.get("control interval"))
+    if not words and value == "–":
         return None
-    return Control(texts.plain(said or ""), told, texts.plain(must or ""))
+    return Control(texts.plain(words or ""), value, texts.plain(must or ""))
 
 
 def recorded(row: Result) -> list[tuple[str, str]]:
-    """Medians of what was measured beside, as text by name."""
-    told = row.details.get("recorded")
-    if not isinstance(told, dict):
+    """Medians of additional measurements, as text by name."""
+    medians = row.details.get("recorded")
+    if not isinstance(medians, dict):
         return []
-    values = ((str(name), texts.number(real(value))) for name, value in told.items())
+    values = ((str(name), texts.number(real(value))) for name, value in medians.items())
     return [pair for pair, _ in zip(values, range(MOST_RECORDED), strict=False)]
 
 
 @dataclass(frozen=True)
 class Strip:
-    """Places from 0 to 1 on one axis; ``claimed`` is the part where the claim lets it be.
+    """Positions from 0 to 1 on one axis; ``claimed`` is the part that the claim allows.
 
-    A control too far away to be on it is at the edge, and ``beyond`` says at which: -1 or 1.
+    A control too far away is at an edge, and ``beyond`` says at which: -1 or 1.
     """
 
     limits: tuple[float, ...]
@@ -126,43 +126,43 @@ class Strip:
 
 
 def strip(row: Result, with_control: bool = True) -> Strip | None:
-    """Where the interval of ``row`` lies, and where its bound; None if either is not known."""
+    """The positions of the interval of ``row`` and of its bound; None if either is unknown."""
     at, span = real(row.observed), ends(row.interval)
     lower, upper = _limits(row)
     limits = _finite((lower, upper)) or _finite((real(row.bound),))
-    known = _finite((*limits, at, *(span or ())))
-    if not limits or len(known) == len(limits):
+    values = _finite((*limits, at, *(span or ())))
+    if not limits or len(values) == len(limits):
         return None
-    seen = _control_ends(row) if with_control else []
-    low, high = _stretched(known, seen)
+    control_ends = _control_ends(row) if with_control else []
+    low, high = _stretched(values, control_ends)
     pad = (high - low) * 0.1 or abs(low) * 0.1 or 1.0
     low, high = low - pad, high + pad
 
-    def place(value: float) -> float:
+    def position(value: float) -> float:
         return min(1.0, max(0.0, (value - low) / (high - low)))
 
-    def places(pair: Ends | None) -> Ends | None:
-        return (place(pair[0]), place(pair[1])) if pair else None
+    def positions(pair: Ends | None) -> Ends | None:
+        return (position(pair[0]), position(pair[1])) if pair else None
 
     sides = (-math.inf if lower is None else lower, math.inf if upper is None else upper)
     middle = real(row.details.get("control value")) if with_control else None
     return Strip(
-        tuple(map(place, limits)),
-        places(sides) if sides[0] < sides[1] and any(map(math.isfinite, sides)) else None,
-        None if at is None else place(at),
-        places(span),
-        places((min(seen), max(seen))) if seen else None,
-        None if middle is None else place(middle),
+        tuple(map(position, limits)),
+        positions(sides) if sides[0] < sides[1] and any(map(math.isfinite, sides)) else None,
+        None if at is None else position(at),
+        positions(span),
+        positions((min(control_ends), max(control_ends))) if control_ends else None,
+        None if middle is None else position(middle),
         0 if middle is None or low <= middle <= high else -1 if middle < low else 1,
     )
 
 
 def _limits(row: Result) -> tuple[float | None, float | None]:
-    """The lower and the upper limit that the claim's words name."""
+    """The lower and the upper limit in the claim's words."""
     lower = upper = None
-    for sign, told in _LIMIT.findall(claimed(row)):
+    for sign, digits in _LIMIT.findall(claimed(row)):
         try:
-            limit = real(float(told))
+            limit = real(float(digits))
         except ValueError:
             continue
         if sign in "≥>":
@@ -177,12 +177,12 @@ def _control_ends(row: Result) -> list[float]:
     return list(_finite((real(row.details.get("control value")), *span)))
 
 
-def _stretched(known: tuple[float, ...], others: list[float]) -> Ends:
-    """From the least to the most of ``known``, and ``others`` where they are not far off."""
-    low, high = min(known), max(known)
+def _stretched(values: tuple[float, ...], extra: list[float]) -> Ends:
+    """The range of ``values``, extended to ``extra`` where these are not far off."""
+    low, high = min(values), max(values)
     room = (high - low) * REACH
-    low = max(low - room, min([low, *others]))
-    return low, min(high + room, max([high, *others]))
+    low = max(low - room, min([low, *extra]))
+    return low, min(high + room, max([high, *extra]))
 
 
 def _finite(values: Iterable[float | None]) -> tuple[float, ...]:

@@ -21,18 +21,20 @@ def cell(row: Row) -> str:
     if not row.applies:
         return "–"
     must = dict.fromkeys(id for id, _ in row.killers if id in row.caught_by)
-    others = sum(id not in row.caught_by for id, _ in row.killers)
-    also = f"+{others}" if others else ""
+    rest = sum(id not in row.caught_by for id, _ in row.killers)
+    also = f"+{rest}" if rest else ""
     return " ".join([", ".join(must) or "survived", also]).strip()
 
 
-def healthy(family: Family) -> str:
-    """How many laws the healthy model keeps, and what is refuted there."""
-    laws = [seen for seen in family.healthy if seen.kind == "law"]
-    kept = sum(seen.verdict == Verdict.UPHELD for seen in laws)
-    refuted = [seen.id for seen in laws if seen.verdict == Verdict.REFUTED and seen.expected]
-    broken = [seen.id for seen in family.broken]
-    parts = [f"{kept} upheld"]
+def baseline(family: Family) -> str:
+    """How many laws the sound model upholds, and which it breaks."""
+    laws = [outcome for outcome in family.healthy if outcome.kind == "law"]
+    upheld = sum(outcome.verdict == Verdict.UPHELD for outcome in laws)
+    refuted = [
+        outcome.id for outcome in laws if outcome.verdict == Verdict.REFUTED and outcome.expected
+    ]
+    broken = [outcome.id for outcome in family.broken]
+    parts = [f"{upheld} upheld"]
     if refuted:
         parts.append(f"known: {', '.join(dict.fromkeys(refuted))}")
     if broken:
@@ -41,10 +43,10 @@ def healthy(family: Family) -> str:
 
 
 def laws_upheld(family: Family) -> str:
-    """The same in little: laws upheld of those that apply."""
-    told = [seen.verdict for seen in family.healthy if seen.kind == "law"]
-    upheld = told.count(Verdict.UPHELD)
-    return f"{upheld} of {len(told) - told.count(Verdict.NOT_APPLICABLE)}"
+    """The same in short: laws upheld of those that apply."""
+    verdicts = [outcome.verdict for outcome in family.healthy if outcome.kind == "law"]
+    upheld = verdicts.count(Verdict.UPHELD)
+    return f"{upheld} of {len(verdicts) - verdicts.count(Verdict.NOT_APPLICABLE)}"
 
 
 def summary(matrix: Matrix) -> str:
@@ -65,7 +67,7 @@ def summary(matrix: Matrix) -> str:
 
 
 def lists(matrix: Matrix) -> list[tuple[str, list[str]]]:
-    """What there is to say beside the table, by title; the first ones fail a run."""
+    """The lists printed with the table, by title; the first ones fail a run."""
     survivors = []
     for row in matrix.survivors:
         ids = ", ".join(f"{id} {name}" for id, name in row.killers)
@@ -74,16 +76,16 @@ def lists(matrix: Matrix) -> list[tuple[str, list[str]]]:
         also += f"; no longer decided: {lost}" if lost else ""
         must = ", ".join(row.caught_by)
         survivors.append(f"{row.fault} in {row.family}: {must} did not notice{also}")
-    known = [
-        f"{family.name}: {seen.id} {seen.name}: {seen.why}"
+    expected = [
+        f"{family.name}: {outcome.id} {outcome.name}: {outcome.why}"
         for family in matrix.families
-        for seen in family.healthy
-        if seen.kind == "law" and seen.verdict == Verdict.REFUTED and seen.expected
+        for outcome in family.healthy
+        if outcome.kind == "law" and outcome.verdict == Verdict.REFUTED and outcome.expected
     ]
     broken = [
-        f"{family.name}: {seen.id} {seen.name} is {seen.verdict}: {seen.why}"
+        f"{family.name}: {outcome.id} {outcome.name} is {outcome.verdict}: {outcome.why}"
         for family in matrix.families
-        for seen in family.broken
+        for outcome in family.broken
     ]
     return [
         ("Survivors", survivors),
@@ -91,12 +93,12 @@ def lists(matrix: Matrix) -> list[tuple[str, list[str]]]:
         ("Laws that kill no fault", [f"{id} {name}" for id, name in matrix.idle]),
         ("Findings whose control comes out right nowhere", [f"{i} {n}" for i, n in matrix.loose]),
         ("Faults that apply nowhere", matrix.unplanted),
-        ("Known defects, where a claim cannot detect a fault", known),
+        ("Known defects, where a claim cannot detect a fault", expected),
     ]
 
 
 def show(console: Console, matrix: Matrix) -> None:
-    """The matrix as a table, faults down and families across, and what there is to say of it."""
+    """The matrix as a table, a row for each fault, a column for each family; then the lists."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("fault", no_wrap=True)
     for family in matrix.families:
@@ -141,7 +143,7 @@ def page(matrix: Matrix) -> str:
         for rows in _by_fault(matrix)
     ]
     families = [
-        {"name": each.name, "model": each.model, "healthy": healthy(each)}
+        {"name": each.name, "model": each.model, "healthy": baseline(each)}
         for each in matrix.families
     ]
     return render(

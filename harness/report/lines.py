@@ -17,7 +17,7 @@ from assay.harness.results.arrays import Array, Plot
 MOST_BINS = 400
 
 MOST_POINTS = 3000
-"""Of a whole scatter; of more, one in two, three, … of each series is drawn."""
+"""The most points of a scatter; beyond that, one in two, three, … of each series is drawn."""
 
 MOST_KNOTS = 500
 """Of one curve."""
@@ -70,7 +70,7 @@ def histograms(plot: Plot, salt: str, drawing: Drawing) -> None:
 
 
 def scatter(plot: Plot, salt: str, drawing: Drawing) -> None:
-    """Connected dots: what comes next in a series is next to it on its line."""
+    """Connected dots: neighbours in a series are neighbours on its line."""
 
     def fit(points: Array) -> Array | None:
         two = points.ndim == 2 and points.shape[1] == 2
@@ -121,20 +121,20 @@ def curves(plot: Plot, salt: str, drawing: Drawing) -> None:
     series = listed(plot.arrays, fit, drawing)
     if not series:
         return
-    kept = []
+    finite = []
     for each in series:
         fine: Any = np.isfinite(each.values[:, :2]).all(axis=1)
         if lost := int((~fine).sum()):
             why = "at or below zero or " if plot.log else ""
-            told = f"{lost} of {len(fine)} points of ‘{each.label}’ are {why}not finite."
-            drawing.notes.append(told)
-        kept.append(each.values[fine])
+            note = f"{lost} of {len(fine)} points of ‘{each.label}’ are {why}not finite."
+            drawing.notes.append(note)
+        finite.append(each.values[fine])
 
     def put(axes: Axes) -> None:
-        x, y = (_all([knots[:, part] for knots in kept]) for part in (slice(1), slice(1, None)))
+        x, y = (_all([knots[:, part] for knots in finite]) for part in (slice(1), slice(1, None)))
         axes.set(xlim=limits(x, plot.log), ylim=limits(y))
         frame(axes, plot.x, plot.y, log=plot.log, marks=np.unique(x))
-        for each, knots in zip(series, kept, strict=True):
+        for each, knots in zip(series, finite, strict=True):
             if knots.shape[1] == 4:
                 _band(axes, each, knots)
             axes.plot(
@@ -144,7 +144,7 @@ def curves(plot: Plot, salt: str, drawing: Drawing) -> None:
                 dots(axes, knots[:, :2], each.ink, 5.5, 1.0)
 
     drawing.svg = paint(salt, put)
-    for each, knots in zip(series, kept, strict=True):
+    for each, knots in zip(series, finite, strict=True):
         drawing.legend.append(each.entry())
         ends = [texts.number(float(value)) for value in knots[[0, -1], 1]]
         at = [10.0**v if plot.log else v for v in map(float, knots[[0, -1], 0])]

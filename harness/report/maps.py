@@ -15,18 +15,18 @@ from assay.harness.report.scales import frame, numbers
 from assay.harness.results.arrays import Array, Plot
 
 MOST_CELLS = 256
-"""Along one side; cells of a larger map are means over so many of its own."""
+"""The most cells along a side; cells of a larger map are means over blocks."""
 
 SIDE, LEFT, TOP, BOTTOM, BAR = 256, 46, 30, 42, 10
 
 LEVELS = 63
-"""Steps of colour from 0 to 1: finer ones are not seen and would make the image larger."""
+"""Steps of colour from 0 to 1: finer ones are invisible and would make the image larger."""
 
 END = 1 + 0.5 / LEVELS
 """Where the scale ends, so that the middle of a step is a whole number of levels."""
 
 BELOW, ABOVE, LOST = "#e0701a", "#2f7fd0", "#808080"
-"""Orange and blue, which everybody tells apart; at zero either is transparent, so that the
+"""Orange and blue, which everybody can distinguish; at zero either is transparent, so that the
 page's own ground, light or dark, is the middle of the scale.  Grey: no number."""
 
 COLOURS = ListedColormap(
@@ -41,7 +41,7 @@ def draw(plot: Plot, salt: str, drawing: Drawing) -> None:
     if cells.ndim != 2 or not cells.size:
         return
     rows, columns = cells.shape
-    small = shrunk(cells)
+    small = shrink(cells)
     finite = cells[np.isfinite(cells)]
     _note(cells, small, finite, drawing)
     size = (WIDTH, TOP + SIDE + BOTTOM)
@@ -64,7 +64,7 @@ def draw(plot: Plot, salt: str, drawing: Drawing) -> None:
         for side in (*axes.spines.values(), *bar.spines.values()):
             side.set(visible=side.axes is axes, color=MUTED, linewidth=0.8)
 
-    drawing.svg = canvas.draw(fill, "plot", size, LETTERS, salt, places=1)
+    drawing.svg = canvas.draw(fill, "plot", size, LETTERS, salt, decimals=1)
     least, most = (texts.number(f(finite)) if finite.size else "–" for f in (np.min, np.max))
     name = f"{texts.visible(label)}: " if label else ""
     drawing.spoken.append(f"{name}{rows} × {columns} values from {least} to {most}.")
@@ -80,8 +80,8 @@ def _note(cells: Array, small: Array, finite: Array, drawing: Drawing) -> None:
         drawing.notes.append("Values beyond ±1 have the colours of the ends.")
 
 
-def shrunk(cells: Array, most: int = MOST_CELLS) -> Array:
-    """``cells`` with at most ``most`` along a side: means of blocks, of what is finite there."""
+def shrink(cells: Array, most: int = MOST_CELLS) -> Array:
+    """``cells`` with at most ``most`` along a side: means of the finite values in blocks."""
     finite = np.isfinite(cells)
     total, amount = np.where(finite, cells, 0.0), finite.astype(np.float64)
     for axis, length in enumerate(cells.shape):

@@ -1,4 +1,5 @@
-// Filter and sort the tables of verdicts.  Without it they are whole, in the catalogue's order.
+// Filter and sort the tables of verdicts.  Without this script they are complete, in the
+// catalogue's order.
 "use strict";
 (() => {
   const form = document.querySelector(".controls");
@@ -48,8 +49,8 @@
     });
     for (const each of rows) each.body.append(each.row);
     for (const head of heads) {
-      const told = sign > 0 ? "ascending" : "descending";
-      if (Number(head.dataset.key) === key) head.setAttribute("aria-sort", told);
+      const ariaSort = sign > 0 ? "ascending" : "descending";
+      if (Number(head.dataset.key) === key) head.setAttribute("aria-sort", ariaSort);
       else head.removeAttribute("aria-sort");
     }
     const option = [...order.options].find(
@@ -82,7 +83,7 @@
     const by = Number(order.value);
     sort(Math.abs(by), by < 0 ? -1 : 1);
   });
-  // A link to a row must find it, whatever the filter hides.
+  // A link must reach its row even if the filter hides it.
   addEventListener("hashchange", () => {
     const row = document.getElementById(location.hash.slice(1));
     if (!row?.hidden || !bodies.includes(row.parentElement)) return;

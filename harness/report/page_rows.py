@@ -11,17 +11,17 @@ from assay.harness.results import bibliography
 from assay.harness.results.verdicts import Kind, Result, Verdict
 
 BAR_DECADES = (1.5, 3.0)
-"""What the bar in the table has room for, beyond the bound and within it."""
+"""The range of the bar in the table, beyond the bound and within it."""
 
 BOUND_AT = 100 * BAR_DECADES[0] / sum(BAR_DECADES)
-"""Where the bound is in that bar, in percent of its width."""
+"""The position of the bound in that bar, in percent of its width."""
 
 _LIMITS = re.compile("([≥>≤<]) ")
 """A sign and its limit stay on one line."""
 
 
 def cells(index: int, row: Result, judgements: words.Judgements) -> dict[str, Any]:
-    """What both tables show of a result, and what only the one of its kind does."""
+    """The cells of a result: those of both tables, and those of its kind's table."""
     applies = row.verdict is not Verdict.NOT_APPLICABLE
     keys = [
         index,
@@ -51,7 +51,7 @@ def cells(index: int, row: Result, judgements: words.Judgements) -> dict[str, An
 
 
 def together(p: float | None) -> str:
-    """What a finding comes to when all of the run are judged together; empty for all else."""
+    """A finding's outcome when all of the run are judged together; empty for other results."""
     if p is None:
         return ""
     verdict = "stands" if p <= significance.ERROR else "does not stand"
@@ -59,7 +59,7 @@ def together(p: float | None) -> str:
 
 
 def sources(source: str) -> list[tuple[str, str]]:
-    """A source in pieces (text, key): a work's title has its key, all else an empty one."""
+    """A source in pieces (text, key): a work's title has its key, other text an empty one."""
     return [(texts.visible(text), key) for text, key in bibliography.pieces(source) if text]
 
 
@@ -69,7 +69,7 @@ def _law(row: Result) -> dict[str, Any]:
         "bar": _bar(row.margin),
         "observed": texts.power(row.observed),
         "bound": texts.power(row.bound),
-        "controls": [(exhibits.short(n), exhibits.short(said)) for n, said in controls.lines(row)],
+        "controls": [(exhibits.short(n), exhibits.short(text)) for n, text in controls.lines(row)],
     }
 
 
@@ -85,31 +85,31 @@ def _finding(row: Result) -> dict[str, Any]:
         "control": None
         if control is None
         else {
-            "told": control.told.replace("-", "−"),
+            "value": control.value.replace("-", "−"),
             "words": exhibits.short(control.words),
             "must": exhibits.short(control.must),
         },
-        "recorded": [(exhibits.short(name), told) for name, told in intervals.recorded(row)],
+        "recorded": [(exhibits.short(name), median) for name, median in intervals.recorded(row)],
     }
 
 
 def _strip(row: Result) -> dict[str, Any] | None:
-    """The places of `intervals.strip` in percent of the picture's width."""
-    places = intervals.strip(row)
-    if places is None:
+    """The positions of `intervals.strip` in percent of the picture's width."""
+    positions = intervals.strip(row)
+    if positions is None:
         return None
 
-    def percent(place: Any) -> Any:
-        if isinstance(place, tuple):
-            return [percent(each) for each in place]
-        return place if place is None else round(100 * place, 1)
+    def percent(position: Any) -> Any:
+        if isinstance(position, tuple):
+            return [percent(each) for each in position]
+        return position if position is None else round(100 * position, 1)
 
-    told = {name: percent(place) for name, place in vars(places).items()}
-    return told | {"beyond": places.beyond}
+    percents = {name: percent(position) for name, position in vars(positions).items()}
+    return percents | {"beyond": positions.beyond}
 
 
 def _bar(margin: float | None) -> dict[str, float] | None:
-    """Where the bar begins and how long it is, in percent of its room."""
+    """The start and length of the bar, in percent of its room."""
     margin = intervals.real(margin)
     if margin is None:
         return None

@@ -1,6 +1,6 @@
 """The terminal picture in the README, from a real run.
 
-What follows the SVG's path is handed to pytest: ``python -m assay.harness.report.picture
+Arguments after the SVG's path go to pytest: ``python -m assay.harness.report.picture
 docs/run.svg``.
 """
 
@@ -18,13 +18,13 @@ from rich.console import Console
 from rich.text import Text
 
 COLUMNS = 112
-"""Width of the terminal that is pictured."""
+"""Width of the terminal in the picture."""
 
 TERMINAL = (f"COLUMNS={COLUMNS}", "TERM=xterm-256color", "COLORTERM=truecolor")
 
 
 def record(command: list[str]) -> str:
-    """Run ``command`` in a terminal of its own; what it wrote, with its control sequences."""
+    """Run ``command`` in a terminal of its own; returns its output, with control sequences."""
     written = bytearray()
 
     def read(descriptor: int) -> bytes:
@@ -39,7 +39,7 @@ def record(command: list[str]) -> str:
 def draw(command: str, written: str) -> str:
     """An SVG of a terminal in which ``command`` was typed and wrote ``written``.
 
-    Lines that were written over or taken away again (the live one) are not shown.
+    Lines that were overwritten or removed (the live one) are not shown.
     """
     written = re.sub(r"[^\n]*\n[^\n]*\x1b\[1A\x1b\[2K", "", written.replace("\r\n", "\n"))
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
@@ -51,7 +51,7 @@ def draw(command: str, written: str) -> str:
 
 
 def main(path: str, *options: str) -> None:
-    """Run pytest with ``options`` and draw what it showed to ``path``.
+    """Run pytest with ``options`` and draw its output to ``path``.
 
     Pytest's header is left out: it names folders of this machine.
     """

@@ -19,7 +19,7 @@ MOST_ROWS = 60
 """Of more claims than this, those with the least margin are drawn."""
 
 MOST_DECADES = 10
-"""The scale goes at most so far beyond the bounds; dots further out sit at its edge."""
+"""How far the scale goes beyond the bounds at most; dots further out are at its edge."""
 
 STEPS = {
     "float64": 2.0**-52,
@@ -40,8 +40,8 @@ _MARKERS = {Verdict.UPHELD: "o", Verdict.REFUTED: "D", Verdict.INCONCLUSIVE: "s"
 class Layout:
     """Sizes of one drawing in pixels: its width, the room at either side, a row, the type.
 
-    ``letters`` is how much of a claim's name there is room for.  Where rows are ``stacked`` the
-    name stands above its dot, else to the left of it.
+    ``letters`` is the room for a claim's name.  Where rows are ``stacked`` the name is above its
+    dot, else to the left of it.
     """
 
     name: str
@@ -61,7 +61,7 @@ _TOP, _BOTTOM = 30, 34
 
 
 def drawable(results: Iterable[Result]) -> list[Result]:
-    """Laws that have a place on a log scale: nothing negative, a bound and a margin."""
+    """Laws that fit on a log scale: nothing negative, a bound and a margin."""
     return [
         result
         for result in results
@@ -76,10 +76,10 @@ def drawable(results: Iterable[Result]) -> list[Result]:
 
 
 def tightest(results: Sequence[Result], most: int = MOST_ROWS) -> list[Result]:
-    """At most ``most`` results, those with the least margin, in the order they came in."""
+    """At most ``most`` results, those with the least margin, in their order."""
     ranked = sorted(range(len(results)), key=lambda i: results[i].margin or 0.0)
-    kept = set(ranked[:most])
-    return [result for i, result in enumerate(results) if i in kept]
+    chosen = set(ranked[:most])
+    return [result for i, result in enumerate(results) if i in chosen]
 
 
 def margins(results: Sequence[Result], dtype: str, layout: Layout, prefix: str) -> str:
@@ -103,11 +103,11 @@ def _draw(axes: Axes, results: Sequence[Result], dtype: str, layout: Layout) -> 
     axes.set_ylim(len(results) - 0.5, -0.5)
     _grid(axes, low, dtype, layout)
     rows = range(len(results))
-    seen = [_place(result, low, high) for result in results]
+    observed = [_place(result, low, high) for result in results]
     allowed = [_on_scale(result.bound or 0.0, low, high) for result in results]
-    spans = [(x for pair in zip(seen, allowed, strict=True) for x in (*pair, math.nan))]
-    spans.append(y for row in rows for y in (row, row, math.nan))
-    axes.plot(*map(list, spans), color=MUTED, linewidth=1.2, clip_on=False)
+    lines = [(x for pair in zip(observed, allowed, strict=True) for x in (*pair, math.nan))]
+    lines.append(y for row in rows for y in (row, row, math.nan))
+    axes.plot(*map(list, lines), color=MUTED, linewidth=1.2, clip_on=False)
     tick: dict[str, Any] = {"markersize": 14, "markeredgewidth": 2, "zorder": 4, "clip_on": False}
     axes.plot(allowed, rows, "|", color=INK, **tick)
     for verdict, marker in _MARKERS.items():
@@ -118,7 +118,7 @@ def _draw(axes: Axes, results: Sequence[Result], dtype: str, layout: Layout) -> 
         }
         if chosen:
             axes.plot(
-                [seen[row] for row in chosen], chosen, marker,
+                [observed[row] for row in chosen], chosen, marker,
                 markeredgewidth=0, zorder=5, clip_on=False, **style,
             )  # fmt: skip
     for row, result in enumerate(results):
@@ -126,17 +126,17 @@ def _draw(axes: Axes, results: Sequence[Result], dtype: str, layout: Layout) -> 
 
 
 def _limits(results: Sequence[Result], dtype: str) -> tuple[float, float]:
-    """Whole decades that hold every bound, the noise and, within reason, what was seen."""
+    """Whole decades that include every bound, the noise and, within limits, observed values."""
     values = [math.log10(result.bound) for result in results if result.bound]
     values.append(math.log10(STEPS.get(dtype, STEPS["float32"])))
     near, far = min(values) - MOST_DECADES, max(values) + MOST_DECADES
-    seen = [r.observed for r in results if r.observed and math.isfinite(r.observed)]
-    values += [min(far, max(near, math.log10(observed))) for observed in seen]
+    observed = [r.observed for r in results if r.observed and math.isfinite(r.observed)]
+    values += [min(far, max(near, math.log10(value))) for value in observed]
     return math.floor(min(values) - 0.7), math.ceil(max(values) + 0.3)
 
 
 def _place(result: Result, low: float, high: float) -> float:
-    """Where the dot goes: what is not finite sits at the right edge."""
+    """The position of the dot; values that are not finite are at the right edge."""
     observed = result.observed
     if observed is None or not math.isfinite(observed):
         return low if (result.margin or 0.0) > 0 else high
@@ -192,5 +192,5 @@ def _label(axes: Axes, row: int, result: Result, layout: Layout) -> None:
     write(0, up, texts.visible(result.id), color=INK, weight="bold")
     name = texts.shortened(texts.visible(result.name), layout.letters)
     write(3 * layout.type, up, name, color=INK)
-    told = texts.decades(result).replace("-", "−")
-    write(layout.width, 0, told, color=_VERDICT_COLOURS[result.verdict], ha="right")
+    margin = texts.decades(result).replace("-", "−")
+    write(layout.width, 0, margin, color=_VERDICT_COLOURS[result.verdict], ha="right")

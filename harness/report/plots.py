@@ -17,7 +17,7 @@ KINDS: dict[str, Callable[[Plot, str, Drawing], None]] = {
 }
 
 
-def drawn(plot: Plot, salt: str) -> Drawing:
+def draw(plot: Plot, salt: str) -> Drawing:
     """``plot`` as a drawing; where there is nothing to draw it has notes and no ``svg``.
 
     ``salt`` keeps its ids apart from those of other pictures on the page.

@@ -1,4 +1,4 @@
-"""The live line of a run: what is done, with which verdicts, and what runs now."""
+"""The live line of a run: finished claims by verdict, and the running one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from assay.harness.report.terminal_tables import STYLES
 from assay.harness.results.verdicts import Kind, Result, Verdict
 
 SPARE = 8
-"""So many columns of the terminal the live line leaves free."""
+"""Columns of the terminal that the live line leaves free."""
 
 
 class Progress:
@@ -38,7 +38,7 @@ class Progress:
         self._total = 0
 
     def start(self, total: int, console: Console) -> None:
-        """Begin to show ``total`` claims on ``console``; a second start begins again."""
+        """Start to show ``total`` claims on ``console``; a second start begins again."""
         self.stop()
         self._counts = dict.fromkeys(Verdict, 0)
         self._total = total
@@ -48,7 +48,7 @@ class Progress:
             self._live = self._line(self._console)
         self._glyphs = Glyphs(self._console)
         if self._live is not None:
-            counts = self._told_counts()
+            counts = self._counts_text()
             self._task = self._live.add_task("", total=total, counts=counts, now=Text(""))
             self._live.start()
 
@@ -62,22 +62,22 @@ class Progress:
             return
         self._counts[result.verdict] += 1
         if self._live is None:
-            self._console.print(Text(self._told(result)), soft_wrap=True)
+            self._console.print(Text(self._claim_line(result)), soft_wrap=True)
             return
-        self._live.update(self._task, advance=1, counts=self._told_counts())
+        self._live.update(self._task, advance=1, counts=self._counts_text())
         self._show(f"{result.id} on {result.subject}")
 
     def note(self, text: str) -> None:
-        """Say something that stays: a line above the live one, or simply a line."""
+        """Print a permanent line, above the live one if there is one."""
         if self._console is None or self._glyphs is None:
             return
         self._console.print(Text(self._glyphs.fit(text)), soft_wrap=self._live is None)
 
     def stop(self) -> None:
-        """Take the live line away and let go of the terminal; may be called at any time."""
+        """Remove the live line and release the terminal; may be called at any time."""
         live, stream = self._live, self._stream
         self._live = self._stream = self._console = self._glyphs = None
-        # The terminal may be gone by now; then there is nobody left to tell.
+        # The terminal may be gone by now; then nobody reads an error.
         if live is not None:
             with suppress(OSError):
                 live.stop()
@@ -89,9 +89,9 @@ class Progress:
         """A console on a duplicate of the terminal's descriptor.
 
         While a test runs, pytest points descriptor 1 at its capture file: what the refreshing
-        thread writes meanwhile would end up among the test's output.  The width is fixed too,
-        for it is asked of those descriptors, with room for the letters that pytest may put
-        behind the line: they must not make it two.
+        thread writes meanwhile would end up in the test's output.  The width is fixed, too, as
+        rich would ask those descriptors for it; it leaves room for the letters that pytest may
+        print after the line, which must not wrap.
         """
         try:
             descriptor = os.dup(console.file.fileno())
@@ -128,22 +128,22 @@ class Progress:
             self._live.update(self._task, now=Text(self._glyphs.fit(text), style="dim"))
             self._live.refresh()
 
-    def _told_counts(self) -> Text:
+    def _counts_text(self) -> Text:
         text = Text()
         for verdict, amount in self._counts.items():
             symbol = self._glyphs.symbol(verdict) if self._glyphs else words.SYMBOLS[verdict]
             text.append(f"{symbol} {amount} ", style=STYLES[verdict] if amount else "dim")
         return text
 
-    def _told(self, result: Result) -> str:
+    def _claim_line(self, result: Result) -> str:
         done = sum(self._counts.values())
         width = len(str(self._total))
         parts = [f"[{done:>{width}}/{self._total}] {result.id} on {result.subject}"]
         parts.append(result.verdict.value)
         if result.verdict is not Verdict.NOT_APPLICABLE:
             law = result.kind is Kind.LAW
-            seen = intervals.together(result.observed, result.interval)
-            parts.append(f"margin {texts.decades(result)}" if law else seen)
+            observed = intervals.together(result.observed, result.interval)
+            parts.append(f"margin {texts.decades(result)}" if law else observed)
             parts.append(texts.duration(result.seconds))
         return self._glyphs.fit(", ".join(parts)) if self._glyphs else ""
 

@@ -1,4 +1,4 @@
-"""Axes of plots: how far they reach, how their marks are written, and how they look."""
+"""Axes of plots: their limits, the labels of their marks, and their look."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from assay.harness.report.canvas import LINE, MUTED
 from assay.harness.results.arrays import Array
 
 HUGE = 1e100
-"""Numbers beyond this are as good as infinite: sums of a few would overflow in drawing."""
+"""Numbers beyond this count as infinite: sums of a few would overflow in drawing."""
 
 MOST_LETTERS = 44
 """Of an axis's name."""
 
 
 def numbers(array: Array) -> Array:
-    """``array`` as float64 with NaN in the place of all that cannot be drawn."""
+    """``array`` as float64 with NaN in place of numbers that cannot be drawn."""
     array = np.asarray(array, dtype=np.float64)
     return np.where(np.abs(array) < HUGE, array, math.nan)
 
@@ -56,7 +56,7 @@ def frame(
 ) -> None:
     """Marks and names of both axes; the name of ``y`` lies flat above it.
 
-    With ``log`` x is in logarithms.  ``marks`` are places for its marks, used if they are few.
+    With ``log`` x is in logarithms.  ``marks`` are positions of its marks, used if they are few.
     """
     under = _marked(axes.xaxis, x, log, whole, marks)
     above = _marked(axes.yaxis, y, False, whole)
@@ -76,7 +76,7 @@ def frame(
 
 
 def _marked(axis: Axis, name: str, log: bool, whole: bool, marks: Array | None = None) -> str:
-    """Give ``axis`` its marks; its name, with what the marks have in common."""
+    """Set the marks of ``axis``; returns its name, with the offset that the marks share."""
     low, high = sorted(axis.get_view_interval())
     name = texts.shortened(texts.visible(name), MOST_LETTERS)
     if marks is not None and _apart(marks, high - low, log):
@@ -97,11 +97,11 @@ def _marked(axis: Axis, name: str, log: bool, whole: bool, marks: Array | None =
     return f"{name} ({common})".strip() if common else name
 
 
-def _apart(places: Array, span: float, log: bool) -> bool:
-    """Whether there are few ``places``, far enough from one another for their numbers."""
-    told = [plain(10.0**at if log else at) for at in places]
-    apart = bool((np.diff(places) > 0.11 * span).all())
-    return 1 <= len(places) <= 7 and apart and max(map(len, told)) <= 6
+def _apart(positions: Array, span: float, log: bool) -> bool:
+    """Whether there are few ``positions``, far enough from one another for their numbers."""
+    labels = [plain(10.0**at if log else at) for at in positions]
+    apart = bool((np.diff(positions) > 0.11 * span).all())
+    return 1 <= len(positions) <= 7 and apart and max(map(len, labels)) <= 6
 
 
 def _decades(low: float, high: float) -> list[float]:
@@ -110,6 +110,6 @@ def _decades(low: float, high: float) -> list[float]:
     steps: Sequence[float] = (1, 2, 5) if span < 1.4 else (1, 3) if span < 2.6 else (1,)
     every = math.ceil(span / 7) if len(steps) == 1 else 1
     exponents = range(math.floor(low), math.ceil(high) + 1)
-    places = [e + math.log10(step) for e in exponents if e % every == 0 for step in steps]
-    within = [place for place in places if low <= place <= high]
+    positions = [e + math.log10(step) for e in exponents if e % every == 0 for step in steps]
+    within = [position for position in positions if low <= position <= high]
     return within if len(within) > 1 else [low + span * 0.1, high - span * 0.1]

@@ -16,7 +16,7 @@ LONGEST = 300
 
 
 def markdown(run: RunRecord, results: Sequence[Result], judgements: Judgements) -> str:
-    """Counts of verdicts by model, and a table of what was refuted or not decided."""
+    """Counts of verdicts by model, and a table of refuted and undecided claims."""
     title = ", ".join(words.by_subject(run, results)) or "no claims"
     lines = [f"### Assay: {_cell(title)}", ""]
     counts = words.tally(results)
@@ -38,7 +38,7 @@ def markdown(run: RunRecord, results: Sequence[Result], judgements: Judgements) 
 
 
 def append(path: Path, text: str) -> None:
-    """Add ``text`` to a file, which steps before may have written to; raises `BadInput`."""
+    """Append ``text`` to a file, which earlier steps may have written to; raises `BadInput`."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="utf-8") as file:
@@ -48,7 +48,7 @@ def append(path: Path, text: str) -> None:
 
 
 def _cell(text: str) -> str:
-    """Text that no part of Markdown or HTML is read in."""
+    """Text without syntax of Markdown or HTML."""
     plain = texts.visible(" ".join(text.split()))
     if len(plain) > LONGEST:
         plain = plain[: LONGEST - 1] + "…"

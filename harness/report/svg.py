@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from xml.etree import ElementTree
 
 FONT = "DejaVu Sans"
-"""Comes with matplotlib and is wide: what fits in it fits in the fonts of a reader's system."""
+"""Comes with matplotlib and is wide: text that fits in it fits in the reader's fonts."""
 
-# Matplotlib draws with these stand-ins; the page's own colours take their place afterwards, so
+# Matplotlib draws with these stand-ins; the page's own colours replace them afterwards, so
 # that one picture serves light and dark.
 COLOURS = {
     name: f"#0102{number:02x}"
@@ -22,21 +22,20 @@ COLOURS = {
 
 
 def inline(
-    document: str, kind: str, size: tuple[int, int], letters: float, places: int = 2
+    document: str, kind: str, size: tuple[int, int], letters: float, decimals: int = 2
 ) -> str:
     """Matplotlib's ``document`` as an ``<svg>`` of class ``kind`` within a page.
 
     ``size`` is its width and height and ``letters`` its usual size of type, in pixels; its
-    coordinates keep ``places`` decimals.  What it says beyond the picture (metadata, unused ids,
-    its own fonts) is left out.
+    coordinates have ``decimals`` decimals.  Metadata, unused ids and its own fonts are left out.
     """
     drawing = ElementTree.fromstring(document)
     used = set(re.findall(r'(?:href="|url\()#([^")]+)', document))
-    # Given once for the whole drawing, so that its elements need not repeat it.
+    # Set once for the whole drawing, so that its elements need not repeat it.
     shared = (f"font-size: {letters:g}px", "text-anchor: start", f"fill: {COLOURS['ink']}")
     for element in drawing.iter():
         element.tag = element.tag.rpartition("}")[2]
-        element.attrib = dict(_attributes(element.attrib, used, shared, places))
+        element.attrib = dict(_attributes(element.attrib, used, shared, decimals))
         element.text = (element.text or "").strip()
         element.tail = ""
     _unwrap(drawing)
@@ -51,9 +50,9 @@ def inline(
 
 
 def _attributes(
-    given: dict[str, str], used: set[str], shared: tuple[str, ...], places: int
+    attributes: dict[str, str], used: set[str], shared: tuple[str, ...], decimals: int
 ) -> Iterator[tuple[str, str]]:
-    for name, value in given.items():
+    for name, value in attributes.items():
         name = name.rpartition("}")[2]
         if name == "id" and value not in used:
             continue
@@ -62,7 +61,7 @@ def _attributes(
         if name == "style":
             value = _style(value, shared)
         elif name in ("d", "x", "y"):
-            value = re.sub(r"\d+\.\d+", lambda found: f"{float(found[0]):.{places}f}", value)
+            value = re.sub(r"\d+\.\d+", lambda match: f"{float(match[0]):.{decimals}f}", value)
         if name == "d":
             value = re.sub(r"\s*([CLMQZz])\s*", r"\1", value).strip()
         if value:
@@ -78,7 +77,7 @@ def _style(value: str, shared: tuple[str, ...]) -> str:
 
 
 def _unwrap(element: ElementTree.Element) -> None:
-    """Put the children of groups that say nothing in their place; drop metadata and style."""
+    """Replace groups without attributes by their children; drop metadata and style."""
     children: list[ElementTree.Element] = []
     for child in element:
         _unwrap(child)

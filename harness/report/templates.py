@@ -1,4 +1,4 @@
-"""How pages are made: templates that escape, one sheet of colours, scripts named by digest."""
+"""Renders pages: templates that escape, one sheet of colours, scripts named by digest."""
 
 from __future__ import annotations
 

@@ -38,8 +38,8 @@ def print_table(
     for subject, rows in groups.items():
         _print_subject(console, glyphs, run, subject, rows, judgements or {}, explain)
     console.print()
-    told = " ".join(filter(None, (words.headline(results), words.of_findings(results))))
-    _print(console, glyphs, told, style="bold")
+    sentences = " ".join(filter(None, (words.headline(results), words.of_findings(results))))
+    _print(console, glyphs, sentences, style="bold")
     if chance := significance.summary(results):
         _print(console, glyphs, chance)
     counts = Text()
@@ -53,8 +53,8 @@ def print_table(
 
 def _header(run: RunRecord, results: Sequence[Result]) -> str:
     names = list(words.by_subject(run, results)) or list(run.subjects)
-    told = ", ".join(names) if len(names) <= 3 else texts.counted(len(names), "subject")
-    parts: list[str | None] = [told, run.dtype, run.device, run.attention]
+    subjects = ", ".join(names) if len(names) <= 3 else texts.counted(len(names), "subject")
+    parts: list[str | None] = [subjects, run.dtype, run.device, run.attention]
     parts += words.versions(run)
     parts.append(f"profile {run.profile}" if run.profile else None)
     return " · ".join(str(part) for part in parts if part)
@@ -70,14 +70,14 @@ def _print_subject(
     explain: bool,
 ) -> None:
     console.print()
-    described = run.subjects.get(subject) or SubjectRecord()
-    facts = words.shape(described)
+    record = run.subjects.get(subject) or SubjectRecord()
+    facts = words.shape(record)
     title = Text.assemble((glyphs.fit(subject), "bold"))
     console.print(title.append(glyphs.fit(f"  {facts}" if facts else ""), "dim"))
-    if explain and (said := words.meant(described)):
-        _print(console, glyphs, said, style="dim")
+    if explain and (meaning := words.meant(record)):
+        _print(console, glyphs, meaning, style="dim")
     applied = [row for row in rows if row.verdict is not Verdict.NOT_APPLICABLE]
-    absent = [row for row in rows if row.verdict is Verdict.NOT_APPLICABLE]
+    inapplicable = [row for row in rows if row.verdict is Verdict.NOT_APPLICABLE]
     roomy = console.width >= ROOMY
     laws, findings = words.by_kind(applied)
     if laws:
@@ -86,7 +86,7 @@ def _print_subject(
         console.print()
     if findings:
         console.print(terminal_tables.findings(glyphs, findings, judgements, roomy, explain))
-    _print_absent(console, glyphs, absent, explain)
+    _print_absent(console, glyphs, inapplicable, explain)
     for row in applied:
         if row.counterexample is not None:
             _print_counterexample(console, glyphs, row)
@@ -110,12 +110,12 @@ def _print_absent(console: Console, glyphs: Glyphs, rows: list[Result], explain:
 
 
 def _print_counterexample(console: Console, glyphs: Glyphs, row: Result) -> None:
-    """The facts as a panel; below it the command alone on its line, ready to be copied."""
-    seen = words.seen(row)
+    """The facts as a panel; below it the command on a line of its own, for copying."""
+    example = words.counterexample(row)
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", max_width=18)
     grid.add_column(overflow="fold")
-    for label, value in _facts(seen, row):
+    for label, value in _facts(example, row):
         text = glyphs.fit(texts.clipped(value, MOST_INPUT), keep="\n")
         grid.add_row(glyphs.fit(label), Text(text))
     title = glyphs.fit(f"{row.id} on {row.subject}")
@@ -128,20 +128,20 @@ def _print_counterexample(console: Console, glyphs: Glyphs, row: Result) -> None
     )
     console.print()
     console.print(panel)
-    if seen.replay:
+    if example.replay:
         console.print(Text("Replay it with", style="dim"))
-        command = Text(glyphs.fit(seen.replay))
+        command = Text(glyphs.fit(example.replay))
         console.print(command, soft_wrap=True, crop=False, overflow="ignore")
 
 
-def _facts(seen: Counterexample, row: Result) -> list[tuple[str, str]]:
+def _facts(example: Counterexample, row: Result) -> list[tuple[str, str]]:
     facts = [("claim", row.name)] if row.name else []
-    facts += seen.inputs.items()
-    if seen.where:
-        facts.append(("where", seen.where))
-    facts.append(("observed", texts.number(seen.observed)))
-    facts.append(("allowed", texts.number(seen.allowed)))
-    return facts + words.other_entries(seen)
+    facts += example.inputs.items()
+    if example.where:
+        facts.append(("where", example.where))
+    facts.append(("observed", texts.number(example.observed)))
+    facts.append(("allowed", texts.number(example.allowed)))
+    return facts + words.other_entries(example)
 
 
 def _print(console: Console, glyphs: Glyphs, line: str, style: str = "") -> None:

@@ -23,7 +23,7 @@ STYLES = {
 
 BAR_CELLS = 5
 BAR_DECADES = 3.0
-"""A margin of so many decades, or more, fills the bar."""
+"""The margin in decades that fills the bar."""
 
 STRIP_CELLS = 15
 
@@ -49,7 +49,7 @@ def _empty(glyphs: Glyphs, claim: str, *headings: str) -> Table:
     table.add_column(claim, ratio=1)
     table.add_column("verdict", no_wrap=True)
     for heading in headings:
-        # Beside the first, which begins with a picture, they are numbers.
+        # The first begins with a picture; the others are numbers.
         right = heading in ("observed", "allowed")
         table.add_column(heading, justify="right" if right else "left", no_wrap=True)
     table.add_column("tried", justify="right", no_wrap=True)
@@ -64,10 +64,10 @@ def laws(
     roomy: bool,
     explain: bool = False,
 ) -> Table:
-    """One row per law; where there is little room, its numbers stand below its margin.
+    """One row per law; where there is little room, its numbers are below its margin.
 
-    With ``explain`` its source, its controls, the smallest leak that it sees and its bound stand
-    below it.
+    With ``explain`` its source, its controls, the smallest leak that it detects and its bound
+    follow below it.
     """
     numbers = (" margin", "observed", "allowed") if roomy else (" margin, numbers",)
     table = _empty(glyphs, "law", *numbers)
@@ -79,8 +79,8 @@ def laws(
         claim = _claim(glyphs, row, judgements.get((row.name, row.subject)))
         if explain:
             claim.append(glyphs.fit(_sourced(row), keep="\n"), "dim")
-            for name, said in controls.lines(row):
-                line = f"\n{name}: {texts.clipped(said, MOST_TEXT)}"
+            for name, text in controls.lines(row):
+                line = f"\n{name}: {texts.clipped(text, MOST_TEXT)}"
                 claim.append(glyphs.fit(line, keep="\n"), "dim")
         table.add_row(
             Text(glyphs.fit(row.id), style="bold"),
@@ -97,16 +97,16 @@ def laws(
 def findings(
     glyphs: Glyphs, rows: list[Result], judgements: Judgements, roomy: bool, explain: bool
 ) -> Table:
-    """One row per finding: where its interval lies, the numbers, and what is claimed of them.
+    """One row per finding: a picture of its interval, the numbers, and the claim about them.
 
-    With ``explain`` the control and what was recorded beside stand below its name.
+    With ``explain`` the control and additional measurements follow below its name.
     """
     heading = " interval, bound"
     table = _empty(glyphs, "finding", *((heading, " observed") if roomy else (heading,)))
     for row in rows:
         value, span = intervals.estimate(row.observed, row.interval)
         numbers = Text(" " + glyphs.fit(" ".join(filter(None, (value, span)))))
-        # The second limit, of two, on a line of its own: the names need the room.
+        # A second limit goes on a line of its own: the names need the room.
         bound = texts.clipped(intervals.claimed(row), 60).replace(" and ", "\n and ")
         numbers.append(glyphs.fit(f"\n {bound}", keep="\n"), "dim")
         picture = strip(glyphs, row)
@@ -130,30 +130,30 @@ def findings(
 def _explained(row: Result) -> str:
     lines = [""]
     if (control := intervals.control(row)) is not None:
-        said = texts.clipped(control.words, MOST_TEXT)
-        lines.append(f"control: {control.told}" + (f" ({said})" if said else ""))
-    told = ", ".join(f"{name} {value}" for name, value in intervals.recorded(row))
-    if told:
-        lines.append(f"medians: {texts.clipped(told, MOST_TEXT)}")
+        words = texts.clipped(control.words, MOST_TEXT)
+        lines.append(f"control: {control.value}" + (f" ({words})" if words else ""))
+    medians = ", ".join(f"{name} {value}" for name, value in intervals.recorded(row))
+    if medians:
+        lines.append(f"medians: {texts.clipped(medians, MOST_TEXT)}")
     return "\n".join(lines)
 
 
 def _sourced(row: Result) -> str:
-    """A line that says where the claim comes from; empty where the result does not."""
-    said = bibliography.named(row.source)
-    return f"\nsource: {texts.clipped(said, MOST_TEXT)}" if said else ""
+    """A line with the claim's source; empty where the result has none."""
+    name = bibliography.named(row.source)
+    return f"\nsource: {texts.clipped(name, MOST_TEXT)}" if name else ""
 
 
 def strip(glyphs: Glyphs, row: Result) -> Text:
-    """``───━●━─┃     ``: a line where the claim lets it be, the bound, the interval, its point."""
+    """``───━●━─┃     ``: a line for the claimed side, the bound, the interval, its point."""
     text = Text(" ")
-    places = intervals.strip(row, with_control=False)
-    if places is None:
+    positions = intervals.strip(row, with_control=False)
+    if positions is None:
         return text.append(" " * STRIP_CELLS)
     last = STRIP_CELLS - 1
 
-    def cell(place: float) -> int:
-        return min(last, int(place * STRIP_CELLS))
+    def cell(position: float) -> int:
+        return min(last, int(position * STRIP_CELLS))
 
     line, bar, point, bound = glyphs.strip
     marks = [(" ", "")] * STRIP_CELLS
@@ -163,16 +163,16 @@ def strip(glyphs: Glyphs, row: Result) -> Text:
             for at in range(cell(span[0]), cell(span[1]) + 1):
                 marks[at] = (mark, style)
 
-    fill(places.claimed, line, "dim")
-    fill(places.span, bar, STYLES[row.verdict])
-    limits = {cell(limit) for limit in places.limits}
+    fill(positions.claimed, line, "dim")
+    fill(positions.span, bar, STYLES[row.verdict])
+    limits = {cell(limit) for limit in positions.limits}
     for limit in limits:
         marks[limit] = (bound, "bold")
-    if places.point is not None:
-        at = cell(places.point)
-        if at in limits:  # beside the bound, on its own side of it
-            near = min(places.limits, key=lambda limit: abs(limit - (places.point or 0.0)))
-            at = max(0, min(last, at + (1 if places.point >= near else -1)))
+    if positions.point is not None:
+        at = cell(positions.point)
+        if at in limits:  # next to the bound, on its own side of it
+            near = min(positions.limits, key=lambda limit: abs(limit - (positions.point or 0.0)))
+            at = max(0, min(last, at + (1 if positions.point >= near else -1)))
         marks[at] = (point, STYLES[row.verdict])
     for mark, style in marks:
         text.append(mark, style=style)
@@ -193,7 +193,7 @@ def _verdict(glyphs: Glyphs, verdict: Verdict) -> Text:
 
 
 def _margin(glyphs: Glyphs, row: Result) -> Text:
-    """``+1.3 ██▌``: decades and a bar as long as they are many, whichever their sign."""
+    """``+1.3 ██▌``: decades, and a bar as long as their absolute value."""
     text = Text(f" {glyphs.fit(texts.decades(row)):>5} ")
     if row.margin is not None and not math.isnan(row.margin):
         filled = min(1.0, abs(row.margin) / BAR_DECADES) * BAR_CELLS

@@ -17,7 +17,7 @@ def visible(text: str, keep: str = "") -> str:
     """``text`` with control and format characters, lone surrogates and the like as escapes.
 
     Tokens may hold anything, also sequences that steer a terminal, turn the direction of text
-    or may not stand in XML.  Characters in ``keep`` stay as they are.
+    or are invalid in XML.  Characters in ``keep`` are not escaped.
     """
 
     def show(char: str) -> str:
@@ -31,19 +31,19 @@ def visible(text: str, keep: str = "") -> str:
 
 
 def clipped(text: str, most: int) -> str:
-    """``text`` cut after ``most`` characters, with a note of how many are left out."""
+    """``text`` cut after ``most`` characters, with the number of those left out."""
     if len(text) <= most:
         return text
     return f"{text[:most]} … ({len(text) - most} more characters)"
 
 
 def shortened(name: str, most: int) -> str:
-    """``name`` in at most ``most`` characters; what it ends with in brackets stays."""
+    """``name`` in at most ``most`` characters; text in brackets at its end stays."""
     if len(name) <= most:
         return name
-    found = re.search(r" \[[^\[\]]*\]$", name)
-    kept = found[0] if found and len(found[0]) < most / 2 else ""
-    return f"{name[: most - len(kept) - 1].rstrip()}…{kept}"
+    variant = re.search(r" \[[^\[\]]*\]$", name)
+    ending = variant[0] if variant and len(variant[0]) < most / 2 else ""
+    return f"{name[: most - len(ending) - 1].rstrip()}…{ending}"
 
 
 def counted(amount: int, noun: str) -> str:

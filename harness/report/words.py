@@ -1,4 +1,4 @@
-"""The sentences that both the terminal and the page use, and their order of results."""
+"""The sentences and the order of results that terminal and page share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from assay.harness.results.records import Counterexample, RunRecord, SubjectReco
 from assay.harness.results.verdicts import Kind, Result, Verdict
 
 Judgements = Mapping[tuple[str, str], str]
-"""What a verdict means for this run, by claim name and subject: ``expected: …``."""
+"""The judgement of a verdict in this run, by claim name and subject: ``expected: …``."""
 
 SYMBOLS = {
     Verdict.UPHELD: "✓",
@@ -50,11 +50,11 @@ MEANINGS = (
 """What the verdicts mean, in five lines."""
 
 MOST_IDS = 12
-"""Of refuted findings, in one sentence."""
+"""The most ids of refuted findings in one sentence."""
 
 
 def tally(results: Iterable[Result]) -> dict[Verdict, int]:
-    """How many results there are of every verdict, in the order of `Verdict`."""
+    """The number of results of every verdict, in the order of `Verdict`."""
     counts = Counter(result.verdict for result in results)
     return {verdict: counts[verdict] for verdict in Verdict}
 
@@ -66,7 +66,7 @@ def catalogue_order(result: Result) -> tuple[list[str | int], str]:
 
 
 def by_subject(run: RunRecord, results: Sequence[Result]) -> dict[str, list[Result]]:
-    """Results per subject, subjects as the run has them, claims in the catalogue's order."""
+    """Results per subject, subjects in the run's order, claims in the catalogue's order."""
     groups: dict[str, list[Result]] = {name: [] for name in run.subjects}
     for result in results:
         groups.setdefault(result.subject, []).append(result)
@@ -74,16 +74,16 @@ def by_subject(run: RunRecord, results: Sequence[Result]) -> dict[str, list[Resu
 
 
 def meant(subject: SubjectRecord) -> str:
-    """What a model is meant to be and what says so; empty where the run does not say."""
-    said = subject.attends
-    if said is None or not said.why:
+    """Whether a model is meant to be causal, and why; empty where the run does not say."""
+    attends = subject.attends
+    if attends is None or not attends.why:
         return ""
     ways = {"causal": "meant to be causal", "both": "meant to attend both ways"}
-    return f"{ways.get(str(said.ways), 'neither causal nor bidirectional')}: {said.why}"
+    return f"{ways.get(str(attends.ways), 'neither causal nor bidirectional')}: {attends.why}"
 
 
 def by_kind(results: Iterable[Result]) -> tuple[list[Result], list[Result]]:
-    """Laws and findings apart."""
+    """Laws and findings, separately."""
     kinds: dict[Kind, list[Result]] = {kind: [] for kind in Kind}
     for result in results:
         kinds[result.kind].append(result)
@@ -91,7 +91,7 @@ def by_kind(results: Iterable[Result]) -> tuple[list[Result], list[Result]]:
 
 
 def headline(results: Sequence[Result]) -> str:
-    """One sentence that says how many laws hold, on which subject; without laws, of findings."""
+    """One sentence on how many laws hold, on which subject; without laws, on findings."""
     laws, findings = by_kind(results)
     if not results:
         return "No claim was checked."
@@ -100,23 +100,23 @@ def headline(results: Sequence[Result]) -> str:
     kind, verb = (Kind.LAW, "hold") if laws else (Kind.FINDING, "are upheld")
     counts = tally(laws or findings)
     total = sum(counts.values()) - counts[Verdict.NOT_APPLICABLE]
-    held = counts[Verdict.UPHELD]
+    upheld = counts[Verdict.UPHELD]
     if total == 0:
         return f"No {kind} applies to {where}."
     noun = f"{kind}s that apply" if len(subjects) == 1 else f"checks of {kind}s"
     one = {"hold": "holds", "are upheld": "is upheld"}[verb]
     broken = "broken" if laws else "refuted"
     if total == 1 and len(subjects) == 1:
-        fate = one if held else f"is {broken}" if counts[Verdict.REFUTED] else "is not decided"
+        fate = one if upheld else f"is {broken}" if counts[Verdict.REFUTED] else "is not decided"
         return f"The one {kind} that applies to {where} {fate}."
-    if held == total:
+    if upheld == total:
         return f"All {total} {noun} {verb} on {where}."
     rest = [
         _is_are(counts[Verdict.REFUTED], broken),
         _is_are(counts[Verdict.INCONCLUSIVE], "not decided"),
     ]
-    told = " and ".join(filter(None, rest))
-    return f"{held} of {total} {noun} {one if held == 1 else verb} on {where}; {told}."
+    failures = " and ".join(filter(None, rest))
+    return f"{upheld} of {total} {noun} {one if upheld == 1 else verb} on {where}; {failures}."
 
 
 def _is_are(amount: int, what: str) -> str:
@@ -126,15 +126,15 @@ def _is_are(amount: int, what: str) -> str:
 
 
 def of_findings(results: Sequence[Result]) -> str:
-    """A sentence on the findings that apply, beside laws: ``Of 3 findings, 2 are upheld …``."""
+    """A sentence on the findings that apply, with laws: ``Of 3 findings, 2 are upheld …``."""
     laws, findings = by_kind(results)
     counts = tally(findings)
     counts.pop(Verdict.NOT_APPLICABLE)
     total = sum(counts.values())
     if not laws or not total:
         return ""
-    told = [_is_are(n, str(verdict)) for verdict, n in counts.items() if n]
-    *before, last = told
+    parts = [_is_are(n, str(verdict)) for verdict, n in counts.items() if n]
+    *before, last = parts
     whole = f"{', '.join(before)} and {last}" if before else last
     if total == 1:
         return f"The one finding {last.removeprefix('1 ')}."
@@ -148,15 +148,17 @@ def asides(run: RunRecord, results: Sequence[Result]) -> list[str]:
     if len(broken) > 3:
         lines.append(f"…and {len(broken) - 3} more.")
     _, findings = by_kind(results)
-    if told := of_findings(results):
-        lines.append(told)
-    lost = dict.fromkeys(r.id for r in findings if r.verdict is Verdict.REFUTED)
-    if lost:
-        more = ", …" if len(lost) > MOST_IDS else ""
-        lines.append(f"Refuted: {', '.join([*lost][:MOST_IDS])}{more}.")
-    absent = tally(results)[Verdict.NOT_APPLICABLE]
-    if absent:
-        lines.append(f"{counted(absent, 'claim')} {'does' if absent == 1 else 'do'} not apply.")
+    if sentence := of_findings(results):
+        lines.append(sentence)
+    refuted = dict.fromkeys(r.id for r in findings if r.verdict is Verdict.REFUTED)
+    if refuted:
+        ellipsis = ", …" if len(refuted) > MOST_IDS else ""
+        lines.append(f"Refuted: {', '.join([*refuted][:MOST_IDS])}{ellipsis}.")
+    inapplicable = tally(results)[Verdict.NOT_APPLICABLE]
+    if inapplicable:
+        lines.append(
+            f"{counted(inapplicable, 'claim')} {'does' if inapplicable == 1 else 'do'} not apply."
+        )
     if results and run.finished is None:
         lines.append("This run did not finish; it shows the results so far.")
     return lines
@@ -170,7 +172,7 @@ def versions(run: RunRecord) -> list[str]:
 def shape(facts: SubjectRecord) -> str:
     """A subject in one line: ``gpt2, 4 layers × 256, 4.2 M parameters, 4096 tokens``.
 
-    One that is not there has nothing of this, but a reason.
+    An absent one has only a reason.
     """
     if why := facts.missing.get("model"):
         return f"not here: {why}"
@@ -186,7 +188,7 @@ def shape(facts: SubjectRecord) -> str:
     return ", ".join(words)
 
 
-def seen(result: Result) -> Counterexample:
+def counterexample(result: Result) -> Counterexample:
     """The counterexample, with the result's own numbers where it has none."""
     example = result.counterexample or Counterexample()
     observed = result.observed if example.observed is None else example.observed
@@ -194,6 +196,6 @@ def seen(result: Result) -> Counterexample:
     return replace(example, observed=observed, allowed=allowed)
 
 
-def other_entries(counterexample: Counterexample) -> list[tuple[str, str]]:
-    """What no field of a counterexample holds, as pairs of key and text."""
-    return [(name, plain(value)) for name, value in counterexample.more.items()]
+def other_entries(example: Counterexample) -> list[tuple[str, str]]:
+    """Other entries of a counterexample, as pairs of key and text."""
+    return [(name, plain(value)) for name, value in example.more.items()]

@@ -1,6 +1,6 @@
-"""Environments with other versions of a package, layered over the packages that are here.
+"""Environments with other versions of a package, layered over the installed packages.
 
-An environment is a venv whose own packages come before those of the Python that runs now.  So
+An environment is a venv whose own packages come before those of the running Python.  So
 only what a requirement changes is installed, in seconds and megabytes: another transformers with
 the tokenizers and the huggingface_hub that it requires.  torch is never changed.
 """
@@ -29,10 +29,10 @@ from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence_file import default_path
 
 KEPT = ("torch",)
-"""Packages that stay as they are: pip may not choose another version of these."""
+"""Packages of which pip must not choose another version."""
 
 MARK = "assay-environment.json"
-"""Written last: an environment without it was not finished and is made again."""
+"""Written last: an environment without it was not finished and is rebuilt."""
 
 SHOWN = ("transformers", "tokenizers", "huggingface_hub", "torch")
 IMPORTS = """
@@ -43,16 +43,16 @@ transformers.PreTrainedModel, transformers.AutoModelForCausalLM
 
 VERSIONS = """
 import importlib.metadata, json, platform, sys
-found = {"python": platform.python_version()}
+versions = {"python": platform.python_version()}
 for name in sys.argv[1:]:
-    try: found[name] = importlib.metadata.version(name)
+    try: versions[name] = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError: pass
-print(json.dumps(found))
+print(json.dumps(versions))
 """
 """Prints the versions of packages that a Python has, without importing any of them."""
 
 HERE = "here"
-"""The version that stands for the Python that runs now."""
+"""The version that stands for the running Python."""
 
 REQUIRED = ("torch", "transformers", "pytest", "hypothesis")
 """Packages without which no claim can run."""
@@ -61,11 +61,11 @@ PATIENCE = 1800.0
 """Seconds that pip may take."""
 
 ANSWER = 60.0
-"""Seconds in which a Python has to answer."""
+"""Seconds within which a Python must answer."""
 
 
 class CannotInstall(Exception):
-    """An environment cannot be made, and why, in one line."""
+    """An environment cannot be built, and why, in one line."""
 
 
 @dataclass(frozen=True)
@@ -77,15 +77,15 @@ class Environment:
 
 
 def prepare(folder: Path, requirements: Sequence[str]) -> Environment:
-    """The environment in ``folder`` in which ``requirements`` hold; made unless it is there.
+    """The environment in ``folder`` with ``requirements``; built unless it exists.
 
     Raises `CannotInstall`, and `BadInput` where the folder holds something else or is damaged.
     """
-    asked = _asked(requirements)
-    if (there := _read(folder / MARK)) is not None and there.get("asked") == asked:
-        if damage := _damage(folder, there["versions"]):
+    recipe = _recipe(requirements)
+    if (existing := _read(folder / MARK)) is not None and existing.get("asked") == recipe:
+        if damage := _damage(folder, existing["versions"]):
             raise BadInput(f"{folder}: is damaged ({damage}); remove it, and it is made again")
-        return Environment(_python(folder), there["versions"])
+        return Environment(_python(folder), existing["versions"])
     if folder.exists():
         if any(folder.iterdir()) and not (folder / "pyvenv.cfg").is_file():
             raise BadInput(f"{folder}: exists already and is not an environment")
@@ -94,8 +94,8 @@ def prepare(folder: Path, requirements: Sequence[str]) -> Environment:
         _lay(folder)
         _install(folder, requirements)
         versions = _imported(_python(folder))
-        (folder / MARK).write_text(json.dumps({"asked": asked, "versions": versions}) + "\n")
-    except (OSError, ValueError) as error:  # venv refuses a path with a colon by the latter
+        (folder / MARK).write_text(json.dumps({"asked": recipe, "versions": versions}) + "\n")
+    except (OSError, ValueError) as error:  # venv rejects a path with a colon by the latter
         shutil.rmtree(folder, ignore_errors=True)
         raise CannotInstall(str(error)) from error
     except BaseException:
@@ -105,67 +105,67 @@ def prepare(folder: Path, requirements: Sequence[str]) -> Environment:
 
 
 def _damage(folder: Path, versions: dict[str, str]) -> str:
-    """What has changed in an environment since it was made; empty if nothing has."""
+    """What has changed in an environment since it was built; empty if nothing has."""
     try:
-        found = _versions(_python(folder), [*versions, "pytest"])
+        present = _versions(_python(folder), [*versions, "pytest"])
     except (CannotInstall, OSError) as error:
         return str(error)
-    if lacking := [name for name in (*versions, "pytest") if name not in found]:
+    if lacking := [name for name in (*versions, "pytest") if name not in present]:
         return f"no package {lacking[0]}"
-    wrong = [name for name in versions if found[name] != versions[name]]
-    return ", ".join(f"{name} is {found[name]}, was {versions[name]}" for name in wrong)
+    wrong = [name for name in versions if present[name] != versions[name]]
+    return ", ".join(f"{name} is {present[name]}, was {versions[name]}" for name in wrong)
 
 
-def having(folder: Path, package: str, version: str) -> Environment:
+def obtain(folder: Path, package: str, version: str) -> Environment:
     """An environment with this version and nothing else: one of those in ``folder``, or a new one.
 
-    Raises as `prepare` does.
+    Raises like `prepare`.
     """
     for mark in sorted(folder.glob(f"*/{MARK}")):
-        there = _read(mark) or {}
-        requirements = (there.get("asked") or {}).get("requirements") or []
+        existing = _read(mark) or {}
+        requirements = (existing.get("asked") or {}).get("requirements") or []
         if (
             len(requirements) == 1
             and requirements[0].startswith(f"{package}==")
-            and there["asked"] == _asked(requirements)
-            and there["versions"].get(package) == version
-            and not _damage(mark.parent, there["versions"])
+            and existing["asked"] == _recipe(requirements)
+            and existing["versions"].get(package) == version
+            and not _damage(mark.parent, existing["versions"])
         ):
-            return Environment(_python(mark.parent), there["versions"])
+            return Environment(_python(mark.parent), existing["versions"])
     return prepare(folder / f"{package}-{version}", [f"{package}=={version}"])
 
 
 def default_folder() -> Path:
-    """Where environments are kept unless a folder is given: with the user's evidence."""
+    """The default folder of environments: next to the user's evidence."""
     return default_path().parent / "environments"
 
 
 def find(version: str) -> Environment:
-    """The environment that a version stands for; raises `BadInput` if it lacks what claims need.
+    """The environment that a version stands for; raises `BadInput` if it lacks packages.
 
     ``here`` is this Python, ``transformers==5.8.1`` this one with that release layered over it,
-    and anything with a slash the path of a Python or of its environment.  Each is looked for
-    once, whether it is found or not: pip may take minutes to say no.
+    and anything with a slash the path of a Python or of its environment.  Each is searched for
+    once, also if it is missing: pip may take minutes to fail.
     """
-    found = _found(version)
-    if isinstance(found, BadInput):
-        raise BadInput(str(found))
-    return found
+    environment = _find(version)
+    if isinstance(environment, BadInput):
+        raise BadInput(str(environment))
+    return environment
 
 
 @cache
-def _found(version: str) -> Environment | BadInput:
+def _find(version: str) -> Environment | BadInput:
     try:
         python = _interpreter(version)
-        found = _versions(python, REQUIRED)
+        versions = _versions(python, REQUIRED)
     except BadInput as error:
         return error
     except (CannotInstall, OSError) as error:
         return BadInput(f"{version}: is not a working Python ({error})")
-    lacking = [name for name in REQUIRED if name not in found]
+    lacking = [name for name in REQUIRED if name not in versions]
     if lacking:
         return BadInput(f"{version}: {python} has no {lacking[0]}")
-    return Environment(python, found)
+    return Environment(python, versions)
 
 
 def _interpreter(version: str) -> Path:
@@ -191,22 +191,22 @@ def released(package: str) -> list[Version]:
     Pre-releases, yanked versions and those for other Pythons are left out.  Raises
     `CannotInstall`.
     """
-    said = _run([sys.executable, "-m", "pip", "index", "versions", package])
+    output = _run([sys.executable, "-m", "pip", "index", "versions", package])
     prefix = "Available versions:"
-    lines = [line for line in said.splitlines() if line.startswith(prefix)]
+    lines = [line for line in output.splitlines() if line.startswith(prefix)]
     if not lines:
         raise CannotInstall(f"pip does not say which versions of {package} there are")
-    found = []
+    versions = []
     for text in lines[0].removeprefix(prefix).split(","):
         try:
-            found.append(Version(text.strip()))
+            versions.append(Version(text.strip()))
         except InvalidVersion:
             continue
-    return sorted(found)
+    return sorted(versions)
 
 
-def _asked(requirements: Sequence[str]) -> dict[str, Any]:
-    """What an environment is made of; another one of these makes another environment."""
+def _recipe(requirements: Sequence[str]) -> dict[str, Any]:
+    """The recipe of an environment; it is rebuilt when the recipe changes."""
     return {
         "requirements": list(requirements),
         "kept": _kept(),
@@ -220,7 +220,7 @@ def _kept() -> list[str]:
 
 
 def _packages() -> list[str]:
-    """The folders of packages that this Python looks in, in its order."""
+    """The folders in which this Python searches for packages, in its order."""
     return [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
 
 
@@ -229,11 +229,11 @@ def _python(folder: Path) -> Path:
 
 
 def _lay(folder: Path) -> None:
-    """An empty venv in ``folder`` that sees the packages that are seen here, after its own."""
+    """An empty venv in ``folder`` that finds this Python's packages after its own."""
     venv.EnvBuilder(symlinks=os.name != "nt").create(folder)
     paths = {"base": str(folder), "platbase": str(folder)}
     own = Path(sysconfig.get_path("purelib", "venv", vars=paths))
-    # By addsitedir, so that editable installs, which are .pth files themselves, are seen, too.
+    # By addsitedir, so that editable installs, which are .pth files themselves, work, too.
     lines = [f"import site; site.addsitedir({path!r})" for path in _packages()]
     (own / "assay-over.pth").write_text("\n".join(lines) + "\n")
 
@@ -247,27 +247,27 @@ def _install(folder: Path, requirements: Sequence[str]) -> None:
 
 
 def _imported(python: Path) -> dict[str, str]:
-    """The versions that an environment sees, once its packages have been imported."""
+    """The versions in an environment, after importing its packages."""
     try:
         _run([str(python), "-c", IMPORTS])
     except CannotInstall as error:
         raise CannotInstall(f"is installed but cannot be imported ({error})") from error
-    found = _versions(python, SHOWN)
-    return {name: found[name] for name in SHOWN}
+    versions = _versions(python, SHOWN)
+    return {name: versions[name] for name in SHOWN}
 
 
 def _versions(python: Path, names: Sequence[str]) -> dict[str, str]:
-    """The versions that a Python sees, its own among them; those it lacks are left out."""
-    said = _run([str(python), "-c", VERSIONS, *names], ANSWER)
+    """The versions of packages and of a Python itself; missing packages are left out."""
+    output = _run([str(python), "-c", VERSIONS, *names], ANSWER)
     try:
-        return dict(json.loads(said.splitlines()[-1]))
+        return dict(json.loads(output.splitlines()[-1]))
     except (ValueError, IndexError) as error:
         raise CannotInstall("its Python prints no versions") from error
 
 
 def _run(command: list[str], patience: float = PATIENCE) -> str:
-    """The output of a command; its last complaint, in one line, as `CannotInstall`."""
-    # Settings that send packages elsewhere, or that add others, are not for this command.
+    """The output of a command; raises `CannotInstall` with its last error, in one line."""
+    # This command must not use settings that move packages elsewhere, or add others.
     unwanted = ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "PIP_USER")
     environment = {name: value for name, value in os.environ.items() if name not in unwanted}
     try:
@@ -286,9 +286,9 @@ def _run(command: list[str], patience: float = PATIENCE) -> str:
     return done.stdout
 
 
-def _complaint(said: str) -> str:
+def _complaint(output: str) -> str:
     """The last error that pip, or else Python, reports."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("ERROR:") and "for help visit" not in line]
     return (errors or lines or [""])[-1].removeprefix("ERROR: ")
 

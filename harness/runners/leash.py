@@ -1,8 +1,8 @@
 """A pytest plug-in that ends a run when the process that started it ends.
 
-A worker that is killed takes nothing with it; its cell would go on while another worker begins
-the same one.  So the run is begun with a pipe for its standard input that nobody writes to: when
-it closes, whoever held the other end is gone.
+A killed worker does not end its cell, which would continue while another worker starts the
+same one.  So the run's standard input is a pipe that nobody writes to: when it closes, the
+process at the other end has ended.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 
-# Taken before pytest puts another file in its place.
+# Duplicated before pytest replaces it by another file.
 _PIPE = os.dup(0)
 
 

@@ -18,13 +18,13 @@ from assay.harness.runners.resumable import PACKAGE, Resumable
 from assay.harness.runners.runner import FAILED, Outcome, Settings, Start
 
 SPARE = 12
-"""So many checks that nobody asked for cost less than another start of pytest."""
+"""How many superfluous checks cost less than another start of pytest."""
 
-Had = Callable[[str], Environment]
+Prepare = Callable[[str], Environment]
 """The environment with a version of transformers; raises `CannotInstall`."""
 
 Where = tuple[str, str, str, str | None, str | None]
-"""(version, device, dtype, attention implementation, what ``--attends`` says)."""
+"""(version, device, dtype, attention implementation, value of ``--attends``)."""
 
 
 @dataclass(frozen=True)
@@ -50,52 +50,56 @@ class Repeat:
 
 
 def unrepeated(
-    flips: Sequence[VerdictChange], found: Collected, profile: str, seed: int
+    flips: Sequence[VerdictChange], collected: Collected, profile: str, seed: int
 ) -> list[VerdictChange]:
-    """Changes that were not seen again, nor looked for with this profile and seed."""
+    """Changes that no repeat confirmed, and without a repeat of this profile and seed."""
     attempt = list(PROFILES).index(profile), seed
     return [
         flip
         for flip in flips
         if flip.seen is not Seen.AGAIN
         and not all(
-            attempt in found.tries[flip.setting, flip.subject, flip.name, version]
+            attempt in collected.tries[flip.setting, flip.subject, flip.name, version]
             for version in (flip.before, flip.after)
         )
     ]
 
 
-def repeats(flips: Sequence[VerdictChange], found: Collected) -> list[Repeat]:
-    """What is to be run for ``flips``, version by version, in few runs."""
-    wanted: dict[Where, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+def repeats(flips: Sequence[VerdictChange], collected: Collected) -> list[Repeat]:
+    """The runs that repeat ``flips``, version by version, as few as possible."""
+    claims_by_run: dict[Where, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for flip in flips:
         for version in (flip.before, flip.after):
-            cell = found.cells[flip.setting, flip.subject, flip.name, version]
-            run = found.runs[cell.run]
-            device, said = run.device.split(" ")[0], (run.attention, run.attends)
-            where = version, device, run.dtype, *said
-            wanted[where][flip.subject].add(f"{cell.result.id}:{flip.name}")
-    age = {version: place for place, version in enumerate(found.versions)}
-    places = sorted(wanted, key=lambda where: (age[where[0]], *map(str, where)))
+            cell = collected.cells[flip.setting, flip.subject, flip.name, version]
+            run = collected.runs[cell.run]
+            device, attention = run.device.split(" ")[0], (run.attention, run.attends)
+            where = version, device, run.dtype, *attention
+            claims_by_run[where][flip.subject].add(f"{cell.result.id}:{flip.name}")
+    age = {version: index for index, version in enumerate(collected.versions)}
+    runs = sorted(claims_by_run, key=lambda where: (age[where[0]], *map(str, where)))
     return [
-        Repeat(where, *each) for where in places for each in grouped(wanted[where], spare=SPARE)
+        Repeat(where, *each)
+        for where in runs
+        for each in grouped(claims_by_run[where], spare=SPARE)
     ]
 
 
 def grouped(
-    wanted: Mapping[str, Set[str]], spare: int
+    claims_by_subject: Mapping[str, Set[str]], spare: int
 ) -> list[tuple[Sequence[str], Sequence[str]]]:
-    """(subjects, claims) that have every claim of ``wanted`` on its subject.
+    """(subjects, claims) that have every claim of ``claims_by_subject`` on its subject.
 
-    Subjects with other claims are put together where at most ``spare`` more checks come of it.
+    Subjects with other claims share a group where that adds at most ``spare`` checks.
     """
     groups: list[tuple[list[str], set[str]]] = []
-    for subject, claims in sorted(wanted.items(), key=lambda item: (-len(item[1]), item[0])):
-        for subjects, joined in groups:
-            more = (len(subjects) + 1) * len(joined | claims)
-            if more - len(subjects) * len(joined) - len(claims) <= spare:
+    for subject, claims in sorted(
+        claims_by_subject.items(), key=lambda item: (-len(item[1]), item[0])
+    ):
+        for subjects, shared in groups:
+            checks = (len(subjects) + 1) * len(shared | claims)
+            if checks - len(subjects) * len(shared) - len(claims) <= spare:
                 subjects.append(subject)
-                joined |= claims
+                shared |= claims
                 break
         else:
             groups.append(([subject], set(claims)))
@@ -107,20 +111,20 @@ def repeat(
     path: Path,
     profile: str,
     seed: int,
-    had: Had,
+    prepare: Prepare,
     show: IO[str] | None = None,
     start: Start = runner.process,
 ) -> Iterator[tuple[Repeat, Outcome]]:
-    """Run the repeats into the evidence file ``path``, each with its outcome as it is done.
+    """Run the repeats into the evidence file ``path``, and yield each with its outcome.
 
-    What was run to its end before is not run again.  If a version cannot be installed, or a run
-    breaks, its outcome says so, and the others go on.
+    Finished runs are not repeated.  If a version cannot be installed, or a run breaks, its
+    outcome says so, and the others continue.
     """
     for each in todo:
         version, settings = each.where[0], each.settings(profile, seed)
         claims = Resumable(path, each.subjects, settings, ["--tb=no", "-q"], show, start)
         try:
-            yield each, claims.run(had(version))
+            yield each, claims.run(prepare(version))
         except CannotInstall as error:
             yield each, Outcome(FAILED, f"{PACKAGE} {version} cannot be installed: {error}")
         except BadInput as error:

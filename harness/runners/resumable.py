@@ -17,32 +17,32 @@ from assay.harness.runners.environments import Environment
 from assay.harness.runners.runner import FAILED, Outcome, Request, Settings, Start
 
 CRASHES = 8
-"""Models that may crash the process before a run is given up."""
+"""How many models may crash the process before a run is abandoned."""
 
 PACKAGE = "transformers"
-"""The package over whose versions claims are run."""
+"""The package whose versions the claims run on."""
 
 PACKAGES = (PACKAGE, "torch")
-"""A run with another version of these is another run."""
+"""Packages whose versions distinguish runs."""
 
 
 @dataclass(frozen=True)
 class Resumable:
     """Claims on ``models`` with ``settings``, to be run into the file ``evidence`` once.
 
-    ``more`` are further arguments of pytest; ``show`` is where its output goes, None: nowhere.
+    ``pytest_arguments`` are further arguments; its output goes to ``show``, or nowhere for None.
     ``start`` runs the process.
     """
 
     evidence: Path
     models: Sequence[str]
     settings: Settings
-    more: Sequence[str] = ()
+    pytest_arguments: Sequence[str] = ()
     show: IO[str] | None = None
     start: Start = runner.process
 
     def run(self, environment: Environment, again: bool = False) -> Outcome:
-        """Run what is missing in an environment, or all of it ``again``.
+        """Run the missing claims in an environment, or all of them ``again``.
 
         A model that crashes the process is left out with a line in the outcome's ``notes``.
         """
@@ -74,7 +74,7 @@ class Resumable:
             models=models,
             settings=self.settings,
             evidence=self.evidence,
-            more=["--absent-ok", "--resume", *self.more],
+            pytest_arguments=["--absent-ok", "--resume", *self.pytest_arguments],
             variables={} if self.show else {"OMP_NUM_THREADS": "1"},
             show=self.show,
         )
@@ -87,7 +87,7 @@ class Resumable:
             return [run for run in opened.runs() if self.settings.match(run, same)]
 
     def finished(self, environment: Environment) -> bool:
-        """Whether a run like this one has come to its end, with every model in it."""
+        """Whether a run like this one has finished, with every model in it."""
         return any(
             run.finished and set(self.models) <= set(run.subjects)
             for run in self.runs(environment)
@@ -109,9 +109,9 @@ class Resumable:
     def results(self, environment: Environment) -> list[Result]:
         """The results on these models of the latest run that has any of them."""
         models = set(self.models)
-        like = [run for run in self.runs(environment) if models & set(run.subjects)]
-        found = self._recorded(like[-1]) if like else []
-        return [result for result in found if result.subject in models]
+        similar = [run for run in self.runs(environment) if models & set(run.subjects)]
+        recorded = self._recorded(similar[-1]) if similar else []
+        return [result for result in recorded if result.subject in models]
 
     def _recorded(self, run: RunRecord) -> list[Result]:
         with Evidence.open(self.evidence) as opened:

@@ -1,8 +1,7 @@
 """Runs claims by pytest in a process of its own: with another Python, in another environment.
 
-`Request` says what to run, `run` runs it, `Outcome` says how it ended.  Whether a run came to its
-end is read from the exit code and the evidence, never from what pytest printed; a printed line
-only explains a failure.
+`run` runs a `Request` and returns an `Outcome`.  Whether a run finished is read from the exit
+code and the evidence, never from pytest's output; a line of the output only explains a failure.
 """
 
 from __future__ import annotations
@@ -28,19 +27,19 @@ from assay.harness.results.verdicts import Result, Verdict
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "harness" / "package"
-"""Where a clone has the package `assay`, so that a process runs this clone's code."""
+"""The folder of the package `assay` in a clone, so that a process runs this clone's code."""
 
 UNWANTED = ("PYTHONPATH", "PYTHONHOME", "CI")
 """Variables that would bring other packages, or make every run draw the same examples."""
 
 GRACE = 20.0
-"""Seconds that an interrupted run has to end."""
+"""Seconds that an interrupted run has to exit."""
 
 SETTLED = (0, 1)
-"""Exit codes of runs that came to their end."""
+"""Exit codes of finished runs."""
 
 REJECTED = 4
-"""Pytest's exit code if something given to it cannot be used."""
+"""Pytest's exit code for invalid arguments."""
 
 NOTHING_SELECTED = 5
 """Pytest's exit code if it has no test to run."""
@@ -54,7 +53,7 @@ class Broke(Exception):
 
 
 class Rejected(Broke):
-    """A run that did not begin, as something given to it cannot be used."""
+    """A run that did not start, because of an invalid argument."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,10 +80,10 @@ class Settings:
     trust_remote_code: bool = False
 
     @classmethod
-    def of(cls, asked: object, **changes: Any) -> Settings:
+    def of(cls, options: object, **changes: Any) -> Settings:
         """The settings among the parsed arguments of a command."""
-        given = {name: getattr(asked, name) for name in cls.names() if hasattr(asked, name)}
-        return cls(**{**given, **changes})
+        values = {name: getattr(options, name) for name in cls.names() if hasattr(options, name)}
+        return cls(**{**values, **changes})
 
     @classmethod
     def names(cls) -> Sequence[str]:
@@ -92,7 +91,7 @@ class Settings:
         return tuple(cls.__dataclass_fields__)
 
     def arguments(self) -> list[str]:
-        """Pytest's arguments; each value in one piece, or pytest could take it for a path."""
+        """Pytest's arguments; values are joined to options, as pytest takes others for paths."""
         own = ("claims", "paths", "keyword", "marker", "trust_remote_code")
         values = {name: getattr(self, name) for name in self.names() if name not in own}
         return [
@@ -119,7 +118,7 @@ class Settings:
             and all(run.versions.get(name) == value for name, value in versions.items())
             and chosen == (sorted(self.claims), self.keyword, self.marker)
             and len(paths) == len(recorded)
-            # Recorded from the root on, which is not the clone's for claims from elsewhere.
+            # Recorded relative to the root, which is not the clone's for claims from elsewhere.
             and all(f"/{a}".endswith(f"/{b}") for a, b in zip(paths, recorded, strict=True))
         )
 
@@ -129,9 +128,9 @@ class Request:
     """One run of claims: with which Python, on which models, with which settings.
 
     Its results go to ``evidence``, by default a file that is removed afterwards.  It runs in
-    ``folder``, by default the clone.  ``more`` are further arguments of pytest, ``variables``
-    further environment variables; after ``patience`` seconds the run is given up.  What pytest
-    prints goes to ``show`` if that is given, else to the end of the file ``log``; then the run is
+    ``folder``, by default the clone.  ``pytest_arguments`` are further arguments, ``variables``
+    further environment variables; the run is killed after ``patience`` seconds.  Pytest's output
+    goes to ``show`` if that is set, else it is appended to the file ``log``; then the run is
     killed if this process dies.
     """
 
@@ -140,7 +139,7 @@ class Request:
     settings: Settings
     evidence: Path | None = None
     folder: Path | None = None
-    more: Sequence[str] = ()
+    pytest_arguments: Sequence[str] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
     patience: float | None = None
     show: IO[str] | None = None
@@ -148,9 +147,9 @@ class Request:
 
     @property
     def command(self) -> list[str]:
-        """What runs it."""
+        """The command line of the run."""
         models = self.models
-        if self.folder is None:  # it runs in the clone, and relative paths are meant from here
+        if self.folder is None:  # it runs in the clone, but relative paths start here
             models = [os.path.abspath(m) if os.path.exists(m) else m for m in models]
         leash = [] if self.show else ["-p", "assay.harness.runners.leash"]
         # Without a path pytest takes the claims of the folder that it runs in: those of the clone.
@@ -161,25 +160,27 @@ class Request:
             *self.settings.arguments(),
             *(f"--model={model}" for model in models),
             *([] if self.evidence is None else [f"--evidence={self.evidence}"]),
-            *self.more,
+            *self.pytest_arguments,
         ]
 
     @property
     def environment(self) -> dict[str, str]:
         """The variables of its process."""
-        kept = {k: v for k, v in os.environ.items() if k not in UNWANTED and k[:6] != "PYTEST"}
+        inherited = {
+            k: v for k, v in os.environ.items() if k not in UNWANTED and k[:6] != "PYTEST"
+        }
         plain = {} if self.show else {"COLUMNS": "160", "NO_COLOR": "1"}
-        return {**kept, "PYTHONPATH": str(PACKAGE), **plain, **self.variables}
+        return {**inherited, "PYTHONPATH": str(PACKAGE), **plain, **self.variables}
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended: `HELD`, `BROKE` or `FAILED`, and if it is not `HELD` in one line why.
+    """How a run ended: `HELD`, `BROKE` or `FAILED`; ``why`` says in one line why not `HELD`.
 
     ``code`` is the exit code, below 0 if a signal ended the process, None if it did not start or
     did not end in time.  ``verdicts`` counts the results by verdict, ``notes`` are lines about
-    models that were left out, and ``files`` holds, by suffix, files written where the one who
-    asked cannot see them.
+    models that were left out, and ``files`` holds, by suffix, the contents of files written on
+    another machine.
     """
 
     state: str
@@ -197,9 +198,9 @@ Start = Callable[[Request], int]
 
 
 def process(request: Request) -> int:
-    """Run the command to its end; the exit code, below 0 if a signal ended it.
+    """Run the command; returns the exit code, below 0 if a signal ended it.
 
-    Ctrl-C reaches both processes: a run whose output is shown has `GRACE` seconds to end.
+    Ctrl-C reaches both processes: a run whose output is shown has `GRACE` seconds to exit.
     """
     with (
         (request.log or Path(os.devnull)).open("ab") as log,
@@ -223,7 +224,7 @@ def process(request: Request) -> int:
 
 
 def run(request: Request, start: Start = process) -> Outcome:
-    """Run the request; never raises for what the run does.
+    """Run the request; errors of the run are in the outcome.
 
     Raises `BadInput` if the clone has no claims, or if the evidence cannot be read.
     """
@@ -256,12 +257,12 @@ def _run(request: Request, start: Start) -> Outcome:
     if code in SETTLED and ended:
         with Evidence.read(request.evidence) as evidence:
             return replace(outcome_of(evidence, ended[-1]), code=code)
-    said = request.log.read_text("utf-8", errors="replace") if request.log.is_file() else ""
-    return Outcome(FAILED, _why(code, complaint(said)), code)
+    output = request.log.read_text("utf-8", errors="replace") if request.log.is_file() else ""
+    return Outcome(FAILED, _why(code, complaint(output)), code)
 
 
 def _ended(path: Path) -> list[RunRecord]:
-    """The runs of an evidence file that came to their end; none if there is no file."""
+    """The finished runs of an evidence file; none if there is no file."""
     if not path.is_file():
         return []
     with Evidence.read(path) as evidence:
@@ -273,12 +274,12 @@ def _end(run: RunRecord) -> tuple[str, str | None]:
 
 
 def is_settled(run: RunRecord) -> bool:
-    """Whether a run in the evidence came to its end."""
+    """Whether a run in the evidence finished."""
     return run.finished is not None and run.exit in SETTLED
 
 
 def outcome_of(evidence: Evidence, run: RunRecord) -> Outcome:
-    """The outcome of a run in the evidence that came to its end."""
+    """The outcome of a finished run in the evidence."""
     results = evidence.results(run.id)
     verdicts = Counter(result.verdict.value for result in results)
     state, why = (BROKE, "not as expected") if run.exit else (HELD, "")
@@ -286,7 +287,7 @@ def outcome_of(evidence: Evidence, run: RunRecord) -> Outcome:
 
 
 def last_outcome(path: Path) -> Outcome | None:
-    """The outcome of the last run of an evidence file that came to its end, if there is one."""
+    """The outcome of the last finished run of an evidence file, if there is one."""
     ended = _ended(path)
     if not ended:
         return None
@@ -294,11 +295,11 @@ def last_outcome(path: Path) -> Outcome | None:
         return outcome_of(evidence, ended[-1])
 
 
-def _why(code: int, said: str) -> str:
+def _why(code: int, message: str) -> str:
     if code == NOTHING_SELECTED:
         return "no claim was selected"
-    if said:
-        return f"{said} ({died(code)})" if code < 0 else said
+    if message:
+        return f"{message} ({died(code)})" if code < 0 else message
     return f"its run did not finish ({died(code)})"
 
 
@@ -312,9 +313,9 @@ def died(code: int) -> str:
         return f"killed by signal {-code}"
 
 
-def complaint(said: str) -> str:
-    """The line of pytest's output that says what went wrong; empty if it printed nothing."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+def complaint(output: str) -> str:
+    """The line of pytest's output that explains a failure; empty if it printed nothing."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
     # If a plug-in or a claim cannot be imported, pytest marks the reason by an E.
     errors = errors or [line[1:].strip() for line in lines if line.startswith("E  ")]
@@ -322,26 +323,28 @@ def complaint(said: str) -> str:
 
 
 def results(request: Request, broken: dict[str, str], start: Start = process) -> list[Result]:
-    """The results of a request that came to its end.
+    """The results of a request whose run finishes.
 
-    ``broken`` keeps one example of each test that was refuted, by the test's name and in the form
-    that ``--replay`` takes.  A test that is upheld on the examples drawn here is tried on that
-    example as well, so that two versions differ by what they do and not by what was drawn.
+    ``broken`` stores one example of each refuted test, by the test's name and in the form
+    that ``--replay`` takes.  A test that is upheld on the examples drawn here is run on that
+    example as well, so that two versions differ by their behaviour and not by the draws.
     Raises `Broke`, and `BadInput` for an unknown claim.
     """
-    found = _results(request, start)
-    for place, result in enumerate(found):
+    outcomes = _results(request, start)
+    for index, result in enumerate(outcomes):
         if result.verdict is Verdict.REFUTED and (blob := _blob(result)):
             broken.setdefault(result.name, blob)
         elif result.verdict is Verdict.UPHELD and result.name in broken:
-            one = replace(request.settings, claims=[f"{result.id}:{result.name}"])
-            more = [*request.more, f"--replay={broken[result.name]}"]
+            settings = replace(request.settings, claims=[f"{result.id}:{result.name}"])
+            arguments = [*request.pytest_arguments, f"--replay={broken[result.name]}"]
             try:
-                again = _results(replace(request, settings=one, more=more), start)
+                again = _results(
+                    replace(request, settings=settings, pytest_arguments=arguments), start
+                )
             except (Broke, BadInput):
                 continue  # no example for this version's model, which draws other prompts
-            found[place] = next((r for r in again if r.verdict is Verdict.REFUTED), result)
-    return found
+            outcomes[index] = next((r for r in again if r.verdict is Verdict.REFUTED), result)
+    return outcomes
 
 
 def _results(request: Request, start: Start) -> list[Result]:

@@ -1,6 +1,6 @@
 """Executable claims about transformer language models.
 
-In a clone this folder has nothing in it but the package's doors; `assay.harness`, `assay.claims`,
+In a clone this folder has only the package's entry points; `assay.harness`, `assay.claims`,
 `assay.fixtures` and `assay.benchmarks` are the folders of those names in the clone's own.  In an
 install they lie in the package (pyproject.toml).
 """
@@ -22,7 +22,7 @@ _HOMES = {"OwnClaim": "own_tests", "parametrize": "own_tests"}
 
 
 def __getattr__(name: str) -> Any:
-    # Imported when they are asked for: torch and transformers take seconds.
+    # Imported on first use: torch and transformers take seconds.
     if name in __all__:
         return getattr(importlib.import_module(f"assay.{_HOMES.get(name, 'run')}"), name)
     raise AttributeError(f"module 'assay' has no attribute {name!r}")

@@ -30,7 +30,7 @@ from assay.harness.models.subject import Subject
 from assay.harness.results.errors import BadInput
 from assay.harness.results.expectations import judge
 from assay.harness.results.verdicts import Result, Verdict
-from assay.run import choose, described, settle, subject_of
+from assay.run import choose, describe, settle, subject_of
 
 REPLAY = "ASSAY_REPLAY"
 """The environment variable that holds the one example to try, as a failure prints it."""
@@ -38,12 +38,12 @@ REPLAY = "ASSAY_REPLAY"
 
 @dataclass
 class Prepared:
-    """The model that the tests of one decorator checked last, with what was found out about it:
-    what it can do, and its float64 copy.
+    """The model that the tests of one decorator checked last, with its probed capabilities and
+    float64 copy.
     """
 
     subject: Subject | None = None
-    asked: tuple[object, ...] = ()
+    key: tuple[object, ...] = ()
 
     def of(
         self,
@@ -51,11 +51,11 @@ class Prepared:
         tokenizer: PreTrainedTokenizerBase | None,
         attends: str | None,
     ) -> Subject:
-        """The subject of ``model``, made again if the model or its weights are other ones."""
-        asked = (id(model), digests.digest(model), id(tokenizer), attends)
-        if self.subject is None or self.asked != asked:
+        """The subject of ``model``, rebuilt if the model or its weights changed."""
+        key = (id(model), digests.digest(model), id(tokenizer), attends)
+        if self.subject is None or self.key != key:
             self.subject = subject_of(model, tokenizer, attends, type(model).__name__)
-            self.asked = asked
+            self.key = key
         return self.subject
 
 
@@ -71,7 +71,7 @@ class OwnClaim:
 
     @property
     def sentence(self) -> str:
-        """What is claimed."""
+        """The claim as a sentence."""
         return self.case.name
 
     def check(
@@ -99,7 +99,7 @@ class OwnClaim:
         if judgement.status == "inconclusive":
             pytest.xfail(f"inconclusive: {result.reason}")
         if judgement.fails:
-            why = described(result) if result.verdict is Verdict.REFUTED else judgement.message
+            why = describe(result) if result.verdict is Verdict.REFUTED else judgement.message
             pytest.fail("\n".join([why, *_replay(result, blob)]), pytrace=False)
         return result
 
@@ -126,13 +126,13 @@ def parametrize(
     check_profile(profile)
     cases, prepared = choose(claims), Prepared()
     session = Session(PROFILES[profile], seed)
-    known = dict(xfail or {})
+    reasons = dict(xfail or {})
     named = {id: case for id, case in _named().items() if case in cases}
-    if stray := known.keys() - named.keys() - {case.claim.id for case in cases}:
+    if stray := reasons.keys() - named.keys() - {case.claim.id for case in cases}:
         raise BadInput(f"xfail: {', '.join(sorted(stray))}: no such claim among those asked for")
     params = []
     for id, case in named.items():
-        why = known.get(id) or known.get(case.claim.id)
+        why = reasons.get(id) or reasons.get(case.claim.id)
         marks = [] if why is None else [pytest.mark.xfail(reason=why, strict=True)]
         params.append(pytest.param(OwnClaim(id, case, session, prepared), id=id, marks=marks))
     return pytest.mark.parametrize("claim", params)

@@ -37,7 +37,7 @@ class Refuted(AssertionError):
 
 
 class Undecided(AssertionError):
-    """Laws that were not decided, each with the reason: that is no pass."""
+    """Laws that were not decided, each with the reason; not a pass."""
 
 
 @dataclass
@@ -71,12 +71,12 @@ class Run:
 
     @property
     def undecided(self) -> list[Result]:
-        """The results of laws that were not decided, and had to be: a run of pytest fails too."""
+        """The results of laws that were not decided, for which a run of pytest fails, too."""
         return [each for each in self.inconclusive if judge(each, None).fails]
 
     @property
     def exit(self) -> int:
-        """The exit code that pytest would give: 0 where `require` raises nothing, else 1."""
+        """The exit code that pytest would return: 0 where `require` raises nothing, else 1."""
         return 1 if self.refuted or self.undecided else 0
 
     def require(self) -> Run:
@@ -85,13 +85,13 @@ class Run:
         Raises `Refuted`, with counterexamples, or else `Undecided`.
         """
         if self.refuted:
-            raise Refuted("\n\n".join(map(described, self.refuted)))
+            raise Refuted("\n\n".join(map(describe, self.refuted)))
         if self.undecided:
             raise Undecided("\n".join(f"{e.id}: {e.name}: {e.reason}" for e in self.undecided))
         return self
 
     def save(self, path: str | Path) -> None:
-        """Add the run to an evidence file, which is made if need be.  Raises `BadInput`."""
+        """Add the run to an evidence file, created if missing.  Raises `BadInput`."""
         with Evidence.open(path) as evidence:
             evidence.begin(self.run)
             for result in self.results:
@@ -105,7 +105,7 @@ class Run:
     def _repr_html_(self) -> str:
         """A table, for notebooks."""
         applied = [each for each in self.results if each.verdict is not Verdict.NOT_APPLICABLE]
-        broken = {id(each): described(each) for each in self.refuted}
+        broken = {id(each): describe(each) for each in self.refuted}
         rows = [(e.id, e.name, e.verdict.value, broken.get(id(e), "")) for e in applied]
         cells = (
             "".join(f"<td><pre>{html.escape(cell)}</pre></td>" for cell in row) for row in rows
@@ -132,7 +132,7 @@ def check(
     ``quick``, ``standard`` or ``thorough``, ``attends`` ``causal`` or ``both`` where class and
     configuration do not say.  ``replay`` is the blob of a counterexample, which is then the only
     example tried: ``result.counterexample.blob`` of a refuted law.
-    The model is in evaluation mode meanwhile and then as it was, gradients included.
+    The model is in evaluation mode meanwhile; then its state is restored, gradients included.
 
     Raises `BadInput` for arguments that cannot be used.
 
@@ -176,7 +176,7 @@ def subject_of(
 
 
 def settle(subject: Subject, cases: Sequence[Case], session: Session) -> Run:
-    """Check ``cases`` on a subject whose model is left as it was."""
+    """Check ``cases`` on a subject; its model's state is restored."""
     model = subject.model
     with kept_running(), _evaluated(model), torch.random.fork_rng(devices=[]):
         dtype = str(model.dtype).removeprefix("torch.")
@@ -184,24 +184,26 @@ def settle(subject: Subject, cases: Sequence[Case], session: Session) -> Run:
         run = runs.describe_run(options, session.profile.name, session.seed or 0)
         results = [case.settle(subject, session) for case in cases]
         run.subjects[subject.name] = runs.describe_subject(subject, session.profile.brake)
-    made = Run(results, run, subject.digest)
-    run.finished, run.exit = runs.now(), made.exit
-    return made
+    outcome = Run(results, run, subject.digest)
+    run.finished, run.exit = runs.now(), outcome.exit
+    return outcome
 
 
 def choose(claims: str | Sequence[str]) -> list[Case]:
-    """The cases about models that are asked for; raises `BadInput`."""
+    """The cases about models that ``claims`` name; raises `BadInput`."""
     cases = [case for case in _every() if not case.claim.toy]
     if isinstance(claims, str) and claims in KINDS:
         return [case for case in cases if case.claim.kind.value in KINDS[claims]]
-    asked = [claims] if isinstance(claims, str) else claims
-    if not isinstance(asked, Sequence) or not all(isinstance(each, str) for each in asked):
+    requested = [claims] if isinstance(claims, str) else claims
+    if not isinstance(requested, Sequence) or not all(isinstance(each, str) for each in requested):
         raise BadInput(f"claims {claims!r}: give numbers such as ['C1', 'C2']")
     named = [(case.claim, case.name) for case in cases]
-    why = unknown(asked, named, "claim")
-    if why or not asked:
+    why = unknown(requested, named, "claim")
+    if why or not requested:
         raise BadInput(f"claims: {why or 'name some, or one of ' + ', '.join(KINDS)}")
-    return [case for case in cases if any(is_asked(each, case.claim, case.name) for each in asked)]
+    return [
+        case for case in cases if any(is_asked(each, case.claim, case.name) for each in requested)
+    ]
 
 
 @cache
@@ -211,23 +213,25 @@ def _every() -> list[Case]:
 
 @contextmanager
 def _evaluated(model: PreTrainedModel) -> Iterator[None]:
-    """The model in evaluation mode with frozen parameters, and afterwards as it was."""
-    training = {module: module.training for module in model.modules()}
-    wanted = {parameter: parameter.requires_grad for parameter in model.parameters()}
+    """The model in evaluation mode with frozen parameters; afterwards its state is restored."""
+    modes = {module: module.training for module in model.modules()}
+    gradients = {parameter: parameter.requires_grad for parameter in model.parameters()}
     try:
         model.eval().requires_grad_(False)
         yield
     finally:
-        for module, mode in training.items():
+        for module, mode in modes.items():
             module.training = mode
-        for parameter, gradient in wanted.items():
+        for parameter, gradient in gradients.items():
             parameter.requires_grad_(gradient)
 
 
-def described(result: Result) -> str:
-    """A refuted claim in lines: what, where, on which inputs, and by how much."""
+def describe(result: Result) -> str:
+    """A refuted claim in lines: its sentence, inputs, position and size of the difference."""
     lines = [f"{result.id}: {result.name}: {result.reason}"]
-    if seen := result.counterexample:
-        lines += [f"  {label}: {value}" for label, value in seen.inputs.items()]
-        lines.append(f"  observed {seen.observed}, allowed {seen.allowed}, at {seen.where}")
+    if example := result.counterexample:
+        lines += [f"  {label}: {value}" for label, value in example.inputs.items()]
+        lines.append(
+            f"  observed {example.observed}, allowed {example.allowed}, at {example.where}"
+        )
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""The atlas: one offline page of what evidence files say, model types × laws × versions."""
+"""The atlas: one offline page of results, model types × laws × versions."""
 
 from assay.harness.report.atlas.building import build
 

@@ -1,5 +1,5 @@
-// The map: a plane through the cube model × law × version, filtered, walked through, and linked.
-// All state is in `at`; the address says it, and opening the address shows it again.
+// The map: a plane through the cube model × law × version, with filters, keys and links.
+// All state is in `at`; the address contains it, and opening the address restores it.
 (() => {
   const $ = (selector) => document.querySelector(selector);
   const make = (name, attributes = {}, ...children) => {
@@ -56,10 +56,10 @@
   const lawName = (l) => data.laws[l][1] + (data.laws[l][2] ? ` [${data.laws[l][2]}]` : "");
   const lawKey = (l) => `${data.laws[l][0]} ${lawName(l)}`;
   const column = (name, i) => data.columns[name][i];
-  const told = (i, name) => data.strings[column(name, i)];
-  const unexpected = (i) => i >= 0 && told(i, "judged").startsWith("unexpected");
+  const textOf = (i, name) => data.strings[column(name, i)];
+  const unexpected = (i) => i >= 0 && textOf(i, "judged").startsWith("unexpected");
   const margin = (i, l) => {
-    const text = told(i, "margin");
+    const text = textOf(i, "margin");
     if (!text || text === "–") return "";
     const shown = text.replace("-", "−");
     if (data.laws[l][3] === "finding") return `clears its bound by ${shown} half-widths`;
@@ -81,22 +81,22 @@
   const read = () => {
     const hash = location.hash.slice(1);
     if (hash && !hash.includes("=")) return false; // a link to a section
-    const asked = new URLSearchParams(hash);
-    const view = asked.get("view");
+    const query = new URLSearchParams(hash);
+    const view = query.get("view");
     at = {
       view: views.includes(view) ? view : start.view,
-      setting: indexOf(data.settings, asked.get("setting"), 0),
-      law: indexOf(data.laws.map((_, l) => lawKey(l)), asked.get("law"), start.law),
-      type: indexOf(data.subjects.map((s) => s[1]), asked.get("type"), start.type),
-      version: indexOf(data.versions, asked.get("version"), start.version),
-      models: asked.get("models") ?? "",
-      laws: asked.get("laws") ?? "",
-      verdict: Object.hasOwn(VERDICTS, asked.get("verdict") ?? "") ? asked.get("verdict") : "",
-      kind: ["law", "finding", "all"].includes(asked.get("kind")) ? asked.get("kind") : start.kind,
-      flips: asked.get("flips") === "1",
-      odd: asked.get("unexpected") === "1",
+      setting: indexOf(data.settings, query.get("setting"), 0),
+      law: indexOf(data.laws.map((_, l) => lawKey(l)), query.get("law"), start.law),
+      type: indexOf(data.subjects.map((s) => s[1]), query.get("type"), start.type),
+      version: indexOf(data.versions, query.get("version"), start.version),
+      models: query.get("models") ?? "",
+      laws: query.get("laws") ?? "",
+      verdict: Object.hasOwn(VERDICTS, query.get("verdict") ?? "") ? query.get("verdict") : "",
+      kind: ["law", "finding", "all"].includes(query.get("kind")) ? query.get("kind") : start.kind,
+      flips: query.get("flips") === "1",
+      odd: query.get("unexpected") === "1",
     };
-    if (data.laws[at.law]?.[3] === "finding" && at.kind === "law" && asked.has("law")) at.kind = "all";
+    if (data.laws[at.law]?.[3] === "finding" && at.kind === "law" && query.has("law")) at.kind = "all";
     return true;
   };
   const address = () => {
@@ -115,7 +115,7 @@
 
   // -- which rows and columns ---------------------------------------------------------------
 
-  // A view is a plane: what its rows and columns are, and the cell at their crossing.
+  // A view is a plane: its rows and columns, and the cell at their crossing.
   const planes = {
     map: { rows: "type", columns: "law", cell: (r, c) => [c, r, at.version] },
     law: { rows: "type", columns: "version", cell: (r, c) => [at.law, r, c] },
@@ -173,7 +173,7 @@
       rows = rows.filter((r) => kept.has(r));
       if (plane.columns !== "version") columns = columns.filter((c) => used.has(c));
     } else {
-      // Nobody looks for what was never run: an empty column says nothing in this version.
+      // A column without any run in this version is left out.
       const ran = (r, c) => {
         const [l, t, v] = plane.cell(r, c);
         return data.verdicts[place(at.setting, l, t, v)] !== ".";
@@ -355,13 +355,13 @@
     step(...cell.place);
     open(true);
     unhint();
-    // On a narrow screen the panel lies over the lower part of it.
+    // On a narrow screen the panel covers the lower part of the map.
     const over = $("#panel").getBoundingClientRect(), own = cell.getBoundingClientRect();
     if (getComputedStyle($("#panel")).position === "fixed" && own.bottom > over.top) {
       scrollBy(0, own.bottom - over.top + 16);
     }
   });
-  // Whoever gets to a cell by other ways than these keys is there all the same.
+  // Follow the focus when it reaches a cell by other ways than these keys.
   grid.addEventListener("focusin", ({ target }) => {
     if (target.cube && ways[focus[0]]?.[focus[1]] !== target) step(...target.place, false);
   });
@@ -397,8 +397,8 @@
       fact(finding ? "Draws" : "Inputs tried", String(column("examples", n)));
     }
     if (n >= 0) {
-      if (told(n, "reason")) fact(letter === "n" ? "Missing" : "Reason", told(n, "reason"));
-      fact("Expected", data.judged ? told(n, "judged") : "not held against expectations");
+      if (textOf(n, "reason")) fact(letter === "n" ? "Missing" : "Reason", textOf(n, "reason"));
+      fact("Expected", data.judged ? textOf(n, "judged") : "not compared with expectations");
     }
     parts.push(facts);
     if (n >= 0 && data.seen[n]) parts.push(...counterexample(data.seen[n]));
@@ -409,7 +409,7 @@
       for (const [slug, name, , , versions] of known) {
         const here = versions.includes(data.versions[v]);
         parts.push(make("p", {}, make("a", { href: `#defect-${slug}` }, name),
-          here ? "" : make("small", {}, " (seen in other versions; here it was not looked for)")));
+          here ? "" : make("small", {}, " (known in other versions; not checked in this one)")));
       }
     }
     if (n >= 0) {
@@ -463,7 +463,7 @@
     return parts;
   };
 
-  // -- a word beside the pointer ------------------------------------------------------------
+  // -- a hint at the pointer ----------------------------------------------------------------
 
   const tip = $("#tip");
   const hint = (cell) => {
@@ -570,7 +570,7 @@
     start.law = Math.max(0, laws);
     if (laws < 0) start.kind = "all";
     for (let i = 0; i < data.verdicts.length && laws >= 0; i++) {
-      // What is looked for first is what is broken: the first such cell of the newest version.
+      // Start at the first broken cell of the newest version.
       if (data.verdicts[i] !== "r" || i % counts.versions !== start.version) continue;
       const t = Math.floor(i / counts.versions) % counts.subjects;
       const l = Math.floor(i / counts.versions / counts.subjects) % counts.laws;

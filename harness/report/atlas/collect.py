@@ -1,9 +1,9 @@
 """From evidence files to one cell for each model, claim, version and setting.
 
-That is the result of the most thorough profile, and of these the latest.
+A cell has the result of the most thorough profile, and of these the latest.
 
-Models that could not be made leave no claims.  Whoever runs a sweep may say so in the evidence
-all the same, by a run whose record has ``refused``, why by the subject's name::
+Models that could not be built have no claims.  A sweep can record them in the evidence
+by a run whose record has ``refused``, the reasons by the subject's name::
 
     run = describe_run(Options(), "quick", 0)
     run.refused = {"tiny:new_type": "why"}
@@ -40,12 +40,12 @@ Key = tuple[str, str, str, str]
 """(setting, subject, claim's name, version)."""
 
 Attempt = tuple[int, int]
-"""(profile as its place among `PROFILES`, -1 for one that is not known any more; seed)."""
+"""(profile as its index in `PROFILES`, -1 for one that no longer exists; seed)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What is shown of a claim on a subject, in one version and setting."""
+    """The shown result of a claim on a subject, in one version and setting."""
 
     result: Result
     version: str
@@ -57,13 +57,13 @@ class Cell:
 
 @dataclass
 class Collected:
-    """All that the atlas is made of.
+    """The collected evidence of an atlas.
 
-    ``cells`` have what is shown, ``tries`` what came of every profile and seed that was tried;
-    ``refused`` says by (subject, version) why a model could not be made; ``runs`` are the records
-    that cells point to; ``superseded`` counts results that one of another run has replaced, as it
-    is later or more thorough; ``judged`` says whether results were held against expectations.
-    What is derived is kept once it is asked for.
+    ``cells`` have the shown results, ``tries`` the outcome of every profile and seed;
+    ``refused`` says by (subject, version) why a model could not be built; ``runs`` are the records
+    that cells point to; ``superseded`` counts results replaced by a later or more thorough one
+    of another run; ``judged`` says whether results were compared with expectations.
+    Derived properties are cached.
     """
 
     cells: dict[Key, Cell] = field(default_factory=dict)
@@ -75,14 +75,14 @@ class Collected:
 
     @property
     def unfinished(self) -> int:
-        """How many runs never came to their end."""
+        """How many runs did not finish."""
         return sum(run.finished is None for run in self.runs)
 
     @cached_property
     def versions(self) -> list[str]:
         """Versions of transformers, the oldest first."""
-        found = {key[3] for key in self.cells} | {version for _, version in self.refused}
-        return sorted(found, key=_age)
+        names = {key[3] for key in self.cells} | {version for _, version in self.refused}
+        return sorted(names, key=_age)
 
     @cached_property
     def settings(self) -> list[str]:
@@ -95,9 +95,9 @@ class Collected:
     @cached_property
     def subjects(self) -> list[str]:
         """Model types by name, then other models, smaller ones first."""
-        found = {key[1] for key in self.cells} | {subject for subject, _ in self.refused}
+        names = {key[1] for key in self.cells} | {subject for subject, _ in self.refused}
         return sorted(
-            found, key=lambda s: (not s.startswith(TINY), s.startswith(TINY) or self.size(s), s)
+            names, key=lambda s: (not s.startswith(TINY), s.startswith(TINY) or self.size(s), s)
         )
 
     @cached_property
@@ -110,18 +110,18 @@ class Collected:
 
     @cached_property
     def facts(self) -> dict[str, SubjectRecord]:
-        """What is known of a subject by its name, from the latest run that says it."""
-        told: dict[str, SubjectRecord] = {}
+        """The record of each subject by its name, from the latest run that has it."""
+        records: dict[str, SubjectRecord] = {}
         for run in self.runs:
-            told |= run.subjects
-        return told
+            records |= run.subjects
+        return records
 
     def size(self, subject: str) -> int:
-        """The number of a subject's parameters; 0 where no run says it."""
+        """The number of a subject's parameters; 0 where unknown."""
         return self.facts.get(subject, SubjectRecord()).parameters or 0
 
     def types(self, subject: str) -> set[str]:
-        """The model types that a subject goes by: its configuration's, and what its name says.
+        """The model types of a subject: its configuration's, and the one in its name.
 
         A tiny model's name has its type: ``tiny:mamba``, ``tiny:causal:bert:1``.
         """
@@ -131,35 +131,35 @@ class Collected:
 
 
 def collect(paths: Iterable[Path], expected: Path | None = None) -> Collected:
-    """Read evidence files, and hold every result against the expectations in a folder, if given.
+    """Read evidence files, and compare results with the expectations in a folder, if any.
 
-    Raises `BadInput` for a path that is no evidence file, and where there is no result at all.
+    Raises `BadInput` for a path that is not an evidence file, and where there is no result.
     """
-    found = Collected(judged=expected is not None)
-    best: dict[Key, _Found] = {}
+    collected = Collected(judged=expected is not None)
+    best: dict[Key, _Best] = {}
     paths = list(paths)
     for path in paths:
         with Evidence.read(path) as evidence:
-            _read(evidence, found, best)
+            _read(evidence, collected, best)
     if not best:
         named = ", ".join(map(str, paths))
         raise BadInput(f"evidence {named}: holds no result; run claims with --evidence first")
     if expected is not None and not expected.is_dir():
         raise BadInput(f"expectations {expected}: is not a folder")
     judges = _Judges(expectation_files.load(expected)) if expected is not None else None
-    for key, held in best.items():
-        row, (setting, _, _, version) = held.row, key
+    for key, entry in best.items():
+        row, (setting, _, _, version) = entry.row, key
         result = _result(row)
-        judgement = judges.told(result, row["dtype"]) if judges else None
-        found.cells[key] = Cell(result, version, setting, row["digest"], held.run, judgement)
-        found.tries[key] = held.tries
-    made = {(subject, version) for _, subject, _, version in found.cells}
-    found.refused = {key: why for key, why in found.refused.items() if key not in made}
-    return found
+        judgement = judges.judgement(result, row["dtype"]) if judges else None
+        collected.cells[key] = Cell(result, version, setting, row["digest"], entry.run, judgement)
+        collected.tries[key] = entry.tries
+    built = {(subject, version) for _, subject, _, version in collected.cells}
+    collected.refused = {key: why for key, why in collected.refused.items() if key not in built}
+    return collected
 
 
 @dataclass(slots=True)
-class _Found:
+class _Best:
     """The best result of a key so far, and the latest of each attempt."""
 
     rank: tuple[int, str]
@@ -168,42 +168,42 @@ class _Found:
     tries: dict[Attempt, Search]
 
 
-def _read(evidence: Evidence, found: Collected, best: dict[Key, _Found]) -> None:
-    """Add what a file holds; of two results of one key the better one counts."""
-    known = {run.id: i for i, run in enumerate(found.runs)}
-    places = {}
+def _read(evidence: Evidence, collected: Collected, best: dict[Key, _Best]) -> None:
+    """Add the contents of a file; of two results of one key the better one counts."""
+    indices = {run.id: i for i, run in enumerate(collected.runs)}
+    runs: dict[str, tuple[int, str, str, Attempt]] = {}
     for run in evidence.runs():
         # A run may be in two files, whole in one and cut short in the other.
-        place = known.setdefault(run.id, len(found.runs))
-        if place == len(found.runs):
-            found.runs.append(run)
+        index = indices.setdefault(run.id, len(collected.runs))
+        if index == len(collected.runs):
+            collected.runs.append(run)
         elif run.finished is not None:
-            found.runs[place] = run
-        places[run.id] = (place, setting_of(run), version_of(run), attempt_of(run))
+            collected.runs[index] = run
+        runs[run.id] = (index, setting_of(run), version_of(run), attempt_of(run))
         for subject, why in run.refused.items():
-            found.refused[subject, version_of(run)] = str(why)
+            collected.refused[subject, version_of(run)] = str(why)
     for row in evidence.every():
-        if row["run"] not in places:
+        if row["run"] not in runs:
             raise damaged(evidence.path, f"results of {row['run']!r}, which is no run")
-        place, setting, version, attempt = places[row["run"]]
+        index, setting, version, attempt = runs[row["run"]]
         key = setting, row["subject"], row["name"], version
         rank = attempt[0], row["recorded"]
-        held = best.get(key)
-        if held is None:
-            best[key] = _Found(rank, place, row, {attempt: Search.of(row)})
+        entry = best.get(key)
+        if entry is None:
+            best[key] = _Best(rank, index, row, {attempt: Search.of(row)})
             continue
-        found.superseded += held.run != place
-        if rank >= held.rank:
-            held.rank, held.run, held.row = rank, place, row
-        if attempt not in held.tries or row["recorded"] >= held.tries[attempt].recorded:
-            held.tries[attempt] = Search.of(row)
+        collected.superseded += entry.run != index
+        if rank >= entry.rank:
+            entry.rank, entry.run, entry.row = rank, index, row
+        if attempt not in entry.tries or row["recorded"] >= entry.tries[attempt].recorded:
+            entry.tries[attempt] = Search.of(row)
 
 
 def attempt_of(run: RunRecord) -> Attempt:
-    """How thoroughly a run looked, and with which examples."""
+    """How thorough a run was, and its seed."""
     names, profile, seed = list(PROFILES), run.profile, run.seed
-    place = names.index(profile) if profile in names else -1
-    return place, seed if isinstance(seed, int) else 0
+    index = names.index(profile) if profile in names else -1
+    return index, seed if isinstance(seed, int) else 0
 
 
 def version_of(run: RunRecord) -> str:
@@ -212,14 +212,14 @@ def version_of(run: RunRecord) -> str:
 
 
 def setting_of(run: RunRecord) -> str:
-    """What else two results must share to be of the same thing: ``float32, cpu``."""
-    told = [run.dtype, run.device, run.attention, run.allocation]
-    told += [] if run.rounding is None else [f"rounding {run.rounding}"]
-    return ", ".join(str(part) for part in told if part)
+    """What else comparable results must share: ``float32, cpu``."""
+    parts = [run.dtype, run.device, run.attention, run.allocation]
+    parts += [] if run.rounding is None else [f"rounding {run.rounding}"]
+    return ", ".join(str(part) for part in parts if part)
 
 
 def _result(row: dict[str, Any]) -> Result:
-    seen = row.get("counterexample")
+    example = row.get("counterexample")
     return Result(
         row["claim"],
         row["name"],
@@ -232,28 +232,28 @@ def _result(row: dict[str, Any]) -> Result:
         interval=tuple(row["interval"]) if "interval" in row else None,
         examples=row["examples"],
         reason=row.get("reason", ""),
-        counterexample=None if seen is None else Counterexample.from_json(seen),
+        counterexample=None if example is None else Counterexample.from_json(example),
         details=row.get("details", {}),
     )
 
 
 class _Judges:
-    """Expectations by subject: most of them are about others, and there are many results."""
+    """Judges results; caches expectations by subject, as few fit one and results are many."""
 
     def __init__(self, every: Mapping[str, Expectations]) -> None:
         self.every = every
         self._of: dict[str, dict[str, Expectations]] = {}
-        self._told: dict[tuple[str, str, str, Verdict, str], str] = {}
+        self._judgements: dict[tuple[str, str, str, Verdict, str], str] = {}
 
-    def told(self, result: Result, dtype: str) -> str:
+    def judgement(self, result: Result, dtype: str) -> str:
         """Whether the result is as expected, and why, in a sentence."""
         key = result.subject, result.id, result.name, result.verdict, dtype
-        if key not in self._told:
+        if key not in self._judgements:
             if result.subject not in self._of:
                 mine = {m: each for m, each in self.every.items() if each.fits(result.subject)}
                 self._of[result.subject] = mine
-            self._told[key] = self._judge(self._of[result.subject], result, dtype)
-        return self._told[key]
+            self._judgements[key] = self._judge(self._of[result.subject], result, dtype)
+        return self._judgements[key]
 
     @staticmethod
     def _judge(every: Mapping[str, Expectations], result: Result, dtype: str) -> str:

@@ -1,7 +1,7 @@
 """The page's data: tables of strings and one index per cell, packed.
 
-What the page's script reads is `Data` as JSON.  Compressed (gzip, base64) it is some five bytes
-per result.  A page can be made again from it, with other defects and in another layout.
+The page's script reads `Data` as JSON.  Compressed (gzip, base64) it takes some five bytes
+per result.  A page can be rebuilt from it, with other defects and in another layout.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class Table:
 
     def __init__(self) -> None:
         self.strings: list[str] = [""]
-        self._places = {"": 0}
+        self._indices = {"": 0}
 
-    def place(self, text: str) -> int:
-        """The index of ``text``, which is added if it is new."""
-        if text not in self._places:
-            self._places[text] = len(self.strings)
+    def index(self, text: str) -> int:
+        """The index of ``text``; adds it if it is new."""
+        if text not in self._indices:
+            self._indices[text] = len(self.strings)
             self.strings.append(text)
-        return self._places[text]
+        return self._indices[text]
 
 
 Explanation = tuple[str, str, list[int], list[int], list[str]]
@@ -56,13 +56,13 @@ Explanation = tuple[str, str, list[int], list[int], list[str]]
 
 
 class Data(msgspec.Struct):
-    """All that an atlas says of its evidence; what needs explaining is not in it.
+    """The data of an atlas from its evidence, without the texts of defects and changes.
 
-    ``verdicts`` has a letter for every place of the cube setting × law × subject × version
-    (`LETTERS`; a dot where nothing was run), ``columns`` an entry for every place that has a
+    ``verdicts`` has a letter for every position of the cube setting × law × subject × version
+    (`LETTERS`; a dot where nothing ran), ``columns`` an entry for every position with a
     result, in the cube's order.  Laws are [number, sentence, variant, kind], subjects [label,
     name, shape], ``types`` the model types that a subject goes by, flips [setting, law, subject,
-    before, after, whether it is bad after, whether it was seen again], ``refused`` [subject,
+    before, after, whether it is bad after, whether repeats showed it], ``refused`` [subject,
     version, why], ``defects`` as `view.explanations` has them.
     """
 
@@ -88,13 +88,13 @@ class Data(msgspec.Struct):
     defects: list[Explanation] = []
 
 
-def encoded(found: Collected, flips: Sequence[VerdictChange], room: int) -> Data:
-    """The evidence as a page's data; of a counterexample's inputs at most ``room`` characters.
+def encode(collected: Collected, flips: Sequence[VerdictChange], room: int) -> Data:
+    """The evidence as a page's data, with at most ``room`` characters of a counterexample's input.
 
-    With no room at all the commands that replay are left out too.
+    With a ``room`` of 0 replay commands are left out, too.
     """
-    claims, versions = found.claims, found.versions
-    subjects, settings = found.subjects, found.settings
+    claims, versions = collected.claims, collected.versions
+    subjects, settings = collected.subjects, collected.settings
     strings = Table()
     digests = Table()
     letters: list[str] = []
@@ -102,16 +102,16 @@ def encoded(found: Collected, flips: Sequence[VerdictChange], room: int) -> Data
         name: [] for name in ("observed", "bound", "margin", "examples", "reason", "run")
     } | {"digest": [], "judged": []}
     runs: dict[tuple[str, str, str, str, str], int] = {}
-    of_run = [runs.setdefault(_run(run), len(runs)) for run in found.runs]
-    seen: dict[int, list[Any]] = {}
+    of_run = [runs.setdefault(_run(run), len(runs)) for run in collected.runs]
+    counterexamples: dict[int, list[Any]] = {}
     spans: dict[int, list[int]] = {}
     for setting in settings:
         for claim in claims:
             for subject in subjects:
                 for version in versions:
-                    cell = found.cells.get((setting, subject, claim.name, version))
+                    cell = collected.cells.get((setting, subject, claim.name, version))
                     if cell is None:
-                        refused = (subject, version) in found.refused
+                        refused = (subject, version) in collected.refused
                         letters.append(UNBUILT if refused else NOT_RUN)
                         continue
                     letters.append(LETTERS[cell.result.verdict])
@@ -119,17 +119,19 @@ def encoded(found: Collected, flips: Sequence[VerdictChange], room: int) -> Data
                     columns["run"].append(of_run[cell.run])
                     _add(columns, cell, strings, digests)
                     if cell.result.counterexample:
-                        seen[at] = _counterexample(cell.result, room)
+                        counterexamples[at] = _counterexample(cell.result, room)
                     if cell.result.kind is Kind.FINDING:
-                        told = intervals.estimate(cell.result.observed, cell.result.interval)[1]
+                        interval_text = intervals.estimate(
+                            cell.result.observed, cell.result.interval
+                        )[1]
                         claimed = intervals.claimed(cell.result)
-                        spans[at] = [strings.place(told), strings.place(shown(claimed))]
+                        spans[at] = [strings.index(interval_text), strings.index(shown(claimed))]
     return Data(
-        title=_title(found),
-        asides=_asides(found, flips),
-        superseded=found.superseded,
-        subjects=[(_label(s), texts.visible(s), _shape(found, s)) for s in subjects],
-        types=[sorted(map(texts.visible, found.types(subject))) for subject in subjects],
+        title=_title(collected),
+        asides=_asides(collected, flips),
+        superseded=collected.superseded,
+        subjects=[(_label(s), texts.visible(s), _shape(collected, s)) for s in subjects],
+        types=[sorted(map(texts.visible, collected.types(subject))) for subject in subjects],
         laws=[(texts.visible(c.id), *_parts(c), str(c.kind)) for c in claims],
         versions=[*map(texts.visible, versions)],
         settings=[*map(texts.visible, settings)],
@@ -137,24 +139,24 @@ def encoded(found: Collected, flips: Sequence[VerdictChange], room: int) -> Data
         columns=columns,
         strings=strings.strings,
         digests=digests.strings,
-        seen=seen,
+        seen=counterexamples,
         spans=spans,
-        refused=_refused(found, subjects, versions),
+        refused=_refused(collected, subjects, versions),
         runs=list(runs),
-        flips=_flips(standing(flips), found, claims),
-        judged=found.judged,
-        ladder=ladder(found),
+        flips=_flips(standing(flips), collected, claims),
+        judged=collected.judged,
+        ladder=ladder(collected),
     )
 
 
-def packed(data: Data) -> str:
+def pack(data: Data) -> str:
     """``data`` as gzip in base64."""
     # Lone surrogates were made visible; the same input gives the same bytes.
     return base64.b64encode(gzip.compress(msgspec.json.encode(data), 7, mtime=0)).decode("ascii")
 
 
-def unpacked(page: str) -> Data:
-    """What `packed` put into a page; ValueError where that is not there, or of another version."""
+def unpack(page: str) -> Data:
+    """The data that `pack` put into a page; ValueError if missing or of another version."""
     text = page.partition('id="data">')[2].partition("<")[0]
     try:
         return msgspec.json.decode(gzip.decompress(base64.b64decode(text)), type=Data)
@@ -162,8 +164,8 @@ def unpacked(page: str) -> Data:
         raise ValueError(str(error)) from error
 
 
-def _title(found: Collected) -> str:
-    laws = [cell.result for cell in found.cells.values() if cell.result.kind is Kind.LAW]
+def _title(collected: Collected) -> str:
+    laws = [cell.result for cell in collected.cells.values() if cell.result.kind is Kind.LAW]
     if not laws:
         return "Findings on the reference models"
     noun = texts.counted(len({law.name for law in laws}), "law")
@@ -171,48 +173,48 @@ def _title(found: Collected) -> str:
     return f"{noun} on {models}: where they hold, and where they break"
 
 
-def _asides(found: Collected, flips: Sequence[VerdictChange]) -> list[str]:
-    """Sentences on what was run, what changed and what is left out."""
-    laws = [cell.result for cell in found.cells.values() if cell.result.kind is Kind.LAW]
+def _asides(collected: Collected, flips: Sequence[VerdictChange]) -> list[str]:
+    """Sentences on the checks, the changes and omissions."""
+    laws = [cell.result for cell in collected.cells.values() if cell.result.kind is Kind.LAW]
     counts = Counter(law.verdict for law in laws)
-    versions = found.versions
+    versions = collected.versions
     span = versions[0] if len(versions) == 1 else f"{versions[0]} to {versions[-1]}"
     noun = "one version" if len(versions) == 1 else f"{len(versions)} versions"
     decided = len(laws) - counts[Verdict.NOT_APPLICABLE]
     lines = []
     if laws:
         checks = f"{texts.spaced(decided)} {'check' if decided == 1 else 'checks'} of laws"
-        told = [(Verdict.UPHELD, "upheld"), (Verdict.REFUTED, "refuted")]
-        told.append((Verdict.INCONCLUSIVE, "not decided"))
-        said = ", ".join(f"{texts.spaced(counts[verdict])} {name}" for verdict, name in told)
-        lines.append(f"{checks} in {noun} of transformers ({span}): {said}.")
+        verdicts = [(Verdict.UPHELD, "upheld"), (Verdict.REFUTED, "refuted")]
+        verdicts.append((Verdict.INCONCLUSIVE, "not decided"))
+        totals = ", ".join(f"{texts.spaced(counts[verdict])} {name}" for verdict, name in verdicts)
+        lines.append(f"{checks} in {noun} of transformers ({span}): {totals}.")
     if flips:
         lines.append(_counted(flips))
-    if older := found.superseded:
+    if older := collected.superseded:
         lines.append(
             f"{texts.spaced(older)} older {'result is' if older == 1 else 'results are'} left "
             "out: of a model, law, version and setting the most thorough counts, then the latest."
         )
-    if found.unfinished:
-        runs = texts.counted(found.unfinished, "run")
+    if collected.unfinished:
+        runs = texts.counted(collected.unfinished, "run")
         lines.append(f"{runs} did not finish; what was recorded counts.")
     return [texts.visible(line, "\u202f") for line in lines]
 
 
 def _counted(flips: Sequence[VerdictChange]) -> str:
-    """How many flips there are, and how many of them were seen again."""
+    """The number of flips, and how many of them repeats showed again."""
     stand = standing(flips)
     again = sum(flip.seen is Seen.AGAIN for flip in stand)
     lost = len(flips) - len(stand)
-    told = f"{texts.spaced(len(stand))} {'flip' if len(stand) == 1 else 'flips'} between one"
-    told += " version and the next"
+    sentence = f"{texts.spaced(len(stand))} {'flip' if len(stand) == 1 else 'flips'} between one"
+    sentence += " version and the next"
     if again:
         some = f"{texts.spaced(again)} of them" if again < len(stand) else "all"
-        told += f", {some} seen again with other examples"
+        sentence += f", {some} seen again with other examples"
     if lost:
         verb = "was not and is" if lost == 1 else "were not and are"
-        told += f"; {texts.spaced(lost)} more {verb} left out"
-    return f"{told}."
+        sentence += f"; {texts.spaced(lost)} more {verb} left out"
+    return f"{sentence}."
 
 
 def shown(text: str, most: int = MOST_REASON) -> str:
@@ -226,27 +228,27 @@ def _add(columns: dict[str, list[Any]], cell: Cell, strings: Table, digests: Tab
     columns["observed"].append(texts.number(result.observed) if applies else 0)
     columns["bound"].append(texts.number(result.bound) if applies else 0)
     margin = intervals.clearance if result.kind is Kind.FINDING else texts.decades
-    columns["margin"].append(strings.place(margin(result) if applies else ""))
+    columns["margin"].append(strings.index(margin(result) if applies else ""))
     columns["examples"].append(result.examples)
-    # The same is said by the counterexample, in numbers.
+    # The counterexample says the same, in numbers.
     reason = "" if result.counterexample and result.kind is Kind.LAW else result.reason
-    columns["reason"].append(strings.place(shown(reason)))
-    columns["digest"].append(digests.place(texts.visible(cell.digest[:12])))
-    columns["judged"].append(strings.place(shown(cell.judgement or "")))
+    columns["reason"].append(strings.index(shown(reason)))
+    columns["digest"].append(digests.index(texts.visible(cell.digest[:12])))
+    columns["judged"].append(strings.index(shown(cell.judgement or "")))
 
 
 def _counterexample(result: Result, room: int) -> list[Any]:
     """[observed, allowed, where, replay, [[label, text], …]]."""
-    seen = words.seen(result)
-    inputs = [*seen.inputs.items(), *words.other_entries(seen)][:MOST_INPUTS]
+    example = words.counterexample(result)
+    inputs = [*example.inputs.items(), *words.other_entries(example)][:MOST_INPUTS]
     drawn = [
         (shown(label, 80), texts.visible(texts.clipped(t, room), "\n")) for label, t in inputs
     ]
     return [
-        texts.number(seen.observed),
-        texts.number(seen.allowed),
-        shown(seen.where),
-        shown(seen.replay, 2000) if room else "",
+        texts.number(example.observed),
+        texts.number(example.allowed),
+        shown(example.where),
+        shown(example.replay, 2000) if room else "",
         drawn if room else [],
     ]
 
@@ -255,13 +257,13 @@ def _label(subject: str) -> str:
     return texts.visible(subject.removeprefix(TINY))
 
 
-def _shape(found: Collected, subject: str) -> str:
-    """What the model is, in a few words."""
-    return texts.visible(words.shape(found.facts.get(subject, SubjectRecord())))
+def _shape(collected: Collected, subject: str) -> str:
+    """The model's architecture and sizes in a few words."""
+    return texts.visible(words.shape(collected.facts.get(subject, SubjectRecord())))
 
 
 def _parts(claim: Result) -> tuple[str, str]:
-    """A claim's sentence, and what stands in brackets at its end."""
+    """A claim's sentence, and the variant in brackets at its end."""
     whole = texts.visible(claim.name)
     sentence, bracket, variant = whole.rpartition(" [")
     if not bracket or not variant.endswith("]"):
@@ -270,11 +272,11 @@ def _parts(claim: Result) -> tuple[str, str]:
 
 
 def _refused(
-    found: Collected, subjects: Sequence[str], versions: Sequence[str]
+    collected: Collected, subjects: Sequence[str], versions: Sequence[str]
 ) -> list[tuple[int, int, str]]:
     return [
         (subjects.index(subject), versions.index(version), shown(why))
-        for (subject, version), why in found.refused.items()
+        for (subject, version), why in collected.refused.items()
     ]
 
 
@@ -291,22 +293,27 @@ def _run(run: RunRecord) -> tuple[str, str, str, str, str]:
 
 
 def _flips(
-    flips: Sequence[VerdictChange], found: Collected, claims: Sequence[Result]
+    flips: Sequence[VerdictChange], collected: Collected, claims: Sequence[Result]
 ) -> list[tuple[int, int, int, int, int, int, int]]:
     """[setting, law, subject, version before, version after] as indices; 1 if it is bad after;
-    1 if it was seen again.
+    1 if a repeat showed it again.
     """
-    places = [
+    indices = [
         {name: i for i, name in enumerate(names)}
-        for names in (found.settings, [c.name for c in claims], found.subjects, found.versions)
+        for names in (
+            collected.settings,
+            [c.name for c in claims],
+            collected.subjects,
+            collected.versions,
+        )
     ]
     return [
         (
-            places[0][f.setting],
-            places[1][f.name],
-            places[2][f.subject],
-            places[3][f.before],
-            places[3][f.after],
+            indices[0][f.setting],
+            indices[1][f.name],
+            indices[2][f.subject],
+            indices[3][f.before],
+            indices[3][f.after],
             int(f.verdict is Verdict.REFUTED),
             int(f.seen is Seen.AGAIN),
         )

@@ -1,9 +1,9 @@
 """Changed verdicts from one version to the next that decides the claim: upheld, then refuted.
 
 A claim is decided by search, so two versions are compared by runs of the same profile and seed:
-one that was searched for longer would only seem to be worse.  Nor has a verdict changed if the
-search of the good version ended before the example that broke the bad one.  A change that was
-looked for again, with other examples, and not seen, is noise of the search and not of the library;
+a longer search would only seem to show a worse version.  Nor has a verdict changed if the
+search of the good version ended before the example that broke the bad one.  A change that a
+repeat with other examples did not show is noise of the search and not a change of the library;
 so is one whose good version was refuted by other examples.
 """
 
@@ -21,38 +21,38 @@ from assay.harness.results.verdicts import Verdict
 DECIDED = (Verdict.UPHELD, Verdict.REFUTED)
 
 
-def flips(found: Collected) -> list[VerdictChange]:
-    """Every change, by claim, subject and version, those that were not seen again included."""
+def flips(collected: Collected) -> list[VerdictChange]:
+    """Every change, by claim, subject and version, also those that repeats did not show."""
     lines: dict[tuple[str, str, str], dict[str, dict[Attempt, Search]]] = defaultdict(dict)
-    for (setting, subject, name, version), tries in found.tries.items():
+    for (setting, subject, name, version), tries in collected.tries.items():
         if any(each.verdict in DECIDED for each in tries.values()):
             lines[setting, subject, name][version] = tries
-    versions = found.versions
-    told = []
-    for (setting, subject, name), tried in sorted(lines.items()):
-        told_so = {each.verdict for tries in tried.values() for each in tries.values()}
-        if not told_so.issuperset(DECIDED):
+    versions = collected.versions
+    changes = []
+    for (setting, subject, name), by_version in sorted(lines.items()):
+        verdicts = {each.verdict for tries in by_version.values() for each in tries.values()}
+        if not verdicts.issuperset(DECIDED):
             continue
-        seen = [version for version in versions if version in tried]
-        for before, after in pairwise(seen):
-            if (turned := _turned(tried[before], tried[after])) is not None:
+        present = [version for version in versions if version in by_version]
+        for before, after in pairwise(present):
+            if (turned := _turned(by_version[before], by_version[after])) is not None:
                 verdict, again = turned
                 flip = meaning(_other(verdict), verdict)
-                place = setting, before, after
-                told.append(VerdictChange(subject, name, verdict, flip, *place, again))
-    return told
+                where = setting, before, after
+                changes.append(VerdictChange(subject, name, verdict, flip, *where, again))
+    return changes
 
 
 def standing(every: Iterable[VerdictChange]) -> list[VerdictChange]:
-    """The changes except those that were not seen again."""
+    """The changes without those that repeats did not show."""
     return [flip for flip in every if flip.seen is not Seen.NOT_AGAIN]
 
 
 def _turned(
     before: dict[Attempt, Search], after: dict[Attempt, Search]
 ) -> tuple[Verdict, Seen] | None:
-    """What a claim turned to between two versions, and whether it did so again; None if it is as
-    it was.
+    """The new verdict of a claim between two versions, and whether a repeat showed it; None if
+    unchanged.
     """
     old, new = _decided(before), _decided(after)
     if not old.keys() & new.keys():
@@ -66,8 +66,8 @@ def _turned(
     agree = [attempt for attempt, each in shown.items() if each is verdict]
     if any(each.verdict is Verdict.REFUTED for each in good.values()):
         return verdict, Seen.NOT_AGAIN
-    # A law that applies to some examples only was not met again either; an undecided one says
-    # nothing, nor does a shorter look that finds nothing in both.
+    # A repeat in which the law did not apply did not show the change either; an undecided one
+    # says nothing, nor does a shorter search that finds nothing in both.
     both = before.keys() & after.keys()
     lost = {a for a in both if Verdict.NOT_APPLICABLE in (before[a].verdict, after[a].verdict)}
     denied = [a for a in telling | lost if a not in agree and a[0] >= max(agree)[0]]
@@ -87,9 +87,9 @@ def _other(verdict: Verdict) -> Verdict:
 def _apart(
     before: dict[Attempt, Search], after: dict[Attempt, Search]
 ) -> tuple[Verdict, Seen] | None:
-    """As `_turned`, of versions that were never looked at in the same way.
+    """As `_turned`, for versions without a common profile and seed.
 
-    What was upheld must have been looked at no shorter than what was refuted.
+    The upheld version must have been searched at least as long as the refuted one.
     """
     (deep, was), (deeper, now) = ((max(t)[0], t[max(t)].verdict) for t in (before, after))
     upheld, refuted = (deep, deeper) if was is Verdict.UPHELD else (deeper, deep)
@@ -98,7 +98,7 @@ def _apart(
 
 @dataclass(frozen=True)
 class Turn:
-    """The flips of one claim between the same two versions, on all the subjects that have it."""
+    """The flips of one claim between the same two versions, on all its subjects."""
 
     setting: str
     name: str
@@ -109,7 +109,7 @@ class Turn:
 
     @property
     def subjects(self) -> list[str]:
-        """The models that have it, in the order of the flips."""
+        """The models with these flips, in their order."""
         return [flip.subject for flip in self.flips]
 
     @property
@@ -120,21 +120,21 @@ class Turn:
 
     @property
     def repeated(self) -> str:
-        """On how many models it was seen again: ``3 of 4 seen again``, or nothing if unknown."""
-        counts = [(seen, sum(flip.seen is seen for flip in self.flips)) for seen in Seen]
-        told = [
-            str(seen) if count == len(self.flips) else f"{count} of {len(self.flips)} {seen}"
-            for seen, count in counts
-            if count and seen is not Seen.ONCE
+        """On how many models repeats showed it: ``3 of 4 seen again``, or nothing if unknown."""
+        counts = [(outcome, sum(f.seen is outcome for f in self.flips)) for outcome in Seen]
+        parts = [
+            str(outcome) if count == len(self.flips) else f"{count} of {len(self.flips)} {outcome}"
+            for outcome, count in counts
+            if count and outcome is not Seen.ONCE
         ]
-        return ", ".join(told)
+        return ", ".join(parts)
 
 
 def turns(every: Iterable[VerdictChange]) -> list[Turn]:
-    """Flips put together, those on the most subjects first."""
+    """Flips grouped by claim and versions, those on the most subjects first."""
     groups: dict[tuple[str, str, str, str, Verdict], list[VerdictChange]] = defaultdict(list)
     for flip in every:
         key = flip.setting, flip.name, flip.before, flip.after, flip.verdict
         groups[key].append(flip)
-    made = [Turn(*key, group) for key, group in groups.items()]
-    return sorted(made, key=lambda turn: (-len(turn.flips), turn.name, turn.before))
+    grouped = [Turn(*key, group) for key, group in groups.items()]
+    return sorted(grouped, key=lambda turn: (-len(turn.flips), turn.name, turn.before))

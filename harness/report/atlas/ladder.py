@@ -18,23 +18,23 @@ LOG_FROM = 30.0
 PAD = 0.05
 
 
-def ladder(found: Collected) -> list[dict[str, Any]]:
-    """Findings with their variants ('as documented', 'controlled') and models, as text and places.
+def ladder(collected: Collected) -> list[dict[str, Any]]:
+    """Findings by variant ('as documented', 'controlled') and model, as text and positions.
 
     A finding that applies to none of the models is left out; so are models to which it does not
     apply.  Of a model's results in several versions and settings the newest version's counts,
     and of those the most used setting's.
     """
     groups: dict[tuple[str, str], dict[str, list[Cell]]] = defaultdict(lambda: defaultdict(list))
-    for cell in _latest(found):
+    for cell in _latest(collected):
         sentence, _, variant = cell.result.name.partition(" [")
         groups[cell.result.id, sentence][variant.removesuffix("]")].append(cell)
-    order = {subject: i for i, subject in enumerate(found.subjects)}
-    several = len(found.versions) > 1, len(found.settings) > 1
-    told = []
+    order = {subject: i for i, subject in enumerate(collected.subjects)}
+    several = len(collected.versions) > 1, len(collected.settings) > 1
+    rows = []
     for (claim, sentence), variants in groups.items():
-        place, log = _axis([cell for cells in variants.values() for cell in cells])
-        told.append(
+        position, log = _axis([cell for cells in variants.values() for cell in cells])
+        rows.append(
             {
                 "id": texts.visible(claim),
                 "name": exhibits.short(sentence),
@@ -43,7 +43,7 @@ def ladder(found: Collected) -> list[dict[str, Any]]:
                     {
                         "name": exhibits.short(variant),
                         "rows": [
-                            _row(cell, place, several)
+                            _row(cell, position, several)
                             for cell in sorted(cells, key=lambda c: order[c.result.subject])
                         ],
                     }
@@ -51,15 +51,15 @@ def ladder(found: Collected) -> list[dict[str, Any]]:
                 ],
             }
         )
-    return told
+    return rows
 
 
-def _latest(found: Collected) -> list[Cell]:
+def _latest(collected: Collected) -> list[Cell]:
     """One cell for each finding and model, in the catalogue's order."""
-    versions = {version: i for i, version in enumerate(found.versions)}
-    settings = {setting: -i for i, setting in enumerate(found.settings)}
+    versions = {version: i for i, version in enumerate(collected.versions)}
+    settings = {setting: -i for i, setting in enumerate(collected.settings)}
     best: dict[tuple[str, str], Cell] = {}
-    for cell in found.cells.values():
+    for cell in collected.cells.values():
         result = cell.result
         if result.kind is not Kind.FINDING or result.verdict is Verdict.NOT_APPLICABLE:
             continue
@@ -74,7 +74,7 @@ def _latest(found: Collected) -> list[Cell]:
 
 
 def _row(
-    cell: Cell, place: Callable[[float], float], several: tuple[bool, bool]
+    cell: Cell, position: Callable[[float], float], several: tuple[bool, bool]
 ) -> dict[str, Any]:
     result = cell.result
     value, interval = intervals.estimate(result.observed, result.interval)
@@ -90,12 +90,12 @@ def _row(
         "value": value.replace("-", "−"),
         "interval": interval.replace("-", "−"),
         "claimed": exhibits.short(intervals.claimed(result)),
-        "control": "" if control is None else control.told.replace("-", "−"),
+        "control": "" if control is None else control.value.replace("-", "−"),
         "judged": exhibits.short(cell.judgement or ""),
         "reason": exhibits.short(result.reason),
-        "limits": [place(limit) for limit in _limits(cell)],
-        "span": None if span is None else (place(span[0]), place(span[1])),
-        "point": None if at is None else place(at),
+        "limits": [position(limit) for limit in _limits(cell)],
+        "span": None if span is None else (position(span[0]), position(span[1])),
+        "point": None if at is None else position(at),
     }
 
 
@@ -105,21 +105,21 @@ def _limits(cell: Cell) -> Sequence[float]:
 
 
 def _axis(cells: list[Cell]) -> tuple[Callable[[float], float], bool]:
-    """From a value to its place in percent, and whether the axis is logarithmic."""
-    known = [limit for cell in cells for limit in _limits(cell)]
+    """From a value to its position in percent, and whether the axis is logarithmic."""
+    numbers = [limit for cell in cells for limit in _limits(cell)]
     for cell in cells:
-        told = (cell.result.observed, *(intervals.ends(cell.result.interval) or ()))
-        known += [v for v in told if v is not None and math.isfinite(v)]
-    known = known or [0.0, 1.0]
-    log = min(known) > 0 and max(known) / min(known) >= LOG_FROM
+        values = (cell.result.observed, *(intervals.ends(cell.result.interval) or ()))
+        numbers += [v for v in values if v is not None and math.isfinite(v)]
+    numbers = numbers or [0.0, 1.0]
+    log = min(numbers) > 0 and max(numbers) / min(numbers) >= LOG_FROM
     scale = math.log10 if log else float
-    low, high = scale(min(known)), scale(max(known))
+    low, high = scale(min(numbers)), scale(max(numbers))
     pad = (high - low) * PAD or 1.0
     low, high = low - pad, high + pad
 
-    def place(value: float) -> float:
+    def position(value: float) -> float:
         if not math.isfinite(value) or (log and value <= 0):
             return 100.0 if value > 0 else 0.0
         return round(min(100.0, max(0.0, 100 * (scale(value) - low) / (high - low))), 1)
 
-    return place, log
+    return position, log

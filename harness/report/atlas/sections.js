@@ -1,4 +1,4 @@
-// Below the map: tables that are searched, scripts to copy, defects that open when linked to.
+// Below the map: tables with a search, scripts to copy, defects that a link opens.
 (() => {
   const finder = document.querySelector(".finder");
   if (finder) {
@@ -27,7 +27,7 @@
       try {
         await navigator.clipboard.writeText(code.textContent);
       } catch {
-        // A page from a file may be refused the clipboard; what is selected can always be copied.
+        // A page from a file may lack access to the clipboard; a selection can always be copied.
         getSelection().selectAllChildren(code);
         done = document.execCommand("copy");
       }

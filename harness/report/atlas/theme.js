@@ -1,4 +1,4 @@
-// Light, dark, or as the system has it; kept where the browser lets a page keep anything.
+// Light, dark, or the system's theme; stored where the browser lets a page store anything.
 "use strict";
 (() => {
   const root = document.documentElement;

@@ -1,4 +1,4 @@
-"""What the atlas shows in addition to its map, computed from the page's data (see `encode`)."""
+"""The parts of the atlas other than its map, computed from the page's data (see `encode`)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from assay.harness.results.defects import KEYS, Defect
 from assay.harness.results.verdicts import Kind, Verdict
 
 MOST_NAMED = 12
-"""So many models are named in a sentence; the rest is counted."""
+"""How many models are named in a sentence; the rest is counted."""
 
 
 @dataclass(frozen=True)
 class Spot:
-    """One cell of the map, by its places in the data's lists."""
+    """One cell of the map, by its indices in the data's lists."""
 
     setting: int
     claim: int
@@ -30,16 +30,16 @@ class Spot:
 
 
 def page(data: Data, defects: Sequence[Defect], changes: Sequence[Change]) -> dict[str, Any]:
-    """Everything that the page's template needs beside the packed data."""
+    """The values of the page's template other than the packed data."""
     laws = [spot for spot in spots(data) if data.laws[spot.claim][3] == Kind.LAW]
     counts = Counter(spot.verdict for spot in laws)
     refuted = [spot for spot in laws if spot.verdict is Verdict.REFUTED]
-    known: set[Spot] = set()
-    told = []
+    explained: set[Spot] = set()
+    rows = []
     for defect in defects:
-        mine = _explained(defect, refuted, data)
-        known.update(mine)
-        told.append(_defect(defect, mine, data))
+        spots_of_defect = _explained(defect, refuted, data)
+        explained.update(spots_of_defect)
+        rows.append(_defect(defect, spots_of_defect, data))
     return {
         "title": data.title,
         "asides": data.asides,
@@ -57,8 +57,8 @@ def page(data: Data, defects: Sequence[Defect], changes: Sequence[Change]) -> di
         "flips": _flips(data),
         "changes": [asdict(change) for change in changes],
         "columns": [each.name for each in fields(Change)],
-        "defects": told,
-        "unexplained": texts.spaced(len(refuted) - len(known)),
+        "defects": rows,
+        "unexplained": texts.spaced(len(refuted) - len(explained)),
         "refuted": texts.spaced(len(refuted)),
         "meanings": words.MEANINGS,
     }
@@ -89,7 +89,7 @@ def spots(data: Data) -> Iterator[Spot]:
             yield Spot(*divmod(rest, amounts[0]), subject, version, verdicts[letter])
 
 
-def link(view: str, data: Data, spot: Spot, **more: str) -> str:
+def link(view: str, data: Data, spot: Spot, **options: str) -> str:
     """The hash that shows a cell of the map."""
     law = data.laws[spot.claim]
     where = {
@@ -99,7 +99,7 @@ def link(view: str, data: Data, spot: Spot, **more: str) -> str:
         "version": data.versions[spot.version],
         "setting": data.settings[spot.setting],
     }
-    return "#" + urlencode({**where, **more})
+    return "#" + urlencode({**where, **options})
 
 
 def _name(law: Sequence[str]) -> str:
@@ -107,28 +107,28 @@ def _name(law: Sequence[str]) -> str:
 
 
 def _laws(laws: Sequence[Spot], data: Data) -> list[dict[str, Any]]:
-    """For every law the counts in the newest version that has it, and where it is refuted."""
+    """For every law the counts in the newest version that has it, and the models that break it."""
     by_law: dict[int, list[Spot]] = defaultdict(list)
     for spot in laws:
         by_law[spot.claim].append(spot)
-    told = []
-    for claim, mine in sorted(by_law.items()):
-        newest = max(spot.version for spot in mine)
-        there = [spot for spot in mine if spot.version == newest]
-        counts = Counter(spot.verdict for spot in there)
-        broken = sorted({s.subject for s in there if s.verdict is Verdict.REFUTED})
+    rows = []
+    for claim, cells in sorted(by_law.items()):
+        newest = max(spot.version for spot in cells)
+        newest_cells = [spot for spot in cells if spot.version == newest]
+        counts = Counter(spot.verdict for spot in newest_cells)
+        broken = sorted({s.subject for s in newest_cells if s.verdict is Verdict.REFUTED})
         law = data.laws[claim]
-        told.append(
+        rows.append(
             {
                 "id": law[0],
                 "name": shown(_name(law)),
                 "version": data.versions[newest],
                 "counts": [counts[verdict] for verdict in Verdict],
                 "broken": _named([data.subjects[subject][0] for subject in broken]),
-                "link": link("law", data, there[0]),
+                "link": link("law", data, newest_cells[0]),
             }
         )
-    return told
+    return rows
 
 
 def _named(subjects: Sequence[str]) -> str:
@@ -143,12 +143,12 @@ def _flips(data: Data) -> list[dict[str, Any]]:
     for flip in data.flips:
         setting, _, subject, before, after, bad, _ = flip
         groups[subject, after, before, setting, bad].append(flip)
-    told = []
+    rows = []
     for (subject, after, before, setting, bad), flips in sorted(groups.items()):
         verdict = Verdict.REFUTED if bad else Verdict.UPHELD
         again = sum(flip[6] for flip in flips)
         laws = [data.laws[flip[1]] for flip in flips]
-        told.append(
+        rows.append(
             {
                 "model": shown(data.subjects[subject][0], 60),
                 "before": data.versions[before],
@@ -164,11 +164,11 @@ def _flips(data: Data) -> list[dict[str, Any]]:
                 ),
             }
         )
-    return told
+    return rows
 
 
 def _again(again: int, flips: int) -> str:
-    """How many of the flips were seen again with other examples; empty if none was."""
+    """How many of the flips repeats showed with other examples; empty if none."""
     return "" if not again else "all" if again == flips else f"{again} of {flips}"
 
 
@@ -189,7 +189,7 @@ def _short(laws: Sequence[Sequence[str]]) -> list[tuple[str, str]]:
 
 
 def _explained(defect: Defect, refuted: Sequence[Spot], data: Data) -> list[Spot]:
-    """The broken laws that a defect explains, in the versions where it was seen."""
+    """The broken laws that a defect explains, in its versions."""
     ((_, _, broken, subjects, _),) = explanations(data, [defect])
     return [
         spot
@@ -201,16 +201,16 @@ def _explained(defect: Defect, refuted: Sequence[Spot], data: Data) -> list[Spot
 
 
 def _defect(defect: Defect, cells: Sequence[Spot], data: Data) -> dict[str, Any]:
-    places: dict[int, dict[int, Spot]] = defaultdict(dict)
+    by_claim: dict[int, dict[int, Spot]] = defaultdict(dict)
     versions: dict[int, set[int]] = defaultdict(set)
     for spot in cells:
         versions[spot.claim].add(spot.version)
-        newest = places[spot.claim].get(spot.subject, spot)
-        places[spot.claim][spot.subject] = max(spot, newest, key=lambda each: each.version)
+        newest = by_claim[spot.claim].get(spot.subject, spot)
+        by_claim[spot.claim][spot.subject] = max(spot, newest, key=lambda each: each.version)
     return {
         "slug": defect.slug,
         "title": shown(defect.title),
-        "told": [(name, texts.visible(defect.told[name])) for name in KEYS],
+        "sections": [(name, texts.visible(defect.told[name])) for name in KEYS],
         "file": defect.path.name,
         "source": texts.visible(defect.source, "\n\t"),
         "claims": texts.visible(defect.told["Claims"]),
@@ -223,10 +223,10 @@ def _defect(defect: Defect, cells: Sequence[Spot], data: Data) -> dict[str, Any]
                 "name": shown(_name(data.laws[claim])),
                 "versions": [data.versions[each] for each in sorted(versions[claim])],
                 "types": [
-                    (shown(data.subjects[subject][0]), link("map", data, mine[subject]))
-                    for subject in sorted(mine)
+                    (shown(data.subjects[subject][0]), link("map", data, by_subject[subject]))
+                    for subject in sorted(by_subject)
                 ],
             }
-            for claim, mine in sorted(places.items())
+            for claim, by_subject in sorted(by_claim.items())
         ],
     }

@@ -22,7 +22,7 @@ STYLES = {QUEUED: "dim", RUNNING: "cyan", HELD: "green", BROKE: "red", FAILED: "
 
 
 class Board:
-    """The cells of a sweep and how far each is; a context manager."""
+    """The cells of a sweep with their states; a context manager."""
 
     def __init__(self, cells: Sequence[SweepCell], console: Console) -> None:
         self._console, self._glyphs = console, Glyphs(console)
@@ -52,11 +52,11 @@ class Board:
         """A cell has begun."""
         self._change(cell, RUNNING, "")
 
-    def ended(self, cell: SweepCell, outcome: Outcome, *, known: bool = False) -> None:
-        """A cell has ended, or is ``known`` from the evidence and need not be run."""
+    def ended(self, cell: SweepCell, outcome: Outcome, *, stored: bool = False) -> None:
+        """A cell has ended, or is ``stored`` in the evidence and need not run."""
         counts = [f"{amount} {verdict}" for verdict, amount in sorted(outcome.verdicts.items())]
         parts = [outcome.why, *counts]
-        parts.append("known from before" if known else texts.duration(outcome.seconds))
+        parts.append("known from before" if stored else texts.duration(outcome.seconds))
         self._change(cell, outcome.state, ", ".join(part for part in parts if part))
 
     def _change(self, cell: SweepCell, state: str, note: str) -> None:

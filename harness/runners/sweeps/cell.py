@@ -1,6 +1,6 @@
 """One cell of a sweep: a run of claims in a process of its own, and its outcome.
 
-This is all that a worker does, wherever it is; `Job` and `Outcome` travel as plain types.
+Workers on any machine do only this; `Job` and `Outcome` travel as plain types.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from assay.harness.runners.runner import BROKE, FAILED, Outcome, Request
 from assay.harness.runners.sweeps.plan import SweepCell
 
 News = tuple["Job", Outcome | None]
-"""A job has begun (None), or it has ended so."""
+"""A job that has started (None), or ended with an outcome."""
 
 LONGEST = 160
-"""Characters of the one line that says why."""
+"""The most characters of the line that says why."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A cell with all that a worker needs: which Python, where, into which files.
+    """A cell as a worker needs it, with its Python, folder and files.
 
-    It is run in ``folder``, the sweep's, so that folders in it are models.  ``files`` is the path
+    It runs in ``folder``, the sweep's, so that folders in it are models.  ``files`` is the path
     of its files without a suffix.
     """
 
@@ -48,7 +48,7 @@ class Job:
 
     @property
     def log(self) -> Path:
-        """All that its pytest printed."""
+        """The output of its pytest."""
         return self.files.with_suffix(".log")
 
     @property
@@ -58,28 +58,28 @@ class Job:
 
     @property
     def request(self) -> Request:
-        """The run of claims that is the cell."""
+        """The run of claims of the cell."""
         return Request(
             python=self.python,
             models=[self.cell.model],
             settings=self.cell.settings,
             evidence=self.evidence,
             folder=self.folder,
-            more=[f"--junitxml={self.failures}", "--resume"],
+            pytest_arguments=[f"--junitxml={self.failures}", "--resume"],
             variables={"OMP_NUM_THREADS": str(max(1, int(self.cpu)))},
             log=self.log,
         )
 
 
 def run(job: Job) -> Outcome:
-    """Run a cell to its end; never raises for what the cell does.
+    """Run a cell; errors of the cell are in the outcome.
 
-    Where the job's folder is not there, on a machine that shares no files with the sweep's, its
-    files are written elsewhere and travel with the outcome.
+    Where the job's folder does not exist, on a machine that shares no files with the sweep's,
+    its files are written to a temporary folder and travel with the outcome.
     """
     shared = job.files.parent.is_dir()
-    with nullcontext("") if shared else tempfile.TemporaryDirectory() as place:
-        here = job if shared else replace(job, files=Path(place, job.cell.key))
+    with nullcontext("") if shared else tempfile.TemporaryDirectory() as scratch:
+        here = job if shared else replace(job, files=Path(scratch, job.cell.key))
         start = time.monotonic()
         try:
             outcome = _run(here)
@@ -102,7 +102,7 @@ def in_order(jobs: Sequence[Job]) -> Iterator[News]:
 
 
 def _run(job: Job) -> Outcome:
-    # A worker may be lost between the end of the run and the news of it.
+    # A worker may be lost between the end of the run and its report.
     if (ended := runner.last_outcome(job.evidence)) is not None:
         return ended
     job.log.unlink(missing_ok=True)
@@ -125,13 +125,13 @@ def _broken(path: Path) -> str:
         cases = list(ElementTree.parse(path).iter("testcase"))
     except (OSError, ElementTree.ParseError):
         return ""
-    found = []
+    claims = []
     for case in cases:
         facts = {each.get("name"): each.get("value") for each in case.iter("property")}
         if case.find("failure") is not None or case.find("error") is not None:
             name = facts.get("claim") or str(case.get("name"))
-            found.append(f"{name} {facts.get('verdict', 'not settled')}")
-    return ", ".join(dict.fromkeys(found))
+            claims.append(f"{name} {facts.get('verdict', 'not settled')}")
+    return ", ".join(dict.fromkeys(claims))
 
 
 def one_line(text: str) -> str:

@@ -1,9 +1,9 @@
-"""A sweep on a cluster: every cell a task of Ray, with the resources that it takes.
+"""A sweep on a cluster: every cell a task of Ray, with its resources.
 
-Ray places tasks, and starts one again whose worker or node is lost; there is no scheduler here.
+Ray schedules tasks, and restarts one whose worker or node is lost.
 Every machine has the clone, the interpreters and the models under the same paths; the folder of
-the evidence need not be shared (`harness.runners.sweeps.cell`), though what a lost worker had
-recorded is resumed only where it is.
+the evidence need not be shared (`harness.runners.sweeps.cell`), though the results of a lost
+worker are resumed only where it is.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from assay.harness.runners.sweeps.plan import Resources, SweepCell
 GIGABYTE = 10**9
 
 POLL = 0.5
-"""Seconds between looks at which cells have begun."""
+"""Seconds between polls for started cells."""
 
 ANSWER = 10.0
-"""Seconds in which a cluster has to answer."""
+"""Seconds within which a cluster must answer."""
 
 LOCAL = "local"
-"""The address of a cluster of one node that is begun here."""
+"""The address of a cluster of one node that is started here."""
 
 
 def installed() -> bool:
-    """Whether there is Ray; it is not imported."""
+    """Whether Ray is installed; does not import it."""
     return importlib.util.find_spec("ray") is not None
 
 
 def needs(cell: SweepCell, resources: Resources) -> dict[str, float]:
-    """What a cell takes, by Ray's names; memory in bytes."""
-    taken = {"CPU": resources.cpu, "memory": int(resources.memory * GIGABYTE)}
-    taken["GPU"] = resources.gpu if cell.on_accelerator else 0
-    return {name: amount for name, amount in taken.items() if amount}
+    """The resources of a cell, by Ray's names; memory in bytes."""
+    required = {"CPU": resources.cpu, "memory": int(resources.memory * GIGABYTE)}
+    required["GPU"] = resources.gpu if cell.on_accelerator else 0
+    return {name: amount for name, amount in required.items() if amount}
 
 
 @contextmanager
@@ -52,10 +52,10 @@ def connected(address: str | None) -> Iterator[Any]:
     """Ray, in the cluster at ``address``.
 
     None: the one that ``RAY_ADDRESS`` names or that runs on this machine; else, or for `LOCAL`,
-    one is begun here and ended afterwards.  Raises `BadInput` where there is none.
+    one is started here and ended afterwards.  Raises `BadInput` where there is none.
     """
     _look_for(address or os.environ.get("RAY_ADDRESS", ""))
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # tests of models tell nobody
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage statistics
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # a cell says its device
     import ray
 
@@ -81,7 +81,7 @@ def connected(address: str | None) -> Iterator[Any]:
 
 
 def _look_for(address: str) -> None:
-    """Raise `BadInput` where nobody answers at ``host:port``: Ray would wait for minutes."""
+    """Raise `BadInput` where nothing answers at ``host:port``: Ray would wait for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not (host and port.isdecimal()):
         return
@@ -92,18 +92,18 @@ def _look_for(address: str) -> None:
 
 
 def outcomes(ray: Any, jobs: Sequence[Job], resources: Resources) -> Iterator[News]:
-    """Run all jobs as tasks, each where there is room, and report them as they end."""
+    """Run all jobs as tasks, where resources are free, and yield their starts and outcomes."""
     task = ray.remote(cell.run)
     waiting: dict[Any, Job] = {}
     for job in jobs:
-        taken = needs(job.cell, resources)
-        if not _has_room(ray, taken):
-            amounts = ", ".join(f"{name} {amount:g}" for name, amount in taken.items())
+        required = needs(job.cell, resources)
+        if not _has_room(ray, required):
+            amounts = ", ".join(f"{name} {amount:g}" for name, amount in required.items())
             yield job, Outcome(FAILED, f"no node of the cluster has what it takes: {amounts}")
             continue
         job.log.unlink(missing_ok=True)
-        options = {"num_cpus": taken.get("CPU", 0), "num_gpus": taken.get("GPU", 0)}
-        options |= {"memory": taken["memory"]} if "memory" in taken else {}
+        options = {"num_cpus": required.get("CPU", 0), "num_gpus": required.get("GPU", 0)}
+        options |= {"memory": required["memory"]} if "memory" in required else {}
         waiting[task.options(max_retries=job.retries, **options).remote(job)] = job
     running: set[Path] = set()
     try:
@@ -131,7 +131,7 @@ def _outcome(ray: Any, ended: Any) -> Outcome:
     return outcome
 
 
-def _has_room(ray: Any, taken: dict[str, float]) -> bool:
-    """Whether any node, were it idle, could take it: others would wait for ever."""
+def _has_room(ray: Any, required: dict[str, float]) -> bool:
+    """Whether any node, if idle, has these resources: otherwise the task would wait for ever."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    return any(all(has.get(name, 0) >= n for name, n in taken.items()) for has in nodes)
+    return any(all(has.get(name, 0) >= n for name, n in required.items()) for has in nodes)

@@ -1,4 +1,4 @@
-"""The evidence of a sweep, and which of its cells need not be run again."""
+"""The evidence of a sweep, and its finished cells."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from assay.harness.runners.sweeps.cell import Job
 from assay.harness.runners.sweeps.plan import Sweep, SweepCell
 
 SAME = ("python", "torch", "transformers")
-"""Versions that must be the same for a cell not to be run again."""
+"""Packages whose versions must be the same for a cell to be skipped."""
 
 
 class Ledger:
-    """The merged evidence of a sweep and, beside it, the folder of its cells' own files.
+    """The merged evidence of a sweep and, next to it, the folder of its cells' own files.
 
-    A context manager.  What cells of an earlier sweep, perhaps one that was killed, have left
-    there is merged on entry; unfinished runs stay to be gone on with if ``resume``.  Raises
-    `BadInput` where the files cannot be used or another sweep is using them.
+    A context manager.  Files of cells of an earlier sweep, perhaps a killed one, are merged on
+    entry; unfinished runs are kept for resuming if ``resume``.  Raises `BadInput` where the
+    files cannot be used or another sweep is using them.
     """
 
     def __init__(self, sweep: Sweep, resume: bool) -> None:
@@ -52,7 +52,7 @@ class Ledger:
         self._opened.close()
 
     def take(self, job: Job, outcome: Outcome) -> None:
-        """A cell has ended: merge what it found; its log stays where something went wrong."""
+        """A cell has ended: merge its evidence; its log is kept unless every claim held."""
         for suffix, content in outcome.files.items():
             job.files.with_suffix(suffix).write_bytes(content)
         if job.evidence.is_file():
@@ -62,24 +62,24 @@ class Ledger:
             job.log.unlink(missing_ok=True)
 
     def _gather(self, path: Path, *, keep: bool) -> None:
-        """Merge a cell's file; it goes once it is finished, or unless it is to be kept."""
-        with Evidence.read(path) as found:
-            self.evidence.merge(found)
+        """Merge a cell's file; remove it if its run finished, or unless ``keep``."""
+        with Evidence.read(path) as part:
+            self.evidence.merge(part)
         if runner.last_outcome(path) is not None or not keep:
             path.unlink()
 
-    def known(
+    def stored_outcome(
         self, cell: SweepCell, environment: Environment, digest: Callable[[str], str | None]
     ) -> Outcome | None:
-        """What the cell came to when it was last run to its end, or None.
+        """The outcome of the cell's last finished run, or None.
 
-        ``digest`` gives what a model's weights and configuration are now; it is asked only where
-        there is such a run.
+        ``digest`` returns the present digest of a model; it is called only where there is such
+        a run.
         """
         for run in reversed(self.evidence.runs()):
             if not (runner.is_settled(run) and same(run, cell, environment)):
                 continue
-            # None of a pattern, too: it is of models that come with Assay.
+            # None also for a pattern, which names models that come with Assay.
             now = digest(cell.model)
             if now is None or now == run.subjects.get(cell.model, SubjectRecord()).digest:
                 return runner.outcome_of(self.evidence, run)
@@ -87,7 +87,7 @@ class Ledger:
 
 
 def same(run: RunRecord, cell: SweepCell, environment: Environment) -> bool:
-    """Whether a run in the evidence is one of this cell, whatever the model's weights."""
+    """Whether a run in the evidence belongs to this cell, whatever the model's weights."""
     models = run.selection.models if run.selection else None
     versions = {name: environment.versions[name] for name in SAME}
     if models is None:  # of older runs

@@ -1,8 +1,8 @@
-"""Reads the TOML file of a sweep, and gives its cells.
+"""Reads the TOML file of a sweep into its cells.
 
 ::
 
-    models = ["reference:small", "my-model"]    # as --model; folders are seen from this file
+    models = ["reference:small", "my-model"]    # as --model; folders relative to this file
     dtypes = ["float32", "bfloat16"]            # default: ["float32"]
     devices = ["cpu"]                           # default: ["cpu"]
     versions = ["here", "/envs/old/bin/python"] # default: ["here"], the Python that sweeps
@@ -12,13 +12,13 @@
     attends = "causal"                          # as --attends; default: what each model says
     device_map = "auto"                         # as --device-map; default: none
     expectations = "expected"                   # a folder; default: that of the claims
-    evidence = "sweep.sqlite"                   # the default, beside this file
+    evidence = "sweep.sqlite"                   # the default, next to this file
     retries = 2                                 # of a worker that is lost
 
     [select]                                    # default: all claims of Assay
     keyword = "cache"                           # pytest -k
     marker = "law"                              # pytest -m
-    claims = ["claims/test_cache.py"]           # paths, seen from the clone
+    claims = ["claims/test_cache.py"]           # paths, relative to the clone
 
     [resources]                                 # what one cell takes
     cpu = 1                                     # processors, and torch's threads
@@ -71,7 +71,7 @@ TABLES = {
 
 @dataclass(frozen=True)
 class Resources:
-    """What one cell takes: processors, GPUs or a part of one, and GB of memory."""
+    """The resources of one cell: processors, GPUs or a part of one, and GB of memory."""
 
     cpu: float = 1.0
     gpu: float = 1.0
@@ -88,25 +88,25 @@ class SweepCell:
 
     @property
     def name(self) -> str:
-        """What tells it apart within its sweep, for people."""
+        """A name that is unique within its sweep, for people."""
         version = () if self.version == HERE else (self.version,)
-        asked = self.settings
-        return " · ".join((self.model, str(asked.dtype), str(asked.device), *version))
+        settings = self.settings
+        return " · ".join((self.model, str(settings.dtype), str(settings.device), *version))
 
     @property
     def key(self) -> str:
-        """The same for files: 16 hex digits of all that it is."""
+        """The same for files: 16 hex digits of a digest of the cell."""
         return hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()[:16]
 
     @property
     def on_accelerator(self) -> bool:
-        """Whether it runs elsewhere than on a processor."""
+        """Whether it runs on a device other than the processor."""
         return str(self.settings.device).partition(":")[0] != "cpu"
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """All cells of a file, in its order: the folder it lies in, and how they are to be run."""
+    """All cells of a file, in its order, the file's folder, and how to run them."""
 
     folder: Path
     cells: tuple[SweepCell, ...]
@@ -135,12 +135,12 @@ def read(path: str | Path) -> Sweep:
         expectations = str(folder / expectations)
         if not Path(expectations).is_dir():
             raise BadInput(f"{path}: expectations: {expectations} is not a folder")
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         k: content[k] for k in ("seed", "attention", "attends", "device_map") if k in content
     }
-    given |= {k: select[k] for k in ("keyword", "marker") if k in select}
+    options |= {k: select[k] for k in ("keyword", "marker") if k in select}
     paths = tuple(select.get("claims", ()))
-    settings = Settings(profile=profile, paths=paths, expectations=expectations, **given)
+    settings = Settings(profile=profile, paths=paths, expectations=expectations, **options)
     cells = [
         SweepCell(model, version, replace(settings, dtype=dtype, device=device))
         for version, model, dtype, device in product(
@@ -165,7 +165,7 @@ def read(path: str | Path) -> Sweep:
 
 
 def _seen_from(folder: Path, version: str) -> str:
-    """A version that is a path (it has a separator) as an absolute one; others as they are."""
+    """A version that is a path (it has a separator) as an absolute path; others unchanged."""
     return str(folder / Path(version).expanduser()) if "/" in version else version
 
 
@@ -183,18 +183,18 @@ def _check_table(where: str, table: str, content: Mapping[str, Any]) -> None:
 
 
 def _near(key: str, table: str) -> str:
-    """Which key may have been meant: of this table or of another."""
-    if found := difflib.get_close_matches(key, TABLES[table], 1):
-        return f"is {found[0]!r} meant?"
+    """A suggestion for a misspelt key: of this table or of another."""
+    if matches := difflib.get_close_matches(key, TABLES[table], 1):
+        return f"is {matches[0]!r} meant?"
     for other, keys in TABLES.items():
-        if found := difflib.get_close_matches(key, keys, 1, 0.8):
-            place = f"in [{other}]" if other else "outside of any table"
-            return f"is {found[0]!r} {place} meant?"
+        if matches := difflib.get_close_matches(key, keys, 1, 0.8):
+            where = f"in [{other}]" if other else "outside of any table"
+            return f"is {matches[0]!r} {where} meant?"
     return f"there are {', '.join(TABLES[table])}"
 
 
 def _wrong(key: str, value: Any) -> str | None:
-    """Why ``value`` cannot be that of ``key``, or None."""
+    """Why ``value`` is invalid for ``key``, or None."""
     if key in LISTS:
         if not isinstance(value, list) or not all(_is_text(each) for each in value):
             return "not a list of texts"
@@ -212,9 +212,9 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and bool(value.strip())
 
 
-def _check_among(where: str, given: Sequence[str], known: Collection[str]) -> None:
-    for each in given:
-        if each not in known:
-            near = difflib.get_close_matches(each, list(known), 1)
-            hint = f"is {near[0]!r} meant?" if near else f"there are {', '.join(known)}"
+def _check_among(where: str, values: Sequence[str], allowed: Collection[str]) -> None:
+    for each in values:
+        if each not in allowed:
+            near = difflib.get_close_matches(each, list(allowed), 1)
+            hint = f"is {near[0]!r} meant?" if near else f"there are {', '.join(allowed)}"
             raise BadInput(f"{where}: {each!r} is unknown; {hint}")

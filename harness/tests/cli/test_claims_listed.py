@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from assay.harness.cli.check import main as check
-from assay.harness.cli.check import separated
+from assay.harness.cli.check import separate
 from assay.harness.cli.main import cases_of_claims, main
 from assay.harness.results.evidence import Evidence
 from assay.harness.results.verdicts import Kind, Result, Verdict
@@ -124,7 +124,7 @@ def test_a_page_is_written_over_no_evidence(
     ],
 )
 def test_models_stand_before_options_or_between_them(given: list[str], models: list[str]) -> None:
-    found, others = separated(given)
+    found, others = separate(given)
     assert found == models
     assert [each for each in given if each not in models] == others
 

@@ -76,7 +76,7 @@ def test_wrong_tokens_are_in_colour_on_a_terminal():
     subject = load("reference:small", subjects.Options())
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, color_system="truecolor", width=80)
-    ids = prompts.encoded(subject, "The sky is blue")
+    ids = prompts.encode(subject, "The sky is blue")
     display = PromptDisplay(console, subject)
     with display.descending(ids):
         display.now(ids, DescentStep(10, 1.0, ids), 20)
@@ -90,7 +90,7 @@ def test_a_terminal_of_few_letters_gets_no_others():
     subject = load("reference:small", subjects.Options())
     file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     display = PromptDisplay(Console(file=file), subject)
-    ids = prompts.encoded(subject, "naïve")
+    ids = prompts.encode(subject, "naïve")
     display.begin(ids)
     with display.descending(ids):
         display.step(ids, DescentStep(0, float("nan"), [5] * len(ids)))

@@ -125,7 +125,7 @@ def test_a_law_that_rests_on_addresses_is_found(project: Project, monkeypatch, c
                 python=Path(sys.executable),
                 models=["tiny:gpt2"],
                 settings=Settings(profile="glance"),
-                more=more,
+                pytest_arguments=more,
                 patience=300,
             )
             for more in ([], ["--rounding=0"])

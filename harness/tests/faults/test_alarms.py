@@ -126,7 +126,7 @@ def test_every_seed_is_run_in_every_dtype_and_only_once(world, capsys):
     assert "--model=tiny:b:1" in first
     assert {"--seed=1", "--dtype=float32", "--profile=glance", "--resume"} <= set(first)
     said = capsys.readouterr().out
-    assert "| float32  |      4 |      4 |                   0 | 0.00% |" in said
+    assert "| float32  |      4 |      4 |               0 | 0.00% |" in said
     assert world.alarms("--seeds", "3") == 0
     assert len(world.commands) == 9  # the third seed only
 
@@ -138,7 +138,7 @@ def test_an_alarm_is_told_and_fails(world, capsys):
     said = capsys.readouterr().out
     assert "- tiny:a in bfloat16: C2 law" in said
     assert "tiny:b in" not in said  # known
-    assert "| bfloat16 |      4 |      3 |                   1 | 33.33% |" in said
+    assert "| bfloat16 |      4 |      3 |               1 | 33.33% |" in said
 
 
 def test_counting_runs_nothing(world, capsys):
@@ -178,7 +178,7 @@ def test_a_claim_that_is_a_law_is_run(world):
 def test_a_run_that_breaks_off_is_told_and_fails(world, capsys):
     world.code = 3
     assert world.alarms("--seeds", "1", "--dtype", "float32", "--family", "a") == 1
-    assert "broken off: seed 1, float32: " in capsys.readouterr().out
+    assert "did not finish: seed 1, float32: " in capsys.readouterr().out
     assert [a for a in world.commands[0] if a.startswith("--model")] == ["--model=tiny:a:1"]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.harness.cli.check import joined
+from assay.harness.cli.check import join_paths
 from assay.harness.plugin import options, path_guard
 from assay.harness.tests.support.clones import PLUGIN, run
 from assay.harness.tests.support.sessions import ROOT
@@ -194,10 +194,10 @@ def test_claims_run_with_the_harness_of_their_own_clone(clone: Path, model: Path
 
 def test_the_command_joins_paths_to_their_options() -> None:
     given = ["-n", "2", "--model", "a b", "--explain", "--seed=3", "claims", "--json"]
-    assert joined(given) == ["-n", "2", "--model=a b", *given[4:]]
-    assert joined(["--model", "--explain"]) == ["--model", "--explain"]
-    assert joined(["--", "--model", "x"]) == ["--", "--model", "x"]
-    assert joined(["--model", "a", "b"]) == ["--model=a", "b"]
+    assert join_paths(given) == ["-n", "2", "--model=a b", *given[4:]]
+    assert join_paths(["--model", "--explain"]) == ["--model", "--explain"]
+    assert join_paths(["--", "--model", "x"]) == ["--", "--model", "x"]
+    assert join_paths(["--model", "a", "b"]) == ["--model=a", "b"]
 
 
 def test_a_run_elsewhere_is_about_the_clone_whose_claims_it_names(

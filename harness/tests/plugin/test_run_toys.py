@@ -161,7 +161,7 @@ def test_the_subject_of_a_test_is_the_longest_that_fits():
     ],
 )
 def test_findings_about_toys_run_beside_the_reference_or_alone(models, run):
-    assert toy.findings_run_beside(models) is run
+    assert toy.findings_run_with(models) is run
 
 
 def test_findings_about_toys_do_not_run_beside_other_models(project: Project):

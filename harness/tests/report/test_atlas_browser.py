@@ -187,7 +187,7 @@ def test_settings_stand_apart_and_are_linked(browser, tmp_path):
     page.choose("#setting", "0")
     assert page.shown[2].startswith("✓ upheld")
     assert "setting=float32%2C+cpu" in page("location.hash")
-    assert "not held against expectations" in page.text("#panel")
+    assert "not compared with expectations" in page.text("#panel")
 
 
 def test_the_keyboard_walks_through_the_map(page):

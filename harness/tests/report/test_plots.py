@@ -33,7 +33,7 @@ from assay.harness.tests.support.sample_runs import LARGE
 @pytest.mark.parametrize("kind", every_kind())
 def test_every_kind_is_drawn_in_the_pages_colours_with_its_axes_named(kind: str) -> None:
     plot = every_kind()[kind]
-    drawing = plots.drawn(plot, "p")
+    drawing = plots.draw(plot, "p")
     written = texts_of(drawing.svg)
     names = [name for name in (plot.x, plot.y) if name]
     assert all(any(text.startswith(name) for text in written) for name in names)
@@ -47,11 +47,11 @@ def test_every_kind_is_drawn_in_the_pages_colours_with_its_axes_named(kind: str)
 
 @pytest.mark.parametrize("kind", every_kind())
 def test_a_plot_is_the_same_whenever_it_is_drawn(kind: str) -> None:
-    assert plots.drawn(every_kind()[kind], "p") == plots.drawn(every_kind()[kind], "p")
+    assert plots.draw(every_kind()[kind], "p") == plots.draw(every_kind()[kind], "p")
 
 
 def test_a_map_is_an_image_of_its_cells() -> None:
-    svg = plots.drawn(every_kind()["map"], "p").svg
+    svg = plots.draw(every_kind()["map"], "p").svg
     cells, bar = re.findall(r'href="data:image/png;base64,([^"]+)"', svg)
     assert len(bar) < len(cells) < 3000
     shape = struct.unpack(">II", base64.b64decode(cells)[16:24])
@@ -66,10 +66,10 @@ def test_a_map_is_an_image_of_its_cells() -> None:
 
 def test_a_large_map_shrinks_to_means_of_blocks() -> None:
     cells = np.random.default_rng(0).normal(size=(1024, 700))
-    small = maps.shrunk(cells)
+    small = maps.shrink(cells)
     assert small.shape == (256, 234)
     assert small[3, 5] == pytest.approx(cells[12:16, 15:18].mean())
-    drawing = plots.drawn(Plot("m", "map", {"c": np.clip(cells / 4, -1, 1)}), "p")
+    drawing = plots.draw(Plot("m", "map", {"c": np.clip(cells / 4, -1, 1)}), "p")
     assert "A dot is the mean of 4 × 3 values." in drawing.notes
     assert len(drawing.svg) < 100_000
 
@@ -77,7 +77,7 @@ def test_a_large_map_shrinks_to_means_of_blocks() -> None:
 def test_cells_without_a_number_are_grey_and_counted() -> None:
     cells = cosines()
     cells[3, 4] = np.nan
-    drawing = plots.drawn(Plot("m", "map", {"c": cells}), "p")
+    drawing = plots.draw(Plot("m", "map", {"c": cells}), "p")
     assert drawing.notes == ["1 of 576 values are not finite (grey)."]
     (first, _) = re.findall(r'href="data:image/png;base64,([^"]+)"', drawing.svg)
     grey = image.imread(io.BytesIO(base64.b64decode(first)))[3, 4]
@@ -85,17 +85,17 @@ def test_cells_without_a_number_are_grey_and_counted() -> None:
 
 
 def test_a_histogram_is_an_outline_with_a_step_per_bin() -> None:
-    drawing = plots.drawn(every_kind()["histograms"], "p")
+    drawing = plots.draw(every_kind()["histograms"], "p")
     for colour in COLOURS[:2]:
         (outline,) = strokes(drawing.svg, colour)
         assert outline.count("L") >= 2 * 10
     assert [entry.label for entry in drawing.legend] == ["seen", "shuffled"]
-    assert drawing.legend[0].told == "45 counted"
+    assert drawing.legend[0].note == "45 counted"
     assert "most of them from 0.8 to 1." in drawing.spoken[0]
 
 
 def test_a_scatter_has_a_dot_and_a_line_for_every_point() -> None:
-    drawing = plots.drawn(every_kind()["scatter"], "p")
+    drawing = plots.draw(every_kind()["scatter"], "p")
     assert len(drawing.legend) == 10
     assert [entry.dashed for entry in drawing.legend] == [False] * 6 + [True] * 4
     (line,) = strokes(drawing.svg, "s5", "stroke-width: 0.9")
@@ -106,13 +106,13 @@ def test_a_scatter_has_a_dot_and_a_line_for_every_point() -> None:
 
 def test_of_very_many_points_some_are_drawn_and_that_is_said() -> None:
     points = {str(i): np.random.default_rng(i).normal(size=(5000, 2)) for i in range(4)}
-    drawing = plots.drawn(Plot("s", "scatter", points), "p")
+    drawing = plots.draw(Plot("s", "scatter", points), "p")
     assert drawing.notes == ["One point in 7 is drawn."]
     assert len(drawing.svg) < 150_000
 
 
 def test_a_distribution_has_its_median_quartiles_density_and_draws() -> None:
-    drawing = plots.drawn(every_kind()["distributions"], "p")
+    drawing = plots.draw(every_kind()["distributions"], "p")
     draws = every_kind()["distributions"].arrays["positions"]
     assert f"median {np.median(draws):.3g}, n = 200" in texts_of(drawing.svg)
     (dots,) = strokes(drawing.svg, "s1", "stroke-linecap: round")
@@ -135,7 +135,7 @@ def test_a_density_is_high_where_the_draws_are() -> None:
 
 def test_on_a_log_scale_what_is_not_above_zero_is_at_the_edge_and_said() -> None:
     draws = {"a": np.array([0.0, -1.0, 1e-3, 1e-2, 0.1]), "b": np.zeros(3)}
-    drawing = plots.drawn(Plot("d", "distributions", draws, log=True), "p")
+    drawing = plots.draw(Plot("d", "distributions", draws, log=True), "p")
     assert drawing.notes == [
         "2 of 5 draws of ‘a’ at or below zero, drawn at the left edge.",
         "3 of 3 draws of ‘b’ at or below zero, drawn at the left edge.",
@@ -143,13 +143,13 @@ def test_on_a_log_scale_what_is_not_above_zero_is_at_the_edge_and_said() -> None
     (dots,) = strokes(drawing.svg, "s1", "stroke-linecap: round")
     places = [float(x) for x in re.findall(r"M([\d.]+) ", dots)]
     assert places[0] == places[1] < places[2] < places[3] < places[4]
-    nothing = plots.drawn(Plot("d", "distributions", {"b": np.zeros(3)}, log=True), "p")
+    nothing = plots.draw(Plot("d", "distributions", {"b": np.zeros(3)}, log=True), "p")
     assert nothing.notes == ["Nothing is above zero, so the scale is linear."]
     assert nothing.svg
 
 
 def test_a_curve_has_its_knots_and_its_band() -> None:
-    drawing = plots.drawn(every_kind()["curves"], "p")
+    drawing = plots.draw(every_kind()["curves"], "p")
     written = texts_of(drawing.svg)
     assert {"30", "100", "500", "2000"} <= set(written)
     (line,) = strokes(drawing.svg, "s2", "stroke-width: 1.9")
@@ -162,7 +162,7 @@ def test_a_curve_has_its_knots_and_its_band() -> None:
 
 def test_a_curve_without_an_interval_has_no_band() -> None:
     bare = {"a": np.column_stack([np.arange(5.0), np.arange(5.0)])}
-    assert "fill-opacity" not in plots.drawn(Plot("c", "curves", bare), "p").svg
+    assert "fill-opacity" not in plots.draw(Plot("c", "curves", bare), "p").svg
 
 
 # -- whatever is in them ----------------------------------------------------------------------
@@ -184,7 +184,7 @@ wild = arrays.arrays(
 def test_no_array_stops_a_drawing(kind: str, held: dict[str, Any], log: bool) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        drawing = plots.drawn(Plot("t", kind, held, "$x$", "\x1b{{ 7*7 }}", log), "p")
+        drawing = plots.draw(Plot("t", kind, held, "$x$", "\x1b{{ 7*7 }}", log), "p")
     if drawing.svg:
         ElementTree.fromstring(drawing.svg)
     else:
@@ -202,25 +202,25 @@ def test_no_array_stops_a_drawing(kind: str, held: dict[str, Any], log: bool) ->
     ],
 )
 def test_one_value_is_enough_for_a_picture(plot: Plot) -> None:
-    assert plots.drawn(plot, "p").svg
+    assert plots.draw(plot, "p").svg
 
 
 def test_values_far_from_zero_and_close_together_have_marks_that_differ() -> None:
     close = {"a": np.column_stack([np.arange(9.0), 1 + 1e-9 * np.arange(9)])}
-    written = texts_of(plots.drawn(Plot("c", "curves", close, "x", "y"), "p").svg)
+    written = texts_of(plots.draw(Plot("c", "curves", close, "x", "y"), "p").svg)
     assert "y (1e−9+1)" in written
     assert len(set(written)) == len(written) or written.count("0") == 2
 
 
 def test_more_series_than_can_be_told_apart_are_counted() -> None:
     many = {str(i): np.ones(3) * i for i in range(40)}
-    drawing = plots.drawn(Plot("d", "distributions", many), "p")
+    drawing = plots.draw(Plot("d", "distributions", many), "p")
     assert drawing.notes == [f"40 series; the first {MOST_SERIES} are drawn."]
 
 
 def test_a_label_that_is_cut_in_the_drawing_is_whole_below_it() -> None:
     name = "the unrestricted permutation of tokens and positions"
-    drawing = plots.drawn(Plot("d", "distributions", {name: np.arange(9.0)}), "p")
+    drawing = plots.draw(Plot("d", "distributions", {name: np.arange(9.0)}), "p")
     assert name not in texts_of(drawing.svg)
     assert [entry.label for entry in drawing.legend] == [name]
 

@@ -9,7 +9,7 @@ import pytest
 
 from assay.harness.results.errors import BadInput
 from assay.harness.runners import environments
-from assay.harness.runners.environments import CannotInstall, having, prepare, released
+from assay.harness.runners.environments import CannotInstall, obtain, prepare, released
 
 
 def wheel(folder: Path, version: str, code: str = "", needs: str = "") -> None:
@@ -76,7 +76,7 @@ def test_an_environment_that_broke_since_it_was_made_is_refused_by_name(toys, tm
     environments._python(folder).unlink()
     with pytest.raises(BadInput, match="is damaged"):
         prepare(folder, ["toy==1.0"])
-    assert having(tmp_path, "toy", "1.0").python.parent.parent == tmp_path / "toy-1.0"
+    assert obtain(tmp_path, "toy", "1.0").python.parent.parent == tmp_path / "toy-1.0"
 
 
 @pytest.mark.parametrize(
@@ -101,11 +101,11 @@ def test_a_version_that_some_environment_has_is_not_installed_again(toys, tmp_pa
     there = prepare(folder / "toy-1", ["toy==1.*"])
     prepare(folder / "both", ["toy==2.0", "rich"])
     toys.rename(tmp_path / "gone")
-    assert having(folder, "toy", "1.0") == there
+    assert obtain(folder, "toy", "1.0") == there
     with pytest.raises(CannotInstall):
-        having(folder, "toy", "2.0")  # the one that has it was asked for more than that
+        obtain(folder, "toy", "2.0")  # the one that has it was asked for more than that
     (tmp_path / "gone").rename(toys)
-    assert having(folder, "toy", "2.0").versions == {"toy": "2.0"}
+    assert obtain(folder, "toy", "2.0").versions == {"toy": "2.0"}
     assert (folder / "toy-2.0").is_dir()
 
 

@@ -220,9 +220,9 @@ def test_a_cell_is_known_only_of_the_same_weights(toys: Toys) -> None:
     sweep, here = read(path), environments.find("here")
     with Ledger(sweep, resume=True) as ledger:
         begun = job(toys, ledger.folder / "cell")
-        assert ledger.known(begun.cell, here, lambda model: "1" * 64) is None
+        assert ledger.stored_outcome(begun.cell, here, lambda model: "1" * 64) is None
         ledger.take(begun, cell.run(begun))
-        found = ledger.known(begun.cell, here, lambda model: "1" * 64)
+        found = ledger.stored_outcome(begun.cell, here, lambda model: "1" * 64)
         assert found is not None
         assert (found.state, found.verdicts) == (runner.HELD, {"upheld": 3})
-        assert ledger.known(begun.cell, here, lambda model: "2" * 64) is None
+        assert ledger.stored_outcome(begun.cell, here, lambda model: "2" * 64) is None

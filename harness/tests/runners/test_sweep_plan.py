@@ -163,7 +163,7 @@ def test_environments_are_pythons_that_have_what_claims_need(tmp_path: Path) -> 
     with pytest.raises(BadInput, match="has no torch"):
         environments.find(str(bare))
     bare.write_text("#!/bin/sh\nexit 3\n")
-    environments._found.cache_clear()
+    environments._find.cache_clear()
     with pytest.raises(BadInput, match="is not a working Python"):
         environments.find(str(bare))
 
