@@ -112,7 +112,7 @@ class Interrupts:
         if self._unraisable is not None:
             sys.unraisablehook = self._unraisable
         for which in self._replaced:
-            signal.signal(which, HANDLERS[which] if self.asked is None else self._late)
+            signal.signal(which, HANDLERS[which] if self.interrupt is None else self._late)
 
     def _late(self, number: int, frame: Any) -> None:
         """A signal after an interrupted run: heeded once the process should have ended."""
