@@ -15,7 +15,7 @@ from assay.harness.checking.profiles import Profile
 from assay.harness.models import capabilities
 from assay.harness.models.shortage import Size, at_size, kept_running, release, shortage
 from assay.harness.models.subject import Subject
-from assay.harness.results.errors import LONGEST, BadInput, Missing, brief, shortened
+from assay.harness.results.errors import LONGEST, BadInput, Missing, brief, printable, shortened
 from assay.harness.results.verdicts import ERROR, STORED, Kind, Result, Verdict
 
 
@@ -168,5 +168,7 @@ def unknown(asked: Sequence[str], named: Collection[tuple[Claim, str]], what: st
     for each in asked:
         if not any(is_asked(each, claim, name) for claim, name in named):
             numbers = sorted({claim.id for claim, _ in named}, key=lambda n: (n[0], int(n[1:])))
-            return f"{each}: there is no such {what} here; there are {', '.join(numbers)}"
+            return (
+                f"{printable(each)}: there is no such {what} here; there are {', '.join(numbers)}"
+            )
     return ""

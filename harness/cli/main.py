@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # torch takes seconds to import, too slow for `--help`
     from assay.harness.checking.cases import Case
     from assay.harness.cli.families import TypeRow
     from assay.harness.cli.kills import Rooms
+    from assay.harness.models.offer import Offer
     from assay.harness.models.runs import Options
     from assay.harness.models.subject import Subject
 
@@ -161,6 +162,12 @@ def _recording(rows: Iterator[TypeRow], path: Path) -> Iterator[TypeRow]:
         yield row
     for message in _of_fixtures("families.offers").write(path, offers):
         print(f"{path}: {message}; look why before it is committed", file=sys.stderr)
+
+
+def offer(subject: Subject) -> Offer | str:
+    """What models of the subject's class offer; or why that is not known."""
+    known: Offer | str = _of_fixtures("families.offers").offer(subject)
+    return known
 
 
 def rooms() -> Rooms:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from assay.harness.models import allocation, compat, loading
 from assay.harness.models.capabilities import Missing, require
@@ -33,20 +34,39 @@ def saved_and_loaded(subject: Subject) -> Subject:
 
 def _round_trip(subject: Subject, dtype: torch.dtype) -> Subject:
     require(subject, "weights-in-memory")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, _unchanged_configuration(subject.model):
         subject.model.save_pretrained(folder)
         try:
             model = loading.load(
                 folder, dtype=dtype, device=subject.device, attention=subject.attention
             ).model
         except BadInput:  # the part of a larger model: its own class knows it, no other way does
-            model = type(subject.model).from_pretrained(folder, **compat.in_dtype(dtype))
-            model = model.to(subject.device).eval().requires_grad_(False)  # type: ignore[arg-type]
-            allocation.allocated(model)
+            model = _by_own_class(subject, folder, dtype)
+        else:
+            if type(model) is not type(subject.model):  # a class of somebody's own
+                model = _by_own_class(subject, folder, dtype)
     loaded = subject.of_same_code(f"{subject.name}, saved and loaded", model)
     if loaded.attention != subject.attention:  # told while it loads, its other parts have to obey
         compat.set_attention(model, subject.attention)
     return loaded
+
+
+def _by_own_class(subject: Subject, folder: str, dtype: torch.dtype) -> PreTrainedModel:
+    model = type(subject.model).from_pretrained(folder, **compat.in_dtype(dtype))
+    model = model.to(subject.device).eval().requires_grad_(False)  # type: ignore[arg-type]
+    allocation.allocated(model)
+    return model
+
+
+@contextmanager
+def _unchanged_configuration(model: PreTrainedModel) -> Iterator[None]:
+    """For a block in which the model is saved, which sets fields of its configuration."""
+    before = dict(vars(model.config))
+    try:
+        yield
+    finally:
+        vars(model.config).clear()
+        vars(model.config).update(before)
 
 
 @memo

@@ -21,6 +21,7 @@ from assay.harness.models.runs import Options
 from assay.harness.plugin import path_guard, toy
 from assay.harness.plugin.request import DEFAULT, EXPAND, Expand, RunRequest
 from assay.harness.results.errors import BadInput
+from assay.harness.results.evidence_file import default_path
 from assay.harness.results.outputs import is_in, keep_apart, keep_out
 from assay.harness.results.seeds import SHOWN, read_seed
 from assay.harness.results.specs import SIGN, ModelSpec
@@ -297,6 +298,8 @@ def _check_outputs(option: argparse.Namespace, settings: Mapping[str, Path]) -> 
         for name, path in {**read, **files}.items():
             if path is not None and is_in(path, base):
                 raise BadInput(f"--basetemp {base}: pytest empties it, and {name} lies in it")
+    if option.evidence is None and option.replay is None:
+        folders["the evidence, which is kept unless --evidence names a file"] = default_path()
     keep_out({**files, **folders}, read)
 
 

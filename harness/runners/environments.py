@@ -86,6 +86,8 @@ def prepare(folder: Path, requirements: Sequence[str]) -> Environment:
         if damage := _damage(folder, existing["versions"]):
             raise BadInput(f"{folder}: is damaged ({damage}); remove it, and it is made again")
         return Environment(_python(folder), existing["versions"])
+    if files := [each for each in (folder, *folder.parents) if each.is_file()]:
+        raise BadInput(f"{files[0]}: is a file; give a folder for the environments")
     if folder.exists():
         if any(folder.iterdir()) and not (folder / "pyvenv.cfg").is_file():
             raise BadInput(f"{folder}: exists already and is not an environment")

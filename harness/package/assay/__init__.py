@@ -16,7 +16,16 @@ if not (_HERE / "harness").is_dir():
 
 from assay.harness import __version__  # noqa: E402
 
-__all__ = ["OwnClaim", "Refuted", "Run", "Undecided", "__version__", "check", "parametrize"]
+__all__ = [
+    "Lacking",
+    "OwnClaim",
+    "Refuted",
+    "Run",
+    "Undecided",
+    "__version__",
+    "check",
+    "parametrize",
+]
 
 _HOMES = {"OwnClaim": "own_tests", "parametrize": "own_tests"}
 

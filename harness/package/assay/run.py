@@ -16,7 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from assay.harness.checking.cases import Case
 from assay.harness.checking.claim import Session, is_asked, unknown
 from assay.harness.checking.profiles import PROFILES, check_profile
-from assay.harness.cli.main import cases_of_claims
+from assay.harness.cli.main import cases_of_claims, offer
 from assay.harness.models import digests, meant, runs
 from assay.harness.models.admission import admit
 from assay.harness.models.runs import Options
@@ -24,7 +24,7 @@ from assay.harness.models.shortage import ENDS, kept_running
 from assay.harness.models.subject import Subject
 from assay.harness.results.errors import BadInput, brief
 from assay.harness.results.evidence import Evidence
-from assay.harness.results.expectations import judge
+from assay.harness.results.expectations import judge, unexpected_lacks
 from assay.harness.results.records import RunRecord
 from assay.harness.results.verdicts import Result, Verdict
 
@@ -38,6 +38,10 @@ class Refuted(AssertionError):
 
 class Undecided(AssertionError):
     """Laws that were not decided, each with the reason; not a pass."""
+
+
+class Lacking(AssertionError):
+    """Capabilities that the model's class has and the model lacks, so that claims do not apply."""
 
 
 @dataclass
@@ -77,17 +81,34 @@ class Run:
     @property
     def exit(self) -> int:
         """The exit code that pytest would return: 0 where `require` raises nothing, else 1."""
-        return 1 if self.refuted or self.undecided else 0
+        return 1 if self.refuted or self.undecided or self.lacking else 0
+
+    @property
+    def lacking(self) -> list[str]:
+        """Capabilities that models of this class have and this one lacks, in a line each.
+
+        A claim that needs such a capability does not apply, so a model that ignores an input would
+        take the laws about that input away with it.
+        """
+        records = {name: subject.recorded for name, subject in self.run.subjects.items()}
+        return [
+            line
+            for name, recorded in records.items()
+            if recorded is not None
+            for line in unexpected_lacks({}, name, recorded, self.run.dtype)
+        ]
 
     def require(self) -> Run:
-        """Return the run if no claim was refuted and every law was decided.
+        """Return the run if no claim was refuted, every law was decided, and nothing is lacking.
 
-        Raises `Refuted`, with counterexamples, or else `Undecided`.
+        Raises `Refuted`, with counterexamples, `Undecided`, or `Lacking`.
         """
         if self.refuted:
             raise Refuted("\n\n".join(map(describe, self.refuted)))
         if self.undecided:
             raise Undecided("\n".join(f"{e.id}: {e.name}: {e.reason}" for e in self.undecided))
+        if self.lacking:
+            raise Lacking("\n".join(self.lacking))
         return self
 
     def save(self, path: str | Path) -> None:
@@ -168,7 +189,9 @@ def subject_of(
     try:
         subject = Subject(name, model, tokenizer, digests.digest(model), attends=attends)
         with kept_running(), _evaluated(model):
-            return admit(subject)
+            admit(subject)
+            subject.offer = offer(subject)
+            return subject
     except BadInput as error:
         raise BadInput(str(error).replace("--attends", "attends")) from error
     except ENDS as error:
