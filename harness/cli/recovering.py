@@ -18,7 +18,7 @@ from assay.harness.operations import inversion
 from assay.harness.operations.inversion import Target
 from assay.harness.operations.inversion.descent import check_target
 from assay.harness.operations.inversion.rule import Rule
-from assay.harness.operations.inversion.search import Found
+from assay.harness.operations.inversion.search import SearchResult
 from assay.harness.results.errors import BadInput, brief
 
 SHOWN = (0, 20, 40, 45, 50, 60, 80, 100, 150, 200, 300, 500, 700)
@@ -85,7 +85,7 @@ class Recovering:
         return wanted
 
     def _search(self, prompt: list[int], wanted: Tensor) -> Recovery:
-        def tell(place: int, found: Found) -> None:
+        def tell(place: int, found: SearchResult) -> None:
             self.display.place(prompt, place, found)
 
         began = time.perf_counter()
