@@ -161,7 +161,7 @@ def is_asked(selector: str, claim: Claim, name: str) -> bool:
 
 
 def unknown(selectors: Sequence[str], named: Collection[tuple[Claim, str]], what: str) -> str:
-    """The message for a selector without a test in ``named`` (claim, name); empty if none.
+    """The message for the first selector without a test in ``named`` (claim, name), or empty.
 
     ``what`` names such tests in the message.
     """
