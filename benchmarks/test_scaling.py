@@ -55,7 +55,7 @@ def test_search_over_vocabulary(benchmark, report, device, stopwatch, method):
     keep(report, method, "vocabulary", points)
 
 
-def searching(method: str, vocabulary: int, device) -> Callable[[], search.Found]:
+def searching(method: str, vocabulary: int, device) -> Callable[[], search.SearchResult]:
     """Search for one prompt in a small untrained model of a ``vocabulary``."""
     config = GPT2Config(vocab_size=vocabulary, n_embd=64, n_layer=2, n_head=4, n_positions=64)
     torch.manual_seed(0)

@@ -11,7 +11,7 @@ from assay.fixtures.prompts import prompts
 from assay.harness.checking.laws import law
 from assay.harness.models import positions
 from assay.harness.models.memo import memo
-from assay.harness.operations.decoding import PseudoInverse, has_twin, nearest
+from assay.harness.operations.decoding import PseudoInverse, has_duplicate, nearest
 
 MANY = 256
 """Tokens decoded at once at most: each is compared with the whole vocabulary."""
@@ -26,7 +26,7 @@ def pseudo_inverse(subject):
 @memo
 def twinned(subject):
     """Whether each token's row stands in W more than once, bit for bit: [V]."""
-    return has_twin(subject.embedding_table.detach())
+    return has_duplicate(subject.embedding_table.detach())
 
 
 @law(

@@ -1,7 +1,7 @@
 """Placeholders for models that fail to load: each of their claims still gets a verdict.
 
-Whoever asks for one model that cannot be built has made a mistake, which ends the run.  Whoever
-asks for all models of a pattern wants to know of each what came of it.
+Naming one model that cannot be built is a mistake, which ends the run.  Whoever selects all models
+of a pattern wants a result for each.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from assay.harness.results.verdicts import Result, Verdict
 
 @dataclass(frozen=True)
 class Absent:
-    """A model that a pattern named and that failed to load: its ``name``, and ``why`` in one line.
+    """A model that a pattern selected and that failed to load: its ``name``, and ``why`` in one
+    line.
 
-    ``lacking``: something is missing here that the model needs, so claims do not apply.  Else the
-    model broke when it was made, and its claims stay undecided, which fails a run.
+    ``lacking``: a requirement of the model is missing here, so claims do not apply.  Otherwise
+    building the model failed, and its claims are inconclusive, which fails a run.
     """
 
     name: str
@@ -29,7 +30,7 @@ class Absent:
 
     @property
     def digest(self) -> str:
-        """Of what is known: there are no weights."""
+        """The digest of ``name`` and ``why``, since there are no weights."""
         return sha256(f"{self.name}: {self.why}".encode()).hexdigest()
 
     def result(self, claim: Claim) -> Result:

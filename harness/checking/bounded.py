@@ -7,13 +7,13 @@ import numpy as np
 from assay.harness.results.arrays import Array
 
 BETS = np.append(np.geomspace(0.02, 0.8, 12), 1.0)
-"""Shares of the capital that are bet; all of it is right where all draws are the same."""
+"""Shares of the capital to bet; betting all is best where all draws are the same."""
 
 WEIGHTS = np.append(np.full(12, 0.5 / 12), 0.5)
-"""Of the capital, by bet."""
+"""Initial share of the capital behind each bet."""
 
 HALVINGS = 26
-"""Of the range in which an end of the interval is sought."""
+"""Bisections of the range that contains an end of the interval."""
 
 
 def mean_interval(
@@ -23,9 +23,9 @@ def mean_interval(
 
     Waudby-Smith and Ramdas (JRSS B 2024): a gambler who bets that draws are above a mean m gains
     on average nothing where m is the mean, so the capital exceeds 2 / error with a probability of
-    at most error / 2 (Markov).  All m at which it does are left out, on either side.  Nothing is
-    assumed of the distribution; n draws that are all the same leave about what Clopper and
-    Pearson's interval leaves.
+    at most error / 2 (Markov).  The interval excludes all m at which it does, on either side.
+    Nothing is assumed about the distribution; for n equal draws the interval is about Clopper and
+    Pearson's.
     """
     x = (np.clip(sample, low, high) - low) / (high - low)
     capital = np.log(2 / (1 - confidence))
@@ -34,7 +34,7 @@ def mean_interval(
 
 
 def _lower(x: Array, capital: float) -> float:
-    """The least mean that is not left out; the capital falls as the mean rises."""
+    """The smallest mean that is not excluded; the capital falls as the mean rises."""
     below, above = 0.0, float(x.mean())
     for _ in range(HALVINGS):
         middle = (below + above) / 2
@@ -46,7 +46,7 @@ def _lower(x: Array, capital: float) -> float:
 
 
 def _log_capital(x: Array, m: float) -> float:
-    """Of bets that draws ``x`` [n] in [0, 1] are above ``m``, averaged over `BETS`."""
+    """The log capital after betting that draws ``x`` [n] in [0, 1] exceed ``m``, over `BETS`."""
     with np.errstate(divide="ignore"):
         gains = np.log(1 - BETS[:, None] + BETS[:, None] * x / m).sum(1)
         return float(np.logaddexp.reduce(np.log(WEIGHTS) + gains))

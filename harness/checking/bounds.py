@@ -11,9 +11,9 @@ from assay.harness.results.verdicts import DECADES, Verdict
 
 @dataclass(frozen=True)
 class Bound:
-    """The claimed side: ``statistic`` of the draws is within the limits that are given.
+    """The claimed side: ``statistic`` of the draws is within the finite limits.
 
-    ``at_least`` and ``at_most`` belong to it, ``above`` and ``below`` do not.
+    ``at_least`` and ``at_most`` are inclusive, ``above`` and ``below`` exclusive.
     """
 
     statistic: Statistic
@@ -36,7 +36,7 @@ class Bound:
 
     @property
     def limits(self) -> tuple[float, ...]:
-        """The limits that are given, lower ones first."""
+        """The finite limits, lower ones first."""
         every = (self.at_least, self.above, self.at_most, self.below)
         return tuple(limit for limit in every if math.isfinite(limit))
 
@@ -47,7 +47,7 @@ class Bound:
     def margin(self, value: float, interval: Pair) -> float:
         """How far ``interval`` clears the nearest limit, in units of its half-width.
 
-        0 where it touches the limit from the claimed side, -2 where it does from the other.
+        0 where it touches the limit from the claimed side, -2 from the other side.
         """
         low, high = interval
         limit = self.nearest(value)
@@ -72,19 +72,18 @@ class Bound:
 
 @dataclass(frozen=True)
 class NoDifference:
-    """What a control must come to that compares like with like by ``statistic``.
+    """The bound of a control that compares like with like by ``statistic``.
 
-    0 is within its interval, and a difference as large as the effect is not: of two sides that
-    are alike the difference is 0 on average, and an interval that is too wide to tell 0 from the
-    effect shows nothing.
+    Its interval must contain 0 but no difference as large as the effect: two like sides differ by
+    0 on average, and an interval too wide to distinguish 0 from the effect shows nothing.
     """
 
     statistic: Statistic
 
     def verdict(self, interval: Pair, effect: float) -> Verdict:
-        """Upheld, refuted, or inconclusive where the control does not see so small an ``effect``.
+        """Upheld, refuted, or inconclusive where the control cannot detect this ``effect``.
 
-        ``effect`` is the statistic of what is claimed.
+        ``effect`` is the statistic of the claim's own series.
         """
         low, high = interval
         if not low <= 0.0 <= high:
@@ -92,7 +91,7 @@ class NoDifference:
         return Verdict.UPHELD if self.sees(interval) < abs(effect) else Verdict.INCONCLUSIVE
 
     def sees(self, interval: Pair) -> float:
-        """The largest difference within ``interval``: one that is larger would have been seen."""
+        """The largest difference within ``interval``: it excludes any larger one."""
         return max(-interval[0], interval[1])
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Claims outside of pytest: every test of the claims with each of its parameters, as a call."""
+"""Claims outside pytest: every test of the claims with each of its parameters, as a call."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from assay.harness.results.verdicts import Result
 
 @dataclass(frozen=True)
 class Case:
-    """A claim's test with its own parameters ``given``; ``name`` as pytest's run would name it."""
+    """A claim's test, the ``arguments`` of its parameters, and the ``name`` pytest gives it."""
 
     claim: Claim
     name: str
     test: Callable[..., None]
-    given: dict[str, Any] = field(default_factory=dict)
+    arguments: dict[str, Any] = field(default_factory=dict)
 
     @property
     def file(self) -> str:
@@ -28,15 +28,15 @@ class Case:
         return f"claims/{self.test.__module__.rpartition('.')[2]}.py"
 
     def settle(self, subject: Subject, session: Session) -> Result:
-        """What the claim comes to on ``subject`` within the session's budget."""
-        taken = _Taken(session)
-        self.test(assay=taken, subject=subject, **self.given)
-        assert taken.result is not None
-        return replace(taken.result, name=self.name)
+        """The claim's result on ``subject`` within the session's budget."""
+        stand_in = _StandIn(session)
+        self.test(assay=stand_in, subject=subject, **self.arguments)
+        assert stand_in.result is not None
+        return replace(stand_in.result, name=self.name)
 
 
-class _Taken:
-    """Stands where pytest's fixture ``assay`` does: runs a claim and keeps the result."""
+class _StandIn:
+    """In place of pytest's fixture ``assay``: runs a claim and keeps the result."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -56,26 +56,26 @@ def _of_module(module: ModuleType) -> Iterator[Case]:
         claim = getattr(test, "claim", None)
         if not name.startswith("test_") or not isinstance(claim, Claim):
             continue
-        for ids, given in _parameters(test):
-            said = f"{claim.says} [{'-'.join(ids)}]" if ids else claim.says
-            yield Case(claim, said, test, given)
+        for ids, arguments in _parameters(test):
+            name_of_case = f"{claim.says} [{'-'.join(ids)}]" if ids else claim.says
+            yield Case(claim, name_of_case, test, arguments)
 
 
 def _parameters(test: Any) -> Iterator[tuple[list[str], dict[str, Any]]]:
-    """Every combination of what ``pytest.mark.parametrize`` gives: its ids and arguments."""
+    """Every combination of the ``pytest.mark.parametrize`` marks: its ids and arguments."""
     ways = [_way(mark) for mark in test.pytestmark if mark.name == "parametrize"]
     for chosen in itertools.product(*ways):
         ids = [id for id, _ in chosen]
-        yield ids, {name: value for _, given in chosen for name, value in given.items()}
+        yield ids, {name: value for _, arguments in chosen for name, value in arguments.items()}
 
 
 def _way(mark: Any) -> list[tuple[str, dict[str, Any]]]:
     names, values = mark.args[0], mark.args[1]
     names = [n.strip() for n in names.split(",")] if isinstance(names, str) else list(names)
     ids = mark.kwargs.get("ids")
-    found = []
+    arguments = []
     for index, value in enumerate(values):
         many = tuple(getattr(value, "values", (value,) if len(names) == 1 else value))
         id = getattr(value, "id", None) or (ids[index] if isinstance(ids, list | tuple) else None)
-        found.append((id or "-".join(map(str, many)), dict(zip(names, many, strict=True))))
-    return found
+        arguments.append((id or "-".join(map(str, many)), dict(zip(names, many, strict=True))))
+    return arguments

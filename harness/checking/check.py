@@ -1,4 +1,4 @@
-"""Compares what a law observes with the float64 reference, and keeps worst case and control."""
+"""Compares a law's observations with the float64 reference; keeps the worst case and control."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from assay.harness.models.tolerances import (
 from assay.harness.results.verdicts import LEAK, LEAK_GOAL, SEES_ONE, margin
 
 NOT_NUMBERS = "rows with NaN on both sides"
-"""Of a law's details: how many rows could not be compared in full, over all examples."""
+"""Key in a law's details: how many rows could not be compared in full, over all examples."""
 
 
 LOOKS = 24
-"""How often the smallest leak that a law sees is looked for, at most."""
+"""How often a law is searched for its smallest visible leak, at most."""
 
 MORE_RUNS = 4
-"""Equal runs more before two passes of one shape are said to differ: they may differ by chance."""
+"""Further equal runs before two passes of one shape count as different: chance may do that."""
 
 
 class Broken(AssertionError):
@@ -48,8 +48,8 @@ class Broken(AssertionError):
 
 
 class Unsettled(Exception):
-    """Why an example does not count: nothing is tested by it, or nothing can be compared there, as
-    a mixture of experts routes every row by near-ties or every number is NaN on both sides.
+    """Why an example does not count: it tests nothing, or nothing can be compared there, because
+    an MoE model routes every row by near-ties or every number is NaN on both sides.
     """
 
 
@@ -65,7 +65,8 @@ class Check:
     details: dict[str, Any] = field(default_factory=dict)
     margins: list[float] = field(default_factory=list)
     leak: float | None = None
-    """The smallest leak, relative to a row, that a comparison of this law saw; None: not tried."""
+    """The smallest leak, relative to a row, that a comparison of this law detected; None: not
+    tried."""
     _room: float = math.inf
     _worst: float = margin(0.0, 1.0)
 
@@ -85,11 +86,11 @@ class Check:
 
     @property
     def wide(self) -> bool:
-        """Whether emulated rounding says what machines do: 16-bit results it moves by far more."""
+        """Whether emulated rounding is like a machine's: it moves 16-bit results far more."""
         return precision.working(self.subject) in (torch.float32, torch.float64)
 
     def reference(self, plain: Callable[[Subject], Rows]) -> Reference:
-        """Run the plain path on the subject and on its float64 oracle."""
+        """Run the plain path on the subject and on its float64 reference copy."""
         subject = self.subject
         elsewhere = run_elsewhere(lambda: plain(subject))
         return Reference(plain(subject), plain(subject.oracle), elsewhere)
@@ -97,14 +98,15 @@ class Check:
     def same(
         self, expected: Reference, observed: Rows, tolerance: Tolerance | None = None
     ) -> None:
-        """The law: ``observed`` is as near to the oracle as the plain path is, within tolerance.
+        """The law: ``observed`` is as near to the float64 reference as the plain path is, within
+        tolerance.
 
-        The plain path's own error is one draw of rounding, and may be small by luck where much is
-        cancelled.  So before the law is refuted, the plain path is run as other machines may round
+        The plain path's own error is one draw of rounding, and may be small by luck where much
+        cancels.  So before the law is refuted, the plain path runs as other machines may round
         it, and its largest error counts.  Not in 16 bits, where the bound is wide and emulated
         rounding is coarser than any machine's, nor where the error is more than any bound allows.
 
-        Raises `Broken` where it is not, and `Unsettled` where no row can be compared.
+        Raises `Broken` where it is farther, and `Unsettled` where no row can be compared.
         """
         __tracebackhide__ = True
         self._by_reference = True
@@ -123,9 +125,8 @@ class Check:
     def equal_runs(self, first: Rows, again: Callable[[], Rows], observed: Rows) -> None:
         """The law for two passes of one shape: they differ by no more than two equal runs do.
 
-        ``first`` and ``again()`` are two equal runs, ``observed`` must be equal to them.  Not used
-        where the shapes inside a pass depend on the tokens (`harness.models.shapes`), or where
-        nothing is left to compare.
+        ``first`` and ``again()`` are two equal runs, which ``observed`` must equal.  Does nothing
+        where the shapes inside a pass depend on the tokens (`harness.models.shapes`).
         """
         __tracebackhide__ = True
         if shapes.depend_on_tokens(self.subject):
@@ -143,7 +144,7 @@ class Check:
         self.judge(worst.error, allowed, f"{worst.where}, two passes of one shape")
 
     def _learn_noise(self, first: Rows, again: Rows) -> None:
-        """Keep by how much two equal runs differed at most, by tensor."""
+        """Keep the largest difference between two equal runs, by tensor."""
         for name, apart in farthest(again.only(*first.tensors), first).items():
             self._noise[name] = max(self._noise.get(name, 0.0), apart.error)
 
@@ -164,23 +165,23 @@ class Check:
             raise Broken(observed, allowed, where)
 
     def remember(self, observed: float, allowed: float) -> None:
-        """Keep the two numbers if they leave less room than any before."""
+        """Keep the two numbers if their margin is the smallest so far."""
         room = margin(observed, allowed)
         self._room = min(self._room, room)
         if room < self._worst or self.compared == 1:
             self._worst, self.observed, self.allowed = room, observed, allowed
 
     def begin(self) -> None:
-        """An example begins: what was compared in one before counts there."""
+        """Begin an example: forget the comparisons of the one before."""
         self._room, self._equal, self._emulated = math.inf, None, False
 
     def end(self) -> None:
-        """An example kept the law: its own least margin is kept, NaN if nothing was compared."""
+        """End an example that kept the law: record its least margin, NaN without comparisons."""
         self.margins.append(self._room if math.isfinite(self._room) else math.nan)
 
     def wants(self, control: str = "") -> bool:
-        """Whether the control of that name has not been rejected often enough yet, or the law has
-        not seen a leak as small as it must: few rows, or rows that rounding moves far, hide it.
+        """Whether the control of that name must still be rejected more often, or the law has not
+        yet detected a leak as small as required: few rows, or much rounding, can hide one.
         """
         blunt = self.leak is not None and not self.sharp and self._looks < LOOKS
         return self.controls.wanted(control) or blunt
@@ -192,10 +193,10 @@ class Check:
         tolerance: Tolerance | None = None,
         control: str = "",
     ) -> None:
-        """A control: the same comparison on ``damaged`` rows must come out the other way.
+        """A control: the same comparison must reject the ``damaged`` rows.
 
         Not every example can tell them apart (one token, equal tokens); at least one must.  A law
-        with several declares them by name, and each must be rejected.
+        with several controls declares them by name, and must reject each.
         """
         if not self.wants(control):
             return
@@ -203,7 +204,7 @@ class Check:
         try:
             worst, allowed = self._compare(expected, rows, tolerance)
         except Unsettled:
-            return  # the law was compared on rows that the control leaves out
+            return  # the law compared rows that the control leaves out
         self.judge_control(worst.error, allowed, control)
         self._look_for_leaks(expected, rows, tolerance)
 
@@ -213,31 +214,31 @@ class Check:
 
     def sees(
         self,
-        planted: Callable[[float], tuple[float, float]],
+        inject: Callable[[float], tuple[float, float]],
         goal: float | None = None,
         noise: float = math.inf,
     ) -> None:
-        """How small an error this law sees: ``planted(size)`` gives what is observed, and what is
-        allowed, with an error of that relative size in what was compared.
+        """Find how small an error this law detects: ``inject(size)`` returns the observed and the
+        allowed number with an error of that relative size.
 
-        ``goal`` is what must be seen where the law's bound is not that of the dtype, ``noise``
-        what rounding alone moves it by, where that is known.
+        ``goal`` is the size to detect where the law's bound is not the dtype's; ``noise`` is how
+        far rounding alone moves the number, where that is known.
         """
         self._goal = goal
         if not self.sharp:
             self._least_noise = min(self._least_noise, noise)
-            self._saw(sensitivity.smallest_size(lambda size: _beyond(*planted(size))))
+            self._saw(sensitivity.smallest_size(lambda size: _beyond(*inject(size))))
 
     def sees_one_bit(self, observed: float, allowed: float = 0.0) -> None:
-        """For a law about bits: ``observed`` is of one element moved by one unit in the last
-        place, and must be rejected.
+        """For a law about bits: ``observed`` is measured with one element moved by one unit in
+        the last place, and must be rejected.
         """
         size = torch.finfo(self.subject.dtype).eps if _beyond(observed, allowed) else math.inf
         self._saw(size)
 
     def sees_one(self, what: str, observed: float, allowed: float = 0.0) -> None:
-        """For a law that counts: ``observed`` is of one ``what`` that is wrong, the smallest error
-        that there is, and must be rejected.
+        """For a law that counts: ``observed`` is measured with one wrong ``what``, the smallest
+        possible error, and must be rejected.
         """
         counts = self.details.setdefault(SEES_ONE, {"what": what, "injected": 0, "seen": 0})
         counts["injected"] += 1
@@ -245,14 +246,14 @@ class Check:
 
     @property
     def leaks(self) -> dict[str, float]:
-        """The details about leaks: the smallest one seen, and what must be seen, if anything."""
+        """The details about leaks: the smallest one detected, and the goal, if there is one."""
         if self.leak is None:
             return {}
         return {LEAK: self.leak} | ({LEAK_GOAL: self.goal} if math.isfinite(self.goal) else {})
 
     @property
     def blunt(self) -> str:
-        """Why the law does not see an error as small as it must, in words; empty if it does."""
+        """Why the law is not sensitive enough, in words; empty if it is."""
         if self.leak is not None and not self.sharp:
             return f"does not see a leak of {self.goal:g}, but one of {self.leak:.2g}"
         one = self.details.get(SEES_ONE, {"injected": 0, "seen": 0})
@@ -262,15 +263,15 @@ class Check:
 
     @property
     def hidden(self) -> bool:
-        """Whether the law sees no leak as small as it must, but a larger one, in 16 bits: there
-        rounding alone may move a sound model by more.
+        """Whether the law detects only a leak larger than the goal, in 16 bits, where rounding
+        alone may move a sound model by more.
         """
-        seen = self.leak is not None and self.goal < self.leak < 1.0
-        return seen and not self.wide
+        above_goal = self.leak is not None and self.goal < self.leak < 1.0
+        return above_goal and not self.wide
 
     @property
     def judged_by(self) -> str:
-        """What this law's comparisons are judged by, in words."""
+        """What judges this law's comparisons, in words."""
         ways = ["the float64 reference"] if self._by_reference else []
         if self._one_shape:
             ways.append("what two equal runs differ by, for its two passes of one shape")
@@ -278,10 +279,10 @@ class Check:
 
     @property
     def goal(self) -> float:
-        """The relative size of a leak that this law must see in the subject's dtype.
+        """The relative size of a leak that this law must detect in the subject's dtype.
 
-        Where rounding moves the subject far, no comparison sees as little; in 16 bits it does so
-        on any subject, and the goal has no part in that.
+        It is larger where rounding moves the subject far, since no comparison detects less; not
+        in 16 bits, where rounding does so on any subject and the goal allows for it.
         """
         if self._goal is not None:
             return self._goal
@@ -294,12 +295,12 @@ class Check:
 
     @property
     def sharp(self) -> bool:
-        """Whether a leak as small as the goal was seen."""
+        """Whether a leak as small as the goal was detected."""
         return self.leak is not None and self.leak <= self.goal
 
     @property
     def can_fail(self) -> bool:
-        """Whether every control was rejected, and a leak as small as must be was seen."""
+        """Whether every control was rejected, and a leak as small as the goal detected."""
         return not self.controls.outstanding and (self.leak is None or self.sharp)
 
     def _saw(self, size: float) -> None:
@@ -310,7 +311,7 @@ class Check:
     def _look_for_leaks(
         self, expected: Reference, damaged: Rows, tolerance: Tolerance | None
     ) -> None:
-        """Plant the control, scaled down, into the plain rows until the comparison passes it."""
+        """Inject the control, scaled down, into the plain rows until the comparison passes it."""
         self._goal = None if tolerance is None else tolerance.sees
         if self.sharp and math.isfinite(self.goal):
             return
@@ -343,13 +344,13 @@ class Check:
             self._saw(sensitivity.smallest_leak(first, damaged, differs))
 
     def _settled(self, expected: Reference, tolerance: Tolerance | None) -> Tensor | None:
-        """The rows that near-ties between experts leave alone; None where there are no experts."""
+        """The rows without near-ties between experts; None where there are no experts."""
         return expected.oracle.settled(ROUTER_GAP * (tolerance or self.tolerance).floor)
 
     def _compare(
         self, expected: Reference, observed: Rows, tolerance: Tolerance | None
     ) -> tuple[Distance, float]:
-        """The tensor with the least room: its farthest or median row, and what is allowed."""
+        """The distance with the least margin, of a farthest or median row, and its bound."""
         tolerance = tolerance or self.tolerance
         observed = _shared(observed, expected)
         settled = self._settled(expected, tolerance)
@@ -361,9 +362,9 @@ class Check:
         for rows in expected.elsewhere() if self._emulated else ():
             other = farthest(rows.only(*plain), expected.oracle, settled)
             plain = {name: plain[name].largest(other[name]) for name in plain}
-        seen = farthest(observed, expected.oracle, settled)
-        pairs = [(d, tolerance.allowed(plain[name].error)) for name, d in seen.items()]
-        for name, d in seen.items():
+        distances = farthest(observed, expected.oracle, settled)
+        pairs = [(d, tolerance.allowed(plain[name].error)) for name, d in distances.items()]
+        for name, d in distances.items():
             allowed = tolerance.allowed_typically(plain[name].typical)
             if math.isfinite(allowed):
                 where = (f"{name} in the median row; farthest", d.row, d.position)
@@ -372,8 +373,8 @@ class Check:
 
 
 def _shared(observed: Rows, expected: Reference) -> Rows:
-    """Of ``observed`` what the reference has, too: a model that pads some prompts by itself gives
-    no states for them (`harness.models.subject.Output.pooled`).
+    """The tensors of ``observed`` that the reference also has: a model that pads some prompts by
+    itself returns no states for them (`harness.models.subject.Output.pooled`).
 
     Raises ValueError where they have nothing in common.
     """
@@ -385,5 +386,5 @@ def _shared(observed: Rows, expected: Reference) -> Rows:
 
 
 def _beyond(observed: float, allowed: float) -> bool:
-    """Whether ``observed`` breaks the bound; what is not finite does, whatever is allowed."""
+    """Whether ``observed`` breaks the bound; a number that is not finite always does."""
     return not (math.isfinite(observed) and observed <= allowed)

@@ -1,4 +1,4 @@
-"""What laws and findings share: the words of a claim's declaration, and the test made from it."""
+"""What laws and findings share: a claim's declaration, and the test made from it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from assay.harness.results.verdicts import ERROR, STORED, Kind, Result, Verdict
 
 @dataclass(frozen=True)
 class Claim:
-    """What a claim's decorator says of it."""
+    """What a claim's decorator declares."""
 
     id: str
     says: str
@@ -34,26 +34,26 @@ class Claim:
     controls: Mapping[str, Damage] = field(default_factory=dict, compare=False)
     """A law's controls by name; a law's only control has the empty name."""
     bound: str = ""
-    """What a finding's statistic must come to, in words."""
+    """What a finding's statistic must reach, in words."""
 
     def lacks(self, subject: Subject) -> str:
-        """The first capability that ``subject`` lacks, and why; empty if it lacks none."""
+        """The first missing capability of ``subject``, and why; empty if it has them all."""
         for name in self.needs:
             if (why := capabilities.probe(subject).why_missing(name)) is not None:
                 return f"{name}: {why}"
         return ""
 
-    def result(self, subject: Subject, verdict: Verdict, **more: Any) -> Result:
-        """What came of the claim on ``subject``."""
-        more.setdefault("source", self.source)
-        more["reason"] = shortened(more.get("reason", ""), LONGEST)
-        return Result(self.id, self.says, self.kind, subject.name, verdict, **more)
+    def result(self, subject: Subject, verdict: Verdict, **fields: Any) -> Result:
+        """The claim's result on ``subject``."""
+        fields.setdefault("source", self.source)
+        fields["reason"] = shortened(fields.get("reason", ""), LONGEST)
+        return Result(self.id, self.says, self.kind, subject.name, verdict, **fields)
 
     def not_run(self, subject: Subject, error: BaseException, size: Size | None) -> Result:
-        """What the claim comes to where its body, or a probe before it, ended in ``error``.
+        """The result where the claim's body, or a probe before it, raised ``error``.
 
-        ``size`` is that of the last prompt that was run.  Raises ``error`` where that is about
-        the run: bad input, or an example of Hypothesis's that cannot be replayed.
+        ``size`` is that of the last prompt that was run.  Raises ``error`` where it concerns
+        the run: bad input, or a Hypothesis example that cannot be replayed.
         """
         if why := shortage(error):
             release(error)
@@ -65,14 +65,14 @@ class Claim:
         return self.ended(subject, error)
 
     def replayed(self, subject: Subject, error: HypothesisException) -> Result:
-        """What a replayed example comes to where Hypothesis ends in ``error``: it keeps the law.
+        """The result of a replayed example that keeps the law: Hypothesis then raises ``error``.
 
         Raises `BadInput` where it is not an example of this claim.
         """
         if isinstance(error, InvalidArgument):
             raise BadInput(f"the example to replay: {error}") from error
-        # Hypothesis raises this on its own where the example ran to its end; where the example
-        # did not fit, while it handles another.
+        # Hypothesis raises this without a context where the example ran to its end, and while
+        # handling another error where the example did not fit.
         if not isinstance(error, DidNotReproduce) or error.__context__ is not None:
             why = f"the example to replay is not an example of {self.id}, {self.says!r}"
             raise BadInput(why) from error
@@ -80,7 +80,7 @@ class Claim:
         return self.result(subject, Verdict.UPHELD, reason=why, examples=1)
 
     def ended(self, subject: Subject, error: BaseException) -> Result:
-        """The claim was ended by ``error``, which may be of the model's code or of the claim's."""
+        """The result where ``error`` ended the claim: from the model's code or the claim's own."""
         trace = shortened("".join(traceback.format_exception(error)), STORED)
         why = f"ended in {brief(error)}"
         return self.result(subject, Verdict.INCONCLUSIVE, reason=why, details={ERROR: trace})
@@ -88,7 +88,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Session:
-    """What a run's options say about laws."""
+    """The options of a run that concern claims."""
 
     profile: Profile
     seed: int | None = None
@@ -97,7 +97,7 @@ class Session:
 
 
 Runner = Callable[[Callable[..., None], Subject, dict[str, Any], Session], Result]
-"""Settles a claim's body on a subject: (body, subject, pytest's arguments, session)."""
+"""Runs a claim's body on a subject: (body, subject, pytest's arguments, session)."""
 
 
 def as_test(
@@ -105,18 +105,18 @@ def as_test(
 ) -> Callable[..., None]:
     """The test function that pytest collects for ``body``.
 
-    Parameters named in ``ours`` are given by ``run``; the others are pytest's (fixtures,
-    parametrisation).  The plug-in marks it when it is collected: other runs of pytest, in which
-    claims are imported (`assay.parametrize`), do not know Assay's marks.
+    ``run`` supplies the parameters named in ``ours``, and pytest the others (fixtures,
+    parametrisation).  The plug-in adds Assay's marks at collection: other pytest runs that import
+    claims (`assay.parametrize`) do not know them.
     """
     signature = inspect.signature(body)
-    others = [p for n, p in signature.parameters.items() if n not in ours | {"subject"}]
+    parameters = [p for n, p in signature.parameters.items() if n not in ours | {"subject"}]
     own = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in ("subject", "assay")
     ]
 
     def attempt(subject: Subject, arguments: dict[str, Any], session: Session) -> Result:
-        """Run the claim; whatever a model's code raises is the claim's own result."""
+        """Run the claim; an exception from a model's code becomes the claim's result."""
         try:
             with kept_running():
                 return run(body, subject, arguments, session)
@@ -137,7 +137,7 @@ def as_test(
     test.__signature__ = signature.replace(  # type: ignore[attr-defined]
         parameters=[
             own[0],
-            *(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in others),
+            *(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters),
             own[1],
         ]
     )
@@ -149,23 +149,23 @@ def as_test(
 def with_subject(
     body: Callable[..., None], subject: Subject, arguments: dict[str, Any]
 ) -> dict[str, Any]:
-    """``arguments`` of a claim's body, with the ``subject`` where the body has that parameter."""
+    """``arguments`` of a claim's body, and ``subject`` where the body has that parameter."""
     named = "subject" in inspect.signature(body).parameters
     return {**arguments, "subject": subject} if named else dict(arguments)
 
 
-def is_asked(asked: str, claim: Claim, name: str) -> bool:
-    """Whether ``asked``, ``ID`` or ``ID:TEXT``, means the claim's test with this ``name``."""
-    number, _, text = asked.partition(":")
+def is_asked(selector: str, claim: Claim, name: str) -> bool:
+    """Whether ``selector``, ``ID`` or ``ID:TEXT``, selects the claim's test with this ``name``."""
+    number, _, text = selector.partition(":")
     return claim.id == number and text in name
 
 
-def unknown(asked: Sequence[str], named: Collection[tuple[Claim, str]], what: str) -> str:
-    """Which of ``asked`` means no test among those ``named`` (claim, name); empty if each does.
+def unknown(selectors: Sequence[str], named: Collection[tuple[Claim, str]], what: str) -> str:
+    """The message for the first selector without a test in ``named`` (claim, name), or empty.
 
-    ``what`` they are called in the message.
+    ``what`` names such tests in the message.
     """
-    for each in asked:
+    for each in selectors:
         if not any(is_asked(each, claim, name) for claim, name in named):
             numbers = sorted({claim.id for claim, _ in named}, key=lambda n: (n[0], int(n[1:])))
             return (

@@ -11,15 +11,15 @@ from assay.harness.models.subject import Subject
 from assay.harness.results.verdicts import DECADES, margin
 
 ENOUGH = 3
-"""A control that was rejected this often need not be run again."""
+"""A control that was rejected this often need not run again."""
 
 
 @dataclass(frozen=True)
 class Damage:
-    """What a control does, in words, and the models that it can be done to.
+    """What a control does, in words, and the models to which it applies.
 
-    It applies to models with the capability ``needs`` and without the capability ``unless``;
-    an empty name asks for nothing.
+    These have the capability ``needs`` and not the capability ``unless``; an empty name is no
+    condition.
     """
 
     says: str
@@ -36,8 +36,8 @@ class Damage:
 
 @dataclass
 class Control:
-    """How often one control was tried and rejected; ``margin`` is how far beyond its bound, at
-    best, in decades.
+    """How often one control was tried and rejected; ``margin`` is its largest excess over the
+    bound, in decades.
     """
 
     tried: int = 0
@@ -45,7 +45,7 @@ class Control:
     margin: float = -DECADES
 
     def count(self, observed: float, allowed: float, beyond: bool) -> None:
-        """It was judged once more: ``beyond`` its bound is rejected."""
+        """Count one more judgement: a control ``beyond`` its bound is rejected."""
         self.tried += 1
         self.rejected += beyond
         self.margin = max(self.margin, -margin(observed, allowed))
@@ -54,8 +54,8 @@ class Control:
 class Controls:
     """The controls of one law by name; a law's only control has the empty name.
 
-    ``damages`` has what each does.  Each must be tried and rejected, save those that do not apply
-    to the model (`inapplicable`); where none applies, the law has no control.
+    ``damages`` says what each does.  Each must be tried and rejected, except those that do not
+    apply to the model (`inapplicable`); where none applies, the law has no control.
     """
 
     def __init__(self, damages: str | Damage | Mapping[str, str | Damage] = "") -> None:
@@ -73,7 +73,7 @@ class Controls:
         self.inapplicable = {name: why for name, why in reasons.items() if why}
 
     def control(self, name: str) -> Control:
-        """The counts of one control; ValueError for a name that the law did not declare."""
+        """The counts of one control; raises ValueError for an undeclared name."""
         if name not in self.damages:
             raise ValueError(f"control {name!r} is not declared: {', '.join(self.damages)}")
         return self.by_name.setdefault(name, Control())
@@ -94,18 +94,18 @@ class Controls:
 
     @property
     def margin(self) -> float:
-        """The margin of the control that was rejected least plainly."""
+        """The margin of the control that was rejected most narrowly."""
         return min((control.margin for control in self.by_name.values()), default=-DECADES)
 
     @property
     def never_tried(self) -> list[str]:
-        """Names of controls that were never tried; those that do not apply only if none does."""
+        """Names of controls that were never tried; inapplicable ones only if none applies."""
         applying = [name for name in self.damages if name not in self.inapplicable]
         return [name for name in applying or self.damages if name not in self.by_name]
 
     @property
     def never_rejected(self) -> list[str]:
-        """Names of controls that were tried, and passed whenever they were."""
+        """Names of controls that were tried and always passed."""
         return [name for name, control in self.by_name.items() if not control.rejected]
 
     @property
@@ -114,24 +114,24 @@ class Controls:
         return [*self.never_rejected, *self.never_tried]
 
     def sentence(self, name: str) -> str:
-        """What a control is, with its name where it has one."""
+        """What a control does, with its name where it has one."""
         return ": ".join(part for part in (name, self.damages[name].says) if part)
 
     @property
     def complaint(self) -> str:
         """Which controls passed, or were never tried, in words; empty where all were rejected."""
-        said = {
+        groups = {
             "the control passed too": self.never_rejected,
             "the control was never tried": self.never_tried,
         }
-        parts = [f"{how}: {self._listed(names)}" for how, names in said.items() if names]
+        parts = [f"{how}: {self._listed(names)}" for how, names in groups.items() if names]
         return "; ".join(parts)
 
     def _listed(self, names: list[str]) -> str:
         return "; ".join(map(self.sentence, names))
 
     def as_json(self) -> dict[str, Any]:
-        """Every control: its sentence, counts and margin, and why it does not apply if so."""
+        """Every control: its sentence, counts and margin, and why it does not apply, if so."""
         details = {}
         for name, damage in self.damages.items():
             control = self.by_name.get(name, Control())

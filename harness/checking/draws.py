@@ -12,7 +12,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Draws:
-    """Some draws of the claim ``claim`` by their ``numbers``, under the base seed ``seed``."""
+    """Draws of the claim ``claim`` with these ``numbers``, under the base seed ``seed``."""
 
     seed: int
     claim: str
@@ -25,21 +25,21 @@ class Draws:
         return len(self.numbers)
 
     def for_claim(self, claim: str) -> Draws:
-        """The same numbers as draws of another ``claim``, for work that claims share."""
+        """The same numbers as draws of ``claim``, for work that several claims share."""
         return replace(self, claim=claim)
 
-    def only(self, wanted: Callable[[int], bool]) -> Draws:
-        """The draws whose numbers are ``wanted``."""
-        return replace(self, numbers=[i for i in self.numbers if wanted(i)])
+    def only(self, predicate: Callable[[int], bool]) -> Draws:
+        """The draws whose numbers satisfy ``predicate``."""
+        return replace(self, numbers=[i for i in self.numbers if predicate(i)])
 
     def generator(self, number: int, purpose: str = "") -> torch.Generator:
-        """The source of randomness of draw ``number``; another ``purpose`` has another."""
+        """The random generator of draw ``number``, a different one for each ``purpose``."""
         words = f"{self.seed}/{self.claim}/{number}/{purpose}"
         digest = hashlib.sha256(words.encode()).digest()
         return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
 
     def integers(self, low: int, high: int, purpose: str = "") -> Tensor:
-        """A whole number from ``low`` to ``high - 1`` for each draw: [draws]."""
+        """An integer from ``low`` to ``high - 1`` for each draw: [draws]."""
         each = [torch.randint(low, high, (), generator=self.generator(i, purpose)) for i in self]
         return torch.stack(each)
 
@@ -49,10 +49,10 @@ class Draws:
         return torch.stack(each)
 
     def orders(self, n: int, last: str = "anywhere") -> Tensor:
-        """A permutation of ``n`` places for each draw, never the identity: [draws, n].
+        """A permutation of ``n`` positions for each draw, never the identity: [draws, n].
 
-        ``order[j]`` is the old place of what stands at j.  What is at the last place goes
-        ``anywhere``, is ``fixed``, or is ``moved``.  Raises ValueError for too few places.
+        ``order[j]`` is the old position of the item at j.  The ``last`` item goes ``anywhere``,
+        is ``fixed``, or is ``moved``.  Raises ValueError for too few positions.
         """
         if n < (3 if last == "fixed" else 2):
             raise ValueError(f"{n} positions have no such permutation")
@@ -71,9 +71,9 @@ class Draws:
                 return order
 
     def exchanges(self, n: int, first: bool) -> Tensor:
-        """Orders that exchange two places before the last, the ``first`` among them or not.
+        """Orders that exchange two positions before the last; one is the ``first``, or neither.
 
-        [draws, n]; raises ValueError for fewer than four places.
+        [draws, n]; raises ValueError for fewer than four positions.
         """
         if n < 4:
             raise ValueError(f"{n} positions have no such exchange")

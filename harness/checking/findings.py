@@ -9,12 +9,12 @@ A finding is a test function that takes ``subject``, ``draws`` and ``sample``:
         sample.add(effect=ratios, control=ratios_of_the_control)
 
 It is called for one block of draws after another.  After every round the interval of the
-statistic is held against the bound: wholly on the claimed side is upheld, wholly on the other
-refuted.  Looking repeatedly would err more often than once, so each of the K looks that the
-profile allows is taken at confidence 1 - 0.05 / K (Bonferroni; less where the interval is only
-approximate, see `Statistic.caution`): whatever the number of looks, at most 5 % of findings are
-decided wrongly.  The control is judged alike and must come out the other way, or the finding
-stays inconclusive.
+statistic is compared with the bound: wholly on the claimed side is upheld, wholly on the other
+refuted.  Repeated looks err more often than one, so each of the K looks that the profile allows
+has confidence 1 - 0.05 / K (Bonferroni; higher where the interval is only approximate, see
+`Statistic.caution`): whatever the number of looks, at most 5 % of findings are decided wrongly.
+The control is judged in the same way and must come out the other way, or the finding stays
+inconclusive.
 """
 
 from __future__ import annotations
@@ -43,20 +43,21 @@ from assay.harness.results.arrays import Array
 from assay.harness.results.verdicts import Kind, Result, Verdict
 
 TRAINED = "trained"
-"""The capability that a finding needs which presumes trained weights."""
+"""The capability that a finding about trained weights needs."""
 
 BLOCK = 64
 """Draws in one call of a finding's body."""
 
 
 class TooFew(Exception):
-    """A finding has fewer draws than can decide it; the message says how many it needs."""
+    """A finding has too few draws to decide it; the message says how many it needs."""
 
 
 def need(draws: Draws, fewest: int) -> None:
-    """Raise `TooFew` in the body of a costly finding that ``fewest`` draws might decide.
+    """Raise `TooFew` where ``draws`` are fewer than the ``fewest`` that might decide a finding.
 
-    A profile with fewer then spends no time on it, and the finding is inconclusive by name.
+    A costly finding's body calls this first: a profile with fewer draws then spends no time on
+    it, and the finding is inconclusive.
     """
     if len(draws) < fewest:
         raise TooFew(
@@ -83,13 +84,14 @@ def finding(
     """Declare a test function as the finding ``id``.
 
     ``bound`` is the claimed side.  ``control`` says in words what the ``control`` series is: it
-    must lie wholly beyond ``bound``, or come to ``control_bound`` where that is given.
-    ``draws`` are those of the first look, where its statistic does not say how many.  Each look
-    has twice those of the one before, up to ``most`` under the first profile, and under others as
-    many times more as these draw; ``block`` are asked for in one call.  Of a ``costly`` finding
-    the profile's `Profile.prompts` are asked for in one call and looked at once; ``draws`` are
-    then those of the first profile: where they are fewer than its own, as each costs more, others
-    ask for as many times more.  ``toy`` says that the finding is about networks that Assay makes
+    must lie wholly beyond ``bound``, or satisfy ``control_bound`` if there is one.
+
+    ``draws`` is the size of the first look (default: the statistic's ``fewest``).  Each look has
+    twice the draws of the one before, up to ``most`` under the first profile, scaled with the
+    draws of other profiles; one call gets a ``block`` of them.  A ``costly`` finding gets the
+    profile's `Profile.prompts` in one call and has one look; ``draws`` is then its number under
+    the first profile, where it is smaller because each draw costs more, and scales with the
+    prompts of other profiles.  ``toy`` says that the finding is about networks that Assay makes
     itself (`harness.plugin.toy`).  Further parameters of the function are pytest's.
     """
     claim = Claim(
@@ -112,7 +114,7 @@ def run(
     arguments: dict[str, Any],
     session: Session,
 ) -> Result:
-    """Draw until the interval is decided or all is drawn, and say what came of it."""
+    """Draw until the interval is decided or the budget is spent, and return the result."""
     started = time.perf_counter()
     sample, sizes = Sample(), plan.sizes(session.profile)
     blocks = 1 if plan.costly else max(1, math.ceil(max(sizes, default=0) / plan.block))
@@ -195,7 +197,7 @@ def _settle(
                 settled.stopped = str(braked)
                 return settled
             settled.drawn += count
-        # Once decided is decided: each look errs with its own small share.
+        # A decision stands: each look errs with its own small share.
         if settled.effect.verdict is Verdict.INCONCLUSIVE:
             settled.effect = plan.effect(sample, len(sizes))
         if settled.control.verdict is Verdict.INCONCLUSIVE:
@@ -206,7 +208,7 @@ def _settle(
 
 
 def _sensitivity(plan: Plan, control: Look) -> dict[str, float]:
-    """What difference the control would have seen, where it must show none."""
+    """The difference that the control would have detected, where it must show none."""
     if not isinstance(plan.control_bound, NoDifference) or not _finite_interval(control.interval):
         return {}
     return {"control sees a difference of": plan.control_bound.sees(control.interval)}
@@ -234,7 +236,7 @@ def _conclusion(claim: Claim, sample: Sample, settled: Settled) -> tuple[Verdict
 
 
 def _middle(values: Array) -> float:
-    """The median, or the share of draws that are true where that is all they are."""
+    """The median, or the share of true draws where all are true or false."""
     yes_or_no = bool(np.isin(values, (0.0, 1.0)).all())
     return float(np.mean(values) if yes_or_no else np.median(values))
 

@@ -9,7 +9,7 @@ A law is a test function that takes ``subject``, ``draw`` and ``check``:
         check.same(expected, observed)      # the law
         check.rejects(expected, damaged)    # its control
 
-`check` (`harness.checking.check`) compares against the float64 oracle and keeps the worst case;
+`check` (`harness.checking.check`) compares with the float64 reference and keeps the worst case;
 Hypothesis draws (`harness.checking.search`), and shrinks a failure to the smallest counterexample.
 """
 
@@ -55,12 +55,12 @@ def law(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Declare a test function as the law ``id``.
 
-    ``says`` is the claim as a sentence, ``needs`` the capabilities without which it does not
-    apply, ``source`` the document and section, ``control`` what the body's `Check.rejects` does,
-    in words (where there are several, a sentence for each name; a `Damage` where it applies to
-    some models only), ``enough`` a number of examples beyond which more say nothing new.
-    ``toy`` says that the law is about networks that Assay makes itself (`harness.plugin.toy`).
-    The function's further parameters are pytest's (fixtures, parametrisation).
+    ``says`` is the claim as a sentence, ``needs`` the capabilities that it requires, ``source``
+    the document and section, ``control`` what the body's `Check.rejects` does, in words (where
+    there are several, a sentence for each name; a `Damage` where it applies to some models only),
+    ``enough`` a number of examples beyond which more add nothing.  ``toy`` says that the law is
+    about networks that Assay makes itself (`harness.plugin.toy`).  The function's further
+    parameters are pytest's (fixtures, parametrisation).
     """
     controls = Controls(control)
     says_control = "; ".join(map(controls.sentence, controls.damages))
@@ -80,7 +80,7 @@ def run(
     arguments: dict[str, Any],
     session: Session,
 ) -> Result:
-    """Try a law on drawn examples and say what came of it."""
+    """Check a law on drawn examples and return the result."""
     started = time.perf_counter()
     check = Check(subject, controls=Controls(claim.controls))
     counterexample: Counterexample | None = None
@@ -129,13 +129,13 @@ def run(
             **({} if examples.failed_at is None else {UNTIL_BROKEN: examples.failed_at}),
             "seconds in forward passes": clock.seconds,
         },
-        # Of a law that is broken they would be of the examples that happened to come before.
+        # A broken law's margins would only cover the examples before the failure.
         sample={} if counterexample else {"margin": np.asarray(check.margins, dtype=float)},
     )
 
 
 def _conclusion(claim: Claim, check: Check, examples: Examples) -> tuple[Verdict, str]:
-    """What a law comes to that no example broke, and why if it is not upheld on all of them."""
+    """The verdict on a law that no example broke, and why if it is not upheld on all of them."""
     limits = examples.limits
     if limits.reason and (limits.fatal or not check.compared):
         return Verdict.INCONCLUSIVE, limits.reason
@@ -150,17 +150,17 @@ def _conclusion(claim: Claim, check: Check, examples: Examples) -> tuple[Verdict
 
 
 def _too_blunt(check: Check) -> str:
-    """The reason of a law that is undecided only because it sees no error as small as it must."""
+    """The reason of a law that is undecided only because it detects no small enough error."""
     return f"too blunt: {check.blunt}"
 
 
 def repeats(subject: Subject) -> bool:
-    """Whether two passes over one prompt give the same, as far as the dtype's floor goes."""
+    """Whether two passes over one prompt agree within the dtype's floor."""
     try:
         n = min(4, subject.context or 4)
         ids = subject.content(torch.arange(n, device=subject.device)[None])
         once, again = subject.rows(ids), subject.rows(ids)
-    except ENDS:  # a model that raises has been found out by that
+    except ENDS:  # the exception is its own finding
         return True
     floor = TOLERANCES[subject.dtype].floor
     return all(apart.error <= floor for apart in farthest(again, once).values())

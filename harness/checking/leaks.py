@@ -17,8 +17,8 @@ class Sensitivity:
     """The relative size of a leak that one law detects on every model, in one dtype.
 
     ``typical`` is the median over models and variants, ``worst`` the largest; ``blunt`` counts
-    those on which the law did not see what it must.  ``bound`` says what judges its comparisons.
-    ``one`` is what the law counts, where the smallest error is a single one; sizes are NaN then.
+    those on which the law missed its goal.  ``bound`` says what judges its comparisons.
+    ``one`` names the unit that a counting law counts; its sizes are NaN.
     """
 
     typical: float
@@ -30,17 +30,17 @@ class Sensitivity:
 
 
 def law_of(result: Result) -> Law:
-    """The law of a result: all variants of one test together, but for those with a bound of their
-    own, which need not see what the others must.
+    """The law of a result: all variants of one test together, except those with a bound of their
+    own, which have no goal.
     """
     alone = LEAK in result.details and LEAK_GOAL not in result.details
     return result.id, result.name if alone else result.name.partition(" [")[0]
 
 
 def by_law(results: Mapping[str, Iterable[Result]]) -> dict[Law, dict[str, Sensitivity]]:
-    """What each law sees, by dtype; ``results`` are by dtype.
+    """The sensitivity of each law, by dtype; ``results`` are by dtype.
 
-    Laws that look for no error are left out.  Every run of a variant counts.
+    Laws that measure no sensitivity are left out.  Every run of a variant counts.
     """
     results_by_law: dict[Law, dict[str, list[Result]]] = {}
     for dtype, rows in results.items():
@@ -59,7 +59,7 @@ def _sensitivity(rows: list[Result]) -> Sensitivity:
     sizes = sorted(_size(row) for row in rows if LEAK in row.details) or [math.nan]
     blunt = sum(_size(row) > row.details.get(LEAK_GOAL, math.inf) for row in rows)
     blunt += sum(one["seen"] < one["injected"] for one in ones)
-    # Where shapes depend on the tokens a law has one bound fewer than on other models.
+    # Where shapes depend on the tokens, a law has one bound fewer than on other models.
     bound = max((str(row.details.get(BOUND, "")) for row in rows), key=len)
     models = len({row.subject for row in rows})
     what = ones[0]["what"] if ones else ""
@@ -67,7 +67,7 @@ def _sensitivity(rows: list[Result]) -> Sensitivity:
 
 
 def _size(row: Result) -> float:
-    """JSON has no infinity: a leak that was looked for and never seen is null."""
+    """JSON has no infinity: null means that the law detected no leak of any size."""
     size = row.details.get(LEAK, 0.0)
     return math.inf if size is None else float(size)
 

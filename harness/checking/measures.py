@@ -1,4 +1,4 @@
-"""Measures of a subject's output: numbers, which findings hold against their bounds."""
+"""Measures of a subject's output: numbers, which findings compare with their bounds."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import TOLERANCES, distance
 
 FAR_AT_MOST = 0.3
-"""A relative difference of this much is far apart in every dtype."""
+"""A relative difference that is large in every dtype."""
 
 
 def rows_that_fit(subject: Subject, n: int) -> int:
-    """How many prompts of ``n`` tokens go through one pass: at least 1.
+    """How many prompts of ``n`` tokens fit in one pass: at least 1.
 
-    Counted are states, attention scores and logits, all of them at once.
+    It counts states, attention scores and logits, all in memory at once.
     """
     numbers = n * (12 * subject.hidden + 3 * subject.vocabulary + 3 * subject.heads * n)
     return memory.rows_that_fit(subject.device, numbers * subject.embedding_table.element_size())
@@ -27,15 +27,15 @@ def rows_that_fit(subject: Subject, n: int) -> int:
 def run_in_batches(subject: Subject, run: Callable[..., Tensor], *inputs: Tensor | None) -> Tensor:
     """``run`` over as many rows of ``inputs`` [batch, n, …] at a time as memory allows.
 
-    None among them is handed on.  A pass that runs out of memory is tried again with half.
+    Inputs that are None are passed on.  A pass that runs out of memory is retried with half.
     """
-    given = next(each for each in inputs if each is not None)
+    first = next(each for each in inputs if each is not None)
     parts: list[Tensor] = []
 
     def some(rows: slice) -> None:
         parts.append(run(*(each if each is None else each[rows] for each in inputs)))
 
-    memory.in_batches(some, len(given), rows_that_fit(subject, given.shape[1]))
+    memory.in_batches(some, len(first), rows_that_fit(subject, first.shape[1]))
     return torch.cat(parts)
 
 
@@ -48,19 +48,19 @@ def next_token(
 ) -> Tensor:
     """Log-probabilities of the token after each prompt: [batch, V], float64.
 
-    ``ids`` [batch, n] or ``embeddings`` [batch, n, d]; ``places`` [batch, n] are positions other
-    than the usual; without ``causal`` every token sees all others.
+    ``ids`` [batch, n] or ``embeddings`` [batch, n, d]; ``places`` [batch, n] are unusual
+    positions; without ``causal`` every token attends to all others.
     """
-    seen_by = masks.causal if causal else masks.full
+    mask_of = masks.causal if causal else masks.full
     only_last = {"logits_to_keep": 1} if subject.accepts("logits_to_keep") else {}
 
     def run(ids: Tensor | None, places: Tensor | None, embeddings: Tensor | None) -> Tensor:
-        given = ids if ids is not None else embeddings
-        assert given is not None
+        tensor = ids if ids is not None else embeddings
+        assert tensor is not None
         mask = None
         if places is not None or not causal:
-            # Without one, positions out of order are read as packed sequences.
-            mask = seen_by(given.shape[1], subject.dtype, subject.device)
+            # Without a mask, models read positions out of order as packed sequences.
+            mask = mask_of(tensor.shape[1], subject.dtype, subject.device)
         rows = subject.rows(
             ids, embeddings=embeddings, positions=places, mask=mask, states=False, **only_last
         )
@@ -82,7 +82,7 @@ def same_top(p: Tensor, q: Tensor) -> Tensor:
 def far_distance(subject: Subject, times: float) -> float:
     """A relative difference of ``times`` the tolerance of laws, `FAR_AT_MOST` at most.
 
-    Beyond that a difference says no more, and 16-bit tolerances would ask for it.
+    A larger difference says no more, though multiples of 16-bit tolerances exceed it.
     """
     return min(times * TOLERANCES[subject.dtype].floor, FAR_AT_MOST)
 
@@ -93,19 +93,19 @@ def apart(one: Tensor, other: Tensor) -> Tensor:
 
 
 def reorder(ids: Tensor, orders: Tensor) -> Tensor:
-    """``ids`` [batch, n] with place j of row b taken from place ``orders[b, j]``."""
+    """``ids`` [batch, n] with position j of row b taken from position ``orders[b, j]``."""
     return ids.gather(1, orders.to(ids.device))
 
 
 def permuted_positions(subject: Subject, orders: Tensor) -> Tensor:
-    """The ``position_ids`` [batch, n] of prompts whose position rows are moved by ``orders``."""
+    """The ``position_ids`` [batch, n] of prompts whose positions are permuted by ``orders``."""
     return positions.usual(subject, orders.shape[1])[orders.to(subject.device)]
 
 
 def continue_greedily(subject: Subject, ids: Tensor, places: Tensor, steps: int) -> Tensor:
     """A greedy continuation [batch, steps] of a prompt whose positions are ``places``.
 
-    The new tokens stand where they would stand anyway.
+    The new tokens have their usual positions.
     """
     n = ids.shape[1]
     later = positions.usual(subject, n + steps)
@@ -118,15 +118,15 @@ def continue_greedily(subject: Subject, ids: Tensor, places: Tensor, steps: int)
         if step == steps - 1:
             break
         at = later[n + step : n + step + 1]
-        seen = torch.zeros(1, 1, 1, n + step + 1, dtype=subject.dtype, device=subject.device)
+        mask_row = torch.zeros(1, 1, 1, n + step + 1, dtype=subject.dtype, device=subject.device)
         output = subject(
-            token, positions=at, mask=seen, cache=output.cache, keep=True, states=False
+            token, positions=at, mask=mask_row, cache=output.cache, keep=True, states=False
         )
     return torch.cat(chosen, dim=1)
 
 
 def repeated_share(ids: Tensor, gram: int = 4) -> Tensor:
-    """The share of ``gram``-grams of each row that stood in it before: [batch, n] → [batch]."""
+    """The share of each row's ``gram``-grams that repeat earlier ones: [batch, n] → [batch]."""
     shares = []
     for row in ids.tolist():
         grams = [tuple(row[i : i + gram]) for i in range(len(row) - gram + 1)]

@@ -2,13 +2,13 @@
 
 A sample is [n, 2], the value of a prompt and the number of its model, or [n, 3], with the side of
 a comparison (1 or 0) between them; a ratio's has two limits of each value, [n, 4].  Every model
-has prompts of its own (they are nested), so that the models' means are independent draws that vary
-by model and by prompt at once, and Student's t of them covers both.  A side with a single model is
-about this model, and its units are prompts.
+has prompts of its own (they are nested).  The models' means are therefore independent draws that
+vary by model and by prompt at once, and Student's t of them covers both.  A side with a single
+model is about this model, and its units are prompts.
 
 A few models that agree, such as six in which everything is recovered, have means of no variance.
-An interval is therefore never shorter than the one over prompts that takes the models as one: the
-hull of both is reported.
+An interval is therefore never shorter than the one over prompts that pools the models: it is the
+hull of both.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ Pair = tuple[float, float]
 NOWHERE: Pair = (-math.inf, math.inf)
 
 SHARE = 0.4
-"""Of the allowed error, what Student's and Welch's intervals over models are asked for: few models
-whose means are skewed, such as 0.8 on average and 1 mostly, are outside them more often than they
-say (simulated in ``harness/tests/checking/test_model_statistics.py``)."""
+"""The share of the allowed error for which Student's and Welch's intervals over models are
+computed: for few models with skewed means, such as 0.8 on average and mostly 1, they err more
+often than nominal (simulated in ``harness/tests/checking/test_model_statistics.py``)."""
 
 
 def mean_of_models(sample: Array) -> float:
@@ -69,15 +69,15 @@ def difference_interval(sample: Array, confidence: float) -> Pair:
 
 
 def ratio_of_models(sample: Array) -> float:
-    """The ratio of the sides' geometric means over models at its least, of [n, 4]."""
+    """The smallest ratio of the sides' geometric means over models, of [n, 4]."""
     return math.exp(difference_of_models(_logs(sample[:, [0, 2, 3]])))
 
 
 def ratio_interval(sample: Array, confidence: float) -> Pair:
-    """Of positive values known by two limits, [n, 4]; the first makes the ratio least.
+    """Of positive values with two limits each, [n, 4]; the first limits make the ratio smallest.
 
-    From the lower end of the interval at the first limits to the upper end at the second, which
-    holds wherever the values lie between them.
+    From the lower end of the interval at the first limits to the upper end at the second: valid
+    wherever the values lie between their limits.
     """
     least, most = (_ratio_within(sample[:, [limit, 2, 3]], confidence) for limit in (0, 1))
     return least[0], most[1]
@@ -86,7 +86,7 @@ def ratio_interval(sample: Array, confidence: float) -> Pair:
 def _ratio_within(sample: Array, confidence: float) -> Pair:
     """Of positive values [n, 3], by their logarithms.
 
-    Over models values are averaged before the logarithm is taken.
+    Over models, values are averaged before the logarithm is taken.
     """
     one, other = sides(sample)
     if not (len(one) and len(other)):
@@ -114,7 +114,7 @@ def sides(sample: Array) -> tuple[Array, Array]:
 
 
 def hull(one: Pair, other: Pair) -> Pair:
-    """The shortest interval that holds both."""
+    """The shortest interval that contains both."""
     return min(one[0], other[0]), max(one[1], other[1])
 
 
@@ -137,9 +137,9 @@ def _welch(one: Array, other: Array, confidence: float) -> Pair:
 
 
 def _welch_of(one: Array, other: Array, confidence: float) -> Pair:
-    """Welch's interval and Student's, whichever is longer: a side of no variance has the other's.
+    """The hull of Welch's and Student's intervals: Student's pools the variance of both sides.
 
-    There is none where a side has one unit, and none of any width where neither side varies.
+    Unbounded where a side has one unit, and of zero width where neither side varies.
     """
     if min(len(one), len(other)) < 2:
         return NOWHERE
@@ -153,10 +153,10 @@ def _welch_of(one: Array, other: Array, confidence: float) -> Pair:
     return hull(welch, student)
 
 
-def _interval(test: Callable[..., Any], confidence: float, *samples: Any, **how: Any) -> Pair:
-    """One of scipy's t tests as an interval; of no width where all units are the same."""
+def _interval(test: Callable[..., Any], confidence: float, *samples: Any, **options: Any) -> Pair:
+    """The interval of one of scipy's t tests; of zero width where all units are the same."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of such units
+        warnings.simplefilter("ignore")  # about equal units
         careful = 1 - SHARE * (1 - confidence)
-        interval = test(*samples, **how).confidence_interval(careful)
+        interval = test(*samples, **options).confidence_interval(careful)
     return float(interval.low), float(interval.high)

@@ -1,4 +1,4 @@
-"""Plans how a finding is sampled: at which numbers of draws it is judged, and how."""
+"""Plans how a finding is sampled: after how many draws it is judged, and how."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ERROR = significance.ERROR
 
 @dataclass(frozen=True)
 class Look:
-    """What one series came to at one look; nothing before the first."""
+    """The state of one series at one look; undecided before the first."""
 
     verdict: Verdict = Verdict.INCONCLUSIVE
     value: float = math.nan
@@ -53,7 +53,7 @@ class Plan:
     most: int = Profile.draws
 
     def sizes(self, profile: Profile) -> list[int]:
-        """The numbers of draws at which the interval is looked at; none if nothing is drawn."""
+        """The numbers of draws at which the interval is judged; empty if nothing is drawn."""
         if profile.draws <= 0:
             return []
         if self.costly:
@@ -67,9 +67,9 @@ class Plan:
         return max(profile.prompts * min(fewest, usual) // usual, fewest)
 
     def looks(self, most: int) -> list[int]:
-        """The numbers of draws at which the interval is looked at, each twice the one before.
+        """The numbers of draws at which the interval is judged, each twice the one before.
 
-        No more than ``most``, but for a claim whose first look has more.
+        At most ``most``, except where the first look already has more.
         """
         sizes = [self.fewest or min(self.bound.statistic.fewest, most)]
         while 0 < sizes[-1] * 2 <= most:
@@ -77,15 +77,15 @@ class Plan:
         return sizes
 
     def number_of_looks(self, profile: Profile) -> int:
-        """How often the interval may be looked at."""
+        """How often the interval may be judged."""
         return 1 if self.costly else len(self.looks(profile.draws))
 
     def effect(self, sample: Sample, looks: int) -> Look:
-        """The claim's own series against its bound, at one of so many ``looks``."""
+        """Judge the claim's own series by its bound, at one of ``looks``."""
         return _look(self.bound.statistic, sample, "effect", looks, self.bound.verdict)
 
     def control(self, sample: Sample, looks: int, effect: float) -> Look:
-        """The control's series, beside the ``effect``: upheld if it is as a control must be."""
+        """Judge the control's series, given the ``effect``: upheld if the control succeeds."""
         if isinstance(self.control_bound, NoDifference):
             none, statistic = self.control_bound, self.control_bound.statistic
             return _look(statistic, sample, "control", looks, lambda x: none.verdict(x, effect))

@@ -10,15 +10,15 @@ from assay.harness.results.errors import BadInput
 
 @dataclass(frozen=True)
 class Profile:
-    """What a run spends on each claim.  Nothing here but ``brake`` knows the time.
+    """What a run spends on each claim.  Only ``brake`` depends on time.
 
-    A law takes ``examples``; where one fails, ``shrink`` more are tried to make it smaller.  A
+    A law takes ``examples``; where one fails, ``shrink`` more examples try to make it smaller.  A
     finding takes at most ``draws``, and one whose draws cost seconds, such as an inversion,
-    ``prompts``.  A claim that takes longer than ``brake`` seconds is ended without a verdict.
+    ``prompts``.  A claim that takes longer than ``brake`` seconds ends inconclusive.
 
     ``glance`` draws as much for a finding as ``quick``: an interval that is valid at every size
-    leaves 0.7 possible after twelve draws that are all 1, so that with half of the draws most
-    findings would cost half as much and decide nothing.
+    still contains 0.7 after twelve draws that are all 1, so with half of the draws most findings
+    would cost half as much and decide nothing.
     """
 
     name: str
@@ -42,6 +42,6 @@ PROFILES = {
 
 
 def check_profile(name: str) -> None:
-    """Raise `BadInput` for the name of no profile."""
+    """Raise `BadInput` where no profile has this ``name``."""
     if name not in PROFILES:
         raise BadInput(f"--profile {name!r}: is unknown; choose from {', '.join(PROFILES)}")

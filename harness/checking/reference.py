@@ -1,4 +1,4 @@
-"""Runs the plain path of a law: on the model, in float64, and as other machines may round it."""
+"""Runs the plain path of a law on the model, in float64, and as other machines may round it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from assay.harness.models.rounding import Rounding
 from assay.harness.models.rows import Rows
 
 MACHINES = 8
-"""Roundings of the plain path that are tried before a law is refuted."""
+"""Emulated roundings of the plain path before a law is refuted."""
 
 
 @dataclass(frozen=True)
 class Reference:
-    """The plain path's rows on the subject and in float64, and how far apart they are.
+    """The plain path's rows on the subject (``plain``) and in float64 (``oracle``).
 
-    ``elsewhere`` gives the plain path's rows as other machines may round them, if it can be run
-    again (`run_elsewhere`).
+    ``elsewhere`` returns the plain path's rows as other machines may round them, if the path can
+    run again (`run_elsewhere`).
     """
 
     plain: Rows
@@ -28,7 +28,7 @@ class Reference:
     elsewhere: Callable[[], Sequence[Rows]] = tuple
 
     def map(self, change: Callable[[Rows], Rows]) -> Reference:
-        """The same change on both sides."""
+        """Apply the same change to all rows."""
         elsewhere = self.elsewhere
         return Reference(
             change(self.plain), change(self.oracle), lambda: [change(r) for r in elsewhere()]
@@ -40,8 +40,8 @@ class Reference:
 
 
 def run_elsewhere(plain: Callable[[], Rows]) -> Callable[[], Sequence[Rows]]:
-    """``plain`` under `MACHINES` emulated roundings (`harness.models.rounding`): run when first
-    asked.
+    """``plain`` under `MACHINES` emulated roundings (`harness.models.rounding`), run at the first
+    call.
     """
 
     @functools.cache

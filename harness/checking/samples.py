@@ -1,4 +1,4 @@
-"""What a finding has drawn so far: series of values by name, pictures and tables."""
+"""The draws of a finding so far: series of values by name, plots and tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from assay.harness.results.arrays import Array, Plot
 
 UNDEFINED = 0.01
-"""A finding with a larger share of draws without a value (0 / 0) than this is not decided."""
+"""The largest share of draws without a value (0 / 0) with which a finding is decided."""
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Sample:
     def add(self, **series: Tensor | ArrayLike) -> None:
         """Add values of some draws: arrays or tensors, [draws] or [draws, columns], by name.
 
-        ``effect`` is what the claim is about and ``control`` its control; others are recorded.
+        ``effect`` is the claim's own series and ``control`` its control; others are recorded.
         """
         for name, values in series.items():
             self.series.setdefault(name, []).append(np.atleast_1d(_array(values)))
@@ -41,12 +41,12 @@ class Sample:
         y: str = "",
         log: bool = False,
     ) -> None:
-        """Keep a picture (see `Plot`); one of the same title is replaced."""
+        """Keep a plot (see `Plot`); it replaces one of the same title."""
         plain = {label: _array(values) for label, values in arrays.items()}
         self.plots[title] = Plot(title, kind, plain, x, y, log)
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Keep a table of text for the page; one of the same title is replaced."""
+        """Keep a table of text for the page; it replaces one of the same title."""
         self.plots[title] = Plot(title, "table", columns=list(columns), rows=[*map(list, rows)])
 
     def values(self, name: str) -> Array:
@@ -61,7 +61,7 @@ class Sample:
         return values[finite.all(axis=1) if values.ndim == 2 else finite]
 
     def undefined(self, name: str) -> str:
-        """Why a series has too few values to be judged; empty if it has not."""
+        """Why a series has too few values to be judged; empty if it has enough."""
         drawn, defined = len(self.values(name)), len(self.defined(name))
         if drawn - defined > UNDEFINED * drawn:
             without = f"{drawn - defined} of {drawn} draws"

@@ -25,32 +25,32 @@ from assay.harness.results.records import Counterexample
 from assay.harness.results.verdicts import ERROR, STORED
 
 PASSED_ON = (capabilities.Missing, BadInput, hypothesis.errors.HypothesisException)
-"""Exceptions of a law's body that are no verdict on the model."""
+"""Exceptions of a law's body that say nothing about the model."""
 
 ROUNDS = 4
 """Rounds of examples that a law may take until each control is rejected and a leak as small as
-must be is seen; usually one does."""
+the goal is detected; usually one is enough."""
 
 
 PASSED_OVER = 10
-"""Examples that do not count, for each that should, until a search ends: Hypothesis alone would
-look for the first that does among hundreds."""
+"""Examples that may not count, per example of the budget, before a search ends: Hypothesis alone
+would try hundreds to find the first that counts."""
 
 
 class _Enough(BaseException):
-    """Nothing more is to be tried; leaves Hypothesis as an interrupt would."""
+    """Ends the search: nothing more to try; leaves Hypothesis as an interrupt would."""
 
 
 class _NotApplicable(BaseException):
-    """The model lacks a capability, whatever is drawn; leaves Hypothesis likewise."""
+    """The model lacks a capability, whatever the draw; leaves Hypothesis likewise."""
 
 
 class _NothingSmaller(BaseException):
-    """The machine lacks what an example needs, and none is smaller; leaves Hypothesis likewise."""
+    """An example exceeds the machine, and none is smaller; leaves Hypothesis likewise."""
 
 
 class _SmallEnough(BaseException):
-    """A failure has been made smaller often enough; leaves Hypothesis likewise."""
+    """A failure has been shrunk often enough; leaves Hypothesis likewise."""
 
 
 class Examples:
@@ -83,10 +83,10 @@ class Examples:
         self.blob: str | None = None
 
     def search(self) -> None:
-        """Try the examples; `Broken` with the smallest failure found, `Braked` in an emergency.
+        """Try the examples; raises `Broken` with the smallest failure, `Braked` in an emergency.
 
-        Rounds of as many examples follow while a control has not been rejected, or a small leak
-        not been seen.
+        Further rounds of as many examples follow until each control is rejected and a small leak
+        detected.
         """
         __tracebackhide__ = True
         for number in range(1 if self.session.replay is not None else ROUNDS):
@@ -121,7 +121,7 @@ class Examples:
                 hypothesis.reject()
             except PASSED_ON as error:
                 if not (lacking := shortage(error)):
-                    # No counterexample: run again, it may well be raised from another line.
+                    # Not a counterexample: another run may raise it from another line.
                     if isinstance(error, capabilities.Missing):
                         raise _NotApplicable(error) from error
                     raise
@@ -131,14 +131,14 @@ class Examples:
                 raise
             except ENDS as error:
                 if not (lacking := shortage(error)):
-                    # A model that refuses an input it should take breaks the law as well.
+                    # A model that rejects a valid input breaks the law as well.
                     self.check.details[ERROR] = shortened(traceback.format_exc(), STORED)
                     first = shortened((str(error).splitlines() or [""])[0], 500)
                     raised = Broken(math.inf, 0.0, f"{type(error).__name__}: {first}")
                     self._failed(raised, shown, data)
                     raise raised from error
                 release(error)
-            if lacking:  # out of the handler: its error would keep the memory
+            if lacking:  # outside the handler, whose error would hold the memory
                 self._could_not_run(lacking)
             if self._small_enough():
                 raise _SmallEnough
@@ -156,7 +156,7 @@ class Examples:
         test = settings(
             max_examples=self.most,
             deadline=None,
-            database=None,  # the seed alone decides what is drawn
+            database=None,  # the draws depend on the seed alone
             derandomize=session.derandomize and session.seed is None,
             # A slow model makes slow examples; the brake is ours.
             suppress_health_check=list(HealthCheck),
@@ -185,7 +185,7 @@ class Examples:
         except hypothesis.errors.Flaky as flaky:
             self.blob = _blob(flaky) or self.blob
             if self.limits.reason and self.smallest is not None:
-                raise self.smallest from flaky  # it could not be run once more
+                raise self.smallest from flaky  # it could not run again
             where = "an example that broke the law once and then did not: not deterministic"
             raise Broken(self.check.observed, self.check.allowed, where) from flaky
 
@@ -202,7 +202,7 @@ class Examples:
         return draw
 
     def _could_not_run(self, lacking: str) -> None:
-        """The machine lacked something: leave this example out; all, where none is smaller."""
+        """Skip an example that the machine cannot run; end the search where none is smaller."""
         self.limits.note(lacking, self.size or self.clock.size)
         if (self.size is None or self.limits.exhausted) and self.smallest is None:
             raise _NothingSmaller
@@ -210,18 +210,18 @@ class Examples:
 
     @property
     def _hopeless(self) -> bool:
-        """Whether too many examples did not count for more to be looked for."""
+        """Whether too many examples did not count to go on searching."""
         return self.passed_over >= PASSED_OVER * self.most
 
     def _small_enough(self) -> bool:
-        """Whether a failure has been tried to be made smaller as often as the profile says."""
+        """Whether a failure has been shrunk as often as the profile allows."""
         return self.shrunk > self.session.profile.shrink > 0
 
     def _failed(self, failure: Broken, shown: dict[str, str], data: st.DataObject) -> None:
         """Keep a failure: after the first one, Hypothesis tries smaller examples only.
 
-        To end that it is left, which it takes where an example is new to it: of one that it knows
-        it has to see the end again, or it would call the law flaky.
+        `_SmallEnough` ends that, but only at an example that is new to Hypothesis: when it repeats
+        one, it must see the same failure again, or it would call the law flaky.
         """
         self.tried += 1
         self.failed_at = self.failed_at or self.tried
@@ -237,22 +237,22 @@ class Examples:
 
 
 def _size(value: Any) -> Size | None:
-    """Rows and tokens of what was drawn, if it is a prompt."""
+    """Rows and tokens of a drawn value, if it is a prompt."""
     ids = getattr(value, "ids", None)
     return (ids.shape[0], ids.shape[1]) if torch.is_tensor(ids) and ids.ndim == 2 else None
 
 
 def _phases(session: Session) -> list[Phase]:
-    """A failure is not made smaller where the profile has no tries for it."""
+    """Hypothesis's phases: without shrinking where the profile has no budget for it."""
     phases = [Phase.explicit, Phase.generate]
     return [*phases, Phase.shrink] if session.profile.shrink > 0 else phases
 
 
 def _encoded(data: st.DataObject) -> str | None:
-    """The blob of an example, from what Hypothesis drew for it.
+    """The blob of an example, from Hypothesis's own draws; None under another version of it.
 
-    There is no public way to it but a note on the error that Hypothesis ends with, and a search
-    that is left early ends without one.
+    The public source is a note on the error that Hypothesis raises at its end, and a search that
+    ends early raises none.
     """
     try:
         from hypothesis.core import encode_failure

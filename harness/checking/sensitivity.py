@@ -1,9 +1,9 @@
 """Measures how small an error a comparison detects, by adding its scaled-down control.
 
-A coarse control, such as a neighbour's row, shows that a comparison can fail.  It does not show
-that it detects a small error, a leak.  So the plain path's rows are moved towards the control's by
-a share of their own length, tensor by tensor, and the smallest share that the law's own comparison
-rejects is kept.
+A coarse control, such as a neighbour's row, shows that a comparison can fail, but not that it
+detects a small error, a leak.  So the plain path's rows are moved towards the control's by a share
+of their own length, tensor by tensor; the result is the smallest share that the law's own
+comparison rejects.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ import torch
 from assay.harness.models.rows import Rows
 
 STEPS = 8
-"""Sizes that are tried in each power of ten."""
+"""Sizes in each power of ten."""
 
 LEAST, LARGEST = -14, 0
-"""Powers of ten between which a leak is looked for."""
+"""Powers of ten of the smallest and the largest leak."""
 
 SIZES = [10 ** (k / STEPS) for k in range(LEAST * STEPS, LARGEST * STEPS + 1)]
 
 
 @dataclass(frozen=True)
 class Goal:
-    """The relative size of a leak that must be seen: by laws whose two passes have one shape, and
-    by the others.
+    """The relative size of a leak that a law must detect: for laws whose two passes have one
+    shape, and for the others.
     """
 
     one_shape: float
@@ -43,25 +43,25 @@ GOALS = {
     torch.float16: Goal(1.25e-4, 1.25e-2),
     torch.bfloat16: Goal(1e-3, 1e-1),
 }
-"""A law that sees nothing as small is inconclusive: it is too blunt.
+"""A law that detects no leak of this size is inconclusive: it is too blunt.
 
-Float16 has three bits more than bfloat16, so that it must see an eighth of what that does.  Two
-passes of unlike shapes are each off by 1e-2 in bfloat16 (docs/power.md), which hides less.
+Float16 has three bits more than bfloat16, so its goal is an eighth.  Two passes of unlike shapes
+are each off by 1e-2 in bfloat16 (docs/power.md), which hides smaller leaks.
 """
 
 TIMES_NOISE = 12.0
-"""A law must see a leak of so many times what rounding moves the plain path by, where its goal is
+"""A law must detect a leak of this multiple of the plain path's rounding error, where its goal is
 less: twice the factor of the bound in float32 (`harness.models.tolerances.TOLERANCES`).
 """
 
 MOST = 100.0
-"""Times its goal that a leak may have which a law must see, however far rounding moves a model."""
+"""The largest multiple of its goal at which a law must detect a leak, whatever the rounding."""
 
 
 def with_leak(observed: Rows, damaged: Rows, size: float) -> Rows:
     """``observed`` + ``size`` × ‖its row‖ × the direction to ``damaged``, in float64.
 
-    A row that the control leaves as it is moves towards itself with its features turned by one.
+    A row that the control leaves unchanged moves towards itself with its features rolled by one.
     """
     tensors = {}
     for name, tensor in observed.tensors.items():
@@ -76,10 +76,10 @@ def with_leak(observed: Rows, damaged: Rows, size: float) -> Rows:
 
 
 def smallest_leak(observed: Rows, damaged: Rows, rejects: Callable[[Rows], bool]) -> float:
-    """The smallest leak of `SIZES` that is rejected in whichever tensor it is planted.
+    """The smallest leak of `SIZES` that is rejected in whichever tensor it is injected.
 
-    ``rejects`` compares the tensors that it is given.  Infinite where a leak as large as a row is
-    not seen in some tensor, and NaN where there is no tensor of the control's shape.
+    ``rejects`` compares the tensors in its argument.  Infinite where a leak as large as a row is
+    not detected in some tensor, and NaN where no tensor has the control's shape.
     """
     largest = math.nan
     for name in observed.tensors:

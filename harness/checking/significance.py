@@ -1,10 +1,10 @@
 """P-values of findings, and their adjustment for how many findings one run has.
 
-Each finding is decided wrongly in one of twenty at most.  A run has about a hundred, so some of
-its verdicts are wrong by chance.  A finding's p-value is the smallest error at which its interval
-would still decide it.  All of a run's are adjusted together (Benjamini and Yekutieli, 2001:
-findings of one run share their model and prompts, so nothing is assumed of their dependence).
-``docs/statistics.md`` says what this means for a reader.
+Each finding is decided wrongly with a probability of at most 5 %.  A run has about a hundred, so
+some of its verdicts are wrong by chance.  A finding's p-value is the smallest error at which its
+interval would still decide it.  All p-values of a run are adjusted together (Benjamini and
+Yekutieli, 2001: findings of one run share their model and prompts, so nothing is assumed about
+their dependence).  ``docs/statistics.md`` says what this means for a reader.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ if TYPE_CHECKING:
     from assay.harness.results.arrays import Array
 
 ERROR = 0.05
-"""The share of wrong ones among decided findings, and how often a single one may be wrong."""
+"""The false-discovery rate of decided findings, and the error of a single one."""
 
 LEAST = 1e-12
-"""Smaller p-values are not told apart."""
+"""Smaller p-values are not distinguished."""
 
 HALVINGS = 12
-"""Of the range of errors, on a log scale: p is adjusted_values to one part in a hundred."""
+"""Bisections of the range of errors, on a log scale: they find p to one part in a hundred."""
 
 P = "p-value"
-"""Of a finding's details: its p-value, or None where it has none."""
+"""Key in a finding's details: its p-value, or None where it has none."""
 
 WITHOUT_CHANCE = (statistics.exact, statistics.highest)
-"""Statistics of everything that there is: they are no estimates."""
+"""Statistics of the whole population: they are not estimates."""
 
 
 def p_value(bound: Bound, values: Array, looks: int, verdict: Verdict) -> float | None:
-    """The smallest error, over all ``looks``, at which ``values`` still decide a finding so.
+    """The smallest error, over all ``looks``, at which ``values`` still give ``verdict``.
 
-    ``verdict`` is what they came to at `ERROR`.  None for one that is not decided, and for a
-    statistic that is no estimate.  A bootstrap resolves no smaller errors than its resamples;
-    beyond, its interval's end is taken to move as a normal one does.
+    ``verdict`` is the one at `ERROR`.  None for an undecided finding, and for a statistic that is
+    not an estimate.  A bootstrap resolves no smaller errors than its resamples; beyond, its
+    interval's end is assumed to move as a normal one does.
     """
     statistic = bound.statistic
     if verdict not in (Verdict.UPHELD, Verdict.REFUTED) or statistic in WITHOUT_CHANCE:
         return None
-    share = statistic.caution / looks  # of an error: what an interval is asked for
+    share = statistic.caution / looks  # of an error, at which one interval is computed
 
     def decides(error: float) -> bool:
         return bound.verdict(statistic.interval(values, 1 - error * share)) is verdict
@@ -65,7 +65,7 @@ def p_value(bound: Bound, values: Array, looks: int, verdict: Verdict) -> float 
 
 
 def _beyond(bound: Bound, values: Array, finest: float, share: float) -> float:
-    """The p-value of what is decided at the ``finest`` error, by the normal law beyond it."""
+    """The p-value of a finding decided at the ``finest`` error, by the normal law beyond it."""
     value = bound.statistic(values)
     limit = bound.nearest(value)
     low, high = bound.statistic.interval(values, 1 - finest * share)
@@ -78,9 +78,9 @@ def _beyond(bound: Bound, values: Array, finest: float, share: float) -> float:
 
 
 def adjusted(results: Sequence[Result]) -> dict[int, float]:
-    """The adjusted p-value of each decided finding that has one, by its place in ``results``.
+    """The adjusted p-value of each decided finding that has one, by its index in ``results``.
 
-    Findings that are not decided count among those that were tried.
+    Undecided findings count among those that were tried.
     """
     tried = {i: _of(row) for i, row in enumerate(results) if _counts(row)}
     if not tried:

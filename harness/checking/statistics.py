@@ -1,7 +1,7 @@
 """Statistics of a sample with confidence intervals, all of them scipy's.
 
 A sample is an array of independent draws, [n] or [n, columns]; an interval is a pair (low, high)
-at a given confidence, (-inf, inf) where the sample is too small to have one.
+at one confidence, (-inf, inf) where the sample is too small.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from assay.harness.results.arrays import Array
 Pair = tuple[float, float]
 
 RESAMPLES = 2000
-"""Of a bootstrap: the ends of an interval then stand still to a few hundredths of its width."""
+"""Of a bootstrap: the ends of an interval then vary by a few hundredths of its width."""
 
 AT_ONCE = 1 << 17
-"""Numbers of resamples that are in memory together: they stay in the processor's cache, and
-8192 draws do not fill gigabytes."""
+"""Numbers of resamples in memory together: they fit in the processor's cache, and 8192 draws do
+not fill gigabytes."""
 
 NOWHERE: Pair = (-math.inf, math.inf)
 
 
 @dataclass(frozen=True)
 class Statistic:
-    """A number that a sample has, by name, and the interval in which the population's lies.
+    """A statistic of a sample, by name, and its confidence interval for the population's value.
 
-    ``caution`` is the share of the allowed error that is asked of the interval: a bootstrap of a
-    hundred draws, of a skewed distribution above all, errs more often than it says (simulated in
-    ``harness/tests/checking/test_error_rates.py``).  ``fewest`` draws are worth a look.
+    ``caution`` is the share of the allowed error at which the interval is computed: a bootstrap
+    of a hundred draws, above all of a skewed distribution, errs more often than nominal (simulated
+    in ``harness/tests/checking/test_error_rates.py``).  ``fewest`` draws are worth a look.
     ``resampled`` says that the interval is a bootstrap's, which resolves no error below a few of
     its resamples.
     """
@@ -50,13 +50,13 @@ class Statistic:
     resampled: bool = False
 
     def __call__(self, sample: Array) -> float:
-        """The statistic of ``sample``; NaN or infinite where it has none."""
+        """The statistic of ``sample``; NaN or infinite where it is undefined."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return float(self.compute(sample))
 
 
 def _of_share(sample: Array, confidence: float) -> Pair:
-    # Clopper and Pearson's.  Wilson's is shorter and errs in 6 % of findings near 0 and 1.
+    # Clopper and Pearson's: Wilson's is shorter but errs in 6 % of findings near 0 and 1.
     hits, n = int(np.count_nonzero(sample)), len(sample)
     interval = stats.binomtest(hits, n).proportion_ci(confidence, method="exact")
     return float(interval.low), float(interval.high)
@@ -75,9 +75,9 @@ def _bootstrap(of: Callable[..., Array], sample: Array, confidence: float) -> Pa
         return NOWHERE
     columns = tuple(sample.T) if sample.ndim == 2 else (sample,)
     if all(np.ptp(column) == 0.0 for column in columns):
-        return NOWHERE  # its resamples are all alike, and nothing is known of what it lacks
+        return NOWHERE  # all resamples are equal and say nothing about unseen values
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a degenerate resample, which NaN tells of
+        warnings.simplefilter("ignore")  # about a degenerate resample, which gives NaN
         interval = stats.bootstrap(
             columns,
             of,
@@ -109,7 +109,7 @@ def _rank_correlation(x: Array, y: Array, axis: int = -1) -> Array:
 
 
 def _rank_correlation_of_codes(x: Array, y: Array, axis: int = -1) -> Array:
-    """The same of small whole numbers, which are counted instead of sorted."""
+    """The same for small integers, which are counted instead of sorted."""
     x, y = (_centred(_ranks_of_codes(each)) for each in (x, y))
     return _cosine(x, y)
 
@@ -139,10 +139,10 @@ def _of_rank_correlation(sample: Array, confidence: float) -> Pair:
 
 
 share = Statistic("share", lambda sample: np.count_nonzero(sample) / len(sample), _of_share)
-"""Of draws that are true: the exact binomial interval."""
+"""Share of draws that are true: the exact binomial interval."""
 
 median = Statistic("median", lambda sample: float(np.median(sample)), _of_median)
-"""With an interval between order statistics, which assumes nothing of the distribution."""
+"""With an interval between order statistics, which assumes nothing about the distribution."""
 
 mean = Statistic(
     "mean",
@@ -181,14 +181,14 @@ def _alone(sample: Array, confidence: float) -> Pair:
 
 
 exact = Statistic("value", lambda sample: float(sample[-1]), _alone)
-"""Of one number that is no estimate, such as a count over the whole vocabulary."""
+"""One exact number, such as a count over the whole vocabulary."""
 
 highest = Statistic(
     "highest",
     lambda sample: float(np.max(sample)),
     lambda sample, confidence: (float(np.max(sample)), float(np.max(sample))),
 )
-"""Of all draws, for a control that none of them may pass: no interval."""
+"""The largest of all draws, for a control that none may pass: no interval."""
 
 
 def _of_limits(sample: Array, confidence: float) -> Pair:
@@ -199,8 +199,8 @@ def _of_limits(sample: Array, confidence: float) -> Pair:
 censored_median = Statistic(
     "censored median", lambda sample: float(np.median(sample[:, 0])), _of_limits
 )
-"""Of numbers known by their limits, [n, 2], such as times that were cut off: between order
-statistics of the lower limits and of the upper ones, which holds whatever lies between them."""
+"""Of numbers with two limits each, [n, 2], such as times that were cut off: between order
+statistics of the lower limits and of the upper ones, valid wherever the numbers lie in between."""
 
 bounded_mean = Statistic("bounded mean", mean.compute, mean_interval)
 """Of draws in [0, 1]: an interval that is valid at every size (`mean_interval`)."""
@@ -238,9 +238,9 @@ model_ratio = Statistic(
     model_statistics.ratio_interval,
     caution=0.5,
 )
-"""Of positive values known by their limits, such as times that were cut off: [n, 4], the limit
-that makes the ratio least, the one that makes it most, sides 1 and 0, and models.  The ratio of
-geometric means at the first limits."""
+"""Of positive values with two limits each, such as times that were cut off: [n, 4], the limit
+that makes the ratio smallest, the one that makes it largest, sides 1 and 0, and models.  The ratio
+of geometric means at the first limits."""
 
 
 EVERY = {

@@ -18,7 +18,7 @@ from assay.harness.operations import inversion
 from assay.harness.operations.inversion import Target
 from assay.harness.operations.inversion.descent import check_target
 from assay.harness.operations.inversion.rule import Rule
-from assay.harness.operations.inversion.search import Found
+from assay.harness.operations.inversion.search import SearchResult
 from assay.harness.results.errors import BadInput, brief
 
 SHOWN = (0, 20, 40, 45, 50, 60, 80, 100, 150, 200, 300, 500, 700)
@@ -85,7 +85,7 @@ class Recovering:
         return output
 
     def _search(self, prompt: list[int], output: Tensor) -> Recovery:
-        def show(position: int, search: Found) -> None:
+        def show(position: int, search: SearchResult) -> None:
             self.display.place(prompt, position, search)
 
         began = time.perf_counter()

@@ -13,7 +13,7 @@ from assay.harness.cli.prompts import pieces
 from assay.harness.cli.recovery_schema import VERSION
 from assay.harness.models import runs
 from assay.harness.models.subject import Subject
-from assay.harness.operations.inversion import Inverted, Target
+from assay.harness.operations.inversion import Inversion, Target
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Recovery:
     """
 
     ids: list[int]
-    inversion: Inverted
+    inversion: Inversion
     seconds: float
     steps: list[DescentStep] = field(default_factory=list)
     top: list[list[int]] = field(default_factory=list)
@@ -120,7 +120,7 @@ def _prompt(subject: Subject, outcome: Recovery) -> dict[str, Any]:
         "set_up_seconds": inversion.set_up_seconds,
         "steps": [asdict(step) | {"loss": _finite(step.loss)} for step in outcome.steps],
         "top": outcome.top,
-        "notes": inversion.said,
+        "notes": inversion.notes,
     }
 
 

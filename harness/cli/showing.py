@@ -18,7 +18,7 @@ from rich.text import Text
 from assay.harness.cli.prompts import alone, pieces
 from assay.harness.cli.recovery import DescentStep, Recovery, agreeing
 from assay.harness.models.subject import Subject
-from assay.harness.operations.inversion.search import Found
+from assay.harness.operations.inversion.search import SearchResult
 from assay.harness.report import texts
 from assay.harness.report.glyphs import Glyphs
 from assay.harness.results.verdicts import Verdict
@@ -122,7 +122,7 @@ class PromptDisplay:
             self._print_top(outcome)
         line = Text.assemble(("found       ", MUTED), self.marked(outcome.tokens, outcome.ids))
         self.console.print(line, soft_wrap=True)
-        for note in outcome.inversion.said:
+        for note in outcome.inversion.notes:
             if "not verified" not in note:  # the last line says how many
                 self.say(f"note: {note}", MUTED)
         if outcome.inversion.any_length:
@@ -174,7 +174,7 @@ class PromptDisplay:
             self._rows.now(f"position 1 of {len(ids)}")
             yield
 
-    def place(self, ids: Sequence[int], position: int, search: Found) -> None:
+    def place(self, ids: Sequence[int], position: int, search: SearchResult) -> None:
         """Print the token recovered at ``position``."""
         row = search.ids[0, : position + 1].tolist()
         remark = []

@@ -15,22 +15,22 @@ from assay.harness.results.errors import BadInput, Missing, brief
 
 
 def admit(subject: Subject) -> Subject:
-    """``subject``; raises `BadInput` where no claim, or no claim that matters, could be tried."""
-    if (said := meant.direction(subject)).ways is None:  # then C1 would not be tried
-        raise BadInput(f"{subject.name}: {said.why}")
+    """Return ``subject``; raises `BadInput` where no claim, or no important one, would apply."""
+    if (meaning := meant.direction(subject)).ways is None:  # then C1 would not apply
+        raise BadInput(f"{subject.name}: {meaning.why}")
     with suppress(AttributeError):  # some configurations do not say how large it is
         if (size := subject.vocabulary) < LEAST_TOKENS:
             raise BadInput(
                 f"{subject.name}: has a vocabulary of {size}; {LEAST_TOKENS} are needed"
             )
     _refuse_unreadable(subject)
-    if said.ways == meant.CAUSAL and subject.model.get_output_embeddings() is not None:
+    if meaning.ways == meant.CAUSAL and subject.model.get_output_embeddings() is not None:
         _refuse_lost_rows(subject)
     return subject
 
 
 def _refuse_unreadable(subject: Core) -> None:
-    """Raise `BadInput` where the model cannot read a prompt: some versions make such models."""
+    """Raise `BadInput` where the model cannot read a prompt: some versions build such models."""
     try:
         subject(_prompt(subject, subject.shortest))
     except ENDS as error:
@@ -39,7 +39,7 @@ def _refuse_unreadable(subject: Core) -> None:
 
 
 def _refuse_lost_rows(subject: Core) -> None:
-    """Raise `BadInput` where a causal language model gives no logits for each token."""
+    """Raise `BadInput` where a causal language model does not return logits for each token."""
     try:
         subject.rows(_prompt(subject, max(LEAST_TOKENS, subject.shortest)), states=False)
     except Missing as missing:

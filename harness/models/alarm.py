@@ -1,4 +1,4 @@
-"""A timer that interrupts the main thread in whatever it does: a loop, a sleep, a wait."""
+"""A timer that interrupts the main thread wherever it is: a loop, a sleep, a wait."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from contextlib import contextmanager
 from types import FrameType
 
 Strike = Callable[[FrameType | None], None]
-"""Is given the frame that the program was in; what it raises is raised there."""
+"""A function of the interrupted frame; its exception is raised there."""
 
 _signs = [time.monotonic()]
-"""When a block last began or ended, whether or not a timer could be set for it."""
+"""The time when a block last began or ended, with or without a timer."""
 
 MOST = 1e8
-"""Seconds from which on a timer is none: systems refuse longer ones."""
+"""Seconds from which no timer is set: systems reject longer ones."""
 
 
 class _Handler:
-    """What is called on the signal; other handlers are not of this class."""
+    """The signal's handler; its class distinguishes it from other handlers."""
 
     def __init__(self, strike: Strike) -> None:
         self.strike = strike
@@ -30,17 +30,16 @@ class _Handler:
 
 
 def last_sign() -> float:
-    """When a block last began or ended, by `time.monotonic`: a sign that the process gets on."""
+    """The `time.monotonic` when a block last began or ended: a sign of progress."""
     return _signs[0]
 
 
 @contextmanager
 def striking(first: float, every: float, strike: Strike) -> Iterator[None]:
-    """Call ``strike`` after ``first`` seconds of the block and ``every`` so many after that.
+    """Call ``strike`` after ``first`` seconds of the block and then ``every`` that many seconds.
 
-    Nothing is done where it cannot be: in another thread than the main one, under a system without
-    such timers, and where somebody else has set one.  A block within the block has its own timer;
-    the outer one goes on after it.
+    Does nothing in another thread than the main one, on a system without such timers, and where
+    other code has set one.  A nested block has its own timer; the outer one resumes after it.
     """
     _signs[0] = time.monotonic()
     try:
@@ -71,12 +70,12 @@ def _timer(first: float, every: float, strike: Strike) -> Iterator[None]:
         finally:
             restore()
     except BaseException:
-        restore()  # it may have struck just before
+        restore()  # the timer may have struck just before
         raise
 
 
 def _free() -> bool:
-    """Whether the one timer that a process has can be set here."""
+    """Whether the process's only timer can be set here."""
     if threading.current_thread() is not threading.main_thread():
         return False
     if not hasattr(signal, "setitimer"):

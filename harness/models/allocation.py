@@ -1,8 +1,8 @@
-"""Moves a model's tensors in memory, since an operand's address decides how some libraries round.
+"""Moves a model's tensors in memory, since some libraries round by an operand's address.
 
 A weight that was read from a file may begin at any multiple of its element's size, one that torch
 allocates begins at a multiple of 64 bytes, and matrix libraries take other paths for the two.
-`odd` has every model that is loaded or copied lie badly; `lying_like` has one lie as another does.
+`odd` misaligns every model that is loaded or copied; `lying_like` aligns one like another.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from assay.harness.models import placement
 
 LINE = 64
-"""Bytes to which torch aligns what it allocates, and by which an address is told apart."""
+"""Bytes to which torch aligns its allocations; addresses count modulo this."""
 
 PAGE = 4096
 """Bytes of a page of memory, in which a tensor may begin at any line."""
@@ -27,18 +27,18 @@ ODD = (8, 24, 40, 56)
 """The odd multiples of 8 up to `LINE`."""
 
 NAMES = ("odd",)
-"""What can be asked for."""
+"""The names of the allocations that a run can emulate."""
 
 Layout = Callable[[str, Tensor], tuple[int, tuple[int, ...]]]
-"""Where a tensor of a name is to begin, modulo `LINE`, and its strides."""
+"""Name and tensor → the start address modulo `LINE`, and the strides."""
 
 _drawn: random.Random | None = None
-"""What draws where tensors begin, inside `odd`."""
+"""The random source of the start addresses, inside `odd`."""
 
 
 @contextmanager
 def odd() -> Iterator[None]:
-    """For the length of a block, models that are loaded or copied begin at odd multiples of 8."""
+    """Within a block, the tensors of loaded or copied models begin at odd multiples of 8 bytes."""
     global _drawn
     before, _drawn = _drawn, random.Random(0)
     try:
@@ -48,9 +48,9 @@ def odd() -> Iterator[None]:
 
 
 def allocated(model: nn.Module) -> None:
-    """A model was loaded or copied: inside `odd` its tensors are moved, otherwise they stay.
+    """Move the tensors of a model that was loaded or copied, inside `odd`; else do nothing.
 
-    What accelerate dispatches stays: it knows tied weights by their addresses.
+    Models that accelerate dispatches stay: it recognises tied weights by their addresses.
     """
     if (draws := _drawn) is not None and not placement.is_dispatched(model):
         move(model, lambda _, tensor: (draws.choice(ODD), tensor.stride()))
@@ -58,15 +58,15 @@ def allocated(model: nn.Module) -> None:
 
 @contextmanager
 def lying_like(model: nn.Module, other: nn.Module, page: int = 0) -> Iterator[None]:
-    """For the length of a block, the tensors of ``model`` lie in memory as those of ``other`` do.
+    """Align the tensors of ``model`` in memory like those of ``other`` within a block.
 
-    The same addresses modulo `LINE` and the same strides, by their names; where in a `PAGE` they
-    begin is drawn by the seed ``page``.  What is written to them in the block is lost with it.
+    They have the same addresses modulo `LINE` and the same strides, by name; the seed ``page``
+    draws their starts in a `PAGE`.  The block's writes to them are lost.
     """
-    others = dict(_named(other))
+    others_by_name = dict(_named(other))
 
     def layout(name: str, tensor: Tensor) -> tuple[int, tuple[int, ...]]:
-        like = others.get(name)
+        like = others_by_name.get(name)
         if like is None or not _is_like(like, tensor):
             like = tensor
         return like.data_ptr() % LINE, like.stride()
@@ -81,10 +81,10 @@ def lying_like(model: nn.Module, other: nn.Module, page: int = 0) -> Iterator[No
 def move(
     model: nn.Module, layout: Layout, draws: random.Random | None = None
 ) -> Callable[[], None]:
-    """Move a model's parameters and buffers to other memory; returns what moves them back.
+    """Move a model's parameters and buffers to other memory; returns a function that undoes it.
 
-    They stay the same objects.  Those that share memory share it afterwards, and have the strides
-    that they had.  ``draws`` says how many lines into a page they begin.
+    They stay the same objects.  Tensors that share memory still share it, with unchanged strides.
+    ``draws`` chooses at how many lines into a page they begin.
     """
     before: list[tuple[Tensor, Tensor]] = []
     for group in _groups(model):
@@ -113,7 +113,7 @@ def move(
 
 
 def _named(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Parameters and buffers under every name that they have."""
+    """Parameters and buffers under all their names."""
     yield from model.named_parameters(remove_duplicate=False)
     yield from model.named_buffers(remove_duplicate=False)
 
@@ -124,15 +124,15 @@ def _is_movable(tensor: Tensor) -> bool:
 
 
 def _is_like(other: Tensor, tensor: Tensor) -> bool:
-    """Whether ``tensor`` can lie as ``other`` does."""
+    """Whether ``tensor`` can be aligned like ``other``."""
     same = (other.shape, other.dtype) == (tensor.shape, tensor.dtype)
     return same and _is_movable(other) and _is_dense(other)
 
 
 def _groups(model: nn.Module) -> list[list[tuple[str, Tensor]]]:
-    """The movable tensors, each once, in groups that overlap in memory, by their addresses."""
-    found = {id(tensor): (name, tensor) for name, tensor in reversed([*_named(model)])}
-    movable = [each for each in found.values() if _is_movable(each[1])]
+    """The movable tensors, each once, in groups that overlap in memory, by address."""
+    tensors = {id(tensor): (name, tensor) for name, tensor in reversed([*_named(model)])}
+    movable = [each for each in tensors.values() if _is_movable(each[1])]
     movable.sort(key=lambda each: (str(each[1].device), each[1].data_ptr()))
     groups: list[list[tuple[str, Tensor]]] = []
     end: tuple[Any, int] = (None, 0)
@@ -157,5 +157,5 @@ def _end(tensor: Tensor) -> int:
 
 
 def _is_dense(tensor: Tensor) -> bool:
-    """Whether a tensor's elements fill its memory, so that other strides may take the same."""
+    """Whether a tensor's elements fill its memory, so that other strides fit in it."""
     return _end(tensor) - tensor.data_ptr() == tensor.numel() * tensor.itemsize

@@ -1,4 +1,4 @@
-"""Finds a model's blocks, and reads what goes into and comes out of them in a pass."""
+"""Finds a model's blocks, and reads their inputs and outputs in a pass."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from assay.harness.results.errors import Missing
 
 
 class _Reached(Exception):
-    """Raised by a hook to leave the forward pass; never leaves this module."""
+    """Raised by a hook to end the forward pass; caught in this module."""
 
 
 def find(subject: Core) -> nn.ModuleList:
-    """The list of modules that holds the blocks: as long as the model is deep.
+    """The list of modules that contains the blocks, one for each layer.
 
-    Raises LookupError where no such list is found.  A model that shares one block among its
-    layers has a shorter list.
+    A model that shares one block among its layers has a shorter list.  Raises LookupError where
+    there is no such list.
     """
     model, layers = subject.model, subject.layers
     body = model.get_decoder() if subject.is_encoder_decoder else model.base_model
@@ -35,10 +35,10 @@ def find(subject: Core) -> nn.ModuleList:
 
 
 def _run_by_a_pass(subject: Core, lists: list[nn.ModuleList]) -> list[nn.ModuleList]:
-    """Those of ``lists`` that a prompt goes through: not the blocks of an image's encoder."""
-    ran: list[nn.Module] = []
+    """Those of ``lists`` that a prompt's pass calls: not the blocks of an image encoder."""
+    called: list[nn.Module] = []
     hooks = [
-        module.register_forward_pre_hook(lambda module, _: ran.append(module))
+        module.register_forward_pre_hook(lambda module, _: called.append(module))
         for each in lists
         for module in each
     ]
@@ -51,30 +51,30 @@ def _run_by_a_pass(subject: Core, lists: list[nn.ModuleList]) -> list[nn.ModuleL
     finally:
         for hook in hooks:
             hook.remove()
-    return [each for each in lists if any(module in ran for module in each)]
+    return [each for each in lists if any(module in called for module in each)]
 
 
 def output(subject: Core, depth: int, ids: Tensor | None, **arguments: Any) -> Tensor:
     """The output of block ``depth`` [batch, n, hidden]; for depth 0 the first block's input.
 
-    Runs the model's own forward and leaves it after block ``depth``: the later ones do not run.
-    Raises ValueError for a depth that there is not, LookupError where the block is never run as
-    such, and `Missing` where it gives something else than a row for each token.
+    Runs the model's own forward up to block ``depth``: the later ones do not run.  Raises
+    ValueError for a depth beyond the model's, LookupError where the block is never called as a
+    module, and `Missing` where its output is not one row for each token.
     """
     if not 0 <= depth <= subject.layers:
         raise ValueError(f"{subject.name} has {subject.layers} blocks, not {depth}")
-    taken: list[Tensor] = []
+    states: list[Tensor] = []
 
     def leave(state: Tensor) -> None:
-        taken.append(state)
+        states.append(state)
         raise _Reached
 
     calls = 0
 
-    def before(module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
-        leave(given[0] if given else named["hidden_states"])
+    def before(module: nn.Module, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        leave(inputs[0] if inputs else kwargs["hidden_states"])
 
-    def after(module: nn.Module, given: tuple[Any, ...], result: Any) -> None:
+    def after(module: nn.Module, inputs: tuple[Any, ...], result: Any) -> None:
         nonlocal calls
         calls += 1
         if calls == depth:
@@ -87,8 +87,8 @@ def output(subject: Core, depth: int, ids: Tensor | None, **arguments: Any) -> T
     try:
         subject(ids, states=False, **arguments)
     except _Reached:
-        given = ids if ids is not None else arguments["embeddings"]
-        return _by_position(taken[0], given.shape[0], given.shape[1], f"block {depth}")
+        inputs = ids if ids is not None else arguments["embeddings"]
+        return _by_position(states[0], inputs.shape[0], inputs.shape[1], f"block {depth}")
     finally:
         for hook in hooks:
             hook.remove()
@@ -96,7 +96,7 @@ def output(subject: Core, depth: int, ids: Tensor | None, **arguments: Any) -> T
 
 
 def _by_position(states: Tensor, batch: int, n: int, what: str) -> Tensor:
-    """``states``, if they are [batch, n, features]; some models add rows, streams or axes."""
+    """``states`` if they are [batch, n, features]; some models add rows, streams or axes."""
     if not torch.is_tensor(states) or states.ndim != 3 or states.shape[:2] != (batch, n):
         shape = [*states.shape] if torch.is_tensor(states) else type(states).__name__
         raise Missing(f"{what} gives {shape}, and not a row for each of {batch} × {n} tokens")
@@ -104,24 +104,24 @@ def _by_position(states: Tensor, batch: int, n: int, what: str) -> Tensor:
 
 
 def head_input(subject: Core, ids: Tensor | None, **arguments: Any) -> Tensor:
-    """What the output embedding is given: [batch, n, hidden], past the final norm.
+    """The output embedding's input: [batch, n, hidden], after the final norm.
 
     Raises LookupError where there is no output embedding, or a pass does not run it.
     """
     head = subject.model.get_output_embeddings()
     if head is None:
         raise LookupError(f"{subject.name} has no output embedding")
-    taken: list[Tensor] = []
+    states: list[Tensor] = []
 
-    def before(module: nn.Module, given: tuple[Any, ...]) -> None:
-        taken.append(given[0])
+    def before(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        states.append(inputs[0])
         raise _Reached
 
     hook = head.register_forward_pre_hook(before)
     try:
         subject(ids, states=False, **arguments)
     except _Reached:
-        return taken[0]
+        return states[0]
     finally:
         hook.remove()
     raise LookupError(f"{subject.name}: its output embedding was never run")

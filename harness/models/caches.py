@@ -1,4 +1,4 @@
-"""Makes every kind of cache, decodes through it in chunks, and reads its contents."""
+"""Makes caches of every kind, decodes through them in chunks, and reads their contents."""
 
 from __future__ import annotations
 
@@ -20,18 +20,17 @@ from assay.harness.models.subject import Subject
 from assay.harness.results.errors import REFUSALS, Missing, first_line
 
 KINDS = ("default", "dynamic", "sliding", "static", "offloaded", "quantised")
-"""The kinds that a user can choose; ``default`` is whatever the model makes for itself."""
+"""The kinds that a user can choose; ``default`` is the one that the model makes itself."""
 
 IDEAL = "rounded"
-"""A kind of ours: see `harness.models.float8.RoundedCache`."""
+"""Assay's own kind: see `harness.models.float8.RoundedCache`."""
 
 
 def make(subject: Subject, kind: str, batch: int, length: int) -> Any:
     """A fresh cache of ``kind`` for ``batch`` rows of up to ``length`` tokens.
 
-    None for ``default``.  A static one has no more room than the model has use for (`most_keys`).
-    Raises `Missing` where the model or this version of transformers has
-    no such cache.
+    None for ``default``.  A static one has no more room than the model can use (`most_keys`).
+    Raises `Missing` where the model or this version of transformers has no such cache.
     """
     if kind == "default":
         return None
@@ -49,7 +48,7 @@ def make(subject: Subject, kind: str, batch: int, length: int) -> Any:
             return transformers.DynamicCache()
         if kind == "sliding":
             _require_sliding(subject)
-            return compat.told_cache(config)
+            return compat.configured_cache(config)
         if kind == "static":
             _require_static(subject)
             room = min(length, most_keys(subject) or length)
@@ -60,32 +59,32 @@ def make(subject: Subject, kind: str, batch: int, length: int) -> Any:
         if kind == "quantised":
             return transformers.QuantizedCache(backend="fp8", config=config)
     except (TypeError, ValueError, AttributeError, ImportError, LookupError) as error:
-        said = first_line(error)
+        why = first_line(error)
         if isinstance(error, LookupError):
-            said = f"it knows no {said}"
-        raise Missing(f"this version of transformers has no {kind} cache here: {said}") from error
+            why = f"it knows no {why}"
+        raise Missing(f"this version of transformers has no {kind} cache here: {why}") from error
     raise ValueError(f"no cache of kind {kind!r}")
 
 
 def most_keys(subject: Subject) -> int | None:
-    """The most keys that a model's biases by distance are made for; None where it does not say.
+    """The most keys that a model's biases by distance cover; None where it does not say.
 
-    MPT's are of ``max_seq_len`` keys (transformers' ``build_mpt_alibi_tensor``), and a cache of
-    fixed length has as many as it has room.
+    MPT's cover ``max_seq_len`` keys (transformers' ``build_mpt_alibi_tensor``), and a static cache
+    has a key for each of its positions.
     """
     return subject.config.max_seq_len if subject.config.model_type == "mpt" else None
 
 
 def growing(subject: Subject) -> Any:
-    """A fresh cache that grows with what it is given: keys and values, or a recurrent state.
+    """A fresh cache that grows with its input: keys and values, or a recurrent state.
 
-    Raises `Missing` where the model takes none, or makes one of a kind of its own.
+    Raises `Missing` where the model takes no cache, or makes one of its own type.
     """
     if subject.cache_argument is None:
         raise Missing("the model's forward takes no cache")
     compat.require_cache_objects(subject.model)
     _require_common_kind(subject)
-    own = compat.told_cache(subject.config)
+    own = compat.configured_cache(subject.config)
     compat.require_room_for_state(subject.model, own)
     if not subject.is_encoder_decoder:
         return own
@@ -93,7 +92,7 @@ def growing(subject: Subject) -> Any:
 
 
 def _require_common_kind(subject: Subject) -> None:
-    """Raise `Missing` where the model makes itself a cache that is none of the library's own."""
+    """Raise `Missing` where the model makes a cache of its own type, not one of the library's."""
     if own := _own_kind(subject):
         raise Missing(f"the model makes a cache of its own type, a {own}")
 
@@ -102,13 +101,13 @@ def _require_common_kind(subject: Subject) -> None:
 def _own_kind(subject: Subject) -> str:
     """The class of the cache that the model makes itself; empty for one of the library's."""
     try:
-        made = subject(subject.content(_one_token(subject)), keep=True, states=False).cache
+        cache = subject(subject.content(_one_token(subject)), keep=True, states=False).cache
     except REFUSALS as error:  # a model that breaks on its cache breaks its laws
         pass_on(error)
         return ""
-    if made is None or isinstance(made, tuple):  # tuples: of models before 4.56
+    if cache is None or isinstance(cache, tuple):  # tuples: of models before 4.56
         return ""
-    return "" if type(made).__module__ == transformers.Cache.__module__ else type(made).__name__
+    return "" if type(cache).__module__ == transformers.Cache.__module__ else type(cache).__name__
 
 
 def _one_token(subject: Subject) -> Tensor:
@@ -116,12 +115,12 @@ def _one_token(subject: Subject) -> Tensor:
 
 
 def _for_encoder_decoder(subject: Subject, kind: str, batch: int, length: int) -> Any:
-    """Self-attention of ``kind`` beside a dynamic cache for what the encoder gave."""
+    """A self-attention cache of ``kind``, with a dynamic cache for the encoder's output."""
     if kind == "dynamic":
         own = transformers.DynamicCache()
     elif kind == "sliding":
         _require_sliding(subject)
-        own = compat.told_cache(subject.config)
+        own = compat.configured_cache(subject.config)
     elif kind == "static":
         _require_static(subject)
         own = compat.static_cache(subject.model, subject.config, batch, length)
@@ -134,38 +133,38 @@ def _for_encoder_decoder(subject: Subject, kind: str, batch: int, length: int) -
 
 
 def _require_sliding(subject: Subject) -> None:
-    """Raise `Missing` without a layer that has a window, or where no cache is told of it."""
+    """Raise `Missing` unless a layer has a sliding window and caches can respect it."""
     if not _slides(subject):
         raise Missing("no layer has a sliding window")
-    compat.require_told_caches()
+    compat.require_configured_caches()
 
 
 def _require_accelerator() -> None:
-    """Raise `Missing` where there is nothing to offload from."""
+    """Raise `Missing` without an accelerator to offload from."""
     if not torch.accelerator.is_available():
         raise Missing("offloading moves keys and values off an accelerator; none is here")
 
 
 def _require_keys_only(subject: Subject) -> None:
-    """A dynamic cache that is told no configuration has room for keys and values only."""
-    told = compat.told_cache(subject.config)
-    kinds = {type(layer).__name__ for layer in getattr(told, "layers", ())}
-    if others := kinds - compat.KEYS_AND_VALUES:
-        asked = ", ".join(sorted(others))
-        raise Missing(f"the configuration asks for {asked}, which this cache ignores")
-    compat.require_room_for_state(subject.model, told)
+    """Raise `Missing` where the model needs layers that a cache without configuration lacks."""
+    cache = compat.configured_cache(subject.config)
+    kinds = {type(layer).__name__ for layer in getattr(cache, "layers", ())}
+    if ignored := kinds - compat.KEYS_AND_VALUES:
+        names = ", ".join(sorted(ignored))
+        raise Missing(f"the configuration asks for {names}, which this cache ignores")
+    compat.require_room_for_state(subject.model, cache)
 
 
 def _require_static(subject: Subject) -> None:
-    """Raise `Missing` where the library refuses a cache of fixed size, or the model has its own.
+    """Raise `Missing` where the library rejects a static cache, or the model has its own kind.
 
-    Until 4.56 models say whether they take one, under a private name, and `generate` asks.  What
-    came for it, ``_can_compile_fullgraph``, is about compiling: nothing refuses, or warns of, a
-    static cache for its sake.
+    Until 4.56 models say in a private attribute whether they take one, and `generate` reads it.
+    Its successor, ``_can_compile_fullgraph``, is about compiling: it makes nothing reject a static
+    cache, or warn of it.
     """
     if getattr(subject.model, "_supports_static_cache", None) is False:
-        said = "_supports_static_cache = False"
-        raise Missing(f"the model declares no support for static caches ({said})")
+        declaration = "_supports_static_cache = False"
+        raise Missing(f"the model declares no support for static caches ({declaration})")
     _require_common_kind(subject)
 
 
@@ -186,34 +185,34 @@ def decode(
     cache: Any = None,
     mask: Tensor | None = None,
     positions: Tensor | None = None,
-    **more: Any,
+    **options: Any,
 ) -> Rows:
     """Run ``ids`` [batch, n] chunk by chunk, each on the cache of those before it.
 
-    ``chunks`` sums to n.  With ``stale`` the first chunk is filled with the prompt moved one
-    place to the right: a cache shifted by one, for controls.  A static cache has room for n and
-    ``spare`` tokens; ``cache`` is used in place of a fresh one.  ``mask`` [batch, n] or
-    [batch or 1, 1, n, n] and ``positions`` [n] or [batch, n] are those of the whole prompt: each
-    chunk is given its part.  ``more`` goes to every forward pass.
+    ``chunks`` sums to n.  With ``stale`` the first chunk is the prompt moved one position to the
+    right: a cache shifted by one, for controls.  A static cache has room for n + ``spare`` tokens;
+    ``cache`` replaces a fresh one.  ``mask`` [batch, n] or [batch or 1, 1, n, n] and
+    ``positions`` [n] or [batch, n] are those of the whole prompt: each chunk gets its part.
+    ``options`` go to every forward pass.
     """
     batch, n = ids.shape
     if sum(chunks) != n:
         raise ValueError(f"chunks {list(chunks)} do not sum to {n}")
     cache = make(subject, kind, batch, n + spare) if cache is None else cache
-    done, parts = 0, []
+    start, parts = 0, []
     for size in chunks:
-        stop = done + size
-        piece = ids[:, done:stop]
-        if stale and not done:
-            piece = torch.cat([ids[:, -1:], ids[:, : size - 1]], dim=1)
-        seen = None
+        stop = start + size
+        chunk = ids[:, start:stop]
+        if stale and not start:
+            chunk = torch.cat([ids[:, -1:], ids[:, : size - 1]], dim=1)
+        part = None
         if mask is not None:
-            seen = mask[:, :stop] if mask.ndim == 2 else mask[..., done:stop, :stop]
-        where = None if positions is None else positions[..., done:stop]
+            part = mask[:, :stop] if mask.ndim == 2 else mask[..., start:stop, :stop]
+        places = None if positions is None else positions[..., start:stop]
         output = subject(
-            piece, cache=cache, keep=True, states=False, mask=seen, positions=where, **more
+            chunk, cache=cache, keep=True, states=False, mask=part, positions=places, **options
         )
-        cache, done = output.cache, stop
+        cache, start = output.cache, stop
         parts.append(output.rows)
     return Rows.along_positions(parts)
 
@@ -223,8 +222,8 @@ def grown(
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Keys and values of the first ``cut`` tokens, before and after the rest was appended.
 
-    Two lists of [batch, heads, past, width], past by past; where a layer keeps a window only,
-    the part of the past that both still hold.
+    Two lists of [batch, heads, past, width], tensor by tensor; where a layer keeps only a window,
+    the part of the past that both contain.
     """
     batch, n = ids.shape
     cache = make(subject, kind, batch, n)
@@ -234,7 +233,7 @@ def grown(
     after = [t for pair in entries(cache) for t in pair]
     pairs = []
     for old, new in zip(before, after, strict=True):
-        # A layer holds the last tokens it has room for, at the front of its buffer.
+        # A layer stores the last tokens that fit, at the front of its buffer.
         first_old, first_new = max(0, cut - old.shape[-2]), max(0, n - new.shape[-2])
         first = max(first_old, first_new)
         if first < cut:
@@ -250,17 +249,17 @@ def grown(
 
 
 def appended(subject: Subject, ids: Tensor, cache: Any) -> Any:
-    """``cache``, filled before, once it has read ``ids`` [batch, n] too: at once if it can."""
-    pieces = [ids] if "chunks-beside-cache" in probe(subject) else ids.split(1, dim=1)
-    for piece in pieces:
-        cache = subject(piece, cache=cache, keep=True, states=False).cache
+    """``cache`` after ``ids`` [batch, n], read in one pass if the model can do so."""
+    chunks = [ids] if "chunks-beside-cache" in probe(subject) else ids.split(1, dim=1)
+    for chunk in chunks:
+        cache = subject(chunk, cache=cache, keep=True, states=False).cache
     return cache
 
 
 def carries_state(cache: Any) -> bool:
-    """Whether some layer keeps a state of a recurrence or a convolution, alone or beside keys.
+    """Whether some layer keeps a state of a recurrence or a convolution, with keys or without.
 
-    A cache of a model's own kind may keep it beside its layers.
+    A cache of a model's own type may keep it outside its layers.
     """
     own = getattr(cache, "self_attention_cache", cache)
     layers = getattr(own, "layers", None)
@@ -271,7 +270,7 @@ def carries_state(cache: Any) -> bool:
 
 
 def _holds_states(value: Any) -> bool:
-    """Whether there is a tensor of numbers that are not whole in ``value``, at any depth."""
+    """Whether ``value`` contains a floating-point tensor, at any depth."""
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list | tuple):
@@ -282,7 +281,7 @@ def _holds_states(value: Any) -> bool:
 def entries(cache: Any) -> list[tuple[Tensor, Tensor]]:
     """The (keys, values) [batch, heads, past, width] of every layer; empty for a recurrence.
 
-    Layers without keys of their own are left out; of an encoder-decoder's, the decoder's own.
+    Layers without keys of their own are left out; an encoder-decoder gives its self-attention.
     """
     own = getattr(cache, "self_attention_cache", cache)
     if hasattr(own, "layers"):

@@ -1,7 +1,7 @@
 """Resolves a model's name to a folder, and checks that its files are complete.
 
-Everything here is cheap: configurations and the headers of safetensors files are read, weights
-are not.  No pickle is ever opened, and no code of a repository is run unless it is asked for.
+Everything here is cheap: it reads configurations and the headers of safetensors files, but no
+weights.  It never opens a pickle, and runs a repository's code only on request.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ HEADS = (
     ("AutoModelForMaskedLM", "MODEL_FOR_MASKED_LM_MAPPING"),
     ("AutoModelForCausalLM", "MODEL_FOR_CAUSAL_LM_MAPPING"),
 )
-"""Transformers' own classes for language models with a head, and which types have one."""
+"""Transformers' auto classes for language models with a head, and the mappings of their types."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
     """A model folder that has passed every check short of loading it.
 
-    ``name`` is what was asked for and ``folder`` where it lies.  ``auto`` is the auto class of
-    transformers that loads it.  ``weights`` are the files that hold the ``stored`` tensors.
+    ``name`` is the requested one, and ``folder`` its location.  ``auto`` is the auto class of
+    transformers that loads it.  ``weights`` are the files that contain the ``stored`` tensors.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Checkpoint:
 
     def bytes_at(self, dtype: torch.dtype) -> int:
         """Memory that the weights take in ``dtype``."""
-        return self.stored.floats * dtype.itemsize + self.stored.others
+        return self.stored.floats * dtype.itemsize + self.stored.other_bytes
 
 
 def inspect_checkpoint(
@@ -83,19 +83,19 @@ def inspect_checkpoint(
     try:
         with kept_running(), contained():
             auto = _auto_class(config, raw if trust_remote_code else {})
-    except ENDS as error:  # a model's module may want what is not installed
+    except ENDS as error:  # a model's module may need packages that are not installed
         raise BadInput(f"{spec}: its class cannot be imported ({brief(error)})") from error
     if hub:
         _fetch_code_and_weights(spec, revision, folder, trust_remote_code)
     weights = weight_files(folder, raw, spec)
-    held = stored.read(weights, spec)
+    tensors = stored.read(weights, spec)
     if (settings := folder / "generation_config.json").exists():
         read_json(settings, spec)  # transformers goes on without it
-    if not (trust_remote_code and raw.get("auto_map")):  # code that is not transformers' own
+    if not (trust_remote_code and raw.get("auto_map")):  # no code of the repository's own
         with quiet():
-            outline = sizes.check(raw, auto, held, spec)
-        refuse_integers(raw, held, frozenset(outline.shapes if outline else ()), spec)
-    return Checkpoint(spec, folder, auto, tuple(weights), held, trust_remote_code)
+            outline = sizes.check(raw, auto, tensors, spec)
+        refuse_integers(raw, tensors, frozenset(outline.shapes if outline else ()), spec)
+    return Checkpoint(spec, folder, auto, tuple(weights), tensors, trust_remote_code)
 
 
 def refuse_short_context(config: PretrainedConfig, spec: str) -> None:
@@ -128,24 +128,24 @@ def _local(folder: Path, spec: str, revision: str | None) -> Path:
         if revision is not None:
             raise BadInput(f"{spec}: is a plain folder and has no revision {revision!r}")
         return folder
-    wanted = revision or constants.DEFAULT_REVISION
-    reference = folder / "refs" / wanted
-    commit = reference.read_text().strip() if reference.is_file() else wanted
-    held = sorted(path.name for path in snapshots.iterdir() if path.is_dir())
-    if commit not in held and revision is None and len(held) == 1:
-        commit = held[0]
-    if commit not in held:
-        raise BadInput(f"{spec}: holds no revision {wanted!r} but {listed(held) or 'none'}")
+    name = revision or constants.DEFAULT_REVISION
+    reference = folder / "refs" / name
+    commit = reference.read_text().strip() if reference.is_file() else name
+    commits = sorted(path.name for path in snapshots.iterdir() if path.is_dir())
+    if commit not in commits and revision is None and len(commits) == 1:
+        commit = commits[0]
+    if commit not in commits:
+        raise BadInput(f"{spec}: holds no revision {name!r} but {listed(commits) or 'none'}")
     return snapshots / commit
 
 
 def _read_configuration(folder: Path, spec: str) -> dict[str, Any]:
-    """What config.json holds, or the file that it names for this version of transformers."""
-    others = read_json(folder / "config.json", spec).get("configuration_files") or []
-    for name in others if isinstance(others, list) else [others]:
+    """The content of config.json, or of the file that it names for this transformers version."""
+    names = read_json(folder / "config.json", spec).get("configuration_files") or []
+    for name in names if isinstance(names, list) else [names]:
         if not isinstance(name, str) or Path(name).name != name:
-            said = f"config.json names {name!r}, which is not a file of this folder"
-            raise BadInput(f"{spec}: {said}")
+            message = f"config.json names {name!r}, which is not a file of this folder"
+            raise BadInput(f"{spec}: {message}")
         read_json(folder / name, spec)
     try:
         return PretrainedConfig.get_config_dict(folder, local_files_only=True)[0]
@@ -156,7 +156,7 @@ def _read_configuration(folder: Path, spec: str) -> dict[str, Any]:
 def _configuration(
     raw: dict[str, Any], folder: Path, spec: str, trust_remote_code: bool
 ) -> PretrainedConfig:
-    """What config.json says, with its numbers bounded as no weight has been looked at yet."""
+    """The configuration in config.json, its numbers bounded while the weights are unread."""
     kind = raw.get("model_type")
     custom = trust_remote_code and "AutoConfig" in (raw.get("auto_map") or {})
     if not isinstance(kind, str) or not kind:
@@ -182,9 +182,9 @@ def _configuration(
 def _auto_class(config: PretrainedConfig, raw: dict[str, Any]) -> type[Any]:
     """The auto class for the model's head, or `AutoModel` if it has none for language.
 
-    Asks what the checkpoint says that it is (``architectures``) against transformers' own
-    mappings; a checkpoint that does not say gets the head that its type has.  An encoder that is
-    a part of its type's body, such as T5EncoderModel, comes as its own class.
+    Looks up the checkpoint's ``architectures`` in transformers' own mappings; a checkpoint without
+    them gets the head of its type.  An encoder that is a part of its type's body, such as
+    T5EncoderModel, is its own class.
     """
     remote = raw.get("auto_map") or {}
     for auto, _ in HEADS:
@@ -192,14 +192,14 @@ def _auto_class(config: PretrainedConfig, raw: dict[str, Any]) -> type[Any]:
             return getattr(transformers, auto)
     heads = {auto: _classes(mapping, config) for auto, mapping in HEADS}
     heads = {auto: names for auto, names in heads.items() if names}
-    said = str((getattr(config, "architectures", None) or [""])[0])
+    architecture = str((getattr(config, "architectures", None) or [""])[0])
     for auto, names in heads.items():
-        if said in names:
+        if architecture in names:
             return getattr(transformers, auto)
-    if said in _classes("MODEL_FOR_TEXT_ENCODING_MAPPING", config):
-        return getattr(transformers, said)
-    pretraining = said in _classes("MODEL_FOR_PRETRAINING_MAPPING", config)
-    if hasattr(transformers, said) and not pretraining:
+    if architecture in _classes("MODEL_FOR_TEXT_ENCODING_MAPPING", config):
+        return getattr(transformers, architecture)
+    pretraining = architecture in _classes("MODEL_FOR_PRETRAINING_MAPPING", config)
+    if hasattr(transformers, architecture) and not pretraining:
         return transformers.AutoModel  # no head, or one that is not for language
     if getattr(config, "is_decoder", False) and not getattr(config, "is_encoder_decoder", False):
         heads = dict(reversed(heads.items()))  # an encoder's type turned into a decoder
@@ -207,15 +207,15 @@ def _auto_class(config: PretrainedConfig, raw: dict[str, Any]) -> type[Any]:
 
 
 def _classes(mapping: str, config: PretrainedConfig) -> set[str]:
-    """Names of the model classes that a mapping of transformers has for a configuration."""
-    found = getattr(transformers, mapping, {}).get(type(config), None) or ()
-    return {cls.__name__ for cls in (found if isinstance(found, tuple | list) else (found,))}
+    """Names of the model classes in a mapping of transformers for a configuration."""
+    classes = getattr(transformers, mapping, {}).get(type(config), None) or ()
+    return {cls.__name__ for cls in (classes if isinstance(classes, tuple | list) else (classes,))}
 
 
 def _fetch_code_and_weights(
     spec: str, revision: str | None, folder: Path, trust_remote_code: bool
 ) -> None:
-    """The second visit to the hub, once the configuration is known to be of use."""
+    """Fetch code and weights from the hub, once the configuration has been checked."""
     index = folder / "model.safetensors.index.json"
     names = sorted(set(weight_map(index, spec).values())) if index.exists() else []
     names = names or ["model.safetensors"]

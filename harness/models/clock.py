@@ -1,7 +1,7 @@
 """Measures a claim's time, the part spent in the model, and applies the emergency brake.
 
-How many examples or draws a claim takes is fixed by profile and seed, never by a clock.  The brake
-is for a model that is too slow for a profile: it ends the claim without a verdict.
+The profile and the seed fix how many examples or draws a claim takes, never a clock.  The brake is
+for a model that is too slow for a profile: it ends the claim without a verdict.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from assay.harness.models.alarm import striking
 from assay.harness.models.core import Core
 
 FED = ("input_ids", "inputs_embeds", "decoder_input_ids", "decoder_inputs_embeds")
-"""Arguments of a forward pass that have a row for each prompt and a column for each token."""
+"""Arguments of a forward pass with a row for each prompt and a column for each token."""
 
 CALL = nn.Module._call_impl.__code__
-"""What every pass goes through."""
+"""The code object that every pass runs."""
 
 TOO_SLOW = "too slow for this profile"
-"""What is said of a machine or model on which the brake strikes."""
+"""The message's words for a machine or model on which the brake strikes."""
 
 
 MARGIN = 1.1
-"""Times the brake after which a pass is ended that does not return; one that does, ends itself."""
+"""Multiple of the brake at which a pass is interrupted; one that returns earlier ends itself."""
 
 PATIENCE = 5
-"""Times the brake that may go by without any pass, as probes and what is no model's take it."""
+"""Multiple of the brake that may go by without a pass: probes and code outside the model do."""
 
 
 class Braked(BaseException):
-    """A claim has taken as long as it may; leaves Hypothesis as an interrupt would."""
+    """A claim has used up its time; leaves Hypothesis as an interrupt would."""
 
 
 class ForwardClock:
@@ -45,11 +45,10 @@ class ForwardClock:
 
     ``size`` is that of the latest pass: rows and tokens.
 
-    With a ``brake`` in seconds, a claim that has run so long is ended by `Braked` before or after
-    the next pass, and so is one whose passes are all slower than ``share`` seconds: however many
-    follow, its examples or draws do not fit.  The first pass alone tells nothing of the others,
-    as it pays for what is done once.  A pass that does not come to its end is ended where it is,
-    `striking`.
+    With a ``brake`` in seconds, `Braked` ends a claim that has run that long, before or after the
+    next pass, and one whose passes are all slower than ``share`` seconds: its examples or draws
+    cannot fit.  The first pass alone is no evidence, as it includes one-time work.  `striking`
+    interrupts a pass that does not end.
     """
 
     def __init__(self, brake: float = math.inf, share: float = math.inf) -> None:
@@ -65,7 +64,7 @@ class ForwardClock:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the clock was made."""
+        """Seconds since the clock was created."""
         return perf_counter() - self._started
 
     def check(self) -> None:
@@ -79,11 +78,11 @@ class ForwardClock:
 
     @contextmanager
     def striking(self, foreign: bool = True) -> Iterator[None]:
-        """Raise `Braked` in the block, wherever it is, once it is too late for what it does.
+        """Raise `Braked` in the block, wherever it is, once it has taken too long.
 
-        That is inside a pass when the brake is over, as the pass would end so, if it ended.
-        Elsewhere, as in code of a model's that is no pass, it is long after the last sign of life.
-        Nothing is done for a block in which no code is ``foreign``.
+        Inside a pass that is when the brake's time is over, as `check` would raise if the pass
+        ended.  Elsewhere, as in a model's code outside a pass, it is long after the last sign of
+        life.  A block without ``foreign`` code is not interrupted.
         """
         first = self.brake * MARGIN if foreign else math.inf
         with striking(first, self.brake * (MARGIN - 1), self._strike):
@@ -93,12 +92,12 @@ class ForwardClock:
         passing = self._passing(frame)
         silent = perf_counter() - self._alive > self.brake * PATIENCE
         if silent or (passing and self.elapsed > self.brake * MARGIN):
-            self._alive = perf_counter()  # what comes now has time to clear up
+            self._alive = perf_counter()  # allows time for cleaning up
             where = " in a pass that did not end" if passing else ""
             raise Braked(f"stopped after {self.elapsed:.3g} s{where}")
 
     def _passing(self, frame: FrameType | None) -> bool:
-        """Whether a pass of a model that is watched is being run in ``frame``."""
+        """Whether ``frame`` is inside a pass of a watched model."""
         while frame is not None:
             if frame.f_code is CALL and frame.f_locals.get("self") in self._hooks:
                 return True
@@ -107,14 +106,14 @@ class ForwardClock:
 
     @contextmanager
     def watching(self, subject: Core) -> Iterator[ForwardClock]:
-        """Count while the block runs, passes that end in an exception too.
+        """Count passes within the block, including those that raise.
 
-        The float64 reference counts as well, from when the block builds it.
+        The float64 reference's passes count as well, once the block has built it.
         """
         self._watching = True
         self.watch(subject.model)
-        if (known := subject.known_reference) is not None:
-            self.watch(known.model)
+        if (reference := subject.known_reference) is not None:
+            self.watch(reference.model)
         subject.clocks.append(self)
         try:
             yield self
@@ -125,7 +124,7 @@ class ForwardClock:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Leave no hook in the models while the block runs: it copies one of them."""
+        """Remove the hooks from the models within the block, which copies one of them."""
         models = self._unwatch()
         try:
             yield
@@ -134,7 +133,7 @@ class ForwardClock:
                 self.watch(model)
 
     def watch(self, model: nn.Module) -> None:
-        """Count the passes of ``model`` too, until the block is over."""
+        """Also count the passes of ``model``, until the block ends."""
         enter = model.register_forward_pre_hook(self._enter, with_kwargs=True)
         self._hooks[model] = [enter, model.register_forward_hook(self._leave, always_call=True)]
 
@@ -147,16 +146,16 @@ class ForwardClock:
         return models
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ForwardClock:
-        """Copies of a model that are made meanwhile are watched, too."""
+        """Copies of a watched model share its clock."""
         return self
 
-    def _enter(self, module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def _enter(self, module: nn.Module, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not self._watching:
             return
         if self._depth == 0:
             self.check()
             self._since = perf_counter()
-            fed = [*given[:1], *(named.get(name) for name in FED)]
+            fed = [*inputs[:1], *(kwargs.get(name) for name in FED)]
             for tensor in fed:
                 if torch.is_tensor(tensor) and tensor.ndim >= 2:
                     self.size = (tensor.shape[0], tensor.shape[1])

@@ -1,7 +1,7 @@
-"""Differences between versions of transformers, found by inspection and not by version number.
+"""Differences between versions of transformers, detected by inspection, not by version number.
 
-Everything from 4.48 on is meant to run.  Where a name, an argument or a method came later, the
-difference is here and nowhere else, with the version that brought it.
+Assay supports versions from 4.48 on.  Where a name, an argument or a method is newer, only this
+module handles the difference, and names the version that introduced it.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from assay.harness.results.errors import Missing
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig as PreTrainedConfig
-else:  # the name since 5.0, which keeps the other as well
+else:  # the name since 5.0, which keeps the old one as well
     PreTrainedConfig = getattr(transformers, "PreTrainedConfig", transformers.PretrainedConfig)
 
 DTYPE_ARGUMENT = "dtype" if hasattr(PreTrainedConfig(), "dtype") else "torch_dtype"
-"""What `from_pretrained` and `from_config` call the dtype of a model: ``dtype`` since 4.56."""
+"""The dtype argument of `from_pretrained` and `from_config`: ``dtype`` since 4.56."""
 
 KEYS_AND_VALUES = frozenset({"DynamicLayer", "DynamicSlidingWindowLayer"})
-"""Layers of a dynamic cache that hold keys and values, and no recurrent state."""
+"""Layers of a dynamic cache with keys and values, and no recurrent state."""
 
 
 def in_dtype(dtype: torch.dtype) -> dict[str, Any]:
-    """The argument of `from_pretrained` and `from_config` that asks for ``dtype``."""
+    """The argument of `from_pretrained` and `from_config` that sets ``dtype``."""
     return {DTYPE_ARGUMENT: dtype}
 
 
-def _takes(made: type) -> frozenset[str]:
-    """The names of what a class is made with."""
-    return frozenset(inspect.signature(made).parameters)
+def _takes(cls: type) -> frozenset[str]:
+    """The parameters of a class's constructor."""
+    return frozenset(inspect.signature(cls).parameters)
 
 
 # -- what a model is ------------------------------------------------------------------------------
@@ -45,7 +45,7 @@ def _takes(made: type) -> frozenset[str]:
 def can_generate(model: PreTrainedModel) -> bool:
     """Whether ``model`` says that it generates.
 
-    Before 4.50 a masked model says so, too, where its type can be made a decoder.
+    Before 4.50 a masked model also says so, where its type can be a decoder.
     """
     name = type(model).__name__
     masked = modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES.values()
@@ -59,18 +59,18 @@ def can_generate(model: PreTrainedModel) -> bool:
 # -- caches ---------------------------------------------------------------------------------------
 
 
-def told_cache(config: Any) -> Any:
-    """A cache that grows, told of the layers that it is for.
+def configured_cache(config: Any) -> Any:
+    """A growing cache, configured for the layers of ``config``.
 
-    Before 4.56 a cache cannot be told: it holds the keys and values of all tokens.
+    Before 4.56 a cache takes no configuration: it stores the keys and values of all tokens.
     """
     if "config" in _takes(transformers.DynamicCache):
         return transformers.DynamicCache(config=config)
     return transformers.DynamicCache()
 
 
-def require_told_caches() -> None:
-    """Raise `Missing` where a dynamic cache cannot be one of windows."""
+def require_configured_caches() -> None:
+    """Raise `Missing` where a dynamic cache ignores sliding windows."""
     if "config" not in _takes(transformers.DynamicCache):
         raise Missing("in this version of transformers dynamic caches ignore sliding windows")
 
@@ -78,8 +78,8 @@ def require_told_caches() -> None:
 def require_room_for_state(model: PreTrainedModel, cache: Any) -> None:
     """Raise `Missing` where ``model`` keeps a recurrent state that ``cache`` has no room for.
 
-    Such models had caches of their own, each another, until 5.x gave the common cache layers for
-    states.  That a model has a state it says under a private name only.
+    Such models had various caches of their own until 5.x added layers for states to the common
+    cache.  Only a private attribute says that a model has a state.
     """
     kinds = {type(layer).__name__ for layer in getattr(cache, "layers", ())}
     if getattr(model, "_is_stateful", False) and kinds <= KEYS_AND_VALUES:
@@ -91,7 +91,7 @@ def require_room_for_state(model: PreTrainedModel, cache: Any) -> None:
 def require_cache_objects(model: PreTrainedModel) -> None:
     """Raise `Missing` where ``model`` takes its cache as tuples only: some did before 4.54.
 
-    Such models say so under a private name, which is gone since all take objects.
+    A private attribute says so; it is gone since all models take objects.
     """
     if getattr(model, "_supports_cache_class", True) is False:
         raise Missing(
@@ -100,49 +100,49 @@ def require_cache_objects(model: PreTrainedModel) -> None:
 
 
 def offloaded_cache(config: Any) -> Any:
-    """A cache that is kept off the device: an argument since 4.56, a class of its own before."""
+    """A cache stored off the device: an argument since 4.56, a class of its own before."""
     if "offloading" in _takes(transformers.DynamicCache):
         return transformers.DynamicCache(config=config, offloading=True)
-    early: Any = transformers  # which is not the one that types are checked against
+    early: Any = transformers  # types are checked against a later version
     return early.OffloadedCache()
 
 
 def static_cache(model: PreTrainedModel, config: Any, batch: int, length: int) -> Any:
-    """A cache of ``length`` places for ``batch`` rows of ``model``.
+    """A cache of ``length`` positions for ``batch`` rows of ``model``.
 
-    Before 4.56 it is made for its batch, device and dtype at once, later when it is first filled.
+    Before 4.56 it is allocated for its batch, device and dtype at once, later at the first use.
     """
     early: dict[str, Any] = {"max_batch_size": batch, "device": model.device, "dtype": model.dtype}
     takes = _takes(transformers.StaticCache)
-    taken = {name: value for name, value in early.items() if name in takes}
-    return transformers.StaticCache(config=config, max_cache_len=length, **taken)
+    options = {name: value for name, value in early.items() if name in takes}
+    return transformers.StaticCache(config=config, max_cache_len=length, **options)
 
 
 def places(cache: Any, n: int, device: torch.device) -> Tensor:
-    """Where ``n`` tokens that go on from ``cache`` stand, [n].
+    """The positions of ``n`` tokens that continue from ``cache``, [n].
 
-    Before 5.x a state space model does not count what it has read: it is told.
+    Before 5.x a state space model does not count the tokens that it has read: callers pass them.
     """
-    past = getattr(cache, SEEN, 0)
+    past = getattr(cache, COUNT, 0)
     return torch.arange(past, past + n, device=device)
 
 
 def count(cache: Any, before: Any, n: int) -> None:
-    """Write on ``cache`` that it has read ``n`` tokens more than ``before`` had."""
+    """Record on ``cache`` that it has read ``n`` tokens more than ``before``."""
     if hasattr(cache, "__dict__"):
-        setattr(cache, SEEN, getattr(before, SEEN, 0) + n)
+        setattr(cache, COUNT, getattr(before, COUNT, 0) + n)
 
 
-SEEN = "assay_seen"
-"""On the cache itself, so that its copies have it, too."""
+COUNT = "assay_seen"
+"""The attribute of a cache that counts its tokens, so that copies keep the count."""
 
 # -- attention ------------------------------------------------------------------------------------
 
 
 def set_attention(model: PreTrainedModel, name: str) -> None:
-    """Have a model that is made attend by the implementation ``name``: possible since 4.53.
+    """Switch a loaded model to the attention implementation ``name``: possible since 4.53.
 
-    Raises `Missing` before, and what the library raises for one that the model has not.
+    Raises `Missing` before, and the library's error for an implementation that the model lacks.
     """
     if not hasattr(model, "set_attn_implementation"):
         raise Missing("this version of transformers cannot switch the attention of a loaded model")
@@ -154,23 +154,23 @@ ATTENTION, EXPERTS = "_attn_implementation", "_experts_implementation"
 
 
 def settings(model: PreTrainedModel, setting: str) -> list[tuple[Any, str | None]]:
-    """Every configuration of ``model``, wholes before their parts, and its value of a setting."""
-    found: dict[int, Any] = {}
+    """Every configuration of ``model``, outer before inner ones, and its value of a setting."""
+    configs: dict[int, Any] = {}
     waiting: list[Any] = [m.config for m in model.modules() if isinstance(m, PreTrainedModel)]
     while waiting:
         config = waiting.pop(0)
-        if config is None or id(config) in found:
+        if config is None or id(config) in configs:
             continue
-        found[id(config)] = config
+        configs[id(config)] = config
         parts = [getattr(config, name, None) for name in getattr(config, "sub_configs", {})]
         waiting[:0] = parts
-    return [(config, getattr(config, setting, None)) for config in found.values()]
+    return [(config, getattr(config, setting, None)) for config in configs.values()]
 
 
 def attentions_in_force(model: PreTrainedModel) -> set[str | None]:
-    """How the parts of ``model`` that attend were told to: those that hold no other part.
+    """The attention implementations of the innermost parts of ``model``, which do the attending.
 
-    It need not be what the whole was told: T5's stacks kept what they were made with up to 5.19.
+    They may differ from the whole model's: up to 5.19 T5's stacks kept their initial one.
     """
     parts = [part for part in model.modules() if isinstance(part, PreTrainedModel)]
     inner = [p for p in parts if sum(isinstance(m, PreTrainedModel) for m in p.modules()) == 1]
@@ -178,10 +178,10 @@ def attentions_in_force(model: PreTrainedModel) -> set[str | None]:
 
 
 def restore(before: list[tuple[Any, str | None]], setting: str) -> None:
-    """Give every configuration the value of a setting that `settings` found.
+    """Reset every configuration to the value of a setting that `settings` returned.
 
-    Not by the library's own setter: it gives all parts one implementation, and refuses some of
-    those that it made a model with.
+    The library's own setter gives all parts one implementation, and rejects some of those that it
+    built a model with.
     """
     for config, name in before:
         if getattr(config, setting, None) != name:
@@ -189,9 +189,9 @@ def restore(before: list[tuple[Any, str | None]], setting: str) -> None:
 
 
 def attention_functions() -> Any:
-    """The table in which models look their attention functions up by name.
+    """The registry of attention functions by name.
 
-    Raises `Missing` in versions that have none, as 4.48.
+    Raises `Missing` in versions without one, such as 4.48.
     """
     table = getattr(transformers, "AttentionInterface", None)
     if table is None:
@@ -203,9 +203,9 @@ def attention_functions() -> Any:
 
 
 def set_experts(model: PreTrainedModel, name: str) -> None:
-    """Have a model that is made compute its experts by the implementation ``name``: since 5.0.
+    """Switch a loaded model to the experts implementation ``name``: possible since 5.0.
 
-    Raises `Missing` before, and what the library raises for one that the model has not.
+    Raises `Missing` before, and the library's error for an implementation that the model lacks.
     """
     if not hasattr(model, "set_experts_implementation"):
         raise Missing("this version of transformers has one implementation of experts")
@@ -213,9 +213,9 @@ def set_experts(model: PreTrainedModel, name: str) -> None:
 
 
 def experts_functions() -> Any:
-    """The table in which models look up by name how to compute their experts.
+    """The registry of experts implementations by name.
 
-    Raises `Missing` in versions that have none: before 5.0.
+    Raises `Missing` in versions without one: before 5.0.
     """
     try:
         from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS

@@ -1,4 +1,4 @@
-"""Reads a text model's configuration, under the names that the types use."""
+"""Reads a text model's configuration by the field names that the types use."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ _PLACEHOLDER = re.compile(
 )
 
 LEAST_TOKENS = 4
-"""The length of some claims' prompts, and the number of ids they are drawn from, at least."""
+"""The least length of some claims' prompts, and the least number of ids to draw them from."""
 
 
 def heads(config: Any) -> int:
-    """Heads of attention in a layer, at most; 1 where it does not say."""
-    found = [_numbers(layer, "num_attention_heads") for layer in _layers(config)]
-    return max((number for numbers in found for number in numbers), default=1)
+    """The most attention heads in a layer; 1 where the configuration does not say."""
+    counts = [_numbers(layer, "num_attention_heads") for layer in _layers(config)]
+    return max((number for numbers in counts for number in numbers), default=1)
 
 
 def window(config: Any) -> int | None:
-    """The longest prompt of which every token sees all others, or all before it; None: any.
+    """The longest prompt within every window: the smallest sliding window or chunk of any layer.
 
-    The smallest sliding window or chunk, that is, of any layer.
+    None where there is no limit.
     """
     names = ("sliding_window", "window_size", "attention_chunk_size")
     sizes = [size for layer in _layers(config) for size in _numbers(layer, *names)]
@@ -33,32 +33,32 @@ def window(config: Any) -> int | None:
 
 
 def context(config: Any) -> int | None:
-    """The longest prompt that it names, or None."""
-    # -1 stands for no limit in some.
+    """The configuration's longest prompt, or None."""
+    # Some write -1 for no limit.
     named = ("max_position_embeddings", "max_seq_len", "max_target_positions")
     return min([*_numbers(config, *named), *_served(config)], default=None)
 
 
 def _served(config: Any) -> list[int]:
-    """The most tokens of a row that no expert turns away, where one takes only so many.
+    """The most tokens of a row that no expert drops, where experts have a capacity.
 
     "There is no guarantee that each token is processed by an expert" where more are sent to one
-    than ``expert_capacity`` (docstring of transformers' ``SwitchTransformersTop1Router``): past
-    it, what a token gets depends on those before it in the pass.
+    than ``expert_capacity`` (docstring of transformers' ``SwitchTransformersTop1Router``): beyond
+    it, a token's output depends on those before it in the pass.
     """
     switch = getattr(config, "model_type", None) == "switch_transformers"
     return _numbers(config, "expert_capacity") if switch else []
 
 
 def routes(config: Any) -> bool:
-    """Whether there are experts, and their scores can be asked for."""
+    """Whether there are experts, and the model can return their scores."""
     experts = ("num_local_experts", "num_experts")
-    told = hasattr(config, "output_router_logits")
-    return told and any(getattr(config, name, None) for name in experts)
+    returns_scores = hasattr(config, "output_router_logits")
+    return returns_scores and any(getattr(config, name, None) for name in experts)
 
 
 def placeholders(fields: dict[str, Any]) -> Iterator[Any]:
-    """The ids that stand for media or mark them off, of a configuration and its parts."""
+    """The ids of media placeholders and delimiters in a configuration and its parts."""
     for name, value in fields.items():
         if isinstance(value, dict):
             yield from placeholders(value)
@@ -67,13 +67,13 @@ def placeholders(fields: dict[str, Any]) -> Iterator[Any]:
 
 
 def _layers(config: Any) -> list[Any]:
-    """The configuration of every layer, where layers have their own; else the one of all."""
+    """Each layer's configuration, where layers have their own; else the one for all."""
     if not getattr(config, "is_heterogeneous", False):
         return [config]
     return list(config.per_layer_config)
 
 
 def _numbers(config: Any, *names: str) -> list[int]:
-    """The fields of ``config`` with these names that are whole numbers above 0."""
+    """The fields of ``config`` with these names that are positive integers."""
     values = [getattr(config, name, None) for name in names]
     return [value for value in values if isinstance(value, int) and value > 0]

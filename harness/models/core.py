@@ -1,7 +1,7 @@
 """The core of every model wrapper: its fields, and how to run it.
 
-`harness.models.subject.Subject` is the one implementation.  Modules that it is made of
-(positions, lengths, passes, …) take a `Core` and so import none of each other in a circle.
+`harness.models.subject.Subject` is the only implementation.  The modules that it uses (positions,
+lengths, passes, …) take a `Core`, which avoids circular imports.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Planted(Protocol):
 
 
 class Watch(Protocol):
-    """What times a subject's passes (`harness.models.clock`)."""
+    """A clock of a subject's passes (`harness.models.clock`)."""
 
     def check(self) -> None:
         """End a claim that has taken too long."""
@@ -45,14 +45,14 @@ class Watch(Protocol):
         """Time another model's passes too."""
 
     def paused(self) -> AbstractContextManager[None]:
-        """Time nothing for the length of a block."""
+        """Stop timing within a block."""
 
 
 @dataclass(frozen=True)
 class Output:
-    """What one forward pass gave: ``rows`` and, if asked for, the cache.
+    """The output of one forward pass: ``rows`` and, if requested, the cache.
 
-    ``pooled`` names states with fewer rows than tokens, or more: they are not among the rows.
+    ``pooled`` names states whose rows are not one for each token: they are not among ``rows``.
     """
 
     rows: Rows
@@ -62,7 +62,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Pass:
-    """What a pass is asked for: the arguments of a `harness.models.subject.Subject`'s call."""
+    """A request for a pass: the arguments of `harness.models.subject.Subject.__call__`."""
 
     ids: Tensor | None
     embeddings: Tensor | None
@@ -71,34 +71,34 @@ class Pass:
     cache: Any
     keep: bool
     states: bool
-    more: dict[str, Any]
+    options: dict[str, Any]
 
     @property
-    def given(self) -> Tensor:
+    def inputs(self) -> Tensor:
         """The ids [batch, n] or the embeddings [batch, n, hidden]; ValueError without either."""
-        given = self.ids if self.ids is not None else self.embeddings
-        if given is None:
+        inputs = self.ids if self.ids is not None else self.embeddings
+        if inputs is None:
             raise ValueError("neither ids nor embeddings were given")
-        return given
+        return inputs
 
 
 def _named(forward: Callable[..., Any]) -> frozenset[str]:
-    """The parameters that a function names, itself or as what it wraps."""
+    """The names of a function's parameters, or of the function that it wraps."""
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    given = inspect.signature(forward).parameters.values()
-    return frozenset(each.name for each in given if each.kind not in several) - {"self"}
+    parameters = inspect.signature(forward).parameters.values()
+    return frozenset(each.name for each in parameters if each.kind not in several) - {"self"}
 
 
 @dataclass(eq=False)
 class Core(ABC):
     """The fields of the model under test, and the raw passes that the modules below need.
 
-    ``name`` as asked for, ``model`` in evaluation mode with frozen parameters, ``digest`` of
-    configuration and weights; ``planted`` is the fault in it, if there is one
-    (`harness.faults`); ``drawn_as`` the dtype in which numbers that a pass draws are drawn, where
-    that is not the model's own; ``attends`` what ``--attends`` says that it is meant to be
-    (`harness.models.meant`); ``offer`` what its type is known to offer, or why that is not known
-    (`harness.models.offer`); ``provenance`` what is known of its weights.
+    ``name`` as requested, ``model`` in evaluation mode with frozen parameters, ``digest`` of
+    configuration and weights; ``planted`` is its injected fault, if any (`harness.faults`);
+    ``drawn_as`` the dtype in which a pass draws random numbers, where that is not the model's own;
+    ``attends`` the value of ``--attends`` (`harness.models.meant`); ``offer`` the recorded
+    capabilities of its type, or why there are none (`harness.models.offer`); ``provenance`` the
+    origin of its weights.
     """
 
     name: str
@@ -111,9 +111,9 @@ class Core(ABC):
     offer: Offer | str = ""
     provenance: Provenance = UNKNOWN
     known_reference: Core | None = field(default=None, init=False, repr=False)
-    """The float64 copy (`oracle`), once a claim has asked for it."""
+    """The float64 copy (`oracle`), once a claim has used it."""
     clocks: list[Watch] = field(default_factory=list, init=False, repr=False)
-    """What times its passes at the moment; those of the float64 copy as soon as it is built."""
+    """The clocks that now time its passes, and those of the float64 copy once it is built."""
     _no_reference: str = field(default="", init=False, repr=False)
 
     @property
@@ -123,7 +123,7 @@ class Core(ABC):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype that tokens are embedded in: towers beside the text may be kept in another."""
+        """The dtype of the token embeddings: parts for other media may have another."""
         try:
             return self.embedding_table.dtype
         except Missing:
@@ -131,14 +131,14 @@ class Core(ABC):
 
     @property
     def device(self) -> torch.device:
-        """Where the model's parameters lie."""
+        """The device of the model's parameters."""
         return self.model.device
 
     @property
     def embedding_table(self) -> Tensor:
         """W, the input embedding [vocabulary, hidden].
 
-        Raises `Missing` where the model says of no one table that it is that.
+        Raises `Missing` where the model has no single embedding matrix.
         """
         table: Any = self.input_embeddings
         weight = getattr(table, "weight", None)
@@ -148,7 +148,7 @@ class Core(ABC):
 
     @property
     def vocabulary(self) -> int:
-        """Rows of W; where there is no such table, what the configuration says."""
+        """Rows of W; without an embedding matrix, the configuration's value."""
         try:
             return self.embedding_table.shape[0]
         except Missing:
@@ -156,7 +156,7 @@ class Core(ABC):
 
     @property
     def hidden(self) -> int:
-        """The embedding's width; where there is no table, the width of the blocks."""
+        """The embedding's width; without an embedding matrix, the width of the blocks."""
         try:
             return self.embedding_table.shape[1]
         except Missing:
@@ -164,20 +164,20 @@ class Core(ABC):
 
     @property
     def layers(self) -> int:
-        """Blocks of the decoder, or of the encoder where there is none; 0 if it does not say."""
+        """Blocks of the decoder, else of the encoder; 0 if the configuration does not say."""
         return getattr(self.config, "num_hidden_layers", 0)
 
     @property
     def is_encoder_decoder(self) -> bool:
-        """Whether an encoder's output is attended to; then the decoder is what is examined.
+        """Whether the model attends to an encoder's output; claims then examine the decoder.
 
-        An encoder saved alone may have kept the configuration of the whole.
+        An encoder saved alone may have kept the configuration of the whole model.
         """
         return bool(self.model.config.is_encoder_decoder) and self.accepts("decoder_input_ids")
 
     @cached_property
     def _parameters(self) -> frozenset[str]:
-        """What forward names; one that hands all on (``*args, **kwargs``) takes its base's."""
+        """The parameters of forward; of its base class's where it only has ``*args, **kwargs``."""
         classes = type(self.model).__mro__
         inherited = [vars(each)["forward"] for each in classes if "forward" in vars(each)]
         return next(filter(None, map(_named, [self.model.forward, *inherited])), frozenset())
@@ -188,18 +188,18 @@ class Core(ABC):
 
     @property
     def cache_argument(self) -> str | None:
-        """The name under which the model takes its cache."""
+        """The name of the model's cache argument."""
         names = ("past_key_values", "cache_params", "state")
         return next((name for name in names if self.accepts(name)), None)
 
     @cached_property
     def routes(self) -> bool:
-        """Whether tokens are routed to experts, and the model can tell by what scores."""
+        """Whether tokens are routed to experts, and the model can return the scores."""
         return configuration.routes(self.config) and self.accepts("output_router_logits")
 
     @property
     def attention(self) -> str:
-        """The attention implementation in use: of the text model, where there are others."""
+        """The attention implementation in use, in the text model."""
         return getattr(self.config, "_attn_implementation", None) or "eager"
 
     # -- what `harness.models.subject.Subject` adds -------------------------------------------
@@ -207,7 +207,7 @@ class Core(ABC):
     @cached_property
     @abstractmethod
     def input_embeddings(self) -> Any:
-        """The module that the tokens are looked up in."""
+        """The module that embeds the tokens."""
 
     @cached_property
     @abstractmethod
@@ -222,12 +222,12 @@ class Core(ABC):
     @cached_property
     @abstractmethod
     def positions_argument(self) -> str | None:
-        """The name under which the model takes positions."""
+        """The name of the model's positions argument."""
 
     @cached_property
     @abstractmethod
     def blocks(self) -> nn.ModuleList:
-        """The list of modules that holds the blocks."""
+        """The list of modules that contains the blocks."""
 
     @property
     @abstractmethod
@@ -236,15 +236,15 @@ class Core(ABC):
 
     @abstractmethod
     def content(self, numbers: Tensor) -> Tensor:
-        """Whole numbers folded into the ids that are text."""
+        """Integers mapped to ids that are text."""
 
     @abstractmethod
     def encode(self, ids: Tensor, mask: Tensor | None = None) -> Any:
-        """What the encoder makes of ``ids`` [batch, n]."""
+        """The encoder's output for ``ids`` [batch, n]."""
 
     @abstractmethod
     def attending_by(self, implementation: str) -> AbstractContextManager[Self]:
-        """The model with another attention implementation, for the length of a block."""
+        """Use another attention implementation within a block."""
 
     @abstractmethod
     def __call__(
@@ -257,7 +257,7 @@ class Core(ABC):
         cache: Any = None,
         keep: bool = False,
         states: bool = True,
-        **more: Any,
+        **options: Any,
     ) -> Output:
         """Run the model once (`harness.models.subject.Subject.__call__`)."""
 

@@ -14,27 +14,27 @@ from transformers import PretrainedConfig, PreTrainedModel
 from assay.harness.models import placement as placing
 
 VOLATILE = re.compile(r"transformers_version|(torch_)?dtype|architectures|_.*|attn_implementation")
-"""Configuration keys that say how a model was made or loaded, not what it computes."""
+"""Configuration keys about how a model was built or loaded, not what it computes."""
 
 CHUNK = 2**22
-"""Numbers that are hashed at a time, so that casting them takes little memory."""
+"""Numbers hashed at a time, so that casting takes little memory."""
 
 
 def digest(model: PreTrainedModel) -> str:
     """SHA-256 (hex) of a model's class, configuration, and weights by name, shape and value.
 
-    The same before and after saving and loading, and in every dtype that holds the weights
-    exactly: floats are hashed as float32 where that is exact, as float64 elsewhere.  Settings
-    at their defaults do not count, for versions of transformers write different ones down.
+    The same before and after saving and loading, and in every dtype that represents the weights
+    exactly: floats are hashed as float32 where that is exact, as float64 elsewhere.  Settings at
+    their defaults do not count, since versions of transformers save different ones.
     """
     digest = hashlib.sha256()
-    said = _settings(model.config)
+    settings = _settings(model.config)
     try:
         usual = _settings(type(model.config)())
-    except (TypeError, ValueError):  # a type made of others has no defaults
+    except (TypeError, ValueError):  # a composite type has no defaults
         usual = {}
-    said = {key: held for key, held in said.items() if key not in usual or held != usual[key]}
-    digest.update(f"{type(model).__name__} {json.dumps(said, sort_keys=True)}".encode())
+    settings = {k: value for k, value in settings.items() if k not in usual or value != usual[k]}
+    digest.update(f"{type(model).__name__} {json.dumps(settings, sort_keys=True)}".encode())
     for name, tensor in placing.tensors(model, model.state_dict()):
         chunks = tensor.detach().flatten().split(CHUNK)
         kind = tensor.dtype
@@ -56,7 +56,7 @@ def _settings(config: PretrainedConfig) -> dict[str, Any]:
     return _lasting(json.loads(config.to_json_string(use_diff=False)))
 
 
-def _lasting(said: Any) -> Any:
-    if not isinstance(said, dict):
-        return said
-    return {key: _lasting(held) for key, held in said.items() if not VOLATILE.fullmatch(key)}
+def _lasting(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {key: _lasting(item) for key, item in value.items() if not VOLATILE.fullmatch(key)}

@@ -1,7 +1,7 @@
-"""Lengths at which a model computes in another way: windows, chunks, convolutions.
+"""Lengths at which a model's computation changes: windows, chunks, convolutions.
 
-Read from the configuration by the names of its fields.  Only what is drawn depends on them, so a
-number too many costs an example and no verdict.
+Read from the configuration by the names of its fields.  Only the draws depend on them, so a
+superfluous length costs an example but no verdict.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ FIELDS = re.compile(
     r".*window.*|.*chunk_size|.*chunk_length|local_attention|.*block_size|.*(d_)?conv(_kernel.*)?"
     r"|conv1d_width|.*L_cache|.*compress_ratio.*|.*topk"
 )
-"""Names of fields that hold such a length."""
+"""Names of fields with such a length."""
 
 KERNEL = 64
-"""Kernels of linear attention cut a prompt into pieces of 64, whatever the configuration says."""
+"""Kernels of linear attention split a prompt into chunks of 64, whatever the configuration."""
 
 
 @memo
@@ -33,6 +33,6 @@ def steps(subject: Subject) -> list[int]:
 
 
 def around(subject: Subject, least: int, most: int) -> list[int]:
-    """`steps`, one less and one more than each, from ``least`` to ``most``; ascending."""
+    """`steps`, and one less and one more than each, from ``least`` to ``most``; ascending."""
     near = {size + off for size in steps(subject) for off in (-1, 0, 1)}
     return sorted(size for size in near if least <= size <= most)

@@ -11,10 +11,9 @@ from assay.harness.models.rounding import Rounding
 
 @contextmanager
 def emulated(rounding: int | None, allocated: str | None) -> Iterator[None]:
-    """For the length of a block, round by a seed (`harness.models.rounding`) and allocate as
-    named.
+    """Within a block, round by a seed (`harness.models.rounding`) and allocate as named.
 
-    None leaves each as the machine has it.
+    None leaves the machine's own behaviour.
     """
     with ExitStack() as stack:
         if allocated is not None:

@@ -12,23 +12,23 @@ from assay.harness.models.core import Core
 from assay.harness.models.memo import memo
 
 ENCODER_PROMPT = 19
-"""Tokens that an encoder–decoder's encoder is given while its decoder is examined: more than the
-window of a tiny one.
+"""Tokens in the prompt of an encoder-decoder's encoder while its decoder is examined: more than
+the window of a tiny one.
 """
 
 
 @memo
 def _encoded(subject: Core) -> dict[tuple[int, str], Any]:
-    """What the encoder gave, by the size of the batch and the attention implementation."""
+    """The encoder's outputs, by batch size and attention implementation."""
     return {}
 
 
 def fixed(subject: Core, batch: int) -> Any:
     """The encoder's states for a fixed prompt, repeated for every row of the batch."""
-    known, key = _encoded(subject), (batch, subject.attention)
-    if key not in known:
-        known[key] = encoded(subject, batch)
-    return copy.copy(known[key])
+    outputs, key = _encoded(subject), (batch, subject.attention)
+    if key not in outputs:
+        outputs[key] = encoded(subject, batch)
+    return copy.copy(outputs[key])
 
 
 def encoded(subject: Core, batch: int) -> Any:
@@ -40,15 +40,17 @@ def encoded(subject: Core, batch: int) -> Any:
 def arguments(subject: Core, ids: Tensor, mask: Tensor | None = None) -> dict[str, Any]:
     """Arguments for a forward pass whose encoder reads ``ids`` [batch, n] under ``mask``.
 
-    ``mask`` [batch, n] has 1 for content; without one nothing is said of it.  The encoder's
-    states are computed here, once for all passes that are given them.
+    ``mask`` [batch, n] has 1 for content; without one the arguments have none.  The encoder runs
+    here, once for all passes with these arguments.
     """
     masked = {} if mask is None else {"attention_mask": mask}
     return {"encoder_outputs": subject.encode(ids, mask), **masked}
 
 
 def beside(subject: Core, ids: Tensor) -> dict[str, Any]:
-    """`arguments` for a prompt made of the decoder's ``ids`` [batch, n]; empty without encoder."""
+    """`arguments` for a prompt derived from the decoder's ``ids`` [batch, n]; empty without an
+    encoder.
+    """
     if not subject.is_encoder_decoder:
         return {}
     return arguments(subject, subject.content(ids[:, :ENCODER_PROMPT].flip(1) + 1))

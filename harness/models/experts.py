@@ -1,4 +1,4 @@
-"""Switches the implementation of a mixture of experts: one expert at a time, or many at once."""
+"""Switches the implementation of MoE layers: one expert at a time, or many at once."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from assay.harness.models.subject import Subject
 from assay.harness.results.errors import Missing, first_line
 
 NAMED = "batched_mm"
-"""A way that every version has which has any by name, and every device."""
+"""An implementation that every device has, in every version with named implementations."""
 
 
 def in_use(subject: Subject) -> str:
-    """The way in which the subject's experts are computed, by the library's name for it.
+    """The library's name of the subject's experts implementation.
 
-    The experts' own: a model of several parts may have told them otherwise than the whole.
+    It is the experts' own: in a model of several parts it may differ from the whole model's.
     """
     parts = [getattr(each, "config", None) for each in modules(subject)]
     config = next(filter(None, parts), subject.model.config)
@@ -31,10 +31,10 @@ def in_use(subject: Subject) -> str:
 
 @contextmanager
 def computed_by(subject: Subject, implementation: str) -> Iterator[Subject]:
-    """The subject with its experts computed in another way, for the length of a block."""
+    """Use another experts implementation within a block."""
     before = compat.settings(subject.model, compat.EXPERTS)
     try:
-        compat.set_experts(subject.model, implementation)  # refused, it may be set in part
+        compat.set_experts(subject.model, implementation)  # may set some parts, then raise
         yield subject
     finally:
         compat.restore(before, compat.EXPERTS)
@@ -42,9 +42,9 @@ def computed_by(subject: Subject, implementation: str) -> Iterator[Subject]:
 
 @memo
 def modules(subject: Subject) -> tuple[nn.Module, ...]:
-    """The parts that look up by name how to compute their experts; none in most models."""
+    """The parts that look up their experts implementation by name; none in most models."""
     heard: list[nn.Module] = []
-    # What was heard before it broke counts.
+    # Modules that ran before an error count.
     with refusals_ignored(), _heard_by(heard), computed_by(subject, NAMED):
         subject(_prompt(subject), states=False)
     return tuple(dict.fromkeys(heard))
@@ -53,22 +53,22 @@ def modules(subject: Subject) -> tuple[nn.Module, ...]:
 @contextmanager
 def _heard_by(heard: list[nn.Module]) -> Iterator[None]:
     """Add to ``heard`` every module whose experts are computed by `NAMED`."""
-    table = compat.experts_functions()
-    usual = table[NAMED]
+    functions = compat.experts_functions()
+    usual = functions[NAMED]
 
-    def listen(module: nn.Module, *given: Any, **named: Any) -> Any:
+    def listen(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         heard.append(module)
-        return usual(module, *given, **named)
+        return usual(module, *args, **kwargs)
 
-    table.register(NAMED, listen)
+    functions.register(NAMED, listen)
     try:
         yield
     finally:
-        table.register(NAMED, usual)
+        functions.register(NAMED, usual)
 
 
 def require(subject: Subject, implementation: str) -> None:
-    """Raise `Missing` unless experts can be computed by another ``implementation`` than usual."""
+    """Raise `Missing` unless the experts can use ``implementation``, and do not use it already."""
     if not modules(subject):
         raise Missing("no layer looks up by name how to compute its experts")
     if all(_count(module) == 1 for module in modules(subject)):
@@ -79,9 +79,9 @@ def require(subject: Subject, implementation: str) -> None:
         with computed_by(subject, implementation):
             changed = in_use(subject) == implementation
     except (ValueError, ImportError, NotImplementedError) as error:
-        said = first_line(error)
+        message = first_line(error)
         raise Missing(
-            f"the model cannot compute its experts by {implementation}: {said}"
+            f"the model cannot compute its experts by {implementation}: {message}"
         ) from error
     if not changed:
         raise Missing(f"the model does not compute its experts by {implementation}")
@@ -89,7 +89,7 @@ def require(subject: Subject, implementation: str) -> None:
 
 @contextmanager
 def sent_on(subject: Subject) -> Iterator[None]:
-    """Each token sent to the expert after each that was chosen, for the length of a block."""
+    """Send each token to the experts after its chosen ones, within a block."""
     with ExitStack() as hooks:
         for module in modules(subject):
             hook = module.register_forward_pre_hook(_next_expert, with_kwargs=True)
@@ -98,7 +98,7 @@ def sent_on(subject: Subject) -> Iterator[None]:
 
 
 def _next_expert(
-    module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     count = _count(module)
 
@@ -106,7 +106,7 @@ def _next_expert(
         chosen = isinstance(part, Tensor) and not part.is_floating_point()
         return (part + 1) % count if chosen else part
 
-    return tuple(map(moved, given)), {name: moved(part) for name, part in named.items()}
+    return tuple(map(moved, args)), {name: moved(part) for name, part in kwargs.items()}
 
 
 def _count(module: nn.Module) -> int:

@@ -14,7 +14,7 @@ from assay.harness.models.rows import Rows
 from assay.harness.models.subject import Subject
 
 AT_ONCE = 256
-"""Prompts of one token each that go through the model together, at most."""
+"""The most prompts of one token each in one pass."""
 
 Place = tuple[str, int, int]
 """Tensor, row and position of a number that is not finite."""
@@ -23,8 +23,8 @@ Place = tuple[str, int, int]
 def first(rows: Rows) -> Place | None:
     """The first row [batch, position] of a tensor with a number that is not finite, or None.
 
-    Columns of the logits that are -inf in every row do not count: the library takes those tokens
-    out of the vocabulary so.
+    Columns of the logits that are -inf in every row do not count: this is how the library removes
+    tokens from the vocabulary.
     """
     for name, tensor in rows.tensors.items():
         bad = ~torch.isfinite(tensor)
@@ -46,7 +46,7 @@ def outputs(subject: Subject, ids: Tensor) -> Rows:
 
 
 def in_words(subject: Subject, ids: Tensor, place: Place) -> str:
-    """A place with the token there; ``ids`` [batch, n] are what the subject was given."""
+    """A place in words, with its token; ``ids`` [batch, n] are the subject's input."""
     name, row, position = place
     token = int(ids[row, position]) if position < ids.shape[1] else -1
     named = f"token {subject.tokens([token])[0]}({token}), " if token >= 0 else ""
@@ -55,29 +55,28 @@ def in_words(subject: Subject, ids: Tensor, place: Place) -> str:
 
 @memo
 def of_vocabulary(subject: Subject) -> str:
-    """The first token that by itself gives a number that is not finite, in words; empty if none.
+    """The first token that alone gives a number that is not finite, in words; empty if none.
 
-    Every token that is text is run, in batches.  Of an encoder that needs more than one token the
-    prompt repeats it.
+    Runs every token that is text, in batches; repeats it for an encoder that needs more than one.
     """
     every = subject.content(torch.arange(subject.vocabulary, device=subject.device)).unique()
     every = every[:, None].expand(-1, subject.shortest)
-    # A row of every layer and of the logits, and as much again for what is between them.
+    # A row of every layer and of the logits, and as much again for intermediate results.
     numbers = 2 * subject.shortest * (subject.vocabulary + subject.hidden * (subject.layers + 1))
     fit = memory.rows_that_fit(subject.device, numbers * subject.dtype.itemsize)
-    found: list[str] = []
+    messages: list[str] = []
 
     def look(rows: slice) -> None:
         ids = every[rows]
-        if not found and (place := first(outputs(subject, ids))) is not None:
-            found.append(in_words(subject, ids, place))
+        if not messages and (place := first(outputs(subject, ids))) is not None:
+            messages.append(in_words(subject, ids, place))
 
     memory.in_batches(look, len(every), min(AT_ONCE, fit))
-    return found[0] if found else ""
+    return messages[0] if messages else ""
 
 
 def spoiled(rows: Rows) -> Iterator[Rows]:
-    """Each tensor of ``rows`` by itself, with NaN, and then infinity, as its last element."""
+    """Each tensor of ``rows`` alone, with NaN, then infinity, as its last element."""
     for name, value in itertools.product(rows.tensors, (torch.nan, torch.inf)):
         if name != "router gap":
             tensor = rows[name].clone()

@@ -22,10 +22,9 @@ from assay.harness.results.errors import REFUSALS, Missing, brief, first_line
 
 
 class Drawn(TorchFunctionMode):
-    """Random numbers are drawn in ``dtype``, then widened to the dtype that was asked for.
+    """Draws random numbers in ``dtype``, then converts them to the requested dtype.
 
-    From one seed a generator draws others in float64 than in float32.  ``drew`` says whether any
-    were drawn.
+    One seed gives other numbers in float64 than in float32.  ``drew`` says whether any were drawn.
     """
 
     def __init__(self, dtype: torch.dtype) -> None:
@@ -39,13 +38,13 @@ class Drawn(TorchFunctionMode):
         if func not in (torch.randn, torch.rand):
             return func(*args, **kwargs)
         self.drew = True
-        wanted = kwargs.get("dtype") or torch.get_default_dtype()
-        return func(*args, **kwargs | {"dtype": self.dtype}).to(wanted)
+        dtype = kwargs.get("dtype") or torch.get_default_dtype()
+        return func(*args, **kwargs | {"dtype": self.dtype}).to(dtype)
 
 
 @memo
 def _draws(subject: Core) -> bool:
-    """Whether a long prompt's pass draws random numbers, as some do to hash or to sample."""
+    """Whether a long prompt's pass draws random numbers: some models hash or sample with them."""
     n = min(subject.context or LONG, LONG)
     noted = Drawn(subject.dtype)
     with suppress(*REFUSALS), noted:
@@ -54,9 +53,9 @@ def _draws(subject: Core) -> bool:
 
 
 def _copied(subject: Core) -> PreTrainedModel:
-    """A copy of the model that shares no weights; rebuilt where its own way of copying fails.
+    """A copy of the model that shares no weights; rebuilt where deepcopy fails.
 
-    Raises `Missing` if that fails too, or makes a model that computes something else.
+    Raises `Missing` if that also fails, or the rebuilt model computes something else.
     """
     model = subject.model
     own = {id(each) for each in model.parameters()}
@@ -72,28 +71,28 @@ def _copied(subject: Core) -> PreTrainedModel:
         raise Missing(f"the model cannot be copied ({brief(error)})") from error
     again.to(device=model.device, dtype=model.dtype)  # type: ignore[call-arg]
     again.eval().requires_grad_(False)
-    if not _same_rows(subject, replace(subject, model=again)):  # a hook or a patch is not copied
+    if not _same_rows(subject, replace(subject, model=again)):  # rebuilding loses hooks, patches
         raise Missing("the model cannot be copied: one built of its weights computes other rows")
     return again
 
 
 def _same_rows(subject: Core, other: Core) -> bool:
-    """Whether both compute the same rows of a short prompt, to half the digits of their dtype."""
-    rows, others = (each.rows(_short_prompt(each)).tensors for each in (subject, other))
+    """Whether both compute the same rows for a short prompt, to half the digits of their dtype."""
+    rows, other_rows = (each.rows(_short_prompt(each)).tensors for each in (subject, other))
 
     def close(a: torch.Tensor, b: torch.Tensor) -> bool:
         half = torch.finfo(a.dtype).eps ** 0.5
         return torch.allclose(a, b, rtol=half, atol=half, equal_nan=True)
 
-    return all(close(row, others[name]) for name, row in rows.items())
+    return all(close(row, other_rows[name]) for name, row in rows.items())
 
 
 def _short_prompt(subject: Core) -> torch.Tensor:
     return subject.content(torch.arange(max(2, subject.shortest), device=subject.device)[None])
 
 
-def twin(subject: Core) -> tuple[PreTrainedModel, torch.dtype | None]:
-    """A copy of the model in float64, parameter for parameter, and the dtype it is to draw in."""
+def float64_copy(subject: Core) -> tuple[PreTrainedModel, torch.dtype | None]:
+    """A copy of the model in float64, parameter for parameter, and the dtype of its draws."""
     model = _copied(subject).double()
     allocation.allocated(model)
     with suppress(Missing):
@@ -102,12 +101,12 @@ def twin(subject: Core) -> tuple[PreTrainedModel, torch.dtype | None]:
 
 
 def require_runs(oracle: Core, subject: Core) -> None:
-    """Raise `Missing` where ``oracle`` does not run what ``subject``, whose twin it is, does.
+    """Raise `Missing` where ``oracle``, the float64 copy, does not run and ``subject`` does.
 
-    One that does not run as it is runs `widened` from then on, if that helps.
+    A copy that fails runs `widened` from then on, if that helps.
     """
     ids = _short_prompt(subject)
-    subject.rows(ids)  # what raises here is no matter of float64
+    subject.rows(ids)  # an error here is unrelated to float64
     refusals = (RuntimeError, TypeError, ValueError)
     try:
         oracle.rows(ids)
@@ -127,18 +126,18 @@ def _widening(forward: Any) -> Any:
     """``forward``, run `widened`."""
 
     @functools.wraps(forward)
-    def wide(*given: Any, **named: Any) -> Any:
+    def wide(*args: Any, **kwargs: Any) -> Any:
         with widened():
-            return forward(*given, **named)
+            return forward(*args, **kwargs)
 
     return wide
 
 
 @contextmanager
 def widened() -> Iterator[None]:
-    """For the length of a block, whatever asks for float32 by name or by default has float64.
+    """Replace float32 by float64 within a block, as the default dtype and as an argument.
 
-    Some models compute a part in float32 and multiply what comes of it with their weights.
+    Some models compute a part in float32 and multiply the result with their weights.
     """
     usual = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
@@ -150,15 +149,15 @@ def widened() -> Iterator[None]:
 
 
 class _Widened(TorchFunctionMode):
-    """What names float32 among the arguments of a function of torch's is given float64."""
+    """Replaces float32 by float64 in the arguments of torch's functions."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if func is torch.Tensor.float:
             func = torch.Tensor.double
-        named = {name: _wide(value) for name, value in (kwargs or {}).items()}
-        return func(*map(_wide, args), **named)
+        options = {name: _wide(value) for name, value in (kwargs or {}).items()}
+        return func(*map(_wide, args), **options)
 
 
 def _wide(value: Any) -> Any:

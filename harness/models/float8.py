@@ -16,7 +16,7 @@ ROUNDING = 1 / 17
 """The largest relative error of three bits of mantissa: 17/16 rounds to 16/16 or to 18/16."""
 
 SMALLEST = 2.0**-9
-"""The smallest positive number of `FLOAT8`, and the step between numbers that are tiny."""
+"""The smallest positive number of `FLOAT8`, and the step between tiny numbers."""
 
 
 def scale_of(states: Tensor) -> Tensor:
@@ -25,7 +25,7 @@ def scale_of(states: Tensor) -> Tensor:
 
 
 def rounded(states: Tensor, scale: Tensor) -> Tensor:
-    """``states`` cut off and rounded at ``scale``, in their own dtype and shape."""
+    """``states`` clipped and rounded at ``scale``, in their own dtype and shape."""
     eighths = (states.float() / scale).clamp(-LARGEST, LARGEST).to(FLOAT8)
     return (eighths.float() * scale).to(states.dtype)
 
@@ -33,9 +33,9 @@ def rounded(states: Tensor, scale: Tensor) -> Tensor:
 class RoundedCache(transformers.DynamicCache):
     """An 8-bit cache as transformers describes its own: a scale fixed by the first update.
 
-    Keys and values of a layer have a scale each, which the first update decides and which stays:
-    what is larger later is cut off.  The first update gives back what it was given.  The error of
-    decoding through it is the bound for a library's quantised cache.
+    A layer's keys and values have a scale each, which the first update fixes: larger numbers are
+    clipped later.  The first update returns its input.  The error of decoding through this cache
+    is the bound for a library's quantised cache.
     """
 
     def __init__(self) -> None:
@@ -46,10 +46,10 @@ class RoundedCache(transformers.DynamicCache):
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
         """Round, then store as the parent does: [batch, heads, new, width] each."""
-        given = key_states, value_states
+        states = key_states, value_states
         first = layer_idx not in self.scales
         if first:
             self.scales[layer_idx] = scale_of(key_states), scale_of(value_states)
-        keys, values = map(rounded, given, self.scales[layer_idx])
-        kept = super().update(keys, values, layer_idx, *args, **kwargs)
-        return given if first else kept
+        keys, values = map(rounded, states, self.scales[layer_idx])
+        contents = super().update(keys, values, layer_idx, *args, **kwargs)
+        return states if first else contents

@@ -11,29 +11,29 @@ from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, Revi
 from assay.harness.results.errors import BadInput, brief
 
 SMALL = ("*.json", "*.txt", "*.model", "*.jinja", "*.tiktoken")
-"""What is fetched of a hub repository beside its weights: configuration and tokenizer."""
+"""Files of a hub repository to fetch with its weights: configuration and tokenizer."""
 
 HUB_TIMEOUT = 10.0
-"""Seconds that the hub has for its first answer."""
+"""Seconds to wait for the hub's first answer."""
 
 
 def fetch(
     spec: str, revision: str | None, patterns: tuple[str, ...], needed: tuple[str, ...] = ()
 ) -> Path:
-    """Bring files of a hub repository into the hub's cache and return their folder.
+    """Download files of a hub repository into the hub's cache and return their folder.
 
-    Without an answer of the hub (no network, ``HF_HUB_OFFLINE``) what the cache has is used, if
-    it has all that is ``needed``.
+    Without an answer from the hub (no network, ``HF_HUB_OFFLINE``) it uses the cache, if that has
+    all ``needed`` files.
     """
     deeper = tuple(f"*/{pattern}" for pattern in SMALL)
     try:
-        # Asked first because this question has a time limit in every version of the library.
+        # This comes first because it has a time limit in every version of the library.
         HfApi().model_info(spec, revision=revision, timeout=HUB_TIMEOUT)
         folder = snapshot_download(
             spec, revision=revision, allow_patterns=list(patterns), ignore_patterns=list(deeper)
         )
         return Path(folder)
-    except Exception as error:  # the hub's library lets through those of its transport
+    except Exception as error:  # the hub's library also raises those of its transport
         cached = try_to_load_from_cache(spec, "config.json", revision=revision)
         full = isinstance(error, OSError) and error.errno == errno.ENOSPC
         if isinstance(cached, str) and not full:
@@ -53,8 +53,8 @@ def _why_not_fetched(error: Exception, revision: str | None) -> str:
         return f"the hub has no revision {revision!r} of it"
     if isinstance(error, RepositoryNotFoundError):
         return f"{no_folder} and the hub has no such model, or it is private"
-    held = f"and the hub's cache ({constants.HF_HUB_CACHE}) does not hold"
-    held += " it whole" if revision is None else f" its revision {revision!r} whole"
+    reason = f"and the hub's cache ({constants.HF_HUB_CACHE}) does not hold"
+    reason += " it whole" if revision is None else f" its revision {revision!r} whole"
     if constants.HF_HUB_OFFLINE:
-        return f"{no_folder}, HF_HUB_OFFLINE is set {held}"
-    return f"{no_folder}, the hub does not answer {held} ({brief(error, 80)})"
+        return f"{no_folder}, HF_HUB_OFFLINE is set {reason}"
+    return f"{no_folder}, the hub does not answer {reason} ({brief(error, 80)})"

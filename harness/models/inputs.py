@@ -13,23 +13,23 @@ from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import bit_equal
 
 
-def share_changed(subject: Subject, **given: Tensor | None) -> float:
-    """Run the subject on ``given`` and return the largest share of an input's elements that it
+def share_changed(subject: Subject, **inputs: Tensor | None) -> float:
+    """Run the subject on ``inputs`` and return the largest share of an input's elements that it
     changed in place.
     """
-    tensors = {name: tensor for name, tensor in given.items() if tensor is not None}
+    tensors = {name: tensor for name, tensor in inputs.items() if tensor is not None}
     before = {name: tensor.clone() for name, tensor in tensors.items()}
-    subject.rows(**given)
+    subject.rows(**inputs)
     return max(bit_equal(before[name], tensor) for name, tensor in tensors.items())
 
 
 @contextmanager
 def meddled_with(subject: Subject) -> Iterator[None]:
-    """For the length of a block the model turns round in place what it is given to embed."""
+    """Make the model reverse its inputs in place, within a block."""
 
-    def turn(module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def turn(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         for name in ("input_ids", "inputs_embeds", "decoder_input_ids", "decoder_inputs_embeds"):
-            if torch.is_tensor(tensor := named.get(name)):
+            if torch.is_tensor(tensor := kwargs.get(name)):
                 tensor.copy_(tensor.flip(1))
 
     hook = subject.model.register_forward_pre_hook(turn, with_kwargs=True)

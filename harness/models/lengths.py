@@ -9,10 +9,10 @@ from assay.harness.models.core import Core
 from assay.harness.models.shortage import pass_on
 
 SHORT = 8
-"""Every model takes so many tokens, or its context's."""
+"""Tokens that every model takes, or its context's."""
 
 LONG = 256
-"""No prompt is longer; what a model does to long ones only it does to this one."""
+"""The length of the longest prompts: long enough for any effect of length."""
 
 
 def context(subject: Core) -> int | None:
@@ -25,7 +25,7 @@ def context(subject: Core) -> int | None:
 
 
 def shortest(subject: Core) -> int:
-    """The shortest prompt that the model takes, of those up to `SHORT`; 1 if none of them."""
+    """The shortest prompt that the model takes, up to `SHORT`; 1 if it takes none of them."""
     if meant.direction(subject).ways == meant.CAUSAL or compat.can_generate(subject.model):
         return 1
     for n in range(1, SHORT + 1):

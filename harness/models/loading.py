@@ -1,6 +1,6 @@
 """Loads models from checkpoints or adopts them from memory, checked and ready to run.
 
-What cannot be used is refused with a `BadInput` of one line before anything is measured.
+Unusable models are rejected with a one-line `BadInput` before anything is measured.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ DTYPES = {
 class Loaded:
     """A model that can be measured: frozen, in evaluation mode, on its device in its dtype.
 
-    ``name`` is what was asked for; ``digest`` tells the weights and configuration apart from
-    any other (see `harness.models.digests`), whatever dtype they were then cast to.
+    ``name`` is the requested one; ``digest`` identifies the weights and configuration (see
+    `harness.models.digests`), whatever dtype they were cast to afterwards.
     """
 
     name: str
@@ -62,16 +62,16 @@ class Loaded:
 
 
 def parse_dtype(name: str) -> torch.dtype:
-    """The dtype of that name; raises `BadInput` for any other than the four that are checked."""
+    """The dtype of that name; raises `BadInput` for any but the four supported ones."""
     if name not in DTYPES:
         raise BadInput(f"{name!r}: unsupported dtype; choose from {', '.join(DTYPES)}")
     return DTYPES[name]
 
 
 def parse_device(name: str) -> torch.device:
-    """The device of that name, which is there (``cuda`` becomes the current card).
+    """The available device of that name (``cuda`` becomes the current GPU).
 
-    Raises `BadInput` for a name that is none, or a device that this machine or build lacks.
+    Raises `BadInput` for an unknown name, or a device that this machine or build lacks.
     """
     try:
         device = torch.device(name)
@@ -88,7 +88,7 @@ def parse_device(name: str) -> torch.device:
         index = torch.cuda.current_device() if device.index is None else device.index
         device = torch.device("cuda", index)
     if device.type == "cpu":
-        device = torch.device("cpu")  # it has no numbers, though torch takes any
+        device = torch.device("cpu")  # torch accepts any index, but there is one CPU
     try:
         torch.zeros(1, device=device)
     except (RuntimeError, NotImplementedError, AssertionError) as error:
@@ -120,9 +120,9 @@ def load(
     """Load the model that ``spec`` names (see `inspect_checkpoint`) with its tokenizer.
 
     ``attention`` is an implementation that transformers has for the model (``eager``,
-    ``sdpa``, …), None its default.  The digest is of the weights as stored: a cast that loses
-    digits loads the model twice, first exactly.  With a ``placement`` the model lies where that
-    says, in part on a disk.  Raises `BadInput`.
+    ``sdpa``, …), None its default.  The digest is of the weights as stored: for a lossy cast the
+    model is loaded twice, first exactly.  A ``placement`` distributes the model over devices and
+    possibly a disk.  Raises `BadInput`.
     """
     check_pair(device, dtype)
     _check_attention_name(spec, attention)
@@ -159,11 +159,11 @@ def adopt(
     device: torch.device,
     attention: str | None = None,
 ) -> Loaded:
-    """Make a model from memory ready, with the checks and the digest of one that is loaded.
+    """Prepare a model from memory, with the checks and the digest of a loaded one.
 
-    The model is handed over: it is itself moved and frozen.  For another dtype it goes through a
-    file, as transformers decides while it loads what is not to be cast (frequencies of rotary
-    positions, and some weights in float16).  Raises `BadInput`.
+    It moves and freezes the model itself.  For another dtype it saves and reloads the model, since
+    transformers decides on loading which tensors not to cast (frequencies of rotary positions,
+    and some weights in float16).  Raises `BadInput`.
     """
     check_pair(device, dtype)
     _check_attention_name(name, attention)
@@ -183,7 +183,7 @@ def adopt(
 def _from_pretrained(
     checkpoint: Checkpoint, dtype: torch.dtype, attention: str | None, placed: dict[str, Any]
 ) -> PreTrainedModel:
-    """The model on the CPU, or where it is placed; the one place where transformers loads."""
+    """The model on the CPU, or where it is placed; the only call that loads with transformers."""
     options: dict[str, Any] = compat.in_dtype(dtype) | placed
     if attention is not None:
         options["attn_implementation"] = attention
@@ -195,7 +195,7 @@ def _from_pretrained(
                 local_files_only=not checkpoint.trust_remote_code,
                 trust_remote_code=checkpoint.trust_remote_code,
                 output_loading_info=True,
-                ignore_mismatched_sizes=True,  # they are reported with the others instead
+                ignore_mismatched_sizes=True,  # `_check_keys` reports them
                 **options,
             )
     except ENDS as error:  # whatever a model's own code raises
@@ -220,16 +220,16 @@ def _cause(checkpoint: Checkpoint) -> str:
 
 
 def _check_keys(spec: str, model: PreTrainedModel, info: dict[str, Any]) -> None:
-    """Refuse weights that do not fill the model, or that it has no place for.
+    """Reject weights that do not fill the model, or for which it has no parameters.
 
     Left-over tensors are fine if they are another task's head or a buffer that older versions
-    saved.  They are not if they would extend a module that the model has: a layer more than
-    the configuration counts, a bias that it leaves out.
+    saved.  They are not if they would extend a module of the model: a layer beyond the
+    configuration's number, a bias that it leaves out.
     """
     if wrong := sorted(info["mismatched_keys"]):
-        key, found, expected = wrong[0]
+        key, shape, expected = wrong[0]
         raise BadInput(
-            f"{spec}: {key} is of shape {list(found)} and config.json asks for {list(expected)}"
+            f"{spec}: {key} is of shape {list(shape)} and config.json asks for {list(expected)}"
             + (f" ({len(wrong)} tensors do not fit)" if len(wrong) > 1 else "")
         )
     if missing := sorted(info["missing_keys"]):
@@ -250,12 +250,12 @@ def _check_keys(spec: str, model: PreTrainedModel, info: dict[str, Any]) -> None
 
 
 def _owner(name: str, prefix: str) -> str:
-    """The module that holds a tensor, with layer numbers left open: ``h.#.ln_1``."""
+    """The module of a tensor, without layer numbers: ``h.#.ln_1``."""
     return re.sub(r"\d+", "#", name.removeprefix(prefix)).rpartition(".")[0]
 
 
 def _check_memory(checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device | str) -> None:
-    """Refuse weights that do not fit into what is free now; work on them needs more still."""
+    """Reject weights that exceed the free memory; computing needs still more."""
     needed = checkpoint.bytes_at(dtype)
     on_card = isinstance(device, torch.device)
     free = torch.cuda.mem_get_info(device)[0] if on_card else psutil.virtual_memory().available
@@ -267,7 +267,7 @@ def _check_memory(checkpoint: Checkpoint, dtype: torch.dtype, device: torch.devi
 
 
 def _check_finite(name: str, model: PreTrainedModel, where: str = "") -> None:
-    """Refuse NaN and infinite weights by the name of the first tensor that has any."""
+    """Reject NaN and infinite weights, naming the first tensor that has any."""
     for key, tensor in placing.tensors(model, dict(model.named_parameters())):
         if tensor.numel() and not all(map(_is_finite, tensor.detach().aminmax())):
             count = int((~tensor.isfinite()).sum())
@@ -281,7 +281,7 @@ def _is_finite(value: Tensor) -> bool:
 
 
 def _check_attention_name(name: str, attention: str | None) -> None:
-    """Names with other characters ask transformers to fetch a kernel's code from the hub."""
+    """Reject names with other characters: they make transformers fetch a kernel from the hub."""
     if attention is not None and not re.fullmatch(r"[a-z0-9_]+", attention):
         raise BadInput(
             f"{name}: {attention!r} is not an attention implementation; try eager or sdpa"
@@ -289,7 +289,7 @@ def _check_attention_name(name: str, attention: str | None) -> None:
 
 
 def _set_attention(name: str, model: PreTrainedModel, attention: str | None) -> None:
-    """Have a model that is already made use ``attention``, where this version can do that."""
+    """Switch a built model to ``attention``, where this version of transformers can."""
     if attention is None or model.config._attn_implementation == attention:
         return
     try:
@@ -305,11 +305,11 @@ def _no_such_attention(name: str, attention: str, error: BaseException) -> BadIn
 
 
 class NoTable(BadInput):
-    """What was loaded looks its tokens up in no one table."""
+    """The loaded model has no single embedding matrix."""
 
 
 def _check_tokenizer(loaded: Loaded) -> None:
-    """Refuse a tokenizer with ids that the model has no embedding for."""
+    """Reject a tokenizer with ids that have no embedding in the model."""
     weight = getattr(loaded.model.get_input_embeddings(), "weight", None)
     if weight is None or weight.ndim != 2:
         raise NoTable(f"{loaded.name}: has no token embeddings, so it is not a language model")
@@ -323,7 +323,7 @@ def _check_tokenizer(loaded: Loaded) -> None:
 
 
 def _ready(loaded: Loaded, device: torch.device) -> Loaded:
-    """The last checks, then frozen, in evaluation mode and on its device."""
+    """Do the last checks, then freeze the model, in evaluation mode and on its device."""
     _check_tokenizer(loaded)
     module: nn.Module = loaded.model
     try:
@@ -332,7 +332,7 @@ def _ready(loaded: Loaded, device: torch.device) -> Loaded:
     except (RuntimeError, TypeError, NotImplementedError) as error:
         raise BadInput(f"{loaded.name}: cannot be moved to {device} ({brief(error)})") from error
     if loaded.model.dtype == torch.float64:
-        # The default for mixtures of experts is a grouped product, which has no float64 kernel.
+        # The default for MoE models is a grouped product, which has no float64 kernel.
         with suppress(Missing):
             compat.set_experts(loaded.model, "eager")
     module.eval().requires_grad_(False)

@@ -1,18 +1,17 @@
 """Whether a model is meant to be causal: by its class and configuration, not by its outputs.
 
-What a model does is what claim C1 tests.  What it is meant to do is decided here, in this order:
+Claim C1 tests what a model does.  This module decides what it is meant to do, in this order:
 
-1. the user's word, ``--attends causal|both``;
-2. an encoder-decoder's decoder, which is what is examined of it, is causal;
+1. the user's option, ``--attends causal|both``;
+2. an encoder-decoder's decoder, the examined part, is causal;
 3. a field of the configuration that says so by itself (`FIELDS`);
-4. the class and its model type.  A type whose encoder may be turned into a decoder (it has a
-   masked language model, or its body is named an encoder) attends both ways unless the
-   configuration has ``is_decoder``; any other type with a model that generates is causal, with a
-   head or without;
-5. for classes that transformers does not know, the task that their ``auto_map`` gives them, the
-   class's own name, and whether it generates.
+4. the class and its model type.  A type whose encoder can be a decoder (it has a masked language
+   model, or its body is named an encoder) attends both ways unless the configuration has
+   ``is_decoder``; any other type with a model that generates is causal, with a head or without;
+5. for classes that transformers does not know, the task in their ``auto_map``, the class's own
+   name, and whether it generates.
 
-Where nothing decides, a model is neither, and claims about either do not apply.
+If none of these decides, a model is neither, and claims about either do not apply.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from assay.harness.results.errors import Missing
 
 CAUSAL, BOTH = "causal", "both"
 WAYS = (CAUSAL, BOTH)
-"""What ``--attends`` may say."""
+"""The values of ``--attends``."""
 
 FIELDS: dict[str, dict[bool | str, str]] = {
     "is_causal": {False: BOTH},  # transformers.masking_utils.create_causal_mask, every type
@@ -41,7 +40,7 @@ FIELDS: dict[str, dict[bool | str, str]] = {
     "bidirectional": {True: BOTH},  # embedders with code of their own
     "bidirectional_attention": {True: BOTH},
 }
-"""Fields of a text model's configuration that decide by themselves, and what their values say."""
+"""Fields of a text model's configuration that decide by themselves, and what their values mean."""
 
 GENERATING = (
     "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
@@ -49,7 +48,7 @@ GENERATING = (
     "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES",
     "MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES",
 )
-"""Mappings of transformers from model types to classes that write token after token."""
+"""Mappings of transformers from model types to classes that generate token by token."""
 
 ENCODER = re.compile(r"Encoder(Model)?$")
 NAMES = (
@@ -58,11 +57,11 @@ NAMES = (
     (ENCODER, BOTH),
     (re.compile(r"(ForCausalLM|LMHeadModel|ForConditionalGeneration)$"), CAUSAL),
 )
-"""What the names of classes say that transformers does not know."""
+"""What the names of classes that transformers does not know mean."""
 
 
 TASKS = {"AutoModelForCausalLM": CAUSAL, "AutoModelForMaskedLM": BOTH}
-"""Auto classes by which a model with code of its own is loaded, and what that says of it."""
+"""Auto classes that load a model with code of its own, and what they mean."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ class Meant:
 
 @memo
 def direction(subject: Core) -> Meant:
-    """What ``subject`` is meant to be."""
+    """How ``subject`` is meant to attend."""
     if subject.attends is not None:
         return Meant(subject.attends, f"--attends {subject.attends} says so")
     if subject.is_encoder_decoder:
@@ -97,9 +96,9 @@ def direction(subject: Core) -> Meant:
 
 def is_causal(subject: Core) -> bool:
     """Whether ``subject`` is meant to be causal; raises `Missing` where nothing decides."""
-    if (said := direction(subject)).ways is None:
-        raise Missing(said.why)
-    return said.ways == CAUSAL
+    if (meant := direction(subject)).ways is None:
+        raise Missing(meant.why)
+    return meant.ways == CAUSAL
 
 
 def _by_field(config: Any) -> Meant | None:
@@ -124,10 +123,10 @@ def _by_class(subject: Core) -> Meant | None:
 
 
 def _is_encoder(model_type: str) -> bool:
-    """Whether the type is that of an encoder, which may be turned into a decoder.
+    """Whether the type is an encoder's, which can also be a decoder.
 
-    Bart and its relatives are in the masked mapping as encoder-decoders; their decoders alone set
-    ``is_decoder`` themselves.
+    Bart and its relatives are in the masked mapping as encoder-decoders; decoders of theirs saved
+    alone set ``is_decoder`` themselves.
     """
     bodies = _classes(_mapping("MODEL_MAPPING_NAMES").get(model_type, ()))
     masked = model_type in _mapping("MODEL_FOR_MASKED_LM_MAPPING_NAMES")
@@ -135,13 +134,13 @@ def _is_encoder(model_type: str) -> bool:
 
 
 def _by_auto_map(model: Any) -> Meant | None:
-    """By the one task that a checkpoint with code of its own names."""
+    """By the only task in the ``auto_map`` of a checkpoint with code of its own."""
     tasks = getattr(model.config, "auto_map", None) or {}
-    found = {ways for task, ways in TASKS.items() if task in tasks}
-    if len(found) != 1:
+    ways_of_tasks = {ways for task, ways in TASKS.items() if task in tasks}
+    if len(ways_of_tasks) != 1:
         return None
     named = next(task for task in TASKS if task in tasks)
-    return Meant(found.pop(), f"the configuration's auto_map names {named}")
+    return Meant(ways_of_tasks.pop(), f"the configuration's auto_map names {named}")
 
 
 def _by_name(model: Any) -> Meant | None:
@@ -159,7 +158,7 @@ def _by_generation(model: Any) -> Meant | None:
 
 
 def _mapping(name: str) -> Any:
-    """A mapping of the library's; empty in versions that lack it."""
+    """A mapping of the library; empty in versions without it."""
     return getattr(modeling_auto, name, {})
 
 

@@ -10,50 +10,50 @@ import torch
 from assay.harness.results.errors import text_of
 
 SHARE = 0.25
-"""Of the memory that is free, for the activations of one pass."""
+"""Share of the free memory for the activations of one pass."""
 
 
 def free(device: torch.device) -> int:
-    """Bytes that are free where ``device`` computes."""
+    """The free bytes of the memory of ``device``."""
     if device.type == "cuda":
-        held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return torch.cuda.mem_get_info(device)[0] + held
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + cached
     return psutil.virtual_memory().available
 
 
 def rows_that_fit(device: torch.device, bytes_each: float) -> int:
-    """How many rows of ``bytes_each`` go through one pass: at least 1."""
+    """How many rows of ``bytes_each`` fit in one pass: at least 1."""
     return max(1, int(SHARE * free(device) / bytes_each))
 
 
 LACKING = ("out of memory", "allocate memory", "not enough memory", "ALLOC_FAILED")
-"""What errors say for which there is no class."""
+"""Messages of errors without a class of their own."""
 
 
 def lacking(error: BaseException) -> bool:
-    """Whether ``error`` says that memory ran out; what a CPU raises is no class of its own."""
+    """Whether ``error`` says that memory ran out; a CPU's error has no class of its own."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return any(words in text_of(error) for words in LACKING)
 
 
 def in_batches(
-    run: Callable[[slice], None], rows: int, size: int, said: list[str] | None = None
+    run: Callable[[slice], None], rows: int, size: int, messages: list[str] | None = None
 ) -> None:
     """``run`` over slices of ``rows``, ``size`` at a time.
 
-    One that runs out of memory is tried again with half, which is added to ``said``; ``run`` must
-    have done nothing then.
+    A slice that runs out of memory is retried with half the size, which is noted in ``messages``;
+    ``run`` must have done nothing then.
     """
-    size, done = min(rows, size), 0
-    while done < rows:
+    size, start = min(rows, size), 0
+    while start < rows:
         try:
-            run(slice(done, min(rows, done + size)))
+            run(slice(start, min(rows, start + size)))
         except (RuntimeError, MemoryError) as error:
             if size == 1 or not lacking(error):
                 raise
             size //= 2
-            if said is not None:
-                said.append(f"too little memory: {size} rows at a time")
+            if messages is not None:
+                messages.append(f"too little memory: {size} rows at a time")
             continue
-        done += size
+        start += size

@@ -8,10 +8,10 @@ INDIVIDUAL = frozenset(
     {
         *("weights-in-memory", "tokenizer", "trained", "usual-weights"),
         *("tied-head", "full-rank-embedding"),
-        "packed-positions",  # of a control only: no law goes with it
+        "packed-positions",  # only a control needs it: no law depends on it
     }
 )
-"""Capabilities of one model, its weights and what came with it: never recorded of a type."""
+"""Capabilities of one model, its weights and its files: never recorded for a type."""
 
 OF_TYPE = frozenset(
     {
@@ -20,23 +20,23 @@ OF_TYPE = frozenset(
         *("position-ids", "mask-4d", "kv-cache", "mask-beside-cache"),
     }
 )
-"""Capabilities that every model of a type has, however it is configured: what its code takes.
+"""Capabilities that every model of a type has, in any configuration: the inputs of its code.
 
-All others, such as whether positions are learned or relative, whether weights of attention sum to
-one, or how long a context is, may be a matter of the configuration: they are asked of tiny models
-only, which have their type's default one.
+All others, such as whether positions are learned or relative, whether attention weights sum to
+one, or how long a context is, may depend on the configuration: only tiny models, which have their
+type's default one, must have them.
 """
 
 OF_LAYERS = frozenset({"position-ids", "mask-4d", "kv-cache", "mask-beside-cache"})
-"""Of those, what a type with recurrent layers has only where other layers are among them."""
+"""Those that a type with recurrent layers has only if it also has other layers."""
 
 
 @dataclass(frozen=True)
 class Offer:
-    """What is recorded of a type: ``names`` of capabilities in a ``version`` of transformers.
+    """The record of a type: ``names`` of capabilities in a ``version`` of transformers.
 
     ``type`` is ``KIND:MODEL_TYPE``; ``configured`` says that the model has a configuration of its
-    own, and ``free`` which capabilities that may then be without.
+    own, which may then lack the capabilities ``free``.
     """
 
     type: str

@@ -1,4 +1,4 @@
-"""Recognises folders in other formats than safetensors, and says what to do about them."""
+"""Recognises folders in other formats than safetensors, and says how to convert them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ FORMATS = {
     "consolidated*": "the layout of its makers",
     "model_index.json": "the layout of diffusers",
 }
-"""Files by which other formats are known."""
+"""Files that identify other formats."""
 
 
 def refuse_adapters(folder: Path, spec: str) -> None:
-    """Raise `BadInput` for a folder with an adapter, even where the folder holds a model as well.
+    """Raise `BadInput` for a folder with an adapter, even if the folder also contains a model.
 
-    Transformers leaves it out or loads it and its base, by whether peft is installed.
+    Transformers ignores the adapter, or loads it and its base if peft is installed.
     """
     if (folder / ADAPTER).exists():
         raise BadInput(
@@ -32,17 +32,17 @@ def refuse_adapters(folder: Path, spec: str) -> None:
 
 
 def in_place_of_a_model(folder: Path) -> str:
-    """The end of a message on a folder without config.json: what it holds instead, if known."""
+    """The end of a message on a folder without config.json: its actual content, if known."""
     within = sorted(path.parent.name for path in folder.glob("*/config.json"))
     return beside(folder) or (f"; it is in {listed(within)}, give that folder" if within else "")
 
 
 def beside(folder: Path) -> str:
-    """The end of a message on a folder without weights: which other format there is, if any."""
+    """The end of a message on a folder without weights: its other format, if any."""
     for pattern, name in FORMATS.items():
-        if found := sorted(path.name for path in folder.glob(pattern)):
+        if names := sorted(path.name for path in folder.glob(pattern)):
             return (
-                f"; {listed(found, 1)} is of {name}: convert it to a folder with config.json "
+                f"; {listed(names, 1)} is of {name}: convert it to a folder with config.json "
                 "and safetensors (save_pretrained), or get the model so"
             )
     return ""

@@ -4,11 +4,12 @@ A device map is one of accelerate's names (`NAMED`) or a JSON file such as ::
 
     {"model.embed_tokens": "cpu", "model.layers.0": "cuda:0", "model.layers.1": "disk", …}
 
-What does not lie where it computes is offloaded: its parameters are on torch's meta device between
-two passes, and are brought to the device for the length of each.  A pass, and the gradient of the
-embeddings, are then those of the plain load; so is a copy in float64.  What reads weights itself
-needs them in memory: embeddings, which are refused elsewhere (`check`), and those twins that read
-or redraw the blocks' weights, for which the capability ``weights-in-memory`` is missing.
+A module that is not stored where it computes is offloaded: its parameters are on torch's meta
+device between two passes, and are moved to the device for each pass.  A pass, and the gradient of
+the embeddings, then equal those of a plain load; so does a copy in float64.  Code that reads
+weights itself needs them in memory: embeddings, which `check` rejects elsewhere, and modified
+copies that read or redraw the blocks' weights, for which the capability ``weights-in-memory`` is
+missing.
 """
 
 from __future__ import annotations
@@ -34,38 +35,38 @@ from transformers import PreTrainedModel
 from assay.harness.results.errors import BadInput
 
 NAMED = ("auto", "balanced", "balanced_low_0", "sequential")
-"""Maps that accelerate makes from the memory that is free."""
+"""Maps that accelerate derives from the free memory."""
 
 OFFLOADED = ("disk", "cpu")
-"""Places without arithmetic, where there is a card."""
+"""Places without arithmetic, where there is a GPU."""
 
 
 @dataclass(frozen=True)
 class Placement:
-    """A device map as it was asked for, and what it says."""
+    """A device map: the ``option`` that names it, and its content."""
 
-    asked: str
+    option: str
     map: str | dict[str, str | int]
 
     def arguments(self, device: torch.device) -> dict[str, Any]:
-        """What `from_pretrained` is told; on a processor, cards are left out of a named map."""
-        # It lasts as long as the process: copies of the model read from it, too.
+        """The options of `from_pretrained`; on a CPU, a named map leaves out the GPUs."""
+        # The folder lasts as long as the process: copies of the model also read from it.
         folder = tempfile.mkdtemp(prefix="assay-offload-")
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        told: dict[str, Any] = {"device_map": self.map, "offload_folder": folder}
+        options: dict[str, Any] = {"device_map": self.map, "offload_folder": folder}
         if isinstance(self.map, str) and device.type == "cpu":
-            told["max_memory"] = {"cpu": psutil.virtual_memory().available}
-        return told
+            options["max_memory"] = {"cpu": psutil.virtual_memory().available}
+        return options
 
 
-def read(given: str) -> Placement:
+def read(option: str) -> Placement:
     """The placement that ``--device-map`` names; raises `BadInput`."""
-    where = f"--device-map {given}"
+    where = f"--device-map {option}"
     if importlib.util.find_spec("accelerate") is None:
         raise BadInput(f"{where}: accelerate is not installed; pip install -e '.[offload]'")
-    if given in NAMED:
-        return Placement(given, given)
-    path = Path(given).expanduser()
+    if option in NAMED:
+        return Placement(option, option)
+    path = Path(option).expanduser()
     if not os.path.isfile(path):
         raise BadInput(f"{where}: is not a file, and none of {', '.join(NAMED)}")
     try:
@@ -77,14 +78,14 @@ def read(given: str) -> Placement:
     for module, place in content.items():
         if not _is_place(place):
             raise BadInput(f"{where}: {module!r} is put on {place!r}, which is not a device")
-    return Placement(given, content)
+    return Placement(option, content)
 
 
-def describe(given: str) -> str:
-    """A device map for the evidence: its name, or the file's with eight digits of its content."""
-    if given in NAMED:
-        return given
-    return f"{given} ({hashlib.sha256(Path(given).expanduser().read_bytes()).hexdigest()[:8]})"
+def describe(option: str) -> str:
+    """A device map for the evidence: its name, or the file's with eight digits of its digest."""
+    if option in NAMED:
+        return option
+    return f"{option} ({hashlib.sha256(Path(option).expanduser().read_bytes()).hexdigest()[:8]})"
 
 
 def _is_place(place: object) -> bool:
@@ -109,7 +110,7 @@ def offloaded(model: nn.Module) -> list[str]:
 
 
 def tensors(model: PreTrainedModel, named: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    """``named`` tensors of a model in order of their names, offloaded ones read one at a time."""
+    """The ``named`` tensors of a model, by order of names; reads offloaded ones one by one."""
     for name, tensor in sorted(named.items()):
         module, _, attribute = name.rpartition(".")
         with _read_in(model.get_submodule(module)) if tensor.is_meta else nullcontext():
@@ -123,11 +124,11 @@ def _read_in(module: nn.Module) -> Any:
 
 
 def check(name: str, model: PreTrainedModel, placement: Placement, device: torch.device) -> None:
-    """Refuse a map with modules that are not there, and one that puts embeddings out of reach.
+    """Reject a map with unknown modules, and one that offloads embeddings.
 
-    The input embedding has to lie where the run computes (``device``), for prompts begin there.
+    The input embedding must be on the run's ``device``, where prompts begin.
     """
-    where = f"{name}: --device-map {placement.asked}"
+    where = f"{name}: --device-map {placement.option}"
     if isinstance(placement.map, dict):
         modules = {module for module, _ in model.named_modules()}
         modules |= {name for name, _ in model.named_parameters()}
@@ -144,5 +145,5 @@ def check(name: str, model: PreTrainedModel, placement: Placement, device: torch
         raise BadInput(f"{where}: {out[0]} is offloaded, and claims read it; put it on {device}")
     weight: Any = model.get_input_embeddings()
     if weight.weight.device.type != device.type:
-        found = weight.weight.device
-        raise BadInput(f"{where}: the embedding lies on {found}; give --device {found.type}")
+        home = weight.weight.device
+        raise BadInput(f"{where}: the embedding lies on {home}; give --device {home.type}")

@@ -1,4 +1,4 @@
-"""Finds a model's absolute position embeddings, by watching a pass and not by names."""
+"""Finds a model's absolute position embeddings by watching a pass, not by names."""
 
 from __future__ import annotations
 
@@ -15,49 +15,49 @@ from assay.harness.models.core import Core
 from assay.harness.models.memo import memo
 
 PROBE = 4
-"""Tokens in the prompt that is watched."""
+"""Tokens in the watched prompt."""
 
 
 class LookUps(TorchDispatchMode):
-    """Notes every table that rows are looked up in, and which rows.
+    """Records every embedding look-up: the matrix's address and the rows.
 
-    A module's own arguments would not do: some count positions from the mask that they are given.
+    A module's own arguments would not do: some modules count positions from their mask.
     """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.seen: list[tuple[int, Tensor]] = []
+        self.lookups: list[tuple[int, Tensor]] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten.embedding.default:
-            self.seen.append((args[0].data_ptr(), args[1]))
+            self.lookups.append((args[0].data_ptr(), args[1]))
         return func(*args, **(kwargs or {}))
 
 
 @dataclass(frozen=True)
-class _Found:
-    """A table of positions, the row that a prompt's first token is given, and how many rows past
-    the last token's are looked up as well.
+class _Table:
+    """A position embedding: its module, the row of a prompt's first token, and how many rows
+    beyond the last token's are also looked up.
     """
 
-    table: Any
+    module: Any
     first: int
     beyond: int
 
 
 @memo
-def _lookup(subject: Core) -> _Found | None:
-    """The table of positions and what is looked up in it, or None.
+def _lookup(subject: Core) -> _Table | None:
+    """The position embedding and the rows that a pass looks up in it, or None.
 
-    It is the module, other than the tokens', in whose weight rows are looked up that climb by one
-    along the prompt.
+    It is the module, other than the tokens', whose looked-up rows increase by one along the
+    prompt.
     """
     most = getattr(subject.config, "max_position_embeddings", None) or PROBE
     n = min(PROBE, most) if most > 0 else PROBE  # -1 stands for no limit in some
     n = max(n, subject.shortest)
     ids = subject.content(torch.arange(n, device=subject.device)[None] * 7)
     words = subject.input_embeddings
-    # A table as wide as a head holds angles to turn queries and keys by.
+    # A matrix as wide as a head contains rotation angles for queries and keys.
     widths = {subject.hidden, getattr(subject.config, "hidden_size", subject.hidden)}
     modules: list[Any] = [module for module in subject.model.modules() if _is_table(module)]
     tables = {
@@ -65,19 +65,19 @@ def _lookup(subject: Core) -> _Found | None:
         for module in modules
         if module is not words and module.weight.shape[1] in widths
     }
-    subject(ids, states=False)  # an encoder reads its prompt once: what it looks up is not ours
+    subject(ids, states=False)  # an encoder reads its prompt once, now: its look-ups do not count
     with LookUps() as look_ups:
         subject(ids, states=False)
-    for place, numbers in look_ups.seen:
+    for place, numbers in look_ups.lookups:
         for rows in _of_prompt(numbers, n):
             if place in tables and n > 1 and bool((rows.diff() == 1).all()):
-                highest = max(int(each.max()) for seen, each in look_ups.seen if seen == place)
-                return _Found(tables[place], int(rows[0]), highest - int(rows[-1]))
+                highest = max(int(each.max()) for at, each in look_ups.lookups if at == place)
+                return _Table(tables[place], int(rows[0]), highest - int(rows[-1]))
     return None
 
 
 def _is_table(module: Any) -> bool:
-    """Whether rows could be looked up in it: not every model's tables are ``nn.Embedding``."""
+    """Whether rows could be looked up in it: not every embedding is an ``nn.Embedding``."""
     weight = getattr(module, "weight", None)
     return torch.is_tensor(weight) and weight.ndim == 2 and not isinstance(module, nn.Linear)
 
@@ -85,38 +85,38 @@ def _is_table(module: Any) -> bool:
 def _of_prompt(numbers: Tensor, n: int) -> tuple[Tensor, Tensor]:
     """The last and the first ``n`` of the rows looked up: one of them is the prompt's.
 
-    Some models put rows of their own before a prompt, some fill it up behind.
+    Some models add rows of their own before a prompt, some after it.
     """
     flat = numbers.flatten()
     return flat[-n:], flat[:n]
 
 
 def position_table(subject: Core) -> Any:
-    """The module whose ``weight`` [rows, hidden] is the learned table of positions, or None."""
-    found = _lookup(subject)
-    return None if found is None else found.table
+    """The module whose ``weight`` [rows, hidden] embeds learned positions, or None."""
+    table = _lookup(subject)
+    return None if table is None else table.module
 
 
 def position_offset(subject: Core) -> int:
-    """The row of the table that a prompt's first token is given; 0 without a table."""
-    found = _lookup(subject)
-    return 0 if found is None else found.first
+    """The row of a prompt's first token in the position embedding; 0 without one."""
+    table = _lookup(subject)
+    return 0 if table is None else table.first
 
 
 def positions_beyond(subject: Core) -> int:
-    """Rows of the table that are looked up past a prompt's last token; 0 without a table.
+    """Rows of the position embedding looked up past a prompt's last token; 0 without one.
 
     A model that predicts several tokens at once reads the rows of those to come.
     """
-    found = _lookup(subject)
-    return 0 if found is None else found.beyond
+    table = _lookup(subject)
+    return 0 if table is None else table.beyond
 
 
 @memo
 def first_position(subject: Core) -> int:
     """The ``position_ids`` of a prompt's first token: 0, or past the padding's rows.
 
-    Some models add the table's offset to the ids that they are given, others expect it in them.
+    Some models add the offset of their rows to the ids, others expect it in them.
     """
     table, offset = position_table(subject), position_offset(subject)
     if table is None or offset == 0 or subject.positions_argument is None:
@@ -125,15 +125,15 @@ def first_position(subject: Core) -> int:
     with LookUps() as look_ups:
         subject(ids, positions=torch.full((1,), offset, device=subject.device), states=False)
     place = table.weight.data_ptr()
-    taken = [_of_prompt(numbers, 1) for seen, numbers in look_ups.seen if seen == place]
-    return offset if len(taken) == 1 and offset in map(int, taken[0]) else 0
+    pairs = [_of_prompt(numbers, 1) for at, numbers in look_ups.lookups if at == place]
+    return offset if len(pairs) == 1 and offset in map(int, pairs[0]) else 0
 
 
 @memo
 def follow_padding(subject: Core) -> bool:
-    """Whether a learned table's rows are counted from the first token that is no padding.
+    """Whether rows of a position embedding are counted from the first token after the padding.
 
-    True without a table.  Found by watching which rows are looked up, not by what comes of them.
+    True without one.  It watches which rows are looked up, not their effect.
     """
     table, offset = position_table(subject), position_offset(subject)
     if table is None:
@@ -144,15 +144,15 @@ def follow_padding(subject: Core) -> bool:
     with LookUps() as look_ups:
         subject(ids, mask=mask, states=False)
     place = table.weight.data_ptr()
-    taken = [_of_prompt(numbers, PROBE) for seen, numbers in look_ups.seen if seen == place]
-    return any(int(rows[1]) == offset for pair in taken for rows in pair if len(rows) > 1)
+    pairs = [_of_prompt(numbers, PROBE) for at, numbers in look_ups.lookups if at == place]
+    return any(int(rows[1]) == offset for pair in pairs for rows in pair if len(rows) > 1)
 
 
 @memo
 def counted_besides(subject: Core) -> bool:
-    """Whether rows of some table are looked up by place though all positions are given as one.
+    """Whether the model looks up rows by column even though all positions are equal.
 
-    Found by watching equal tokens: a bias by distance counts columns, whatever is given.
+    It watches equal tokens: a bias by distance counts columns, whatever the positions.
     """
     n = max(PROBE, subject.shortest)
     ids = subject.content(torch.full((1, n), 7, device=subject.device))
@@ -161,20 +161,20 @@ def counted_besides(subject: Core) -> bool:
         subject(ids, positions=together, states=False)
     return any(
         numbers.numel() and bool((numbers != numbers.flatten()[0]).any())
-        for _, numbers in look_ups.seen
+        for _, numbers in look_ups.lookups
     )
 
 
 def usual(subject: Core, n: int) -> Tensor:
-    """The ``position_ids`` that a prompt of ``n`` tokens has when none are given: [n]."""
+    """The default ``position_ids`` of a prompt of ``n`` tokens: [n]."""
     return torch.arange(n, device=subject.device) + first_position(subject)
 
 
 @contextmanager
 def rows_replaced(subject: Core, rows: Tensor) -> Iterator[None]:
-    """For the length of a block, the first n rows that are used are ``rows`` [n, d].
+    """Replace the first n used rows of the position embedding by ``rows`` [n, d] within a block.
 
-    Raises ValueError without a table, or for more rows than it has.
+    Raises ValueError without a position embedding, or for more rows than it has.
     """
     table = position_table(subject)
     if table is None:
@@ -182,18 +182,18 @@ def rows_replaced(subject: Core, rows: Tensor) -> Iterator[None]:
     start, n = position_offset(subject), len(rows)
     if start + n > len(table.weight):
         raise ValueError(f"{subject.name} has {len(table.weight) - start} positions, not {n}")
-    kept = table.weight.detach().clone()
+    original = table.weight.detach().clone()
     with torch.no_grad():
-        table.weight[start : start + n] = rows.to(kept)
+        table.weight[start : start + n] = rows.to(original)
     try:
         yield
     finally:
         with torch.no_grad():
-            table.weight.copy_(kept)
+            table.weight.copy_(original)
 
 
 def rows_used(subject: Core) -> Tensor:
-    """The rows of the position table that prompts are given: [context, d], a copy."""
+    """The rows of the position embedding that prompts use: [context, d], a copy."""
     table = position_table(subject)
     if table is None:
         raise ValueError(f"{subject.name} has no position embeddings")
@@ -201,8 +201,8 @@ def rows_used(subject: Core) -> Tensor:
 
 
 def rows_moved(subject: Core, order: Tensor) -> AbstractContextManager[None]:
-    """For the length of a block, row ``order[j]`` of the position table stands at row j.
+    """Move row ``order[j]`` of the position embedding to row j within a block.
 
-    ``order`` [n] permutes the first n rows that are used; the table is put back afterwards.
+    ``order`` [n] permutes the first n used rows.
     """
     return rows_replaced(subject, rows_used(subject)[order])

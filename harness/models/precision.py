@@ -1,4 +1,4 @@
-"""The precision in which a model computes, whichever dtype its parameters are stored in."""
+"""The precision in which a model computes, whatever the dtype of its parameters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from assay.harness.models.subject import Subject
 
 
 class _Watch(TorchDispatchMode):
-    """Notes whether any activation is in a floating dtype narrower than float64."""
+    """Notes whether any activation has a floating dtype narrower than float64."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -30,19 +30,19 @@ class _Watch(TorchDispatchMode):
 
 @memo
 def all_float64(subject: Subject) -> bool:
-    """Whether the float64 twin computes in float64 throughout.
+    """Whether the float64 reference copy computes in float64 throughout.
 
-    Many models take softmax, norms or rotary angles in float32 whatever they are run in; their
-    float64 twin then is exact to float32's rounding only.
+    Many models compute softmax, norms or rotary angles in float32 whatever their dtype; their
+    reference copy is then exact only to float32's rounding.
     """
-    twin = subject.oracle
+    reference = subject.oracle
     with _Watch() as watch:
-        twin(twin.content(torch.arange(3, device=twin.device)[None] * 5))
+        reference(reference.content(torch.arange(3, device=reference.device)[None] * 5))
     return not watch.narrow
 
 
 def working(subject: Subject) -> torch.dtype:
-    """The dtype whose tolerance applies: the parameters', or float32 where float64 is narrowed."""
+    """The dtype whose tolerance applies: the parameters', or float32 for partial float64."""
     if subject.dtype == torch.float64 and not all_float64(subject):
         return torch.float32
     return subject.dtype

@@ -16,11 +16,11 @@ class Training(StrEnum):
 
 @dataclass(frozen=True)
 class Provenance:
-    """What is known of a model's weights.
+    """The origin of a model's weights.
 
     ``training`` is unknown for a checkpoint and for a model in memory: a freshly initialised one
-    can be saved too.  ``unusual`` says what is special about an initialisation other than the
-    library's own; empty for all others.
+    can also be saved.  ``unusual`` describes an initialisation other than the library's own; empty
+    for all others.
     """
 
     training: Training = Training.UNKNOWN
@@ -28,7 +28,7 @@ class Provenance:
 
     @property
     def caveat(self) -> str:
-        """What to add to a result that presumes trained weights; empty where they are known."""
+        """A note for a result that presumes trained weights; empty where training is known."""
         unknown = self.training is Training.UNKNOWN
         return "nothing says whether these weights were trained" if unknown else ""
 
@@ -40,4 +40,4 @@ UNIT_GAIN = Provenance(
     Training.UNTRAINED,
     "tiny models are initialised at unit gain, which is not how training usually begins",
 )
-"""Of tiny models (`fixtures.families.weights`)."""
+"""The provenance of tiny models (`fixtures.families.weights`)."""

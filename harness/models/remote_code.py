@@ -10,7 +10,7 @@ from typing import Any
 from assay.harness.results.errors import BadInput, listed
 
 IMPLEMENTATION = re.compile(r"[a-z0-9_|]+")
-"""What names a way of computing that transformers has itself."""
+"""The names of implementations that transformers has itself."""
 
 GENERATION = Path("custom_generate", "generate.py")
 """Python code in place of ``generate``; transformers 4.53 runs it unasked, 5.23 does not."""
@@ -18,8 +18,8 @@ GENERATION = Path("custom_generate", "generate.py")
 
 def refuse_remote_code(content: dict[str, Any], file: str, spec: str) -> None:
     """Raise `BadInput` if the configuration in ``file`` names code that comes with the model."""
-    if wanted := content.get("auto_map"):
-        named = sorted(wanted.values(), key=str) if isinstance(wanted, dict) else [wanted]
+    if auto_map := content.get("auto_map"):
+        named = sorted(auto_map.values(), key=str) if isinstance(auto_map, dict) else [auto_map]
         raise BadInput(
             f"{spec}: requires code of its own ({file} names {listed(named)}); "
             "read that code and pass --trust-remote-code to run it"

@@ -1,9 +1,9 @@
-"""Rounding as another machine might do it: products and sums moved in their last place.
+"""Emulates another machine's rounding: moves products and sums in their last place.
 
-How a product or a sum is rounded depends on the processor, the matrix library, the number of
+The rounding of a product or a sum depends on the processor, the matrix library, the number of
 threads and the addresses of its operands: a sound model gives other bits elsewhere.  `Rounding`
-does the same to every such result on one machine, by a seed.  A verdict that changes with the seed
-rests on one machine's rounding.
+changes every such result on one machine, by a seed.  A verdict that changes with the seed rests on
+one machine's rounding.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ADDING = re.compile(r"index_add|scatter_add|(scatter|index)_reduce|(index_)?put|
 """Operations that add to some elements of their first operand and leave the others."""
 
 CHOOSING = ("amax", "amin")
-"""Reductions that have no rounding."""
+"""Reductions without rounding."""
 
 BITS = {
     torch.float64: torch.int64,
@@ -51,30 +51,30 @@ BITS = {
     torch.float16: torch.int16,
     torch.bfloat16: torch.int16,
 }
-"""Integers as wide as floating numbers: one more or less is the neighbour in the last place."""
+"""Integers as wide as the floats: one more or less is the neighbour in the last place."""
 
 PERIOD = 65521
-"""After so many elements (a prime number) a result's pattern begins again."""
+"""Elements (a prime number) after which a result's pattern repeats."""
 
 KEPT = 2**12
-"""Patterns that are kept at a time."""
+"""The size of the cache of patterns."""
 
 
 class Rounding(TorchDispatchMode):
     """Inside this block, products, sums, norms and attention round otherwise, by ``seed``.
 
-    Every element of such a result is moved to the floating number below or above it, or left, as a
-    hash of the operation, of its operands' shapes, strides and alignments (addresses modulo 64)
-    and of the seed decides: equal calls on operands that lie equally give equal bits, in every
-    process.  Whole numbers that the dtype holds exactly stay, as a sum of small whole numbers has
-    no rounding, and so does what is not finite.
+    Every element of such a result moves to the float below or above it, or stays, by a hash of the
+    operation, of its operands' shapes, strides and alignments (addresses modulo 64) and of the
+    seed: equal calls on equally aligned operands give equal bits, in every process.  Integers that
+    the dtype represents exactly stay, since a sum of small integers has no rounding, and so do
+    numbers that are not finite.
     """
 
     supports_higher_order_operators = True
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Nothing is compiled here, and keeping `torch.compile` away from it costs 5 µs a call."""
+        """Nothing is compiled here, and skipping `torch.compile` would cost 5 µs a call."""
         return False
 
     def __init__(self, seed: int) -> None:
@@ -100,7 +100,7 @@ class Rounding(TorchDispatchMode):
             self._round(result, operands, before)
             return result
         if kind is Kind.COMPOSITE:
-            # In inference mode operations arrive here before they are taken apart.
+            # In inference mode operations arrive here before they are decomposed.
             with self:
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
@@ -111,7 +111,7 @@ class Rounding(TorchDispatchMode):
         return name, *_descriptions(tree_leaves((args, kwargs)))
 
     def _round(self, result: Any, call: tuple[Any, ...], before: Tensor | None = None) -> None:
-        """Move the elements of ``result``, in place; those alone that are not as ``before``."""
+        """Move the elements of ``result`` in place; with ``before``, only those that differ."""
         if not _is_plain(result) or result.numel() == 0:
             return
         if result.is_complex():
@@ -128,19 +128,19 @@ class Rounding(TorchDispatchMode):
     def _moves(self, call: tuple[Any, ...], size: int, device: torch.device) -> Tensor:
         """-1, 0 or 1 for each of ``size`` elements: [size], int8."""
         key = (*call, min(size, PERIOD), device)
-        if (found := self._patterns.pop(key, None)) is None:
-            hashed = hashlib.blake2b(repr((self.seed, *call)).encode(), digest_size=7).digest()
-            generator = torch.Generator().manual_seed(int.from_bytes(hashed, "big"))
-            drawn = torch.randint(-1, 2, (min(size, PERIOD),), generator=generator)
-            found = drawn.to(device, torch.int8)
-        self._patterns[key] = found  # at the end: what is used seldom is forgotten first
+        if (pattern := self._patterns.pop(key, None)) is None:
+            digest = hashlib.blake2b(repr((self.seed, *call)).encode(), digest_size=7).digest()
+            generator = torch.Generator().manual_seed(int.from_bytes(digest, "big"))
+            moves = torch.randint(-1, 2, (min(size, PERIOD),), generator=generator)
+            pattern = moves.to(device, torch.int8)
+        self._patterns[key] = pattern  # at the end: the least recently used is dropped first
         if len(self._patterns) > KEPT:
             self._patterns.popitem(last=False)
-        return found if size <= PERIOD else found.repeat(-(-size // PERIOD))[:size]
+        return pattern if size <= PERIOD else pattern.repeat(-(-size // PERIOD))[:size]
 
 
 class Kind(Enum):
-    """How an operation is treated."""
+    """How `Rounding` treats an operation."""
 
     SUM = "its results are rounded"
     ADDING = "what it adds to is rounded"
@@ -166,19 +166,19 @@ def _kind(func: Any) -> tuple[str, Kind]:
 
 def _adds(name: str, args: Any, kwargs: dict[str, Any]) -> bool:
     """Whether an operation that can add to its first operand does so in this call."""
-    told = [each for each in (*args[1:], *kwargs.values()) if isinstance(each, bool | str)]
-    added = True in told if "put" in name else not any(each in CHOOSING for each in told)
+    values = [each for each in (*args[1:], *kwargs.values()) if isinstance(each, bool | str)]
+    added = True in values if "put" in name else not any(each in CHOOSING for each in values)
     return added and _is_plain(args[0])
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether ``value`` is a tensor of numbers that lie somewhere: none that stands for others."""
+    """Whether ``value`` is a plain tensor with numbers in memory."""
     plain = type(value) in (Tensor, torch.nn.Parameter) and value.layout == torch.strided
     return plain and value.device.type != "meta"
 
 
 def _descriptions(leaves: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
-    """Of every tensor among ``leaves``: dtype, shape, strides, and address modulo 64."""
+    """The dtype, shape, strides and address modulo 64 of every tensor among ``leaves``."""
     for leaf in leaves:
         if isinstance(leaf, Tensor):
             aligned = leaf.data_ptr() % 64 if _is_plain(leaf) else 0
@@ -187,9 +187,9 @@ def _descriptions(leaves: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
 
 
 def _has_rounding(values: Tensor) -> Tensor:
-    """Which ``values`` may be off in their last place: no whole numbers, and far from infinite.
+    """Which ``values`` may be off in their last place: not integers, and far from infinite.
 
-    Whole numbers beyond those that the dtype holds one by one may.
+    Integers beyond the dtype's exact range may be.
     """
     sizes, limits = values.abs(), torch.finfo(values.dtype)
     exact = (sizes <= 2 / limits.eps) & (values == values.round())

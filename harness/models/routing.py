@@ -1,4 +1,4 @@
-"""Records how a mixture of experts routes each token, with the scores that decide it."""
+"""Records how an MoE model routes each token, with the scores that decide it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from assay.harness.models.core import Core
 
 @contextmanager
 def listening(subject: Core) -> Iterator[list[Tensor]]:
-    """The scores [batch × n, experts] of every routing layer, once a pass has been made.
+    """The scores [batch × n, experts] of every routing layer, after a pass in the block.
 
-    They are asked of the body: asked of the whole model they bring a balancing loss that does
-    not take 4-D masks.  Empty where nothing is routed.
+    The body returns them: the whole model would add a balancing loss that does not take 4-D
+    masks.  Empty where nothing is routed.
     """
     scores: list[Tensor] = []
     if not subject.routes:
@@ -27,11 +27,11 @@ def listening(subject: Core) -> Iterator[list[Tensor]]:
     body = _body(subject.model)
 
     def ask(
-        module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]
+        module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        return given, {**named, "output_router_logits": True}
+        return args, {**kwargs, "output_router_logits": True}
 
-    def hear(module: nn.Module, given: tuple[Any, ...], result: Any) -> None:
+    def hear(module: nn.Module, args: tuple[Any, ...], result: Any) -> None:
         scores.extend(result.get("router_logits") or ())
 
     hooks = [
@@ -46,24 +46,24 @@ def listening(subject: Core) -> Iterator[list[Tensor]]:
 
 
 def _body(model: PreTrainedModel) -> nn.Module:
-    """The model below its head, whether or not it is called as the model says."""
+    """The model below its head, whether or not it has the name that the model declares."""
     if model.base_model is not model:
         return model.base_model
     parts = (part for part in model.children() if isinstance(part, PreTrainedModel))
     return next(parts, model)
 
 
-def gap(scores: list[Tensor], taken: int, batch: int, ahead: bool) -> Tensor:
-    """How clearly ``taken`` experts of each row, and of all that it sees, are chosen.
+def gap(scores: list[Tensor], top_k: int, batch: int, ahead: bool) -> Tensor:
+    """How clearly the ``top_k`` experts are chosen for each row and the rows it attends to.
 
-    [batch, n, 1]: the least, over layers and the rows up to it (``ahead``: over all rows), of
-    the gap in probability between the last expert taken and the first one left.
+    [batch, n, 1]: the smallest gap in probability between the last chosen expert and the next one,
+    over layers and the rows up to it (``ahead``: over all rows).
     """
     gaps = []
     for layer in scores:
         best = layer.double().softmax(-1).sort(-1, descending=True).values
-        if best.shape[-1] > taken:
-            gaps.append((best[:, taken - 1] - best[:, taken]).reshape(batch, -1, 1))
+        if best.shape[-1] > top_k:
+            gaps.append((best[:, top_k - 1] - best[:, top_k]).reshape(batch, -1, 1))
     own = torch.stack(gaps).amin(0) if gaps else torch.ones(batch, 1, 1)
-    seen = own.min(1, keepdim=True).values.expand_as(own) if ahead else own
-    return seen.cummin(dim=1).values
+    smallest = own.min(1, keepdim=True).values.expand_as(own) if ahead else own
+    return smallest.cummin(dim=1).values

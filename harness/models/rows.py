@@ -13,8 +13,8 @@ from torch import Tensor
 class Rows:
     """Tensors [batch, positions, features] by name (``state 0`` … ``state L``, ``logits``).
 
-    A mixture of experts adds ``router gap`` [batch, positions, 1]: how clearly the experts of a
-    row, and of all that it sees, are chosen (`settled`).
+    An MoE model adds ``router gap`` [batch, positions, 1]: how clearly the experts are chosen for
+    a row and the rows it attends to (`settled`).
     """
 
     tensors: dict[str, Tensor]
@@ -23,7 +23,7 @@ class Rows:
         return self.tensors[name]
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Rows:
-        """The same names, every tensor changed alike."""
+        """The same names, with ``change`` applied to every tensor."""
         return Rows({name: change(tensor) for name, tensor in self.tensors.items()})
 
     def at(self, index: slice | Tensor | list[int]) -> Rows:
@@ -46,19 +46,19 @@ class Rows:
     def settled(self, gap: float) -> Tensor | None:
         """Rows whose experts are chosen by more than ``gap`` (bool [batch, positions]), or None.
 
-        Below it two paths may route a token differently and both be right.
+        Below it two correct paths may route a token differently.
         """
         gaps = self.tensors.get("router gap")
         return None if gaps is None else gaps[..., 0] > gap
 
     @staticmethod
     def along_positions(parts: list[Rows]) -> Rows:
-        """Parts one after another: what chunks of one prompt give."""
+        """Concatenate the rows of one prompt's chunks along positions."""
         names = parts[0].tensors
         return Rows({n: torch.cat([part[n] for part in parts], dim=1) for n in names})
 
     @staticmethod
     def along_batch(parts: list[Rows]) -> Rows:
-        """Parts one below another: what single prompts give."""
+        """Concatenate the rows of single prompts along the batch."""
         names = parts[0].tensors
         return Rows({n: torch.cat([part[n] for part in parts], dim=0) for n in names})

@@ -1,4 +1,4 @@
-"""The settings of a run and what it learns about its models: options, versions, machine."""
+"""Describes a run and its models for the evidence: options, versions, machine."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from assay.harness.results.errors import BadInput, brief
 from assay.harness.results.records import Attends, Recorded, RunRecord, SubjectRecord
 
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "scipy", "hypothesis")
-"""Packages whose versions are part of the evidence, beside Python's and Assay's own."""
+"""Packages whose versions are part of the evidence, with Python's and Assay's own."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """How subjects are loaded: what `--device`, `--dtype`, `--attention` and so on say.
+    """How to load subjects: the values of `--device`, `--dtype`, `--attention` and so on.
 
-    ``attends``: what the user says that they are meant to be (`harness.models.meant`).
+    ``attends`` is the user's declaration of how they attend (`harness.models.meant`).
     """
 
     device: str = "cpu"
@@ -41,18 +41,18 @@ class Options:
 
 
 def versions() -> dict[str, str]:
-    """The versions of Python and of the packages that decide what a model computes."""
-    found = {"python": platform.python_version()}
+    """The versions of Python and of the packages that affect what a model computes."""
+    numbers = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = importlib.metadata.version(package)
+            numbers[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            found[package] = "absent"
-    return found
+            numbers[package] = "absent"
+    return numbers
 
 
 def device_name(device: str) -> str:
-    """``cpu``, or the device with the card's name."""
+    """``cpu``, or the device with the GPU's name."""
     if device.startswith("cuda") and torch.cuda.is_available():
         return f"{device} ({torch.cuda.get_device_name(device)})"
     return device
@@ -87,8 +87,8 @@ def describe_run(options: Options, profile: str, seed: int) -> RunRecord:
 def describe_subject(subject: Subject, brake: float = math.inf) -> SubjectRecord:
     """The evidence's record of a subject, with every capability and why others are missing.
 
-    Probes that hang are ended by the profile's ``brake`` in seconds.  Raises `BadInput` where the
-    model's code ends a probe in a way that no probe expects.
+    The profile's ``brake`` in seconds ends probes that hang.  Raises `BadInput` where the model's
+    code ends a probe with an unexpected error.
     """
     try:
         with kept_running(), contained():
@@ -99,7 +99,7 @@ def describe_subject(subject: Subject, brake: float = math.inf) -> SubjectRecord
 
 
 def _described(subject: Subject, brake: float) -> SubjectRecord:
-    found, said = capabilities.probe(subject).all(brake), meant.direction(subject)
+    reasons, direction = capabilities.probe(subject).all(brake), meant.direction(subject)
     return SubjectRecord(
         digest=subject.digest,
         model_type=subject.model.config.model_type,
@@ -109,15 +109,15 @@ def _described(subject: Subject, brake: float) -> SubjectRecord:
         hidden=subject.hidden,
         layers=subject.layers,
         attention=subject.attention,
-        attends=Attends(said.ways, said.why),
+        attends=Attends(direction.ways, direction.why),
         recorded=_recorded(subject),
-        capabilities=[name for name, why in found.items() if why is None],
-        missing={name: why for name, why in found.items() if why is not None},
+        capabilities=[name for name, why in reasons.items() if why is None],
+        missing={name: why for name, why in reasons.items() if why is not None},
     )
 
 
 def _context(subject: Subject, brake: float) -> int | None:
-    """The longest prompt; None also where an error, which claims tell of, keeps it unknown."""
+    """The longest prompt; None also where an error, which claims report, prevents finding it."""
     try:
         with ForwardClock(brake).striking():
             return subject.context
@@ -126,7 +126,7 @@ def _context(subject: Subject, brake: float) -> int | None:
 
 
 def _recorded(subject: Subject) -> Recorded:
-    """What is recorded of the subject's type, and what it lacks of that."""
+    """The recorded capabilities of the subject's type, and those that it lacks."""
     offer = subject.offer
     if isinstance(offer, str):
         return Recorded(why=offer)

@@ -1,8 +1,8 @@
-"""Whether the shapes inside a pass depend on which tokens it gets, not only on their number.
+"""Whether the shapes inside a pass depend on its tokens, not only on their number.
 
-Two passes of one shape give the same bits, since every product is computed alike.  Where tokens
-are routed to experts, or sorted into buckets, a later token changes the shape of what an earlier
-one is computed in, and rounding differs although nothing is wrong.
+Two passes of one shape give the same bits, since every product is computed in the same way.  Where
+tokens are routed to experts, or sorted into buckets, a later token changes the shape of an earlier
+one's products, and rounding differs although nothing is wrong.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from assay.harness.models.memo import memo
 from assay.harness.models.subject import Subject
 
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
-"""Fields of configurations of mixtures: grouped products hide the shapes of their groups."""
+"""Configuration fields of MoE models: grouped products hide the shapes of their groups."""
 
 TOKENS, ROWS = 12, 2
-"""The prompts whose passes are compared: long enough that experts and buckets differ."""
+"""The size of the compared prompts: long enough that experts and buckets differ."""
 
 
 class _Shapes(TorchDispatchMode):
@@ -29,20 +29,20 @@ class _Shapes(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.seen: list[tuple[str, tuple[tuple[int, ...], ...]]] = []
+        self.operations: list[tuple[str, tuple[tuple[int, ...], ...]]] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         leaves = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
-        self.seen.append((str(func), tuple(tuple(leaf.shape) for leaf in leaves)))
+        self.operations.append((str(func), tuple(tuple(leaf.shape) for leaf in leaves)))
         return result
 
 
 @memo
 def depend_on_tokens(subject: Subject) -> bool:
-    """Whether two prompts of one shape are computed in unlike shapes, as far as can be seen.
+    """Whether passes over two prompts of one shape have different shapes inside, if visible.
 
-    True where it cannot be found out.
+    True where it cannot be determined.
     """
     if _has_experts(subject.config) or _has_experts(subject.model.config):
         return True
@@ -50,17 +50,17 @@ def depend_on_tokens(subject: Subject) -> bool:
     first = torch.arange(ROWS * n, device=subject.device).reshape(ROWS, n)
     try:
         one, other = (_shapes(subject, ids) for ids in (first * 7 + 3, first.flip(1) * 13 + 5))
-    except Exception:  # what cannot be watched: flexible attention, operations of a model's own
+    except Exception:  # not observable: flex attention, operations of a model's own
         return True
     return one != other
 
 
 def _shapes(subject: Subject, numbers: Tensor) -> list[tuple[str, tuple[tuple[int, ...], ...]]]:
     ids = subject.content(numbers)
-    subject.rows(ids)  # what is done once is over: tables are made, buffers filled
+    subject.rows(ids)  # does the one-time work: builds tables, fills buffers
     with _Shapes() as watch:
         subject.rows(ids)
-    return watch.seen
+    return watch.operations
 
 
 def _has_experts(config: Any) -> bool:

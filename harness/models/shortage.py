@@ -1,10 +1,10 @@
 """Errors of the machine, such as too little memory, which say nothing about the model.
 
-Memory that runs out, a full disk or an interrupted system call is no counterexample.  A law goes
-on with smaller prompts where memory ran out, and is inconclusive if no example could be run.
+Running out of memory, a full disk or an interrupted system call is not a counterexample.  A law
+continues with smaller prompts where memory ran out, and is inconclusive if no example could run.
 
-After some errors of a GPU every later call of the process may fail or give anything (CUDA's
-documentation, cudaErrorIllegalAddress).  They are kept in `gpu_failure`, and the run stops.
+After some GPU errors every later call of the process may fail or return anything (CUDA's
+documentation, cudaErrorIllegalAddress).  `gpu_failure` returns the first one, and the run stops.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ EXIT = "the model's code ended the process"
 GPU = "the GPU failed"
 
 ENDS = (Exception, SystemExit)
-"""What a model's code may raise in place of a result."""
+"""Exceptions that a model's code may raise in place of a result."""
 
 _BY_NUMBER = {
     errno.ENOMEM: MEMORY,
@@ -43,14 +43,14 @@ _BY_NUMBER = {
     errno.EAGAIN: "a resource that is temporarily unavailable",
     errno.EIO: "an input/output error",
 }
-"""What the operating system lacks, by the number of its error."""
+"""Shortages of the operating system by error number."""
 
 _BY_WORDS = {
     "No space left on device": _BY_NUMBER[errno.ENOSPC],
     "Too many open files": _BY_NUMBER[errno.EMFILE],
     "Interrupted system call": _BY_NUMBER[errno.EINTR],
 }
-"""What libraries say that raise errors of their own for these."""
+"""Messages of libraries that raise their own errors for these shortages."""
 
 _GPU_FAILURES = (
     "illegal memory access",
@@ -66,20 +66,20 @@ _GPU_FAILURES = (
     "CUBLAS_STATUS_EXECUTION_FAILED",
     "CUDNN_STATUS_EXECUTION_FAILED",
 )
-"""What is said by errors after which a process cannot use its GPU any more."""
+"""Messages of errors after which a process can no longer use its GPU."""
 
 _gpu_failures: list[str] = []
 
 
 def gpu_failure() -> str:
-    """The error after which this process's GPU gives no results to rely on; empty: none was."""
+    """The error that made this process's GPU unreliable; empty without one."""
     return _gpu_failures[0] if _gpu_failures else ""
 
 
 def shortage(error: BaseException) -> str:
     """What the machine lacked, in words; empty where ``error`` may be the model's fault.
 
-    Raises the KeyboardInterrupt in whose place ``error`` came, if it did.
+    Raises the KeyboardInterrupt that ``error`` replaced, if there was one.
     """
     if (interrupt := _interrupt(error)) is not None:
         raise interrupt
@@ -104,32 +104,32 @@ def shortage(error: BaseException) -> str:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and what it was raised from, nearest first."""
-    seen: set[int] = set()
+    """The error and its chain of causes, nearest first."""
+    ids: set[int] = set()
     cause: BaseException | None = error
-    while cause is not None and id(cause) not in seen:
-        seen.add(id(cause))
+    while cause is not None and id(cause) not in ids:
+        ids.add(id(cause))
         yield cause
         cause = cause.__cause__
 
 
 def _interrupt(error: BaseException) -> KeyboardInterrupt | None:
-    """The Ctrl-C that was being handled when ``error`` was raised, as by a library's clean-up."""
-    seen: set[int] = set()
+    """The Ctrl-C during whose handling ``error`` was raised, for example in a clean-up."""
+    ids: set[int] = set()
     each: BaseException | None = error
-    while each is not None and id(each) not in seen:
+    while each is not None and id(each) not in ids:
         if isinstance(each, KeyboardInterrupt):
             return each
-        seen.add(id(each))
+        ids.add(id(each))
         each = each.__cause__ or each.__context__
     return None
 
 
 @contextmanager
 def contained() -> Iterator[None]:
-    """For a model's own code: what would end the run or hide a claim becomes a RuntimeError.
+    """For a model's own code: turn exceptions that would end the run or hide a claim into errors.
 
-    Such as asyncio's CancelledError, pytest's Skipped or what Hypothesis steers its search by.
+    asyncio's CancelledError, pytest's Skipped and Hypothesis's own become RuntimeErrors.
     """
     try:
         yield
@@ -144,7 +144,7 @@ def contained() -> Iterator[None]:
 
 
 ENDING = ("_exit", "execv", "execve")
-"""Functions of `os` that end the program, and that nothing could catch."""
+"""Functions of `os` that end the program without an exception."""
 
 _guarded = 0
 """How many blocks of `kept_running` are open."""
@@ -152,10 +152,10 @@ _guarded = 0
 
 @contextmanager
 def kept_running() -> Iterator[None]:
-    """For a model's code: it can neither end the process nor close what is printed to.
+    """For a model's code: it can neither end the process nor close the output streams.
 
-    Functions of `os` that would end it raise SystemExit.  What has been kept of them, to be called
-    when the process ends, does nothing then: the run's exit code stands.
+    Functions of `os` that would end it raise SystemExit.  References to them that the code keeps
+    do nothing after the block, so the run's exit code stands.
     """
     global _guarded
     _guarded += 1
@@ -192,14 +192,14 @@ def kept_running() -> Iterator[None]:
 
 
 def pass_on(error: BaseException) -> None:
-    """Raise ``error`` again where it says nothing about the model; else it can be handled."""
+    """Raise ``error`` again where it is a shortage of the machine; otherwise return."""
     if shortage(error):
         raise error
 
 
 @contextmanager
 def refusals_ignored() -> Iterator[None]:
-    """End the block where the model refuses something; what the machine lacked is raised."""
+    """End the block where the model rejects its input; shortages of the machine are raised."""
     try:
         yield
     except (Missing, *REFUSALS) as error:
@@ -207,7 +207,7 @@ def refusals_ignored() -> Iterator[None]:
 
 
 def release(error: BaseException) -> None:
-    """Free what the frames of ``error`` hold, so that a smaller prompt has the room."""
+    """Free the memory that the frames of ``error`` hold, for a smaller prompt."""
     for each in _causes(error):
         traceback.clear_frames(each.__traceback__)
     if torch.cuda.is_available() and not gpu_failure():
@@ -224,9 +224,9 @@ def at_size(size: Size | None) -> str:
 
 
 class Limits:
-    """What examples of one law could not be run for, and how large the others may be.
+    """Why examples of one law could not run, and how large further ones may be.
 
-    After memory ran out only prompts of at most half as many tokens are tried.
+    After memory ran out, only prompts of at most half as many tokens are tried.
     """
 
     def __init__(self) -> None:
@@ -236,9 +236,9 @@ class Limits:
         self._most: int | None = None
 
     def note(self, lacking: str, size: Size | None) -> None:
-        """An example with a prompt of ``size`` could not be run."""
+        """Note that an example with a prompt of ``size`` could not run."""
         self.reason = lacking + at_size(size)
-        # These may be the model's own fault, and no other example says that they are not.
+        # These may be the model's own fault, and no other example can rule that out.
         self.fatal = self.fatal or lacking.startswith((RECURSION, EXIT, GPU))
         if lacking == MEMORY:
             self._most = math.prod(size) // 2 if size else 0
@@ -246,22 +246,22 @@ class Limits:
             self._most = 0
 
     def admits(self, size: Size) -> bool:
-        """Whether a prompt of ``size`` is to be tried."""
+        """Whether to try a prompt of ``size``."""
         return self._most is None or math.prod(size) <= self._most
 
     @property
     def exhausted(self) -> bool:
-        """Whether nothing is left to try: there is no smaller prompt."""
+        """Whether there is no smaller prompt to try."""
         return self._most == 0
 
     def ran(self, size: Size | None) -> None:
-        """An example with a prompt of ``size`` was run to its end."""
+        """Note that an example with a prompt of ``size`` ran to its end."""
         if size and (self.largest is None or math.prod(size) > math.prod(self.largest)):
             self.largest = size
 
     @property
     def upheld_up_to(self) -> str:
-        """What an upheld law says of the examples that could not be run; empty if all could."""
+        """The note of an upheld law on examples that could not run; empty if all could."""
         if not self.reason:
             return ""
         largest = f" up to {self.largest[0]} × {self.largest[1]} tokens" if self.largest else ""

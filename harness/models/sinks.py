@@ -1,7 +1,7 @@
 """Whether attention has a sink: something that it attends to and that is not a token.
 
-Not every model's weights of attention tell: some scale what comes of attention afterwards.  So
-the attention function is replaced by one that looks what it is given.
+Attention weights do not always show it: some models scale the output of attention afterwards.  So
+the attention function is replaced by one that inspects its arguments.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from assay.harness.models.shortage import refusals_ignored
 from assay.harness.models.subject import Subject
 
 LISTENER = "assay_listener"
-"""The name under which the library knows the function."""
+"""The function's name in the library's registry."""
 
 ARGUMENT = "s_aux"
-"""What the library calls the scores of sinks where it hands them to an attention function."""
+"""The library's argument of an attention function for the scores of sinks."""
 
 _heard = threading.local()
 
 
 def _listen(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, **named: Any
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, **options: Any
 ) -> tuple[Tensor, None]:
-    """Note whether there are sinks; give zeros [batch, n, heads, width], which mean nothing."""
-    _heard.sinks = _heard.sinks or named.get(ARGUMENT) is not None
+    """Note whether there are sinks; return zeros [batch, n, heads, width] without meaning."""
+    _heard.sinks = _heard.sinks or options.get(ARGUMENT) is not None
     batch, heads, n, _ = query.shape
     return query.new_zeros(batch, n, heads, value.shape[-1]), None
 
 
 def present(subject: Subject) -> bool:
-    """Whether some layer's attention is given sinks; False where it cannot be listened to."""
+    """Whether some layer's attention gets sinks; False where this cannot be observed."""
     _heard.sinks = False
     ids = subject.content(torch.arange(2, device=subject.device)[None])
-    with refusals_ignored():  # what was heard before it broke counts
+    with refusals_ignored():  # layers that ran before an error count
         compat.attention_functions().register(LISTENER, _listen)
         with subject.attending_by(LISTENER):
             subject(ids, states=False)

@@ -1,8 +1,7 @@
 """Sizes in a configuration, compared with the stored tensors before the model is built.
 
-No field is known by name.  The model is built without memory (torch's meta device) and given up
-as soon as it asks for far more than is stored; the field at fault is found by changing one at a
-time.
+No field is known by name.  The model is built without memory (torch's meta device), which stops
+as soon as it needs far more than is stored.  Changing one field at a time finds the wrong one.
 """
 
 from __future__ import annotations
@@ -26,39 +25,40 @@ from assay.harness.results.errors import BadInput, brief
 
 COUNT = 2**5 * 3 * 5 * 7
 """Numbers above this and above every stored dimension are lowered to it or a multiple: widths
-have to be divided among heads."""
+must be divisible among heads."""
 
 MOST = COUNT, 2**22
-"""What larger numbers count as, at first and where that fails, until the stored tensors are known:
-some configurations make a list with an entry for each layer, and look it through for each."""
+"""Caps for larger numbers, a first and a second one, until the stored tensors are known: some
+configurations build a list with an entry for each layer, and search it for each."""
 
 ROOM_NUMBERS, ROOM_TENSORS = 16, 4
-"""How many times what is stored a model may ask for while it is being made: weights that are to
-be tied are separate at first, and fused ones may be stored apart."""
+"""How many times the stored size a model may need while it is built: weights that will be tied are
+separate at first, and fused ones may be stored separately."""
 
 ROOM_MADE = 2
-"""How many times the stored numbers a model may hold that is made: tables of positions need not
-be stored."""
+"""How many times the stored numbers a built model may have: position embeddings need not be
+stored."""
 
 TENSORS, NUMBERS, MODULES = 2**9, 2**20, 2**13
-"""What a model of any size may have in addition."""
+"""Allowances for a model of any size, added to these."""
 
 SUSPECTS = 12
-"""The largest numbers of a configuration that are changed, and the sizes tried in their place."""
+"""How many of a configuration's largest numbers are changed, and how many sizes replace each."""
 
 Path = tuple[str | int, ...]
 """Keys and indices that lead to a value in nested objects and arrays."""
 
 
 class TooLarge(Exception):
-    """A model asks for far more than is stored."""
+    """A model needs far more than is stored."""
 
 
 @dataclass(frozen=True)
 class Outline:
     """The parameters of a model that was built without memory.
 
-    ``shapes`` are by name; ``prefix`` begins the names of the body's in a model with a head.
+    ``shapes`` are by name; ``prefix`` begins the names of the body's parameters in a model with a
+    head.
     """
 
     shapes: dict[str, tuple[int, ...]]
@@ -70,42 +70,42 @@ class Outline:
 
 
 def configuration(raw: dict[str, Any], spec: str) -> PretrainedConfig:
-    """The configuration that ``raw`` is of, its numbers bounded by `MOST`; raises `BadInput`."""
+    """The configuration in ``raw``, its numbers bounded by `MOST`; raises `BadInput`."""
     for most in MOST:
         bounded = _replaced(raw, lambda number, most=most: min(number, most))  # type: ignore[misc]
         try:
-            return _made(bounded)
+            return _built(bounded)
         except ENDS as error:  # whatever a model's own configuration class raises
             failure = error
-    said = brief(failure)
-    field = _not_positive(raw, [1], _made) or _unusable(raw, _made)
-    said += f"; it sets {field}" if field and field.split()[0] not in said else ""
-    said += f"; numbers above {most} count as that" if str(most) in said else ""
-    raise BadInput(f"{spec}: config.json cannot be used ({said})") from failure
+    message = brief(failure)
+    field = _not_positive(raw, [1], _built) or _unusable(raw, _built)
+    message += f"; it sets {field}" if field and field.split()[0] not in message else ""
+    message += f"; numbers above {most} count as that" if str(most) in message else ""
+    raise BadInput(f"{spec}: config.json cannot be used ({message})") from failure
 
 
 def check(raw: dict[str, Any], auto: type[Any], stored: Stored, spec: str) -> Outline | None:
     """The model's outline; raises `BadInput` where it is far from the ``stored`` tensors in size.
 
-    ``raw`` is the content of config.json and ``auto`` the class of transformers that is to load
-    the model.  One that cannot be built on the meta device has no outline: loading it says why.
+    ``raw`` is the content of config.json and ``auto`` the transformers class that will load the
+    model.  One that cannot be built on the meta device has no outline: loading it says why.
     """
     comparison = _Comparison(raw, auto, stored)
-    made = None
+    outline = None
     try:
-        made = comparison.outline(raw)
+        outline = comparison.outline(raw)
     except TooLarge:
-        said = comparison.too_large() or "describes a larger model; sizes left out have defaults"
+        fault = comparison.too_large() or "describes a larger model; sizes left out have defaults"
     except ENDS:  # whatever a model's own code raises
-        said = comparison.not_positive(made)
+        fault = comparison.not_positive(outline)
     else:
-        said = comparison.not_positive(made)
-    if said:
-        said = said if said.startswith("describes") else f"sets {said}"
+        fault = comparison.not_positive(outline)
+    if fault:
+        fault = fault if fault.startswith("describes") else f"sets {fault}"
         raise BadInput(
-            f"{spec}: config.json {said}; its weights hold {stored}: they are of different models"
+            f"{spec}: config.json {fault}; its weights hold {stored}: they are of different models"
         )
-    return made
+    return outline
 
 
 def unusable(raw: dict[str, Any], auto: type[Any], stored: Stored) -> str:
@@ -120,16 +120,16 @@ def unusable(raw: dict[str, Any], auto: type[Any], stored: Stored) -> str:
 
 @dataclass(frozen=True)
 class _Comparison:
-    """What config.json holds, the class that it is for, and the tensors that are stored."""
+    """The content of config.json, the class that it configures, and the stored tensors."""
 
     raw: dict[str, Any]
     auto: type[Any]
     stored: Stored
 
     def outline(self, raw: dict[str, Any]) -> Outline:
-        """The outline of the model that ``raw`` describes; raises `TooLarge`, or what it does."""
+        """The outline of the model that ``raw`` describes; raises `TooLarge` or its error."""
         lowered = _Lowered(self.stored)
-        config = _made(_replaced(raw, lowered))
+        config = _built(_replaced(raw, lowered))
         make = getattr(self.auto, "from_config", self.auto)
         with (
             torch.random.fork_rng(devices=[]),
@@ -145,7 +145,7 @@ class _Comparison:
         return Outline(shapes, model.base_model_prefix)
 
     def too_large(self) -> str:
-        """The field without which the model would not be too large, and its value."""
+        """The field that makes the model too large, and its value."""
         usual = sorted({n for t in self.stored.tensors.values() for n in t.shape})
         largest = sorted(_whole_numbers(self.raw), key=lambda item: -item[1])
         for path, value in largest[:SUSPECTS]:
@@ -154,19 +154,19 @@ class _Comparison:
                     self.outline(_changed(self.raw, path, smaller))
                 except TooLarge:
                     break
-                except ENDS:  # it does not go with the other sizes
+                except ENDS:  # it does not fit the other sizes
                     continue
                 return _field(path, value)
         return ""
 
-    def not_positive(self, made: Outline | None) -> str:
-        """The field of at most 0 that hides stored tensors or keeps the model from being made.
+    def not_positive(self, outline: Outline | None) -> str:
+        """The field of at most 0 that hides stored tensors or keeps the model from being built.
 
-        A field hides stored tensors if a list of modules that ``made`` lacks is there without it.
+        A field hides stored tensors if changing it adds a list of modules that ``outline`` lacks.
         """
-        if made is None:
+        if outline is None:
             return _not_positive(self.raw, [1, *self.stored.lists.values()], self.outline)
-        lacking = _list_names(self.stored.tensors, made.prefix) - made.lists()
+        lacking = _list_names(self.stored.tensors, outline.prefix) - outline.lists()
 
         def shows(raw: dict[str, Any]) -> None:
             if not self.outline(raw).lists() & lacking:
@@ -175,7 +175,7 @@ class _Comparison:
         return _not_positive(self.raw, self.stored.lists.values(), shows) if lacking else ""
 
 
-def _made(raw: dict[str, Any]) -> PretrainedConfig:
+def _built(raw: dict[str, Any]) -> PretrainedConfig:
     return CONFIG_MAPPING[raw["model_type"]].from_dict(raw)
 
 
@@ -197,7 +197,7 @@ class _Lowered:
         return self.small[number]
 
     def numbers(self, shape: Iterable[int]) -> int:
-        """How many numbers a tensor holds that has this shape but for the lowered ones."""
+        """The number of elements of a tensor of this shape before its sizes were lowered."""
         return math.prod(map(self._dimension, shape))
 
     def _dimension(self, lowered: int) -> int:
@@ -208,7 +208,7 @@ class _Lowered:
 
 
 def _replaced(content: Any, by: Callable[[int], int]) -> Any:
-    """A copy of a configuration with other whole numbers."""
+    """A copy of a configuration with its integers replaced."""
     if isinstance(content, dict):
         return {key: _replaced(value, by) for key, value in content.items()}
     if isinstance(content, list):
@@ -222,29 +222,29 @@ def _limit(stored: Stored, room: int) -> int:
 
 @contextmanager
 def _limited(stored: Stored, lowered: _Lowered) -> Iterator[None]:
-    """Raise `TooLarge` from within a constructor that goes far beyond what is stored."""
+    """Raise `TooLarge` within a constructor that far exceeds the stored tensors."""
     tensors = ROOM_TENSORS * len(stored.tensors)
     parameters: dict[int, nn.Parameter] = {}
     numbers = modules = 0
 
-    def parameter_made(_module: nn.Module, _name: str, made: nn.Parameter | None) -> None:
+    def on_parameter(_module: nn.Module, _name: str, parameter: nn.Parameter | None) -> None:
         nonlocal numbers
-        if made is None or id(made) in parameters:
+        if parameter is None or id(parameter) in parameters:
             return
-        parameters[id(made)] = made  # kept, so that its id is not given to another
-        numbers += lowered.numbers(made.shape)
+        parameters[id(parameter)] = parameter  # keeps its id from being reused
+        numbers += lowered.numbers(parameter.shape)
         if len(parameters) > tensors + TENSORS or numbers > _limit(stored, ROOM_NUMBERS):
             raise TooLarge
 
-    def module_made(_module: nn.Module, _name: str, _made: nn.Module | None) -> None:
+    def on_module(_module: nn.Module, _name: str, _part: nn.Module | None) -> None:
         nonlocal modules
         modules += 1
         if modules > tensors + MODULES:
             raise TooLarge
 
     handles = (
-        hooks.register_module_parameter_registration_hook(parameter_made),
-        hooks.register_module_module_registration_hook(module_made),
+        hooks.register_module_parameter_registration_hook(on_parameter),
+        hooks.register_module_module_registration_hook(on_module),
     )
     try:
         yield
@@ -254,9 +254,9 @@ def _limited(stored: Stored, lowered: _Lowered) -> Iterator[None]:
 
 
 def _list_names(tensors: Iterable[str], prefix: str) -> set[str]:
-    """The outermost lists that tensors are in, by path and by last name.
+    """The outermost lists that contain tensors, by path and by last name.
 
-    ``prefix`` is left out, with which a body's tensors may be saved or not.
+    ``prefix`` is removed, since a body's tensors may be saved with or without it.
     """
     paths = {name.removeprefix(f"{prefix}.") for name, _ in outermost(tensors)}
     return paths | {path.rpartition(".")[2] for path in paths}
@@ -265,7 +265,7 @@ def _list_names(tensors: Iterable[str], prefix: str) -> set[str]:
 def _not_positive(
     raw: dict[str, Any], values: Iterable[int], works: Callable[[dict[str, Any]], object]
 ) -> str:
-    """The field of at most 0 in whose place one of ``values`` works, that is raises nothing."""
+    """The field of at most 0 in whose place one of ``values`` works without raising."""
     for path, value in _whole_numbers(raw):
         for number in sorted(set(values)) if value <= 0 else ():
             try:
@@ -288,7 +288,7 @@ def _unusable(raw: dict[str, Any], works: Callable[[dict[str, Any]], object]) ->
 
 
 def _whole_numbers(content: Any, path: Path = ()) -> Iterator[tuple[Path, int]]:
-    """Every whole number in nested objects and arrays, by where it stands."""
+    """Every integer in nested objects and arrays, with its path."""
     if type(content) is int:
         yield path, content
     elif isinstance(content, dict | list):

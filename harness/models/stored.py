@@ -25,12 +25,12 @@ FLOATS = {
 """Floating-point dtypes by their names in a safetensors header."""
 
 ENTRY = re.compile(r"(.+?)\.(\d+)\.")
-"""How the name of a tensor begins that belongs to an entry of a list: ``model.layers.0.``."""
+"""The beginning of the name of a tensor in an entry of a list: ``model.layers.0.``."""
 
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor's dtype by its name in the format, its shape, and its bytes."""
+    """A tensor's dtype as named in the format, its shape, and its size in bytes."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -45,23 +45,23 @@ class Stored:
 
     @cached_property
     def floats(self) -> int:
-        """Floating-point numbers."""
-        held = (t for t in self.tensors.values() if t.dtype in FLOATS)
-        return sum(math.prod(tensor.shape) for tensor in held)
+        """The number of floating-point numbers."""
+        tensors = (t for t in self.tensors.values() if t.dtype in FLOATS)
+        return sum(math.prod(tensor.shape) for tensor in tensors)
 
     @cached_property
-    def others(self) -> int:
-        """Bytes of anything else."""
+    def other_bytes(self) -> int:
+        """The bytes of all other tensors."""
         return sum(t.size for t in self.tensors.values() if t.dtype not in FLOATS)
 
     @property
     def parameters(self) -> int:
-        """Parameters that these may be, at most: integers may be packed with one to a bit."""
-        return self.floats + 8 * self.others
+        """The largest possible number of parameters: integers may pack one in each bit."""
+        return self.floats + 8 * self.other_bytes
 
     @cached_property
     def exact(self) -> torch.dtype:
-        """The narrowest usual dtype that holds all of the floating-point numbers exactly."""
+        """The narrowest common dtype that represents all floating-point numbers exactly."""
         dtypes = {t.dtype for t in self.tensors.values()} & FLOATS.keys()
         if "F64" in dtypes:
             return torch.float64
@@ -76,29 +76,29 @@ class Stored:
 
     @cached_property
     def lists(self) -> dict[str, int]:
-        """The outermost lists of modules by name, and how many entries they have."""
-        found: dict[str, int] = {}
+        """The outermost lists of modules by name, with their lengths."""
+        lengths: dict[str, int] = {}
         for name, index in outermost(self.tensors):
-            found[name] = max(found.get(name, 0), index + 1)
-        return found
+            lengths[name] = max(lengths.get(name, 0), index + 1)
+        return lengths
 
     def __str__(self) -> str:
         longest = sorted(self.lists, key=self.lists.__getitem__, reverse=True)
-        said = f"{len(self.tensors)} tensors of {self.floats} numbers"
-        said += "".join(f", {self.lists[name]} entries in {name}" for name in longest[:2])
-        return f"{said}, no dimension above {self.widest}"
+        text = f"{len(self.tensors)} tensors of {self.floats} numbers"
+        text += "".join(f", {self.lists[name]} entries in {name}" for name in longest[:2])
+        return f"{text}, no dimension above {self.widest}"
 
 
 def outermost(names: Iterable[str]) -> list[tuple[str, int]]:
-    """The outermost list that each tensor is in, and its index there, for those in one."""
-    found = filter(None, map(ENTRY.match, names))
-    return [(match[1], int(match[2])) for match in found]
+    """The outermost list of each tensor that is in one, and its index there."""
+    matches = filter(None, map(ENTRY.match, names))
+    return [(match[1], int(match[2])) for match in matches]
 
 
 def read(weights: Mapping[Path, set[str]], spec: str) -> Stored:
-    """What lies in the files of ``spec``, each with the names of tensors that are promised in it.
+    """The tensors in the files of ``spec``, each file with the names that the index promises.
 
-    Raises `BadInput` for a file that is damaged or lacks what is promised.
+    Raises `BadInput` for a damaged file or one that lacks a promised tensor.
     """
     tensors: dict[str, StoredTensor] = {}
     for path, promised in weights.items():

@@ -1,7 +1,7 @@
 """One small interface to any model: ids or embeddings in, states and logits out.
 
-Only public interfaces of transformers are used.  What a model does not offer is a missing
-capability with a name (`harness.models.capabilities`).  How it is done is in modules by topic,
+It uses only public interfaces of transformers.  A feature that a model lacks is a missing
+capability with a name (`harness.models.capabilities`).  The work is done in modules by topic,
 which take the subject: `passes`, `blocks`, `vocabulary`, `lengths`, `configuration`, `float64`.
 """
 
@@ -52,15 +52,15 @@ class Subject(Core):
 
     @cached_property
     def input_embeddings(self) -> Any:
-        """The module that the tokens are looked up in: of an encoder-decoder, the decoder's.
+        """The module that embeds the tokens: of an encoder-decoder, the decoder's.
 
-        A model with two names the encoder's: then the decoder's is found by watching.
+        A model with two such modules names the encoder's; watching a pass finds the decoder's.
         """
         return vocabulary.embeddings(self)
 
     @property
     def heads(self) -> int:
-        """Heads of attention in a layer, at most; 1 where the configuration does not say."""
+        """The most attention heads in a layer; 1 where the configuration does not say."""
         return configuration.heads(self.config)
 
     @cached_property
@@ -72,29 +72,29 @@ class Subject(Core):
     def shortest(self) -> int:
         """The shortest prompt that an encoder takes: some pool their rows and need a few.
 
-        1 for every model that generates: one that refuses a prompt breaks its laws.
+        1 for every model that generates: one that rejects a prompt breaks its laws.
         """
         return lengths.shortest(self)
 
     @property
     def window(self) -> int | None:
-        """The longest prompt that every layer sees whole (sliding windows, chunks); None: any."""
+        """The longest prompt within every layer's window or chunk; None: no limit."""
         return configuration.window(self.config)
 
     @cached_property
     def positions_argument(self) -> str | None:
-        """The name under which the model takes positions: of an encoder-decoder, the decoder's.
+        """The name of the model's positions argument: of an encoder-decoder, the decoder's.
 
-        Some wholes do not name it and pass it on to the part that does.
+        Some models do not name it and pass it on to the part that does.
         """
         name = "decoder_position_ids" if self.is_encoder_decoder else "position_ids"
         return name if self.accepts(name) or passes.passes_on(self, name) else None
 
     def content(self, numbers: Tensor) -> Tensor:
-        """Whole numbers folded into the vocabulary, past ids that are no text: content.
+        """Integers mapped to content: ids in the vocabulary that are text.
 
-        Some models leave whatever has the padding's id out of their positions, and put an image
-        or a sound in the place of others.
+        Some models skip the padding's id when they count positions, and replace other ids by an
+        image or a sound.
         """
         ids, next_text = numbers % self.vocabulary, vocabulary.next_text(self)
         return ids if next_text is None else next_text[ids]
@@ -111,22 +111,22 @@ class Subject(Core):
         cache: Any = None,
         keep: bool = False,
         states: bool = True,
-        **more: Any,
+        **options: Any,
     ) -> Output:
         """Run the model once.
 
         ``ids`` [batch, n] or ``embeddings`` [batch, n, hidden]; ``positions`` [n] or [batch, n];
         ``mask`` 2-D [batch, n] of 0 and 1 (with a cache: over past and present) or additive 4-D
-        (`harness.models.masks`); ``cache`` goes on from a past; ``keep`` returns the cache;
-        ``states`` asks for the hidden states (``state 0`` is the embedding, ``state L`` is after
-        the final norm in most models).  ``more`` goes to the model as it is; an encoder-decoder is
-        given a fixed prompt's ``encoder_outputs`` unless they are in it.
+        (`harness.models.masks`); ``cache`` holds the past to continue; ``keep`` returns the cache;
+        ``states`` returns the hidden states (``state 0`` is the embedding, ``state L`` is after
+        the final norm in most models).  ``options`` go to the model unchanged; an encoder-decoder
+        gets a fixed prompt's ``encoder_outputs`` unless they contain some.
         """
-        asked = Pass(ids, embeddings, positions, mask, cache, keep, states, more)
-        return passes.run(self, asked)
+        request = Pass(ids, embeddings, positions, mask, cache, keep, states, options)
+        return passes.run(self, request)
 
     def encode(self, ids: Tensor, mask: Tensor | None = None) -> Any:
-        """What the encoder makes of ``ids`` under ``mask`` (1 for content), [batch, n] both."""
+        """The encoder's output for ``ids`` under ``mask`` (1 for content), [batch, n] both."""
         masked = {} if mask is None else {"attention_mask": mask}
         with torch.no_grad(), passes.uncompiled(self):
             return self.model.get_encoder()(ids, **masked)
@@ -135,44 +135,44 @@ class Subject(Core):
 
     @cached_property
     def blocks(self) -> nn.ModuleList:
-        """The list of modules that holds the blocks: as long as the model is deep.
+        """The list of modules that contains the blocks, one for each layer.
 
-        Raises LookupError where no such list is found.  A model that shares one block among its
-        layers has a shorter list.
+        A model that shares one block among its layers has a shorter list.  Raises LookupError
+        where there is no such list.
         """
         return blocks.find(self)
 
     def block_output(self, depth: int, ids: Tensor | None = None, **arguments: Any) -> Tensor:
         """O_k: the output of block ``depth`` [batch, n, hidden], before any final norm.
 
-        Runs the model's own forward and leaves it after block ``depth``: the later ones do not
-        run.  Depth 0 is the first block's input.  Raises LookupError where the block is never run
-        as such, and `Missing` where it gives something else than a row for each token.
+        Runs the model's own forward up to block ``depth``: the later ones do not run.  Depth 0 is
+        the first block's input.  Raises LookupError where the block is never called as a module,
+        and `Missing` where its output is not one row for each token.
         """
         return blocks.output(self, depth, ids, **arguments)
 
     def head_input(self, ids: Tensor | None = None, **arguments: Any) -> Tensor:
-        """What the output embedding is given: [batch, n, hidden], past the final norm.
+        """The output embedding's input: [batch, n, hidden], after the final norm.
 
         Raises LookupError where there is no output embedding.
         """
         return blocks.head_input(self, ids, **arguments)
 
     def attentions(self, ids: Tensor) -> list[Tensor]:
-        """Weights of self-attention, [batch, heads, n, n] a layer, written out (eager).
+        """Self-attention weights (eager), [batch, heads, n, n] for each layer.
 
-        Empty where the model gives none.  Raises what the model raises.
+        Empty where the model returns none.  Raises what the model raises.
         """
         return passes.attentions(self, ids)
 
-    # -- its twins ----------------------------------------------------------------------------
+    # -- its copies ---------------------------------------------------------------------------
 
     @property
     def oracle(self) -> Subject:
         """The same model in float64, parameter for parameter; itself where it already is.
 
-        The first claim that asks builds it.  Raises `Missing` where the model does not run so:
-        then nothing tells what is right.
+        The first use builds it.  Raises `Missing` where the model does not run in float64: there
+        is no reference then.
         """
         if self.dtype == torch.float64:
             return self
@@ -186,7 +186,7 @@ class Subject(Core):
         with ExitStack() as pauses:
             for clock in self.clocks:
                 pauses.enter_context(clock.paused())
-            model, drawn_as = float64.twin(self)
+            model, drawn_as = float64.float64_copy(self)
         name = f"{self.name} in float64"
         oracle = Subject(
             name, model, drawn_as=drawn_as, attends=self.attends, provenance=self.provenance
@@ -203,9 +203,9 @@ class Subject(Core):
     def of_same_code(
         self, name: str, model: PreTrainedModel, provenance: Provenance | None = None
     ) -> Subject:
-        """A subject of another model that the same code runs, faults in it included.
+        """A subject of another model with the same code, including injected faults.
 
-        ``provenance`` of its weights; None where they are the subject's own.
+        ``provenance`` is that of its weights; None where they are the subject's own.
         """
         if self.planted is not None:
             self.planted.sow(model)
@@ -218,16 +218,16 @@ class Subject(Core):
 
     @contextmanager
     def attending_by(self, implementation: str) -> Iterator[Subject]:
-        """The subject with another attention implementation, for the length of a block."""
+        """Use another attention implementation within a block."""
         usual = compat.settings(self.model, compat.ATTENTION)
         try:
-            compat.set_attention(self.model, implementation)  # refused, it may be set in part
+            compat.set_attention(self.model, implementation)  # may set some parts, then raise
             yield self
         finally:
             compat.restore(usual, compat.ATTENTION)
 
     def tokens(self, ids: list[int]) -> list[str]:
-        """The ids as token strings; the numbers themselves where there is no tokenizer."""
+        """The ids as token strings; as numbers where there is no tokenizer."""
         if self.tokenizer is None:
             return [f"<{i}>" for i in ids]
         return [str(self.tokenizer.convert_ids_to_tokens(i)) for i in ids]

@@ -15,14 +15,14 @@ VOCABULARIES = ("tokenizer.json", "vocab.*", "*.model", "*.tiktoken", "*.vocab",
 def load(checkpoint: Checkpoint) -> PreTrainedTokenizerBase | None:
     """The tokenizer in the model's folder, or None if there is none.
 
-    Raises `BadInput` for one that cannot be read, has no vocabulary or brings code of its own.
+    Raises `BadInput` for one that cannot be read, has no vocabulary or has code of its own.
     """
     folder, spec = checkpoint.folder, checkpoint.name
     settings = folder / "tokenizer_config.json"
     if not settings.exists() and not any(any(folder.glob(name)) for name in VOCABULARIES):
         return None
     for file in (settings, folder / "tokenizer.json", folder / "vocab.json"):
-        # Checked here because some versions go on with an empty vocabulary instead.
+        # Checked here because some versions continue with an empty vocabulary instead.
         content = read_json(file, spec) if file.exists() else {}
         if file == settings and not checkpoint.trust_remote_code:
             refuse_remote_code(content, file.name, spec)

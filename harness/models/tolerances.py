@@ -1,6 +1,6 @@
-"""The one tolerance table, and the calibration against a float64 run of the same model.
+"""The tolerance table, and the calibration by a float64 run of the same model.
 
-A path may be off from the float64 oracle by ``factor`` times what the plain path is off, plus
+A path may differ from the float64 reference by ``factor`` times the plain path's error, plus
 ``floor`` (DESIGN, 'Tolerance is calibrated, not guessed').  Errors are relative, row by row:
 ‖x - oracle‖₂ / ‖oracle‖₂ over the features of one position.
 """
@@ -20,12 +20,11 @@ from assay.harness.models.rows import Rows
 class Tolerance:
     """Allowed relative error: ``factor`` × the plain path's error + ``floor``, ``most`` at most.
 
-    Without ``most`` a plain path that is wrong itself would excuse every other.  Where ``typical``
-    is given (a factor and a floor), the median row must keep it as well: one row that rounding
-    moves far widens the bound of the worst row for all of them, and a small error in every row
-    would hide under it.  ``sees`` is the relative leak that a law must see within this bound:
-    None for that of the dtype (`harness.checking.sensitivity`), infinite where any is only
-    reported.
+    Without ``most`` a wrong plain path would excuse every other.  With ``typical`` (a factor and a
+    floor), the median row must also stay within that bound: one row that rounding moves far widens
+    the bound of the worst row for all, and a small error in every row would hide under it.
+    ``sees`` is the relative leak that a law must detect within this bound: None for that of the
+    dtype (`harness.checking.sensitivity`), infinite where it is only reported.
     """
 
     factor: float
@@ -35,13 +34,13 @@ class Tolerance:
     sees: float | None = None
 
     def allowed(self, plain_error: float) -> float:
-        """The bound for a path whose plain counterpart is off by ``plain_error``."""
+        """The bound for a path where the plain path's error is ``plain_error``."""
         return min(self.factor * plain_error + self.floor, self.most)
 
     def allowed_typically(self, plain_error: float) -> float:
-        """The bound of the median row where the plain path's median row is off by so much.
+        """The bound of the median row where the plain path's median row is off by ``plain_error``.
 
-        Infinite where there is none: too few rows, or no such bound.
+        Infinite without a median (too few rows) or without such a bound.
         """
         if self.typical is None or math.isnan(plain_error):
             return math.inf
@@ -63,23 +62,23 @@ EQUAL_RUNS = {
     torch.float16: Tolerance(factor=4.0, floor=6e-5, most=0.25),
     torch.bfloat16: Tolerance(factor=4.0, floor=5e-4, most=0.5),
 }
-"""For two passes of one shape, over what two equal runs differ by, which mostly is nothing.
+"""For two passes of one shape, relative to the difference of two equal runs, which is mostly 0.
 
 Floors are a few units in the last place of float32 and float64, and a sixteenth of one in 16 bits:
-there one element that is rounded otherwise makes all later rows differ by more than that.
+there one element rounded differently makes all later rows differ by more than that.
 """
 
 QUANTISED = Tolerance(factor=4.0, floor=0.02, most=math.inf, sees=math.inf)
-"""For 8-bit caches, over the error of an ideal one (`harness.models.float8.RoundedCache`).
+"""For 8-bit caches, relative to the error of an ideal one (`harness.models.float8.RoundedCache`).
 
-That one is Assay's own, so it needs no limit; it loses much where its first token is small.
+The ideal one is Assay's own, so it needs no limit; it loses much where its first token is small.
 """
 
 ROUTER_GAP = 1.0
 """Experts chosen by less than this many floors (in probability) are near-tied: not compared."""
 
 FEW = 4
-"""Rows below which the median one says nothing: it is a single draw of rounding."""
+"""The fewest rows whose median means anything: below, it is a single draw of rounding."""
 
 SMALL_ROW = 1e-3
 """Rows smaller than this share of the mean row are measured against that share, not themselves."""
@@ -87,9 +86,9 @@ SMALL_ROW = 1e-3
 
 @dataclass(frozen=True)
 class Distance:
-    """The worst row: its relative error, and where it stands (tensor name, row, position).
+    """The worst row: its relative error, and its tensor's name, row and position.
 
-    ``typical`` is the median row's error, NaN of fewer than `FEW` rows.
+    ``typical`` is the median row's error, NaN for fewer than `FEW` rows.
     """
 
     error: float
@@ -99,13 +98,13 @@ class Distance:
     typical: float = math.nan
 
     def largest(self, other: Distance) -> Distance:
-        """The larger of two errors, with the larger of their median rows'."""
+        """The larger of two errors, with the larger median row's error of the two."""
         typical = max(self.typical, other.typical)
         return replace(max(self, other, key=lambda each: each.error), typical=typical)
 
     @property
     def where(self) -> str:
-        """The place in words."""
+        """The row in words."""
         return f"{self.tensor}, row {self.row}, position {self.position}"
 
 
@@ -119,15 +118,15 @@ def distance(
 
     Elements that are NaN on both sides, or the same infinity, are left out.  A row with a number
     that is not finite on one side only is infinitely wrong.  ``settled`` (bool, like the result)
-    excludes rows on which the oracle itself is undecided; ``sizes`` (like the result) are what
-    errors are relative to in place of the rows' own lengths.
+    excludes rows on which the reference itself is undecided; errors are relative to ``sizes``
+    (like the result) in place of the rows' own lengths.
     """
     oracle = oracle.double()
     observed = observed.to(oracle)
-    known = torch.isfinite(oracle)
-    alike = ~known & ((observed == oracle) | (torch.isnan(observed) & torch.isnan(oracle)))
+    finite = torch.isfinite(oracle)
+    alike = ~finite & ((observed == oracle) | (torch.isnan(observed) & torch.isnan(oracle)))
     if sizes is None:
-        sizes = torch.linalg.vector_norm(torch.where(known, oracle, 0.0), dim=-1)
+        sizes = torch.linalg.vector_norm(torch.where(finite, oracle, 0.0), dim=-1)
     size = torch.maximum(sizes, SMALL_ROW * sizes.mean())
     size = size.clamp_min(torch.finfo(torch.float64).tiny)
     apart = torch.where(alike, 0.0, observed - oracle)
@@ -137,7 +136,7 @@ def distance(
 
 
 def incomparable(observed: Rows, oracle: Rows) -> tuple[int, bool]:
-    """How many rows have a NaN on both sides, and whether no element at all can be compared."""
+    """How many rows have a NaN on both sides, and whether no element can be compared."""
     rows, finite = 0, False
     for name, tensor in observed.tensors.items():
         if name != "router gap":
@@ -147,7 +146,7 @@ def incomparable(observed: Rows, oracle: Rows) -> tuple[int, bool]:
 
 
 def not_a_reference(plain: Rows, oracle: Rows) -> str:
-    """The tensor where the float64 copy is not finite and the model is; empty if there is none."""
+    """The tensor where the model is finite and the float64 copy is not; empty if there is none."""
     for name, tensor in plain.tensors.items():
         if name != "router gap" and bool((tensor.isfinite() & ~oracle[name].isfinite()).any()):
             return name
@@ -155,7 +154,7 @@ def not_a_reference(plain: Rows, oracle: Rows) -> str:
 
 
 def worst(errors: Tensor, tensor: str, settled: Tensor | None = None) -> Distance:
-    """The largest of the errors [batch, positions] of a tensor, and where it stands.
+    """The largest of the errors [batch, positions] of a tensor, and its row and position.
 
     ``settled`` (bool, like the errors) are the rows that count.
     """
@@ -167,19 +166,19 @@ def worst(errors: Tensor, tensor: str, settled: Tensor | None = None) -> Distanc
 
 
 def farthest(observed: Rows, oracle: Rows, settled: Tensor | None = None) -> dict[str, Distance]:
-    """For every tensor of ``observed`` its worst row against ``oracle``."""
-    found = {}
+    """The worst row of every tensor of ``observed``, compared with ``oracle``."""
+    distances = {}
     for name, tensor in observed.tensors.items():
         if name == "router gap":
             continue
         if tensor.shape != oracle[name].shape:
             raise ValueError(f"{name}: {tuple(tensor.shape)} against {tuple(oracle[name].shape)}")
-        found[name] = worst(distance(tensor, oracle[name], settled), name, settled)
-    return found
+        distances[name] = worst(distance(tensor, oracle[name], settled), name, settled)
+    return distances
 
 
 def bit_equal(one: Tensor, other: Tensor) -> float:
-    """The share of elements that are not the same, bit for bit: [..] twice → 0 to 1."""
+    """The share of elements whose bits differ: [..] twice → 0 to 1."""
     if one.shape != other.shape:
         return 1.0
     both_nan = torch.isnan(one) & torch.isnan(other)

@@ -1,4 +1,4 @@
-"""A model's tokens: the embedding that looks them up, and which ids are text."""
+"""A model's tokens: the module that embeds them, and which ids are text."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from assay.harness.models.shortage import pass_on
 def embeddings(subject: Core) -> Any:
     """The module that the model names; of an encoder-decoder with several, the decoder's.
 
-    The name may be the encoder's: then the decoder's is found by watching.
+    The model may name the encoder's; watching a pass then finds the decoder's.
     """
     named: Any = subject.model.get_input_embeddings()
     if not subject.is_encoder_decoder:
         return named
     ids = torch.tensor([[1, 4, 2, 7]], device=subject.device)
-    # As long as ever: there are encoders that a short prompt changes for good.
+    # Always of one length: a short prompt changes some encoders for good.
     prompt = ids.repeat(1, ENCODER_PROMPT)[:, :ENCODER_PROMPT]
-    # There are decoders that look up the last id only when they fill a cache.
+    # Some decoders look up only the last id when they fill a cache.
     bare = {"use_cache": False} if subject.accepts("use_cache") else {}
     try:
         encoded = subject.encode(prompt)
@@ -35,7 +35,7 @@ def embeddings(subject: Core) -> Any:
     except (RuntimeError, ValueError, TypeError, LookupError, AttributeError) as error:
         pass_on(error)
         return named  # what breaks here breaks its laws
-    places = {place for place, rows in look_ups.seen if torch.equal(rows, ids)}
+    places = {place for place, rows in look_ups.lookups if torch.equal(rows, ids)}
     tables = [m for m in subject.model.modules() if isinstance(m, nn.Embedding)]
     own = [table for table in tables if table.weight.data_ptr() in places]
     return named if named in own or not own else own[0]
@@ -43,10 +43,10 @@ def embeddings(subject: Core) -> Any:
 
 @memo
 def _no_text(subject: Core) -> frozenset[int]:
-    """Ids of the padding, and of what the configuration names as places for other media."""
+    """The padding's id, and the configuration's placeholder ids of other media."""
     padding = getattr(subject.config, "pad_token_id", None)
-    found = {*configuration.placeholders(subject.model.config.to_dict()), padding}
-    return frozenset(i for i in found if isinstance(i, int) and 0 <= i < subject.vocabulary)
+    ids = {*configuration.placeholders(subject.model.config.to_dict()), padding}
+    return frozenset(i for i in ids if isinstance(i, int) and 0 <= i < subject.vocabulary)
 
 
 @memo

@@ -1,4 +1,4 @@
-"""Checks weights that are not stored as floats, and what converts them."""
+"""Checks weights that are not stored as floats, and how they are to be converted."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from assay.harness.results.errors import BadInput, NotHere, listed
 
 
 def refuse_unknown_quantisation(raw: dict[str, Any], spec: str) -> None:
-    """Raise `BadInput` for a quantization_config that transformers would pass over.
+    """Raise `BadInput` for a quantization_config that transformers would ignore.
 
-    It then takes the packed integers for the weights themselves.
+    It would then take the packed integers for the weights themselves.
     """
-    said = raw.get("quantization_config")
-    if said is None:
+    quantisation = raw.get("quantization_config")
+    if quantisation is None:
         return
-    if not isinstance(said, dict):
+    if not isinstance(quantisation, dict):
         raise BadInput(f"{spec}: config.json has a quantization_config that is not a JSON object")
-    method = said.get("quant_method")
-    # bitsandbytes is in the table as two methods; its older files name none.
-    bits = [bit for bit in ("4bit", "8bit") if said.get(f"load_in_{bit}")]
+    method = quantisation.get("quant_method")
+    # METHODS lists bitsandbytes as two methods; its older files name none.
+    bits = [bit for bit in ("4bit", "8bit") if quantisation.get(f"load_in_{bit}")]
     if not isinstance(method, str) and not bits:
         raise BadInput(f"{spec}: config.json has a quantization_config without a quant_method")
-    known = bits or any(name.removesuffix("_4bit") == method for name in METHODS)
-    if not known:
+    supported = bits or any(name.removesuffix("_4bit") == method for name in METHODS)
+    if not supported:
         raise NotHere(
             f"{spec}: config.json names the quant_method {method!r}, which is "
             f"unknown to transformers {__version__}; another version may know it, or convert the "
@@ -38,10 +38,10 @@ def refuse_unknown_quantisation(raw: dict[str, Any], spec: str) -> None:
 def refuse_integers(
     raw: dict[str, Any], stored: Stored, parameters: frozenset[str], spec: str
 ) -> None:
-    """Raise `BadInput` for weights that are no floats where nothing says how they were quantised.
+    """Raise `BadInput` for integer weights where nothing says how they were quantised.
 
-    Weights are known by their last name or as ``parameters`` of the model; integers elsewhere are
-    buffers, such as the masks and positions that older versions saved.
+    Weights are recognised by their last name or as ``parameters`` of the model; integers elsewhere
+    are buffers, such as the masks and positions that older versions saved.
     """
     if raw.get("quantization_config") is not None:
         return

@@ -23,13 +23,13 @@ BEGINNINGS = {
     b"GGUF": "is a GGUF file, not safetensors; get the model in safetensors",
     b"<": "is a web page, not weights; download it again",
 }
-"""What other files begin with, and what to do about them: read as a header's length, too long."""
+"""The first bytes of other formats, and advice; as a header's length they are too large."""
 
 LONGEST_HEADER = 100_000_000
-"""Bytes; the safetensors format allows no longer one."""
+"""Bytes; the limit of the safetensors format."""
 
 MALFORMED = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
-"""What a header raises that is not as it should be."""
+"""Exceptions of a malformed header."""
 
 
 def read_json(path: Path, spec: str) -> dict[str, Any]:
@@ -40,8 +40,8 @@ def read_json(path: Path, spec: str) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        held = other_formats.in_place_of_a_model(path.parent)
-        raise BadInput(f"{spec}: holds no model, there is no {path.name} in it{held}") from None
+        hint = other_formats.in_place_of_a_model(path.parent)
+        raise BadInput(f"{spec}: holds no model, there is no {path.name} in it{hint}") from None
     except OSError as error:
         raise BadInput(f"{spec}: {path.name} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
@@ -52,13 +52,13 @@ def read_json(path: Path, spec: str) -> dict[str, Any]:
 
 
 def _refuse_pipes(path: Path, spec: str) -> None:
-    """Only files are read: a pipe would be waited for, and a device has no end."""
+    """Reject anything but a regular file: a pipe may block, and a device has no end."""
     if os.path.exists(path) and not os.path.isfile(path):
         raise BadInput(f"{spec}: {path.name} is not a regular file")
 
 
 def weight_files(folder: Path, raw: dict[str, Any], spec: str) -> dict[Path, set[str]]:
-    """The safetensors files to load, in transformers' order, with the tensors promised in each."""
+    """The safetensors files to load, in transformers' order, with the promised tensors of each."""
     chosen = raw.get("transformers_weights")
     single = folder / "model.safetensors"
     index = folder / "model.safetensors.index.json"
@@ -93,23 +93,23 @@ def weight_files(folder: Path, raw: dict[str, Any], spec: str) -> dict[Path, set
 
 
 def weight_map(index: Path, spec: str) -> dict[str, str]:
-    """Which file holds which tensor, from a sharded checkpoint's index."""
+    """The file of each tensor, from a sharded checkpoint's index."""
     content = read_json(index, spec)
-    found = content.get("weight_map")
-    if not isinstance(found, dict) or not found:
+    files = content.get("weight_map")
+    if not isinstance(files, dict) or not files:
         raise BadInput(f"{spec}: {index.name} has no weight_map, so its shards are not known")
-    for name in found.values():
+    for name in files.values():
         if not isinstance(name, str) or Path(name).name != name:
             raise BadInput(
                 f"{spec}: {index.name} names {name!r}, which is not a file of this folder"
             )
-    _refuse_pickles(found.values(), spec, f"{index.name} names ")
+    _refuse_pickles(files.values(), spec, f"{index.name} names ")
     if not isinstance(content.get("metadata"), dict):
         raise BadInput(
             f"{spec}: {index.name} has no metadata, without which transformers loads no shards; "
             'add "metadata": {} to it, or save the model again'
         )
-    return found
+    return files
 
 
 def _refuse_pickles(names: Iterable[str], spec: str, where: str = "") -> None:
@@ -123,10 +123,10 @@ def _refuse_pickles(names: Iterable[str], spec: str, where: str = "") -> None:
 
 
 def read_header(path: Path, spec: str) -> dict[str, dict[str, Any]]:
-    """The tensors that a safetensors file of ``spec`` says it holds; raises `BadInput`.
+    """The tensors that the header of a safetensors file of ``spec`` lists; raises `BadInput`.
 
-    The file's length is compared with what its header promises, and the library's own checks
-    (offsets, shapes, dtypes) are run; no tensor is read.
+    Compares the file's length with what the header promises, and runs the library's own checks
+    (offsets, shapes, dtypes); reads no tensor.
     """
     _refuse_pipes(path, spec)
     try:
@@ -135,9 +135,9 @@ def read_header(path: Path, spec: str) -> dict[str, dict[str, Any]]:
             start = file.read(8)
             length = int.from_bytes(start, "little")
             if size < 8 or length > min(size - 8, LONGEST_HEADER):
-                for beginning, said in BEGINNINGS.items() if length > LONGEST_HEADER else ():
+                for beginning, advice in BEGINNINGS.items() if length > LONGEST_HEADER else ():
                     if start.startswith(beginning):
-                        raise BadInput(f"{spec}: {path.name} {said}")
+                        raise BadInput(f"{spec}: {path.name} {advice}")
                 raise BadInput(
                     f"{spec}: {path.name} is truncated or corrupt: {size} bytes are too few for "
                     "its header; copy or download it again"
@@ -152,7 +152,7 @@ def read_header(path: Path, spec: str) -> dict[str, dict[str, Any]]:
                 f"{spec}: {path.name} is truncated: {size} of {promised} bytes are there; "
                 "copy or download it again"
             )
-        with safe_open(path, framework="np") as opened:  # "pt" would set memory aside for it
+        with safe_open(path, framework="np") as opened:  # "pt" would allocate memory for it
             opened.keys()
     except OSError as error:
         raise BadInput(f"{spec}: {path.name} cannot be read: {brief(error, 80)}") from error

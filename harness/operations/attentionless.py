@@ -1,4 +1,4 @@
-"""Replaces attention by its mean over tokens, to measure what a model does without it."""
+"""Replaces attention by its mean over tokens, to measure the model without it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from assay.harness.models.subject import Subject
 
 @contextmanager
 def average_attention(subject: Subject) -> Iterator[None]:
-    """For the length of a block, attention gives every token the mean of its usual outputs.
+    """Replace attention's output by its mean over tokens, within a block.
 
     The mean is a constant: no gradient passes it.  Raises `Missing` where the blocks have no
-    module that is known as attention.
+    module that is recognised as attention.
     """
     modules = list(_attentions(subject.blocks))
     if not modules:
@@ -31,9 +31,9 @@ def average_attention(subject: Subject) -> Iterator[None]:
 
 
 def _attentions(module: nn.Module) -> Iterator[nn.Module]:
-    """The modules whose class is named an attention and that hold no other such.
+    """The innermost modules whose class name contains "attention".
 
-    Some of those that do hold the residual stream and the norm as well.
+    Some outer ones also contain the residual stream and the norm.
     """
     for each in module.modules():
         named = [m for m in each.modules() if "attention" in type(m).__name__.lower()]
@@ -41,7 +41,7 @@ def _attentions(module: nn.Module) -> Iterator[nn.Module]:
             yield each
 
 
-def _mean(module: nn.Module, given: tuple[Any, ...], output: Any) -> Any:
+def _mean(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
     state = output[0] if isinstance(output, tuple) else output
     mean = state.detach().mean(1, keepdim=True).expand_as(state)
     return (mean, *output[1:]) if isinstance(output, tuple) else mean

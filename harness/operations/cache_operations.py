@@ -15,15 +15,15 @@ ROW_OPERATIONS = ("reorder_cache", "batch_select_indices", "batch_repeat_interle
 
 
 def fill_cache(
-    subject: Subject, ids: Tensor, kind: str = "default", spare: int = 0, **more: Any
+    subject: Subject, ids: Tensor, kind: str = "default", spare: int = 0, **options: Any
 ) -> Any:
-    """A cache of ``kind`` that holds the prompts ``ids`` [batch, n], read in one pass.
+    """A cache of ``kind`` after reading the prompts ``ids`` [batch, n] in one pass.
 
-    A static one has room for ``spare`` tokens more; ``more`` goes to the pass.  Raises `Missing`
+    A static one has room for ``spare`` more tokens; ``options`` go to the pass.  Raises `Missing`
     where there is no such cache.
     """
     cache = caches.make(subject, kind, ids.shape[0], ids.shape[1] + spare)
-    return subject(ids, cache=cache, keep=True, states=False, **more).cache
+    return subject(ids, cache=cache, keep=True, states=False, **options).cache
 
 
 def rearrange(cache: Any, operation: str, rows: Tensor) -> Any:
@@ -42,10 +42,10 @@ def rearrange(cache: Any, operation: str, rows: Tensor) -> Any:
 
 
 def take_drafts_back(subject: Subject, ids: Tensor, drafts: Tensor, early: bool) -> Any:
-    """A cache that has read ``ids`` [batch, n] and ``drafts`` [batch, k] and let go of the drafts.
+    """A cache that has read ``ids`` [batch, n] and ``drafts`` [batch, k] and dropped the drafts.
 
-    As assisted decoding does: the cache is asked beforehand to record what it drops (``early``:
-    before it reads the prompt).  Raises `Missing` where a cache cannot.
+    As in assisted decoding, the cache first switches to recording what it drops (``early``: before
+    it reads the prompt).  Raises `Missing` where a cache cannot.
     """
     cache = caches.growing(subject)
     if early:
@@ -64,7 +64,7 @@ def take_drafts_back(subject: Subject, ids: Tensor, drafts: Tensor, early: bool)
 
 
 def _record(cache: Any) -> None:
-    """Ask a cache to keep what a window or a convolution would drop, where it can be asked."""
+    """Make a cache keep what a window or a convolution would drop, where it supports that."""
     if hasattr(cache, "activate_past_recording"):
         cache.activate_past_recording()
 

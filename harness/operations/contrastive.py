@@ -1,8 +1,8 @@
 """Contrastive search: decoding that keeps away from states that the text already has.
 
 After Su et al., "A Contrastive Framework for Neural Text Generation" (arXiv 2202.06417): of the
-k most probable next tokens v the one is taken for which
-(1 - α) p(v | x) - α max_j cos(h_v, h_j) is largest, h the last hidden states.
+k most probable next tokens v it chooses the one with the largest
+(1 - α) p(v | x) - α max_j cos(h_v, h_j), where h are the last hidden states.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def contrastive_search(
 ) -> Tensor:
     """``tokens`` more tokens of each row of ``ids`` [batch, n]: [batch, tokens].
 
-    Of equal scores the more probable token is taken.  No row stops at an end token: the caller
+    Of equal scores it chooses the more probable token.  No row stops at an end token: the caller
     cuts it there.  Raises `Missing` where the cache cannot be reordered or there are no states.
     """
     output = subject(ids, keep=True)
@@ -46,10 +46,10 @@ def contrastive_search(
         ahead = F.normalize(_last(output.rows).float(), dim=-1).view(len(ids), candidates, -1)
         alike = (ahead @ states.mT).amax(-1)
         best = ((1 - penalty) * probability - penalty * alike).argmax(1)
-        taken = rows * candidates + best
-        rearrange(cache, "reorder_cache", taken)
+        winners = rows * candidates + best
+        rearrange(cache, "reorder_cache", winners)
         chosen.append(token[rows, best])
-        logits = output.rows["logits"][taken, -1]
+        logits = output.rows["logits"][winners, -1]
         states = torch.cat([states, ahead[rows, best, None]], dim=1)
     return torch.stack(chosen, dim=1)
 

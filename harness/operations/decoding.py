@@ -1,8 +1,9 @@
 """Decodes embeddings into tokens: by the pseudo-inverse, and by the nearest row.
 
 W is [V, d] and W⁺ = (WᵀW)⁻¹Wᵀ is [d, V]; document 003 decodes by ``argmax(e W⁺)``.  W⁺ is never
-formed (INVERSION, 'Linear algebra'): W is factored (`harness.operations.factors`), and for tokens
-alone a rough factorisation will do, as what it leaves open is known and settled in float64.
+formed (INVERSION, 'Linear algebra'): W is factored (`harness.operations.factors`).  To decode
+tokens a rough factorisation is enough: it shows which tokens it leaves open, and float64 decides
+those.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from assay.harness.operations.likeliest import Scorer, leaders, some_at_once, wo
 
 @dataclass(frozen=True)
 class PseudoInverse:
-    """W⁺ as an operator, of W [V, d] as it was ``given``.
+    """W⁺ as an operator, of W [V, d], the ``matrix`` in its own dtype.
 
-    ``rough`` is a factorisation that will do for most tokens, unless W is too near to a missing
-    rank; it is factored in float64 (`exact`) once that is needed.
+    ``rough`` is a factorisation that is enough for most tokens, None if W is too close to rank
+    deficiency; W is factored in float64 (`exact`) when that is needed.
     """
 
-    given: Tensor
+    matrix: Tensor
     rough: Rough | None
 
     @classmethod
@@ -38,25 +39,25 @@ class PseudoInverse:
     @cached_property
     def exact(self) -> Factored:
         """W factored in float64."""
-        return Factored.of(self.given)
+        return Factored.of(self.matrix)
 
     @cached_property
     def table(self) -> Tensor:
         """W [V, d] in float64."""
-        return self.given.double()
+        return self.matrix.double()
 
     @cached_property
     def _scorer(self) -> Scorer:
-        return Scorer(self.given)
+        return Scorer(self.matrix)
 
     @property
     def _factored(self) -> Factored | Rough:
-        """The best factorisation that there is by now."""
+        """The best factorisation so far."""
         return self.exact if self.rough is None or "exact" in vars(self) else self.rough
 
     @property
     def method(self) -> str:
-        """What W is factored by: ``cholesky``, ``qr`` or ``svd``."""
+        """The method of the factorisation: ``cholesky``, ``qr`` or ``svd``."""
         return self._factored.method
 
     @property
@@ -76,9 +77,9 @@ class PseudoInverse:
 
     @property
     def rounding(self) -> float:
-        """The relative error to expect of `logits` in float64."""
+        """The expected relative error of `logits` in float64."""
         power = 2 if self.exact.method == "cholesky" else 1
-        return EPSILON * self.exact.condition**power * self.given.shape[1]
+        return EPSILON * self.exact.condition**power * self.matrix.shape[1]
 
     def logits(self, embeddings: Tensor) -> Tensor:
         """``e W⁺`` for e [..., d]: [..., V], in float64."""
@@ -111,12 +112,12 @@ class PseudoInverse:
     def top(self, embeddings: Tensor, k: int) -> Tensor:
         """The ``k`` tokens of the largest logits for embeddings [..., d], best first: [..., k]."""
         flat = embeddings.reshape(-1, embeddings.shape[-1]).double()
-        parts = [self._top(points, k) for points in some_at_once(self.given, flat)]
+        parts = [self._top(points, k) for points in some_at_once(self.matrix, flat)]
         return torch.cat(parts).reshape(*embeddings.shape[:-1], k)
 
     def ranks(self, embeddings: Tensor, ids: Tensor) -> Tensor:
         """The ranks of tokens ``ids`` [...] by the logits for embeddings [..., d]: [...]."""
-        return _ranks(self.given, self.logits, embeddings, ids)
+        return _ranks(self.matrix, self.logits, embeddings, ids)
 
     def _top(self, e: Tensor, k: int) -> Tensor:
         """For points e [m, d] in float64: [m, k]."""
@@ -126,14 +127,14 @@ class PseudoInverse:
         solved = rough.solve(e)
         scores = self._scorer.scores(solved)
         off = rough.expected(e) + self._scorer.moved(solved, rough.longest)
-        found, settled = leaders(scores, k, 2 * off)
-        if bool((left := ~settled).any()):
-            off = rough.measured(self.given, e[left], scores[left])
-            off = off + self._scorer.moved(solved[left])
-            found[left], settled[left] = leaders(scores[left], k, 2 * off)
-        if bool((left := ~settled).any()):
-            found[left] = self._top_exactly(e[left], k)
-        return found
+        tokens, settled = leaders(scores, k, 2 * off)
+        if bool((open_ := ~settled).any()):
+            off = rough.measured(self.matrix, e[open_], scores[open_])
+            off = off + self._scorer.moved(solved[open_])
+            tokens[open_], settled[open_] = leaders(scores[open_], k, 2 * off)
+        if bool((open_ := ~settled).any()):
+            tokens[open_] = self._top_exactly(e[open_], k)
+        return tokens
 
     def _top_exactly(self, e: Tensor, k: int) -> Tensor:
         if self.exact.basis is None:
@@ -158,7 +159,7 @@ def nearest_few(table: Tensor, embeddings: Tensor, k: int) -> Tensor:
 def ranks_by_nearness(table: Tensor, embeddings: Tensor, ids: Tensor) -> Tensor:
     """The ranks of rows ``ids`` [...] of W [V, d] by nearness to e [..., d]: [...].
 
-    1 is the nearest; rows that are as near as another count for none before it.
+    1 is the nearest; equally near rows do not count as before each other.
     """
     scorer = Scorer(table.detach(), nearest=True)
     return _ranks(table, scorer.scores, embeddings, ids)
@@ -167,24 +168,24 @@ def ranks_by_nearness(table: Tensor, embeddings: Tensor, ids: Tensor) -> Tensor:
 def _ranks(
     table: Tensor, scored: Callable[[Tensor], Tensor], embeddings: Tensor, ids: Tensor
 ) -> Tensor:
-    """One more than how many tokens are ``scored`` [m, d] → [m, V] above those of ``ids``."""
+    """One more than the number of tokens that are ``scored`` [m, d] → [m, V] above ``ids``."""
     flat = embeddings.detach().reshape(-1, embeddings.shape[-1]).double()
-    wanted = ids.reshape(-1, 1).to(flat.device)
+    flat_ids = ids.reshape(-1, 1).to(flat.device)
     parts = []
-    for points, its in zip(some_at_once(table, flat), some_at_once(table, wanted), strict=True):
+    for points, its in zip(some_at_once(table, flat), some_at_once(table, flat_ids), strict=True):
         scores = scored(points)
         parts.append(1 + (scores > scores.gather(1, its)).sum(1))
     return torch.cat(parts).reshape(ids.shape)
 
 
-def has_twin(table: Tensor) -> Tensor:
-    """Whether each row of W [V, d] stands in it more than once, bit for bit: [V]."""
+def has_duplicate(table: Tensor) -> Tensor:
+    """Whether each row of W [V, d] occurs in it more than once, bit for bit: [V]."""
     group, counts = _groups(table)
     return counts[group] > 1
 
 
 def _groups(table: Tensor) -> tuple[Tensor, Tensor]:
-    """The group of equal rows that each row [V] is in, and how many rows each group has."""
+    """The group of equal rows that contains each row [V], and each group's size."""
     wide = table.double()  # exact, and 16-bit rows cannot be sorted everywhere
     _, group, counts = torch.unique(wide, dim=0, return_inverse=True, return_counts=True)
     return group, counts
@@ -192,9 +193,9 @@ def _groups(table: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Recovery:
-    """How each token of the vocabulary fares when its own row is decoded by W⁺.
+    """The result of decoding each token's own row by W⁺.
 
-    ``recovered`` [V] (bool); ``margins`` [V], P_tt less the largest other P_ts, of P = W W⁺;
+    ``recovered`` [V] (bool); ``margins`` [V], P_tt minus the largest other P_ts, of P = W W⁺;
     ``leverages`` [V], P_tt; ``decoder`` in words.
     """
 
@@ -207,8 +208,8 @@ class Recovery:
 def recovery(inverse: PseudoInverse, at_once: int = 2048) -> Recovery:
     """Decode every row of W by its pseudo-inverse, ``at_once`` rows at a time (003, equation 3).
 
-    Logits that differ by no more than rounding explains (`PseudoInverse.rounding`) are tied, those
-    of equal rows among them, and of tied tokens the first is decoded.
+    Logits that differ by no more than rounding (`PseudoInverse.rounding`) are tied, including
+    those of equal rows; of tied tokens the first is decoded.
     """
     recovered, margins, leverages = [], [], []
     for first in range(0, len(inverse.table), at_once):
@@ -219,8 +220,8 @@ def recovery(inverse: PseudoInverse, at_once: int = 2048) -> Recovery:
         room = 2 * inverse.rounding * torch.linalg.vector_norm(logits, dim=1)
         tied = logits >= (logits.amax(1) - room)[:, None]
         recovered.append(tied.byte().argmax(1) == own)
-        others = logits.scatter(1, own[:, None], -torch.inf)
-        margins.append(mine - others.amax(1))
+        other_logits = logits.scatter(1, own[:, None], -torch.inf)
+        margins.append(mine - other_logits.amax(1))
         leverages.append(mine)
     words = f"{inverse.method}, condition {inverse.condition:.3g}, rank {inverse.rank}"
     return Recovery(torch.cat(recovered), torch.cat(margins), torch.cat(leverages), words)

@@ -1,7 +1,7 @@
 """Assisted decoding: drafts tokens for a model, and counts which drafts were accepted.
 
-A draft that is right saves a pass, one that is wrong has to be taken out of the cache again.
-Decoding in which one of them did not occur says nothing about it.
+A correct draft saves a pass; a wrong one must be removed from the cache again.  Decoding without
+drafts of one kind says nothing about that kind.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from assay.harness.operations import generation
 from assay.harness.operations.generation import Generated
 
 AT_ONCE = 3
-"""Tokens that are drafted for one pass."""
+"""Drafted tokens for one pass."""
 
 
 @dataclass
 class Drafts:
-    """The ids [1, n] that each pass of a decoding read; how many drafts were right and wrong."""
+    """The ids [1, n] that each pass of a decoding read; the counts of right and wrong drafts."""
 
     passes: list[Tensor] = field(default_factory=list)
     right: int = 0
@@ -37,41 +37,41 @@ class Drafts:
 
     @property
     def both(self) -> bool:
-        """Whether some had to be accepted and some rejected."""
+        """Whether some drafts had to be accepted and some rejected."""
         return self.right > 0 and self.wrong > 0
 
-    def settle(self, made: Tensor, plain: Tensor, unread: int) -> None:
-        """Count them by ``plain`` [steps], which the model chooses without drafts.
+    def settle(self, tokens: Tensor, plain: Tensor, unread: int) -> None:
+        """Count drafts by ``plain`` [steps], the model's choice without drafts.
 
-        ``made`` [steps] came of the decoding, after ``unread`` ids that were given.  A pass ends
-        with the drafts, and before them reads what no pass has read: at first all that was given,
-        then the token that the pass before added itself.  What is drafted after another token
-        than the plain one says nothing.
+        ``tokens`` [steps] are the decoding's result, after a prompt of ``unread`` ids.  A pass
+        ends with the drafts, and before them reads what no pass has read: at first the prompt,
+        then the token that the previous pass added itself.  Drafts after a token that differs from
+        the plain one do not count.
         """
-        known = 0
+        count = 0
         for ids in self.passes:
             drafted = ids[0, unread:].tolist()
-            if torch.equal(made[:known], plain[:known]):
-                right, compared = _agreeing(drafted, plain[known:])
+            if torch.equal(tokens[:count], plain[:count]):
+                right, compared = _agreeing(drafted, plain[count:])
                 self.right += right
                 self.wrong += compared - right
-            known, unread = known + _agreeing(drafted, made[known:])[0] + 1, 1
+            count, unread = count + _agreeing(drafted, tokens[count:])[0] + 1, 1
 
 
 def _agreeing(drafted: list[int], chosen: Tensor) -> tuple[int, int]:
-    """How many drafts agree with the tokens ``chosen`` before one does not; and all compared."""
+    """How many drafts agree with ``chosen`` tokens before one differs, and how many there are."""
     pairs = list(zip(drafted, chosen.tolist(), strict=False))
     return len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))), len(pairs)
 
 
 @contextmanager
 def watch_passes(subject: Subject) -> Iterator[Drafts]:
-    """Keep what each pass of the subject reads while the block runs."""
+    """Record what each pass of the subject reads within the block."""
     drafts = Drafts()
     name = "decoder_input_ids" if subject.is_encoder_decoder else "input_ids"
 
-    def keep(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
-        ids = named.get(name, given[0] if given else None)
+    def keep(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        ids = kwargs.get(name, args[0] if args else None)
         if ids is not None:
             drafts.passes.append(ids.detach().clone())
 
@@ -88,7 +88,7 @@ class _Erring:
     def __init__(self) -> None:
         self.passes = 0
 
-    def __call__(self, _: nn.Module, given: tuple[Any, ...], result: Any) -> Any:
+    def __call__(self, _: nn.Module, args: tuple[Any, ...], result: Any) -> Any:
         self.passes += 1
         if self.passes % 2 == 0:
             result.logits = result.logits.roll(1, dims=-1)
@@ -108,9 +108,9 @@ def _assistant(subject: Subject) -> tuple[Any, _Erring]:
 
 
 def assistant(subject: Subject) -> Any:
-    """A model that drafts for the subject and errs at every second token, the first being right.
+    """A model that drafts for the subject and errs at every second token, starting right.
 
-    It is the subject's own code with the subject's own weights, in the same memory.
+    It has the subject's own code and weights, in the same memory.
     """
     model, erring = _assistant(subject)
     erring.passes = 0
@@ -118,27 +118,27 @@ def assistant(subject: Subject) -> Any:
 
 
 def drafters(subject: Subject) -> list[str]:
-    """What may draft for the subject (see `decode`), the one whose drafts count the oftenest
-    first; a model that is not all in memory has no copy.
+    """The drafters for the subject (see `decode`), the one whose drafts count most often first; a
+    model that is not all in memory has no assistant.
     """
     copied = "weights-in-memory" in capabilities.probe(subject)
     return ["assistant", "prompt"] if copied else ["prompt"]
 
 
 def decode(subject: Subject, ids: Tensor, drafter: str, plain: Generated) -> Generated:
-    """``ids`` [1, n] continued by assisted decoding, greedily, as ``plain`` does without drafts.
+    """Continue ``ids`` [1, n] by greedy assisted decoding; ``plain`` is the same without drafts.
 
-    The ``drafter`` is the ``prompt``, in which drafts are looked up, or an ``assistant``.  Raises
-    `Missing` where the model refuses, and `Unsettled` where no draft had to be accepted or none
-    rejected: that is plain decoding, or decoding that never takes anything back.
+    The ``drafter`` is the ``prompt``, which contains the drafts, or an ``assistant``.  Raises
+    `Missing` where the model rejects this, and `Unsettled` where no draft had to be accepted or
+    none rejected: that is plain decoding, or decoding that never drops anything.
     """
-    more: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     if drafter == "assistant":
-        more = {"assistant_model": assistant(subject), "prompt_lookup_num_tokens": None}
+        options = {"assistant_model": assistant(subject), "prompt_lookup_num_tokens": None}
     with watch_passes(subject) as drafts:
-        made = generation.scores(subject, ids, "assisted", use_cache=True, **more)
-    given = 1 if subject.is_encoder_decoder else ids.shape[1]
-    drafts.settle(made.ids[0], plain.ids[0], given)
+        generated = generation.scores(subject, ids, "assisted", use_cache=True, **options)
+    unread = 1 if subject.is_encoder_decoder else ids.shape[1]
+    drafts.settle(generated.ids[0], plain.ids[0], unread)
     if not drafts.both:
         raise Unsettled("no draft was right, or none was wrong")
-    return made
+    return generated

@@ -1,9 +1,9 @@
 """Factorises an embedding matrix [V, d]: exactly in float64, and as roughly as decoding allows.
 
-Exactly: the Gram matrix WᵀW by Cholesky, or W itself by QR or SVD where its condition says so.
-Roughly: a Gram matrix in float32 costs a fraction of one in float64, and leaves an error that the
-condition of W enlarges.  How far that can move a score is bounded beforehand, and measured where
-the bound does not do: most tokens are decided all the same.
+Exactly: the Gram matrix WᵀW by Cholesky, or W itself by QR or SVD where its condition requires it.
+Roughly: a Gram matrix in float32 costs a fraction of one in float64, with an error that the
+condition of W enlarges.  Its effect on a score is bounded beforehand, and measured where the bound
+is not enough: it still decides most tokens.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 from assay.harness.operations.likeliest import ROWS_AT_ONCE, in_chunks, narrowing, working_dtype
 
 CHOLESKY_UP_TO = 1e4
-"""Condition numbers of W up to which its Gram matrix, whose condition is the square, is solved."""
+"""Condition numbers of W up to which to solve with its Gram matrix, whose condition is squared."""
 
 QR_UP_TO = 1e10
 """Condition numbers up to which W counts as of full column rank in float64."""
@@ -50,8 +50,8 @@ def gram(table: Tensor, dtype: torch.dtype) -> Tensor:
 class Factored:
     """W [V, d] factored in float64.
 
-    ``method`` is by what (``cholesky``, ``qr`` or ``svd``), ``condition`` the condition number of
-    W (over its range), ``rank`` its rank, ``least`` the least eigenvalue of WᵀW over its range;
+    ``method`` is ``cholesky``, ``qr`` or ``svd``, ``condition`` the condition number of W (over
+    its range), ``rank`` its rank, ``least`` the smallest eigenvalue of WᵀW over its range;
     ``factor`` and ``basis`` are the method's own.
     """
 
@@ -64,7 +64,7 @@ class Factored:
 
     @classmethod
     def of(cls, table: Tensor) -> Factored:
-        """Rank-deficient tables fall back to the SVD."""
+        """Factor a matrix; rank-deficient ones fall back to the SVD."""
         square = gram(table, torch.float64)
         spectrum = torch.linalg.eigvalsh(square).clamp_min(0)
         largest, least = float(spectrum[-1]), float(spectrum[0])
@@ -75,14 +75,14 @@ class Factored:
         w = table.double()
         if w.shape[0] >= w.shape[1]:
             q, r = torch.linalg.qr(w)
-            # The Gram matrix cannot tell a condition beyond 1e8 from a missing rank; R can.
+            # Beyond a condition of 1e8 the Gram matrix looks rank-deficient; R does not.
             sizes = torch.linalg.svdvals(r)
             largest, least = float(sizes[0]), float(sizes[-1])
             if least > 0 and largest / least <= QR_UP_TO:
                 return cls("qr", largest / least, w.shape[1], least**2, r, q)
         u, s, vh = torch.linalg.svd(w, full_matrices=False)
-        kept = s > s[0] * max(w.shape) * EPSILON
-        u, s, vh = u[:, kept], s[kept], vh[kept]
+        significant = s > s[0] * max(w.shape) * EPSILON
+        u, s, vh = u[:, significant], s[significant], vh[significant]
         return cls("svd", float(s[0] / s[-1]), len(s), float(s[-1] ** 2), vh.T / s, u)
 
 
@@ -90,10 +90,10 @@ class Factored:
 class Rough:
     """WᵀW ≈ G̃ = ``factor`` ``factor``ᵀ, lower triangular, from products in float32.
 
-    ``longest`` is at least the length of any row of W.  ``doubt`` bounds how far G̃ is off: by that
-    share of x, in the norm of WᵀW, is a solution x off.  ``noise`` is what rounding adds to what
-    is `measured` of it.  Both take the roundings of a sum to be independent of one another, and
-    ``doubt`` takes sums to be added up in the worst order.
+    ``longest`` is at least the length of any row of W.  ``doubt`` bounds the error of G̃: a
+    solution x is off by at most that share of x, in the norm of WᵀW.  ``noise`` is the rounding
+    error of `measured`.  Both assume that the roundings of a sum are independent, and ``doubt``
+    assumes the worst order of summation.
     """
 
     factor: Tensor
@@ -103,12 +103,12 @@ class Rough:
 
     @classmethod
     def of(cls, table: Tensor) -> Rough | None:
-        """None where W has to be factored in float64: it is too near to a missing rank."""
+        """Factor a matrix; None where that needs float64: it is too close to rank deficiency."""
         square = gram(table, working_dtype(table))
         factor, failed = torch.linalg.cholesky_ex(square)
         if int(failed):
             return None
-        # An element is off in proportion to the lengths of its two columns.
+        # An element's error is proportional to the lengths of its two columns.
         lengths = square.diagonal().sqrt()
         spread = float(torch.linalg.solve_triangular(factor, lengths.diag(), upper=False).norm())
         unit, narrowed = torch.finfo(working_dtype(table)).eps / 2, narrowing(table)
@@ -126,7 +126,7 @@ class Rough:
 
     @cached_property
     def condition(self) -> float:
-        """The condition number of W, as well as `doubt` lets it be known."""
+        """The condition number of W, within `doubt`."""
         spectrum = torch.linalg.eigvalsh(self.factor @ self.factor.T)
         return math.sqrt(float(spectrum[-1] / spectrum[0]))
 
@@ -135,22 +135,22 @@ class Rough:
         return torch.cholesky_solve(e.T, self.factor).T
 
     def expected(self, e: Tensor) -> Tensor:
-        """How far off scores w·x of x = `solve` (e) may be: [m].
+        """A bound for the error of scores w·x of x = `solve` (e): [m].
 
-        No row w is longer than 1 in the norm of (WᵀW)⁻¹.  Twice the doubt leaves room for taking
+        No row w is longer than 1 in the norm of (WᵀW)⁻¹.  Twice the doubt allows for computing
         norms by G̃.
         """
         return 2 * self.doubt * self._norms(e)
 
     def measured(self, table: Tensor, e: Tensor, scores: Tensor) -> Tensor:
-        """The same, by what ``scores`` W x [m, V] leave of e: r = e − Wᵀ(W x), so w (WᵀW)⁻¹ r."""
-        left = e.clone()
+        """The same, by the residual of ``scores`` W x [m, V]: r = e − Wᵀ(W x), so w (WᵀW)⁻¹ r."""
+        residual = e.clone()
         for rows, chunk in in_chunks(table, scores.dtype):
-            left -= scores[:, rows] @ chunk
-        return 2 * self._norms(left) + self.noise * self._norms(e)
+            residual -= scores[:, rows] @ chunk
+        return 2 * self._norms(residual) + self.noise * self._norms(e)
 
     def _norms(self, points: Tensor) -> Tensor:
-        """Of [m, d], in the norm of G̃⁻¹: [m]."""
+        """The lengths of points [m, d] in the norm of G̃⁻¹: [m]."""
         solved = torch.linalg.solve_triangular(self.factor, points.T, upper=False)
         lengths: Tensor = torch.linalg.vector_norm(solved, dim=0)
         return lengths

@@ -1,4 +1,4 @@
-"""Counted floating-point operations of a step, by torch's own counter: exact, no clock."""
+"""Counts the floating-point operations of a step by torch's own counter: exact, no clock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from assay.harness.models.subject import Subject
 def count(subject: Subject, call: Callable[[], object]) -> int:
     """FLOPs of the matrix products in ``call``, with attention as plain products.
 
-    The counter does not know every fused kernel, so attention is written out while it counts.
+    The counter does not know every fused kernel, so attention is eager while it counts.
     """
     counter = FlopCounterMode(display=False)
     try:
@@ -39,13 +39,13 @@ def count_cached_step(subject: Subject, ids: Tensor) -> int:
 
 
 def _encode(subject: Subject, ids: Tensor) -> None:
-    """Have the encoder's states at hand, where there is one: they are computed once for all."""
+    """Compute an encoder's states once, if there is an encoder."""
     if subject.is_encoder_decoder:
         with subject.attending_by("eager"):
             subject(ids[:, :1], states=False)
 
 
 def bend(costs: Sequence[int]) -> float:
-    """How far three equally spaced costs are from a straight line, relative to the middle one."""
+    """The deviation of three equally spaced costs from a line, relative to the middle one."""
     below, middle, above = costs
     return abs(below - 2 * middle + above) / middle

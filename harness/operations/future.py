@@ -1,11 +1,11 @@
 """Small models that attend to the future and models that do not, trained alike from many seeds.
 
-Document 004 (answer 1) has it of language models that their states may be richer where they attend
-to all that is there, and not only to what is to the left of them.  Here a label of every place is
-predicted and no token, so that a toy without a mask never sees what it is asked for.  A toy has
-token and place embeddings, one attention layer of two heads, a residual and a linear layer.  A
-seed draws a toy's weights and all sequences, which its masked and its unmasked toy share; seeds do
-not meet, each having its own slice of every parameter.
+Document 004 (answer 1) says that a language model's states may be richer if they attend to the
+whole context, not only to the left.  Here the models predict a label of every position, not a
+token, so that a toy without a mask never sees its answer.  A toy has token and position
+embeddings, one attention layer of two heads, a residual and a linear layer.  A seed draws a toy's
+weights and all sequences, which its masked and its unmasked toy share; seeds are independent,
+since each has its own slice of every parameter.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from torch import Tensor
 SYMBOLS, LENGTH, WIDTH, HEADS = 3, 8, 16, 2
 
 STEPS = (100, 500)
-"""Steps after which the loss is taken: document 001's toys, too, are looked at after 500, at which
-'they all predict ! and ?', and early.  After enough steps both kinds of toys have learned all that
-they can, so that what they differ by is how soon."""
+"""Steps after which the loss is measured: early, and after 500, at which document 001's toys 'all
+predict ! and ?'.  After enough steps both kinds of toys have learned all that they can, so they
+differ only in how soon."""
 
 ROWS, HELD_OUT, RATE = 8, 64, 1e-2
-"""Of a training: new sequences in each step, other sequences that the loss is taken of, and Adam's
+"""Of a training: new sequences in each step, held-out sequences for the loss, and Adam's learning
 rate."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """A label names two tokens, those so many ``places`` from it.
+    """A label encodes two tokens, at offsets ``places`` from its position.
 
-    A token is that before it with probability ``stay``, or else any, itself included.
+    A token repeats the one before it with probability ``stay``, and is uniform otherwise.
     """
 
     places: tuple[int, int]
@@ -51,8 +51,8 @@ BOTH = Task((-1, 1))
 NOISE = Task((-2, -1), stay=0.0)
 """Labels need the left context only, and the future is independent of it."""
 
-ASKED = slice(2, LENGTH - 1)
-"""Places that have a label: those of which every task's two tokens are there."""
+LABELLED = slice(2, LENGTH - 1)
+"""Positions with a label: those where every task's two tokens exist."""
 
 SHAPES = {
     "tokens": (SYMBOLS, WIDTH),
@@ -62,7 +62,7 @@ SHAPES = {
     "unembed": (WIDTH, SYMBOLS**2),
     "bias": (1, SYMBOLS**2),
 }
-"""Of a toy's parameters."""
+"""The shapes of a toy's parameters."""
 
 Weights = dict[str, Tensor]
 
@@ -83,20 +83,20 @@ def sequences(task: Task, seed: int, rows: int) -> Tensor:
     fresh = torch.randint(SYMBOLS, (rows, LENGTH), generator=generator)
     stays = torch.rand(rows, LENGTH, generator=generator) < task.stay
     stays[:, 0] = False
-    # A token is the last fresh one that is not to the right of it.
+    # A token is the last fresh one up to its position.
     last = torch.where(stays, 0, torch.arange(LENGTH)).cummax(1).values
     return fresh.gather(1, last)
 
 
 def labels(task: Task, tokens: Tensor) -> Tensor:
-    """Of sequences [..., LENGTH] at the places `ASKED`: [..., asked]."""
-    places = torch.arange(LENGTH)[ASKED]
+    """The labels of sequences [..., LENGTH] at the positions `LABELLED`: [..., labelled]."""
+    places = torch.arange(LENGTH)[LABELLED]
     one, other = (tokens[..., places + away] for away in task.places)
     return SYMBOLS * one + other
 
 
 def logits(weights: Weights, tokens: Tensor, ahead: Tensor) -> Tensor:
-    """Tokens [toys, rows, LENGTH] → [toys, rows, asked, classes].
+    """Tokens [toys, rows, LENGTH] → [toys, rows, labelled, classes].
 
     ``ahead`` [toys] says which toys attend to the future.
     """
@@ -107,16 +107,17 @@ def logits(weights: Weights, tokens: Tensor, ahead: Tensor) -> Tensor:
     q, k, v = mixed.permute(3, 0, 1, 4, 2, 5)
     hidden = torch.ones(n, n, dtype=torch.bool, device=x.device).triu(1) & ~ahead.view(-1, 1, 1)
     scores = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(hidden[:, None, None], -torch.inf)
-    seen = (scores.softmax(-1) @ v).transpose(2, 3)[:, :, ASKED].flatten(3).flatten(1, 2)
-    x = x[:, :, ASKED].flatten(1, 2) + seen @ weights["out"]
+    attended = (scores.softmax(-1) @ v).transpose(2, 3)[:, :, LABELLED].flatten(3).flatten(1, 2)
+    x = x[:, :, LABELLED].flatten(1, 2) + attended @ weights["out"]
     return torch.unflatten(x @ weights["unembed"] + weights["bias"], 1, (rows, -1))
 
 
 def losses(weights: Weights, task: Task, tokens: Tensor, ahead: Tensor) -> Tensor:
     """The mean negative log-likelihood of a label, in nats: [toys]."""
-    found = logits(weights, tokens, ahead).flatten(0, 2)
-    wanted = labels(task, tokens)
-    return F.cross_entropy(found, wanted.flatten(), reduction="none").view_as(wanted).mean((1, 2))
+    scores = logits(weights, tokens, ahead).flatten(0, 2)
+    targets = labels(task, tokens)
+    errors = F.cross_entropy(scores, targets.flatten(), reduction="none")
+    return errors.view_as(targets).mean((1, 2))
 
 
 @functools.cache
@@ -128,7 +129,7 @@ def train(
 ) -> dict[int, tuple[Tensor, Tensor]]:
     """Held-out losses of the toys with a mask and of those without, in nats: [seeds] each.
 
-    By steps, after those ``at``; cached, as several claims use it.
+    By the number of steps, for those in ``at``; cached, since several claims use it.
     """
     steps = sorted(at)
     return dict(zip(steps, _course(task, seeds, device, steps), strict=True))
@@ -137,20 +138,20 @@ def train(
 def _course(
     task: Task, seeds: tuple[int, ...], device: torch.device | None, at: list[int]
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """The losses after each number of steps, one training long."""
+    """The losses after each number of steps of one training."""
     every = [draw_weights(seed) for seed in seeds]
     weights = {
         name: torch.stack([each[name] for each in every] * 2).to(device).requires_grad_()
         for name in SHAPES
     }
     rows = at[-1] * ROWS + HELD_OUT
-    # Other numbers than those that the weights were drawn of.
+    # Another seed than that of the weights.
     tokens = torch.stack([sequences(task, seed ^ 1, rows) for seed in seeds] * 2).to(device)
     ahead = torch.arange(2 * len(seeds), device=device) >= len(seeds)
     optimiser = torch.optim.Adam(weights.values(), lr=RATE, fused=True)
     for step, batch in enumerate(torch.split(tokens[:, HELD_OUT:], ROWS, dim=1), start=1):
         optimiser.zero_grad()
-        torch.autograd.backward(losses(weights, task, batch, ahead).sum())  # toys do not meet
+        torch.autograd.backward(losses(weights, task, batch, ahead).sum())  # toys are independent
         optimiser.step()
         if step in at:
             with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Generated tokens with the scores that chose them, with and without a cache."""
+"""Generates tokens with the scores that chose them, with and without a cache."""
 
 from __future__ import annotations
 
@@ -22,17 +22,16 @@ from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import Tolerance, farthest
 
 NEW_TOKENS = 6
-"""Tokens generated; the end token is held back, so that lengths are equal."""
+"""Tokens to generate; the end token is suppressed, so that lengths are equal."""
 
 BEAMS = 3
 SEED = 0
-"""The seed under which sampling is repeated."""
+"""The seed of sampling, which makes it repeatable."""
 
 MODES: dict[str, dict[str, Any]] = {
     "greedy": {"do_sample": False},
     "sampling": {"do_sample": True, "top_k": 0, "temperature": 1.0},
-    # Drafts are looked up in the prompt itself, or are an `assistant`'s
-    # (`harness.operations.drafting`).
+    # Drafts come from the prompt itself, or from an `assistant` (`harness.operations.drafting`).
     "assisted": {"do_sample": False, "prompt_lookup_num_tokens": 3},
     "static": {"do_sample": False, "cache_implementation": "static"},
 }
@@ -55,17 +54,17 @@ class Generated:
         return int(differ[0]) + 1 if len(differ) else steps
 
     def gap(self, other: Generated) -> float:
-        """How far apart one's own scores of the two tokens are where ``other`` chose another.
+        """The gap between one's own scores of the two tokens where ``other`` chose another.
 
-        Relative to the length of the row of logits, as all errors are; 0 where none differs.
+        Relative to the length of the row of logits, like all errors; 0 where none differs.
         """
         step = self.common(other) - 1
         logits = self.rows["logits"][:, step].double()
-        own, others = (
-            logits.gather(1, made.ids[:, step, None].to(logits.device)) for made in (self, other)
+        own, theirs = (
+            logits.gather(1, each.ids[:, step, None].to(logits.device)) for each in (self, other)
         )
         size = torch.linalg.vector_norm(logits, dim=-1, keepdim=True)
-        apart = (own - others).abs()
+        apart = (own - theirs).abs()
         return float(torch.where(apart > 0, apart / size, apart).max())
 
     def row(self, row: int) -> Generated:
@@ -74,11 +73,11 @@ class Generated:
         return Generated(self.prompt[one], self.ids[one], self.rows.map(lambda t: t[one]))
 
     def reference(self, subject: Subject) -> Reference:
-        """The same steps' logits in float64, in one pass over what was generated.
+        """The same steps' logits in float64, in one pass over the generated tokens.
 
-        A mixture of experts tells there how clearly they are chosen (`Rows.settled`).  A model
-        that is not causal is made to generate the same tokens again: to it a pass over all of
-        them is another matter, and some are given more than the tokens.
+        An MoE model reports there how clearly its experts are chosen (`Rows.settled`).  A model
+        that is not causal generates the same tokens again: a pass over all of them computes
+        something else, and some models get more inputs than tokens.
         """
         if "causal" not in capabilities.probe(subject):
 
@@ -92,10 +91,10 @@ class Generated:
         steps = self.ids.shape[1]
         first = torch.full_like(self.prompt[:, :1], _start(subject))
         before = first if subject.is_encoder_decoder else self.prompt
-        given = torch.cat([before, self.ids[:, :-1]], dim=1)
+        inputs = torch.cat([before, self.ids[:, :-1]], dim=1)
 
         def uncached(which: Subject) -> Rows:
-            rows = _recomputed(which, self.prompt, given)
+            rows = _recomputed(which, self.prompt, inputs)
             return rows.at(slice(rows["logits"].shape[1] - steps, None))
 
         elsewhere = run_elsewhere(lambda: uncached(subject))
@@ -109,23 +108,23 @@ def _recomputed(subject: Subject, prompt: Tensor, ids: Tensor) -> Rows:
 
 
 class _Forced(LogitsProcessor):
-    """Has `generate` choose ``ids`` [batch, steps], one of them in every step."""
+    """Makes `generate` choose ``ids`` [batch, steps], one in every step."""
 
     def __init__(self, ids: Tensor) -> None:
         self.ids = ids
-        self.taken = 0
+        self.step = 0
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """Scores [batch, V] of which the step's token has the only one that is finite."""
-        token = self.ids[:, self.taken : self.taken + 1]
-        self.taken += 1
+        """Scores [batch, V], finite only for the step's token."""
+        token = self.ids[:, self.step : self.step + 1]
+        self.step += 1
         return torch.full_like(scores, -torch.inf).scatter(1, token, 0.0)
 
 
 def _start(subject: Subject) -> int:
-    """The token that a decoder beside an encoder begins with, by the library's own rule.
+    """The first token of an encoder-decoder's decoder, by the library's own rule.
 
-    The first that is text where the model names none: some mask whatever has the padding's id.
+    The first id that is text where the model names none: some models mask the padding's id.
     """
     settings: Any = subject.model.generation_config
     for named in (settings.decoder_start_token_id, settings.bos_token_id):
@@ -135,9 +134,9 @@ def _start(subject: Subject) -> int:
 
 
 def default_settings(model: Any) -> Any:
-    """The library's settings of generation, with the model's special tokens.
+    """The library's generation settings, with the model's special tokens.
 
-    Settings that only the model's own code reads are kept as well.
+    Keeps settings that only the model's own code reads.
     """
     settings = copy.deepcopy(model.generation_config)
     library = GenerationConfig()
@@ -149,10 +148,10 @@ def default_settings(model: Any) -> Any:
 
 @contextmanager
 def _library_settings(model: Any) -> Iterator[None]:
-    """Generation by the library's settings in place of the model's, for the length of a block.
+    """Generate with the library's settings in place of the model's, within a block.
 
-    A generation_config.json may ask for beams, penalties, drafts, guidance or several answers: a
-    claim would then measure something else, and some settings exclude others.
+    A generation_config.json may set beams, penalties, drafts, guidance or several answers: a claim
+    would then measure something else, and some settings exclude others.
     """
     own, model.generation_config = model.generation_config, default_settings(model)
     try:
@@ -169,14 +168,14 @@ def _generate(
     fewest: int | None = None,
     **arguments: Any,
 ) -> Any:
-    """Of transformers' ``generate``; the end token is held back for ``fewest`` (default: all).
+    """Transformers' ``generate``; suppresses the end token for ``fewest`` tokens (default: all).
 
-    Raises `Missing` where the context has no room for so many.
+    Raises `Missing` where the context has no room for ``tokens``.
     """
     before = 1 if subject.is_encoder_decoder else ids.shape[1]
     if subject.context is not None and before + tokens > subject.context:
-        said = f"a context of {subject.context} tokens has no room for {tokens} after {before}"
-        raise Missing(f"generation: {said}")
+        why = f"a context of {subject.context} tokens has no room for {tokens} after {before}"
+        raise Missing(f"generation: {why}")
     if subject.is_encoder_decoder:
         arguments["decoder_start_token_id"] = _start(subject)
     with torch.random.fork_rng(devices=[subject.device] if subject.device.type == "cuda" else []):
@@ -194,18 +193,17 @@ def _generate(
             )
 
 
-def _forced(twin: Subject, prompt: Tensor, ids: Tensor) -> Any:
+def _forced(subject: Subject, prompt: Tensor, ids: Tensor) -> Any:
     """``prompt`` continued by ``ids`` [batch, steps] whatever the scores.
 
-    Of a model in float64 `generate` rounds the scores to float32 at the end, far below what any
-    bound allows.
-    Raises `Missing` where the model does not generate so.
+    For a model in float64 `generate` finally rounds the scores to float32, an error far below any
+    bound.  Raises `Missing` where the model does not generate in float64.
     """
-    how: dict[str, Any] = {"use_cache": False, "do_sample": False, "output_logits": True}
+    options: dict[str, Any] = {"use_cache": False, "do_sample": False, "output_logits": True}
 
     def generate() -> Any:
         forced = LogitsProcessorList([_Forced(ids)])
-        return _generate(twin, prompt, ids.shape[1], logits_processor=forced, **how)
+        return _generate(subject, prompt, ids.shape[1], logits_processor=forced, **options)
 
     try:
         return generate()
@@ -216,31 +214,31 @@ def _forced(twin: Subject, prompt: Tensor, ids: Tensor) -> Any:
             return generate()
     except RuntimeError as error:
         pass_on(error)
-        said = capabilities.first_line(error)
-        raise Missing(f"the model does not generate in float64: {said}") from error
+        message = capabilities.first_line(error)
+        raise Missing(f"the model does not generate in float64: {message}") from error
 
 
-def generate_ids(subject: Subject, ids: Tensor, tokens: int, **how: Any) -> Tensor:
-    """``tokens`` more tokens of each row of ``ids`` [batch, n], greedy but for ``how``.
+def generate_ids(subject: Subject, ids: Tensor, tokens: int, **options: Any) -> Tensor:
+    """``tokens`` more tokens of each row of ``ids`` [batch, n], greedy unless ``options`` differ.
 
-    ``how`` goes to transformers' ``generate``.  Raises `Missing` where it is not supported.
+    ``options`` go to transformers' ``generate``.  Raises `Missing` where they are not supported.
     """
-    sequences: Tensor = _continued(subject, ids, tokens, how).sequences
+    sequences: Tensor = _continued(subject, ids, tokens, options).sequences
     return sequences[:, -tokens:]
 
 
-def generate_texts(subject: Subject, ids: Tensor, tokens: int, **how: Any) -> list[list[int]]:
-    """`generate_ids` up to the end token, where the text ends: the new ids of each row.
+def generate_texts(subject: Subject, ids: Tensor, tokens: int, **options: Any) -> list[list[int]]:
+    """`generate_ids` up to the end token: the new ids of each row.
 
-    At most ``tokens``, and the end token is not among them.
+    At most ``tokens``, without the end token.
     """
-    output = _continued(subject, ids, tokens, {"fewest": 0, **how})
+    output = _continued(subject, ids, tokens, {"fewest": 0, **options})
     new = output.sequences if subject.is_encoder_decoder else output.sequences[:, ids.shape[1] :]
     return [cut_at_end(subject, row) for row in new.tolist()]
 
 
 def cut_at_end(subject: Subject, ids: list[int]) -> list[int]:
-    """What stands before the first end token of ``ids``."""
+    """The part of ``ids`` before the first end token."""
     settings: Any = subject.model.generation_config
     end = settings.eos_token_id
     ends = {end} if isinstance(end, int) else set(end or ())
@@ -249,7 +247,7 @@ def cut_at_end(subject: Subject, ids: list[int]) -> list[int]:
 
 @contextmanager
 def _refusals(what: str, phrase: str = "not supported") -> Iterator[None]:
-    """Raise `Missing` where the library refuses ``what``: a ValueError that has the phrase."""
+    """Raise `Missing` where the library rejects ``what``: a ValueError with the ``phrase``."""
     try:
         yield
     except ValueError as error:
@@ -258,16 +256,16 @@ def _refusals(what: str, phrase: str = "not supported") -> Iterator[None]:
         raise
 
 
-def _continued(subject: Subject, ids: Tensor, tokens: int, how: dict[str, Any]) -> Any:
+def _continued(subject: Subject, ids: Tensor, tokens: int, options: dict[str, Any]) -> Any:
     with _refusals("generation"):
-        return _generate(subject, ids, tokens, **{"do_sample": False, **how})
+        return _generate(subject, ids, tokens, **{"do_sample": False, **options})
 
 
 def near_tie(expected: Reference, tolerance: Tolerance) -> float:
-    """The largest `Generated.gap` between two tokens of which either may come out on top.
+    """The largest `Generated.gap` between two tokens of which either may be chosen.
 
-    Both paths being as near to float64 as they must, their difference is at most the sum of what
-    they are off, and that of two of its logits √2 times as much.
+    If both paths are within their bounds of float64, they differ by at most the sum of their
+    errors, and two of their logits by √2 times as much.
     """
     plain = farthest(expected.plain, expected.oracle)["logits"].error
     return math.sqrt(2) * (plain + tolerance.allowed(plain))
@@ -279,20 +277,20 @@ def scores(
     mode: str,
     use_cache: bool,
     mask: Tensor | None = None,
-    **more: Any,
+    **options: Any,
 ) -> Generated:
     """Continue ``ids`` [batch, n] by `NEW_TOKENS` tokens; ``mask`` [batch, n] hides padding.
 
     The modes in `CACHING` always cache; without a cache they stand for the greedy decoding that
-    they must equal.  ``more`` goes to transformers' ``generate``.  Raises `Missing` where the
-    model refuses the mode.
+    they must equal.  ``options`` go to transformers' ``generate``.  Raises `Missing` where the
+    model rejects the mode.
     """
     if mode in CACHING and not use_cache:
         mode = "greedy"
-    how = {"mask": mask, "use_cache": use_cache, "output_logits": True, **MODES[mode], **more}
+    options = {"use_cache": use_cache, "output_logits": True, **MODES[mode], **options}
     try:
         with _refusals(mode):
-            output = _generate(subject, ids, **how)
+            output = _generate(subject, ids, mask=mask, **options)
     except RuntimeError as error:
         pass_on(error)
         if mode == "assisted" and not _takes_back(subject, ids):
@@ -304,17 +302,17 @@ def scores(
 
 
 def _takes_back(subject: Subject, ids: Tensor) -> bool:
-    """Whether the cache that the model makes says that it can let go of what it has read."""
+    """Whether the model's own cache says that it can drop tokens."""
     cache = subject(ids, keep=True, states=False).cache
     return getattr(cache, "is_croppable", True)
 
 
 @dataclass(frozen=True)
 class Beams:
-    """A beam search: of every step its beams' tokens and the raw logits that follow them.
+    """A beam search: the beams' tokens at every step, and the raw logits that follow them.
 
-    ``prompt`` [beams, n] is what each beam began with (all beams of a prompt stand together);
-    ``ids`` are [beams, tokens so far] of each step; ``rows`` [beams, steps, V].
+    ``prompt`` [beams, n] is each beam's start (the beams of one prompt are adjacent); ``ids`` are
+    [beams, tokens so far] of each step; ``rows`` [beams, steps, V].
     """
 
     prompt: Tensor
@@ -323,16 +321,16 @@ class Beams:
 
     @property
     def hops(self) -> bool:
-        """Whether a beam goes on from the place of another: then a cache must be reordered."""
+        """Whether a beam continues another one: then a cache must be reordered."""
         # At the first step all beams are still copies of one prompt.
         later = zip(self.ids[1:], self.ids[2:], strict=False)
         return any(not torch.equal(after[:, :-1], before) for before, after in later)
 
     def reference(self, subject: Subject, plain: Beams) -> Reference:
-        """What these beams' scores are without a cache, in the dtype and in float64.
+        """These beams' scores without a cache, in the dtype and in float64.
 
-        The first is taken from the search ``plain``, or recomputed where that holds another beam.
-        So a near tie of two beams, of which one is dropped, leaves nothing uncompared.
+        The first come from the search ``plain``, or are recomputed where it has another beam.  So
+        everything is compared, even if a near tie drops one of two beams.
         """
         own = [self._without(subject, plain, step) for step in range(len(self.ids))]
 
@@ -346,20 +344,20 @@ class Beams:
     def _without(self, subject: Subject, plain: Beams, step: int) -> Rows:
         """The logits [beams, 1, V] after the beams of one step, uncached."""
         same = _alike(self.ids[step], plain.ids[step]) & _alike(self.prompt, plain.prompt)
-        held = plain.rows["logits"][same.int().argmax(1), step, None]
-        if not bool((known := same.any(1)).all()):
+        logits = plain.rows["logits"][same.int().argmax(1), step, None]
+        if not bool((shared := same.any(1)).all()):
             own = _recomputed(subject, self.prompt, self.ids[step]).last["logits"]
-            held = torch.where(known[:, None, None], held, own.to(held))
-        return Rows({"logits": held})
+            logits = torch.where(shared[:, None, None], logits, own.to(logits))
+        return Rows({"logits": logits})
 
 
 def _alike(one: Tensor, other: Tensor) -> Tensor:
-    """Which rows of [m, n] and [k, n] hold the same: [m, k]."""
+    """Which rows of [m, n] and [k, n] are equal: [m, k]."""
     return (one[:, None] == other[None]).all(-1)
 
 
 class _Watch(LogitsProcessor):
-    """Changes no score; keeps the tokens that each was made for."""
+    """Changes no score; records the tokens of each call."""
 
     def __init__(self) -> None:
         self.ids: list[Tensor] = []
@@ -372,9 +370,9 @@ class _Watch(LogitsProcessor):
 def beams(subject: Subject, ids: Tensor, use_cache: bool) -> Beams:
     """`BEAMS` beams for each prompt of ``ids`` [batch, n].
 
-    Raises `Missing` where the model refuses them.
+    Raises `Missing` where the model rejects them.
     """
-    seen = _Watch()
+    watch = _Watch()
     with _refusals("beams", "cannot use beam search"):
         output = _generate(
             subject,
@@ -383,7 +381,7 @@ def beams(subject: Subject, ids: Tensor, use_cache: bool) -> Beams:
             do_sample=False,
             num_beams=BEAMS,
             output_logits=True,
-            logits_processor=LogitsProcessorList([seen]),
+            logits_processor=LogitsProcessorList([watch]),
         )
     rows = Rows({"logits": torch.stack(output.logits, dim=1)})
-    return Beams(ids.repeat_interleave(BEAMS, dim=0), seen.ids, rows)
+    return Beams(ids.repeat_interleave(BEAMS, dim=0), watch.ids, rows)

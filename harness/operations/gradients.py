@@ -18,11 +18,11 @@ PARTS = ("mlp", "block", "model")
 """An MLP like a block's, the first block, and all blocks (no head)."""
 
 FACTOR = 4.0
-"""Times the noise that a sum of gradients may be off by, besides the floor: both come from one
+"""Multiple of the noise allowed to a sum of gradients, besides the floor: both come from one
 forward pass, so they differ by less than two passes do."""
 
 VANISHED = 1e-6
-"""A gradient of a sum below this share of its parts' is rounding."""
+"""Share of its parts' gradients below which a sum's gradient is rounding."""
 
 
 def net(subject: Subject) -> Net:
@@ -70,20 +70,20 @@ def total(terms: list[Rows]) -> Rows:
 
 @memo
 def vanishing(subject: Subject) -> frozenset[str]:
-    """The parts whose output has one sum whatever the input: the gradient of it is nothing.
+    """The parts whose output has a constant sum, and so a zero gradient of it.
 
-    So it is where a norm without weights of its own comes last.
+    That happens where a norm without weights of its own comes last.
     """
-    twin = subject.oracle
-    ids = twin.content(torch.arange(3, device=twin.device)[None] * 5)
-    found = set()
+    reference = subject.oracle
+    ids = reference.content(torch.arange(3, device=reference.device)[None] * 5)
+    parts = set()
     for part in PARTS:
-        halves = of_pieces(twin, part, ids, 2)
+        halves = of_pieces(reference, part, ids, 2)
         whole, half = (rows["gradient"].norm() for rows in (total(halves), halves[0]))
-        # One that is not finite has not vanished: it is for the laws to see.
+        # A gradient that is not finite has not vanished: the laws check it.
         if whole <= VANISHED * half < torch.inf:
-            found.add(part)
-    return frozenset(found)
+            parts.add(part)
+    return frozenset(parts)
 
 
 def require(subject: Subject, part: str) -> None:
@@ -93,9 +93,9 @@ def require(subject: Subject, part: str) -> None:
 
 
 def lengths(terms: list[Rows]) -> Tensor:
-    """The lengths of gradients together, by row [batch, n]: what rounding of a sum scales with.
+    """The summed lengths of gradients by row [batch, n], with which a sum's rounding scales.
 
-    Where terms cancel they are more than the length of their sum.
+    Where terms cancel they exceed the length of their sum.
     """
     return torch.stack([term["gradient"].double().norm(dim=-1) for term in terms]).sum(0)
 
@@ -103,19 +103,19 @@ def lengths(terms: list[Rows]) -> Tensor:
 def apart(one: Rows, other: Rows, sizes: Tensor, spread: Tensor | None = None) -> Distance:
     """The row of two gradients that differs most, relative to ``sizes`` [batch, n].
 
-    With a ``spread`` [batch, n] by what is more than `FACTOR` times that.
+    With a ``spread`` [batch, n], only the excess over `FACTOR` times that counts.
     """
-    found = distance(one["gradient"], other["gradient"], sizes=sizes)
+    errors = distance(one["gradient"], other["gradient"], sizes=sizes)
     if spread is not None:
-        found = (found - FACTOR * spread).clamp_min(0.0)
-    return worst(found, "gradient")
+        errors = (errors - FACTOR * spread).clamp_min(0.0)
+    return worst(errors, "gradient")
 
 
 def spread(plain: Rows, elsewhere: Sequence[Rows], sizes: Tensor) -> Tensor:
     """How far other machines' rounding moves each row of a gradient, relative to ``sizes``.
 
-    Rows differ: in one whose attention is saturated rounding may do a hundred times what it does
-    in the median row.  A wrong gradient is as wrong under every rounding and excuses nothing.
+    Rows differ: with saturated attention, rounding may be a hundred times that of the median row.
+    A wrong gradient is wrong under every rounding and excuses nothing.
     """
     moved = [distance(other["gradient"], plain["gradient"], sizes=sizes) for other in elsewhere]
     return torch.stack(moved).amax(0)
@@ -129,10 +129,10 @@ def leaking(gradient: Rows, less: Rows, sizes: Tensor, size: float) -> Rows:
 
 
 def noise(plain: Rows, exact: Rows, sizes: Tensor) -> float:
-    """How far rounding moves a gradient: of its rows the median, relative to ``sizes`` [batch, n].
+    """The median row's rounding error of a gradient, relative to ``sizes`` [batch, n].
 
-    A few rows may be far off and right: where a ReLU's input is next to 0, or two experts are
-    nearly tied, the rounded pass and the exact one are on two sides of a corner.
+    A few rows may be far off and right: where a ReLU's input is close to 0, or two experts are
+    nearly tied, the rounded pass and the exact one are on two sides of a kink.
     """
     return float(distance(plain["gradient"], exact["gradient"], sizes=sizes).median())
 
@@ -143,13 +143,13 @@ def allowed(tolerance: Tolerance, noise: float) -> float:
 
 
 def _wide(gradient: Tensor) -> Tensor:
-    """In a dtype that has a singular value decomposition."""
+    """The gradient in a dtype with a singular value decomposition."""
     half = gradient.dtype in (torch.float16, torch.bfloat16)
     return gradient.float() if half else gradient
 
 
 def alignment(gradient: Tensor) -> tuple[float, float, float]:
-    """|g·v| / (‖g‖‖v‖) at most, for singular vectors past the n-th; for the first; the floor.
+    """The largest |g·v| / (‖g‖‖v‖) for singular vectors beyond the n-th; for the first; the floor.
 
     ``gradient`` [n, hidden] with n < hidden.
     """
@@ -161,6 +161,6 @@ def alignment(gradient: Tensor) -> tuple[float, float, float]:
 
 
 def last_product(gradient: Tensor) -> float:
-    """|g·v| at most over tokens for the last right-singular vector, as document 003 prints it."""
+    """The largest |g·v| over tokens for the last right-singular vector, as in document 003."""
     g = _wide(gradient)
     return float((g @ torch.linalg.svd(g).Vh[-1]).abs().max())

@@ -1,4 +1,4 @@
-"""A plain attention head, with nothing around it: what document 001 argues about."""
+"""A plain attention head, with nothing around it: the subject of document 001's arguments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from assay.harness.checking.reference import Reference
 from assay.harness.models.rows import Rows
 
 IMPLEMENTATIONS = ("eager", "sdpa", "flex")
-"""Products and a softmax written out; torch's fused kernel; torch's flexible attention."""
+"""Plain products and a softmax; torch's fused kernel; torch's flex attention."""
 
 
 class Head(nn.Module):
@@ -29,19 +29,19 @@ class Head(nn.Module):
         generator = torch.Generator().manual_seed(seed)
 
         def matrix(rows: int, columns: int) -> nn.Parameter:
-            drawn = torch.randn(rows, columns, generator=generator)
-            return nn.Parameter(drawn / rows**0.5, requires_grad=False)
+            weights = torch.randn(rows, columns, generator=generator)
+            return nn.Parameter(weights / rows**0.5, requires_grad=False)
 
         self.query, self.key, self.value = (matrix(width, heads * size) for _ in range(3))
         self.out = matrix(heads * size, width)
 
     def inputs(self, n: int, batch: int = 2) -> Tensor:
-        """Unlike rows drawn from the head's seed: [batch, n, width]."""
+        """Distinct rows drawn from the head's seed: [batch, n, width]."""
         generator = torch.Generator().manual_seed(self.seed + 1)
         return torch.randn(batch, n, self.query.shape[0], generator=generator).to(self.query)
 
     def forward(self, x: Tensor, causal: bool = False) -> Tensor:
-        """Attend; with ``causal`` each row sees only itself and those before it."""
+        """Attend; with ``causal`` each row attends only to itself and those before it."""
         batch, n, _ = x.shape
         q, k, v = (
             (x @ w).view(batch, n, self.heads, self.size).transpose(1, 2)
@@ -54,8 +54,8 @@ class Head(nn.Module):
     def _eager(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
         scores = torch.matmul(q, k.transpose(-1, -2)) / math.sqrt(q.shape[-1])
         if causal:
-            seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).tril()
-            scores = scores.masked_fill(~seen, -torch.inf)
+            visible = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).tril()
+            scores = scores.masked_fill(~visible, -torch.inf)
         return torch.matmul(scores.softmax(-1), v)
 
     @staticmethod
@@ -72,7 +72,7 @@ class Head(nn.Module):
             mask = create_block_mask(
                 lambda b, h, i, j: i >= j, None, None, n, n, device=str(q.device)
             )
-        # Tracing it anew for every shape would take far longer than the products do.
+        # Tracing it again for every shape would take far longer than the products.
         with torch.compiler.set_stance("force_eager"), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it advises to compile, for speed
             return flex_attention(q, k, v, block_mask=mask)
@@ -82,7 +82,7 @@ class Head(nn.Module):
         return Rows({"head": self(x, causal)})
 
     def reference(self, x: Tensor) -> Reference:
-        """What the head gives for ``x``, and what it gives written out in float64."""
+        """The head's output for ``x``, and that of plain products in float64."""
         exact = copy.deepcopy(self).double()
         exact.implementation = "eager"
         return Reference(self.rows(x), exact.rows(x.double()))

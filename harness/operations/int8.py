@@ -1,10 +1,11 @@
-"""LLM.int8(): 8-bit products with outlying features kept apart, simulated in plain torch.
+"""LLM.int8(): 8-bit products with separate outlier features, simulated in plain torch.
 
 After Dettmers et al., "LLM.int8(): 8-bit Matrix Multiplication for Transformers at Scale" (arXiv
-2208.07339): features of the input that reach 6.0 anywhere are multiplied at full precision; of the
-rest each row of the input and each row of the weights has a scale of its own (absmax), and whole
-numbers from -127 to 127 are multiplied.  Here they are multiplied as floating-point numbers, which
-hold them exactly.  The gradient passes through the rounding, as in the bitsandbytes library.
+2208.07339): features of the input that reach 6.0 anywhere are multiplied at full precision; for
+the rest, each row of the input and each row of the weights has its own scale (absmax), and
+integers from -127 to 127 are multiplied.  Here they are multiplied as floating-point numbers,
+which represent them exactly.  The gradient passes through the rounding, as in the bitsandbytes
+library.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from assay.harness.models.subject import Subject
 from assay.harness.operations.twins import round_rows
 
 OUTLYING = 6.0
-"""The paper's threshold of a feature's magnitude."""
+"""The paper's threshold for a feature's magnitude."""
 
 
 BITS = 8
-"""Bits of a whole number, its sign included."""
+"""Bits of an integer, including its sign."""
 
 
 class Int8(nn.Module):
@@ -52,17 +53,17 @@ class Int8(nn.Module):
 
 @memo
 def llm_int8(subject: Subject) -> Subject:
-    """The subject with the linear layers of its blocks so; kept with it.
+    """The subject with `Int8` layers in place of its blocks' linear ones; cached on it.
 
     Raises `Missing` where there are none, or where not all weights are in memory.
     """
     require(subject, "weights-in-memory")
     model = copy.deepcopy(subject.model)
     name = f"{subject.name} under LLM.int8()"
-    twin = Subject(name, model, subject.tokenizer, provenance=subject.provenance)
+    quantised = Subject(name, model, subject.tokenizer, provenance=subject.provenance)
     linear = [
         (parent, name, layer)
-        for parent in twin.blocks.modules()
+        for parent in quantised.blocks.modules()
         for name, layer in parent.named_children()
         if isinstance(layer, nn.Linear | Conv1D)
     ]
@@ -71,4 +72,4 @@ def llm_int8(subject: Subject) -> Subject:
     for parent, name, layer in linear:
         weight = layer.weight.T if isinstance(layer, Conv1D) else layer.weight
         setattr(parent, name, Int8(weight, layer.bias))
-    return twin
+    return quantised

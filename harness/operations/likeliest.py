@@ -1,9 +1,9 @@
 """Finds the rows of a matrix that score highest at a point: fast, with the answer of float64.
 
-All rows are scored in the table's own precision (float32 at least).  A bound says how far rounding
-can have moved a score, in whatever order a product is added up; where rows are too close for it,
-the few that lead are scored again in float64, and all of them where even those do not hold the
-answer for sure.  Of rows that are the same the first comes first.
+All rows are scored in the matrix's own precision (float32 at least).  A bound says how far
+rounding can move a score, whatever the order of a sum; where rows are too close for it, the few
+leading rows are scored again in float64, or all rows where the leading ones may not contain the
+answer.  Of equal rows the first comes first.
 """
 
 from __future__ import annotations
@@ -16,43 +16,43 @@ import torch
 from torch import Tensor
 
 ROWS_AT_ONCE = 2048
-"""Rows of a table that are widened at a time: a copy of all of them would not fit into a cache."""
+"""Rows of a matrix that are widened at a time: a copy of all would not fit into a cache."""
 
 SCORES_AT_ONCE = 2**24
-"""Scores that are held at a time."""
+"""Scores in memory at a time."""
 
 AGAIN_AT_ONCE = 16
-"""Points for which all rows are scored in float64 at a time."""
+"""Points at a time for scoring all rows in float64."""
 
 FEW = 64
-"""Points for which a product is taken the other way round."""
+"""Number of points up to which a product is computed transposed."""
 
 SPARE = 8
-"""Rows that are looked at again beside those asked for."""
+"""Rows that are scored again in addition to the requested ones."""
 
 NARROWED = {"highest": 0.0, "high": 2.0**-10, "medium": 2.0**-7}
-"""How far a product moves float32 numbers first, by `torch.get_float32_matmul_precision`."""
+"""The relative rounding of float32 factors, by `torch.get_float32_matmul_precision`."""
 
 
 def working_dtype(table: Tensor) -> torch.dtype:
-    """The dtype that products with ``table`` are taken in: float32, or its own if wider."""
+    """The dtype of products with ``table``: float32, or its own if wider."""
     return torch.float64 if table.dtype == torch.float64 else torch.float32
 
 
 def in_chunks(table: Tensor, dtype: torch.dtype) -> Iterator[tuple[slice, Tensor]]:
-    """``table`` [V, d] in ``dtype``, some rows at a time, each with where it stands."""
+    """``table`` [V, d] in ``dtype``, some rows at a time, with their slice."""
     for first in range(0, len(table), ROWS_AT_ONCE):
         rows = slice(first, first + ROWS_AT_ONCE)
         yield rows, table[rows].to(dtype)
 
 
 def some_at_once(table: Tensor, points: Tensor) -> Sequence[Tensor]:
-    """``points`` [m, d] in groups whose scores with ``table`` [V, d] are held together."""
+    """``points`` [m, d] in groups whose scores with ``table`` [V, d] fit in memory together."""
     return torch.split(points, max(16, SCORES_AT_ONCE // len(table)))
 
 
 def narrowing(table: Tensor) -> float:
-    """The relative error of a product because `working_dtype` narrows its factors first."""
+    """The relative error of a product whose factors are narrowed first."""
     if working_dtype(table) == torch.float64:
         return 0.0
     return 3 * NARROWED[torch.get_float32_matmul_precision()]
@@ -91,17 +91,17 @@ class Scorer:
         return float(self.lengths.max())
 
     def scores(self, points: Tensor) -> Tensor:
-        """Of all rows at ``points`` [m, d]: [m, V], rounded."""
+        """The scores of all rows at ``points`` [m, d]: [m, V], rounded."""
         left = points.to(working_dtype(self.table)).contiguous()
         right = left.T.contiguous()
         out = left.new_empty(len(points), len(self.table))
         for rows, chunk in in_chunks(self.table, left.dtype):
-            # A few points are read faster as columns.
+            # A few points are faster as columns.
             out[:, rows] = (chunk @ right).T if len(points) <= FEW else left @ chunk.T
         return out.sub_(0.5 * self.lengths.square()) if self.nearest else out
 
     def moved(self, points: Tensor, longest: float | None = None) -> Tensor:
-        """By how much rounding can have moved any of `scores`: [m]."""
+        """The largest rounding error of any of `scores`: [m]."""
         longest = self.longest if longest is None else longest
         sizes: Tensor = torch.linalg.vector_norm(points, dim=1)
         return (sizes + 2 * longest * self.nearest) * (rounding(self.table) * longest)
@@ -109,33 +109,33 @@ class Scorer:
     def top(self, points: Tensor, k: int) -> Tensor:
         """The ``k`` rows that score highest at points [m, d] (float64), best first: ids [m, k].
 
-        A point that is not finite is given the first rows.
+        A point that is not finite gets the first rows.
         """
         scores = self.scores(points)
-        found, settled = leaders(scores, k, 2 * self.moved(points))
+        ids, settled = leaders(scores, k, 2 * self.moved(points))
         if not bool(settled.all()):
-            found[~settled] = self._settled(points[~settled], k, scores[~settled])
-        return found
+            ids[~settled] = self._settled(points[~settled], k, scores[~settled])
+        return ids
 
     def _settled(self, points: Tensor, k: int, scores: Tensor) -> Tensor:
-        """The same, of points where rounding may have changed the order of ``scores`` [m, V]."""
+        """The same for points where rounding may have changed the order of ``scores`` [m, V]."""
         values, ids = scores.topk(min(len(self.table), k + SPARE))
-        found = self._in_float64(points, ids, k)
+        best = self._in_float64(points, ids, k)
         missing = (values[:, k - 1] - values[:, -1]).double() <= 2 * self.moved(points)
         if ids.shape[1] == len(self.table):
             missing = torch.zeros_like(missing)
         again = (missing | ~values.isfinite().all(1)).nonzero()[:, 0]
         for first in range(0, len(again), AGAIN_AT_ONCE):
             some = again[first : first + AGAIN_AT_ONCE]
-            found[some] = self._of_all(points[some], k)
-        return found
+            best[some] = self._of_all(points[some], k)
+        return best
 
     def _in_float64(self, points: Tensor, ids: Tensor, k: int) -> Tensor:
         """The best ``k`` of the rows ``ids`` [m, c] at points [m, d], scored in float64: [m, k].
 
-        Scores are taken relative to the best row: the closer two rows are, the less does rounding
-        move what lies between them, so that a row at its own point leads every other.  Equal rows
-        score the same and stand in the order of their ids.
+        Scores are relative to the best row: the closer two rows are, the less rounding moves their
+        difference, so that a row at its own point leads every other.  Equal rows score the same
+        and keep the order of their ids.
         """
         ids = ids.sort(1).values
         rows = self.table[ids].double()
@@ -150,9 +150,9 @@ class Scorer:
         return ids.gather(1, order)[:, :k]
 
     def _first_equals(self, ids: Tensor) -> Tensor:
-        """For the rows ``ids`` [m, c], which column holds the first row equal to each: [m, c]."""
-        known, where = torch.unique(ids, return_inverse=True)
-        wide = self.table[known].double()  # exact, and 16-bit rows cannot be sorted everywhere
+        """For the rows ``ids`` [m, c], the column of the first row equal to each: [m, c]."""
+        distinct, where = torch.unique(ids, return_inverse=True)
+        wide = self.table[distinct].double()  # exact, and 16-bit rows cannot be sorted everywhere
         group = torch.unique(wide, dim=0, return_inverse=True)[1][where]
         group, order = group.sort(dim=1, stable=True)
         columns = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
@@ -170,8 +170,8 @@ class Scorer:
         gamma = (self.table.shape[1] + 4) * torch.finfo(torch.float64).eps
         room = 2 * gamma * self.longest * (torch.linalg.vector_norm(points, dim=1) + self.longest)
         as_good = scores >= (scores.topk(k).values[:, -1] - room)[:, None]
-        found = torch.arange(k, device=points.device).repeat(len(points), 1)
+        best = torch.arange(k, device=points.device).repeat(len(points), 1)
         for i in points.isfinite().all(1).nonzero()[:, 0].tolist():
             leading = as_good[i].nonzero()[:, 0]
-            found[i] = self._in_float64(points[i : i + 1], leading[None], k)[0]
-        return found
+            best[i] = self._in_float64(points[i : i + 1], leading[None], k)[0]
+        return best

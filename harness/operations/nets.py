@@ -1,7 +1,7 @@
 """The fully connected networks of document 003, which inversion and walks compare models with.
 
-A net stands where a `Target` may: its output is given, and an input is looked for.  It reads
-embedded tokens, to which it adds no positions.
+A `Net` can replace a `Target`: its output is known, and its input is searched.  It reads embedded
+tokens, to which it adds no positions.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from assay.harness.results.errors import BadInput
 
 KINDS = {"expanding": (4.0, 4.0), "contracting": (4.0, 1.0), "narrowing": (0.25, 0.25)}
 """The widths of two layers in units of the input's: the document's `FCNet`, the same with its
-last layer cut back to the input's width, and one that every layer is narrower than the input of.
+last layer reduced to the input's width, and one with every layer narrower than the input.
 """
 
 SHARE = 0.5
-"""Of the memory that is free, for the weights of one net."""
+"""Share of the free memory for the weights of one network."""
 
 
 @dataclass(frozen=True, eq=False)
 class Net:
     """Linear layers with GELU between them.
 
-    ``weights`` and ``biases`` are torch's, [out, in] and [out].  With ``tokens`` n the net reads
-    all n tokens of a prompt in a row, n × d numbers; without, each token by itself, d numbers.
+    ``weights`` and ``biases`` are torch's, [out, in] and [out].  With ``tokens`` n the network
+    reads the n tokens of a prompt as one row of n × d numbers; without, each token by itself.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Net:
 
     @property
     def depth(self) -> int:
-        """Its layers."""
+        """The number of layers."""
         return len(self.weights)
 
     @property
@@ -63,11 +63,11 @@ class Net:
             raise BadInput(f"{self}: takes {self.hidden} features and not {subject.hidden}")
 
     def features(self, subject: Subject) -> int:
-        """The width of the output of one token; of a flattened net, of its share."""
+        """The output's width for one token; in a flattened network, its share of the output."""
         return self.weights[-1].shape[0] // (self.tokens or 1)
 
     def shrunken(self, times: float) -> Net:
-        """The same with an output of so many ``times`` the size."""
+        """The same with its output multiplied by ``times``."""
         weights, biases = (
             (*parts[:-1], times * parts[-1]) for parts in (self.weights, self.biases)
         )
@@ -79,7 +79,7 @@ class Net:
         ids: Tensor | None = None,
         *,
         embeddings: Tensor | None = None,
-        **given: Any,
+        **inputs: Any,
     ) -> Tensor:
         """The output for ``ids`` [rows, n] or ``embeddings`` [rows, n, d]: [rows, n, features]."""
         if embeddings is None:
@@ -90,8 +90,8 @@ class Net:
         """Embeddings [rows, n, d] → [rows, n, features]."""
         rows, n, d = embeddings.shape
         if d != self.hidden or n != (self.tokens or n):
-            wanted = f"{self.tokens or 'any number of'} tokens × {self.hidden}"
-            raise BadInput(f"{self}: takes {wanted} and not {n} × {d}")
+            shape = f"{self.tokens or 'any number of'} tokens × {self.hidden}"
+            raise BadInput(f"{self}: takes {shape} and not {n} × {d}")
         x = embeddings.flatten(1) if self.tokens else embeddings
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             x = F.linear(F.gelu(x) if layer else x, weight, bias)
@@ -105,7 +105,7 @@ def flattened(
     generator: torch.Generator,
     like: Tensor | None = None,
 ) -> Net:
-    """A net of one of the `KINDS` over prompts of so many tokens."""
+    """A network of one of the `KINDS` over prompts of ``tokens`` tokens."""
     check_choice("net", kind, KINDS)
     width = tokens * hidden
     # A whole number of features for each token.
@@ -114,7 +114,7 @@ def flattened(
 
 
 def per_token(hidden: int, generator: torch.Generator, like: Tensor | None = None) -> Net:
-    """A transformer's fully connected part, as the walks have it: d → 4 d → d, token by token."""
+    """A transformer's MLP, as in the walks: d → 4 d → d, token by token."""
     return _drawn("three-layer", [hidden, 4 * hidden, hidden], generator, like)
 
 
@@ -125,9 +125,9 @@ def _drawn(
     like: Tensor | None,
     tokens: int | None = None,
 ) -> Net:
-    """Weights and biases as torch's Linear draws them: evenly, up to 1 / √(its inputs).
+    """Weights and biases as torch's Linear draws them: uniform, up to 1 / √(its inputs).
 
-    They are drawn on the CPU, and take dtype and device of ``like``.
+    They are drawn on the CPU, and get the dtype and device of ``like``.
     """
     like = torch.empty(0) if like is None else like
     numbers = sum((one + 1) * other for one, other in pairwise(widths))
@@ -138,6 +138,7 @@ def _drawn(
     biases: list[Tensor] = []
     for inputs, outputs in pairwise(widths):
         reach = inputs**-0.5
-        for shape, kept in (((outputs, inputs), weights), ((outputs,), biases)):
-            kept.append(torch.empty(shape).uniform_(-reach, reach, generator=generator).to(like))
+        for shape, tensors in (((outputs, inputs), weights), ((outputs,), biases)):
+            drawn = torch.empty(shape).uniform_(-reach, reach, generator=generator)
+            tensors.append(drawn.to(like))
     return Net(name, tuple(weights), tuple(biases), tokens)

@@ -43,16 +43,16 @@ def ragged(
     """The last ``lengths[i]`` tokens of each row of ``ids`` [batch, n], padded to n.
 
     On the ``left``, as for generation, with ``explicit`` positions where the model takes them; on
-    the right where it has no ``left-padding``, as encoders are, which are trained so.
+    the right without the capability ``left-padding``, as encoders are trained.
     """
     if left is None:
-        found = capabilities.probe(subject)
-        left = "causal" in found and "left-padding" in found
+        able = capabilities.probe(subject)
+        left = "causal" in able and "left-padding" in able
     n = ids.shape[1]
     padding = getattr(subject.config, "pad_token_id", None) or 0
     places = torch.arange(n, device=ids.device)
-    kept = torch.tensor(lengths, device=ids.device)[:, None]
-    content = places >= n - kept if left else places < kept
+    sizes = torch.tensor(lengths, device=ids.device)[:, None]
+    content = places >= n - sizes if left else places < sizes
     moved = [row.roll(size) for row, size in zip(ids, lengths, strict=True)]
     shifted = ids if left else torch.stack(moved)
     padded = torch.where(content, shifted, padding)
@@ -64,9 +64,9 @@ def ragged(
 
 
 def each_alone(check: Check, ids: Tensor, batch: Ragged, rows: Rows, states: bool = True) -> None:
-    """Hold the ``rows`` of a padded batch, cut from ``ids`` [batch, n], against each prompt alone.
+    """Compare the ``rows`` of a padded batch, cut from ``ids`` [batch, n], with each prompt alone.
 
-    The control is a neighbour's row in place of one's own.
+    The control is a neighbour's row in place of its own.
     """
     __tracebackhide__ = True
     for row, size in enumerate(batch.lengths):
@@ -78,7 +78,7 @@ def each_alone(check: Check, ids: Tensor, batch: Ragged, rows: Rows, states: boo
 
 
 def require_mask_of_past(subject: Subject, kind: str) -> None:
-    """Raise `Missing` unless a mask of past and present is taken beside a cache of ``kind``.
+    """Raise `Missing` unless the model takes a mask of past and present with a cache of ``kind``.
 
     ``kind`` is ``default`` or ``static``.
     """

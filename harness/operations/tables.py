@@ -19,11 +19,11 @@ PUBLISHED_ROWS = (
     (-1.8821e-02, -1.9742e-01, 4.0267e-03, -4.3044e-02, 2.8267e-02, 5.4490e-02),
     (2.3959e-02, -5.3792e-02, -9.4879e-02, 3.4170e-02, 1.0172e-02, -1.5573e-04),
 )
-"""The first and last three numbers of the first two rows of the published GPT-2's table of
-positions, as torch prints them."""
+"""The first and last three numbers of the first two rows of the published GPT-2's position
+embedding, as torch prints them."""
 
 LEAST_LOG_P = -300.0
-"""Stands for a p-value that is smaller than a float can say."""
+"""In place of the logarithm of a p-value too small for a float."""
 
 
 def cosines(table: Tensor) -> Tensor:
@@ -34,16 +34,16 @@ def cosines(table: Tensor) -> Tensor:
 
 
 def above_diagonal(square: Tensor) -> Tensor:
-    """The entries [n (n - 1) / 2] above the diagonal, by their places.
+    """The entries [n (n - 1) / 2] above the diagonal, by their indices.
 
-    Document 002 takes those that are not zero, which loses true zeros.
+    Document 002 takes the non-zero entries, which loses true zeros.
     """
     i, j = torch.triu_indices(len(square), len(square), offset=1, device=square.device)
     return square[i, j]
 
 
 def shuffled(table: Tensor, draws: Draws) -> list[Tensor]:
-    """All numbers of ``table`` [n, d] in another order, once for each draw."""
+    """All numbers of ``table`` [n, d] in random order, once for each draw."""
     flat = table.flatten()
     return [
         flat[torch.randperm(len(flat), generator=draws.generator(i, "shuffle"))].view_as(table)
@@ -75,14 +75,14 @@ def kurtosis(values: Tensor) -> float:
 def top_pairs(table: Tensor, ranks: tuple[int, ...] = RANKS) -> list[tuple[int, int, float]]:
     """The pairs of columns (i < j) with the largest cosines, at ``ranks``, with the cosine.
 
-    Fewer where there are not so many pairs.  A pair without a cosine (NaN) comes last.
+    Fewer where there are fewer pairs.  A pair without a cosine (NaN) comes last.
     """
     square = cosines(table.T)
     i, j = torch.triu_indices(len(square), len(square), offset=1)
     values = above_diagonal(square)
     order = values.nan_to_num(nan=-2.0).argsort(descending=True)
-    found = [int(order[rank]) for rank in ranks if rank < len(order)]
-    return [(int(i[place]), int(j[place]), float(values[place])) for place in found]
+    best = [int(order[rank]) for rank in ranks if rank < len(order)]
+    return [(int(i[place]), int(j[place]), float(values[place])) for place in best]
 
 
 def histograms(samples: dict[str, Tensor], bins: int = 100) -> dict[str, Array]:
@@ -98,12 +98,12 @@ def histograms(samples: dict[str, Tensor], bins: int = 100) -> dict[str, Array]:
 
 
 def is_published_gpt2(table: Tensor) -> bool:
-    """Whether ``table`` is the published GPT-2's (the smallest size), in whatever dtype.
+    """Whether ``table`` is the published GPT-2's (the smallest size), in any dtype.
 
-    It is known by twelve of its numbers: a hash would not survive a cast to 16 bits.
+    Twelve of its numbers identify it: a hash would not survive a cast to 16 bits.
     """
     if tuple(table.shape) != PUBLISHED_SHAPE:
         return False
     ends = torch.cat([table[:2, :3], table[:2, -3:]], dim=1).double().cpu()
-    told = torch.tensor(PUBLISHED_ROWS, dtype=torch.float64)
-    return bool(torch.allclose(ends, told, rtol=1e-2, atol=1e-6))
+    published = torch.tensor(PUBLISHED_ROWS, dtype=torch.float64)
+    return bool(torch.allclose(ends, published, rtol=1e-2, atol=1e-6))

@@ -1,11 +1,11 @@
 """The trigram toys of document 001: transformers of three tokens, trained from many seeds at once.
 
-They are after Karpathy's lecture "Let's build GPT", as nanoGPT is, which the document names: token
-embeddings, a head without biases, a projection, a linear layer; no norm and no feed-forward part.
-Seeds do not meet: each has its own slice of every parameter, and the optimisers work element by
-element, so a step on the stack is a step of each alone.  The toys are the last dimension of every
-tensor, because with matrices this small it is fastest to multiply and add up along the toys; a
-single toy is computed by the same code without that dimension.
+They follow Karpathy's lecture "Let's build GPT", like nanoGPT, which the document names: token
+embeddings, a head without biases, a projection, a linear layer; no norm and no MLP.  Seeds are
+independent: each has its own slice of every parameter, and the optimisers work element by element,
+so a step on the stack is a step of each alone.  The toys are the last dimension of every tensor,
+because with matrices this small it is fastest to multiply and add up along the toys; a single toy
+is computed by the same code without that dimension.
 """
 
 from __future__ import annotations
@@ -27,38 +27,38 @@ from assay.harness.checking.statistics import share
 VOCABULARY = ("A", "B", "hit", "!", "?")
 
 TASKS = {"A hit B": ("A hit B !", "B hit A ?"), "A B hit": ("A B hit ?", "B A hit !")}
-"""By their first prompt: two sentences of the same words, told apart by their order alone.
+"""By their first prompt: two sentences of the same words, which differ only in their order.
 
-In the first the last token gives the answer away, in the second it is the same.
+In the first task the last token determines the answer, in the second it is the same.
 """
 
 SWAPPED = {"A hit B, swapped": ("A hit B ?", "B hit A !")}
 """The first task with its answers exchanged."""
 
 WIDTH = 16
-"""Of the embeddings: twice the usual head of 8, as the lecture has it (32 and 16)."""
+"""The width of the embeddings: twice the usual head of 8, as in the lecture (32 and 16)."""
 
 EARLY = (30, 50, 70, 100)
 SHORT = (10, 30, 50, 70, 100, 200, 500)
 STEPS = (*SHORT, 1000, 2000)
-"""Steps after which success is looked at; the last one ends the training."""
+"""Steps after which success is measured; the last one ends the training."""
 
 OPTIMISERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adamw": functools.partial(torch.optim.AdamW, lr=1e-3, fused=True),
     "sgd": functools.partial(torch.optim.SGD, lr=0.1),
 }
-"""The lecture's, with its rate, and plain descent at the rate that is usual for it."""
+"""The lecture's, with its learning rate, and plain descent at a usual learning rate."""
 
 Success = dict[str, dict[int, Tensor]]
-"""By task (or other label), by steps: whether each seed has both sentences right, [seeds]."""
+"""By task (or other label) and steps: whether each seed has both sentences right, [seeds]."""
 
 TIE = 1e-4
-"""A token ahead by less (in logits) is not predicted, but chosen by rounding."""
+"""The smallest lead (in logits) of a predicted token: below it, rounding chooses."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """What a toy is made of, and how it is trained."""
+    """A toy's architecture and training."""
 
     head: int = 8
     layers: int = 1
@@ -69,7 +69,7 @@ class Variant:
 
 
 def apply(linear: nn.Linear, x: Tensor) -> Tensor:
-    """A linear layer: [sentences, places, in, *toys] → [sentences, places, out, *toys]."""
+    """A linear layer: [sentences, positions, in, *toys] → [sentences, positions, out, *toys]."""
     y = (x.unsqueeze(2) * linear.weight).sum(3)
     return y if linear.bias is None else y + linear.bias
 
@@ -86,25 +86,25 @@ class Layer(nn.Module):
         self.out = nn.Linear(variant.head, WIDTH)
 
     def forward(self, x: Tensor, reads: int = 3) -> Tensor:
-        """Attend from the last places: [sentences, 3, WIDTH, *toys] → [sentences, reads, …]."""
+        """Attend from the last positions: [sentences, 3, WIDTH, *toys] → [sentences, reads, …]."""
         here = x[:, -reads:]
-        # Without biases, q · Kx = Kᵀq · x and Σ w Vx = V Σ w x: a product for each place that
+        # Without biases, q · Kx = Kᵀq · x and Σ w Vx = V Σ w x: a product for each position that
         # reads, not for each that is read.
-        asked = (apply(self.query, here).unsqueeze(3) * self.key.weight).sum(2)
-        scores = (asked.unsqueeze(2) * x.unsqueeze(1)).sum(3) / self.variant.head**0.5
-        if self.variant.causal and reads > 1:  # nothing is ahead of the last place
+        queries = (apply(self.query, here).unsqueeze(3) * self.key.weight).sum(2)
+        scores = (queries.unsqueeze(2) * x.unsqueeze(1)).sum(3) / self.variant.head**0.5
+        if self.variant.causal and reads > 1:  # nothing is ahead of the last position
             ahead = torch.ones(3, 3, dtype=torch.bool, device=x.device).triu(1)[-reads:]
             ahead = ahead.reshape(reads, 3, *(1 for _ in x.shape[3:]))
             scores = scores.masked_fill(ahead, -torch.inf)
-        seen = (scores.softmax(2).unsqueeze(3) * x.unsqueeze(1)).sum(2)
-        attended = apply(self.out, apply(self.value, seen))
+        mixed = (scores.softmax(2).unsqueeze(3) * x.unsqueeze(1)).sum(2)
+        attended = apply(self.out, apply(self.value, mixed))
         return here + attended if self.variant.residual else attended
 
 
 class Trigram(nn.Module):
     """Three tokens in, logits of the fourth out.
 
-    Weights are drawn as torch draws them by default, but from the toy's own ``seed``.
+    Weights have torch's default distribution, drawn from the toy's own ``seed``.
     """
 
     def __init__(self, variant: Variant, seed: int) -> None:
@@ -125,7 +125,7 @@ class Trigram(nn.Module):
     def forward(self, prompts: Tensor) -> Tensor:
         """One-hot [sentences, 3, vocabulary, *toys] → [sentences, vocabulary, *toys].
 
-        The prediction is read from the last place only, so the last layer attends from there only.
+        Only the last position makes a prediction, so the last layer attends only from there.
         """
         x = (prompts.unsqueeze(3) * self.tokens.weight).sum(2)
         if self.places is not None:
@@ -187,7 +187,7 @@ def course(
         logits = functional_call(toy, weights, words)
         yield logits.detach().movedim(-1, 0).unflatten(0, (len(tasks), -1))
         if step < steps:
-            # The mean over a toy's two sentences, the sum over toys: so they do not meet.
+            # The mean over a toy's two sentences, the sum over toys, which keeps them independent.
             loss = F.cross_entropy(logits, answers, reduction="sum") / 2
             optimiser.zero_grad()
             torch.autograd.backward(loss)
@@ -201,7 +201,7 @@ def train(
     device: torch.device | None = None,
     tasks: tuple[str, ...] = tuple(TASKS),
 ) -> Success:
-    """The successes of `course` after the steps ``at``; cached, as several claims use them."""
+    """The successes of `course` after the steps ``at``; cached, since several claims use them."""
     return _train(variant, seeds, at, device, tasks)  # one key, however arguments are passed
 
 
@@ -225,7 +225,7 @@ def _train(
 def question_less_exclamation(
     variant: Variant, seeds: Sequence[int], steps: int, device: torch.device | None, task: str
 ) -> Tensor:
-    """Whether '?' is right less whether '!' is, after so many ``steps``: -1, 0 or 1, [seeds]."""
+    """Whether '?' is right minus whether '!' is, after ``steps``: -1, 0 or 1, [seeds]."""
     *_, (logits,) = course(variant, seeds, steps, device, [task])
     answers = sentences(task)[1]
     both = each_right(logits.cpu(), answers.expand(len(seeds), 2)).double()
@@ -234,7 +234,7 @@ def question_less_exclamation(
 
 
 def seeds(draws: Draws, purpose: str = "") -> tuple[int, ...]:
-    """One for each draw, the same for every claim: the toys of one training serve them all."""
+    """A seed for each draw, the same for every claim, so that all claims share one training."""
     shared = draws.for_claim("001")
     return tuple(shared.generator(i, purpose).initial_seed() for i in draws)
 
@@ -242,15 +242,15 @@ def seeds(draws: Draws, purpose: str = "") -> tuple[int, ...]:
 def half_learned(variant: Variant, task: str, draws: Draws, device: torch.device) -> int:
     """The step of `EARLY` after which the share of seeds that have learned is nearest to 1/2.
 
-    Found with seeds of its own: choosing on the draws themselves would favour the claim.
+    It uses other seeds: choosing by the draws themselves would favour the claim.
     """
-    others = seeds(replace(draws, numbers=range(64)), "choice")
-    learned = train(variant, others, EARLY, device, (task,))[task]
+    trial_seeds = seeds(replace(draws, numbers=range(64)), "choice")
+    learned = train(variant, trial_seeds, EARLY, device, (task,))[task]
     return min(EARLY, key=lambda step: abs(learned[step].double().mean() - 0.5))
 
 
 def record(sample: Sample, learned: Success) -> None:
-    """Keep how many of all seeds so far have learned, by label and steps: numbers and curves."""
+    """Record how many of all seeds so far have learned, by label and steps: numbers and curves."""
     table = sample.details.setdefault("seeds that have learned, after steps", {})
     curves = {}
     for label, by_step in learned.items():

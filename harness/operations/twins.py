@@ -1,4 +1,4 @@
-"""Variants of a model that must compute the same, or must not: reloaded, untrained, quantised."""
+"""Modified copies of a model, for comparison with it: reloaded, untrained, quantised."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def _round_trip(subject: Subject, dtype: torch.dtype) -> Subject:
             model = loading.load(
                 folder, dtype=dtype, device=subject.device, attention=subject.attention
             ).model
-        except BadInput:  # the part of a larger model: its own class knows it, no other way does
+        except BadInput:  # a part of a larger model: only its own class can load it
             model = _by_own_class(subject, folder, dtype)
         else:
             if type(model) is not type(subject.model):  # a class of somebody's own
                 model = _by_own_class(subject, folder, dtype)
     loaded = subject.of_same_code(f"{subject.name}, saved and loaded", model)
-    if loaded.attention != subject.attention:  # told while it loads, its other parts have to obey
+    if loaded.attention != subject.attention:  # set here because at loading all parts must have it
         compat.set_attention(model, subject.attention)
     return loaded
 
@@ -73,7 +73,7 @@ def _unchanged_configuration(model: PreTrainedModel) -> Iterator[None]:
 def in_bfloat16(subject: Subject) -> Subject:
     """The subject saved and then loaded in bfloat16; raises `Missing` if that is its own dtype.
 
-    Loaded rather than converted: a loader keeps what must stay precise, such as rotary angles.
+    Loaded rather than converted: loading keeps the precision of some tensors, as of rotary angles.
     """
     if subject.dtype == torch.bfloat16:
         raise Missing("the model already runs in bfloat16")
@@ -87,16 +87,16 @@ def in_bfloat16(subject: Subject) -> Subject:
 
 
 def untrained(subject: Subject, seed: int = 0) -> Subject:
-    """A model of the same configuration with fresh weights from ``seed``; kept with the subject.
+    """A model of the same configuration with fresh weights from ``seed``; cached on the subject.
 
-    Raises `Missing` where it cannot be made from its configuration alone, or where the subject's
-    own weights are not all in memory: the twin's would have to be.
+    Raises `Missing` where it cannot be built from its configuration alone, or where the subject's
+    own weights are not all in memory: the copy's would have to be.
     """
     require(subject, "weights-in-memory")
-    kept = _untrained(subject)
-    if seed not in kept:
-        kept[seed] = fresh(subject, seed)
-    return kept[seed]
+    copies = _untrained(subject)
+    if seed not in copies:
+        copies[seed] = fresh(subject, seed)
+    return copies[seed]
 
 
 @memo
@@ -105,48 +105,48 @@ def _untrained(subject: Subject) -> dict[int, Subject]:
 
 
 def fresh(subject: Subject, seed: int) -> Subject:
-    """`untrained`, made for the caller alone: for claims that need more models than memory holds.
+    """`untrained` without caching: for claims that need more models than fit in memory.
 
     Raises what `untrained` raises.
     """
     require(subject, "weights-in-memory")
-    model: Any = subject.model
+    own: Any = subject.model
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         try:
-            twin = type(model)(copy.deepcopy(model.config))
+            model = type(own)(copy.deepcopy(own.config))
         except Exception as error:  # a class that needs more than a configuration
             pass_on(error)
             raise Missing(f"no untrained copy: {error}") from error
-    twin = twin.to(device=subject.device, dtype=subject.dtype).eval().requires_grad_(False)
-    allocation.allocated(twin)
-    return subject.of_same_code(f"{subject.name}, untrained", twin, UNTRAINED)
+    model = model.to(device=subject.device, dtype=subject.dtype).eval().requires_grad_(False)
+    allocation.allocated(model)
+    return subject.of_same_code(f"{subject.name}, untrained", model, UNTRAINED)
 
 
 def quantised(subject: Subject, bits: int = 8) -> Subject:
-    """The subject with the blocks' matrices rounded to whole numbers of ``bits``; kept with it.
+    """The subject with the blocks' matrices rounded to integers of ``bits``; cached on it.
 
     Each row of a matrix has a scale of its own, its largest element over the largest number
     (absmax); products are computed in the subject's dtype, as by weight-only quantisation.
     Raises `Missing` where not all weights are in memory.
     """
     require(subject, "weights-in-memory")
-    kept = _quantised(subject)
-    if bits not in kept:
+    copies = _quantised(subject)
+    if bits not in copies:
         model = copy.deepcopy(subject.model)
         allocation.allocated(model)
         name = f"{subject.name} in {bits} bits"
-        twin = Subject(
+        rounded = Subject(
             *(name, model, subject.tokenizer),
             attends=subject.attends,
             provenance=subject.provenance,
         )
         with torch.no_grad():
-            for weights in twin.blocks.parameters():
+            for weights in rounded.blocks.parameters():
                 if weights.ndim == 2:
                     weights.copy_(round_rows(weights, bits))
-        kept[bits] = twin
-    return kept[bits]
+        copies[bits] = rounded
+    return copies[bits]
 
 
 @memo
@@ -155,20 +155,20 @@ def _quantised(subject: Subject) -> dict[int, Subject]:
 
 
 def round_rows(rows: Tensor, bits: int) -> Tensor:
-    """``rows`` [n, features] in whole numbers of ``bits``: each row has a scale (absmax)."""
+    """``rows`` [n, features] rounded to integers of ``bits``: each row has a scale (absmax)."""
     largest = rows.abs().amax(1, keepdim=True).clamp_min(torch.finfo(rows.dtype).tiny)
     scale = largest / (2 ** (bits - 1) - 1)
     return torch.mul((rows / scale).round(), scale)
 
 
 def share_that_differs(one: Rows, other: Rows) -> float:
-    """The largest share, over tensors, of elements that are not the same bit for bit."""
+    """The largest share, over tensors, of elements whose bits differ."""
     return max(bit_equal(tensor, other[name]) for name, tensor in one.tensors.items())
 
 
 def differences(one: Subject, other: Subject) -> dict[str, float]:
-    """What differs between two models, as shares from 0 to 1: the largest of any weight's and of
-    any buffer's elements, of groups of weights that are tied, of settings of generation.
+    """The shares, from 0 to 1, that differ between two models: the largest of any weight's and of
+    any buffer's elements, of groups of tied weights, and of generation settings.
     """
     return {
         "weights": _share(
@@ -181,8 +181,8 @@ def differences(one: Subject, other: Subject) -> dict[str, float]:
 
 
 def weights_lost(one: Subject, other: Subject) -> float:
-    """The largest share of any weight's elements in ``other`` that are not those of ``one``, as
-    they are or rounded to ``other``'s dtype: 0 to 1.
+    """The largest share of any weight's elements in ``other`` that differ from those of ``one``,
+    unchanged or rounded to ``other``'s dtype: 0 to 1.
 
     Some weights stay in float32, and some models change a weight's dtype in their first pass.
     """
@@ -218,24 +218,24 @@ def _ties(model: torch.nn.Module) -> set[frozenset[str]]:
 def _settings(model: Any) -> set[tuple[str, str]]:
     settings = getattr(model, "generation_config", None)
     fields = {} if settings is None else settings.to_dict()
-    fields.pop("transformers_version", None)  # of the library that writes, not of the model
+    fields.pop("transformers_version", None)  # describes the library, not the model
     return {(name, repr(value)) for name, value in fields.items()}
 
 
 @contextmanager
 def _restored(weights: Tensor) -> Iterator[Tensor]:
-    """Put ``weights`` back after a block that changes them in place; yields their copy."""
-    kept = weights.detach().clone()
+    """Restore ``weights`` after a block that changes them in place; yields their copy."""
+    original = weights.detach().clone()
     try:
-        yield kept
+        yield original
     finally:
         with torch.no_grad():
-            weights.copy_(kept)
+            weights.copy_(original)
 
 
 @contextmanager
 def nudge_embedding(subject: Subject, token: int) -> Iterator[None]:
-    """The embedding of ``token`` larger by a hundredth, for the length of a block."""
+    """Enlarge the embedding of ``token`` by 1 %, within a block."""
     row = subject.embedding_table[token]
     with _restored(row):
         with torch.no_grad():
@@ -245,7 +245,7 @@ def nudge_embedding(subject: Subject, token: int) -> Iterator[None]:
 
 @contextmanager
 def flip_last_bit(subject: Subject) -> Iterator[None]:
-    """One element of the embedding matrix off by one unit in the last place, for a block."""
+    """Move one element of the embedding matrix by one unit in the last place, within a block."""
     with _restored(subject.embedding_table) as table:
         with torch.no_grad():
             subject.embedding_table.copy_(one_bit_off(table))
@@ -265,8 +265,8 @@ def require_attention(subject: Subject, implementation: str) -> None:
         first = first_line(error)
         raise Missing(f"the model does not attend by {implementation}: {first}") from error
     if not changed:
-        kept = f"it keeps what it was made with, {subject.attention}"
-        raise Missing(f"the model does not attend by {implementation}: {kept}")
+        why = f"it keeps what it was made with, {subject.attention}"
+        raise Missing(f"the model does not attend by {implementation}: {why}")
     if not reached:
-        kept = "its parts are not switched, and keep the implementation that they were built with"
-        raise Missing(f"the model does not attend by {implementation}: {kept}")
+        why = "its parts are not switched, and keep the implementation that they were built with"
+        raise Missing(f"the model does not attend by {implementation}: {why}")

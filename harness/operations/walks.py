@@ -1,7 +1,7 @@
 """Walks through input space that should leave the output unchanged (003, the parts on walks).
 
 A walk starts at embeddings [rows, n, d]; every row walks by itself, all of them in one batch.  The
-output is any function of embeddings to [rows, n, features] in which rows do not meet.
+output is any function of embeddings to [rows, n, features] in which rows are independent.
 """
 
 from __future__ import annotations
@@ -21,21 +21,22 @@ Output = Callable[[Tensor], Tensor]
 """Embeddings [rows, n, d] → [rows, n, features]."""
 
 Sources = Sequence[torch.Generator]
-"""One source of randomness for each row: what it draws does not depend on its batch."""
+"""One random generator for each row: its draws do not depend on the batch."""
 
 SIZE = 0.01
-"""Of a step of the document's orthogonal walk, whose directions have length 1."""
+"""The step size of the document's orthogonal walk, whose directions have length 1."""
 
 DIRECTIONS = ("last", "several", "first", "random")
-"""One null vector for all tokens, one for each, one that is no null vector, a random null one."""
+"""One null vector for all tokens, one for each, one that is not a null vector, a random null one.
+"""
 
 
 class _Target(Protocol):
-    def output(self, subject: Subject, ids: Tensor | None = None, **given: Tensor) -> Tensor: ...
+    def output(self, subject: Subject, ids: Tensor | None = None, **inputs: Tensor) -> Tensor: ...
 
 
 def output_function(subject: Subject, target: _Target) -> Output:
-    """The output of a `Target` or a net on ``subject``, in the dtype of the embeddings."""
+    """The output of a `Target` or a `Net` on ``subject``, in the dtype of the embeddings."""
     return lambda x: target.output(subject, embeddings=x.to(subject.dtype)).to(x.dtype)
 
 
@@ -52,11 +53,10 @@ def orthogonal(
 ) -> Tensor:
     """Walk orthogonally to the gradient of the summed output: [rows, n, d].
 
-    At each step every token is moved by ``size`` along one unit vector that is orthogonal to all
-    tokens' gradients: the ``last`` right-singular vector, as document 003 has it, or a ``random``
-    one, for which each row has its source.  With ``several`` each token has one of the last
-    right-singular vectors to itself; the ``first`` one is not orthogonal.  Raises `BadInput` where
-    no vector is orthogonal.
+    At each step every token moves by ``size`` along one unit vector that is orthogonal to all
+    tokens' gradients: the ``last`` right-singular vector, as in document 003, or a ``random`` one,
+    from the row's source.  With ``several`` each token has its own of the last right-singular
+    vectors; the ``first`` one is not orthogonal.  Raises `BadInput` where no vector is orthogonal.
     """
     rows, n, d = _shape(start)
     check_choice("direction", along, DIRECTIONS)
@@ -88,12 +88,12 @@ def gradient_of_sum(output: Output, x: Tensor) -> Tensor:
 
 
 def random_orthogonal(gradient: Tensor, sources: Sources) -> Tensor:
-    """A unit vector, evenly of all that are orthogonal to a row's gradients: [rows, d]."""
+    """A uniform random unit vector orthogonal to a row's gradients: [rows, d]."""
     basis = torch.linalg.qr(gradient.mT).Q
-    drawn = _normal(sources, gradient.shape[2:], gradient)[:, :, None]
-    for _ in range(2):  # once leaves what rounding has left of it
-        drawn = drawn - basis @ (basis.mT @ drawn)
-    return torch.nn.functional.normalize(drawn[:, :, 0], dim=1)
+    direction = _normal(sources, gradient.shape[2:], gradient)[:, :, None]
+    for _ in range(2):  # the second time removes the rounding error of the first
+        direction = direction - basis @ (basis.mT @ direction)
+    return torch.nn.functional.normalize(direction[:, :, 0], dim=1)
 
 
 # -- the clamped walk -----------------------------------------------------------------------------
@@ -101,7 +101,7 @@ def random_orthogonal(gradient: Tensor, sources: Sources) -> Tensor:
 
 @dataclass
 class Walk:
-    """Where a walk ended, ``end`` [rows, n, d], and where it was after the steps ``watched``."""
+    """The ``end`` of a walk [rows, n, d], and its embeddings after the steps ``watched``."""
 
     end: Tensor
     watched: dict[int, Tensor] = field(default_factory=dict)
@@ -117,12 +117,12 @@ def clamped(
     descents: int = 1,
     watch: Sequence[int] = (),
 ) -> Walk:
-    """Shift some coordinates at random, and descend with the others to where the output was.
+    """Shift some coordinates at random, and descend with the others to restore the output.
 
     At each step a row draws an index: the coordinates from it on, of all its tokens, get noise of
     the scale ``noise`` (the document's ``rand_eta``), and those before it take ``descents`` steps
     down the L1 distance of the output, at ``rate`` (its ``lr``).  Both are numbers, or one for
-    each row [rows].  ``watch`` names steps after which embeddings are kept.
+    each row [rows].  ``watch`` names steps after which to keep embeddings.
     """
     rows, _, d = _shape(start)
     if steps < 1 or descents < 0:
@@ -130,40 +130,40 @@ def clamped(
     _check_sources(sources, rows)
     x, scale, size = start.detach().clone(), _each(noise, start), _each(rate, start)
     with torch.no_grad():
-        wanted = _finite(output(x), "output")
+        goal = _finite(output(x), "output")
     walk = Walk(x, {0: x.clone()} if 0 in watch else {})
     places = torch.arange(d, device=x.device)
     for step in range(1, steps + 1):
-        drawn = [torch.randint(d, (1,), generator=source) for source in sources]
-        free = places < torch.stack(drawn).to(x.device)[:, :, None]
+        indices = [torch.randint(d, (1,), generator=source) for source in sources]
+        free = places < torch.stack(indices).to(x.device)[:, :, None]
         x += scale * _normal(sources, x.shape[1:], x) * ~free
         for _ in range(descents):
-            x -= size * _gradient_of_distance(output, x, wanted) * free
+            x -= size * _gradient_of_distance(output, x, goal) * free
         if step in watch:
             walk.watched[step] = x.clone()
     return walk
 
 
 def steepness(output: Output, start: Tensor, noise: float | Tensor, sources: Sources) -> Tensor:
-    """How steep the L1 distance is once ``start`` has got ``noise``: [rows].
+    """The steepness of the L1 distance after adding ``noise`` to ``start``: [rows].
 
-    In the mean over elements (root mean square); what a rate is best given in units of.
+    It is the root mean square of the gradient's elements, a good unit for learning rates.
     """
     with torch.no_grad():
-        wanted = output(start)
+        goal = output(start)
     shifted = start + _each(noise, start) * _normal(sources, start.shape[1:], start)
-    return _gradient_of_distance(output, shifted, wanted).flatten(1).square().mean(1).sqrt()
+    return _gradient_of_distance(output, shifted, goal).flatten(1).square().mean(1).sqrt()
 
 
-def _gradient_of_distance(output: Output, x: Tensor, wanted: Tensor) -> Tensor:
-    return gradient_of_sum(lambda leaf: (output(leaf) - wanted).abs(), x)
+def _gradient_of_distance(output: Output, x: Tensor, goal: Tensor) -> Tensor:
+    return gradient_of_sum(lambda leaf: (output(leaf) - goal).abs(), x)
 
 
-# -- what came of it ------------------------------------------------------------------------------
+# -- results --------------------------------------------------------------------------------------
 
 
 def displace_at_random(start: Tensor, end: Tensor, sources: Sources) -> Tensor:
-    """``start`` moved in a random direction, as far in L1 as to ``end``: [rows, n, d]."""
+    """``start`` moved in a random direction, by its L1 distance from ``end``: [rows, n, d]."""
     noise = _normal(sources, start.shape[1:], start)
     return start + noise * (size(end - start) / size(noise))[:, None, None]
 
@@ -176,16 +176,16 @@ def size(x: Tensor, norm: str = "l1") -> Tensor:
 
 @torch.no_grad()
 def change(output: Output, start: Tensor, end: Tensor, norm: str = "l1") -> Tensor:
-    """d_o / d_i: how far the output moved over how far the input did, [rows]."""
+    """d_o / d_i: the output's distance over the input's, [rows]."""
     return size(output(end) - output(start), norm) / size(end - start, norm)
 
 
 def stability(output: Output, start: Tensor, end: Tensor) -> Tensor:
-    """The document's r, d_i / d_o in L1: large where the output stayed, [rows]."""
+    """The document's r, d_i / d_o in L1: large where the output barely moved, [rows]."""
     return 1 / change(output, start, end)
 
 
-# -- what goes in ---------------------------------------------------------------------------------
+# -- inputs ---------------------------------------------------------------------------------------
 
 
 def _shape(start: Tensor) -> tuple[int, int, int]:

@@ -1,13 +1,13 @@
-"""Capabilities of a model, found from its configuration and by probing it.
+"""Capabilities of a model, determined from its configuration and by probing it.
 
-A capability is a name; a claim that needs one which a subject lacks is *not applicable*, with
-that name and the reason found here.  What a model is not meant to do is known by its type and
-configuration (`designs`); nothing else is read off a list of names.  What a law is about is never
-probed by the law's own effect: whether a model is causal comes from what it says of itself, so
-that a causal model which sees the future is broken, not bidirectional.
+A capability is a name; a claim that needs one that a subject lacks is *not applicable*, with that
+name and the reason from here.  What a model is not meant to do is known by its type and
+configuration (`designs`); nothing else depends on a list of names.  A probe never measures the
+effect that a law is about: whether a model is causal comes from its own declaration, so a causal
+model that attends to the future is broken, not bidirectional.
 
-The modules are by topic.  Importing one registers its probes, so that the order of the imports
-below is that in which reports list the capabilities.
+The modules are by topic.  Importing one registers its probes, so the order of the imports below is
+the order in which reports list the capabilities.
 """
 
 from __future__ import annotations

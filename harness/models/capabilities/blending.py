@@ -9,7 +9,7 @@ from assay.harness.models.subject import Subject
 
 
 def blends(subject: Subject) -> str:
-    """How a pass mixes neighbouring rows whatever any mask says; empty where it does not."""
+    """How a pass mixes neighbouring rows regardless of any mask; empty where it does not."""
     wide = [m for m in subject.model.modules() if _width(getattr(m, "kernel_size", 1)) > 1]
     ran: list[str] = []
     hooks = [m.register_forward_hook(lambda m, *_: ran.append(type(m).__name__)) for m in wide]
@@ -24,7 +24,7 @@ def blends(subject: Subject) -> str:
 
 
 def embeds_several(subject: Subject) -> str:
-    """Says so where more than its own token goes into a row of the first block; else empty."""
+    """The reason where a row of the first block's input depends on other tokens; else empty."""
     ids = prompt(subject)
     other = subject.content(ids + 1)
     other[:, -1:] = ids[:, -1:]

@@ -8,31 +8,31 @@ from assay.harness.models.subject import Subject
 
 @capability("embeddings-alone")
 def _embeddings_alone(subject: Subject) -> None:
-    """Embeddings in place of ids are all that a pass has to be given."""
+    """A pass needs nothing but embeddings in place of ids."""
     needs(subject, "inputs-embeds")
 
 
 @capability("one-row-of-positions")
 def _one_row_of_positions(subject: Subject) -> None:
-    """One row of positions stands for all prompts of a batch."""
+    """One row of positions applies to all prompts of a batch."""
     needs(subject, "position-ids")
 
 
 @capability("steady-cost")
 def _steady_cost(subject: Subject) -> None:
-    """What a step computes depends on the number of tokens, and every one adds as much."""
+    """The cost of a step depends only on the number of tokens, and each adds the same."""
 
 
 @capability("fixed-sight")
 def _fixed_sight(subject: Subject) -> None:
-    """Which of the past a token attends to is decided when it is read."""
+    """The past positions to which a token attends are fixed when it is read."""
 
 
 @capability("repeatable")
 def _repeatable(subject: Subject) -> None:
-    """No position is a mark: a first token is read like any other."""
+    """No position is special: the model reads a first token like any other."""
 
 
 @capability("bfloat16")
 def _bfloat16(subject: Subject) -> None:
-    """Every operation of the model is there in bfloat16."""
+    """Every operation of the model exists in bfloat16."""

@@ -1,8 +1,8 @@
 """Types that lack a capability by design, as transformers or their configuration says.
 
-A design is known by the model's type or by fields of its configuration, and never by running the
-model: a probe that ran a law would find a broken model to be one of another design.  Each is a row
-of ``docs/by-design.md`` (a test compares them), with the place where it is said.
+A design is known by the model's type or by fields of its configuration, never by running the
+model: a probe that ran a law would mistake a broken model for one of another design.  Each is a
+row of ``docs/by-design.md`` (a test compares them), with its source.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from assay.harness.models.subject import Subject
 
 @dataclass(frozen=True)
 class Design:
-    """Models of ``types`` of which ``when`` is true lack the capabilities ``lacks``, and why.
+    """Models of ``types`` that satisfy ``when`` lack the capabilities ``lacks``, and why.
 
-    Types are those of the model's configuration or of its text model's, which ``when`` is given.
+    Types are those of the model's configuration or of its text model's; ``when`` gets the latter.
     """
 
     types: tuple[str, ...]
@@ -33,7 +33,7 @@ class Design:
 
 
 def _has(field: str, part: str) -> Callable[[Any], bool]:
-    """Whether a list in the configuration names a kind of layer that holds ``part``."""
+    """Whether a list in the configuration names a kind of layer that contains ``part``."""
     return lambda config: any(part in str(kind) for kind in getattr(config, field, None) or ())
 
 
@@ -119,6 +119,6 @@ DESIGNS = (
 
 def why_not(subject: Subject, name: str) -> str | None:
     """Why ``subject`` is not meant to have the capability ``name``; None if nothing says so."""
-    found = (each for each in DESIGNS if name in each.lacks and each.is_of(subject))
-    design = next(found, None)
+    designs = (each for each in DESIGNS if name in each.lacks and each.is_of(subject))
+    design = next(designs, None)
     return None if design is None else f"by design: {design.why}"

@@ -14,15 +14,15 @@ from assay.harness.results.errors import Missing
 
 @capability("causal")
 def _causal(subject: Subject) -> None:
-    """Meant to be: whether it is, C1 tests."""
-    if (said := meant.direction(subject)).ways != meant.CAUSAL:
-        raise Missing(said.why)
+    """Meant to be causal: C1 tests whether it is."""
+    if (meaning := meant.direction(subject)).ways != meant.CAUSAL:
+        raise Missing(meaning.why)
 
 
 @capability("bidirectional")
 def _bidirectional(subject: Subject) -> None:
-    if (said := meant.direction(subject)).ways != meant.BOTH:
-        raise Missing(f"the model is causal: {said.why}" if said.ways else said.why)
+    if (meaning := meant.direction(subject)).ways != meant.BOTH:
+        raise Missing(f"the model is causal: {meaning.why}" if meaning.ways else meaning.why)
 
 
 @capability("lm-head")
@@ -40,7 +40,7 @@ def _tied_head(subject: Subject) -> None:
 
 @capability("weights-in-memory")
 def _weights_in_memory(subject: Subject) -> None:
-    """For twins that read or redraw every weight; a pass does without."""
+    """For modified copies that read or redraw every weight; a pass does not need it."""
     if away := placement.offloaded(subject.model):
         raise Missing(f"{len(away)} parameters are offloaded by --device-map, such as {away[0]}")
 
@@ -53,14 +53,14 @@ def _tokenizer(subject: Subject) -> None:
 
 @capability("trained")
 def _trained(subject: Subject) -> None:
-    """Not known to be untrained: what is found on weights of unknown training says so."""
+    """Not known to be untrained: results on weights of unknown training say so."""
     if subject.provenance.training is Training.UNTRAINED:
         raise Missing("the model was made from a seed and never trained")
 
 
 @capability("usual-weights")
 def _usual_weights(subject: Subject) -> None:
-    """Trained, or drawn as such models are drawn before they are trained."""
+    """Trained, or initialised as such models usually are."""
     if subject.provenance.unusual:
         raise Missing(subject.provenance.unusual)
 

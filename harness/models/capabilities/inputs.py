@@ -32,14 +32,14 @@ def _inputs_embeds(subject: Subject) -> None:
         attempt(subject, "embeddings in place of ids", embeddings=embeddings)
     except Missing as refused:
         name = "decoder_inputs_embeds" if subject.is_encoder_decoder else "inputs_embeds"
-        if not subject.accepts(name):  # it may have gone unread among others
+        if not subject.accepts(name):  # ``**kwargs`` may have swallowed it
             raise Missing(f"the model's forward has no {name}") from refused
         raise
 
 
 @capability("embedding-table")
 def _embedding_table(subject: Subject) -> None:
-    """There is one table that tokens are looked up in."""
+    """The model has a single embedding matrix for its tokens."""
     _ = subject.embedding_table
     table = subject.input_embeddings
     if not torch.is_tensor(rows := table(prompt(subject))):
@@ -59,7 +59,7 @@ def _free_embeddings(subject: Subject) -> None:
 
 @capability("position-ids")
 def _position_ids(subject: Subject) -> None:
-    """Takes positions, and they matter: all at one place is not the usual order."""
+    """Takes positions, and they matter: equal ones give another output than the usual order."""
     if subject.positions_argument is None:
         raise Missing(
             "the model's forward takes no decoder positions"
@@ -74,20 +74,20 @@ def _position_ids(subject: Subject) -> None:
 
 
 def _together_and_usual(subject: Subject, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """The deepest output for ``ids`` with all tokens at one place, and as it usually is."""
+    """The deepest output for ``ids`` with all tokens at one position, and the usual one."""
     usual = first_output(attempt(subject, "a prompt", ids=ids))
     together = torch.full((ids.shape[1],), first_position(subject), device=subject.device)
     mask = _default_mask(subject, ids.shape[1])
     try:
-        given = subject.rows(ids, positions=together, mask=mask)
-    except REFUSALS as error:  # one that takes no such mask may take positions
+        together_rows = subject.rows(ids, positions=together, mask=mask)
+    except REFUSALS as error:  # a model without such masks may still take positions
         pass_on(error)
-        given = attempt(subject, "position_ids", ids=ids, positions=together)
-    return first_output(given), usual
+        together_rows = attempt(subject, "position_ids", ids=ids, positions=together)
+    return first_output(together_rows), usual
 
 
 def _default_mask(subject: Subject, n: int) -> Tensor | None:
-    """An explicit mask for unusual positions, so that they are not read as packed sequences."""
+    """An explicit mask for unusual positions, so that models do not read packed sequences."""
     if "causal" not in probe(subject):
         return None
     return masks.causal(n, subject.dtype, subject.device)
@@ -95,7 +95,7 @@ def _default_mask(subject: Subject, n: int) -> Tensor | None:
 
 @capability("positions-alone")
 def _positions_alone(subject: Subject) -> None:
-    """Positions are taken, and no table tells places apart besides."""
+    """Takes positions, and no embedding depends on the column besides."""
     needs(subject, "position-ids")
     if counted_besides(subject):
         raise Missing("position embeddings are looked up by index and ignore position_ids")
@@ -103,8 +103,8 @@ def _positions_alone(subject: Subject) -> None:
 
 @capability("mask-4d")
 def _mask_4d(subject: Subject) -> None:
-    """Takes an additive 4-D mask and nothing else decides what is seen."""
-    # Past its window a model hides more by itself than a full mask does.
+    """Takes an additive 4-D mask, which alone decides what is attended to."""
+    # Beyond its window a model hides more by itself than a full mask does.
     ids = prompt(subject)[:, : subject.window]
     n = ids.shape[1]
     if n < 2:
@@ -127,13 +127,13 @@ def _mask_4d(subject: Subject) -> None:
 
 @capability("packed-positions")
 def _packed_positions(subject: Subject) -> None:
-    """Without a mask, positions that restart within a row are read as several packed sequences.
+    """Without a mask, the model reads positions that restart in a row as packed sequences.
 
-    True of causal models of transformers 4.53 or later that make their mask by its functions.
+    True of causal models of transformers 4.53 or later that use its mask functions.
     """
     for name in ("causal", "mask-4d"):
         needs(subject, name)
-    ids = prompt(subject)[:, : subject.window]  # past it a model hides more than the mask does
+    ids = prompt(subject)[:, : subject.window]  # beyond it a model hides more than the mask does
     n = ids.shape[1]
     restarting = positions.usual(subject, n)[torch.arange(n, device=subject.device) % (n // 2)]
     alone = attempt(subject, "positions that restart", ids=ids, positions=restarting)
@@ -150,14 +150,14 @@ def _padding(subject: Subject) -> None:
         raise Missing(f"the model's forward has no {name}")
     ids = prompt(subject)
     attempt(subject, "a padding mask", ids=ids, mask=torch.ones_like(ids))
-    # Causal ones take padding on the left out of what they carry along.
+    # Causal models remove padding on the left from their states.
     if "causal" not in probe(subject) and (blended := blends(subject)):
         raise Missing(f"padding changes other positions: {blended}")
 
 
 @capability("left-padding")
 def _left_padding(subject: Subject) -> None:
-    """Prompts can be moved to the right: positions are given, follow the mask, or are relative."""
+    """Prompts can move to the right: positions can be passed, follow the mask, or are relative."""
     needs(subject, "padding")
     if "position-ids" in probe(subject):
         return
@@ -171,7 +171,7 @@ def _left_padding(subject: Subject) -> None:
 
 @capability("padding-by-mask")
 def _padding_by_mask(subject: Subject) -> None:
-    """A mask alone tells where content begins: no position has to be given beside it."""
+    """A mask alone marks where content begins, without positions."""
     needs(subject, "padding")
     if not follow_padding(subject):
         raise Missing("rows of its position table are counted from the padding, not the content")

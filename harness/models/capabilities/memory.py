@@ -18,12 +18,12 @@ from assay.harness.models.subject import Subject
 from assay.harness.results.errors import REFUSALS, Missing, first_line
 
 OWN_PASTS = ("mems", "cache", "past_buckets_states")
-"""Names under which a few old models take what they keep, each in another shape."""
+"""Arguments of a few old models for their past, each in another shape."""
 
 
 @capability("cached-generation")
 def _cached_generation(subject: Subject) -> None:
-    """Takes a cache when it generates, whether or not a pass gives one back."""
+    """Takes a cache in generation, whether or not a pass returns one."""
     if subject.cache_argument is None:
         own = next((name for name in OWN_PASTS if subject.accepts(name)), None)
         if own is not None:
@@ -37,25 +37,25 @@ def _cached_generation(subject: Subject) -> None:
 def _cache(subject: Subject) -> None:
     needs(subject, "cached-generation")
     try:
-        given = subject(prompt(subject), keep=True, states=False).cache
+        cache = subject(prompt(subject), keep=True, states=False).cache
     except REFUSALS as error:  # a model that takes a cache and breaks on it breaks its laws
         return pass_on(error)
-    if given is None:
+    if cache is None:
         raise Missing("the model's forward returns a cache only if it is given one")
     if _wants_the_past_again(subject):
         raise Missing("with a cache the model requires the whole prompt, not only the new tokens")
 
 
 def _wants_the_past_again(subject: Subject) -> bool:
-    """Whether a whole prompt beside the cache of all but its last token gives that one's row."""
+    """Whether a whole prompt, with the cache of all but its last token, gives only that row."""
     ids = prompt(subject)
     if subject.is_encoder_decoder or ids.shape[1] < 3:
         return False
     try:
         filled = subject(ids[:, :-1], keep=True, states=False).cache
-        given = {"input_ids": ids, str(subject.cache_argument): filled, "use_cache": True}
+        arguments = {"input_ids": ids, str(subject.cache_argument): filled, "use_cache": True}
         with torch.no_grad():
-            output = subject.model(**given, return_dict=True)
+            output = subject.model(**arguments, return_dict=True)
     except REFUSALS as error:
         pass_on(error)
         return False
@@ -64,9 +64,9 @@ def _wants_the_past_again(subject: Subject) -> bool:
 
 @capability("chunks-beside-cache")
 def _chunks_beside_cache(subject: Subject) -> None:
-    """Takes several tokens at once beside a cache that is filled.
+    """Takes several tokens at once with a filled cache.
 
-    Only a model that says that it does not is believed: one that breaks on them breaks its laws.
+    Only the model's own error counts as a refusal: one that breaks on them breaks its laws.
     """
     needs(subject, "cache")
     ids = prompt(subject)
@@ -81,43 +81,43 @@ def _chunks_beside_cache(subject: Subject) -> None:
 
 @capability("mask-beside-cache")
 def _mask_beside_cache(subject: Subject) -> None:
-    """A mask over past and present is taken beside a cache that grows."""
+    """Takes a mask over past and present with a growing cache."""
     _mask_beside(subject, "default")
 
 
 @capability("mask-beside-static-cache")
 def _mask_beside_static_cache(subject: Subject) -> None:
-    """The same beside a cache of fixed length."""
+    """The same with a static cache."""
     _mask_beside(subject, "static")
 
 
 def _mask_beside(subject: Subject, kind: str) -> None:
-    """Raise `Missing` where a mask of past and present changes what comes beside a cache.
+    """Raise `Missing` where a mask of past and present changes the output with a cache.
 
-    Some models want it cut to the present or widened to the cache, which is left to the caller.
-    A mask of ones tells: it must not change a thing, and one row stays one row in every module.
+    Some models need it cut to the present or widened to the cache, which is left to the caller.
+    The test is a mask of ones: it must change nothing, and one row stays one row in every module.
     Where rows are multiplied by the mask, a step's one row becomes as many as the mask is wide.
-    Of those the output may show nothing: a convolution over two tokens sees the last alone.
+    The output may hide those: a convolution over two tokens reads only the last.
     """
     needs(subject, "cache")
     needs(subject, "padding")
     ids = subject.content(torch.arange(8, device=subject.device).reshape(2, 4) * 7 + 3)
-    spare = 4  # room that the mask says nothing of
+    spare = 4  # room beyond the mask
     try:
-        with _widest(subject) as usual:
+        with _widest(subject) as usual_widths:
             without = caches.decode(subject, ids, [1, 1, 1, 1], kind, spare=spare)
     except REFUSALS as error:  # a model that breaks on its cache breaks its laws
         return pass_on(error)
     no = f"the model takes no mask of cached and new tokens with a {kind} cache"
     try:
         ones = torch.ones_like(ids)
-        with _widest(subject) as beside:
-            given = caches.decode(subject, ids, [1, 1, 1, 1], kind, spare=spare, mask=ones)
-        same = agree(subject, given, without)
+        with _widest(subject) as widths:
+            masked = caches.decode(subject, ids, [1, 1, 1, 1], kind, spare=spare, mask=ones)
+        same = agree(subject, masked, without)
     except REFUSALS as error:
-        said = textwrap.shorten(first_line(error), 100, placeholder=" …")
-        raise Missing(f"{no}: {said}") from error
-    if wider := [name for name, rows in beside.items() if rows > usual.get(name, rows)]:
+        message = textwrap.shorten(first_line(error), 100, placeholder=" …")
+        raise Missing(f"{no}: {message}") from error
+    if wider := [name for name, rows in widths.items() if rows > usual_widths.get(name, rows)]:
         raise Missing(f"{no}: it makes several rows from one token's, in {wider[0]}")
     if not same:
         raise Missing(f"{no}: a mask that hides nothing changes the output")
@@ -125,7 +125,7 @@ def _mask_beside(subject: Subject, kind: str) -> None:
 
 @contextmanager
 def _widest(subject: Subject) -> Iterator[dict[str, int]]:
-    """The most rows [batch, rows, features] that each module gave in the block, by its name."""
+    """The most rows [batch, rows, features] that each module returned in the block, by name."""
     most: dict[str, int] = {}
 
     def note(name: str, output: Any) -> None:
@@ -133,7 +133,7 @@ def _widest(subject: Subject) -> Iterator[dict[str, int]]:
             most[name] = max(output.shape[1], most.get(name, 0))
 
     def hook(name: str, module: nn.Module) -> Any:
-        return module.register_forward_hook(lambda _, given, output: note(name, output))
+        return module.register_forward_hook(lambda _, inputs, output: note(name, output))
 
     hooks = [hook(name, module) for name, module in subject.model.named_modules()]
     try:
@@ -161,7 +161,7 @@ def _recurrent(subject: Subject) -> None:
 
 @capability("recurrence")
 def _recurrence(subject: Subject) -> None:
-    """Carries a state along in some layer, by a recurrence or a convolution."""
+    """Keeps a state in some layer, by a recurrence or a convolution."""
     needs(subject, "cache")
     if not caches.carries_state(subject(prompt(subject), keep=True, states=False).cache):
         raise Missing("the cache holds keys and values and nothing else")

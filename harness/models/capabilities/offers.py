@@ -1,9 +1,9 @@
-"""Checks a model against the recorded capabilities of its type: one that lacks any is broken.
+"""Compares a model with the recorded capabilities of its type: one that lacks any is broken.
 
 A law does not apply to a model without the capability that it needs, so a model that ignores an
-input that its type takes would take every law about that input away with it.  What each type
-offers in a version of transformers is therefore recorded (`fixtures.families.offers`), and a
-model that offers less fails the run by the capability's name.
+input that its type takes would escape every law about that input.  The capabilities of each type
+in a version of transformers are therefore recorded (`fixtures.families.offers`), and a model that
+lacks one fails the run by the capability's name.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from assay.harness.models.subject import Subject
 from assay.harness.results.errors import brief
 
 CAPABILITY = "capability"
-"""Stands where a claim's number does for a fault that is noticed by a capability that is gone."""
+"""In place of a claim's number, for a fault that is detected by a missing capability."""
 
 
 def lacking(subject: Subject) -> dict[str, str]:
     """The capabilities that the subject's type offers and it lacks, each with the reason."""
     if not isinstance(subject.offer, Offer):
         return {}
-    found = {name: _lack(subject, name) for name in sorted(subject.offer.demanded)}
-    return {name: why for name, why in found.items() if why is not None}
+    reasons = {name: _lack(subject, name) for name in sorted(subject.offer.demanded)}
+    return {name: why for name, why in reasons.items() if why is not None}
 
 
 def _lack(subject: Subject, name: str) -> str | None:
-    """Why the subject lacks a capability; None if it has it or the machine could not tell."""
+    """Why the subject lacks a capability; None if it has it or the machine cannot decide."""
     try:
         return probe(subject).why_missing(name)
     except Braked:

@@ -12,7 +12,7 @@ from assay.harness.results.errors import Missing
 
 @capability("attention-only")
 def _attention_only(subject: Subject) -> None:
-    """Nothing but attention, and so the mask, decides what of the past is read."""
+    """Only attention, and so the mask, decides which past positions are read."""
     if "recurrence" in probe(subject):
         raise Missing("a layer has a recurrent state, which no mask can separate")
     if blended := blends(subject):
@@ -25,7 +25,7 @@ def _attention_only(subject: Subject) -> None:
 
 @capability("whole-attention")
 def _whole_attention(subject: Subject) -> None:
-    """Weights of attention sum to one over the prompt: nothing is attended to beside it."""
+    """Attention weights sum to one over the prompt: nothing else is attended to."""
     ids = prompt(subject)
     weights = subject.attentions(ids)
     sums = [layer.double().sum(-1) for layer in weights if layer.shape[-1] == ids.shape[1]]

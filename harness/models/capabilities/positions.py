@@ -20,7 +20,7 @@ def _learned_positions(subject: Subject) -> None:
 
 @capability("added-positions")
 def _added_positions(subject: Subject) -> None:
-    """Rows of a table of positions are added to the embeddings themselves."""
+    """Rows of a position embedding are added to the token embeddings."""
     needs(subject, "learned-positions")
     width = position_table(subject).weight.shape[1]
     if width != subject.hidden:
@@ -29,7 +29,7 @@ def _added_positions(subject: Subject) -> None:
 
 @capability("absolute-positions")
 def _absolute_positions(subject: Subject) -> None:
-    """What goes into the first block tells equal tokens apart by where they stand."""
+    """The first block's input distinguishes equal tokens by their position."""
     ids = prompt(subject)
     if ids.shape[1] < 2:
         raise Missing("a context of one token has one position")
@@ -38,7 +38,7 @@ def _absolute_positions(subject: Subject) -> None:
     def others_and_first(each: Subject) -> tuple[Tensor, Tensor]:
         try:
             states = embedded(each, alike)
-        except Missing:  # a model that pads long prompts by itself gives rows for short ones
+        except Missing:  # a model that pads long prompts by itself returns rows for short ones
             states = embedded(each, alike[:, :2])
         return states[:, 1:], states[:, :1].expand_as(states[:, 1:])
 
@@ -48,7 +48,7 @@ def _absolute_positions(subject: Subject) -> None:
 
 @capability("relative-positions")
 def _relative(subject: Subject) -> None:
-    """Positions that are given as numbers and act through their differences (rotary)."""
+    """Positions are arguments and act through their differences (rotary)."""
     needs(subject, "position-ids")
     if "learned-positions" in probe(subject):
         raise Missing(
@@ -60,7 +60,7 @@ def _relative(subject: Subject) -> None:
 
 @capability("order-blind")
 def _order_blind(subject: Subject) -> None:
-    """Can be run so that nothing but the mask tells places apart."""
+    """Can run so that only the mask distinguishes positions."""
     if "recurrence" in probe(subject):
         raise Missing("a recurrence reads its input in order")
     if blended := blends(subject) or embeds_several(subject):

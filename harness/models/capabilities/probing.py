@@ -1,4 +1,4 @@
-"""Tools of the probes: a prompt, a pass, and whether two outputs differ."""
+"""Tools for probes: a prompt, a pass, and whether two outputs differ."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from assay.harness.models.tolerances import TOLERANCES, distance
 from assay.harness.results.errors import REFUSALS, Missing, first_line
 
 VISIBLE = 1e-3
-"""A relative change that a probe takes for an effect: far above noise in float32."""
+"""A relative change that counts as an effect in a probe: far above noise in float32."""
 
 EXACT = 1e-9
-"""A relative change that is an effect in float64: far above noise there."""
+"""A relative change that counts as an effect in float64: far above noise there."""
 
 ABOVE_NOISE = 3
-"""Times the floor of the dtype's tolerance that an effect is at least: in bfloat16, 0.09."""
+"""The smallest effect in units of the floor of the dtype's tolerance: in bfloat16, 0.09."""
 
 PROBE = 6
 """Tokens in a probe's prompt (fewer where the context is shorter)."""
@@ -34,23 +34,23 @@ def prompt(subject: Subject, batch: int = 1) -> Tensor:
 
 
 def visible(subject: Subject) -> float:
-    """The relative change that a probe of ``subject`` takes for an effect, and not for noise.
+    """The relative change above which a probe of ``subject`` counts an effect, not noise.
 
-    In 16 bits two ways of computing the same differ by more than `VISIBLE`, one way on one
-    processor and another way on the next.
+    In 16 bits two implementations of one result differ by more than `VISIBLE`, and differently on
+    each processor.
     """
     return max(VISIBLE, ABOVE_NOISE * TOLERANCES[subject.dtype].floor)
 
 
 def changes(subject: Subject, one: Tensor, other: Tensor) -> bool:
-    """Whether two results of ``subject`` differ by an effect, and not by noise."""
+    """Whether two results of ``subject`` differ by more than noise."""
     return bool(distance(one, other).max() > visible(subject))
 
 
 def affects(subject: Subject, results: Callable[[Subject], tuple[Tensor, Tensor]]) -> bool:
-    """Whether the two results of ``subject`` differ by an effect, however small it is.
+    """Whether the two results of ``subject`` differ, by however small an effect.
 
-    One that the subject's dtype cannot tell from noise is looked for in its float64 copy.
+    The float64 copy decides where the subject's dtype cannot distinguish an effect from noise.
     """
     if changes(subject, *results(subject)):
         return True
@@ -62,24 +62,24 @@ def affects(subject: Subject, results: Callable[[Subject], tuple[Tensor, Tensor]
 
 
 def agree(subject: Subject, one: Rows, other: Rows) -> bool:
-    """Whether two passes gave rows of one shape without an effect that a probe would see."""
+    """Whether two passes gave rows of one shape that differ by no more than noise."""
     names = [name for name in one.tensors if name != "router gap"]
     pairs = [(one[name], other[name]) for name in names]
     return all(a.shape == b.shape and not changes(subject, a, b) for a, b in pairs)
 
 
 def attempt(subject: Subject, what: str, **arguments: Any) -> Rows:
-    """Run the subject; any refusal of the model's is a missing capability, in its own words.
+    """Run the subject; if the model rejects the input, raise `Missing` with its message.
 
-    The kind of error is named where it is not one that a model refuses by: it may have broken.
+    The message names the type of an error that may be a defect rather than a rejection.
     """
     try:
         return subject.rows(**arguments)
     except REFUSALS as error:
-        said = first_line(error)
+        message = first_line(error)
         if isinstance(error, TypeError | AttributeError | LookupError):
-            said = f"{type(error).__name__}: {said}"
-        raise Missing(f"the model does not take {what}: {said}") from error
+            message = f"{type(error).__name__}: {message}"
+        raise Missing(f"the model does not take {what}: {message}") from error
 
 
 def first_output(rows: Rows) -> Tensor:
@@ -88,7 +88,7 @@ def first_output(rows: Rows) -> Tensor:
 
 
 def embedded(subject: Subject, ids: Tensor) -> Tensor:
-    """What goes into the first block [batch, n, features]; `Missing` where it cannot be seen."""
+    """The first block's input [batch, n, features]; raises `Missing` where it is not visible."""
     try:
         states = subject.block_output(0, ids)
     except LookupError as error:

@@ -1,4 +1,4 @@
-"""The registry of capabilities: names, the probes that find them, and a model's results."""
+"""The registry of capabilities: names, their probes, and a model's results."""
 
 from __future__ import annotations
 
@@ -14,41 +14,40 @@ from assay.harness.results.errors import REFUSALS, Missing, brief
 
 
 class Capabilities:
-    """The capabilities of one subject, found when first asked for and then kept."""
+    """The capabilities of one subject, each probed at its first use."""
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
-        self._found: dict[str, str | None] = {}
+        self._reasons: dict[str, str | None] = {}
         self._hanging: dict[str, str] = {}
 
     def why_missing(self, name: str) -> str | None:
-        """None if the subject has the capability ``name``, otherwise why it has not.
+        """None if the subject has the capability ``name``, otherwise why it does not.
 
-        Raises KeyError for a name that is no capability, and what the probe raised where that is
-        no answer: the machine lacked something (`harness.models.shortage`), or the error is none
-        by which models refuse.  It is not kept.  Raises `Braked` where `all` has
-        found that the probe hangs.
+        Raises KeyError for an unknown name, and the probe's error where it gives no answer: a
+        shortage of the machine (`harness.models.shortage`), or an error by which no model rejects
+        its input.  Such an error is not cached.  Raises `Braked` where the probe hung in `all`.
         """
         probe = PROBES[name]
         if name in self._hanging:
             raise Braked(self._hanging[name])
-        if name not in self._found:
+        if name not in self._reasons:
             if (why := designs.why_not(self.subject, name)) is not None:
-                self._found[name] = why
+                self._reasons[name] = why
                 return why
             try:
                 with contained():
                     probe(self.subject)
-                self._found[name] = None
+                self._reasons[name] = None
             except Missing as missing:
                 if shortage(missing):
                     raise
-                self._found[name] = str(missing)
-            except REFUSALS as error:  # of the library's, whatever the probe asked
+                self._reasons[name] = str(missing)
+            except REFUSALS as error:  # from the library, outside the probe's own handling
                 if shortage(error):
                     raise
-                self._found[name] = f"not found out: {brief(error)}"
-        return self._found[name]
+                self._reasons[name] = f"not found out: {brief(error)}"
+        return self._reasons[name]
 
     def __contains__(self, name: str) -> bool:
         return self.why_missing(name) is None
@@ -56,7 +55,7 @@ class Capabilities:
     def all(self, brake: float = math.inf) -> dict[str, str | None]:
         """Every capability by name, with None or why it is missing.
 
-        A probe is ended that takes many times ``brake`` seconds (`ForwardClock.striking`).
+        A probe that takes many times ``brake`` seconds is ended (`ForwardClock.striking`).
         """
         return {name: self._described(name, brake) for name in PROBES}
 
@@ -78,19 +77,19 @@ def probe(subject: Subject) -> Capabilities:
 
 
 def require(subject: Subject, name: str) -> None:
-    """Raise `Missing` in a claim's body that turns out to need the capability ``name``."""
+    """Raise `Missing` where a claim's body needs the capability ``name`` and it is missing."""
     if (why := probe(subject).why_missing(name)) is not None:
         raise Missing(f"{name}: {why}")
 
 
 def needs(subject: Subject, name: str) -> None:
-    """Raise `Missing` in a probe that builds on the capability ``name``, for its reason."""
+    """Raise `Missing`, with its reason, where a probe needs ``name`` and it is missing."""
     if (why := probe(subject).why_missing(name)) is not None:
         raise Missing(why)
 
 
 PROBES: dict[str, Callable[[Subject], None]] = {}
-"""Capability name → a function that returns if the subject has it and raises `Missing` if not."""
+"""Capability name → a probe, which raises `Missing` if the subject lacks it."""
 
 
 def capability(name: str) -> Callable[[Callable[[Subject], None]], Callable[[Subject], None]]:

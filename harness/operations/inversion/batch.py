@@ -1,8 +1,8 @@
-"""One batch of gradient descents on a model: its steps, and what came of each row.
+"""One batch of gradient descents on a model: its steps, and the result of each row.
 
-Losses are added up, so one backward pass gives every row its own gradient, and only the embeddings
-are asked for one.  Nothing is read by the host but every so many steps: there rows that are done
-are dropped, and those that diverge are set back and go on at half their step size.
+Losses are added up, so one backward pass gives every row its own gradient, of the embeddings only.
+The host reads losses only every few steps: it then drops finished rows, and resets those that
+diverge, which continue at half their learning rate.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from assay.harness.operations.inversion.rule import DISTANCES, SCHEDULES, Rule
 from assay.harness.operations.inversion.target import Output
 
 DIVERGED = 10.0
-"""A loss of so many times the first one, or one that is not finite, is no descent."""
+"""The multiple of its first loss above which a row has diverged; also if it is not finite."""
 
 MANY_STEPS, FEW_NUMBERS = 20, 2**18
-"""Steps from which it pays to record one, and numbers of a batch above which it does not: there
-arithmetic takes all the time, and a record holds everything that a step computes."""
+"""The fewest steps for which recording one pays, and the numbers in a batch above which it does
+not: there arithmetic takes all the time, and a record stores everything that a step computes."""
 
 SHARE_DONE = 0.25
-"""Rows that are done are dropped once they are so many: without them a step is recorded again."""
+"""The share of finished rows at which they are dropped: a step is then recorded again."""
 
 Over = Callable[[int, Tensor, Tensor], Tensor]
-"""Which rows need not go on (bool [R]): asked with the number of steps made, the steps after which
-each row was close (infinite: not yet) and how often its step size was halved."""
+"""Which rows may end (bool [R]), given the number of steps so far, the steps after which each row
+was close (infinite: not yet) and how often its learning rate was halved."""
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 """Adam's own (Kingma and Ba, arXiv 1412.6980)."""
@@ -41,12 +41,12 @@ BETAS, EPSILON = (0.9, 0.999), 1e-8
 
 @dataclass
 class Descent:
-    """What came of a descent of R rows.
+    """The result of a descent of R rows.
 
     ``embeddings`` [R, n, d]; ``losses`` [R, steps + 1], before each step and after the last, NaN
     past a row's end; ``close`` [R], steps until the loss was below the row's threshold (infinite:
-    never); ``lowered`` [R], how often the step size was halved; ``watched``, embeddings by step;
-    ``said``, what a user should know.
+    never); ``lowered`` [R], how often the learning rate was halved; ``watched``, embeddings by
+    step; ``notes`` for the user.
     """
 
     embeddings: Tensor
@@ -54,7 +54,7 @@ class Descent:
     close: Tensor
     lowered: Tensor
     watched: dict[int, Tensor] = field(default_factory=dict)
-    said: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     @classmethod
     def concatenate(cls, parts: Sequence[Descent]) -> Descent:
@@ -65,7 +65,7 @@ class Descent:
             torch.cat([part.close for part in parts]),
             torch.cat([part.lowered for part in parts]),
             {s: torch.cat([part.watched[s] for part in parts]) for s in parts[0].watched},
-            sorted({said for part in parts for said in part.said}),
+            sorted({note for part in parts for note in part.notes}),
         )
 
     def row(self, place: int) -> Descent:
@@ -77,7 +77,7 @@ class Descent:
             self.close[one],
             self.lowered[one],
             {step: embeddings[one] for step, embeddings in self.watched.items()},
-            self.said,
+            self.notes,
         )
 
     @property
@@ -88,14 +88,14 @@ class Descent:
 
 
 class Batch:
-    """Rows that go through the model together; buffers stay where they are while they do."""
+    """Rows that go through the model together; buffers keep their addresses meanwhile."""
 
     def __init__(
         self,
         subject: Subject,
         target: Output,
         rule: Rule,
-        wanted: Tensor,
+        goal: Tensor,
         start: Tensor,
         rates: Tensor,
     ) -> None:
@@ -103,10 +103,10 @@ class Batch:
         wide = torch.float64 if subject.dtype == torch.float64 else torch.float32
         self.x = start.detach().to(subject.device, wide).clone()
         self.begun = start.detach()
-        self.wanted = wanted.detach().to(self.x)
+        self.goal = goal.detach().to(self.x)
         self.rates = rates.to(self.x).clone()
-        done = torch.arange(rule.steps, device=self.x.device, dtype=wide) / rule.steps
-        self.factors = SCHEDULES[rule.schedule](done).to(self.x)
+        progress = torch.arange(rule.steps, device=self.x.device, dtype=wide) / rule.steps
+        self.factors = SCHEDULES[rule.schedule](progress).to(self.x)
         self.step = torch.zeros(1, dtype=torch.long, device=self.x.device)
         self.losses = torch.full(
             (rule.steps + 1, len(start)), math.nan, dtype=wide, device=self.x.device
@@ -114,8 +114,8 @@ class Batch:
         adam = rule.optimiser == "adam"
         self.moments = [torch.zeros_like(self.x) for _ in range(2 if adam else 0)]
         self.rows = torch.arange(len(start), device=self.x.device)
-        # Of every row: its first loss, and the last state that is known to be no worse than
-        # `DIVERGED` of it, with the loss there.
+        # For every row: its first loss, and the last state with a loss of at most `DIVERGED`
+        # times that, with this loss.
         self.first: Tensor | None = None
         self.safe: list[Tensor] = []
         self.level = self.losses[:1]
@@ -126,7 +126,7 @@ class Batch:
 
     @contextmanager
     def run_by(self, runner: str) -> Iterator[None]:
-        """Within it steps are run by one of `running.RUNNERS`."""
+        """Run steps by one of `running.RUNNERS` within the block."""
         self.runner = runner
         if runner != "compiled":
             yield
@@ -143,7 +143,7 @@ class Batch:
         tell: Callable[[int, Tensor, Tensor], None] | None = None,
         over: Over | None = None,
     ) -> Descent:
-        """All steps, looking at the losses every so often (and asking ``over``, if rows end)."""
+        """Run all steps, checking the losses every few steps (and ``over``, if rows may end)."""
         steps, every = self.rule.steps, self.rule.every
         total = len(self.x)
         ends = self.x.clone()
@@ -158,22 +158,22 @@ class Batch:
         advance = self.stepper()
         for begin, end in pairwise(stops):
             for clock in self.subject.clocks:
-                clock.check()  # not every step is a pass that it would see
-            kept = [t.clone() for t in (self.x, *self.moments)]
+                clock.check()  # it does not see every step as a pass
+            state = [t.clone() for t in (self.x, *self.moments)]
             for _ in range(begin, end):
                 advance()
             if end == steps:
                 self._measure(steps)
-            seen = self.losses[begin : end + (end == steps)]
+            recent = self.losses[begin : end + (end == steps)]
             still = ~ended[self.rows]
-            bad = self._diverged(seen, kept)
+            bad = self._diverged(recent, state)
             if bool(bad.any()):
                 for now, before in zip((self.x, *self.moments), self.safe, strict=True):
                     now[bad] = before[bad]
                 self.rates[bad] *= 0.5
                 lowered[self.rows[bad & still]] += 1
-                seen = torch.where(bad, self.level, seen)
-            losses[begin : begin + len(seen), self.rows[still]] = seen[:, still]
+                recent = torch.where(bad, self.level, recent)
+            losses[begin : begin + len(recent), self.rows[still]] = recent[:, still]
             ends[self.rows[still]] = self.x[still]
             if end in watch:
                 watched[end] = ends.clone()
@@ -182,41 +182,40 @@ class Batch:
             if until_close and end < steps:
                 close = _first_below(losses[:end], thresholds)
                 ended = close.isfinite() if over is None else over(end, close, lowered)
-                done = ended[self.rows]
-                if bool(done.all()):
+                finished = ended[self.rows]
+                if bool(finished.all()):
                     break
-                if bool(done.sum() >= SHARE_DONE * len(done)):
-                    self._keep(~done)
+                if bool(finished.sum() >= SHARE_DONE * len(finished)):
+                    self._keep(~finished)
                     advance = self.stepper()
         watched |= {step: ends.clone() for step in watch if end < step <= steps}
         close = _first_below(losses, thresholds)
         return Descent(ends, losses.T.contiguous(), close, lowered, watched)
 
-    def _diverged(self, seen: Tensor, kept: list[Tensor]) -> Tensor:
-        """Which rows have: by their losses ``seen`` [steps, R] since ``kept``, the state then.
+    def _diverged(self, losses: Tensor, state: list[Tensor]) -> Tensor:
+        """Which rows diverged, by their ``losses`` [steps, R] since ``state``.
 
-        The last step's own loss is not among them: it is seen at the beginning of the next look.
+        The last step's own loss is not among them: the next check begins with it.
         """
         if self.first is None:
-            self.first, self.safe, self.level = seen[:1].clone(), kept, seen[:1].clone()
-        fine = seen <= DIVERGED * self.first
+            self.first, self.safe, self.level = losses[:1].clone(), state, losses[:1].clone()
+        fine = losses <= DIVERGED * self.first
         at_begin = fine[0][:, None, None]
-        self.safe = [
-            torch.where(at_begin, now, before) for now, before in zip(kept, self.safe, strict=True)
-        ]
-        self.level = torch.where(fine[:1], seen[:1], self.level)
+        pairs = zip(state, self.safe, strict=True)
+        self.safe = [torch.where(at_begin, now, before) for now, before in pairs]
+        self.level = torch.where(fine[:1], losses[:1], self.level)
         return ~(fine.all(0) & self.x.isfinite().all((1, 2)))
 
     def rewind(self) -> None:
-        """Begin again, in the same buffers."""
+        """Restart in the same buffers."""
         self.x.copy_(self.begun)
         self.step.zero_()
         for moment in self.moments:
             moment.zero_()
 
     def _keep(self, rows: Tensor) -> None:
-        """Go on with these ``rows`` (bool) alone."""
-        self.x, self.wanted, self.rates = self.x[rows], self.wanted[rows], self.rates[rows]
+        """Continue with only these ``rows`` (bool)."""
+        self.x, self.goal, self.rates = self.x[rows], self.goal[rows], self.rates[rows]
         self.moments = [moment[rows] for moment in self.moments]
         self.losses, self.rows = self.losses[:, rows], self.rows[rows]
         self.safe = [state[rows] for state in self.safe]
@@ -224,28 +223,28 @@ class Batch:
         self.first = None if self.first is None else self.first[:, rows]
 
     def _loss(self, x: Tensor) -> Tensor:
-        # Without gradients a compiled output would be compiled once more.
+        # Without gradients a compiled output would be compiled again.
         output_of = self.output if torch.is_grad_enabled() else self.plain
         output = output_of(x.to(self.subject.dtype))
-        return DISTANCES[self.rule.distance](output.to(self.wanted) - self.wanted)
+        return DISTANCES[self.rule.distance](output.to(self.goal) - self.goal)
 
     def _measure(self, step: int) -> None:
         with torch.no_grad():
             self.losses[step] = self._loss(self.x)
 
     def _losses_now(self, total: int) -> Tensor:
-        """The loss of every row of ``total`` as it stands; NaN for those that have ended."""
+        """The current loss of each of ``total`` rows; NaN for those that have ended."""
         losses = torch.full((total,), math.nan, dtype=self.x.dtype, device=self.x.device)
         with torch.no_grad():
             losses[self.rows] = self._loss(self.x)
         return losses
 
     def stepper(self) -> Callable[[], None]:
-        """One step, recorded again for the rows that are left if that is how they are run."""
+        """The function that makes a step; the runner may record it for the remaining rows."""
         if self.runner == "graph":
             return _recorded(self)
         pays = self.rule.steps >= MANY_STEPS and self.x.numel() <= FEW_NUMBERS
-        # A planted fault may count passes.
+        # An injected fault may count passes.
         replays = self.runner == "replay" and pays and self.subject.planted is None
         self.slope = replay.replayed(self._slope, self.x) if replays else self._slope
         return self._advance
@@ -284,12 +283,12 @@ def _first_below(losses: Tensor, thresholds: Tensor) -> Tensor:
 
 
 def _recorded(batch: Batch) -> Callable[[], None]:
-    """The step as a CUDA graph, with the buffers put back after the steps that warm it up."""
+    """The step as a CUDA graph; restores the buffers after the warm-up steps."""
     buffers = (batch.x, *batch.moments, batch.step, batch.losses)
-    kept = [t.clone() for t in buffers]
+    originals = [t.clone() for t in buffers]
 
     def put_back() -> None:
-        for now, before in zip(buffers, kept, strict=True):
+        for now, before in zip(buffers, originals, strict=True):
             now.copy_(before)
 
     with torch.cuda.device(batch.x.device):
@@ -298,7 +297,7 @@ def _recorded(batch: Batch) -> Callable[[], None]:
         with torch.cuda.stream(side):
             for _ in range(3):
                 batch._advance()
-                put_back()  # each time: past the last step there are no losses to write to
+                put_back()  # each time: after the last step there is no room for losses
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):

@@ -1,9 +1,9 @@
 """Computes the state of every candidate for the next token, after the prompts recovered so far.
 
-Candidates of one prompt go through together, each as a branch that sees the cached prompt and
-itself (a 4-D mask), at one position.  Where a model does not take such a mask, or gives something
-else under it, every candidate has a copy of the cache to itself; where that goes wrong too, the
-model is run from scratch for each.
+Candidates of one prompt share a pass, each as a branch that attends to the cached prompt and
+itself (a 4-D mask), at one position.  Where a model does not take such a mask, or gives other
+states under it, every candidate has its own copy of the cache; where that also fails, the model
+runs from scratch for each.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from assay.harness.models.tolerances import TOLERANCES, distance
 from assay.harness.operations.inversion.target import Target
 
 ACCEPTED = 4.0
-"""A state is the target's if it is within so many floors of the dtype's tolerance."""
+"""Multiple of the floor of the dtype's tolerance within which a state counts as the target's."""
 
 AT_ONCE = 512
-"""Candidates in one pass, over all prompts: more would only look at each other in vain."""
+"""Candidates in one pass, over all prompts: more would waste attention on each other."""
 
 
 def accepted(subject: Subject) -> float:
@@ -37,9 +37,9 @@ def accepted(subject: Subject) -> float:
 
 
 class Prefixes:
-    """Prompts [rows, i] that are known so far, on which candidates are tried.
+    """The known beginnings of prompts, ``ids`` [rows, i], on which candidates are tried.
 
-    ``cache`` and ``copied`` are found out where no cache is given.
+    Without a ``cache``, the model's abilities decide ``cache`` and ``copied``.
     """
 
     def __init__(
@@ -59,15 +59,15 @@ class Prefixes:
                 cache, copied = caches.growing(subject), True
         self.cache: Any = cache
         self.copied = copied
-        # Branches would be shown what is out of the window, and not every cache slides.
+        # Branches would attend beyond the window, and not every cache slides.
         self._reach = subject.window or float("inf")
 
     def __len__(self) -> int:
-        """How many tokens are known."""
+        """The number of known tokens."""
         return self.ids.shape[1]
 
     def append(self, ids: Tensor) -> None:
-        """The next token of every prompt: [rows]."""
+        """Append the next token of every prompt: [rows]."""
         if self.copied and self.cache is not None:
             self.target.output(self.subject, ids[:, None], cache=self.cache)
         elif self.cache is not None:
@@ -75,9 +75,9 @@ class Prefixes:
         self.ids = torch.cat([self.ids, ids[:, None]], dim=1)
 
     def misled(self, ids: Tensor) -> bool:
-        """Whether branches are wrong after these prompts; if so none are used from now on.
+        """Whether branches are wrong after these prompts; if so, they are not used again.
 
-        Tried on ``ids`` [rows] as the next tokens, and a few beside each.
+        The test uses ``ids`` [rows] as the next tokens, and the few ids after each.
         """
         if self.cache is None or len(self) >= self._reach:
             return False
@@ -93,17 +93,17 @@ class Prefixes:
     def states(
         self, candidates: Tensor, rows: Tensor | None = None
     ) -> Iterator[tuple[int, Tensor]]:
-        """The states that ``candidates`` [k, C] would have after k prompts, some at a time.
+        """The states of ``candidates`` [k, C] after k prompts, some at a time.
 
-        Yields which candidate is the first of them, and [k, some, features].  ``rows`` [k] says
-        which prompts (default: all).
+        Yields the index of the first candidate, and states [k, some, features].  ``rows`` [k]
+        selects the prompts (default: all).
         """
         if rows is None:
             rows = torch.arange(len(self.ids), device=self.ids.device)
         run: Callable[[Tensor], Tensor]
         width = max(1, AT_ONCE // max(1, len(rows)))
         if self.cache is None or len(self) >= self._reach:
-            run = partial(self._one_by_one, known=self.ids[rows])
+            run = partial(self._one_by_one, prefixes=self.ids[rows])
             width = max(1, AT_ONCE // max(1, len(rows) * (len(self) + 1)))
         elif self.copied:
             run = partial(self._on_copies, rows=rows)
@@ -134,17 +134,17 @@ class Prefixes:
         last = self.target.output(self.subject, candidates.reshape(-1, 1), cache=cache)[:, -1]
         return last.reshape(k, count, -1)
 
-    def _one_by_one(self, candidates: Tensor, known: Tensor) -> Tensor:
+    def _one_by_one(self, candidates: Tensor, prefixes: Tensor) -> Tensor:
         """Every candidate after its whole prompt: [k, C, features]."""
         k, count = candidates.shape
-        known = known.repeat_interleave(count, 0)
-        whole = torch.cat([known, candidates.reshape(-1, 1)], dim=1)
+        prefixes = prefixes.repeat_interleave(count, 0)
+        whole = torch.cat([prefixes, candidates.reshape(-1, 1)], dim=1)
         return self.target.output(self.subject, whole)[:, -1].reshape(k, count, -1)
 
 
 @memo
 def branches(subject: Subject) -> bool:
-    """Whether candidates may go through as branches: tried on a prompt of three tokens."""
+    """Whether candidates can share a pass as branches: tested on a prompt of three tokens."""
     able = capabilities.probe(subject)
     needed = ("kv-cache", "mask-4d", "position-ids", "blocks")
     if any(name not in able for name in needed) or subject.is_encoder_decoder:
@@ -158,7 +158,7 @@ def branches(subject: Subject) -> bool:
 
 @memo
 def copies(subject: Subject) -> bool:
-    """Whether each candidate may have a copy of the cache to itself: tried likewise."""
+    """Whether each candidate can have its own copy of the cache: tested in the same way."""
     able = capabilities.probe(subject)
     if "cache" not in able or "blocks" not in able:
         return False
@@ -175,19 +175,19 @@ def _right(subject: Subject, cache: Any, copied: bool = False) -> bool:
     if (subject.context or 4) < 4:
         return False
     ids = subject.content(torch.arange(3, device=subject.device)[None] * 5 + 3)
-    # Some have buffers as long as their table of positions: candidates beyond it must fit, too.
+    # Some have buffers as long as their position embedding: more candidates must also fit.
     table = positions.position_table(subject)
     count = 4 if table is None else min(subject.vocabulary, len(table.weight) + 1)
-    others = subject.content(torch.arange(count, device=subject.device)[None] * 11 + 1)
+    candidates = subject.content(torch.arange(count, device=subject.device)[None] * 11 + 1)
     target = Target(subject.layers)
     prefixes = Prefixes(subject, target, 1, cache, copied)
     try:
         for token in ids.T:
             prefixes.append(token)
-        side_by_side = torch.cat([states for _, states in prefixes.states(others)], dim=1)
+        side_by_side = torch.cat([states for _, states in prefixes.states(candidates)], dim=1)
     except (Missing, ValueError, RuntimeError, TypeError, AttributeError, IndexError) as error:
         pass_on(error)
         return False
-    alone = torch.cat([ids.expand(count, -1), others.T], dim=1)
+    alone = torch.cat([ids.expand(count, -1), candidates.T], dim=1)
     plain = target.output(subject, alone)[:, -1]
     return bool((distance(side_by_side, plain[None]) <= accepted(subject)).all())

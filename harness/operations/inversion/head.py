@@ -1,7 +1,7 @@
 """Undoes the output embedding: recovers states from logits by least squares.
 
-Only a head of full column rank can be undone.  What makes a head a bottleneck for descent
-is its conditioning, not what it loses (INVERSION, 'Linear algebra').
+Only a head of full column rank can be undone.  A head is a bottleneck for descent because of its
+conditioning, not because it loses information (INVERSION, 'Linear algebra').
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from assay.harness.operations.inversion.target import Target, head_of
 from assay.harness.results.errors import BadInput
 
 BEFORE = {"head": "block", "logits": "norm"}
-"""What a target is once its head is undone."""
+"""The target after its head is undone."""
 
 
 @memo
@@ -31,33 +31,33 @@ def inverse(subject: Subject) -> PseudoInverse:
 
 @memo
 def alone(subject: Subject) -> bool:
-    """Whether the logits are what the head makes of its input, and no cap or scale is put on."""
+    """Whether the logits are the head's output itself, without a cap or scale."""
     head = head_of(subject)
     ids = subject.content(torch.arange(3, device=subject.device)[None] * 5)
     logits = subject.rows(ids, states=False)["logits"]
-    made = F.linear(subject.head_input(ids), head.weight, getattr(head, "bias", None))
-    if made.shape != logits.shape:
+    product = F.linear(subject.head_input(ids), head.weight, getattr(head, "bias", None))
+    if product.shape != logits.shape:
         return False
-    return bool((distance(made, logits) <= TOLERANCES[subject.dtype].floor).all())
+    return bool((distance(product, logits) <= TOLERANCES[subject.dtype].floor).all())
 
 
-def without_head(subject: Subject, target: Target, wanted: Tensor) -> tuple[Target, Tensor]:
-    """The target before the head, and the states [rows, n, hidden] that ``wanted`` was made of.
+def without_head(subject: Subject, target: Target, goal: Tensor) -> tuple[Target, Tensor]:
+    """The target before the head, and the states [rows, n, hidden] behind ``goal``.
 
-    Raises `BadInput` where the head is not of full column rank: the state is not in the logits;
-    and where the logits are not the head's alone.
+    Raises `BadInput` where the head does not have full column rank, so that the logits do not
+    determine the state, and where the logits are not the head's output itself.
     """
     if target.through not in BEFORE:
-        return target, wanted
+        return target, goal
     head = head_of(subject)
-    found = inverse(subject)
-    if found.rank < head.weight.shape[1]:
+    head_inverse = inverse(subject)
+    if head_inverse.rank < head.weight.shape[1]:
         raise BadInput(
-            f"head: its rank is {found.rank} of {head.weight.shape[1]} (condition "
-            f"{found.condition:.3g}), so the logits do not determine the state"
+            f"head: its rank is {head_inverse.rank} of {head.weight.shape[1]} (condition "
+            f"{head_inverse.condition:.3g}), so the logits do not determine the state"
         )
     if target.through == "logits" and not alone(subject):
         raise BadInput(f"head: {subject.name} caps or scales the logits that it makes")
-    logits = wanted if getattr(head, "bias", None) is None else wanted - head.bias
-    states = found.apply(logits).to(wanted.dtype)
+    logits = goal if getattr(head, "bias", None) is None else goal - head.bias
+    states = head_inverse.apply(logits).to(goal.dtype)
     return replace(target, through=BEFORE[target.through]), states

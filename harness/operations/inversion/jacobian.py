@@ -16,8 +16,8 @@ from assay.harness.operations.inversion.target import Target, embedded
 def jacobian(subject: Subject, target: Target, ids: Tensor) -> Tensor:
     """∂ O(e)[last] / ∂ e[last] of one prompt ``ids`` [n]: [features, d].
 
-    One pass forward, and one backward for all output features at once.  Where an operation cannot
-    be taken backward so, every feature has a row of a batch to itself.
+    One forward pass, and one backward for all output features at once.  Where an operation does
+    not support that, every feature has its own row of a batch.
     """
     features = target.features(subject)
     e = embedded(subject)[ids]
@@ -38,7 +38,7 @@ def jacobian(subject: Subject, target: Target, ids: Tensor) -> Tensor:
 
 
 def _at_once(subject: Subject, target: Target, e: Tensor, features: Tensor) -> Tensor:
-    """The gradients [features, n, d] at ``e`` [n, d] of some of the last state's ``features``."""
+    """The gradients [features, n, d] at ``e`` [n, d] of the last state's ``features``."""
     leaf = e[None].clone().requires_grad_()
     last = target.output(subject, embeddings=leaf)[0, -1]
     chosen = F.one_hot(features, len(last)).to(last)
@@ -55,6 +55,6 @@ def _row_by_row(subject: Subject, target: Target, e: Tensor, features: Tensor) -
 
 
 def condition(matrix: Tensor) -> float:
-    """The largest singular value over the least one, computed in float64."""
+    """The largest singular value over the smallest, computed in float64."""
     values = torch.linalg.svdvals(matrix.double())
     return float(values[0] / values[-1].clamp_min(torch.finfo(torch.float64).tiny))

@@ -1,12 +1,13 @@
 """Replays the tensor operations of a function, recorded once, without the Python around them.
 
-On a CPU much of a step of a small model is Python: what the model does before and between its
-operations, masks and positions that are the same in every step, and the graph that autograd
-builds.  A replay has none of it.  The operations and their operands are those of the function
-itself, so the results are equal to the bit wherever rounding does not depend on addresses.
+On a CPU much of a step of a small model is Python: code before and between the model's
+operations, masks and positions that are the same in every step, and autograd's graph.  A replay
+has none of it.  The operations and their operands are those of the function itself, so the results
+are bitwise equal wherever rounding does not depend on addresses.
 
-Torch's own tracer (`torch.fx.experimental.proxy_tensor.make_fx`) gives up wherever a number is
-read, such as a mask's or a position's; here only what derives from the argument must not be read.
+Torch's own tracer (`torch.fx.experimental.proxy_tensor.make_fx`) gives up wherever code reads a
+number, such as a mask's or a position's; here this applies only to tensors that derive from the
+argument.
 """
 
 from __future__ import annotations
@@ -24,29 +25,29 @@ from torch.utils._pytree import tree_leaves, tree_map
 Function = Callable[[Tensor], tuple[Tensor, ...]]
 
 UNLIKE = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
-"""Tags of operations after which the next call may go another way: they read a number, or give as
-many elements as the numbers say."""
+"""Tags of operations after which the next call may run differently: they read a number, or their
+number of elements depends on one."""
 
 AGREES = 1e-3
-"""How far a replay may be off, relative to the result: far beyond what rounding does."""
+"""The largest relative error of a replay: far above rounding."""
 
 
 class Unlike(RuntimeError):
-    """The function may do other operations for other numbers, or leaves something behind."""
+    """The function may run other operations for other numbers, or has side effects."""
 
 
 def replayed(function: Function, x: Tensor) -> Function:
     """``function``, replayed from a record of its operations at ``x`` where that is safe.
 
-    It returns tensors that depend on its argument, which stays of one shape.  What does not depend
-    on it is taken from the record: which operations the function runs may depend on the
-    argument's shape, never on its numbers.  Where an operation, or a trial at other numbers, shows
-    that it does, the function itself is returned.
+    It returns tensors that depend on its argument, whose shape is fixed.  Values that do not
+    depend on it come from the record: the function's operations may depend on the argument's
+    shape, never on its numbers.  Where an operation, or a trial at other numbers, shows that they
+    do, the function itself is returned.
     """
     try:
         replay = _recorded(function, x)
     except (RuntimeError, NotImplementedError, TypeError):
-        return function  # which raises by itself if the fault is its own
+        return function  # it raises by itself if the fault is its own
     other = x.roll(1, -1)
     agree = all(map(_agree, replay(other), function(other)))
     return replay if agree else function
@@ -70,13 +71,13 @@ def _recorded(function: Function, x: Tensor) -> Function:
 
 
 class _Recorder(TorchDispatchMode):
-    """Inside this block, operations on what derives from ``x`` are written to a graph."""
+    """Inside this block, operations on tensors that derive from ``x`` are recorded in a graph."""
 
     def __init__(self, x: Tensor) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.graph, self.constants = fx.Graph(), nn.Module()
         self.nodes = {id(x): self.graph.placeholder("x")}
-        self.alive: list[Any] = [x]  # or another tensor might be given its id
+        self.alive: list[Any] = [x]  # else another tensor might get its id
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -107,7 +108,7 @@ class _Recorder(TorchDispatchMode):
                 self.nodes[id(each)] = part
 
     def _operand(self, value: Any) -> Any:
-        """The node of what derives from ``x``; other tensors are constants of the graph."""
+        """The node of a tensor that derives from ``x``; others are constants of the graph."""
         if not isinstance(value, Tensor):
             return value
         if (node := self.nodes.get(id(value))) is not None:
@@ -119,7 +120,7 @@ class _Recorder(TorchDispatchMode):
         return self.graph.get_attr(name)
 
     def module(self, results: tuple[Tensor, ...]) -> nn.Module:
-        """The graph as a module that gives ``results``; raises `Unlike` if it lacks one."""
+        """The graph as a module that returns ``results``; raises `Unlike` if it lacks one."""
         if missing := [each for each in results if id(each) not in self.nodes]:
             raise Unlike(f"{len(missing)} results do not derive from the argument")
         self.graph.output(tuple(self.nodes[id(each)] for each in results))
@@ -129,10 +130,10 @@ class _Recorder(TorchDispatchMode):
 
 def _written(func: OpOverload, args: Any, kwargs: dict[str, Any]) -> list[Tensor]:
     """The operands that an operation writes to."""
-    given = {place.name: value for place, value in zip(func._schema.arguments, args, strict=False)}
-    given |= kwargs
+    names = (argument.name for argument in func._schema.arguments)
+    operands = dict(zip(names, args, strict=False)) | kwargs
     written = [
-        given.get(place.name)
+        operands.get(place.name)
         for place in func._schema.arguments
         if place.alias_info is not None and place.alias_info.is_write
     ]

@@ -15,11 +15,11 @@ from assay.harness.results.errors import BadInput
 
 @dataclass(frozen=True)
 class Rule:
-    """How to descend: document 003's own way unless told otherwise.
+    """How to descend: the defaults are document 003's.
 
     ``optimiser`` is ``descent`` or ``adam``; ``distance`` is ``l1`` or ``l2`` (Euclid's, not its
-    square); under ``schedule`` the step size falls to a tenth in a line (``linear``) or by a
-    ``cosine``, or is ``constant``.  The host looks ``every`` so many steps.
+    square); under ``schedule`` the learning rate falls to a tenth in a line (``linear``) or by a
+    ``cosine``, or is ``constant``.  The host checks the losses ``every`` that many steps.
     """
 
     steps: int = 1000
@@ -44,11 +44,11 @@ DISTANCES: dict[str, Callable[[Tensor], Tensor]] = {
     "l1": lambda difference: difference.abs().sum((1, 2)),
     "l2": lambda difference: difference.square().sum((1, 2)).clamp_min(1e-30).sqrt(),
 }
-"""Of [rows, n, features]: [rows]."""
+"""Differences [rows, n, features] → distances [rows]."""
 
 SCHEDULES: dict[str, Callable[[Tensor], Tensor]] = {
-    "linear": lambda done: 1 - 0.9 * done,
-    "cosine": lambda done: 0.55 + 0.45 * torch.cos(math.pi * done),
+    "linear": lambda progress: 1 - 0.9 * progress,
+    "cosine": lambda progress: 0.55 + 0.45 * torch.cos(math.pi * progress),
     "constant": torch.ones_like,
 }
-"""The share of the step size that is left when a share of the steps is done."""
+"""Share of the steps so far → factor of the learning rate."""

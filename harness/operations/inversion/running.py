@@ -16,14 +16,14 @@ from assay.harness.results.errors import BadInput
 
 RUNNERS = ("eager", "replay", "compiled", "graph")
 """``replay`` runs the operations of a step without the Python between them
-(`harness.operations.inversion.replay`); ``compiled`` by `torch.compile`, after which steps are
-faster that many have to follow; ``graph`` records a step once and replays it (CUDA)."""
+(`harness.operations.inversion.replay`); ``compiled`` uses `torch.compile`, which pays off after
+many steps; ``graph`` records a step once and replays it (CUDA)."""
 
 
 def choose_runner(runner: str, device: torch.device) -> str:
-    """The ``runner`` asked for, by default the one that costs little to set up.
+    """The requested ``runner``, by default one with little set-up cost.
 
-    Raises `BadInput` where there is no such runner.
+    Raises `BadInput` for an unknown or unavailable runner.
     """
     on_card = device.type == "cuda"
     if runner:
@@ -39,7 +39,7 @@ def compile_output(
 ) -> Iterator[Callable[[Tensor], Tensor]]:
     """The target's output for embeddings [rows, n, d], compiled at the first call for its shape.
 
-    What lies past the target is traced too and thrown away: `Target.output` leaves the forward
+    Operations after the target are also traced and dropped: `Target.output` leaves the forward
     pass by an exception, which cannot be compiled.
     """
     if subject.is_encoder_decoder:
@@ -48,24 +48,24 @@ def compile_output(
         yield torch.compile(lambda x: target.output(subject, embeddings=x), dynamic=False)
         return
     head = output_embedding(subject)
-    given = _given(subject, target, n)
-    taken: list[Tensor] = []
+    options = _model_options(subject, target, n)
+    states: list[Tensor] = []
 
-    def after(module: nn.Module, given: tuple[Any, ...], result: Any) -> None:
-        taken.append(result[0] if isinstance(result, tuple | list) else result)
+    def after(module: nn.Module, args: tuple[Any, ...], result: Any) -> None:
+        states.append(result[0] if isinstance(result, tuple | list) else result)
 
-    def before(module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
-        taken.append(given[0] if given else named["hidden_states"])
+    def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        states.append(args[0] if args else kwargs["hidden_states"])
 
     def output(x: Tensor) -> Tensor:
-        taken.clear()
-        whole = subject.model(inputs_embeds=x, return_dict=True, **given)
+        states.clear()
+        whole = subject.model(inputs_embeds=x, return_dict=True, **options)
         if target.through == "logits":
-            taken.clear()
+            states.clear()
             logits: Tensor = whole["logits"]
             return logits
-        state = taken[max(0, target.depth - 1) if target.through != "norm" else 0]
-        taken.clear()  # or all of them are outputs of the graph, and their blocks run
+        state = states[max(0, target.depth - 1) if target.through != "norm" else 0]
+        states.clear()  # else all of them are outputs of the graph, and their blocks run
         return state if target.through != "head" or head is None else head(state)
 
     hooks: list[Any] = []
@@ -78,17 +78,17 @@ def compile_output(
     try:
         yield torch.compile(output, dynamic=False)
     finally:
-        taken.clear()
+        states.clear()
         for hook in hooks:
             hook.remove()
 
 
-def _given(subject: Subject, target: Target, n: int) -> dict[str, Any]:
-    """What the model is given beside embeddings."""
-    given: dict[str, Any] = {}
+def _model_options(subject: Subject, target: Target, n: int) -> dict[str, Any]:
+    """The model's arguments besides embeddings."""
+    options: dict[str, Any] = {}
     if subject.cache_argument is not None:
-        given["use_cache"] = False
+        options["use_cache"] = False
     if target.slip:
         extra = slipped(subject, n)
-        given |= {"position_ids": extra["positions"][None], "attention_mask": extra["mask"]}
-    return given
+        options |= {"position_ids": extra["positions"][None], "attention_mask": extra["mask"]}
+    return options

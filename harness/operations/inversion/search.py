@@ -1,10 +1,10 @@
 """Exact inversion of a causal model, token by token, every answer verified by running it.
 
 `exhaustive` tries every token of the vocabulary.  `exact` ranks them first, and rarely has to try
-more than a few.  The ranking is by a linear map: the states of a sample of tokens after some
-prompt are regressed on their embeddings, once for each model and depth.  That is what a
-Gauss–Newton step from the mean embedding would use as its Jacobian, found from d states instead
-of d backward passes for every position; what other prompts add is taken to be the same for every
+more than a few.  The ranking is by a linear map: a regression of the states of a sample of tokens,
+after some prompt, on their embeddings, once for each model and depth.  A Gauss–Newton step from
+the mean embedding would use the same Jacobian; this one takes d states instead of d backward
+passes for every position.  The contribution of other prompts is assumed to be the same for every
 token, and is estimated from the tokens that were tried.
 """
 
@@ -23,30 +23,29 @@ from assay.harness.operations.inversion.candidates import Prefixes, accepted
 from assay.harness.operations.inversion.target import Target, embedded
 
 ROUNDS = (8, 64, 512)
-"""How many candidates have been tried after each round of `exact`; then all are."""
+"""The number of candidates tried after each round of `exact`; the last round tries all."""
 
 SAMPLE = 4
-"""Tokens in the sample of the ranking, for each dimension of the embedding."""
+"""Tokens in the ranking's sample for each dimension of the embedding."""
 
 TYPICAL = 8
-"""Tokens in the prompt after which the sample is taken."""
+"""Tokens in the prompt before the sample."""
 
 LOCAL = 2
-"""Of the tokens tried, the nearest so many say what the prompt adds to a state."""
+"""How many of the nearest tried tokens estimate the prompt's contribution to a state."""
 
 EPSILON = torch.finfo(torch.float64).tiny
 
 
 @dataclass
-class Found:
-    """What a search made of ``wanted`` [rows, n, features].
+class SearchResult:
+    """The result of a search for outputs [rows, n, features].
 
-    ``ids`` [rows, n]; ``verified`` [rows, n] (bool), whether the token's own state is the wanted
-    one; ``distances`` [rows, n], how far off it is (relative); ``tried`` [rows, n], candidates
-    whose states were computed; ``others``, by (row, place) all tokens that were verified, where
-    there are several; ``set_up``, states computed before the search, and ``set_up_seconds``, the
-    time that took in this call; ``exhaustive``, whether all tokens were tried, so that nothing
-    can be missing from ``others``.
+    ``ids`` [rows, n]; ``verified`` [rows, n] (bool), whether the token's own state is the goal's;
+    ``distances`` [rows, n], its relative distance; ``tried`` [rows, n], candidates whose states
+    were computed; ``others``, by (row, place) all verified tokens, where there are several;
+    ``set_up``, states computed before the search, and ``set_up_seconds``, the time for them in
+    this call; ``exhaustive``, whether all tokens were tried, so that ``others`` is complete.
     """
 
     ids: Tensor
@@ -59,38 +58,40 @@ class Found:
     set_up_seconds: float = 0.0
 
 
-Tell = Callable[[int, Found], None]
-"""Told which position has just been searched in every row, and what is found so far."""
+Tell = Callable[[int, SearchResult], None]
+"""Called after each position with its index and the result so far."""
 
 
 def exhaustive(
-    subject: Subject, target: Target, wanted: Tensor, tell: Tell | None = None
-) -> Found:
-    """Try the whole vocabulary at every position: the slow oracle."""
-    return _search(subject, target, wanted, None, tell)
+    subject: Subject, target: Target, goal: Tensor, tell: Tell | None = None
+) -> SearchResult:
+    """Try the whole vocabulary at every position: the slow reference method."""
+    return _search(subject, target, goal, None, tell)
 
 
-def exact(subject: Subject, target: Target, wanted: Tensor, tell: Tell | None = None) -> Found:
-    """Rank, try a few, and go on to all where none of them is it."""
+def exact(
+    subject: Subject, target: Target, goal: Tensor, tell: Tell | None = None
+) -> SearchResult:
+    """Rank, try a few tokens, and try all where none of them is verified."""
     began = time.perf_counter()
     ranked = ranking(subject, target)
     took = time.perf_counter() - began
-    found = _search(subject, target, wanted, ranked, tell)
-    found.set_up_seconds = took
-    return found
+    result = _search(subject, target, goal, ranked, tell)
+    result.set_up_seconds = took
+    return result
 
 
 def _search(
     subject: Subject,
     target: Target,
-    wanted: Tensor,
+    goal: Tensor,
     ranking: Ranking | None,
     tell: Tell | None = None,
-) -> Found:
-    """Position by position: the first is known before the second is tried on it."""
-    rows, n, _ = wanted.shape
+) -> SearchResult:
+    """Search position by position, each after the tokens found before it."""
+    rows, n, _ = goal.shape
     device = subject.device
-    found = Found(
+    result = SearchResult(
         torch.zeros(rows, n, dtype=torch.long, device=device),
         torch.zeros(rows, n, dtype=torch.bool, device=device),
         torch.full((rows, n), torch.inf, dtype=torch.float64, device=device),
@@ -100,20 +101,20 @@ def _search(
     )
     prefixes = Prefixes(subject, target, rows)
     for place in range(n):
-        goals, everyone = wanted[:, place].to(device), torch.arange(rows, device=device)
-        missed = _search_place(found, prefixes, goals, ranking, everyone)
-        if len(missed) and prefixes.misled(found.ids[:, place]):
-            _search_place(found, prefixes, goals, ranking, missed)
-        prefixes.append(found.ids[:, place])
+        goals, everyone = goal[:, place].to(device), torch.arange(rows, device=device)
+        missed = _search_place(result, prefixes, goals, ranking, everyone)
+        if len(missed) and prefixes.misled(result.ids[:, place]):
+            _search_place(result, prefixes, goals, ranking, missed)
+        prefixes.append(result.ids[:, place])
         if tell is not None:
-            tell(place, found)
-    return found
+            tell(place, result)
+    return result
 
 
 def _search_place(
-    found: Found, prefixes: Prefixes, goals: Tensor, ranking: Ranking | None, open_: Tensor
+    result: SearchResult, prefixes: Prefixes, goals: Tensor, ranking: Ranking | None, open_: Tensor
 ) -> Tensor:
-    """The next token of the rows ``open_``, for ``goals`` [rows, f]: the rows that have none."""
+    """Find the next token of rows ``open_`` for ``goals`` [rows, f]; return rows without one."""
     subject, place, close = prefixes.subject, len(prefixes), accepted(prefixes.subject)
     tried = torch.empty(len(open_), 0, dtype=torch.long, device=open_.device)
     shift: Tensor | None = None
@@ -121,18 +122,18 @@ def _search_place(
         goal = goals[open_]
         tokens = _next(subject, ranking, goal, place, tried, upto, shift)
         distances, residual = _try(prefixes, tokens, open_, goal, ranking)
-        _note(found, tokens, distances, open_, place, close)
-        # Equal tokens rank side by side: the round may have ended in the midst of them.
-        still = ~found.verified[open_, place] | (distances[:, -1] <= close)
+        _note(result, tokens, distances, open_, place, close)
+        # Equal tokens have adjacent ranks: the round may have ended among them.
+        still = ~result.verified[open_, place] | (distances[:, -1] <= close)
         open_, tried = open_[still], torch.cat([tried, tokens], dim=1)[still]
         shift = None if residual is None else residual[still]
         if not len(open_):
             break
-    return open_[~found.verified[open_, place]]
+    return open_[~result.verified[open_, place]]
 
 
 def _rounds(vocabulary: int, ranking: Ranking | None) -> tuple[int, ...]:
-    """How many candidates have been tried after each round."""
+    """The number of candidates tried after each round."""
     if ranking is None:
         return (vocabulary,)
     return (*(size for size in ROUNDS if size < vocabulary), vocabulary)
@@ -157,7 +158,7 @@ def _next(
 def _try(
     prefixes: Prefixes, tokens: Tensor, rows: Tensor, goal: Tensor, ranking: Ranking | None
 ) -> tuple[Tensor, Tensor | None]:
-    """How far each candidate's state is off [rows, C], and what the ranking missed on the mean."""
+    """The relative distances of candidates' states [rows, C], and the ranking's mean residual."""
     distances, residuals = [], []
     size = torch.linalg.vector_norm(goal.double(), dim=-1).clamp_min(EPSILON)
     for first, states in prefixes.states(tokens, rows):
@@ -174,29 +175,29 @@ def _try(
 
 
 def _note(
-    found: Found, tokens: Tensor, distances: Tensor, rows: Tensor, place: int, close: float
+    result: SearchResult, tokens: Tensor, distances: Tensor, rows: Tensor, place: int, close: float
 ) -> None:
-    """Keep the nearest candidate of each row, and all that are as good as the target."""
-    known = found.verified[rows, place].long()
+    """Keep the nearest candidate of each row, and all that count as equal to the target."""
+    verified = result.verified[rows, place].long()
     equal = distances <= close
-    for row in ((equal.sum(1) + known > 1) & equal.any(1)).nonzero()[:, 0].tolist():
+    for row in ((equal.sum(1) + verified > 1) & equal.any(1)).nonzero()[:, 0].tolist():
         where = int(rows[row]), place
-        before = [int(found.ids[where])] * int(known[row]) + found.others.get(where, [])
-        found.others[where] = sorted({*before, *tokens[row][equal[row]].tolist()})
+        before = [int(result.ids[where])] * int(verified[row]) + result.others.get(where, [])
+        result.others[where] = sorted({*before, *tokens[row][equal[row]].tolist()})
     least, at = distances.min(1)
-    better = least < found.distances[rows, place]
+    better = least < result.distances[rows, place]
     best = tokens.gather(1, at[:, None])[:, 0]
-    found.ids[rows[better], place] = best[better]
-    found.distances[rows[better], place] = least[better]
-    found.tried[rows, place] += tokens.shape[1]
-    found.verified[rows, place] = found.distances[rows, place] <= close
+    result.ids[rows[better], place] = best[better]
+    result.distances[rows[better], place] = least[better]
+    result.tried[rows, place] += tokens.shape[1]
+    result.verified[rows, place] = result.distances[rows, place] <= close
 
 
 @dataclass
 class Ranking:
-    """The states expected of all tokens: ``first`` [V, f] without a prompt, ``later`` after one.
+    """The expected states of all tokens: ``first`` [V, f] without a prompt, ``later`` after one.
 
-    ``set_up`` counts the states that were computed for it.
+    ``set_up`` is the number of states computed for it.
     """
 
     first: Tensor
@@ -204,13 +205,13 @@ class Ranking:
     set_up: int
 
     def expected(self, tokens: Tensor, place: int) -> Tensor:
-        """Of ``tokens`` [...] at ``place``: [..., f]."""
+        """The expected states of ``tokens`` [...] at ``place``: [..., f]."""
         return (self.later if place else self.first)[tokens]
 
     def misses(self, goal: Tensor, place: int, shift: Tensor | None) -> Tensor:
-        """How far each token is expected to be from ``goal`` [rows, f], squared: [rows, V].
+        """The expected squared distance of each token from ``goal`` [rows, f]: [rows, V].
 
-        Up to what is the same for all tokens.  ``shift`` [rows, f] is added to what is expected.
+        Up to a constant of the row.  ``shift`` [rows, f] is added to the expected states.
         """
         table = self.later if place else self.first
         goal = (goal if shift is None else goal - shift).to(table)
@@ -219,11 +220,11 @@ class Ranking:
 
 
 def ranking(subject: Subject, target: Target) -> Ranking:
-    """The ranking for ``target``, made once and kept with the subject."""
-    kept = _rankings(subject)
-    if target not in kept:
-        kept[target] = _ranking(subject, target)
-    return kept[target]
+    """The ranking for ``target``, computed once and cached with the subject."""
+    rankings = _rankings(subject)
+    if target not in rankings:
+        rankings[target] = _ranking(subject, target)
+    return rankings[target]
 
 
 @memo
@@ -240,12 +241,12 @@ def _ranking(subject: Subject, target: Target) -> Ranking:
     prompt = torch.randint(vocabulary, (TYPICAL,), generator=generator).to(table.device)
     room = (subject.context or TYPICAL + 1) - 1
     expected = []
-    for known in (prompt[:0], prompt[:room]):
+    for prefix in (prompt[:0], prompt[:room]):
         prefixes = Prefixes(subject, target, 1)
-        for token in subject.content(known):
+        for token in subject.content(prefix):
             prefixes.append(token[None])
         states = torch.cat([part for _, part in prefixes.states(sample[None])], dim=1)[0].double()
-        # Some of a 16-bit model's may have overflowed.
+        # In 16 bits some states may have overflowed.
         fine = states.isfinite().all(1) & table[sample].isfinite().all(1)
         states, tokens = states[fine], table[sample[fine]]
         mean, middle = states.mean(0), tokens.mean(0)

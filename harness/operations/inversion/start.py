@@ -11,7 +11,7 @@ from assay.harness.operations.inversion.rule import DISTANCES, Rule
 from assay.harness.operations.inversion.target import Output, embedded, places_added
 
 MEAN, STD = 1 / 2, 1 / 20
-"""Of document 003's noise, e_0 ~ N(1/2, 1/20)."""
+"""Mean and standard deviation of document 003's noise, e_0 ~ N(1/2, 1/20)."""
 
 
 @memo
@@ -23,27 +23,27 @@ def spread(subject: Subject) -> float:
 def documented(subject: Subject, normal: Tensor, slip: bool = False) -> Tensor:
     """e_0 ~ N(1/2, 1/20) of standard ``normal`` numbers [rows, n, d], positions included.
 
-    The result is without positions, as `descend` takes it: what the model adds is taken off.
+    The result is without positions, as `descend` expects: the model's own are subtracted.
     """
     noise = MEAN + STD * normal.to(subject.device)
     return noise - places_added(subject, normal.shape[1], slip).to(noise)
 
 
 def scaled(subject: Subject, normal: Tensor, slip: bool = False) -> Tensor:
-    """Mean 0 and the scale of the subject's own embedding, wherever it stands: [rows, n, d]."""
+    """Noise of mean 0 and the scale of the subject's embedding, everywhere: [rows, n, d]."""
     return spread(subject) * normal.to(subject.device)
 
 
-def unit(subject: Subject, target: Output, wanted: Tensor, start: Tensor, rule: Rule) -> float:
-    """The step size at which the first step is as large as the embedding's own scale.
+def unit(subject: Subject, target: Output, goal: Tensor, start: Tensor, rule: Rule) -> float:
+    """The learning rate at which the first step has the embedding's own scale.
 
-    Of plain descent: standard deviation of the embedding over that of the first gradient; Adam's
-    steps have the size of its rate whatever the gradient is.
+    For plain descent, the standard deviation of the embedding over that of the first gradient;
+    Adam's steps have the size of its rate whatever the gradient.
     """
     if rule.optimiser == "adam":
         return spread(subject)
     x = start.detach().to(subject.device, subject.dtype).requires_grad_()
     output = target.output(subject, embeddings=x)
-    loss = DISTANCES[rule.distance](output.float() - wanted.to(output.device).float())
+    loss = DISTANCES[rule.distance](output.float() - goal.to(output.device).float())
     (gradient,) = torch.autograd.grad(loss.sum(), x)
     return spread(subject) / max(float(gradient.float().std()), torch.finfo(torch.float32).tiny)

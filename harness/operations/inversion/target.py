@@ -1,4 +1,4 @@
-"""The output that an inversion starts from: after which block, and through which head."""
+"""The output that an inversion starts from: its block, and its head."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ THROUGH = ("block", "head", "norm", "logits")
 
 
 class Output(Protocol):
-    """Anything whose output can be given, and an input looked for: a `Target`, a net."""
+    """An output whose input can be searched: a `Target`, or a fully connected network."""
 
     @property
     def depth(self) -> int:
-        """How many blocks or layers run."""
+        """The number of blocks or layers that run."""
 
     def check(self, subject: Subject) -> None:
-        """Raise `BadInput` where it does not go with ``subject``."""
+        """Raise `BadInput` where it does not fit ``subject``."""
 
-    def output(self, subject: Subject, ids: Tensor | None = None, **given: Any) -> Tensor:
+    def output(self, subject: Subject, ids: Tensor | None = None, **inputs: Any) -> Tensor:
         """The output for ``ids`` [rows, n] or ``embeddings`` [rows, n, d]: [rows, n, features]."""
 
     def features(self, subject: Subject) -> int:
@@ -38,14 +38,14 @@ class Output(Protocol):
 class Target:
     """The output of the first ``depth`` blocks, O_k, ``through`` one of four.
 
-    ``block``    as the block leaves it, before any final norm [n, hidden];
-    ``head``     the same through the output embedding, without the final norm, as document 003
-                 has its abbreviated models [n, vocabulary];
-    ``norm``     what the output embedding is given after all blocks: past the final norm;
+    ``block``    the block's output, before any final norm [n, hidden];
+    ``head``     the same through the output embedding, without the final norm, as in document
+                 003's abbreviated models [n, vocabulary];
+    ``norm``     the output embedding's input after all blocks and the final norm;
     ``logits``   the model's own logits.
 
-    With ``slip`` every position is given the first one's row, as `range(len(tokens))` of a
-    [1, n] tensor does in document 003's code.
+    With ``slip`` every position gets the first one's row, as `range(len(tokens))` of a [1, n]
+    tensor does in document 003's code.
     """
 
     depth: int
@@ -81,19 +81,19 @@ class Target:
         words = {"block": "", "head": ", head", "norm": ", normed", "logits": ", logits"}
         return f"block {self.depth}{words[self.through]}{', row 0 everywhere' * self.slip}"
 
-    def output(self, subject: Subject, ids: Tensor | None = None, **given: Any) -> Tensor:
+    def output(self, subject: Subject, ids: Tensor | None = None, **inputs: Any) -> Tensor:
         """The output for ``ids`` [batch, n] or ``embeddings`` [batch, n, d]: [batch, n, features].
 
-        Only the blocks that are needed run.
+        Only the necessary blocks run.
         """
         if self.slip:
-            prompt = ids if ids is not None else given["embeddings"]
-            given |= slipped(subject, prompt.shape[1])
+            prompt = ids if ids is not None else inputs["embeddings"]
+            inputs |= slipped(subject, prompt.shape[1])
         if self.through == "logits":
-            return subject.rows(ids, states=False, **given)["logits"]
+            return subject.rows(ids, states=False, **inputs)["logits"]
         if self.through == "norm":
-            return subject.head_input(ids, **given)
-        states = subject.block_output(self.depth, ids, **given)
+            return subject.head_input(ids, **inputs)
+        states = subject.block_output(self.depth, ids, **inputs)
         if self.through == "block":
             return states
         with torch.set_grad_enabled(states.requires_grad):
@@ -122,28 +122,28 @@ def head_of(subject: Subject) -> nn.Linear:
 
 
 def slipped(subject: Subject, n: int) -> dict[str, Tensor]:
-    """The first position for all of ``n`` tokens, under the mask that they have anyway.
+    """The first position for all of ``n`` tokens, and their usual mask.
 
-    Without one, positions that do not climb would be read as packed sequences.  Raises `BadInput`
-    where no positions are taken, and past a window, which the mask would lift.
+    Without a mask, models would read constant positions as packed sequences.  Raises `BadInput`
+    where the model takes no positions, and beyond a window, which the mask would lift.
     """
     able = capabilities.probe(subject)
     if (why := able.why_missing("position-ids")) is not None:
         raise BadInput(f"slip: {subject.name} cannot be given positions ({why})")
     if subject.window is not None and n > subject.window:
         raise BadInput(f"slip: {n} tokens, and {subject.name} has a window of {subject.window}")
-    seen_by = masks.causal if "causal" in able else masks.full
+    mask_of = masks.causal if "causal" in able else masks.full
     return {
         "positions": positions.usual(subject, 1).expand(n),
-        "mask": seen_by(n, subject.dtype, subject.device),
+        "mask": mask_of(n, subject.dtype, subject.device),
     }
 
 
 @memo
 def embedded(subject: Subject) -> Tensor:
-    """What each token is embedded as, before positions: [V, d].
+    """The embedding of each token, before positions: [V, d].
 
-    The table's rows; scaled where the model's embedding scales them.
+    The rows of the embedding matrix, scaled where the model's embedding scales them.
     """
     table = subject.input_embeddings
     with torch.no_grad():
@@ -152,9 +152,9 @@ def embedded(subject: Subject) -> Tensor:
 
 
 def places_added(subject: Subject, n: int, slip: bool = False) -> Tensor:
-    """e_p, what the model adds to embedded tokens for their positions: [n, d].
+    """e_p, the position embeddings that the model adds to embedded tokens: [n, d].
 
-    Zero where it has no position embeddings, or one of another width than the embedding.
+    Zero where it has none, or some of another width than the token embedding.
     """
     nothing = torch.zeros(n, subject.hidden, dtype=subject.dtype, device=subject.device)
     table = positions.position_table(subject)

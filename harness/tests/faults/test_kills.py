@@ -123,8 +123,8 @@ def test_cases_are_named_as_in_a_run(every_case):
     assert "cached decoding equals recomputation [static]" in names
     # Of several parameters pytest names the one nearest to the function first.
     assert any(name.endswith("[default-chunks]") for name in names)
-    given = {c.name: c.given for c in every_case}
-    assert given["cached decoding equals recomputation [static]"] == {"kind": "static"}
+    arguments = {c.name: c.arguments for c in every_case}
+    assert arguments["cached decoding equals recomputation [static]"] == {"kind": "static"}
 
 
 # -- with claims of its own -----------------------------------------------------------------------

@@ -95,7 +95,12 @@ def asked(monkeypatch):
 
         monkeypatch.setattr(caches.compat, name, noted)
 
-    for name in ("require_cache_objects", "require_room_for_state", "told_cache", "static_cache"):
+    for name in (
+        "require_cache_objects",
+        "require_room_for_state",
+        "configured_cache",
+        "static_cache",
+    ):
         noting(name)
     monkeypatch.setattr(caches.compat, "offloaded_cache", lambda config: DynamicCache())
     noting("offloaded_cache")
@@ -119,7 +124,7 @@ def test_an_encoder_decoder_s_own_cache_is_made_like_any_other(asked, monkeypatc
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     caches.make(windowed, "offloaded", 3, 4)
     made = {name: given for name, given in asked if not name.startswith("require")}
-    assert made["told_cache"] == (windowed.config,)
+    assert made["configured_cache"] == (windowed.config,)
     assert made["static_cache"] == (windowed.model, windowed.config, 3, 4)
     assert made["offloaded_cache"] == (windowed.config,)
 

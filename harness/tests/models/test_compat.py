@@ -50,14 +50,14 @@ def test_a_cache_that_cannot_be_told_of_windows_is_a_missing_kind(llama, monkeyp
     windowed = Subject("gemma2", families.tiny("gemma2"))
     assert caches.make(windowed, "sliding", 1, 1) is not None
     monkeypatch.setattr(compat.transformers, "DynamicCache", Untold)
-    assert isinstance(compat.told_cache(llama.config), Untold)
+    assert isinstance(compat.configured_cache(llama.config), Untold)
     with pytest.raises(Missing, match="ignore sliding windows"):
         caches.make(windowed, "sliding", 1, 1)
 
 
 def test_a_recurrent_state_needs_a_cache_with_room_for_it(monkeypatch):
     model = families.tiny("mamba")
-    compat.require_room_for_state(model, compat.told_cache(model.config))
+    compat.require_room_for_state(model, compat.configured_cache(model.config))
     with pytest.raises(Missing, match="a cache of its own"):
         compat.require_room_for_state(model, Untold())
 

@@ -115,8 +115,8 @@ def test_a_finding_that_needs_no_float64_builds_none():
 
 def test_a_reference_that_cannot_be_built_is_tried_once(monkeypatch):
     subject, built = only_in(torch.float32), []
-    usual = float64.twin
-    monkeypatch.setattr(float64, "twin", lambda s: built.append(s) or usual(s))
+    usual = float64.float64_copy
+    monkeypatch.setattr(float64, "float64_copy", lambda s: built.append(s) or usual(s))
     for _ in range(2):
         with pytest.raises(Missing, match="float32 or nothing"):
             _ = subject.oracle

@@ -35,8 +35,8 @@ def kept(given: list[torch.Tensor]) -> History:
     cache, history = float8.RoundedCache(), History()
     for states in given:
         keys, _ = cache.update(states, states, 0)
-        history.given.append(states)
-        history.held.append(keys.clone())
+        history.updates.append(states)
+        history.contents.append(keys.clone())
     return history
 
 
@@ -110,13 +110,13 @@ def test_both_laws_about_quantised_caches_say_what_they_see():
 
 def test_a_number_that_is_none_is_beyond_the_bound():
     history = kept(drawn(2, 2))
-    history.held[1][0, 0, 0, 0] = torch.nan
+    history.contents[1][0, 0, 0, 0] = torch.nan
     assert history.excess == float("inf")
 
 
 def test_what_is_not_cut_off_at_the_first_scale_is_beyond_the_bound():
     history = kept(drawn(2, 2, scale=100.0))
-    history.held[1][..., 2:, :] = history.given[1]
+    history.contents[1][..., 2:, :] = history.updates[1]
     assert history.excess > 10
 
 
@@ -161,7 +161,7 @@ def test_the_law_catches_each_injected_fault(spec, name):
 def test_updates_are_watched_to_the_end_whatever_is_read_of_a_cache():
     with faults.planted(faults.named("cache-stale"), toy("llama")) as damaged:
         histories = quantised.histories(damaged, prompt(damaged, 6), [1, 3, 2])
-    assert {len(history.given) for history in histories} == {3}
+    assert {len(history.updates) for history in histories} == {3}
 
 
 def test_a_model_without_such_a_cache_is_not_asked():

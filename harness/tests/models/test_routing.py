@@ -38,12 +38,12 @@ def test_the_gap_is_between_the_last_expert_taken_and_the_first_left():
 
 
 def test_rows_of_a_batch_do_not_see_each_other():
-    found = routing.gap([scores(TIED, CLEAR, NEAR, CLEAR)], taken=2, batch=2, ahead=False)
+    found = routing.gap([scores(TIED, CLEAR, NEAR, CLEAR)], top_k=2, batch=2, ahead=False)
     assert [round(float(each), 6) for each in found.flatten()] == [0.0, 0.0, 0.02, 0.02]
 
 
 def test_where_all_experts_are_taken_nothing_is_near():
-    assert routing.gap([scores(TIED)], taken=3, batch=1, ahead=False).flatten().tolist() == [1.0]
+    assert routing.gap([scores(TIED)], top_k=3, batch=1, ahead=False).flatten().tolist() == [1.0]
 
 
 def test_only_a_mixture_of_experts_is_listened_to():

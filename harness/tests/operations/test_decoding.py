@@ -10,7 +10,7 @@ from assay.harness.operations import decoding, factors
 from assay.harness.operations.decoding import (
     PseudoInverse,
     duplicates,
-    has_twin,
+    has_duplicate,
     nearest,
     nearest_few,
     recovery,
@@ -276,7 +276,7 @@ def test_twins_are_rows_that_are_the_same_bit_for_bit():
     w = table()
     w[5] = w[2]
     w[6] = w[3] * (1 + 1e-15)
-    assert has_twin(w)[[2, 3, 5, 6]].tolist() == [True, False, True, False]
+    assert has_duplicate(w)[[2, 3, 5, 6]].tolist() == [True, False, True, False]
 
 
 def test_duplicates_are_groups_of_ids_in_their_order():
@@ -362,7 +362,7 @@ def test_everything_is_made_where_the_table_is():
             found.recovered,
             found.margins,
             nearest(w, points),
-            has_twin(w),
+            has_duplicate(w),
             gram(w, torch.float32),
         )
 

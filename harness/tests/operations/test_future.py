@@ -8,7 +8,16 @@ import torch.nn.functional as F
 
 from assay.claims import test_future as claims
 from assay.harness.operations import future
-from assay.harness.operations.future import ASKED, BOTH, LEFT, LENGTH, NOISE, SYMBOLS, WIDTH, Task
+from assay.harness.operations.future import (
+    BOTH,
+    LABELLED,
+    LEFT,
+    LENGTH,
+    NOISE,
+    SYMBOLS,
+    WIDTH,
+    Task,
+)
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.toys import toy, verdict
 
@@ -27,7 +36,7 @@ def plain(weights, tokens, ahead):
         for part in (x @ weights["attention"]).split(WIDTH, dim=-1)
     )
     seen = F.scaled_dot_product_attention(q, k, v, is_causal=not ahead).transpose(1, 2).flatten(2)
-    return ((x + seen @ weights["out"]) @ weights["unembed"] + weights["bias"])[:, ASKED]
+    return ((x + seen @ weights["out"]) @ weights["unembed"] + weights["bias"])[:, LABELLED]
 
 
 def loss_of(weights, task, tokens, ahead):
@@ -69,7 +78,7 @@ def test_a_masked_toy_does_not_see_the_future_and_another_does():
     altered = tokens.clone()
     altered[:, 4:] = (altered[:, 4:] + 1) % SYMBOLS
     one, other = (future.logits(weights, torch.stack([t, t]), AHEAD) for t in (tokens, altered))
-    past = slice(0, 4 - ASKED.start)
+    past = slice(0, 4 - LABELLED.start)
     assert torch.equal(one[0][:, past], other[0][:, past])
     assert not torch.allclose(one[1][:, past], other[1][:, past])
 

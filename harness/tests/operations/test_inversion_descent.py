@@ -177,7 +177,7 @@ def test_a_row_does_not_depend_on_how_many_go_together(monkeypatch, at_once, opt
     assert same(parts.embeddings, whole.embeddings)
     assert same(parts.losses, whole.losses)
     assert same(parts.watched[3], whole.watched[3])
-    assert not parts.said
+    assert not parts.notes
 
 
 def test_a_row_does_not_depend_on_its_mates():

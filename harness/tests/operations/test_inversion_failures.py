@@ -32,9 +32,9 @@ def test_a_row_that_diverges_goes_on_more_slowly_and_its_mates_as_before(optimis
     rates[1] *= 1e3
     made = descend(*given[:4], rates, rule)
     assert not calm.lowered.any()
-    assert not calm.said
+    assert not calm.notes
     assert made.lowered.nonzero()[:, 0].tolist() == [1]
-    assert made.said == [f"1 of {ROWS} rows diverged; their step sizes were lowered"]
+    assert made.notes == [f"1 of {ROWS} rows diverged; their step sizes were lowered"]
     assert bool(made.losses[1].isfinite().all())
     assert bool((made.losses[1] <= DIVERGED * made.losses[1, 0]).all())
     mates = [0, 2, 3, 4]
@@ -80,7 +80,7 @@ def test_a_row_that_has_ended_does_not_diverge(monkeypatch):
     explode(monkeypatch, 1, 12)
     made = descend(*given, RULE, thresholds=thresholds, until_close=True)
     assert not made.lowered.any()
-    assert not made.said
+    assert not made.notes
     assert descend(*given, RULE).lowered.tolist() == [0, 1, 0, 0, 0]
 
 
@@ -129,11 +129,11 @@ def test_out_of_memory_halves_the_rows_says_so_and_changes_nothing(monkeypatch):
 
     monkeypatch.setattr(Batch, "_loss", narrow)
     made = descend(*given, RULE)
-    assert made.said == ["too little memory: 2 rows at a time"]
+    assert made.notes == ["too little memory: 2 rows at a time"]
     assert sorted(set(went)) == [1, 2, 5]
     assert same(made.embeddings, whole.embeddings)
     assert same(made.losses, whole.losses)
-    assert not whole.said
+    assert not whole.notes
 
 
 def test_fewer_rows_fit_the_longer_and_deeper_they_are(monkeypatch):

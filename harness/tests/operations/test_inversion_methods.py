@@ -43,7 +43,7 @@ def test_at_depth_0_every_method_finds_every_token(method, model_type):
     assert torch.equal(found.ids, ids)
     assert bool(found.verified.all())
     assert found.method == method
-    assert not [words for words in found.said if "verified" in words]
+    assert not [words for words in found.notes if "verified" in words]
     assert (found.embeddings is not None) == (method == "descent")
 
 
@@ -61,7 +61,7 @@ def test_what_is_verified_is_what_the_found_prompt_gives(method, through):
         assert bool(found.verified[1].all())
         assert torch.equal(found.ids[1], ids[1])
     missed = int((~found.verified).sum())
-    assert f"{missed} of 8 tokens are not verified" in found.said
+    assert f"{missed} of 8 tokens are not verified" in found.notes
 
 
 @pytest.mark.parametrize("decoder", inversion.DECODERS)
@@ -152,7 +152,7 @@ def test_a_head_of_full_rank_is_undone_without_a_word(method, through):
     ids = prompt(subject, 4)
     found = found_by(method, subject, target, ids, rule=Rule(2))
     bare = found_by(method, subject, before, ids, rule=Rule(2))
-    assert not [words for words in found.said if "head" in words]
+    assert not [words for words in found.notes if "head" in words]
     assert torch.equal(found.tried, bare.tried)
     assert method == "descent" or torch.equal(found.ids, ids)
 
@@ -165,8 +165,8 @@ def test_a_head_without_full_rank_is_said_and_the_prompt_found_all_the_same(meth
     with_head(subject, weight)
     ids = prompt(subject, 4)
     found = found_by(method, subject, Target(2, "logits"), ids)
-    assert found.said[0].startswith("head: its rank is 31 of 32")
-    assert found.said[0].endswith("the logits themselves are compared")
+    assert found.notes[0].startswith("head: its rank is 31 of 32")
+    assert found.notes[0].endswith("the logits themselves are compared")
     assert torch.equal(found.ids, ids)
     assert bool(found.verified.all())
 
@@ -176,7 +176,7 @@ def test_logits_that_are_capped_are_said_and_the_prompt_found_all_the_same(metho
     subject = toy("gemma2")
     ids = prompt(subject, 4)
     found = found_by(method, subject, Target(2, "logits"), ids)
-    assert found.said == [
+    assert found.notes == [
         "head: tiny:gemma2 caps or scales the logits that it makes; "
         "the logits themselves are compared"
     ]
@@ -195,7 +195,7 @@ def test_a_prompt_is_verified_by_its_logits_however_the_head_is_conditioned(cond
     found = found_by("exact", subject, Target(2, "logits"), ids)
     assert torch.equal(found.ids, ids)
     assert bool(found.verified.all())
-    assert not found.said
+    assert not found.notes
 
 
 # Bad input.

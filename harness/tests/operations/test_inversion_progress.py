@@ -18,7 +18,7 @@ def test_a_search_tells_of_every_place_once(method):
     ids, target = torch.tensor([[5, 9, 2], [7, 1, 3]]), Target(1)
     told: list[tuple[int, list]] = []
 
-    def tell(place: int, found: search.Found) -> None:
+    def tell(place: int, found: search.SearchResult) -> None:
         told.append((place, found.ids[:, : place + 1].tolist()))
 
     method(subject, target, target.output(subject, ids), tell)

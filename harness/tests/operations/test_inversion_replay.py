@@ -70,7 +70,7 @@ def test_tokens_go_to_the_experts_that_their_own_states_choose():
 def descended(subject, target, runner, steps):
     batch = batch_of(subject, target, steps=steps)
     rates = torch.full((3,), 1e-3)
-    return descend(subject, target, batch.wanted, batch.x, rates, Rule(steps), runner=runner)
+    return descend(subject, target, batch.goal, batch.x, rates, Rule(steps), runner=runner)
 
 
 @pytest.mark.parametrize("spec", ["gpt2", "llama", "mamba", "bert"])

@@ -181,7 +181,7 @@ def test_every_position_is_told_of_once_it_is_known():
     subject, target, told = toy("gpt2"), Target(1), []
     ids = prompt(subject, 4)
 
-    def tell(place: int, found: search.Found) -> None:
+    def tell(place: int, found: search.SearchResult) -> None:
         told.append(place)
         assert torch.equal(found.ids[:, : place + 1], ids[:, : place + 1])
         assert not found.verified[:, place + 1 :].any()

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import TOLERANCES, distance
-from assay.harness.operations.inversion import Inverted, invert, start
+from assay.harness.operations.inversion import Inversion, invert, start
 from assay.harness.operations.inversion.rule import Rule
 from assay.harness.operations.inversion.target import Target
 from assay.harness.tests.support.toys import prompt, toy
@@ -40,7 +40,7 @@ def same(one: Tensor, other: Tensor) -> bool:
     return torch.allclose(one, other, rtol=1e-9, atol=1e-9, equal_nan=True)
 
 
-def found_by(method: str, subject: Subject, target: Target, ids: Tensor, **how: Any) -> Inverted:
+def found_by(method: str, subject: Subject, target: Target, ids: Tensor, **how: Any) -> Inversion:
     """What ``method`` recovers of ``ids`` [batch, n] from the target's output."""
     return invert(subject, target, target.output(subject, ids), method, **{"rule": FAST, **how})
 
