@@ -196,4 +196,4 @@ def seen(result: Result) -> Counterexample:
 
 def other_entries(counterexample: Counterexample) -> list[tuple[str, str]]:
     """What no field of a counterexample holds, as pairs of key and text."""
-    return [(name, plain(value)) for name, value in counterexample.more.items()]
+    return [(name, plain(value)) for name, value in counterexample.extras.items()]
