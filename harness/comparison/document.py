@@ -23,7 +23,7 @@ RUN_FIELDS = ("id", "started", "finished", "exit", "suite", "profile", "seed", "
 
 
 def document(comparison: Comparison, least: float) -> dict[str, Any]:
-    """The comparison in plain JSON types, as `SCHEMA` has it; numbers that are not finite are null."""
+    """The comparison in plain JSON types, as `SCHEMA` has it; non-finite numbers are null."""
     flips = [each for kind in Flip for each in comparison.flips(kind)]
     content = {
         "schema": VERSION,

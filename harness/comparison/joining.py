@@ -66,15 +66,15 @@ def _phrase(part: Side, name: str) -> str:
 def _run(parts: Sequence[Side], varied: Sequence[str]) -> RunRecord:
     """The fields of all runs; varying ones are left out, as they are in the models' names."""
     runs = [part.run.as_json() for part in parts]
-    run = runs[0] if len(parts) == 1 else {}
+    only_run = runs[0] if len(parts) == 1 else {}
     names = [name for name in dict.fromkeys(n for run in runs for n in run) if name not in OF_EACH]
     versions = [run.get("versions") or {} for run in runs]
     packages = dict.fromkeys(package for each in versions for package in each)
     content = {
-        "id": run.get("id"),
-        "exit": run.get("exit"),
+        "id": only_run.get("id"),
+        "exit": only_run.get("exit"),
         "started": min(str(run.get("started")) for run in runs),
-        "finished": None if run and not run.get("finished") else _last(runs),
+        "finished": None if only_run and not only_run.get("finished") else _last(runs),
         **{name: _common(runs, name) for name in names if name not in varied},
         "versions": {name: _common(versions, name) for name in packages if name not in varied},
     }
