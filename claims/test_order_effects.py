@@ -1,4 +1,4 @@
-"""What attention without positions does see of order (document 001)."""
+"""Effects of order on attention without positions (document 001)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from assay.harness.models.capabilities import Missing
 from assay.harness.operations.heads import Head
 
 PLAINLY = 100
-"""Times the tolerance of laws: two rows that differ by so much count as different."""
+"""Times the tolerance of laws: two rows that differ by this much count as different."""
 
 TOKENS = 5
-"""Rows that a head is given."""
+"""Rows of a head's input."""
 
 
 @finding(
