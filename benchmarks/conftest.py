@@ -81,7 +81,7 @@ def model(request: pytest.FixtureRequest) -> Iterator[Subject]:
 
 @pytest.fixture(scope="session")
 def device(pytestconfig: pytest.Config) -> torch.device:
-    """Where benchmarks compute: `--device`."""
+    """The device of the benchmarks: `--device`."""
     return loading.parse_device(RunRequest.of(pytestconfig).loading.device)
 
 
@@ -99,7 +99,7 @@ def ceilings(device: torch.device, stopwatch: Stopwatch) -> Callable[[str], Ceil
 
 @pytest.fixture
 def ceiling(pytestconfig: pytest.Config, ceilings: Callable[[str], Ceiling]) -> Ceiling:
-    """The same in the dtype of the run."""
+    """The best matrix product in the dtype of the run."""
     return ceilings(RunRequest.of(pytestconfig).loading.dtype)
 
 
@@ -146,7 +146,7 @@ class Report:
 
 @pytest.fixture
 def report(benchmark: Any, pytestconfig: pytest.Config, device: torch.device) -> Report:
-    """Where a benchmark's figures go."""
+    """The report of a benchmark's figures."""
     options = RunRequest.of(pytestconfig).loading
     benchmark.extra_info.update(machine.describe(device))
     benchmark.extra_info.update(dtype=options.dtype, attention=options.attention)

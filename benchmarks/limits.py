@@ -27,7 +27,7 @@ ARITHMETICS = {
     "float16": (torch.float16, "highest"),
     "float64": (torch.float64, "highest"),
 }
-"""What products are computed in: a dtype, and how float32 is multiplied
+"""Arithmetics of products: a dtype, and how float32 is multiplied
 (`torch.set_float32_matmul_precision`)."""
 
 

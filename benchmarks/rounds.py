@@ -82,7 +82,7 @@ class Rounds:
     def times(self, other: str, work: float = 1.0) -> Array:
         """The speed of ours over that of the ``other``, by rounds.
 
-        ``work`` is the ratio of the work of ours to its in a round.
+        ``work`` is the ratio of ours to the other in the work of a round.
         """
         return work * np.array(self.others[other]) / np.array(self.seconds)
 

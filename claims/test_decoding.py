@@ -57,9 +57,12 @@ def test_the_nearest_row_is_the_token(subject, draw, check):
 )
 def test_positions_can_be_added_and_subtracted(subject, draw, check):
     ids = draw(prompts(subject, rows=1), "prompt").ids[0]
-    table, places = subject.embedding_table.detach(), positions.position_table(subject)
+    table, position_embeddings = (
+        subject.embedding_table.detach(),
+        positions.position_table(subject),
+    )
     first = positions.position_offset(subject)
-    at = places.weight[first : first + len(ids)]
+    at = position_embeddings.weight[first : first + len(ids)]
     there_and_back = (table[ids] + at) - at
     rounding = (there_and_back - table[ids]).double().norm(dim=1)
     size = table[ids].double().norm(dim=1) + at.double().norm(dim=1)
@@ -194,7 +197,7 @@ def untied(logits, slow, tie):
 
 
 def blind_solve_error(table):
-    """How wrong ``W⁺ W = identity on the range`` is if a repeated column is not noticed."""
+    """The error of ``W⁺ W = identity on the range`` if a repeated column is not noticed."""
     broken = table.clone()
     broken[:, -1] = broken[:, 0]
     gram = broken.T @ broken

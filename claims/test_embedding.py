@@ -18,7 +18,7 @@ SHIFT = 1 / 20
 """The document's shift, in the embedding's own unit."""
 
 RELATIVE_SHIFT = 0.35
-"""The same over the standard deviation of GPT-2's embeddings, 0.14."""
+"""The document's shift over the standard deviation of GPT-2's embeddings, 0.14."""
 
 
 @finding(

@@ -29,7 +29,7 @@ DECIDING = 40
 """Draws that can decide a share of 0.9: with 36, all true, the interval begins there."""
 
 OF_MODELS = 60
-"""The same of draws of several models, whose interval is the longer one of two."""
+"""The same for draws of several models, whose interval is the longer one of two."""
 
 both_ways = pytest.mark.parametrize(
     "way",
@@ -210,7 +210,7 @@ def through_the_head(subject, way, draws):
 
 
 def same_next_token(models, one, other):
-    """Whether model i modulo their number gives rows i the same most probable next token."""
+    """Whether each row's model, i modulo their number, has the same likeliest next token."""
     same = one.new_zeros(len(one), dtype=bool)
     for i, model in enumerate(models):
         rows = slice(i, None, len(models))

@@ -144,8 +144,8 @@ def test_later_blocks_are_worse_conditioned(subject, draws, sample):
     sample.add(effect=list(zip(depths, conditions, strict=True)))
     sample.add(control=list(zip(depths, first, strict=True)))
     for depth in range(1, subject.layers + 1):
-        mine = torch.tensor(conditions[depth - 1 :: subject.layers])
-        sample.add(**{f"condition after {depth} blocks": mine})
+        depth_conditions = torch.tensor(conditions[depth - 1 :: subject.layers])
+        sample.add(**{f"condition after {depth} blocks": depth_conditions})
 
 
 def conditioned(subject, depth, ids):

@@ -56,7 +56,7 @@ def test_two_causal_layers_see_order_without_positions(subject, draws, sample):
 
 
 def changes(subject, number, order):
-    """Whether a head drawn from the seed ``number`` gives another last row under ``order``."""
+    """Whether ``order`` changes the last row of a head drawn from the seed ``number``."""
     head = Head(16, 8, 2, "eager", number).to(subject.device, subject.dtype)
     inputs = head.inputs(len(order), batch=1)
     usual, moved = head(inputs)[:, -1], head(inputs[:, order])[:, -1]

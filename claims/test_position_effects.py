@@ -241,8 +241,8 @@ def ratio_at_position_0(model, prompt):
 def several_prompts(subject, draws, number):
     """`A_MODEL` short prompts for draw ``number``: held-out text where it can be read."""
     source = TEXT if "tokenizer" in capabilities.probe(subject) else RANDOM
-    mine = Draws(draws.seed, f"{draws.claim}, model {number}", range(A_MODEL))
-    return next(prompts(subject, source, mine, [8]))
+    model_draws = Draws(draws.seed, f"{draws.claim}, model {number}", range(A_MODEL))
+    return next(prompts(subject, source, model_draws, [8]))
 
 
 def exchanged(subject, prompt, causal=True):

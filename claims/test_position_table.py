@@ -156,8 +156,8 @@ def reordered(table, draws):
 
 def tables_of(subject):
     """The subject's position embeddings, and those of its untrained twin as the control."""
-    twin = twins.untrained(subject)
-    return {"effect": positions.rows_used(subject), "control": positions.rows_used(twin)}
+    untrained = twins.untrained(subject)
+    return {"effect": positions.rows_used(subject), "control": positions.rows_used(untrained)}
 
 
 def maps(sample, table):

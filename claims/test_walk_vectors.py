@@ -128,7 +128,7 @@ def by_orthogonal_walk(subject, draws):
 
 
 def by_clamped_walk(subject, draws, best):
-    """The same of clamped walks."""
+    """The same for clamped walks."""
     walk = walked(subject, draws, best=best, of="net")
     return walk.ids, walk.end, walk.displaced
 

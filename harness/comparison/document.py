@@ -13,7 +13,7 @@ from assay.harness.results.json_schema import Count, Name, Record, says, schema
 from assay.harness.results.verdicts import Kind, Verdict, _plain
 
 VERSION = 1
-"""Of the schema: raised when a key goes or changes its meaning, not for a new key."""
+"""Version of the schema, raised when a key goes or changes its meaning, not for a new key."""
 
 CLAIM_FIELDS = ("verdict", "observed", "bound", "margin", "interval", "examples", "reason")
 """The fields of a claim on either side."""

@@ -34,7 +34,7 @@ ERROR = 0.05
 """The false-discovery rate of the reported drifts."""
 
 LEAST = 0.1
-"""Of a drift that is reported: decades of a law, spreads of one draw of a finding."""
+"""Least size of a reported drift: decades of a law, spreads of one draw of a finding."""
 
 OWN = ("id", "started", "finished", "exit", "subjects", "versions")
 """Fields of a run that are not settings."""

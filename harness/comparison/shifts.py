@@ -211,7 +211,7 @@ def _of_medians(before: Array, after: Array, paired: bool) -> Shift:
 
 @functools.lru_cache(maxsize=4096)
 def _rank(n: int, error: float) -> int:
-    """Of the order statistics k and n + 1 - k as an interval of the median: the largest k."""
+    """The largest k whose order statistics k and n + 1 - k are an interval of the median."""
     k = int(stats.binom.ppf(error / 2, n, 0.5))
     return k + 1 if special.bdtr(k, n, 0.5) <= error / 2 else k
 

@@ -52,7 +52,7 @@ class Side:
         return dict.fromkeys(subject for *_, subject in self.rows)
 
     def digest(self, subject: str) -> str:
-        """Of a subject's configuration and weights."""
+        """The SHA-256 of a subject's configuration and weights."""
         return self._described(subject).digest
 
     def missing(self, subject: str) -> Mapping[str, str]:

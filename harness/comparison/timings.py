@@ -145,7 +145,7 @@ def _timing(content: Mapping[str, Any]) -> Timing:
 
 @dataclass(frozen=True)
 class Difference:
-    """How many times as long a benchmark takes in the second run.
+    """The time of a benchmark in the second run over that in the first.
 
     ``ratio`` with an interval from ``low`` to ``high``, corrected for the number of benchmarks
     (Bonferroni).  ``paired`` says that each round was divided by the machine's own speed in it.

@@ -84,7 +84,7 @@ class Planted:
 
 @contextmanager
 def planted(fault: Fault, healthy: Subject) -> Iterator[Subject]:
-    """``healthy`` with the fault, for the length of a block."""
+    """Yield ``healthy`` with the fault, for the length of a block."""
     planting = Planted(fault, healthy)
     try:
         yield planting.subject

@@ -31,7 +31,7 @@ from assay.harness.results.verdicts import Kind, Result, Verdict
 MUST = Profile("must kill", examples=64, shrink=0, draws=64, brake=300.0)
 """For a claim that must catch a fault: the first examples show it, or the claim is weak.
 
-64 examples miss a fault that one in seven shows once in 20 000 times.
+64 examples miss a fault that shows in one of seven only once in 20 000 times.
 """
 
 MAY = Profile("may kill", examples=3, shrink=0, brake=300.0)
@@ -147,7 +147,7 @@ class Matrix:
 
     @property
     def kills(self) -> Counter[tuple[str, str]]:
-        """How many faults each claim killed, over all families."""
+        """The number of faults that each claim killed, over all families."""
         return Counter(killer for row in self.rows for killer in row.killers)
 
     @property

@@ -30,7 +30,7 @@ def _last_as_before(entries: Tensor) -> Tensor:
     at=Bed.reading,
 )
 def _shifted(read: CacheRead) -> CacheRead:
-    # The mask applies to the same keys: each value belongs to the key of another position.
+    # Keys are rolled among the same slots, so that each value belongs to another's key.
     return replace(read.past_changed(lambda t: t.roll(1, -2)), values=read.values)
 
 

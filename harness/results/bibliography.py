@@ -125,7 +125,7 @@ WORKS = (
 """In the order of `PAGE`."""
 
 NUMBER = re.compile(r"(?<![\d.])(?:0\d\d|\d{4}\.\d{5})(?![\d.])")
-"""What looks like the number of a document, or of a paper on arXiv."""
+"""Pattern of the number of a document, or of a paper on arXiv."""
 
 
 def cited(source: str) -> list[Work]:

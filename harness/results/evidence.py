@@ -163,7 +163,7 @@ class Evidence(EvidenceFile):
         return runs
 
     def counts(self) -> dict[str, int]:
-        """How many claims are recorded of each run that has any, by the run's id."""
+        """The number of recorded claims by run id, for runs that have any."""
         with clear(self.path):
             return dict(self._db.execute("SELECT run, count(*) FROM claims GROUP BY run"))
 
@@ -196,12 +196,12 @@ class Evidence(EvidenceFile):
                 yield claim
 
     def recorded(self, run_id: str) -> dict[tuple[str, str, str], Result]:
-        """The same by (claim's name, subject's name, subject's digest): a resume skips these."""
+        """Results by (claim's name, subject's name, subject's digest): a resume skips these."""
         pairs = self._results(run_id)
         return {(result.name, result.subject, digest): result for digest, result in pairs}
 
     def rows(self, run_id: str) -> list[tuple[str, dict[str, Any]]]:
-        """The same as (subject's digest, `Result.as_json`): samples and pictures still packed."""
+        """Rows of (subject's digest, `Result.as_json`): samples and pictures still packed."""
         with clear(self.path):
             self._run(run_id)
             rows = self._db.execute(

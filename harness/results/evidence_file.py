@@ -79,7 +79,7 @@ _REASONS = {
 }
 
 MAGIC = b"SQLite format 3\0"
-"""What every SQLite file begins with."""
+"""The first bytes of every SQLite file."""
 
 _OF_DAMAGE = ("unsupported file format", "Could not decode to UTF-8")
 """Messages about damage whose error code is that of wrong SQL."""

@@ -89,8 +89,8 @@ class Expectations:
 
     def unmatched(self, results: Iterable[Result]) -> list[str]:
         """The locations of entries without a result: stale after a whole run."""
-        mine = [result for result in results if self.fits(result.subject)]
-        keys = {(r.id, r.name) for r in mine} | {(r.id, None) for r in mine}
+        own_results = [result for result in results if self.fits(result.subject)]
+        keys = {(r.id, r.name) for r in own_results} | {(r.id, None) for r in own_results}
         stale = {key: entry for key, entry in self.entries.items() if key not in keys}
         return [named(entry.where, key) for key, entry in stale.items()]
 

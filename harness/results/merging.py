@@ -15,7 +15,7 @@ CLAIM = "(run, claim, subject, name)"
 
 
 def size(db: sqlite3.Connection) -> tuple[int, int]:
-    """How many runs and claims there are."""
+    """The numbers of runs and claims."""
     counts: tuple[int, int] = db.execute(
         "SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM claims)"
     ).fetchone()

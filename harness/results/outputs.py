@@ -32,8 +32,8 @@ def keep_apart(
         if path is not None and (why := _unwritable(path)):
             raise BadInput(f"{name} {path}: {why}; give a file's path")
     written = {name: path for name, path in outputs.items() if path and _is_file_to_be(path)}
-    for (name, path), (other, its) in combinations(written.items(), 2):
-        if is_same(path, its):
+    for (name, path), (other, other_path) in combinations(written.items(), 2):
+        if is_same(path, other_path):
             raise BadInput(f"{name} {path}: is the file of {other} too; give each its own")
     for name, path in written.items():
         for other, read in (inputs or {}).items():

@@ -19,7 +19,7 @@ class Passage:
     says: str
 
 
-_SAID = {
+_SUMMARIES = {
     "000": {
         "question, point 1": "With the position table permuted and the tokens left alone, GPT-2's "
         "output barely changes, though the author expected it to.",
@@ -163,7 +163,9 @@ _SAID = {
     },
 }
 
-PASSAGES = tuple(Passage(key, *said) for key, places in _SAID.items() for said in places.items())
+PASSAGES = tuple(
+    Passage(key, place, says) for key, texts in _SUMMARIES.items() for place, says in texts.items()
+)
 """In the order of the documents; of two places in one text, the more specific is first."""
 
 
@@ -171,7 +173,9 @@ def passages(source: str) -> list[Passage]:
     """The passages that a claim's ``source`` names; of places within others the narrowest."""
     matches: list[Passage] = []
     for part in re.split(r";\s*(?=\d{3}\b)", source):
-        mine = [p for p in PASSAGES if re.search(rf"\b{p.key}\b", part) and p.place in part]
-        inner = {p for p in mine if any(p is not q and p.place in q.place for q in mine)}
-        matches += [p for p in mine if p not in inner]
+        candidates = [p for p in PASSAGES if re.search(rf"\b{p.key}\b", part) and p.place in part]
+        inner = {
+            p for p in candidates if any(p is not q and p.place in q.place for q in candidates)
+        }
+        matches += [p for p in candidates if p not in inner]
     return list({(p.key, p.says): p for p in matches}.values())

@@ -70,7 +70,7 @@ class ModelSpec:
 
     @classmethod
     def recorded(cls, text: str) -> Self:
-        """The same of a name that a run has recorded, which may be any text."""
+        """Parse a name that a run has recorded, which may be any text."""
         try:
             return cls.parse(text)
         except BadInput:
