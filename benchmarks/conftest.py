@@ -1,4 +1,4 @@
-"""Benchmarks run alone, on pinned threads, and end with a table of goals and what was reached."""
+"""Benchmarks run alone, on pinned threads, and end with a table of goals and results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DOUBTS = pytest.StashKey[list[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """How many threads."""
+    """Add the number of threads."""
     usual = os.environ.get("OMP_NUM_THREADS", "1")
     parser.addoption(
         "--threads", type=int, default=int(usual), help="threads of benchmarks (default: 1)"
@@ -41,7 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse to time anything beside other processes, or without pytest-benchmark."""
+    """Reject runs with other processes, or without pytest-benchmark."""
     if getattr(config.option, "dist", "no") != "no" or hasattr(config, "workerinput"):
         raise pytest.UsageError("benchmarks: other processes would be timed too; leave out -n")
     if not config.pluginmanager.hasplugin("benchmark"):
@@ -52,42 +52,42 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_benchmark_update_machine_info(machine_info: dict[str, Any]) -> None:
-    """A machine's name and system are nobody's business; what it is made of stays."""
+    """Remove the machine's name and system release; its hardware stays."""
     for name in ("node", "release"):
         machine_info.pop(name, None)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """``model``: the models asked for, or the MODELS of the benchmark's file."""
+    """``model``: the models of the command line, or the MODELS of the benchmark's file."""
     if "model" in metafunc.fixturenames:
-        asked = RunRequest.of(metafunc.config)
-        specs = asked.models if asked.named else metafunc.module.MODELS
+        request = RunRequest.of(metafunc.config)
+        specs = request.models if request.named else metafunc.module.MODELS
         metafunc.parametrize("model", specs, indirect=True, scope="session", ids=specs)
 
 
 @pytest.fixture(scope="session")
 def model(request: pytest.FixtureRequest) -> Iterator[Subject]:
-    """A model, loaded once; one that is too large for the machine is left out by name."""
+    """A model, loaded once; one that is too large for the machine is skipped by name."""
     loader = request.config.stash[LOADER]
     try:
-        loaded = loader.load(request.param)
+        subject = loader.load(request.param)
     except TooLarge as why:
         pytest.skip(str(why))
-    if isinstance(loaded, Absent):
-        pytest.skip(loaded.why)
-    yield loaded
+    if isinstance(subject, Absent):
+        pytest.skip(subject.why)
+    yield subject
     loader.forget(request.param)
 
 
 @pytest.fixture(scope="session")
 def device(pytestconfig: pytest.Config) -> torch.device:
-    """Where benchmarks compute: `--device`."""
+    """The device of the benchmarks: `--device`."""
     return loading.parse_device(RunRequest.of(pytestconfig).loading.device)
 
 
 @pytest.fixture(scope="session")
 def stopwatch(device: torch.device) -> Stopwatch:
-    """What times: it waits for the device."""
+    """A stopwatch that waits for the device."""
     return Stopwatch.of(device)
 
 
@@ -99,18 +99,18 @@ def ceilings(device: torch.device, stopwatch: Stopwatch) -> Callable[[str], Ceil
 
 @pytest.fixture
 def ceiling(pytestconfig: pytest.Config, ceilings: Callable[[str], Ceiling]) -> Ceiling:
-    """The same in the dtype of the run."""
+    """The best matrix product in the dtype of the run."""
     return ceilings(RunRequest.of(pytestconfig).loading.dtype)
 
 
 @pytest.fixture(scope="session")
 def bandwidth(device: torch.device, stopwatch: Stopwatch) -> float:
-    """Bytes a second that the machine copies."""
+    """Bytes per second that the machine copies."""
     return limits.bandwidth(device, stopwatch)
 
 
 class Report:
-    """Figures go into the table; they and whatever else there is to say, into the JSON."""
+    """Puts figures into the table, and figures and other values into the JSON."""
 
     def __init__(self, benchmark: Any, figures: list[Figure], doubts: list[str]) -> None:
         self.info, self.figures, self.doubts = benchmark.extra_info, figures, doubts
@@ -124,32 +124,32 @@ class Report:
         goal: float | None = None,
         at_most: bool = False,
     ) -> None:
-        """Keep a figure of some rounds, with its goal if it has one."""
-        made = Figure.of(name, what, sample, goal, at_most)
-        self.figures.append(made)
-        self.info[what] = asdict(made) | {"met": made.met, "said": str(made)}
+        """Record a figure of some rounds, with its goal if it has one."""
+        figure = Figure.of(name, what, sample, goal, at_most)
+        self.figures.append(figure)
+        self.info[what] = asdict(figure) | {"met": figure.met, "said": str(figure)}
 
     def doubt(self, rounds: Rounds) -> None:
-        """Keep why the times of ``rounds`` should not be believed, and what the device said."""
-        found = rounds.doubts()
-        self.info["doubts"] = found
+        """Record doubts about the times of ``rounds``, and the state of the device."""
+        doubts = rounds.doubts()
+        self.info["doubts"] = doubts
         self.info["vitals"] = [asdict(each) for each in rounds.vitals]
         self.info["laps"] = rounds.seconds
         self.info["beside"] = rounds.others
         self.info["joules"] = rounds.joules
-        self.doubts += [f"{self.name}: {why}" for why in found]
+        self.doubts += [f"{self.name}: {why}" for why in doubts]
 
-    def also(self, **more: object) -> None:
-        """Keep what has no goal."""
-        self.info.update(more)
+    def also(self, **values: object) -> None:
+        """Record values without a goal."""
+        self.info.update(values)
 
 
 @pytest.fixture
 def report(benchmark: Any, pytestconfig: pytest.Config, device: torch.device) -> Report:
-    """Where a benchmark's figures go."""
-    asked = RunRequest.of(pytestconfig).loading
+    """The report of a benchmark's figures."""
+    options = RunRequest.of(pytestconfig).loading
     benchmark.extra_info.update(machine.describe(device))
-    benchmark.extra_info.update(dtype=asked.dtype, attention=asked.attention)
+    benchmark.extra_info.update(dtype=options.dtype, attention=options.attention)
     stash = pytestconfig.stash
     return Report(benchmark, stash[FIGURES], stash[DOUBTS])
 
@@ -160,9 +160,9 @@ Race = Callable[..., Rounds]
 
 @pytest.fixture
 def race(benchmark: Any, report: Report, stopwatch: Stopwatch, device: torch.device) -> Race:
-    """Time ``ours`` for a ``count`` of rounds, each after the ``others`` were timed beside it.
+    """Time ``ours`` for a ``count`` of rounds, with the ``others`` in each.
 
-    ``product`` is measured in each round too, and bounds what the machine could have done then.
+    ``product`` is measured in each round too, as a bound of the machine's speed at the time.
     """
 
     def run(
@@ -187,12 +187,12 @@ def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
     if figures := config.stash[FIGURES]:
         device = loading.parse_device(RunRequest.of(config).loading.device)
         where = machine.describe(device)
-        said = f"{where['card'] or where['processor']}, threads: {where['threads']}"
+        title = f"{where['card'] or where['processor']}, threads: {where['threads']}"
         terminalreporter.section("goals")
-        printed = io.StringIO()
+        output = io.StringIO()
         width, _ = shutil.get_terminal_size((100, 24))
-        console = Console(file=printed, width=width, force_terminal=terminalreporter.hasmarkup)
-        console.print(table(figures, said))
-        terminalreporter.write(printed.getvalue())
+        console = Console(file=output, width=width, force_terminal=terminalreporter.hasmarkup)
+        console.print(table(figures, title))
+        terminalreporter.write(output.getvalue())
         for doubt in config.stash[DOUBTS]:
             terminalreporter.write_line(f"doubt: {doubt}", yellow=True)

@@ -26,14 +26,14 @@ ROW_STEPS = 320
 LEAST_STEPS = 5
 
 RATE = 0.1
-"""In units of `start.unit`: half precision descends at it too."""
+"""Learning rate in units of `start.unit`, at which half precision descends too."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is timed.
+    """Settings of a timed descent.
 
-    ``rows`` prompts of so many ``tokens``; ``depth`` in blocks (0: all of them); ``through`` as in
+    ``rows`` prompts of ``tokens`` tokens; ``depth`` in blocks (0: all of them); ``through`` as in
     `Target`; an ``arithmetic`` of `limits` (empty: the model's own dtype); a ``runner`` of
     `harness.operations.inversion.running` (empty: the usual one of the device).
     """
@@ -55,15 +55,15 @@ class Case:
         return self.arithmetic or str(subject.dtype).removeprefix("torch.")
 
     def target(self, subject: Subject) -> Target:
-        """What is descended to."""
+        """The output to descend to."""
         return Target(self.depth or subject.layers, self.through)
 
 
 @dataclass(frozen=True)
 class Ready:
-    """A descent that can be called, and what one call does: all its steps from the start.
+    """A descent that can be called: one call does all its steps from the start.
 
-    What has to be set up, compiled or recorded, was so before, which took ``set_up`` seconds.
+    It was set up, compiled or recorded before, which took ``set_up`` seconds.
     """
 
     case: Case
@@ -80,13 +80,13 @@ class Ready:
         return bool((losses[-1] < losses[0]).all())
 
     def seconds_per_prompt(self, seconds: float) -> float:
-        """Of one step, for one prompt."""
+        """Seconds of one step for one prompt."""
         return seconds / self.case.rows / self.case.steps
 
 
 @contextmanager
 def ready(model: Subject, case: Case, stopwatch: Stopwatch | None = None) -> Iterator[Ready]:
-    """The descent of a case; within it products are taken in the case's arithmetic.
+    """The descent of a case; products within it use the case's arithmetic.
 
     Raises `BadInput` where the machine has no such arithmetic or the model no such output.
     """
@@ -97,12 +97,12 @@ def ready(model: Subject, case: Case, stopwatch: Stopwatch | None = None) -> Ite
         target, rule = case.target(subject), Rule(steps=case.steps)
         target.check(subject)
         ids = prompts.fixed(subject, case.rows, case.tokens)
-        wanted = target.output(subject, ids).detach()
+        goal = target.output(subject, ids).detach()
         first = begun(subject, ids)
-        rate = RATE * start.unit(subject, target, wanted[:2], first[:2], rule)
+        rate = RATE * start.unit(subject, target, goal[:2], first[:2], rule)
         rates = torch.full((case.rows,), rate, device=subject.device)
 
-        batch = Batch(subject, target, rule, wanted, first, rates)
+        batch = Batch(subject, target, rule, goal, first, rates)
         token_steps = case.rows * case.tokens * case.steps
         per_token = operations.of_token_step(subject, target, case.tokens)
         with batch.run_by(runner):
@@ -118,29 +118,31 @@ def ready(model: Subject, case: Case, stopwatch: Stopwatch | None = None) -> Ite
 
 
 def begun(subject: Subject, ids: Tensor) -> Tensor:
-    """Where descents begin: the same in every run and every arithmetic [rows, n, d]."""
+    """Starts of descents, the same in every run and every arithmetic: [rows, n, d]."""
     generator = torch.Generator().manual_seed(0)
     normal = torch.randn(*ids.shape, subject.hidden, generator=generator)
     return start.scaled(subject, normal.to(subject.device))
 
 
 def cast(model: Subject, dtype: torch.dtype) -> Subject:
-    """A copy of the model in ``dtype``, cast as one that is loaded in it."""
+    """A copy of the model in ``dtype``, cast like one that is loaded in it."""
     name = f"{model.name} in {str(dtype).removeprefix('torch.')}"
-    twin = copy.deepcopy(model.model)
-    return Subject.of(loading.adopt(name, twin, model.tokenizer, dtype=dtype, device=model.device))
+    model_copy = copy.deepcopy(model.model)
+    return Subject.of(
+        loading.adopt(name, model_copy, model.tokenizer, dtype=dtype, device=model.device)
+    )
 
 
 def fits(model: Subject, case: Case) -> int:
-    """The rows that one pass has room for, by what is free now."""
+    """The rows that fit into one pass with the memory that is free now."""
     return rows_that_fit(model, case.target(model), case.tokens)
 
 
 def largest(run: Callable[[int], object], most: int) -> int:
     """The most rows up to ``most`` that ``run`` has memory for; 0 if not even one.
 
-    Doubled until one lacks memory or ``most`` is passed, then halved in between to within a
-    quarter: it is found without a crash.
+    It doubles until memory runs out or ``most`` is passed, then bisects to within a quarter,
+    without a crash.
     """
     good, bad = 0, most + 1
     rows = 1

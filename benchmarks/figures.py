@@ -15,9 +15,9 @@ from assay.harness.results.arrays import Array
 
 @dataclass(frozen=True)
 class Figure:
-    """What was measured: ``reached`` on the median of the rounds, from ``low`` to ``high``.
+    """A measurement: ``reached`` is the median of the rounds, from ``low`` to ``high``.
 
-    ``goal`` is to be reached from below, or with ``at_most`` not to be passed; some have none.
+    ``goal`` is a lower bound, or with ``at_most`` an upper one; some figures have none.
     """
 
     benchmark: str
@@ -66,13 +66,13 @@ MARKS = {True: "[green]✓ met[/]", False: "[red]✗ missed[/]", None: ""}
 
 def table(figures: Sequence[Figure], machine: str) -> Table:
     """One row for each figure; missed goals say so."""
-    made = Table(box=box.SIMPLE_HEAD, title=machine, title_justify="left", pad_edge=False)
+    rows = Table(box=box.SIMPLE_HEAD, title=machine, title_justify="left", pad_edge=False)
     for name in ("benchmark", "figure"):
-        made.add_column(name)
+        rows.add_column(name)
     for name in ("goal", "reached", "over rounds", ""):
-        made.add_column(name, justify="right", no_wrap=True)
+        rows.add_column(name, justify="right", no_wrap=True)
     for each in figures:
         rounds = "" if each.low == each.high else f"{number(each.low)} to {number(each.high)}"
-        said = MARKS[each.met]
-        made.add_row(each.benchmark, each.what, each.wanted, number(each.reached), rounds, said)
-    return made
+        mark = MARKS[each.met]
+        rows.add_row(each.benchmark, each.what, each.wanted, number(each.reached), rounds, mark)
+    return rows

@@ -12,13 +12,13 @@ from assay.harness.models import memory
 from assay.harness.results.errors import BadInput
 
 SIZES = {"cpu": (1024, 2048, 3072), "cuda": (4096, 8192, 16384)}
-"""Of the square matrices whose products are timed, by the kind of device."""
+"""Sizes of the square matrices whose products are timed, by the kind of device."""
 
 COPIED = {"cpu": 2**28, "cuda": 2**31}
-"""Bytes that are copied to time that: more than any cache holds."""
+"""Bytes of a timed copy: more than any cache holds."""
 
 TRIES = 3
-"""Of which the fastest counts."""
+"""Tries of each measurement; the fastest counts."""
 
 ARITHMETICS = {
     "float32": (torch.float32, "highest"),
@@ -27,7 +27,7 @@ ARITHMETICS = {
     "float16": (torch.float16, "highest"),
     "float64": (torch.float64, "highest"),
 }
-"""What products are computed in: a dtype, and how float32 is multiplied
+"""Arithmetics of products: a dtype, and how float32 is multiplied
 (`torch.set_float32_matmul_precision`)."""
 
 
@@ -41,7 +41,7 @@ def check(arithmetic: str, device: torch.device) -> None:
 
 @contextmanager
 def computing_in(arithmetic: str) -> Iterator[torch.dtype]:
-    """Within it float32 is multiplied as ``arithmetic`` says; gives its dtype."""
+    """Multiply float32 by ``arithmetic`` within the block; yields its dtype."""
     dtype, precision = ARITHMETICS[arithmetic]
     usual = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(precision)
@@ -80,7 +80,7 @@ class Ceiling:
 
 
 def bandwidth(device: torch.device, stopwatch: Stopwatch) -> float:
-    """Bytes a second of the fastest copy, read and written counted."""
+    """Bytes per second of the fastest copy, counting reads and writes."""
     size = min(COPIED.get(device.type, COPIED["cpu"]), memory.free(device) // 4)
     source = torch.ones(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)

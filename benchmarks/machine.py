@@ -13,7 +13,7 @@ from assay.harness.models import runs
 
 
 def describe(device: torch.device) -> dict[str, object]:
-    """Threads, the processor's or card's name, its driver, and versions."""
+    """Threads, the processor's or GPU's name, its driver, and versions."""
     return {
         "device": str(device),
         "card": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
@@ -26,7 +26,7 @@ def describe(device: torch.device) -> dict[str, object]:
 
 
 def processor() -> str:
-    """The processor's name, as well as the system tells it."""
+    """The processor's name, as far as the system reports it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -20,10 +20,10 @@ from assay.harness.operations.inversion.target import Target
 
 
 def resident() -> int:
-    """Bytes of this process that were in memory at most.
+    """Peak bytes of this process in memory.
 
-    Linux has the figure of the process itself in a file; what `getrusage` tells there includes
-    the process that it was started from.
+    Linux has the figure of the process itself in a file; `getrusage` there includes the process
+    that started it.
     """
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
@@ -40,19 +40,19 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=64)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--threads", type=int, default=1)
-    asked = parser.parse_args()
-    torch.set_num_threads(asked.threads)
-    subject = subjects.load(asked.model, Options())
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    subject = subjects.load(options.model, Options())
     before = resident()
-    ids = prompts.fixed(subject, asked.rows)
-    target, rule = Target(subject.layers), Rule(steps=asked.steps)
-    wanted = target.output(subject, ids)
+    ids = prompts.fixed(subject, options.rows)
+    target, rule = Target(subject.layers), Rule(steps=options.steps)
+    goal = target.output(subject, ids)
     generator = torch.Generator().manual_seed(0)
     normal = torch.randn(*ids.shape, subject.hidden, generator=generator)
     first = start.scaled(subject, normal)
-    size = 0.3 * start.unit(subject, target, wanted, first, rule)
-    made = descend(subject, target, wanted, first, torch.full((len(ids),), size), rule)
-    losses = [float(made.losses[:, 0].mean()), float(made.final.mean())]
+    size = 0.3 * start.unit(subject, target, goal, first, rule)
+    descent = descend(subject, target, goal, first, torch.full((len(ids),), size), rule)
+    losses = [float(descent.losses[:, 0].mean()), float(descent.final.mean())]
     print(json.dumps({"before": before, "peak": resident(), "losses": losses}))
 
 

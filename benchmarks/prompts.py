@@ -1,4 +1,4 @@
-"""The prompts that are inverted: nine in ten of held-out text, the rest of random tokens."""
+"""The prompts to invert: nine in ten of held-out text, the rest of random tokens."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from assay.harness.models import capabilities
 from assay.harness.models.subject import Subject
 
 TOKENS = 20
-"""Of every prompt, unless told otherwise."""
+"""Tokens of every prompt by default."""
 
 
 def fixed(subject: Subject, rows: int, tokens: int = TOKENS) -> Tensor:
@@ -19,10 +19,10 @@ def fixed(subject: Subject, rows: int, tokens: int = TOKENS) -> Tensor:
     draws = Draws(0, "benchmarks", range(rows))
     plain = draws.only(lambda i: i % 10 == 9 or "tokenizer" not in capabilities.probe(subject))
     ids = torch.empty(rows, tokens, dtype=torch.long, device=subject.device)
-    for some, drawn in (
+    for some, draw in (
         (plain, texts.random),
         (draws.only(lambda i: i not in plain.numbers), texts.text),
     ):
         if len(some):
-            ids[list(some)] = drawn(subject, some, tokens)
+            ids[list(some)] = draw(subject, some, tokens)
     return ids

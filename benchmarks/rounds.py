@@ -14,26 +14,26 @@ from assay.harness.checking.statistics import median
 from assay.harness.results.arrays import Array
 
 CONFIDENCE = 0.9
-"""Of intervals over rounds: of five, all of them."""
+"""Confidence of intervals over rounds: of five rounds, the interval is all of them."""
 
 EARLY = 0.9
-"""A host's time of less than so much of the device's was read before the device was done."""
+"""Host-to-device ratio below which a timing counts as unsynchronised."""
 
 SLOW = 0.85
-"""A clock below so much of the fastest that the rounds saw is one that was held down."""
+"""Ratio to the fastest clock of the rounds below which a clock counts as throttled."""
 
 DRIFT = 0.2
-"""A difference between the machine's own best and worst round that is worth a word."""
+"""Relative difference between the machine's best and worst round from which it is reported."""
 
 
 @dataclass
 class Rounds:
-    """Rounds in each of which ``ours`` is timed, and others are measured ``beside`` it.
+    """Rounds that each time ``ours`` and measure others ``beside`` it.
 
-    In the first round ours comes last, in the second first, and so on by turns: what warms up or
-    wears off in the course of a round favours neither.  ``laps`` [rounds] are ours; ``others``, by
-    name, what was measured beside them [rounds]; ``vitals`` [rounds] those of the device right
-    after ours, and ``used`` the joules it took.
+    In the first round ours comes last, in the second first, and so on by turns, so that effects
+    in the course of a round favour neither.  ``laps`` [rounds] are ours; ``others``, by name, the
+    other measurements [rounds]; ``vitals`` [rounds] those of the device right after ours, and
+    ``used`` the joules of each round.
     """
 
     ours: Callable[[], object]
@@ -46,7 +46,7 @@ class Rounds:
     used: list[float] = field(default_factory=list)
 
     def run(self, benchmark: Any, rounds: int, warm_up: int = 0) -> None:
-        """Through pytest-benchmark, which times ours as well and keeps what it finds."""
+        """Run through pytest-benchmark, which times ours as well and keeps its own results."""
         for _ in range(warm_up):
             self.ours()
         self.stopwatch.wait()
@@ -54,7 +54,7 @@ class Rounds:
         self._end_round()
 
     def _between(self) -> None:
-        """Before ours is timed: the rest of the last round, and what comes first in this one."""
+        """Before ours: finish the last round, and measure the others if they come first."""
         self._end_round()
         if len(self.laps) % 2 == 0:
             self._beside()
@@ -80,41 +80,41 @@ class Rounds:
         return [lap.seconds for lap in self.laps]
 
     def times(self, other: str, work: float = 1.0) -> Array:
-        """How many times as fast ours is as the ``other``, by rounds.
+        """The speed of ours over that of the ``other``, by rounds.
 
-        ``work`` is how much more of it ours does in a round.
+        ``work`` is the ratio of ours to the other in the work of a round.
         """
         return work * np.array(self.others[other]) / np.array(self.seconds)
 
     @property
     def joules(self) -> float | None:
-        """What the device used in the median round of ours; None if it does not say."""
+        """Joules of the device in the median round of ours; None if unknown."""
         return float(np.median(self.used)) if self.used else None
 
     def doubts(self) -> list[str]:
-        """Why these times should not be believed, each in one line."""
-        found = []
+        """Reasons to doubt these times, each in one line."""
+        doubts = []
         early = [lap for lap in self.laps if lap.device and lap.seconds < EARLY * lap.device]
         if early:
-            found.append(
+            doubts.append(
                 f"missing synchronise: {len(early)} of {len(self.laps)} rounds were read before "
                 f"the device was done ({early[0].seconds:.3g} s of {early[0].device:.3g})"
             )
         reasons = sorted({why for each in self.vitals for why in each.throttled})
         if reasons:
-            found.append(f"throttled: {', '.join(reasons)}")
+            doubts.append(f"throttled: {', '.join(reasons)}")
         clocks = [each.clock for each in self.vitals if each.clock]
         if clocks and min(clocks) < SLOW * max(clocks):
-            found.append(
+            doubts.append(
                 f"throttled: the clock fell from {max(clocks):.0f} to {min(clocks):.0f} MHz"
             )
         speeds = self.others.get("product", [])
         if len(speeds) > 1 and (apart := max(speeds) / min(speeds) - 1) > DRIFT:
-            found.append(
+            doubts.append(
                 f"the machine's own speed differed by {100 * apart:.0f} % between rounds: "
                 "believe ratios of one round, and not seconds"
             )
-        return found
+        return doubts
 
 
 def interval(sample: Array) -> tuple[float, float, float]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 Ended = Callable[[], Callable[[], float]]
-"""Sets a second mark, and gives what reads the seconds between the two on the device's clock."""
+"""Sets a second mark; returns a function for the seconds between both on the device's clock."""
 
 
 @dataclass(frozen=True)
@@ -49,18 +49,18 @@ class Stopwatch:
         return Lap(seconds, read() if read is not None else None)
 
     def timed(self, call: Callable[[], object]) -> Callable[[], float]:
-        """``call``, told as the seconds that it takes."""
+        """A function that runs ``call`` and returns its seconds."""
         return lambda: self.lap(call).seconds
 
 
 def _cuda_event(device: torch.device) -> Ended:
-    """An event in the stream of ``device``; another one is set once the work was handed over."""
+    """An event in the stream of ``device``; another one is set once the work is queued."""
 
     def event() -> torch.cuda.Event:
         with torch.cuda.device(device):
-            made = torch.cuda.Event(enable_timing=True)
-            made.record()
-        return made
+            mark = torch.cuda.Event(enable_timing=True)
+            mark.record()
+        return mark
 
     begun = event()
 

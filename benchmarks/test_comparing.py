@@ -1,4 +1,4 @@
-"""How long two runs of thousands of claims take to compare, against reading them."""
+"""Time to compare two runs of thousands of claims, relative to reading them."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ ROUNDS = 3
 def results(model: str, seed: int) -> list[Result]:
     """Laws of 12 examples and findings of 128 draws; another ``seed`` moves each a little."""
     one, other = np.random.default_rng(0), np.random.default_rng(seed)
-    made = []
+    results = []
     for number in range(LAWS):
         margins = one.normal(1.5, 0.3, 12) + other.normal(0, 0.05, 12)
-        made.append(
+        results.append(
             Result(
                 *(f"C{number}", f"law {number}", Kind.LAW, model, Verdict.UPHELD),
                 margin=float(margins.min()),
@@ -35,7 +35,7 @@ def results(model: str, seed: int) -> list[Result]:
         )
     for number in range(FINDINGS):
         effect = one.normal(2, 1, 128) + other.normal(0, 0.1, 128)
-        made.append(
+        results.append(
             Result(
                 *(f"D{number}", f"finding {number}", Kind.FINDING, model, Verdict.UPHELD),
                 observed=float(effect.mean()),
@@ -43,22 +43,22 @@ def results(model: str, seed: int) -> list[Result]:
                 sample={"effect": effect},
             )
         )
-    return made
+    return results
 
 
 def written(path: Path, seed: int) -> Path:
     """An evidence file with one run."""
     models = [f"tiny:{number}" for number in range(MODELS)]
-    told = {
+    content = {
         **{"id": f"{seed:032}", "started": "2026-01-01T00:00:00+00:00", "suite": "0"},
         **{"profile": "quick", "seed": 0, "dtype": "float32", "device": "cpu"},
         "attention": None,
         "versions": dict.fromkeys(("python", "torch", "transformers"), "0"),
         "subjects": {model: {"digest": "a" * 64} for model in models},
     }
-    run = RunRecord.from_json(told)
+    run = RunRecord.from_json(content)
     with Evidence.open(path) as store:
-        store._db.execute("PRAGMA synchronous = OFF")  # it is not the disk that is timed
+        store._db.execute("PRAGMA synchronous = OFF")  # the benchmark does not time the disk
         store.begin(run)
         for model in models:
             for result in results(model, seed):

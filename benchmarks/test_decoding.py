@@ -1,4 +1,4 @@
-"""Decoding by the pseudo-inverse of tables as large as models have, against torch's own."""
+"""Decoding by the pseudo-inverse of embedding matrices of real sizes, and by torch's own."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from assay.harness.operations.decoding import PseudoInverse
 TOKENS = 20
 ROUNDS, FEW_ROUNDS = 5, 3
 NOISE = 0.1
-"""Added to the rows that are decoded, over the table's own standard deviation."""
+"""Noise on the rows to decode, over the matrix's own standard deviation."""
 
 ROOM = 6
-"""Tables that have to fit: the one that is decoded, and what pinv makes of it."""
+"""Matrices that must fit: the one to decode, and those of pinv."""
 
 GIB = 2**30
 
 PATIENCE = {"cpu": 1e11, "cuda": 1e12}
-"""V d² up to which `torch.linalg.pinv` is waited for, by the kind of device."""
+"""Largest V d² to run `torch.linalg.pinv` on, by the kind of device."""
 
 
 def table(v: int, d: int, condition: float, device: torch.device) -> Tensor:

@@ -1,4 +1,4 @@
-"""Batched descent against the document's loop, and against what the machine can do."""
+"""Batched descent compared with the document's loop, and with the machine's best product."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GOALS = {"cpu": (5, 0.6), "cuda": (100, 0.5)}
 """Times the loop, and share of the best product, by the kind of device (INVERSION, goals)."""
 
 ALONE = 2
-"""Prompts that the loop is given in a round: it takes them one by one."""
+"""Prompts of the loop in a round: it takes them one by one."""
 
 
 @pytest.mark.parametrize("rows", [16, 64])
@@ -28,22 +28,22 @@ def test_descent(race, report, model, ceiling, rows, depth):
         pytest.skip("the document's loop is in float32")
     target = Target(1 if depth == "1 block" else model.layers)
     ids, rule = prompts.fixed(model, rows), Rule(steps=STEPS)
-    wanted = target.output(model, ids)
+    goal = target.output(model, ids)
     normal = torch.randn(*ids.shape, model.hidden, generator=torch.Generator().manual_seed(0))
     first = start.scaled(model, normal)
-    rate = 0.3 * start.unit(model, target, wanted, first, rule)
+    rate = 0.3 * start.unit(model, target, goal, first, rule)
     rates = torch.full((rows,), rate, device=model.device)
 
     def ours():
-        return descend(model, target, wanted, first, rates, rule).embeddings
+        return descend(model, target, goal, first, rates, rule).embeddings
 
     def documented():
-        pairs = zip(wanted[:ALONE], first, strict=False)
+        pairs = zip(goal[:ALONE], first, strict=False)
         return torch.stack([loop.descend(model, target, w, x, rate, STEPS)[0] for w, x in pairs])
 
-    found, slow = decode(model, ours()), decode(model, documented())
-    right, slowly_right = ((each == ids[: len(each)]) for each in (found, slow))
-    assert found[:ALONE].equal(slow), "the loop and the batch find other tokens"
+    tokens, loop_tokens = decode(model, ours()), decode(model, documented())
+    right, slowly_right = ((each == ids[: len(each)]) for each in (tokens, loop_tokens))
+    assert tokens[:ALONE].equal(loop_tokens), "the loop and the batch find other tokens"
     assert right.double().mean() >= 0.95, "most tokens should be found in so many steps"
 
     rounds = race(ours, ROUNDS, {"loop": documented}, ceiling)

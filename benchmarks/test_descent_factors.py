@@ -35,7 +35,7 @@ CASES = {
 }
 
 SLOWEST = {"cpu": 256}
-"""Rows that are still worth their time, by the kind of device: utilisation stands still before."""
+"""Most rows worth their time, by the kind of device: utilisation no longer grows there."""
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -1,4 +1,4 @@
-"""How many laws the suite itself settles in a second."""
+"""Number of laws that the suite settles per second."""
 
 from __future__ import annotations
 
@@ -18,21 +18,28 @@ FILES = ("cache", "causality", "execution", "positions", "embedding")
 
 
 def test_laws_per_second(benchmark, report, model, tmp_path, pytestconfig):
-    told = tmp_path / "claims.json"
-    command = [sys.executable, "-m", "pytest", "-q", f"--json={told}", f"--model={model.name}"]
-    asked = RunRequest.of(pytestconfig).loading
-    command += [f"--device={asked.device}", f"--evidence={tmp_path / 'evidence'}"]
-    command += [f"--dtype={asked.dtype}"]
+    report_file = tmp_path / "claims.json"
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        f"--json={report_file}",
+        f"--model={model.name}",
+    ]
+    options = RunRequest.of(pytestconfig).loading
+    command += [f"--device={options.device}", f"--evidence={tmp_path / 'evidence'}"]
+    command += [f"--dtype={options.dtype}"]
     command += [f"claims/test_{name}.py" for name in FILES]
     threads = {"OMP_NUM_THREADS": str(pytestconfig.option.threads)}
 
     def run():
-        told.unlink(missing_ok=True)
-        done = subprocess.run(
+        report_file.unlink(missing_ok=True)
+        process = subprocess.run(
             command, cwd=ROOT, capture_output=True, text=True, env=os.environ | threads
         )
-        assert done.returncode == 0, done.stdout[-2000:] + done.stderr
-        claims = json.loads(told.read_text())["claims"]
+        assert process.returncode == 0, process.stdout[-2000:] + process.stderr
+        claims = json.loads(report_file.read_text())["claims"]
         return [each for each in claims if each["kind"] == "law" and each["seconds"] > 0]
 
     laws = benchmark.pedantic(run, rounds=1, iterations=1)

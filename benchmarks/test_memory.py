@@ -30,28 +30,28 @@ def test_memory(benchmark, report, pytestconfig, model):
         run = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
         return json.loads(run.stdout.splitlines()[-1])
 
-    found = benchmark.pedantic(descend, rounds=1, iterations=1)
-    first, last = found["losses"]
+    result = benchmark.pedantic(descend, rounds=1, iterations=1)
+    first, last = result["losses"]
     assert last < first, "nothing was descended"
     name = f"memory, descent of {ROWS} prompts"
-    peak = np.array([found["peak"] / 2**30])
+    peak = np.array([result["peak"] / 2**30])
     report.figure(name, "GiB resident", peak, 2, at_most=True)
-    report.also(before_the_descent=found["before"], peak=found["peak"])
+    report.also(before_the_descent=result["before"], peak=result["peak"])
 
 
 def test_largest_batch(benchmark, report, model):
-    """The most prompts of one pass: tried, and found without a crash."""
+    """The most prompts of one pass, found by trying and without a crash."""
     if model.device.type == "cpu":
         pytest.skip("a processor's memory is everyone's: what fits is estimated and not tried")
     estimate = fits(model, Case())
 
-    def tried(rows):
+    def run(rows):
         torch.cuda.empty_cache()
         with ready(model, replace(Case(), rows=rows)) as descent:  # one pass, never in parts
             descent.call()
 
     torch.cuda.reset_peak_memory_stats(model.device)
-    found = benchmark.pedantic(lambda: largest(tried, 16 * estimate), rounds=1, iterations=1)
-    assert found >= 1
-    report.figure(f"largest batch, {model.name}", "prompts", np.array([float(found)]))
+    most = benchmark.pedantic(lambda: largest(run, 16 * estimate), rounds=1, iterations=1)
+    assert most >= 1
+    report.figure(f"largest batch, {model.name}", "prompts", np.array([float(most)]))
     report.also(estimate=estimate, peak=torch.cuda.max_memory_allocated(model.device))

@@ -62,13 +62,13 @@ def searching(method: str, vocabulary: int, device) -> Callable[[], search.Searc
     model = Subject(f"untrained, {vocabulary}", GPT2LMHeadModel(config).eval().to(device), None)
     model.model.requires_grad_(False)
     target, ids = Target(2), prompts.fixed(model, 1, 8)
-    wanted, find = target.output(model, ids), getattr(search, method)
-    assert find(model, target, wanted).ids.equal(ids)
-    return lambda: find(model, target, wanted)
+    goal, find = target.output(model, ids), getattr(search, method)
+    assert find(model, target, goal).ids.equal(ids)
+    return lambda: find(model, target, goal)
 
 
 def keep(report, what: str, axis: str, points: Mapping[int, list[float]]) -> None:
-    """The exponent that time per prompt grows with, and the points it is fitted to."""
+    """Report the exponent by which time per prompt grows, and its points."""
     exponent, low, high = fitted(points)
     report.also(axis=axis, exponent=exponent, interval=[low, high], points=points)
     report.figure(f"{what}, over {axis}", "exponent of time", np.array([low, exponent, high]))
@@ -77,7 +77,7 @@ def keep(report, what: str, axis: str, points: Mapping[int, list[float]]) -> Non
 def fitted(points: Mapping[int, list[float]]) -> tuple[float, float, float]:
     """The slope of log time over log size with its 95 % interval (least squares).
 
-    Each size is one point, its median: rounds of one size share what makes it no pure power.
+    Each size is one point, its median: rounds of one size share their deviation from a power.
     """
     x, y = np.log([(size, np.median(seconds)) for size, seconds in points.items()]).T
     line = stats.linregress(x, y)

@@ -1,7 +1,7 @@
 """Reads a device's state while it is timed: clock, temperature, power, throttling.
 
-An Nvidia card by nvidia-ml-py where that is installed; a processor by psutil, which can tell its
-clock and how much else the machine has to do.
+An Nvidia GPU by nvidia-ml-py where that is installed; a processor by psutil, which reports its
+clock and the machine's load.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ THROTTLES = {
     0x40: "hardware thermal slowdown",
     0x80: "hardware power brake",
 }
-"""Why a card lowers its clock, by the driver's bits; being idle and set clocks are not here."""
+"""Reasons why a GPU lowers its clock, by the driver's bits, without idleness and set clocks."""
 
 
 @dataclass(frozen=True)
 class Vitals:
     """At one moment: ``clock`` and the ``fastest`` one in MHz, ``celsius``, ``watts``, ``joules``
-    since the driver began to count, why the clock is held down, and the machine's ``load``: how
-    many processes want a processor, this one among them.  None: not known.
+    since the driver began to count, why the clock is throttled, and the machine's ``load``: the
+    number of processes that want a processor, with this one.  None: unknown.
     """
 
     clock: float | None = None
@@ -45,7 +45,7 @@ Monitor = Callable[[], Vitals]
 
 
 def monitor(device: torch.device) -> Monitor:
-    """What tells the vitals of ``device``."""
+    """The function that reads the vitals of ``device``."""
     if device.type == "cuda":
         with suppress(ImportError):
             return _card(device)
@@ -54,9 +54,9 @@ def monitor(device: torch.device) -> Monitor:
 
 
 def driver() -> str | None:
-    """The version of the card's driver, where nvidia-ml-py can tell it."""
+    """The version of the GPU's driver, where nvidia-ml-py knows it."""
     try:
-        import pynvml  # optional: only a machine with a card has a use for it
+        import pynvml  # optional: only a machine with a GPU needs it
 
         pynvml.nvmlInit()
         return str(pynvml.nvmlSystemGetDriverVersion())
@@ -65,7 +65,7 @@ def driver() -> str | None:
 
 
 def _processor() -> Vitals:
-    """Of the processor; what a virtual machine does not tell is left out."""
+    """Vitals of the processor; a virtual machine may lack some."""
     clock: Any = None
     with suppress(Exception):  # psutil reads files that not every system has
         clock = psutil.cpu_freq()
@@ -76,8 +76,8 @@ def _processor() -> Vitals:
 
 
 def _card(device: torch.device) -> Monitor:
-    """Of a card; raises ImportError where the driver's library is not to be had."""
-    import pynvml  # optional: only a machine with a card has a use for it
+    """The monitor of a GPU; raises ImportError where the driver's library is missing."""
+    import pynvml  # optional: only a machine with a GPU needs it
 
     try:
         pynvml.nvmlInit()
@@ -96,7 +96,7 @@ def _card(device: torch.device) -> Monitor:
 
     def now() -> Vitals:
         bits = ask("nvmlDeviceGetCurrentClocksEventReasons")
-        if bits is None:  # its name before
+        if bits is None:  # its earlier name
             bits = ask("nvmlDeviceGetCurrentClocksThrottleReasons") or 0
         return Vitals(
             clock=ask("nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_SM),

@@ -17,7 +17,7 @@ from assay.harness.operations import flops
 from assay.harness.results.errors import Missing
 
 LONGEST = 96
-"""Prompts are decoded in chunks, each a forward pass: longer ones cost more than they find."""
+"""Each chunk of a prompt is a forward pass: longer prompts cost more than they find."""
 
 
 @law(
@@ -29,7 +29,7 @@ LONGEST = 96
 )
 @pytest.mark.parametrize("kind", caches.KINDS)
 def test_cached_decoding_equals_recomputation(subject, kind, draw, check):
-    caches.make(subject, kind, 1, 1)  # a cache that is not offered is not drawn for
+    caches.make(subject, kind, 1, 1)  # skip a kind of cache that the model lacks
     prompt = draw(prompts(subject, 2, LONGEST, rows=3, at_edges=True), "prompt")
     chunks = draw(chunkings(prompt, subject=subject), "chunks")
     tolerance = None
@@ -37,7 +37,7 @@ def test_cached_decoding_equals_recomputation(subject, kind, draw, check):
     if kind == "quantised":
         # An error of the exact cache must not count as rounding.
         check.same(expected, caches.decode(subject, prompt.ids, chunks))
-        # Rounding is meant to cost something, and its scale stays that of the first chunk.
+        # Rounding has a cost by design, and its scale stays that of the first chunk.
         ideal = caches.decode(subject, prompt.ids, chunks, caches.IDEAL)
         expected, tolerance = Reference(ideal, expected.oracle), QUANTISED
     check.same(expected, caches.decode(subject, prompt.ids, chunks, kind), tolerance)

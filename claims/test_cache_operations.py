@@ -1,4 +1,4 @@
-"""What may be done to a cache between two passes (document 004 and beyond)."""
+"""Operations on a cache between two passes (document 004 and beyond)."""
 
 from __future__ import annotations
 

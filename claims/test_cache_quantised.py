@@ -1,4 +1,4 @@
-"""What a quantised cache promises of the keys and values that it keeps (document 004)."""
+"""What a quantised cache guarantees for its keys and values (document 004)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from assay.harness.checking.laws import law
 from assay.harness.models import caches, quantised
 
 LONGEST = 48
-"""A prompt of so many tokens has thousands of keys and values."""
+"""A prompt of this many tokens has thousands of keys and values."""
 
 BROKEN = {
     "rescaled": quantised.rescaled,
@@ -28,7 +28,7 @@ BROKEN = {
     },
 )
 def test_a_quantised_cache_keeps_its_first_scale(subject, draw, check):
-    caches.make(subject, "quantised", 1, 1)  # a cache that is not offered is not drawn for
+    caches.make(subject, "quantised", 1, 1)  # skip a kind of cache that the model lacks
     prompt = draw(prompts(subject, 2, LONGEST, rows=3), "prompt")
     chunks = draw(chunkings(prompt, first_alone=True, subject=subject), "chunks")
     layers = quantised.histories(subject, prompt.ids, chunks)

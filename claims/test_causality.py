@@ -15,7 +15,7 @@ from assay.harness.models import masks
 from assay.harness.models.tolerances import bit_equal, distance
 
 PLAINLY = 100
-"""Times the tolerance of laws: a state that differs by so much is another."""
+"""Times the tolerance of laws: a state that differs by this much is another."""
 
 
 @law(
@@ -68,13 +68,13 @@ def test_one_pass_scores_every_prefix(subject, draw, check):
 def test_embeddings_do_what_their_tokens_do(subject, draw, check):
     prompt = draw(prompts(subject), "prompt")
     embed = subject.input_embeddings
-    given = embed(prompt.ids)
-    kept = given.clone()
+    embeddings = embed(prompt.ids)
+    original = embeddings.clone()
     expected = check.reference(lambda s: s.rows(prompt.ids))
-    rows = subject.rows(embeddings=given)
+    rows = subject.rows(embeddings=embeddings)
     check.same(expected, rows)
     check.equal_runs(expected.plain, lambda: subject.rows(prompt.ids), rows)
-    check.judge(bit_equal(given, kept), 0.0, "the embeddings that were given, afterwards")
+    check.judge(bit_equal(embeddings, original), 0.0, "the embeddings that were given, afterwards")
     check.rejects(expected, lambda: subject.rows(embeddings=embed(prompt.ids.flip(1))))
 
 

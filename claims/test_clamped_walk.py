@@ -22,16 +22,16 @@ from assay.harness.checking.statistics import median, share
 from assay.harness.operations.inversion import decode
 
 DRAWS = 32
-"""Prompts at the first look: a walk of each costs dozens of passes."""
+"""Prompts to start with: each walk costs dozens of passes."""
 
 FEW = 12
 """Prompts where a walk costs hundreds of passes."""
 
 NEARLY_100 = 90.0
-"""What 'nearly 100 or more' is taken for."""
+"""Our reading of 'nearly 100 or more'."""
 
 TEN = 10.0
-"""The document's r of a walk that keeps the output."""
+"""The document's r for a walk that keeps the output."""
 
 ABOUT_1 = Bound(median, at_least=0.8, at_most=1.25)
 
@@ -147,7 +147,7 @@ both_ways = pytest.mark.parametrize(
         pytest.param("nearest", lambda r, random: r >= 2 * random, id="controlled"),
     ],
 )
-"""How ends are decoded, and what keeps the output: the document's r, or twice a random step's."""
+"""The decoder, and when a walk keeps the output: the document's r, or twice a random step's."""
 
 
 @finding(

@@ -14,7 +14,7 @@ from assay.harness.models.memo import memo
 from assay.harness.operations.decoding import PseudoInverse, has_duplicate, nearest
 
 MANY = 256
-"""Tokens decoded at once at most: each is compared with the whole vocabulary."""
+"""Most tokens to decode at once: each is compared with the whole vocabulary."""
 
 
 @memo
@@ -25,7 +25,7 @@ def pseudo_inverse(subject):
 
 @memo
 def twinned(subject):
-    """Whether each token's row stands in W more than once, bit for bit: [V]."""
+    """Whether each token's row is in W more than once, bit for bit: [V]."""
     return has_duplicate(subject.embedding_table.detach())
 
 
@@ -57,9 +57,12 @@ def test_the_nearest_row_is_the_token(subject, draw, check):
 )
 def test_positions_can_be_added_and_subtracted(subject, draw, check):
     ids = draw(prompts(subject, rows=1), "prompt").ids[0]
-    table, places = subject.embedding_table.detach(), positions.position_table(subject)
+    table, position_embeddings = (
+        subject.embedding_table.detach(),
+        positions.position_table(subject),
+    )
     first = positions.position_offset(subject)
-    at = places.weight[first : first + len(ids)]
+    at = position_embeddings.weight[first : first + len(ids)]
     there_and_back = (table[ids] + at) - at
     rounding = (there_and_back - table[ids]).double().norm(dim=1)
     size = table[ids].double().norm(dim=1) + at.double().norm(dim=1)
@@ -83,7 +86,7 @@ def room_around(table, ids):
 
 
 def changed(ids, plain):
-    """The share of tokens that are not the same."""
+    """The share of tokens that differ."""
     return float((ids != plain).double().mean()) if len(ids) else 0.0
 
 
@@ -146,7 +149,7 @@ def test_the_fast_decoder_is_the_limit_and_of_least_norm(subject, draw, check):
     solution = fast.logits(x @ fast.table)
     other = random(seed + 1, 1, subject.vocabulary, like=fast.table)[0]
     null = other - fast.logits(other @ fast.table)
-    # Against the whole of it: where rows are independent there is one solution, and null is noise.
+    # Relative to all of it: with independent rows there is one solution, and null is noise.
     part = (solution @ null).abs() / (solution.norm() * other.norm())
     check.judge(float(part), allowed(fast), "least norm")
     check.judge_control(relative(regularised(fast.table, x, 1e3 * fast.least), exact), bound)
@@ -163,7 +166,7 @@ def test_the_fast_decoder_is_the_limit_and_of_least_norm(subject, draw, check):
 
 @memo
 def slow_inverse(subject):
-    """W⁺ formed by torch's SVD in float64, with a cut-off that keeps what is there."""
+    """W⁺ by torch's SVD in float64, with a cut-off at the size of rounding."""
     table = subject.embedding_table.detach().double()
     return torch.linalg.pinv(table, rtol=max(table.shape) * torch.finfo(torch.float64).eps)
 
@@ -180,7 +183,7 @@ def relative(observed, exact):
 
 
 def allowed(fast):
-    """What rounding in float64 explains, with the room that the tolerance table gives."""
+    """The error that rounding in float64 explains, with the tolerance table's factor."""
     from assay.harness.models.tolerances import TOLERANCES
 
     return TOLERANCES[torch.float64].allowed(fast.rounding)
@@ -194,7 +197,7 @@ def untied(logits, slow, tie):
 
 
 def blind_solve_error(table):
-    """How wrong ``W⁺ W = identity on the range`` is if a repeated column is not noticed."""
+    """The error of ``W⁺ W = identity on the range`` if a repeated column is not noticed."""
     broken = table.clone()
     broken[:, -1] = broken[:, 0]
     gram = broken.T @ broken

@@ -14,7 +14,7 @@ from assay.harness.models.memo import memo
 from assay.harness.operations import int8, twins
 
 MANY = 32
-"""Draws that are worth their Jacobians: of 8 a median's interval is all that they span."""
+"""Draws that decide: of 8, a median's interval is their whole range."""
 
 
 @finding(
@@ -46,11 +46,11 @@ def test_eight_bits_do_not_change_the_condition(subject, quantised, draws, sampl
 
 
 def of_all_blocks(subject, ids):
-    """The condition number of the last state's Jacobian; kept, as both claims ask for it."""
-    known, key = conditions(subject), tuple(ids.tolist())
-    if key not in known:
-        known[key] = conditioned(subject, subject.layers, ids)
-    return known[key]
+    """The condition number of the last state's Jacobian; cached, as both claims use it."""
+    results, key = conditions(subject), tuple(ids.tolist())
+    if key not in results:
+        results[key] = conditioned(subject, subject.layers, ids)
+    return results[key]
 
 
 @memo

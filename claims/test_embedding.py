@@ -12,13 +12,13 @@ from assay.harness.models.capabilities import Missing
 from assay.harness.operations.decoding import PseudoInverse, duplicates, recovery
 
 MOST_LISTED = 20
-"""Tokens that are named in the evidence."""
+"""Tokens that the evidence lists at most."""
 
 SHIFT = 1 / 20
 """The document's shift, in the embedding's own unit."""
 
 RELATIVE_SHIFT = 0.35
-"""The same over the standard deviation of GPT-2's embeddings, 0.14."""
+"""The document's shift over the standard deviation of GPT-2's embeddings, 0.14."""
 
 
 @finding(
@@ -33,31 +33,31 @@ def test_the_pseudo_inverse_recovers_every_token(subject, draws, sample):
     table = subject.embedding_table.detach()
     if len(table) < 2:
         raise Missing(f"a vocabulary of {len(table)} leaves nothing to confuse")
-    found = recovery(PseudoInverse.of(table))
-    planted = table.clone()
-    planted[1] = 2 * planted[0]
+    result = recovery(PseudoInverse.of(table))
+    doubled = table.clone()
+    doubled[1] = 2 * doubled[0]
     sample.add(
-        effect=found.recovered.double().mean(),
-        control=recovery(PseudoInverse.of(planted)).recovered.double().mean(),
+        effect=result.recovered.double().mean(),
+        control=recovery(PseudoInverse.of(doubled)).recovered.double().mean(),
     )
-    failing = (~found.recovered).nonzero()[:, 0].tolist()
-    for title, values in {"Leverage": found.leverages, "Margin": found.margins}.items():
+    failing = (~result.recovered).nonzero()[:, 0].tolist()
+    for title, values in {"Leverage": result.leverages, "Margin": result.margins}.items():
         counts, edges = histogram(values.double().cpu().numpy())
         sample.plot(title, "histograms", {"edges": edges, "tokens": counts}, x=title.lower())
     sample.details |= {
         "tokens not recovered": len(failing),
         "the first of them": subject.tokens(failing[:MOST_LISTED]),
-        "least margin": float(found.margins.min()),
-        "median margin": float(found.margins.median()),
-        "least leverage": float(found.leverages.min()),
-        "largest leverage": float(found.leverages.max()),
+        "least margin": float(result.margins.min()),
+        "median margin": float(result.margins.median()),
+        "least leverage": float(result.leverages.min()),
+        "largest leverage": float(result.leverages.max()),
         "groups of equal rows": duplicates(table)[:MOST_LISTED],
-        "decoder": found.decoder,
+        "decoder": result.decoder,
     }
 
 
 def histogram(values):
-    """Counts and edges of 60 bins; around values that are all alike, bins of a plain width."""
+    """Counts and edges of 60 bins; around equal values, bins over a width of 1."""
     low, high = float(values.min()), float(values.max())
     alike = high - low <= 1e-9 * max(1.0, abs(high))
     return np.histogram(values, bins=60, range=(low - 0.5, high + 0.5) if alike else None)

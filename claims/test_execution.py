@@ -50,8 +50,8 @@ def test_attention_implementations_agree_on_padded_batches(subject, implementati
     padding.require_mask_of_past(subject, "default")
     prompt = draw(prompts(subject, 2, 32, rows=3, least_rows=2, at_edges=True), "prompt")
     cut = draw(endings(prompt, most=2), "cut")
-    kept = [max(size, prompt.length - cut + 1) for size in draw(lengths(prompt), "lengths")]
-    batch = padding.ragged(subject, prompt.ids, kept)
+    sizes = [max(size, prompt.length - cut + 1) for size in draw(lengths(prompt), "lengths")]
+    batch = padding.ragged(subject, prompt.ids, sizes)
     chunks = [cut] + [1] * (prompt.length - cut)
     with subject.attending_by(implementation):
         rows = caches.decode(
@@ -148,15 +148,15 @@ def test_a_pass_changes_nothing_that_it_is_given(subject, path, draw, check):
     if path == "embeddings":
         capabilities.require(subject, "inputs-embeds")
     prompt = draw(prompts(subject, shortest=2), "prompt")
-    given = {"ids": prompt.ids}
+    arguments = {"ids": prompt.ids}
     if path == "embeddings":
-        given = {"embeddings": subject.input_embeddings(prompt.ids).detach()}
+        arguments = {"embeddings": subject.input_embeddings(prompt.ids).detach()}
     if "padding" in capabilities.probe(subject):
-        given["mask"] = torch.ones_like(prompt.ids)
-    check.judge(inputs.share_changed(subject, **given), 0.0, "an input")
-    check.sees_one_bit(bit_equal(given[path], one_bit_off(given[path])))
+        arguments["mask"] = torch.ones_like(prompt.ids)
+    check.judge(inputs.share_changed(subject, **arguments), 0.0, "an input")
+    check.sees_one_bit(bit_equal(arguments[path], one_bit_off(arguments[path])))
     with inputs.meddled_with(subject):
-        check.judge_control(inputs.share_changed(subject, **given), 0.0)
+        check.judge_control(inputs.share_changed(subject, **arguments), 0.0)
 
 
 @law(

@@ -18,10 +18,10 @@ def test_finite_inputs_give_finite_outputs(subject, draw, check):
     check.judge(float(bool(alone)), 0.0, alone)
     ids = draw(prompts(subject, at_edges=True), "prompt").ids
     rows = finiteness.outputs(subject, ids)
-    place = finiteness.first(rows)
-    where = "" if place is None else finiteness.in_words(subject, ids, place)
-    check.judge(float(place is not None), 0.0, where)
+    index = finiteness.first(rows)
+    where = "" if index is None else finiteness.in_words(subject, ids, index)
+    check.judge(float(index is not None), 0.0, where)
     for spoiled in finiteness.spoiled(rows):
-        found = float(finiteness.first(spoiled) is not None)
-        check.judge_control(found, 0.0)
-        check.sees_one("element that is not finite", found)
+        share = float(finiteness.first(spoiled) is not None)
+        check.judge_control(share, 0.0)
+        check.sees_one("element that is not finite", share)

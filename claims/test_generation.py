@@ -25,7 +25,7 @@ def test_generation_is_the_same_with_and_without_the_cache(subject, mode, draw, 
     if mode == "static":
         caches.make(subject, "static", 1, 1)
     if mode == "assisted":
-        capabilities.require(subject, "chunks-beside-cache")  # drafts are read at once
+        capabilities.require(subject, "chunks-beside-cache")  # a draft is read in one chunk
     prompt = draw(short_prompts(subject, rows=1), "prompt")
     plain = generation.scores(subject, prompt.ids, mode, use_cache=False)
     cached = decoded(subject, prompt.ids, mode, plain, draw)
@@ -55,7 +55,7 @@ def test_beam_search_finds_the_same_scores_with_and_without_the_cache(subject, d
     prompt = draw(short_prompts(subject, rows=2), "prompt")
     cached = generation.beams(subject, prompt.ids, use_cache=True)
     if not cached.hops:
-        hypothesis.reject()  # no beam went on from another's place: nothing was reordered
+        hypothesis.reject()  # no beam continued another: nothing was reordered
     plain = generation.beams(subject, prompt.ids, use_cache=False)
     expected = cached.reference(subject, plain)
     check.same(expected, cached.rows)
@@ -79,7 +79,7 @@ def test_a_padded_batch_is_continued_as_each_prompt_alone(subject, mode, draw, c
     left = not subject.is_encoder_decoder  # an encoder's prompts are padded on the right
     if left:
         capabilities.require(subject, "left-padding")
-        if not subject.accepts("position_ids"):  # then `generate` gives none
+        if not subject.accepts("position_ids"):  # then `generate` passes none
             capabilities.require(subject, "padding-by-mask")
     prompt = draw(short_prompts(subject, shortest=2, rows=3, least_rows=2), "prompt")
     batch = padding.ragged(subject, prompt.ids, draw(lengths(prompt), "lengths"), left)
@@ -96,7 +96,7 @@ def test_a_padded_batch_is_continued_as_each_prompt_alone(subject, mode, draw, c
 
 
 def decoded(subject, ids, mode, plain, draw):
-    """``ids`` continued with a cache, by right and wrong drafts where that is the mode."""
+    """Continue ``ids`` with a cache; in assisted mode by right and wrong drafts."""
     if mode != "assisted":
         return generation.scores(subject, ids, mode, use_cache=True)
     drafter = draw(st.sampled_from(drafting.drafters(subject)), "drafter")
@@ -104,6 +104,6 @@ def decoded(subject, ids, mode, plain, draw):
 
 
 def short_prompts(subject, **how):
-    """Prompts of up to 32 tokens that leave room for what is generated."""
+    """Prompts of up to 32 tokens that leave room for the continuation."""
     longest = (subject.context or 40) - generation.NEW_TOKENS
     return prompts(subject, longest=min(32, longest), at_edges=True, **how)

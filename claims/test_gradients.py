@@ -39,31 +39,31 @@ def test_the_gradient_of_a_net_s_sum_is_the_sum_of_gradients(subject, part, draw
 
 
 def gradients_add_up(subject, part, draw, check):
-    """F1, of a ``part`` of the subject or of the network that is made for it."""
+    """F1, of a ``part`` of the subject or of a network built for it."""
     gradients.require(subject, part)
     prompt = draw(prompts(subject, longest=12, rows=2), "prompt")
     pieces = draw(st.integers(2, 6), "pieces")
     expected = check.reference(lambda s: gradients.of_sum(s, part, prompt.ids))
     terms = gradients.of_pieces(subject, part, prompt.ids, pieces)
-    # The size of the terms comes from float64: pieces that are wrong must not widen their bound.
+    # The size of the terms comes from float64: wrong pieces must not widen their bound.
     sizes = gradients.lengths(gradients.of_pieces(subject.oracle, part, prompt.ids, pieces))
     noise = gradients.noise(expected.plain, expected.oracle, sizes)
     check.judge(noise, check.tolerance.most, "the gradient against float64's, median row")
     allowed = gradients.allowed(check.tolerance, noise)
     # Both come from one forward pass, so they are compared with each other.
-    found = gradients.apart(gradients.total(terms), expected.plain, sizes)
-    if allowed < found.error <= check.tolerance.most and check.wide:
+    difference = gradients.apart(gradients.total(terms), expected.plain, sizes)
+    if allowed < difference.error <= check.tolerance.most and check.wide:
         spread = gradients.spread(expected.plain, expected.elsewhere(), sizes)
-        found = gradients.apart(gradients.total(terms), expected.plain, sizes, spread)
-    check.judge(found.error, allowed, found.where)
+        difference = gradients.apart(gradients.total(terms), expected.plain, sizes, spread)
+    check.judge(difference.error, allowed, difference.where)
     less = gradients.apart(gradients.total(terms[:-1]), expected.plain, sizes)
     check.judge_control(less.error, allowed)
 
-    def planted(size):
+    def with_leak(size):
         leak = gradients.leaking(expected.plain, gradients.total(terms[:-1]), sizes, size)
         return gradients.apart(leak, expected.plain, sizes).error, allowed
 
-    check.sees(planted, noise=noise)
+    check.sees(with_leak, noise=noise)
 
 
 ORTHOGONAL: dict[str, Any] = {
@@ -92,7 +92,7 @@ def test_later_singular_vectors_are_orthogonal_to_a_net_s_gradient(subject, part
 
 
 def later_vectors_are_orthogonal(subject, part, draw, check):
-    """F2, of a ``part`` of the subject or of the network that is made for it."""
+    """F2, of a ``part`` of the subject or of a network built for it."""
     gradients.require(subject, part)
     longest = min(12, subject.hidden - 1)
     prompt = draw(prompts(subject, longest=longest, rows=1), "prompt")

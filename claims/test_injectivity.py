@@ -31,12 +31,12 @@ def test_a_token_and_its_repetitions_have_the_same_last_state(subject, draw, che
     ids = draw(prompts(subject, longest=1), "token").ids
     longest = min(64, subject.context or LONGEST)
     times = draw(st.integers(2, longest), "times")
-    twin = subject.oracle
-    exact = twin.rows(ids)
+    reference = subject.oracle
+    exact = reference.rows(ids)
     expected = Reference(exact, exact)
-    tolerance = TOLERANCES[precision.working(twin)]
+    tolerance = TOLERANCES[precision.working(reference)]
     repeated = ids.repeat(1, times)
     after_another = repeated.clone()
     after_another[:, :1] = subject.content(ids + 1)
-    check.same(expected, twin.rows(repeated).last, tolerance)
-    check.rejects(expected, lambda: twin.rows(after_another).last, tolerance)
+    check.same(expected, reference.rows(repeated).last, tolerance)
+    check.rejects(expected, lambda: reference.rows(after_another).last, tolerance)

@@ -1,4 +1,4 @@
-"""Whether a model's input can be had back from a block's output by descent (document 003).
+"""Whether descent recovers a model's input from a block's output (document 003).
 
 As documented: started from noise of mean 1/2 and scale 1/20, decoded by the pseudo-inverse.
 Controlled: started from noise of mean 0 and the embedding's own scale, decoded by the nearest row.
@@ -26,10 +26,10 @@ NEEDS = ["usual-weights", "inputs-embeds", "blocks"]
 DOCUMENTED, SCALED = Way(), Way(begin="scaled")
 
 DECIDING = 40
-"""Draws that can decide a share of 0.9: with 36 that are all true the interval begins there."""
+"""Draws that can decide a share of 0.9: with 36, all true, the interval begins there."""
 
 OF_MODELS = 60
-"""The same of draws of several models, whose interval is the longer one of two."""
+"""The same for draws of several models, whose interval is the longer one of two."""
 
 both_ways = pytest.mark.parametrize(
     "way",
@@ -128,37 +128,39 @@ def test_the_deeper_the_less_is_recovered(subject, draws, sample):
         sides.untrained(subject),
         some_depths(subject),
     )
-    found = [invert(models, replace(DOCUMENTED, depth=depth), cases) for depth in depths]
+    deeper = [invert(models, replace(DOCUMENTED, depth=depth), cases) for depth in depths]
     starts = [invert(models, replace(DOCUMENTED, seed=i), cases) for i in range(len(depths))]
     shares, flat = (
-        torch.stack([trials.recovery() for trials in each], dim=1) for each in (found, starts)
+        torch.stack([trials.recovery() for trials in each], dim=1) for each in (deeper, starts)
     )
-    sample.add(effect=found[0].by_model(order_of(shares, depths)))
-    sample.add(control=found[0].by_model(order_of(flat, depths)))
+    sample.add(effect=deeper[0].by_model(order_of(shares, depths)))
+    sample.add(control=deeper[0].by_model(order_of(flat, depths)))
     points = list(zip(depths, shares.mean(0).tolist(), strict=True))
     sample.plot("Recovery over depth", "curves", {"untrained": points}, x="blocks", y="recovery")
 
 
 MANY_DEPTHS = 3
-"""Depths that are looked at, from one block to all."""
+"""Depths to compare, from one block to all."""
 
 
 def some_depths(subject, most=MANY_DEPTHS):
-    """At most so many numbers of blocks, evenly apart, the first and the last among them."""
+    """At most ``most`` numbers of blocks at even intervals, with the first and the last."""
     evenly = torch.linspace(1, subject.layers, most).round().int()
     return sorted(set(evenly.tolist()))
 
 
-def order_of(values, places):
-    """Spearman's correlation of each row of ``values`` [rows, k] with ``places`` [k]: [rows].
+def order_of(values, order):
+    """Spearman's correlation of each row of ``values`` [rows, k] with ``order`` [k]: [rows].
 
-    0 if there is no order: all values are the same, or all ``places``.
+    0 where all values are the same, or all of ``order``.
     """
-    if len(set(places)) == 1:
+    if len(set(order)) == 1:
         return torch.zeros(len(values), dtype=torch.float64)
     rows = values.tolist()
-    found = [stats.spearmanr(places, row).statistic if len({*row}) > 1 else 0.0 for row in rows]
-    return torch.tensor(found, dtype=torch.float64)
+    correlations = [
+        stats.spearmanr(order, row).statistic if len({*row}) > 1 else 0.0 for row in rows
+    ]
+    return torch.tensor(correlations, dtype=torch.float64)
 
 
 @finding(
@@ -172,11 +174,11 @@ def order_of(values, places):
 )
 @both_ways
 def test_what_is_found_gives_the_right_next_token(subject, way, draws, sample):
-    found, side = through_the_head(subject, way, draws)
-    right, other = found.ids, found.decoded()
+    trials, side = through_the_head(subject, way, draws)
+    right, other = trials.ids, trials.decoded()
     same, by_luck = (same_next_token(side.models, right, ids) for ids in (other, other.roll(1, 0)))
-    sample.add(effect=found.by_model(same), control=found.by_model(by_luck))
-    record(sample, untrained=found)
+    sample.add(effect=trials.by_model(same), control=trials.by_model(by_luck))
+    record(sample, untrained=trials)
 
 
 @finding(
@@ -190,16 +192,16 @@ def test_what_is_found_gives_the_right_next_token(subject, way, draws, sample):
 )
 @both_ways
 def test_what_is_found_is_not_the_input(subject, way, draws, sample):
-    found, side = through_the_head(subject, way, draws)
+    trials, side = through_the_head(subject, way, draws)
     easy = invert(side, replace(way, steps=1000), cases_of(subject, draws))
-    sample.add(effect=found.by_model(found.recovery()))
+    sample.add(effect=trials.by_model(trials.recovery()))
     sample.add(control=easy.by_model(easy.recovery()))
-    record(sample, all_blocks_and_head=found)
-    shown_text(sample, subject, found, "All untrained blocks and the head, decoded")
+    record(sample, all_blocks_and_head=trials)
+    shown_text(sample, subject, trials, "All untrained blocks and the head, decoded")
 
 
 def through_the_head(subject, way, draws):
-    """All untrained blocks and the head inverted, and the side that they are of."""
+    """Trials on all untrained blocks and the head, and their side."""
     side = sides.untrained(subject)
     way = replace(way, depth=subject.layers, through="head")
     way.target(subject).check(subject)
@@ -208,7 +210,7 @@ def through_the_head(subject, way, draws):
 
 
 def same_next_token(models, one, other):
-    """Whether model i modulo their number gives rows i the same most probable next token."""
+    """Whether each row's model, i modulo their number, has the same likeliest next token."""
     same = one.new_zeros(len(one), dtype=bool)
     for i, model in enumerate(models):
         rows = slice(i, None, len(models))

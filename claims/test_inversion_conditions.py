@@ -1,4 +1,4 @@
-"""What inversion by descent hangs on: the head, precision, distance, start, schedule (003)."""
+"""What inversion by descent depends on: head, precision, distance, start, schedule (003)."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from assay.harness.operations.inversion.target import Target
 TRAINED = ["trained", *NEEDS]
 
 CLOSE = replace(DOCUMENTED, measure="close")
-"""Step sizes by how soon (4) is met, where a descent ends."""
+"""Learning rates are chosen by how soon (4) is met, where a descent ends."""
 
 LATE = 400
-"""Steps that the side which is expected to be fast is given."""
+"""Steps of the side that is expected to be fast."""
 
 TIMES, ROOM = 100.0, 1.1
-"""How many times as many steps are claimed, and how much longer the other side is given."""
+"""The claimed ratio of steps, and the extra room of the other side."""
 
 
 @finding(
@@ -139,13 +139,13 @@ def test_the_distance_is_not_the_reason(subject, way, draws, sample):
 def test_later_blocks_are_worse_conditioned(subject, draws, sample):
     ids = cases_of(subject, draws).ids.to(subject.device)
     depths = [1 + i % subject.layers for i in range(len(ids))]
-    found = [conditioned(subject, depth, row) for depth, row in zip(depths, ids, strict=True)]
+    conditions = [conditioned(subject, depth, row) for depth, row in zip(depths, ids, strict=True)]
     first = [conditioned(subject, 1, row) for row in ids]
-    sample.add(effect=list(zip(depths, found, strict=True)))
+    sample.add(effect=list(zip(depths, conditions, strict=True)))
     sample.add(control=list(zip(depths, first, strict=True)))
     for depth in range(1, subject.layers + 1):
-        mine = torch.tensor(found[depth - 1 :: subject.layers])
-        sample.add(**{f"condition after {depth} blocks": mine})
+        depth_conditions = torch.tensor(conditions[depth - 1 :: subject.layers])
+        sample.add(**{f"condition after {depth} blocks": depth_conditions})
 
 
 def conditioned(subject, depth, ids):

@@ -11,10 +11,10 @@ from assay.harness.operations.inversion import Target
 from assay.harness.operations.inversion.search import exact
 
 DRAWS = 512
-"""Of which all are recovered in full, or all but one token, where 0.99 is cleared."""
+"""A bound of 0.99 is cleared where all tokens of these are recovered, or all but one."""
 
 BLOCK = 64
-"""Draws that are searched for at once."""
+"""Draws of one search."""
 
 
 @finding(
@@ -50,17 +50,17 @@ def test_exact_search_recovers_the_tokens_of_an_untrained_twin(subject, depth, d
 
 
 def search(subject, source, depth, draws, sample):
-    """Search for the prompts of ``draws``, and for others than their target is of."""
+    """Search for the prompts of ``draws``; the control compares with another prompt."""
     blocks = {"one block": 1, "half of the blocks": (subject.layers + 1) // 2}
     target = Target(blocks.get(depth, subject.layers))
     tried, distances = [], []
     for prompt in texts.prompts(subject, source, draws, (5, 12)):
-        found = exact(subject, target, target.output(subject, prompt.ids).detach())
-        right = (found.ids == prompt.ids) & found.verified
-        others = found.ids.roll(1, 0) == prompt.ids
-        sample.add(effect=right.double().mean(1), control=others.double().mean(1))
-        tried.append(found.tried.flatten().double().cpu())
-        distances.append(found.distances.flatten().cpu())
+        result = exact(subject, target, target.output(subject, prompt.ids).detach())
+        right = (result.ids == prompt.ids) & result.verified
+        by_luck = result.ids.roll(1, 0) == prompt.ids
+        sample.add(effect=right.double().mean(1), control=by_luck.double().mean(1))
+        tried.append(result.tried.flatten().double().cpu())
+        distances.append(result.distances.flatten().cpu())
     share = [float(each.mean()) / subject.vocabulary for each in tried]
     sample.details["share of the vocabulary tried"] = max(share)
     sample.details["largest distance of a state"] = max(float(each.max()) for each in distances)

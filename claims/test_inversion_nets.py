@@ -20,16 +20,16 @@ from assay.harness.operations.inversion.descent import descend
 from assay.harness.operations.inversion.rule import Rule
 
 TOKENS = 5
-"""'This is a prompt sentence.', without its full stop: what the document's `FCNet` reads."""
+"""Those of 'This is a prompt sentence.' without its full stop, which `FCNet` reads."""
 
 FEW, MOST = 60, 200
-"""Steps of a descent, and of a second one where the first did not find the prompt."""
+"""Steps of a descent, and of a second one where the first does not recover the prompt."""
 
 LOOKED_AT = (0, 20, 40, 45, 50, 60)
-"""Steps of which document 003 shows the tokens, and the start."""
+"""The start, and the steps whose tokens document 003 shows."""
 
 GRID = (0.3, 1.0, 3.0, 10.0)
-"""Step sizes that are tried, in units of `start.unit`."""
+"""Learning rates to try, in units of `start.unit`."""
 
 TUNED_ON, PER_NET = 2, 8
 """Prompts that choose the learning rate, on a network of their own; draws that share one."""
@@ -40,7 +40,7 @@ DRAWS = 64
 
 @dataclass(frozen=True)
 class Way:
-    """Where a descent starts, and how what it finds is decoded."""
+    """Where a descent starts, and how its result is decoded."""
 
     start: str
     decoder: str
@@ -111,18 +111,18 @@ def test_a_contracting_net_is_not_inverted_exactly(subject, way, draws, sample):
 
 
 @dataclass(frozen=True)
-class Found:
-    """What the descents of some draws found.
+class Inversions:
+    """The results of some draws' descents.
 
-    ``ids`` [draws, n] are the prompts; ``seen`` [draws, steps, n] what was decoded after the
-    steps `LOOKED_AT`; ``last`` [draws, n] what was found in the end, by the other decoder
-    ``other`` [draws, n]; ``nets`` [draws] the numbers of their nets; ``rate`` the step
-    size, and ``tuned`` the recovery of the prompts that it was chosen with, by step size in units
-    of `start.unit`.
+    ``ids`` [draws, n] are the prompts; ``tokens`` [draws, steps, n] the tokens decoded after the
+    steps `LOOKED_AT`; ``last`` [draws, n] those decoded at the end, by the other decoder
+    ``other`` [draws, n]; ``nets`` [draws] the numbers of their networks; ``rate`` the learning
+    rate, and ``tuned`` the recovery of the prompts that it was chosen with, by learning rate in
+    units of `start.unit`.
     """
 
     ids: torch.Tensor
-    seen: torch.Tensor
+    tokens: torch.Tensor
     last: torch.Tensor
     other: torch.Tensor
     nets: torch.Tensor
@@ -131,7 +131,7 @@ class Found:
 
     @property
     def exact(self):
-        """Whether all tokens of a prompt were found: [draws]."""
+        """Whether all tokens of a prompt were recovered: [draws]."""
         return (self.last == self.ids).all(1)
 
     def by_net(self, values):
@@ -140,78 +140,78 @@ class Found:
 
     def hits(self, ids):
         """The share of tokens that are those of ``ids``, by step: [draws, steps]."""
-        return (self.seen == ids[:, None]).double().mean(2)
+        return (self.tokens == ids[:, None]).double().mean(2)
 
 
 def inverted(subject, kind, way, draws):
-    """What is found from the output of networks of a ``kind``.
+    """Invert the output of networks of a ``kind``.
 
     Draws are inverted once for all claims, both ways of a network in one batch.
     """
     draws = draws.for_claim("E1, E2")
     tuned = tuning(subject, kind, draws.seed)
-    known = results_by_net(subject).setdefault((draws.seed, kind), {})
-    missing = draws.only(lambda i: i not in known)
+    results = results_by_net(subject).setdefault((draws.seed, kind), {})
+    missing = draws.only(lambda i: i not in results)
     for group in sorted({i // PER_NET for i in missing}):
-        mine = missing.only(lambda i, group=group: i // PER_NET == group)
-        rows = searched(subject, kind, mine, mine.generator(group, kind))
-        known |= dict(zip(mine, rows, strict=True))
-    columns = zip(*(known[i][way] for i in draws), strict=True)
-    ids, seen, last, other = map(torch.stack, columns)
+        group_draws = missing.only(lambda i, group=group: i // PER_NET == group)
+        rows = searched(subject, kind, group_draws, group_draws.generator(group, kind))
+        results |= dict(zip(group_draws, rows, strict=True))
+    columns = zip(*(results[i][way] for i in draws), strict=True)
+    ids, tokens, last, other = map(torch.stack, columns)
     of_nets = torch.tensor([i // PER_NET for i in draws])
-    return Found(ids, seen, last, other, of_nets, *tuned[way])
+    return Inversions(ids, tokens, last, other, of_nets, *tuned[way])
 
 
 def searched(subject, kind, draws, generator):
-    """By draw and way: prompt, tokens by step, what is found, and what the other decoder finds.
+    """By draw and way: prompt, tokens by step, last tokens, and those of the other decoder.
 
     Each descent has `FEW` steps; where its tokens are not all right, another one has `MOST`.
     """
     ids, net, first = drawn(subject, kind, draws, generator)
     ids, tuned = ids.repeat(len(WAYS), 1), tuning(subject, kind, draws.seed)
     rates = torch.tensor([tuned[way][0] for way in WAYS]).repeat_interleave(len(draws))
-    made = descended(subject, net, ids, first, rates, FEW)
+    descent = descended(subject, net, ids, first, rates, FEW)
 
-    def decoded(embeddings, others=False):
+    def decode_rows(embeddings, others=False):
         parts = zip(WAYS, embeddings.chunk(len(WAYS)), strict=True)
         return torch.cat([decode(subject, e, other(w) if others else w.decoder) for w, e in parts])
 
-    seen = torch.stack([decoded(made.watched[step]) for step in LOOKED_AT], 1)
-    last, missed = made.embeddings, (seen[:, -1] != ids).any(1)
+    tokens = torch.stack([decode_rows(descent.watched[step]) for step in LOOKED_AT], 1)
+    last, missed = descent.embeddings, (tokens[:, -1] != ids).any(1)
     if bool(missed.any()):
         again = descended(subject, net, ids[missed], first[missed], rates[missed.cpu()], MOST)
         last = last.index_put((missed,), again.embeddings)
-    rows = list(zip(ids, seen, decoded(last), decoded(last, others=True), strict=True))
+    rows = list(zip(ids, tokens, decode_rows(last), decode_rows(last, others=True), strict=True))
     return [dict(zip(WAYS, rows[i :: len(draws)], strict=True)) for i in range(len(draws))]
 
 
 def tuning(subject, kind, seed):
     """The learning rate of each way for a ``kind`` of networks, and the recovery by learning rate.
 
-    It recovers the most of other prompts; of several it has the least loss.
+    It recovers the most of other prompts; of equal ones it has the least loss.
     """
-    known = results_by_net(subject)
-    if ("tuned", seed, kind) not in known:
+    results = results_by_net(subject)
+    if ("tuned", seed, kind) not in results:
         draws = Draws(seed, "E1, E2 tuning", range(TUNED_ON))
         ids, net, first = drawn(subject, kind, draws, draws.generator(0, kind))
         ids = ids.repeat(len(WAYS) * len(GRID), 1)
         unit = start.unit(subject, net, net.output(subject, ids[: len(first)]), first, Rule())
         rates = unit * torch.tensor(GRID)
         every = rates.repeat_interleave(len(first))
-        made = descended(subject, net, ids, first.repeat(len(GRID), 1, 1), every, FEW)
+        descent = descended(subject, net, ids, first.repeat(len(GRID), 1, 1), every, FEW)
         shape = len(GRID), len(WAYS), TUNED_ON
-        ends, losses = made.embeddings.unflatten(0, shape), made.final.view(shape)
-        known["tuned", seed, kind] = {
+        ends, losses = descent.embeddings.unflatten(0, shape), descent.final.view(shape)
+        results["tuned", seed, kind] = {
             way: best(subject, way, rates, ends[:, i], losses[:, i], ids[:TUNED_ON])
             for i, way in enumerate(WAYS)
         }
-    return known["tuned", seed, kind]
+    return results["tuned", seed, kind]
 
 
 def best(subject, way, rates, ends, losses, ids):
-    """The one of the ``rates`` [grid] to choose, and the recovery of each by size in the grid.
+    """The best of the ``rates`` [grid], and the recovery of each by its size in the grid.
 
-    ``ends`` [grid, prompts, n, d] were found for ``ids`` [prompts, n] with ``losses``.
+    ``ends`` [grid, prompts, n, d] are the results for ``ids`` [prompts, n], with ``losses``.
     """
     shares = (decode(subject, ends, way.decoder) == ids).double().mean((1, 2)).tolist()
     loss = losses.mean(1).tolist()
@@ -230,18 +230,18 @@ def drawn(subject, kind, draws, generator):
 
 def descended(subject, net, ids, first, rates, steps):
     """Descend from ``first`` to the output of ``ids``, each row with its learning rate."""
-    wanted, rates = net.output(subject, ids), rates.to(first.device)
-    return descend(subject, net, wanted, first, rates, Rule(steps=steps), watch=LOOKED_AT)
+    target, rates = net.output(subject, ids), rates.to(first.device)
+    return descend(subject, net, target, first, rates, Rule(steps=steps), watch=LOOKED_AT)
 
 
 @memo
 def results_by_net(subject):
-    """What was found on the subject, by seed, network and way; learning rates too."""
+    """The subject's results by seed, network and way; learning rates too."""
     return {}
 
 
 def other(way):
-    """The other decoder, which is recorded only."""
+    """The other decoder, whose results are only recorded."""
     return next(decoder for decoder in DECODERS if decoder != way.decoder)
 
 
@@ -251,18 +251,18 @@ def rises(recovery):
     return never_falls & (recovery[:, -1] > recovery[:, 0])
 
 
-def next_token_kept(subject, found):
-    """Whether a trained subject continues alike after what was found; NaN: it is the prompt."""
+def next_token_kept(subject, inversions):
+    """Whether a trained subject continues the recovered tokens alike; NaN: they are the prompt."""
     able = capabilities.probe(subject)
     if any(name not in able for name in ("trained", "causal", "lm-head")):
-        return torch.full((len(found.ids),), torch.nan)
-    usual, now = (measures.next_token(subject, ids) for ids in (found.ids, found.last))
-    return torch.where(found.exact, torch.nan, measures.same_top(usual, now).double())
+        return torch.full((len(inversions.ids),), torch.nan)
+    usual, now = (measures.next_token(subject, ids) for ids in (inversions.ids, inversions.last))
+    return torch.where(inversions.exact, torch.nan, measures.same_top(usual, now).double())
 
 
-def record(sample, found):
-    """Keep recovery by steps, what the other decoder finds, and the grid of step sizes."""
-    for kind, each in found.items():
+def record(sample, inversions):
+    """Record recovery by steps, that by the other decoder, and the grid of learning rates."""
+    for kind, each in inversions.items():
         hits = each.hits(each.ids)
         sample.add(**{f"{kind}_recovery_at_{s}": hits[:, i] for i, s in enumerate(LOOKED_AT)})
         sample.add(**{f"{kind}_exact_by_the_other_decoder": (each.other == each.ids).all(1)})
@@ -270,6 +270,6 @@ def record(sample, found):
         sample.details[f"recovery by step size, {kind}"] = each.tuned
     curves = {
         kind: [(s, sample.values(f"{kind}_recovery_at_{s}").mean()) for s in LOOKED_AT]
-        for kind in found
+        for kind in inversions
     }
     sample.plot("Recovery over steps", "curves", curves, x="steps", y="share of tokens")

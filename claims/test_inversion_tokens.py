@@ -1,4 +1,4 @@
-"""What wrong tokens look like that inversion finds: near, rare, repeated (document 003)."""
+"""The wrong tokens that inversion finds: near, rare or repeated (document 003)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ TRAINED = ["trained", *NEEDS]
 ANOTHER = "the same lists against another prompt's tokens"
 
 NEAR_0 = Bound(bounded_change, at_least=-0.1, at_most=0.1)
-"""Of the overlap with tokens that were not meant."""
+"""Bound of the overlap with another prompt's tokens."""
 
 OF_STARTS = 48
-"""Prompts of which other starts are made: orders by chance vary more than those by size."""
+"""Prompts with other starts: orders by chance vary more than those by size."""
 
 DECIDING_0 = 48
-"""Draws of which an interval about 0 is within `NEAR_0`."""
+"""Draws whose interval about 0 is within `NEAR_0`."""
 
 
 @finding(
@@ -70,31 +70,31 @@ def of_net(way, kind):
 def nearer(subject, draws, sample, **ways):
     """Add by how much more the first way's lists overlap with the true tokens' neighbours.
 
-    The median rank of a prompt's true tokens is recorded of either.
+    It records the median rank of a prompt's true tokens for both.
     """
     cases = cases_of(subject, draws)
-    found = {name: invert(subject, way, cases) for name, way in ways.items()}
-    lists = {name: likeliest(trials, FIVE) for name, trials in found.items()}
+    by_way = {name: invert(subject, way, cases) for name, way in ways.items()}
+    lists = {name: likeliest(trials, FIVE) for name, trials in by_way.items()}
     one, other = lists.values()
     meant = neighbours(subject, cases.ids)
     sample.add(effect=overlap(one, meant) - overlap(other, meant))
     sample.add(control=overlap(one, meant.roll(1, 0)) - overlap(other, meant.roll(1, 0)))
-    for name, trials in found.items():
+    for name, trials in by_way.items():
         ranks = ranks_of_the_true(trials).double().quantile(0.5, dim=1)
         sample.add(**{f"{name} rank of the true token": ranks})
         sample.add(**{f"{name} overlap": overlap(lists[name], meant)})
-    record(sample, **found)
+    record(sample, **by_way)
 
 
 NET_STEPS = 40
-"""Steps of a descent through a network: document 003 recovers nearly all after so many."""
+"""Steps of a descent through a network: document 003 recovers nearly all by then."""
 
 FIVE = 5
 """Tokens in a list, as the document prints them."""
 
 
 def neighbours(subject, ids):
-    """The `FIVE` tokens of nearest direction to each of ``ids`` [rows, n], itself among them."""
+    """The `FIVE` tokens of nearest direction to each of ``ids`` [rows, n], with itself."""
     table = torch.nn.functional.normalize(embedded(subject).float(), dim=1)
     return (table[ids.to(table.device)] @ table.T).topk(FIVE, dim=-1).indices.cpu()
 
@@ -117,7 +117,7 @@ def overlap(lists, meant):
 @both_ways
 def test_bigger_models_need_fewer_steps(subject, way, draws, sample):
     way = replace(way, measure="close")
-    climbed(subject, draws, sample, way, lambda found: found.steps_to_close)
+    climbed(subject, draws, sample, way, lambda trials: trials.steps_to_close)
 
 
 @finding(
@@ -135,19 +135,19 @@ def test_what_is_found_of_bigger_models_repeats_less(subject, way, draws, sample
     climbed(subject, draws, sample, way, repeats)
 
 
-def climbed(subject, draws, sample, way, of):
-    """Add, for each prompt, how what is ``of`` it on every model is ordered by their sizes.
+def climbed(subject, draws, sample, way, measure):
+    """Add, for each prompt, the rank correlation of ``measure`` with the models' sizes.
 
-    Too few models are trained for a statement about others: these are fixed, and prompts drawn.
+    Too few models are trained for a statement about others: they are fixed, and prompts drawn.
     """
     models = [sides.sister(subject, size) for size in sides.LADDER]
     cases = cases_of(models[0], draws)
-    found = [invert(model, way, replace(cases, number=i)) for i, model in enumerate(models)]
-    more = cases_of(models[0], at_least(OF_STARTS, draws))
-    starts = [invert(models[0], replace(way, seed=i), more) for i in range(len(models))]
+    by_size = [invert(model, way, replace(cases, number=i)) for i, model in enumerate(models)]
+    more_cases = cases_of(models[0], at_least(OF_STARTS, draws))
+    starts = [invert(models[0], replace(way, seed=i), more_cases) for i in range(len(models))]
     sizes = [model.layers for model in models]
-    for name, made in (("effect", found), ("control", starts)):
-        by_prompt = torch.stack([of(trials).double() for trials in made], dim=1)
+    for name, runs in (("effect", by_size), ("control", starts)):
+        by_prompt = torch.stack([measure(trials).double() for trials in runs], dim=1)
         sample.add(**{name: order_of(by_prompt, sizes)})
-    for size, trials in zip(sides.LADDER, found, strict=True):
-        sample.add(**{f"reference:{size}": of(trials)})
+    for size, trials in zip(sides.LADDER, by_size, strict=True):
+        sample.add(**{f"reference:{size}": measure(trials)})

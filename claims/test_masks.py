@@ -8,7 +8,7 @@ from assay.harness.models import caches, capabilities, masks, positions
 from assay.harness.operations import padding
 
 LONGEST = 48
-"""Of prompts that are decoded in chunks."""
+"""Tokens of prompts that are decoded in chunks."""
 
 
 @law(
@@ -19,7 +19,7 @@ LONGEST = 48
     control="a mask that lets every position see the next one",
 )
 def test_the_causal_mask_given_is_the_model_s_own(subject, draw, check):
-    # Past its window a model hides more than a causal mask does.
+    # Past its window a model hides more than a causal mask.
     prompt = draw(prompts(subject, shortest=2, longest=subject.window), "prompt")
     n, how = prompt.length, (subject.dtype, subject.device)
     expected = check.reference(lambda s: s.rows(prompt.ids))
@@ -45,10 +45,10 @@ def test_the_causal_mask_given_beside_a_cache_is_the_model_s_own(subject, draw, 
     if "position-ids" in capabilities.probe(subject):
         where = positions.usual(subject, prompt.length)
     expected = check.reference(lambda s: s.rows(prompt.ids, states=False))
-    for given, judge in ((mask, check.same), (blind, check.rejects)):
+    for explicit, judge in ((mask, check.same), (blind, check.rejects)):
         judge(
             expected,
-            caches.decode(subject, prompt.ids, chunks, mask=given, positions=where),
+            caches.decode(subject, prompt.ids, chunks, mask=explicit, positions=where),
         )
 
 

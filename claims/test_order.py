@@ -70,8 +70,8 @@ def test_one_layer_without_positions_cannot_see_order(subject, draw, check):
     usual = positions.usual(subject, prompt.length)
     mask = masks.causal(prompt.length, subject.dtype, subject.device)
 
-    def last_row(s, ids, places):
-        return Rows({"state 1": s.block_output(1, ids, positions=places, mask=mask)}).last
+    def last_row(s, ids, position_ids):
+        return Rows({"state 1": s.block_output(1, ids, positions=position_ids, mask=mask)}).last
 
     together = usual[:1].expand_as(usual)
     expected = check.reference(lambda s: last_row(s, prompt.ids, together))
@@ -98,9 +98,9 @@ def test_without_mask_and_positions_order_is_invisible_at_any_depth(subject, dra
     usual = positions.usual(subject, prompt.length)
     mask = masks.full(prompt.length, subject.dtype, subject.device)
 
-    def last_row(s, ids, places):
+    def last_row(s, ids, position_ids):
         return Rows(
-            {f"state {depth}": s.block_output(depth, ids, positions=places, mask=mask)}
+            {f"state {depth}": s.block_output(depth, ids, positions=position_ids, mask=mask)}
         ).last
 
     together = usual[:1].expand_as(usual)

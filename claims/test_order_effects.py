@@ -1,4 +1,4 @@
-"""What attention without positions does see of order (document 001)."""
+"""Effects of order on attention without positions (document 001)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from assay.harness.models.capabilities import Missing
 from assay.harness.operations.heads import Head
 
 PLAINLY = 100
-"""Times the tolerance of laws: two rows that differ by so much count as different."""
+"""Times the tolerance of laws: two rows that differ by this much count as different."""
 
 TOKENS = 5
-"""Rows that a head is given."""
+"""Rows of a head's input."""
 
 
 @finding(
@@ -56,7 +56,7 @@ def test_two_causal_layers_see_order_without_positions(subject, draws, sample):
 
 
 def changes(subject, number, order):
-    """Whether a head drawn from the seed ``number`` gives another last row under ``order``."""
+    """Whether ``order`` changes the last row of a head drawn from the seed ``number``."""
     head = Head(16, 8, 2, "eager", number).to(subject.device, subject.dtype)
     inputs = head.inputs(len(order), batch=1)
     usual, moved = head(inputs)[:, -1], head(inputs[:, order])[:, -1]

@@ -1,4 +1,4 @@
-"""Walks orthogonal to the input gradient, which are to leave the output as it was (003)."""
+"""Walks orthogonal to the input gradient, which should keep the output (003)."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from assay.harness.operations import gradients, nets, walks
 from assay.harness.operations.inversion.target import Target
 
 DRAWS = 32
-"""Networks or prompts at the first look: each walk costs dozens of passes."""
+"""Networks or prompts to start with: each walk costs dozens of passes."""
 
 WIDTHS = (10, 50, 200, 768)
-"""Of the embeddings that the document's three-layer networks read."""
+"""Widths of the embeddings that the document's three-layer networks read."""
 
 EMBEDDED = 0.14
 """The standard deviation of GPT-2's embeddings."""
 
 STEPS = 4
-"""Of an orthogonal walk: d_o / d_i comes out the same after 1 and after 36."""
+"""Steps of an orthogonal walk: d_o / d_i is the same after 1 and after 36."""
 
 BELOW_1 = Bound(share, at_least=0.8)
-"""Of d_o / d_i: what 'typically' is taken for."""
+"""Our reading of 'typically', for d_o / d_i < 1."""
 
 
 @finding(
@@ -138,34 +138,36 @@ def test_the_orthogonal_walk_moves_a_model_s_output_twenty_times_as_far(subject,
 def on_model(subject, draws, norm, along):
     """d_o / d_i in float64 of walks through all blocks, and of random steps as far: [draws] each.
 
-    Walks are kept for other claims.
+    Walks are cached for other claims.
     """
     gradients.require(subject, "model")
-    known, key = walked_on_nets(subject), ("orthogonal", draws.seed, *draws, norm, along)
-    if key not in known:
-        twin, mine = subject.oracle, draws.for_claim("orthogonal walks")
-        output = walks.output_function(twin, Target(twin.layers))
-        start = embedded_prompts(subject, mine)[1].double()
-        end = walks.orthogonal(output, start, STEPS, along=along, sources=sources(mine, "walk"))
-        random = walks.displace_at_random(start, end, sources(mine, "random"))
-        known[key] = tuple(walks.change(output, start, x, norm) for x in (end, random))
-    return known[key]
+    results, key = walked_on_nets(subject), ("orthogonal", draws.seed, *draws, norm, along)
+    if key not in results:
+        reference, walk_draws = subject.oracle, draws.for_claim("orthogonal walks")
+        output = walks.output_function(reference, Target(reference.layers))
+        start = embedded_prompts(subject, walk_draws)[1].double()
+        end = walks.orthogonal(
+            output, start, STEPS, along=along, sources=sources(walk_draws, "walk")
+        )
+        random = walks.displace_at_random(start, end, sources(walk_draws, "random"))
+        results[key] = tuple(walks.change(output, start, x, norm) for x in (end, random))
+    return results[key]
 
 
 def on_nets(subject, draws, width, along="last", purpose=""):
     """d_o / d_i by norm, of walks on as many networks as there are draws.
 
-    Each network is made once for all claims, and walked both ways.
+    Each network is built once for all claims, with both walks.
     """
-    known = walked_on_nets(subject).setdefault((draws.seed, width, purpose), {})
+    results = walked_on_nets(subject).setdefault((draws.seed, width, purpose), {})
     draws = draws.for_claim("orthogonal walks")
     for i in draws:
-        if i not in known:
+        if i not in results:
             generator = draws.generator(i, f"{width} {purpose}")
             net = nets.per_token(width, generator, torch.empty(0, device=subject.device))
             start = EMBEDDED * torch.randn(1, TOKENS, width, generator=generator)
-            known[i] = on_net(net, start.to(subject.device), [generator])
-    return {norm: torch.cat([known[i][along, norm] for i in draws]) for norm in ("l1", "l2")}
+            results[i] = on_net(net, start.to(subject.device), [generator])
+    return {norm: torch.cat([results[i][along, norm] for i in draws]) for norm in ("l1", "l2")}
 
 
 def on_net(net, start, source):
@@ -182,6 +184,6 @@ def on_net(net, start, source):
 
 
 def ratio_by_width(sample, title):
-    """Keep the picture of d_o / d_i at every width."""
-    drawn = {str(width): sample.defined(f"ratio_at_{width}") for width in WIDTHS}
-    sample.plot(f"d_o / d_i by width: {title}", "distributions", drawn, y="d_o / d_i", log=True)
+    """Record the picture of d_o / d_i at every width."""
+    ratios = {str(width): sample.defined(f"ratio_at_{width}") for width in WIDTHS}
+    sample.plot(f"d_o / d_i by width: {title}", "distributions", ratios, y="d_o / d_i", log=True)

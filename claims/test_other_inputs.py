@@ -1,4 +1,4 @@
-"""Whether inputs that are no sentence have a sentence's output, and what lies near it (003)."""
+"""Whether nonsense inputs have a sentence's output, and what is near its state (003)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from assay.harness.operations.inversion import Target
 from assay.harness.operations.inversion.candidates import accepted
 
 ALL_BLOCKS = replace(DOCUMENTED, depth=-1)
-"""The descents of E6, so that a run which makes both makes them once."""
+"""The descents of E6, so that a run of both computes them once."""
 
 
 @finding(
@@ -29,7 +29,7 @@ ALL_BLOCKS = replace(DOCUMENTED, depth=-1)
     needs=["trained", *NEEDS, "causal", "lm-head"],
     source="003, 'one can find many completely nonsensical inputs that also yield an identical "
     "output'",
-    # 'One can find' is said of any input: of most is the least that it can mean.
+    # The document says 'one can find' of any input: 'most' is the least that it can mean.
     bound=Bound(model_mean, at_least=0.5),
     control="as many prompts of random tokens, and the prompt itself",
     costly=True,
@@ -38,22 +38,24 @@ ALL_BLOCKS = replace(DOCUMENTED, depth=-1)
 def test_nonsense_has_the_output_of_a_prompt(subject, population, draws, sample):
     cases, (trained, fresh, _) = cases_of(subject, draws), sides.compared(subject, population)
     for name, side in {"trained": trained, "untrained": fresh}.items():
-        found = invert(side, ALL_BLOCKS, cases)
-        tried, itself = nonsense(found), found.ids[:, None]
-        drawn = random_prompts(subject, draws, *tried.shape[1:]).cpu()
-        least, by_luck = (least_kl(found, each) for each in (tried, torch.cat([drawn, itself], 1)))
+        trials = invert(side, ALL_BLOCKS, cases)
+        candidates, itself = nonsense(trials), trials.ids[:, None]
+        random = random_prompts(subject, draws, *candidates.shape[1:]).cpu()
+        least, by_luck = (
+            least_kl(trials, each) for each in (candidates, torch.cat([random, itself], 1))
+        )
         if side is trained:
-            sample.add(effect=found.by_model(least <= ALIKE))
-            sample.add(control=found.by_model(by_luck <= ALIKE))
+            sample.add(effect=trials.by_model(least <= ALIKE))
+            sample.add(control=trials.by_model(by_luck <= ALIKE))
         sample.add(**{f"nonsense alike, {name}": least <= ALIKE, f"least KL, {name}": least})
         sample.add(**{f"random tokens alike, {name}": by_luck <= ALIKE})
 
 
 APART = 0.05
-"""How far a point is from the state, relative to the state's length."""
+"""Distance of a point from the state, relative to the state's norm."""
 
 PROMPTS, POINTS = 8, 8
-"""Prompts at first, and points around the state of each: 64 that are all alike decide 0.9."""
+"""Prompts at first, and points around the state of each: 64 equal outcomes decide 0.9."""
 
 
 @finding(
@@ -76,21 +78,21 @@ def test_points_near_a_state_are_the_state_of_no_prompt(subject, depth, draws, s
     source = texts.RANDOM if subject.tokenizer is None else texts.TEXT
     for prompts in texts.prompts(subject, source, draws, (4, 5, 6)):
         away = APART * directions(subject, target, prompts.draws)
-        found = neighbours(subject, target, prompts.ids, torch.cat([away, 0 * away], dim=1))
-        none = (found.distances > tolerance).split(POINTS, dim=1)
+        search = neighbours(subject, target, prompts.ids, torch.cat([away, 0 * away], dim=1))
+        none = (search.distances > tolerance).split(POINTS, dim=1)
         effect, control = (by_prompt(each, prompts) for each in none)
-        sample.add(effect=effect, control=control, margin=found.margin)
-        nearest = found.tokens[:, :POINTS] == prompts.ids[:, -1:].cpu()
+        sample.add(effect=effect, control=control, margin=search.margin)
+        nearest = search.tokens[:, :POINTS] == prompts.ids[:, -1:].cpu()
         sample.add(nearest_is_the_prompt=nearest.flatten())
 
 
 def directions(subject, target, draws):
-    """`POINTS` random directions for each draw: [draws, points, features], of length 1."""
+    """`POINTS` random directions for each draw: [draws, points, features], of norm 1."""
     normal = draws.normal(POINTS, target.features(subject), purpose="direction")
     return torch.nn.functional.normalize(normal, dim=-1)
 
 
 def by_prompt(values, prompts):
-    """``values`` [prompts, points] with the number of the prompt: points share a prefix."""
+    """``values`` [prompts, points] with the number of the prompt: its points share a prefix."""
     numbers = torch.tensor(list(prompts.draws), dtype=torch.float64)[:, None].expand_as(values)
     return torch.stack([values.double(), numbers], dim=-1).flatten(0, 1)

@@ -67,14 +67,14 @@ def test_what_stands_before_the_padding_does_not_see_it(subject, draw, check):
 def test_a_padded_batch_is_decoded_as_each_prompt_alone(subject, kind, first, draw, check):
     padding.require_mask_of_past(subject, kind)
     prompt = draw(prompts(subject, shortest=2, longest=48, rows=3, at_edges=True), "prompt")
-    kept = draw(lengths(prompt), "lengths")
+    sizes = draw(lengths(prompt), "lengths")
     if first == "chunks":
         chunks = draw(chunkings(prompt, subject=subject), "chunks")
     else:
         rest = draw(st.integers(1, min(4, prompt.length - 1)), "tokens after the prefill")
         chunks = [prompt.length - rest] + [1] * rest
-        kept = [max(size, rest + 1) for size in kept]  # no prompt is empty
-    batch = padding.ragged(subject, prompt.ids, kept)
+        sizes = [max(size, rest + 1) for size in sizes]  # no prompt is empty
+    batch = padding.ragged(subject, prompt.ids, sizes)
     rows = caches.decode(
         subject, batch.ids, chunks, kind, mask=batch.mask, positions=batch.positions
     )
@@ -92,15 +92,15 @@ def test_padding_of_the_encoder_s_prompt_changes_nothing(subject, draw, check):
     prompt = draw(prompts(subject, shortest=2, longest=32, rows=3), "encoder's prompt")
     batch = padding.ragged(subject, prompt.ids, draw(lengths(prompt), "lengths"), left=False)
     chunks = draw(chunkings(prompt, subject=subject), "chunks")
-    said = subject.content(prompt.ids.flip(1) + 1)
+    decoder_ids = subject.content(prompt.ids.flip(1) + 1)
     rows = caches.decode(
-        subject, said, chunks, **encoders.arguments(subject, batch.ids, batch.mask)
+        subject, decoder_ids, chunks, **encoders.arguments(subject, batch.ids, batch.mask)
     )
     for row, size in enumerate(batch.lengths):
         own = batch.ids[row : row + 1, :size]
         expected = check.reference(
             lambda s, own=own, row=row: s.rows(
-                said[row : row + 1], states=False, **encoders.arguments(s, own)
+                decoder_ids[row : row + 1], states=False, **encoders.arguments(s, own)
             )
         )
         its = itemgetter(slice(row, row + 1))

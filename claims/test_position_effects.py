@@ -16,16 +16,16 @@ from assay.harness.models import capabilities, masks, positions
 from assay.harness.operations import twins
 
 POSITIONED = ["learned-positions", "causal", "lm-head", "position-ids", "mask-4d"]
-"""What it takes to give a model the positions of other tokens."""
+"""Capabilities to give a model the positions of other tokens."""
 
 CONTINUED = 20
-"""Tokens of the greedy continuation that document 000 looks at."""
+"""Tokens of the greedy continuation in document 000."""
 
 ENTIRELY = 1000
-"""Times the tolerance of laws: a row that differs by so much has not been restored."""
+"""Times the tolerance of laws: a row that differs by this much is not restored."""
 
 ASKED = (0, 4, 2, 3, 1)
-"""The permutation in document 000's question: of the five tokens of 'The man ate the cow'."""
+"""Document 000's permutation of the five tokens of 'The man ate the cow'."""
 
 A_MODEL = 12
 """Prompts on which one model is compared with an untrained one."""
@@ -241,8 +241,8 @@ def ratio_at_position_0(model, prompt):
 def several_prompts(subject, draws, number):
     """`A_MODEL` short prompts for draw ``number``: held-out text where it can be read."""
     source = TEXT if "tokenizer" in capabilities.probe(subject) else RANDOM
-    mine = Draws(draws.seed, f"{draws.claim}, model {number}", range(A_MODEL))
-    return next(prompts(subject, source, mine, [8]))
+    model_draws = Draws(draws.seed, f"{draws.claim}, model {number}", range(A_MODEL))
+    return next(prompts(subject, source, model_draws, [8]))
 
 
 def exchanged(subject, prompt, causal=True):
@@ -261,7 +261,7 @@ def permuted(subject, prompt, orders):
 
 
 def under_noise(subject, prompt):
-    """The same with noise of ten times the position table's scale in place of its rows."""
+    """The same with noise of ten times the position embeddings' scale in place of their rows."""
     table = positions.rows_used(subject)
     generator = prompt.draws.generator(prompt.draws.numbers[0], "noise")
     noise = torch.randn(prompt.length, table.shape[1], generator=generator).to(table)
@@ -270,7 +270,7 @@ def under_noise(subject, prompt):
 
 
 def under_the_mean_row(subject, prompt):
-    """The same with the position table's mean row at every position."""
+    """The same with the mean row of the position embeddings at every position."""
     mean = positions.rows_used(subject).mean(0)
     with positions.rows_replaced(subject, mean.expand(prompt.length, -1)):
         return next_token(subject, prompt.ids)
@@ -292,7 +292,7 @@ def continuation_kept(subject, prompt, orders):
 
 
 def distance_of_last(subject, prompt, orders):
-    """How far the last token's last row is from the original once all has moved by ``orders``.
+    """Distance of the last token's row from the original once everything moved by ``orders``.
 
     [batch], relative, over logits or the last states.
     """
@@ -318,6 +318,6 @@ def ratio_with_the_last_free(subject, prompt, usual):
 
 
 def distributions(sample, title):
-    """Keep the picture of KL under both permutations, side by side."""
+    """Record the picture of KL under both permutations, side by side."""
     drawn = {f"{what} permuted": sample.defined(f"kl_{what}") for what in ("positions", "tokens")}
     sample.plot(f"KL under a permutation, {title}", "distributions", drawn, y="KL, nats", log=True)

@@ -11,7 +11,7 @@ from assay.harness.models import positions
 from assay.harness.models.capabilities import Missing
 
 SHIFTS = (1, 3, 10, 30)
-"""Constants that are added; each draw has one of those that the context has room for."""
+"""Constants to add; each draw has one of those that fit into the context."""
 
 
 @finding(
@@ -53,5 +53,5 @@ def last_row(subject, ids, shift=0):
 
     [batch, features].
     """
-    places = positions.usual(subject, ids.shape[1]) + shift
-    return last_tensor(subject.rows(ids, positions=places, states=False))[:, -1]
+    moved = positions.usual(subject, ids.shape[1]) + shift
+    return last_tensor(subject.rows(ids, positions=moved, states=False))[:, -1]

@@ -11,7 +11,7 @@ from assay.harness.models.capabilities import Missing
 from assay.harness.operations import tables, twins
 
 SHUFFLES = 100
-"""At least so many for what chance gives."""
+"""Minimum number of shuffles to estimate chance."""
 
 PUBLISHED = (
     ((356, 528), 0.992),
@@ -130,18 +130,18 @@ def test_the_published_gpt2_has_the_published_pairs(subject, draws, sample):
     if not tables.is_published_gpt2(table):
         raise Missing("the position table is not that of the published GPT-2")
     for name, rows in {"effect": table, "control": table.roll(-1, 1)}.items():
-        found = [((i, j), round(cosine, 3)) for i, j, cosine in tables.top_pairs(rows)]
-        sample.add(**{name: len(PUBLISHED) - len(set(found) & set(PUBLISHED))})
-        sample.details[name] = [str(pair) for pair in found]
+        pairs = [((i, j), round(cosine, 3)) for i, j, cosine in tables.top_pairs(rows)]
+        sample.add(**{name: len(PUBLISHED) - len(set(pairs) & set(PUBLISHED))})
+        sample.details[name] = [str(pair) for pair in pairs]
 
 
 def neighbours(table, draws):
-    """A place and the next for each draw: the first of the two, [draws]."""
+    """Two neighbouring positions for each draw: the first of the two, [draws]."""
     return draws.integers(0, len(table) - 1, "neighbours")
 
 
 def random_pairs(table, draws):
-    """Two different places for each draw: [draws, 2]."""
+    """Two different positions for each draw: [draws, 2]."""
     if len(table) < 3:
         raise Missing(f"a table of {len(table)} positions has no pairs to compare")
     one = draws.integers(0, len(table), "one")
@@ -155,20 +155,20 @@ def reordered(table, draws):
 
 
 def tables_of(subject):
-    """The subject's table, and that of its untrained twin as the control."""
-    twin = twins.untrained(subject)
-    return {"effect": positions.rows_used(subject), "control": positions.rows_used(twin)}
+    """The subject's position embeddings, and those of its untrained twin as the control."""
+    untrained = twins.untrained(subject)
+    return {"effect": positions.rows_used(subject), "control": positions.rows_used(untrained)}
 
 
 def maps(sample, table):
-    """Keep the maps of cosines between positions and between dimensions."""
+    """Record the maps of cosines between positions and between dimensions."""
     for what, rows in {"positions": table, "dimensions": table.T}.items():
         square = {"cosine": tables.cosines(rows)}
         sample.plot(f"Cosines between {what}", "map", square, what, what)
 
 
 def histograms(sample, table, cosines, chance, draws):
-    """Keep both histograms of cosines, of dimensions and of positions, with the shuffle's."""
+    """Record both histograms of cosines, of dimensions and of positions, with the shuffle's."""
     rows = tables.above_diagonal(tables.cosines(table))
     by_chance = tables.shuffled(table, draws.only(lambda i: i == draws.numbers[0]))[0]
     rows_by_chance = tables.above_diagonal(tables.cosines(by_chance))

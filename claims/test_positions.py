@@ -14,7 +14,7 @@ from assay.harness.checking.laws import law
 from assay.harness.models import caches, capabilities, masks, meant, positions
 
 FAR = 512
-"""Positions are moved by at most this much: rotary angles are rounded in float32 beyond."""
+"""Largest shift of positions: beyond it, float32 rounds rotary angles."""
 
 
 @law(
@@ -109,11 +109,11 @@ def test_positions_given_are_positions_counted(subject, shape, draw, check):
         capabilities.require(subject, "one-row-of-positions")
     prompt = draw(prompts(subject, shortest=2, at_edges=True), "prompt")
     counted = positions.usual(subject, prompt.length)[None]
-    given = counted.repeat(prompt.rows, 1) if shape == "batch" else counted
+    explicit = counted.repeat(prompt.rows, 1) if shape == "batch" else counted
     expected = check.reference(lambda s: s.rows(prompt.ids))
     name = subject.positions_argument
-    check.same(expected, subject.rows(prompt.ids, **{name: given}))
-    check.rejects(expected, lambda: subject.rows(prompt.ids, **{name: given.flip(1)}))
+    check.same(expected, subject.rows(prompt.ids, **{name: explicit}))
+    check.rejects(expected, lambda: subject.rows(prompt.ids, **{name: explicit.flip(1)}))
 
 
 @law(
@@ -126,10 +126,12 @@ def test_positions_given_are_positions_counted(subject, shape, draw, check):
 def test_positions_given_beside_a_cache_are_positions_counted(subject, draw, check):
     prompt = draw(prompts(subject, shortest=2, longest=48, at_edges=True), "prompt")
     chunks = draw(chunkings(prompt, subject=subject), "chunks")
-    given = positions.usual(subject, prompt.length)
+    explicit = positions.usual(subject, prompt.length)
     expected = check.reference(lambda s: s.rows(prompt.ids, states=False))
-    check.same(expected, caches.decode(subject, prompt.ids, chunks, positions=given))
-    mixed = functools.partial(caches.decode, subject, prompt.ids, chunks, positions=given.flip(0))
+    check.same(expected, caches.decode(subject, prompt.ids, chunks, positions=explicit))
+    mixed = functools.partial(
+        caches.decode, subject, prompt.ids, chunks, positions=explicit.flip(0)
+    )
     check.rejects(expected, mixed)
 
 
@@ -152,6 +154,6 @@ def test_a_constant_added_to_all_positions_changes_nothing(subject, draw, check)
     if prompt.length <= longest:
         mask = None
         if "mask-4d" in capabilities.probe(subject):  # without one, some read packed sequences
-            seen_by = masks.causal if meant.is_causal(subject) else masks.full
-            mask = seen_by(prompt.length, subject.dtype, subject.device)
+            build_mask = masks.causal if meant.is_causal(subject) else masks.full
+            mask = build_mask(prompt.length, subject.dtype, subject.device)
         check.rejects(expected, lambda: subject.rows(prompt.ids, positions=2 * usual, mask=mask))

@@ -1,7 +1,7 @@
 """Whether greedy text repeats itself, and what helps against it (document 003).
 
-A text ends at its end token.  Two texts are compared over as many tokens as the shorter has: a
-longer text repeats more.
+A text ends at its end token.  Two texts are compared over the length of the shorter one: a longer
+text repeats more.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from assay.harness.models.memo import memo
 from assay.harness.operations import contrastive, generation
 
 START = 32
-"""Tokens of held-out text that are continued."""
+"""Tokens of held-out text before the continuation."""
 
 TOKENS = 100
-"""Tokens that are generated, unless the text ends before."""
+"""Tokens to generate, unless the text ends before."""
 
 DRAWS = 32
 """Continuations: beam search takes a second for each."""
@@ -76,10 +76,10 @@ def test_beams_repeat_less_than_greedy_text(subject, draws, sample):
 )
 def test_contrastive_search_repeats_less_than_greedy_text(subject, draws, sample):
     for prompt in texts.prompts(subject, texts.TEXT, draws, [START + TOKENS]):
-        found = contrastive.contrastive_search(subject, prompt.ids[:, :START], TOKENS).tolist()
-        searched = [generation.cut_at_end(subject, row) for row in found]
+        rows = contrastive.contrastive_search(subject, prompt.ids[:, :START], TOKENS).tolist()
+        searches = [generation.cut_at_end(subject, row) for row in rows]
         add_difference(
-            subject, prompt, sample, contrastive=searched, greedy=greedily(subject, prompt)
+            subject, prompt, sample, contrastive=searches, greedy=greedily(subject, prompt)
         )
 
 
@@ -121,7 +121,7 @@ def add_difference(subject, prompt, sample, **sides):
 
 
 def repetition(one, other):
-    """The shares of repeated 4-grams of two texts, over as many tokens as the shorter has.
+    """The shares of repeated 4-grams of two texts, over the length of the shorter one.
 
     A text of fewer than four tokens repeats nothing.
     """
@@ -133,14 +133,14 @@ def repetition(one, other):
 def greedily(subject, prompt):
     """Greedy texts of at most `TOKENS` tokens after the first `START` of each prompt: ids.
 
-    They are kept: all claims look at the same.
+    They are cached: all claims use the same texts.
     """
-    kept, numbers = greedy_texts(subject), list(prompt.draws)
+    cache, numbers = greedy_texts(subject), list(prompt.draws)
     seed = prompt.draws.seed
-    if new := [i for i, number in enumerate(numbers) if (seed, number) not in kept]:
-        made = generation.generate_texts(subject, prompt.ids[new, :START], TOKENS)
-        kept |= {(seed, numbers[i]): text for i, text in zip(new, made, strict=True)}
-    return [kept[seed, number] for number in numbers]
+    if missing := [i for i, number in enumerate(numbers) if (seed, number) not in cache]:
+        continuations = generation.generate_texts(subject, prompt.ids[missing, :START], TOKENS)
+        cache |= {(seed, numbers[i]): text for i, text in zip(missing, continuations, strict=True)}
+    return [cache[seed, number] for number in numbers]
 
 
 @memo

@@ -1,4 +1,4 @@
-"""How soon a descent through a trained block and the head is close, as inequality 4 has it (003).
+"""How soon a descent through a trained block and the head meets inequality 4 (document 003).
 
 (4) is met where the output is nearer to the target's than that of a slightly shifted input, e'.
 """
@@ -21,11 +21,11 @@ from assay.harness.checking.statistics import model_ratio, share
 NEEDS_HEAD = ["trained", *NEEDS, "lm-head"]
 
 HORIZON = 1000
-"""Steps within which (4) is to be met: a restricted mean counts no more.
+"""Steps within which (4) must be met: a restricted mean counts no more.
 
-Document 003 names the number where it is about (4) and one trained block with the head: 'at N=1000
-an a_g such that (4) holds'.  A descent that is cut off counts as at least as many steps, never as
-so many: it may uphold that more are needed and cannot refute it.
+Document 003 names the number for (4) and one trained block with the head: 'at N=1000 an a_g such
+that (4) holds'.  A descent that is cut off counts as at least that many steps: it may uphold that
+more are needed and cannot refute it.
 """
 
 FEWEST = 36
@@ -102,11 +102,11 @@ def test_a_smaller_shift_cannot_be_met(subject, way, draws, sample):
 )
 @both_ways
 def test_the_output_is_nearer_after_100_steps(subject, way, draws, sample):
-    found = after_100(subject, way, draws)
-    one = invert(subject, replace(way, steps=1), cases_of(subject, draws), found.rates[0])
-    sample.add(effect=found.nearer, control=one.nearer)
-    record(sample, trained=found)
-    shown_text(sample, subject, found, "After 100 steps, decoded")
+    trials = after_100(subject, way, draws)
+    one = invert(subject, replace(way, steps=1), cases_of(subject, draws), trials.rates[0])
+    sample.add(effect=trials.nearer, control=one.nearer)
+    record(sample, trained=trials)
+    shown_text(sample, subject, trials, "After 100 steps, decoded")
 
 
 @finding(
@@ -121,11 +121,11 @@ def test_the_output_is_nearer_after_100_steps(subject, way, draws, sample):
 )
 @both_ways
 def test_the_prompt_is_not_found_after_100_steps(subject, way, draws, sample):
-    found, easy = after_100(subject, way, draws), replace(way, steps=1000, through="block")
+    trials, easy = after_100(subject, way, draws), replace(way, steps=1000, through="block")
     few = cases_of(subject, draws).some(range(ENOUGH))
     fresh = invert(sides.untrained(subject), easy, few)
-    sample.add(effect=found.recovery() == 1, control=fresh.recovery() == 1)
-    record(sample, trained=found, untrained=fresh)
+    sample.add(effect=trials.recovery() == 1, control=fresh.recovery() == 1)
+    record(sample, trained=trials, untrained=fresh)
 
 
 @finding(
@@ -140,18 +140,18 @@ def test_the_prompt_is_not_found_after_100_steps(subject, way, draws, sample):
 )
 @both_ways
 def test_the_next_token_is_right_after_100_steps(subject, way, draws, sample):
-    found = after_100(subject, way, draws)
-    said = [next_token(subject, way, each) for each in (found.ids, found.decoded())]
-    sample.add(effect=said[0] == said[1], control=said[0] == said[1].roll(1, 0))
-    record(sample, trained=found)
+    trials = after_100(subject, way, draws)
+    tokens = [next_token(subject, way, each) for each in (trials.ids, trials.decoded())]
+    sample.add(effect=tokens[0] == tokens[1], control=tokens[0] == tokens[1].roll(1, 0))
+    record(sample, trained=trials)
 
 
 def after_100(subject, way, draws):
-    """What 100 steps through one trained block and the head come to."""
+    """Trials of 100 steps through one trained block and the head."""
     way.target(subject).check(subject)
     return invert(subject, replace(way, steps=100), cases_of(subject, draws))
 
 
 def next_token(subject, way, ids):
-    """The most probable next token as the block and the head have it: [rows]."""
+    """The most probable next token by the block and the head: [rows]."""
     return way.target(subject).output(subject, ids.to(subject.device))[:, -1].argmax(-1).cpu()

@@ -19,7 +19,7 @@ ALONE = Variant(residual=False)
 """The document's toy: 'only self-attention layer and no positional encoding'."""
 
 ORDER = ("A B hit",)
-"""All that a toy is trained on where only these sentences are asked about."""
+"""The only training sentences of a toy that is tested on them alone."""
 
 
 @finding(

@@ -77,10 +77,10 @@ def test_trained_models_invert_worse(subject, population, place, style, draws, s
 @of_both_populations
 def test_without_the_head_the_inequality_is_met(subject, population, way, draws, sample):
     cases, (models, *_) = cases_of(subject, draws), sides.compared(subject, population)
-    found = invert(models, way, cases)
+    trials = invert(models, way, cases)
     one = invert(models, replace(way, steps=1), cases)
-    sample.add(effect=found.by_model(found.close), control=one.by_model(one.close))
-    record(sample, trained=found)
+    sample.add(effect=trials.by_model(trials.close), control=one.by_model(one.close))
+    record(sample, trained=trials)
 
 
 @finding(

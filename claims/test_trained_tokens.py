@@ -1,4 +1,4 @@
-"""What trained models are inverted to where the tokens are wrong: rare ones, repeated (003)."""
+"""The wrong tokens that trained models are inverted to: rare and repeated ones (003)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from assay.harness.checking.statistics import model_change, model_difference
 TRAINED = ["trained", *NEEDS]
 
 THROUGH_THE_HEAD = 4 * OF_MODELS
-"""Draws that are worth descents through the head: `OF_MODELS` leave a rarity unknown to 0.6 nats
-and repetition to 0.4, after half a minute."""
+"""Draws for descents through the head: `OF_MODELS` leave the rarity uncertain by 0.6 nats and
+repetition by 0.4, after half a minute."""
 
 without_and_with_the_head = pytest.mark.parametrize(
     "way",
@@ -48,8 +48,8 @@ def test_wrong_tokens_of_a_trained_model_are_rarer(subject, population, way, dra
     cases, trained, fresh = inverted(subject, population, way, draws)
     effect = compared(trained, fresh, lambda trials: rarity_of_wrong_tokens(subject, trials))
     sample.add(effect=effect)
-    places = range(cases.ids.shape[1])
-    evenly = torch.stack([draws.integers(0, subject.vocabulary, f"at {i}") for i in places], 1)
+    columns = range(cases.ids.shape[1])
+    evenly = torch.stack([draws.integers(0, subject.vocabulary, f"at {i}") for i in columns], 1)
     own, drawn = (rarity(subject, ids).mean(1) for ids in (cases.ids.cpu(), evenly))
     sample.add(control=[(x, side, 0) for side, of in ((1, own), (0, drawn)) for x in of.tolist()])
     sample.details["frequencies"] = SOURCE
@@ -59,7 +59,7 @@ def test_wrong_tokens_of_a_trained_model_are_rarer(subject, population, way, dra
 
 
 def inverted(subject, population, way, draws):
-    """The prompts, and what is found of them on trained and on untrained models."""
+    """The prompts, and their trials on trained and on untrained models."""
     way.target(subject).check(subject)
     compared_sides = sides.compared(subject, population)[:2]
     if way.through == "head":
@@ -70,9 +70,9 @@ def inverted(subject, population, way, draws):
 
 def rarity_of_wrong_tokens(subject, trials):
     """The mean `rarity` of the wrong tokens of each row; NaN where none is: [rows]."""
-    found = trials.decoded()
-    wrong = found != trials.ids
-    return (rarity(subject, found) * wrong).sum(1) / wrong.sum(1)
+    tokens = trials.decoded()
+    wrong = tokens != trials.ids
+    return (rarity(subject, tokens) * wrong).sum(1) / wrong.sum(1)
 
 
 @finding(
@@ -92,8 +92,8 @@ def test_gibberish_repeats(subject, population, way, draws, sample):
     cases, trained, fresh = inverted(subject, population, way, draws)
     usual = repeated_share(cases.ids, gram=1).cpu()
     wrong = (trained.decoded() != trained.ids).any(1)
-    more = torch.where(wrong, repeats(trained) - usual, 0.0)
-    sample.add(effect=trained.by_model(more))
+    excess = torch.where(wrong, repeats(trained) - usual, 0.0)
+    sample.add(effect=trained.by_model(excess))
     sample.add(control=fresh.by_model(repeats(fresh) - usual))
     sample.details["share of prompts with wrong tokens"] = float(wrong.double().mean())
     record(sample, trained=trained, untrained=fresh)

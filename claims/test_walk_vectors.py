@@ -18,7 +18,7 @@ from assay.harness.operations.inversion.target import Target
 NEEDS = ["usual-weights", "inputs-embeds", "blocks"]
 
 LEAST = 1e-3
-"""Of a product in units of the dtype's: a smaller one is 0 by luck, and has no ratio."""
+"""Least product in units of the dtype's: a smaller one is 0 by luck, and has no ratio."""
 
 DOZENS = 36
 """Steps of an orthogonal walk: the document's 'a few dozen'."""
@@ -46,7 +46,7 @@ MAGNITUDES = {
     "model": (1e-2, torch.float32),
     "model in float64": (1e-17, torch.float64),
 }
-"""The document's |g·v| by what the gradient is of."""
+"""The document's |g·v| by the part whose gradient it is."""
 
 
 @finding(
@@ -128,7 +128,7 @@ def by_orthogonal_walk(subject, draws):
 
 
 def by_clamped_walk(subject, draws, best):
-    """The same of clamped walks."""
+    """The same for clamped walks."""
     walk = walked(subject, draws, best=best, of="net")
     return walk.ids, walk.end, walk.displaced
 

@@ -2,8 +2,8 @@
 
 The document starts at s noise + t answer, the noise of mean 1/2 and scale 1/20.  With an e' that
 is 1/20 off the answer inequality 4 may hold at the start already (for (0.001, 0.999) it always
-does), so that meeting it says nothing about the descent.  Here e' is 'very close to e', as the
-document has it: less than a third as far off as the start.
+does), so that meeting it says nothing about the descent.  Here e' is 'very close to e', in the
+document's words: less than a third as far off as the start.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ warm_starts = pytest.mark.parametrize(
 def test_a_warm_start_comes_to_meet_the_inequality(subject, way, draws, sample):
     cases = cases_of(subject, draws)
     warm, bound = descents(subject, way, cases), thresholds(subject, way, cases)
-    held, later = warm.losses[:, 0] < bound, warm.losses[:, 1:] < bound[:, None]
-    sample.add(effect=~held & later.any(1), control=~held & later[:, 0])
-    sample.add(held_at_the_start=held, steps=later.double().argmax(1)[later.any(1)] + 1)
+    at_start, later = warm.losses[:, 0] < bound, warm.losses[:, 1:] < bound[:, None]
+    sample.add(effect=~at_start & later.any(1), control=~at_start & later[:, 0])
+    sample.add(held_at_the_start=at_start, steps=later.double().argmax(1)[later.any(1)] + 1)
     sample.add(times_the_bound_at_the_start=warm.losses[:, 0] / bound)
     record(sample, warm=warm)
 
@@ -105,7 +105,7 @@ def test_more_noise_takes_more_steps(subject, draws, sample):
 
 
 def descents(subject, way, cases):
-    """The descents; from next to the answer at the best of step sizes as small as that is near.
+    """The descents; a warm start has its own grid of learning rates, as small as it is near.
 
     A step of the usual grid would leave the answer's neighbourhood at once.
     """
@@ -115,32 +115,32 @@ def descents(subject, way, cases):
 
 
 def tuned(subject, way, cases):
-    """The learning rate of least final loss, in units of `start.unit`; the grid's are in units of
-    the start's own distance from the answer.  Kept for other claims.
+    """The learning rate of least final loss, in units of `start.unit`; the grid's unit is the
+    start's own distance from the answer.  Cached for other claims.
     """
     key = (way, cases.draws.seed, cases.ids.numpy(force=True).tobytes())
-    if key not in (kept := rates(subject)):
+    if key not in (cache := rates(subject)):
         ids = cases.ids.to(subject.device)
-        first, (target, wanted) = begun(subject, way, ids, cases.draws), aim(subject, way, ids)
+        first, (target, goal) = begun(subject, way, ids, cases.draws), aim(subject, way, ids)
         scale = float((first - embedded(subject)[ids]).std()) / start.spread(subject)
         sizes = scale * torch.tensor(inversions.GRID, dtype=torch.float64)
-        many = len(sizes)
-        made = descend(
+        count = len(sizes)
+        descent = descend(
             subject,
             target,
-            wanted.repeat(many, 1, 1),
-            first.repeat(many, 1, 1),
+            goal.repeat(count, 1, 1),
+            first.repeat(count, 1, 1),
             sizes.repeat_interleave(len(ids)) * inversions.unit_of(subject, way, cases),
             way.rule,
         )
-        losses = torch.where(made.lowered > 0, torch.inf, made.final)
-        kept[key] = float(sizes[losses.view(many, -1).median(1).values.argmin()])
-    return kept[key]
+        losses = torch.where(descent.lowered > 0, torch.inf, descent.final)
+        cache[key] = float(sizes[losses.view(count, -1).median(1).values.argmin()])
+    return cache[key]
 
 
 @memo
 def rates(subject):
-    """Step sizes that were picked, by way and prompts."""
+    """The chosen learning rates by way and prompts."""
     return {}
 
 
@@ -149,7 +149,7 @@ def thresholds(subject, way, cases):
     ids = cases.ids.to(subject.device)
     answer, target = embedded(subject)[ids], way.target(subject)
     off = begun(subject, way, ids, cases.draws) - answer
-    # A norm takes off what all features have in common, such as the noise's mean.
+    # A norm removes what all features have in common, such as the noise's mean.
     scale = VERY_CLOSE * off.std((1, 2), keepdim=True)
     normal = cases.draws.normal(*answer.shape[1:], purpose="shift").to(answer)
     there, here = (
@@ -160,6 +160,6 @@ def thresholds(subject, way, cases):
 
 
 def steps_below(trials, bound):
-    """Steps until the loss is below ``bound`` [rows]; one more than were made where it is not."""
+    """Steps until the loss is below ``bound`` [rows]; `STEPS` + 1 where it never is."""
     below = trials.losses < bound[:, None]
     return torch.where(below.any(1), below.double().argmax(1), STEPS + 1).double()

@@ -25,7 +25,7 @@ class Flip(StrEnum):
 
 
 class Seen(StrEnum):
-    """Whether a change came out again, with other examples."""
+    """Whether a change was repeated with other examples."""
 
     ONCE = "not repeated"
     AGAIN = "seen again"
@@ -37,8 +37,8 @@ class VerdictChange:
     """A claim on a subject whose verdict became ``verdict``.
 
     Between versions, ``before`` and ``after`` name them and ``setting`` is what both have in
-    common, such as ``float32, cpu``; versions between the two, if any, have not decided the
-    claim: it was not run there, does not apply, or is inconclusive.
+    common, such as ``float32, cpu``; versions between the two, if any, do not decide the claim:
+    it was not run there, does not apply, or is inconclusive.
     """
 
     subject: str
@@ -55,8 +55,8 @@ class VerdictChange:
 class Search:
     """How a search for a counterexample ended.
 
-    ``reach`` is how many examples upheld a law, or at which one it broke; None where evidence of
-    that age does not say.  ``recorded`` is when, in ISO 8601.
+    ``reach`` is the number of examples that upheld a law, or of the one that broke it; None where
+    older evidence does not say.  ``recorded`` is the time, in ISO 8601.
     """
 
     verdict: Verdict
@@ -65,7 +65,7 @@ class Search:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Search:
-        """The search that a result in the evidence or in a report comes from."""
+        """The search behind a result in the evidence or in a report."""
         verdict, reach = Verdict(row["verdict"]), row.get("examples", 0)
         if verdict is Verdict.REFUTED:
             reach = (row.get("details") or {}).get(UNTIL_BROKEN)
@@ -74,19 +74,19 @@ class Search:
     def ended_before(self, other: Search) -> bool:
         """Whether one of the two upheld a law on fewer examples than the other took to break it.
 
-        Then nothing says that the verdict changed.
+        Then there is no evidence that the verdict changed.
         """
         reach = {each.verdict: each.reach for each in (self, other)}
-        held, broke = reach.get(Verdict.UPHELD), reach.get(Verdict.REFUTED)
-        return held is not None and broke is not None and broke > held
+        upheld, broke = reach.get(Verdict.UPHELD), reach.get(Verdict.REFUTED)
+        return upheld is not None and broke is not None and broke > upheld
 
 
 def meaning(before: Verdict, after: Verdict, vanished: bool = False) -> Flip:
-    """What it means that a verdict changed from one to the other.
+    """What a change from one verdict to the other means.
 
-    A claim that was upheld or did not apply, both of which are as expected of any model, and is
-    refuted now has regressed; so has one that was upheld and does not apply now because a
-    capability ``vanished``.  One that was upheld and says nothing now is lost.
+    A claim that was upheld or did not apply, both as expected of any model, and is now refuted has
+    regressed; so has one that was upheld and no longer applies because a capability ``vanished``.
+    One that was upheld and is now undecided is lost.
     """
     if after is Verdict.REFUTED:
         fine = before in (Verdict.UPHELD, Verdict.NOT_APPLICABLE)

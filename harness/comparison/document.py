@@ -13,49 +13,49 @@ from assay.harness.results.json_schema import Count, Name, Record, says, schema
 from assay.harness.results.verdicts import Kind, Verdict, _plain
 
 VERSION = 1
-"""Of the schema: raised when a key goes or changes its meaning, not for a new key."""
+"""Version of the schema, raised when a key goes or changes its meaning, not for a new key."""
 
-TOLD = ("verdict", "observed", "bound", "margin", "interval", "examples", "reason")
-"""What is told of either side of a claim."""
+CLAIM_FIELDS = ("verdict", "observed", "bound", "margin", "interval", "examples", "reason")
+"""The fields of a claim on either side."""
 
-ABOUT = ("id", "started", "finished", "exit", "suite", "profile", "seed", "device", "dtype")
-"""What is told of a run."""
+RUN_FIELDS = ("id", "started", "finished", "exit", "suite", "profile", "seed", "device", "dtype")
+"""The fields of a run."""
 
 
-def document(found: Comparison, least: float) -> dict[str, Any]:
-    """The comparison in plain JSON types, as `SCHEMA` has it; what is not finite is null."""
-    flips = [each for kind in Flip for each in found.flips(kind)]
-    told = {
+def document(comparison: Comparison, least: float) -> dict[str, Any]:
+    """The comparison in plain JSON types, as `SCHEMA` has it; non-finite numbers are null."""
+    flips = [each for kind in Flip for each in comparison.flips(kind)]
+    content = {
         "schema": VERSION,
-        "before": _side(found.before),
-        "after": _side(found.after),
-        "changed": {name: list(pair) for name, pair in found.changed.items()},
-        "compared": len(found.claims),
-        "judged": found.judged,
-        "paired": found.paired,
+        "before": _side(comparison.before),
+        "after": _side(comparison.after),
+        "changed": {name: list(pair) for name, pair in comparison.changed.items()},
+        "compared": len(comparison.claims),
+        "judged": comparison.judged,
+        "paired": comparison.paired,
         "error": ERROR,
-        "confidence": found.confidence,
+        "confidence": comparison.confidence,
         "least": least,
-        "regressions": len(found.flips(Flip.REGRESSION)),
+        "regressions": len(comparison.flips(Flip.REGRESSION)),
         "flips": [_claim(each, least) for each in flips],
-        "drifts": [_claim(each, least) for each in found.drifts(0.0)],
-        "unjudged": [_claim(each, least) for each in found.claims if each.unjudged],
-        "gone": [_key(key) for key in found.gone],
-        "new": [_key(key) for key in found.new],
-        "gone_subjects": found.gone_subjects,
-        "new_subjects": found.new_subjects,
+        "drifts": [_claim(each, least) for each in comparison.drifts(0.0)],
+        "unjudged": [_claim(each, least) for each in comparison.claims if each.unjudged],
+        "gone": [_key(key) for key in comparison.gone],
+        "new": [_key(key) for key in comparison.new],
+        "gone_subjects": comparison.gone_subjects,
+        "new_subjects": comparison.new_subjects,
         "other_weights": {
-            name: [found.before.digest(name), found.after.digest(name)]
-            for name in found.other_weights
+            name: [comparison.before.digest(name), comparison.after.digest(name)]
+            for name in comparison.other_weights
         },
     }
-    plain: dict[str, Any] = _plain(told)
+    plain: dict[str, Any] = _plain(content)
     return plain
 
 
 def _side(side: Side) -> dict[str, Any]:
     run = side.run.as_json()
-    return {"name": side.name, "runs": side.runs, **{name: run.get(name) for name in ABOUT}}
+    return {"name": side.name, "runs": side.runs, **{name: run.get(name) for name in RUN_FIELDS}}
 
 
 def _key(key: Key) -> dict[str, str]:
@@ -64,18 +64,18 @@ def _key(key: Key) -> dict[str, str]:
 
 def _claim(each: Compared, least: float) -> dict[str, Any]:
     restated = each.restated
-    told: dict[str, Any] = {
+    content: dict[str, Any] = {
         **_key(each.key),
         "kind": each.after["kind"],
         "flip": each.flip,
         "vanished": each.vanished or None,
-        "before": {name: each.before.get(name) for name in TOLD},
-        "after": {name: each.after.get(name) for name in TOLD},
+        "before": {name: each.before.get(name) for name in CLAIM_FIELDS},
+        "after": {name: each.after.get(name) for name in CLAIM_FIELDS},
         "claimed": None if restated is None else list(restated),
         "shift": None,
     }
     if (shift := each.shift) is not None:
-        told["shift"] = {
+        content["shift"] = {
             "shift": shift.shift,
             "interval": None if each.interval is None else list(each.interval),
             "p": shift.p,
@@ -86,7 +86,7 @@ def _claim(each: Compared, least: float) -> dict[str, Any]:
             "real": each.real,
             "drift": each.drifted(least),
         }
-    return told
+    return content
 
 
 class SideRecord(Record):

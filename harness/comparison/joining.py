@@ -1,8 +1,8 @@
 """Joins runs of one evidence file into one side of a comparison: a sweep, or several machines.
 
-A claim on a model counts once, as the run that ended last has it.  Where runs of either side
-differ in a setting, a model under each is a model of its own: its name is followed by the setting,
-on both sides, so that like is compared with like.
+A claim on a model counts once, with the result of the run that ended last.  Where runs of either
+side differ in a setting, a model is a separate one under each of its values: its name is followed
+by the value, on both sides, so that like is compared with like.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from assay.harness.results.records import RunRecord, SubjectRecord
 
 SETTINGS = ("dtype", "device", "attention", "profile", "seed", "rounding", "allocation")
 PACKAGES = ("transformers", "torch")
-"""What tells models under the same name apart, of a run and of its versions."""
+"""Settings and packages that distinguish models of the same name."""
 
-SAID = {name: name + " {}" for name in ("attention", *SETTINGS[4:], *PACKAGES)}
-"""Settings that do not say by their value what they are."""
+PHRASES = {name: name + " {}" for name in ("attention", *SETTINGS[4:], *PACKAGES)}
+"""Phrases for settings whose values do not name them."""
 
 OF_EACH = ("id", "exit", "selection", "per_subject", "subjects", "versions", "started", "finished")
-"""What is each run's own; the last four are put together."""
+"""Fields that differ from run to run; the last four are combined."""
 
 
 def pair(before: str, after: str) -> tuple[Side, Side]:
-    """Both sides of a comparison as they are named (`harness.comparison.sides.read`)."""
+    """Both sides of a comparison by their names (`harness.comparison.sides.read`)."""
     one, other = read(before), read(after)
     varied = [
         name
@@ -36,14 +36,14 @@ def pair(before: str, after: str) -> tuple[Side, Side]:
 
 
 def joined(parts: Sequence[Side], varied: Sequence[str]) -> Side:
-    """``parts``, in the order in which they ended, as one; ``varied`` settings name the models."""
+    """Join ``parts``, in the order in which they ended; ``varied`` settings name the models."""
     if len(parts) == 1 and not varied:
         return parts[0]
     rows: dict[Key, Mapping[str, Any]] = {}
     subjects: dict[str, SubjectRecord] = {}
     for part in parts:
-        suffix = "".join(f" · {_said(part, name)}" for name in varied)
-        # A later run of a claim takes the place of the earlier, in the order of the later.
+        suffix = "".join(f" · {_phrase(part, name)}" for name in varied)
+        # A later run of a claim replaces the earlier, in the order of the later.
         for (claim, name, subject), row in part.rows.items():
             key = claim, name, subject + suffix
             rows.pop(key, None)
@@ -58,27 +58,29 @@ def _setting(part: Side, name: str) -> Any:
     return part.run.versions.get(name) if name in PACKAGES else getattr(part.run, name)
 
 
-def _said(part: Side, name: str) -> str:
+def _phrase(part: Side, name: str) -> str:
     value = _setting(part, name)
-    return SAID.get(name, "{}").format("its own" if value in (None, "") else value)
+    return PHRASES.get(name, "{}").format("its own" if value in (None, "") else value)
 
 
 def _run(parts: Sequence[Side], varied: Sequence[str]) -> RunRecord:
-    """What is known of all; varying fields are left out, as they stand with each model."""
+    """The fields of all runs; varying ones are left out, as they are in the models' names."""
     runs = [part.run.as_json() for part in parts]
-    alone = runs[0] if len(parts) == 1 else {}
+    only_run = runs[0] if len(parts) == 1 else {}
     names = [name for name in dict.fromkeys(n for run in runs for n in run) if name not in OF_EACH]
     versions = [run.get("versions") or {} for run in runs]
     packages = dict.fromkeys(package for each in versions for package in each)
-    told = {
-        "id": alone.get("id"),
-        "exit": alone.get("exit"),
+    content = {
+        "id": only_run.get("id"),
+        "exit": only_run.get("exit"),
         "started": min(str(run.get("started")) for run in runs),
-        "finished": None if alone and not alone.get("finished") else _last(runs),
+        "finished": None if only_run and not only_run.get("finished") else _last(runs),
         **{name: _common(runs, name) for name in names if name not in varied},
         "versions": {name: _common(versions, name) for name in packages if name not in varied},
     }
-    return RunRecord.from_json({name: value for name, value in told.items() if value is not None})
+    return RunRecord.from_json(
+        {name: value for name, value in content.items() if value is not None}
+    )
 
 
 def _last(runs: Sequence[Mapping[str, Any]]) -> str:
@@ -86,6 +88,6 @@ def _last(runs: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _common(entries: Sequence[Mapping[str, Any]], name: str) -> Any:
-    """The one value that all have, or all of them in a text."""
+    """The common value of all, or all values in a text."""
     values = {str(each.get(name)): each.get(name) for each in entries}
     return next(iter(values.values())) if len(values) == 1 else " and ".join(sorted(values))

@@ -2,13 +2,13 @@
 
 A flip needs no statistics: the verdicts already have them.  But of two runs of different profiles
 one may have upheld a law only because it tried fewer examples than it took to break it in the
-other: such a flip says nothing of what lies between the runs, and is called unseen.
+other: such a flip says nothing about the difference between the runs, and is called unseen.
 
-Of the drifts there are as many tests as pairs, so their p-values are adjusted after Benjamini and
+There is a test for each pair of numbers, so the p-values are adjusted after Benjamini and
 Hochberg: the false-discovery rate of the reported drifts is 5 %.  (Holm's method would
 keep the chance of even one wrong drift at that, and miss most small ones among thousands; a drift
 fails nothing, it is a reason to look.)  The intervals are those of Benjamini and Yekutieli that
-belong to it: at 1 - 0.05 r / m for r real drifts among m, so that a drift is real where its
+belong to it: at 1 - 0.05 r / m for r real drifts among m tests, so that a drift is real where its
 interval leaves out 0.
 """
 
@@ -34,20 +34,20 @@ ERROR = 0.05
 """The false-discovery rate of the reported drifts."""
 
 LEAST = 0.1
-"""Of a drift that is reported: decades of a law, spreads of one draw of a finding."""
+"""Least size of a reported drift: decades of a law, spreads of one draw of a finding."""
 
 OWN = ("id", "started", "finished", "exit", "subjects", "versions")
-"""Fields of a run that are no setting."""
+"""Fields of a run that are not settings."""
 
 
 @dataclass(frozen=True)
 class Compared:
     """One claim on one subject in both runs, as `Result.as_json`.
 
-    ``paired`` says whether both drew the same inputs, one after the other; ``vanished`` names the
-    capability that the model had and has no longer, if the claim does not apply for want of it.
-    ``shift`` is None where neither run kept a sample, or the samples are no longer of the same
-    thing; ``adjusted`` is its p-value among all, ``interval`` its corrected interval.
+    ``paired`` says whether both drew the same inputs in the same order; ``vanished`` names the
+    capability that the model no longer has, if the claim does not apply for want of it.
+    ``shift`` is None where neither run kept a sample, or the samples are of different
+    quantities; ``adjusted`` is its adjusted p-value, ``interval`` its corrected interval.
     """
 
     key: Key
@@ -61,7 +61,7 @@ class Compared:
 
     @property
     def law(self) -> bool:
-        """Whether it is one; else it is a finding."""
+        """Whether the claim is a law; else it is a finding."""
         return bool(self.after["kind"] == Kind.LAW)
 
     @property
@@ -75,12 +75,12 @@ class Compared:
 
     @property
     def unjudged(self) -> bool:
-        """Whether its number is another, and nothing says how surely."""
+        """Whether its number changed, and there is no sample to judge it by."""
         return self.shift is None and self.flip is None and self.moved != 0
 
     @property
     def moved(self) -> float:
-        """By how much the number that the runs tell is larger: a law's margin, what was seen."""
+        """By how much the reported number grew: a law's margin, a finding's statistic."""
         name = "margin" if self.law else "observed"
         one, other = self.before.get(name), self.after.get(name)
         return 0.0 if one is None or other is None else other - one
@@ -106,7 +106,7 @@ class Compared:
 
     @property
     def restated(self) -> tuple[str, str] | None:
-        """What is claimed in either run, where that is not the same."""
+        """The statement of the claim in both runs, where they differ."""
         one, other = (
             row.get("details", {}).get("claimed", "") for row in (self.before, self.after)
         )
@@ -117,8 +117,8 @@ class Compared:
 class Comparison:
     """Two runs: every claim that both have, and what only one of them has.
 
-    ``paired`` says whether both drew the same inputs; ``judged`` are the shifts that there were,
-    and ``confidence`` that of their intervals.
+    ``paired`` says whether both drew the same inputs; ``judged`` is the number of shifts, and
+    ``confidence`` that of their intervals.
     """
 
     before: Side
@@ -134,9 +134,9 @@ class Comparison:
         return [each for each in self.claims if each.flip is kind]
 
     def drifts(self, least: float) -> list[Compared]:
-        """What really moved by no less than ``least`` under the same verdict, farthest first."""
-        found = [each for each in self.claims if each.flip is None and each.drifted(least)]
-        return sorted(found, key=lambda each: -each.shift.size if each.shift else 0.0)
+        """Significant moves of at least ``least`` under the same verdict, farthest first."""
+        drifts = [each for each in self.claims if each.flip is None and each.drifted(least)]
+        return sorted(drifts, key=lambda each: -each.shift.size if each.shift else 0.0)
 
     @property
     def gone(self) -> list[Key]:
@@ -175,7 +175,7 @@ def compare(
 ) -> Comparison:
     """Compare ``after`` with ``before``; raises `BadInput` where that makes no sense.
 
-    Runs of two seeds or profiles are compared only if that is asked for.
+    Runs of two seeds or profiles are compared only with ``any_seed`` or ``any_profile``.
     """
     common = [key for key in before.rows if key in after.rows]
     if not common:
@@ -211,14 +211,15 @@ def _apart(before: Side, after: Side) -> str:
 
 
 def _some(names: Sequence[str], most: int = 3) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return " and ".join(names[:most]) + more if not more else ", ".join(names[:most]) + more
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return " and ".join(names[:most]) + rest if not rest else ", ".join(names[:most]) + rest
 
 
 def _vanished(before: Side, after: Side, key: Key) -> str:
-    """The capability for want of which a claim that was upheld does not apply any more.
+    """The capability for want of which a claim that was upheld no longer applies.
 
-    Empty where the model had none to lose: it cannot be built after, or the reason is another.
+    Empty where no capability was lost: the second run cannot build the model, or has another
+    reason.
     """
     verdicts = [Verdict(side.rows[key]["verdict"]) for side in (before, after)]
     if verdicts != [Verdict.UPHELD, Verdict.NOT_APPLICABLE]:
@@ -229,7 +230,7 @@ def _vanished(before: Side, after: Side, key: Key) -> str:
 
 
 def _shift(before: Side, after: Side, key: Key, paired: bool) -> Shift | None:
-    """How far the claim's number moved; None where nothing was kept that could tell."""
+    """How far the claim's number moved; None without samples of the same quantity."""
     one, other = before.rows[key], after.rows[key]
     law = other["kind"] == Kind.LAW
     name = "margin" if law else "effect"
@@ -250,7 +251,7 @@ def _shift(before: Side, after: Side, key: Key, paired: bool) -> Shift | None:
 
 
 def statistic_of(row: Mapping[str, Any]) -> Statistic | None:
-    """The statistic that a finding is about, from what it says is claimed: ``share ≥ 0.9``."""
+    """The statistic of a finding, read from its statement, such as ``share ≥ 0.9``."""
     claimed = str(row.get("details", {}).get("claimed", ""))
     return next((each for name, each in EVERY.items() if claimed.startswith(f"{name} ")), None)
 
@@ -278,7 +279,7 @@ def _judged(claims: Sequence[Compared]) -> tuple[list[Compared], float]:
 
 
 def _changed(before: Side, after: Side) -> dict[str, tuple[Any, Any]]:
-    """What the runs say of their environment, where that is not the same."""
+    """Settings and versions that differ, by name: before and after."""
     settings_of = []
     for each in (before, after):
         settings = {name: value for name, value in each.run.as_json().items() if name not in OWN}

@@ -1,4 +1,4 @@
-"""Reads a JSON report of a run (`--json`), and checks what a comparison relies on."""
+"""Reads a JSON report of a run (`--json`), and checks the fields that a comparison uses."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ NEEDED = ("id", "name", "subject", "verdict", "kind", "margin", "observed")
 def read(path: Path) -> tuple[RunRecord, list[Json]]:
     """The run and its claims; raises `BadInput`."""
     try:
-        told = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
-        if told["schema"] != schema.VERSION:
+        report = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
+        if report["schema"] != schema.VERSION:
             raise BadInput(
-                f"{path}: has schema {told['schema']}, this version knows {schema.VERSION}"
+                f"{path}: has schema {report['schema']}, this version knows {schema.VERSION}"
             )
-        run = {**told["run"], "subjects": {**told["run"]["subjects"]}}
+        run = {**report["run"], "subjects": {**report["run"]["subjects"]}}
         _check(run, schema.Run)
-        for row in told["claims"]:
+        for row in report["claims"]:
             [row[name] for name in NEEDED]
             Verdict(row["verdict"]), Kind(row["kind"])
             _check(row, schema.Claim)
-        # Samples are in the evidence only; what else stands there is not this report's.
-        return RunRecord.from_json(run), [{**row, "sample": {}} for row in told["claims"]]
+        # Samples are in the evidence only; the report's own ones, if any, are not used.
+        return RunRecord.from_json(run), [{**row, "sample": {}} for row in report["claims"]]
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror or error}") from error
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:

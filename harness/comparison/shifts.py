@@ -1,17 +1,17 @@
 """Estimates how far a number moved between two runs, with p-values and intervals.
 
-Two samples are paired where their runs drew the same inputs: then the differences draw by draw
-are what is looked at, and what the draws share falls out.  Each p-value and its interval are of
-one test: the interval at 1 - p touches 0.
+Two samples are paired where their runs drew the same inputs: the estimate uses the differences
+draw by draw, which removes the variance that the draws share.  Each p-value and its interval
+belong to one test: the interval at 1 - p touches 0.
 
-    share                 McNemar's exact test; Clopper and Pearson's interval of what changed
+    share                 McNemar's exact test; Clopper and Pearson's interval of the changes
     median                of the differences: sign test, interval between order statistics
     mean, law's margin    Student's t of the differences
     ratio, correlation    the same of jackknife pseudo-values
     value, highest        no estimate: any difference is one
 
-Unpaired, a share is held by Agresti and Caffo's interval, a median by Price and Bonett's, and the
-others by Welch's t.
+Unpaired, a share has Agresti and Caffo's interval, a median Price and Bonett's, and the others
+that of Welch's t.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from assay.harness.checking.statistics import Pair, Statistic
 from assay.harness.results.arrays import Array
 
 FEWEST = 3
-"""Draws that a shift can be judged by."""
+"""Minimum number of draws to judge a shift."""
 
 GROUPS = 32
-"""Of draws that a jackknife leaves out, one at a time."""
+"""Number of groups of draws that a jackknife leaves out, one at a time."""
 
 USUAL = 0.05
-"""Of the intervals that stand in for the spread of a median."""
+"""Error of the intervals from which the standard error of a median is computed."""
 
 HALF = 0.5
-"""The spread of a yes or no is at most this."""
+"""The largest standard deviation of a Boolean draw."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class Shift:
     """By how much a statistic is larger in the second run, and how surely.
 
     ``scale`` is the spread of one draw, so that ``size`` is a number of such spreads; ``p`` is
-    that of no shift at all, and ``interval(error)`` leaves the shift out with this probability.
-    ``draws`` were looked at, each in both runs if ``paired``.
+    the p-value of no shift, and ``interval(error)`` misses the shift with this probability.
+    ``draws`` is the number of draws, each in both runs if ``paired``.
     """
 
     shift: float
@@ -97,8 +97,8 @@ def between(statistic: Statistic, before: Array, after: Array, paired: bool) -> 
 
 def of_margins(before: Array, after: Array, paired: bool) -> Shift | None:
     """The shift of a law's margin over its examples, in decades."""
-    found = between(statistics.mean, before, after, paired)
-    return None if found is None else Shift(**{**vars(found), "scale": 1.0})
+    shift = between(statistics.mean, before, after, paired)
+    return None if shift is None else Shift(**{**vars(shift), "scale": 1.0})
 
 
 def pseudo_values(statistic: Statistic, sample: Array) -> Array:
@@ -211,7 +211,7 @@ def _of_medians(before: Array, after: Array, paired: bool) -> Shift:
 
 @functools.lru_cache(maxsize=4096)
 def _rank(n: int, error: float) -> int:
-    """Of the order statistics k and n + 1 - k as an interval of the median: the largest k."""
+    """The largest k whose order statistics k and n + 1 - k are an interval of the median."""
     k = int(stats.binom.ppf(error / 2, n, 0.5))
     return k + 1 if special.bdtr(k, n, 0.5) <= error / 2 else k
 

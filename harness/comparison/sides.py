@@ -1,4 +1,4 @@
-"""Reads the runs to be compared, by the names that a user gives, from evidence or JSON."""
+"""Reads runs to compare, by the names that a user gives, from evidence or JSON."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ Key = tuple[str, str, str]
 """A claim's number, its name, and the subject's name."""
 
 SQLITE = b"SQLite format 3\0"
-"""What an evidence file begins with, if it has anything in it."""
+"""The first bytes of an evidence file that is not empty."""
 
 NUMBER = re.compile(r"-?[0-9]{1,5}")
-"""What is read as the number of a run; a longer one is an id."""
+"""The number of a run; a longer one is an id."""
 
 LEAST_PREFIX = 4
-"""Digits of an id that may name a run."""
+"""Minimum digits of an id to name a run."""
 
 ALL = "all"
-"""In place of a run's number: every run of a file that came to its end."""
+"""In place of a run's number: every finished run of a file."""
 
 
 @dataclass(frozen=True)
 class Side:
-    """One run: how it was named, what is known of it, and its results as `Result.as_json`.
+    """One run: its name on the command line, its record, and its results as `Result.as_json`.
 
-    Or ``runs`` of them as if they were one (`harness.comparison.joining`).  ``others`` are the
-    finished runs of the same file that the name leaves out without saying so.
+    Or ``runs`` of them joined into one (`harness.comparison.joining`).  ``others`` is the number
+    of finished runs of the same file that the name leaves out implicitly.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Side:
         return dict.fromkeys(subject for *_, subject in self.rows)
 
     def digest(self, subject: str) -> str:
-        """Of a subject's configuration and weights."""
+        """The SHA-256 of a subject's configuration and weights."""
         return self._described(subject).digest
 
     def missing(self, subject: str) -> Mapping[str, str]:
@@ -92,10 +92,10 @@ def holds_claims(name: str) -> bool:
 def read(name: str) -> list[Side]:
     """The run that ``name`` means, or all of them, as they ended; raises `BadInput`.
 
-    ``FILE``        the latest run of an evidence file that came to its end, or a JSON report
+    ``FILE``        the latest finished run of an evidence file, or a JSON report
     ``FILE@3``      its third run, from the oldest; ``FILE@-1`` is the last
     ``FILE@1f0c``   the run whose id begins so
-    ``FILE@all``    every run that came to its end
+    ``FILE@all``    every finished run
     """
     path, which = _split(name)
     if not _is_sqlite(path):
@@ -128,7 +128,7 @@ def _split(name: str) -> tuple[Path, str | None]:
 
 
 def _is_sqlite(path: Path) -> bool:
-    """By its beginning; an empty file is evidence of nothing yet."""
+    """Whether its first bytes say so; an empty file is an empty database."""
     if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
         raise BadInput(f"{path}: is not a regular file")  # a pipe has no end, a device none either
     try:
@@ -143,7 +143,7 @@ def _key(row: Mapping[str, Any]) -> Key:
 
 
 def _ended(path: Path, runs: list[RunRecord]) -> list[RunRecord]:
-    """Those that came to their end, in the order in which they did."""
+    """The finished runs, in the order in which they ended."""
     ended = [run for run in runs if run.finished is not None]
     if not ended:
         raise BadInput(f"{path}: no run in it finished; name one as {path}@N")
@@ -159,8 +159,8 @@ def _chosen(path: Path, runs: list[RunRecord], which: str | None) -> RunRecord:
         if not 1 <= abs(number) <= len(runs):
             raise BadInput(f"{path}@{which}: there are {len(runs)} runs; {listed}")
         return runs[number - 1 if number > 0 else number]
-    found = [run for run in runs if len(which) >= LEAST_PREFIX and run.id.startswith(which)]
-    if len(found) != 1:
-        count = f"{len(found)} runs have" if found else "no run has"
+    matches = [run for run in runs if len(which) >= LEAST_PREFIX and run.id.startswith(which)]
+    if len(matches) != 1:
+        count = f"{len(matches)} runs have" if matches else "no run has"
         raise BadInput(f"{path}@{which}: {count} an id that begins so; {listed}")
-    return found[0]
+    return matches[0]

@@ -20,24 +20,24 @@ from assay.harness.results.arrays import Array
 from assay.harness.results.errors import BadInput
 
 CONFIDENCE = 0.95
-"""Of all intervals of a comparison together."""
+"""Joint confidence of all intervals of a comparison."""
 
 FEWEST = 3
-"""Rounds that a difference can be judged by."""
+"""Minimum number of rounds to judge a difference."""
 
 HARDWARE = ("device", "card", "processor", "threads", "dtype", "attention")
-"""What makes other conditions, of what a benchmark says it ran under."""
+"""Entries of a benchmark that make its conditions different."""
 
 FIGURE = frozenset({"benchmark", "what", "reached", "low", "high", "goal"})
-"""What a figure has, by which it is known among what a benchmark kept."""
+"""The keys by which a figure is recognised among a benchmark's entries."""
 
 VERSIONS = ("assay", "python", "torch", "transformers", "driver")
-"""What else may have changed between two runs."""
+"""Versions that may have changed between two runs."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """One benchmark's rounds: ``seconds`` [rounds], and what was measured beside them."""
+    """One benchmark's rounds: ``seconds`` [rounds], and further measurements."""
 
     name: str
     seconds: Array
@@ -45,19 +45,19 @@ class Timing:
 
     @property
     def work(self) -> Array:
-        """``seconds`` times what the machine could do in that very round: [rounds].
+        """``seconds`` times the machine's own speed in that round: [rounds].
 
-        In operations where the best product was measured beside each round, else in seconds: a
-        machine that is slow for a while is slow at both.
+        In operations where the best matrix product was measured with each round, else in seconds:
+        a machine that is slow for a while is slow at both.
         """
         product = np.asarray(self.about.get("beside", {}).get("product", ()), dtype=float)
         return self.seconds * product if self.paired else self.seconds
 
     @property
     def figures(self) -> list[Figure]:
-        """What it kept beside its seconds."""
-        kept = [each for each in self.about.values() if isinstance(each, Mapping)]
-        return [_figure(self.name, each) for each in kept if set(each) >= FIGURE]
+        """Its figures apart from seconds."""
+        entries = [each for each in self.about.values() if isinstance(each, Mapping)]
+        return [_figure(self.name, each) for each in entries if set(each) >= FIGURE]
 
     @property
     def paired(self) -> bool:
@@ -68,9 +68,9 @@ class Timing:
 
 @dataclass(frozen=True)
 class Figure:
-    """What a benchmark kept beside its seconds: ``reached``, from ``low`` to ``high``.
+    """A figure of a benchmark apart from seconds: ``reached``, from ``low`` to ``high``.
 
-    ``more_is_better`` is None where nobody has set a goal for it.
+    ``more_is_better`` is None where it has no goal.
     """
 
     name: str
@@ -82,7 +82,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Timings:
-    """A run of benchmarks: the file it was read from, its benchmarks by name, and the commit."""
+    """A run of benchmarks: its file, its benchmarks by name, and the commit."""
 
     path: Path
     benchmarks: Mapping[str, Timing]
@@ -104,18 +104,20 @@ class Timings:
                 f"{path}: is not a result of benchmarks (write one with --benchmark-json)"
             )
         try:
-            found = [_timing(each) for each in document["benchmarks"]]
-            made_by = dict(document.get("commit_info") or {})
+            timings = [_timing(each) for each in document["benchmarks"]]
+            commit_info = dict(document.get("commit_info") or {})
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise BadInput(f"{path}: a benchmark in it cannot be read ({error!r})") from error
-        if not found:
+        if not timings:
             raise BadInput(f"{path}: holds no benchmark")
-        commit = str(made_by.get("id") or "")[:12] + " and changes" * bool(made_by.get("dirty"))
-        return cls(path, {each.name: each for each in found}, commit)
+        commit = str(commit_info.get("id") or "")[:12] + " and changes" * bool(
+            commit_info.get("dirty")
+        )
+        return cls(path, {each.name: each for each in timings}, commit)
 
     def facts(self, names: Sequence[str]) -> dict[str, str]:
-        """What all benchmarks say under these names, where they say anything."""
-        found = {}
+        """The values of all benchmarks under these names, where there are any."""
+        facts = {}
         for name in names:
             values = {
                 str(each.about[name])
@@ -123,8 +125,8 @@ class Timings:
                 if each.about.get(name) is not None
             }
             if values:
-                found[name] = ", ".join(sorted(values))
-        return found
+                facts[name] = ", ".join(sorted(values))
+        return facts
 
 
 def _figure(benchmark: str, content: Mapping[str, Any]) -> Figure:
@@ -143,9 +145,9 @@ def _timing(content: Mapping[str, Any]) -> Timing:
 
 @dataclass(frozen=True)
 class Difference:
-    """How many times as long a benchmark takes in the second run.
+    """The time of a benchmark in the second run over that in the first.
 
-    ``ratio`` with an interval from ``low`` to ``high``, widened for how many benchmarks there are
+    ``ratio`` with an interval from ``low`` to ``high``, corrected for the number of benchmarks
     (Bonferroni).  ``paired`` says that each round was divided by the machine's own speed in it.
     """
 
@@ -161,20 +163,20 @@ class Difference:
         return not self.low <= 1 <= self.high
 
     def worse(self, share: float) -> bool:
-        """Whether it is really slower, by more than this ``share`` as far as the rounds show."""
+        """Whether it is significantly slower, and by more than this ``share``."""
         return self.real and self.ratio > 1 + share
 
 
 @dataclass(frozen=True)
 class Moved:
-    """A figure that is another in the second run, of a benchmark that time does not judge."""
+    """A figure that changed in the second run, of a benchmark with too few rounds to time."""
 
     before: Figure
     after: Figure
 
     @property
     def name(self) -> str:
-        """What moved."""
+        """Name of the figure."""
         return self.after.name
 
     def worse(self, share: float) -> bool:
@@ -188,7 +190,7 @@ class Moved:
 
 @dataclass(frozen=True)
 class TimingComparison:
-    """Two runs: differences by benchmark, figures that moved, and what only one of them has."""
+    """Two runs: differences by benchmark, figures that moved, and benchmarks of only one."""
 
     differences: tuple[Difference, ...]
     gone: tuple[str, ...]
@@ -199,7 +201,7 @@ class TimingComparison:
     moved: tuple[Moved, ...] = ()
 
     def regressions(self, share: float) -> list[Difference | Moved]:
-        """What got worse by more than ``share``: in time, or in what is not time."""
+        """Times and figures that got worse by more than ``share``."""
         both: list[Difference | Moved] = [*self.differences, *self.moved]
         return [each for each in both if each.worse(share)]
 
@@ -207,7 +209,7 @@ class TimingComparison:
 def compare(before: Timings, after: Timings, other_machine: bool = False) -> TimingComparison:
     """Compare ``after`` with ``before``; raises `BadInput` where that makes no sense.
 
-    Runs of two machines are compared only if that is asked for (``other_machine``).
+    Runs of two machines are compared only with ``other_machine``.
     """
     changed = _changed(before, after, (*HARDWARE, *VERSIONS))
     moved = {name: values for name, values in changed.items() if name in HARDWARE}
@@ -240,7 +242,7 @@ def compare(before: Timings, after: Timings, other_machine: bool = False) -> Tim
 
 
 def _moved(before: Timing, after: Timing) -> list[Moved]:
-    """Figures of both whose intervals have nothing in common."""
+    """Figures of both whose intervals do not overlap."""
     old = {figure.name: figure for figure in before.figures}
     both = [Moved(old[new.name], new) for new in after.figures if new.name in old]
     return [each for each in both if _apart(each.before, each.after)]
@@ -255,9 +257,9 @@ def difference(
 ) -> Difference:
     """The ratio of geometric means, with Welch's interval for the difference of logarithms.
 
-    Of ``seconds`` alone, or of rounds that are each divided by the machine's own speed, which
-    another torch or another product would not measure alike.  Rounds are taken as independent: the
-    interval leaves out the variance between processes, so repeat what matters.
+    Of ``seconds`` alone, or of rounds that are each divided by the machine's own speed, which is
+    not comparable between versions of torch or sizes of product.  Rounds are taken as independent:
+    the interval leaves out the variance between processes, so repeat what matters.
     """
     product = [each.about.get("product_size") for each in (before, after)]
     paired = before.paired and after.paired and product[0] == product[1] and not seconds
@@ -267,8 +269,8 @@ def difference(
     if all(bool(np.ptp(each) == 0) for each in logs):
         ratio = math.exp(apart)
         return Difference(before.name, ratio, ratio, ratio, paired)
-    found = stats.ttest_ind(logs[1], logs[0], equal_var=False).confidence_interval(confidence)
-    low, high = math.exp(found.low), math.exp(found.high)
+    interval = stats.ttest_ind(logs[1], logs[0], equal_var=False).confidence_interval(confidence)
+    low, high = math.exp(interval.low), math.exp(interval.high)
     return Difference(before.name, math.exp(apart), low, high, paired)
 
 

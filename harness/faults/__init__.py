@@ -1,8 +1,8 @@
 """Injected faults: known defects, put into a sound model to check that the claims notice them.
 
-``planted(fault, subject)`` gives the subject with the fault for the length of a block.  The fault
-is in the subject's copies too (its float64 twin, what was saved and loaded), as a bug in a
-model's code would be.  The catalogue is in the other modules, by what goes wrong.
+``planted(fault, subject)`` yields the subject with the fault for the length of a block.  The fault
+is in the subject's copies too (its float64 reference copy, and saved and loaded ones), like a bug
+in a model's code.  The other modules are the catalogue, by kind of fault.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ __all__ = [
 
 
 class DoesNotApply(BadInput):
-    """A model lacks what a fault is about; the message says what."""
+    """A model lacks the part that a fault changes; the message names it."""
 
 
 class Planted:
-    """A fault in a model, until `undo`: ``subject`` is the damaged one.
+    """A fault in a model, until `undo`: ``subject`` is the faulty one.
 
-    The healthy one, whose model it is, must not be used meanwhile.  Raises `DoesNotApply`.
+    The sound one, which has the same model, must not be used meanwhile.  Raises `DoesNotApply`.
     """
 
     def __init__(self, fault: Fault, healthy: Subject) -> None:
@@ -68,7 +68,7 @@ class Planted:
         self.subject = replace(healthy, name=name, digest=digest, planted=self)
 
     def sow(self, model: PreTrainedModel) -> None:
-        """Plant the fault in another model that the same code runs."""
+        """Inject the fault into another model that the same code runs."""
         self._plant(Subject("", model), loaded=True)
 
     def _plant(self, subject: Subject, loaded: bool) -> None:
@@ -77,16 +77,16 @@ class Planted:
         self.fault.plant(bed)
 
     def undo(self) -> None:
-        """Put every model back as it was."""
+        """Restore every model."""
         while self._beds:
             self._beds.pop().undo()
 
 
 @contextmanager
 def planted(fault: Fault, healthy: Subject) -> Iterator[Subject]:
-    """``healthy`` with the fault, for the length of a block."""
-    made = Planted(fault, healthy)
+    """Yield ``healthy`` with the fault, for the length of a block."""
+    planting = Planted(fault, healthy)
     try:
-        yield made.subject
+        yield planting.subject
     finally:
-        made.undo()
+        planting.undo()

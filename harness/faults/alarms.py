@@ -1,7 +1,7 @@
 """False positives: laws refuted on sound models, and their rate.
 
-A model made from a seed is sound unless the expectations say otherwise: what they expect to be
-refuted is a live defect of the library and counts neither as a check nor as an alarm.
+A model built from a seed is sound unless the expectations say otherwise: a law that they expect to
+be refuted is a live defect of the library, neither a check nor a false positive.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Tally:
-    """What came of all laws on all models of one dtype.
+    """The outcomes of all laws on all models of one dtype.
 
-    ``undecided`` is a law that no example decided, or whose control passed too: mostly a small
-    budget's fault, so it is told and counts for neither side.
+    ``undecided`` are laws that no example decided, or whose control passed too: mostly for a small
+    budget, so they are reported and count for neither side.
     """
 
     dtype: str
@@ -38,12 +38,12 @@ class Tally:
 
     @property
     def checks(self) -> int:
-        """Laws that were decided, on all models together."""
+        """Number of decided laws, on all models together."""
         return self.upheld + len(self.alarms)
 
     @property
     def rate(self) -> float:
-        """The share of checks that were refuted for nothing; NaN where there are none."""
+        """The share of checks that are false positives; NaN where there are no checks."""
         return len(self.alarms) / self.checks if self.checks else float("nan")
 
     @property

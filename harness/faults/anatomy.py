@@ -1,4 +1,4 @@
-"""Finds the parts of a model in which faults are injected, by watching one pass."""
+"""Finds the parts of a model in which faults are injected, by recording one pass."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ from assay.harness.models.memo import memo
 from assay.harness.models.subject import Subject
 
 PROBE = 5
-"""Tokens in the prompt that is watched."""
+"""Tokens in the prompt of the recorded pass."""
 
 
 @dataclass
 class Call:
-    """One module's call in the pass that was watched."""
+    """One module's call in the recorded pass."""
 
     module: nn.Module
-    named: dict[str, Any]
-    given: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    args: tuple[Any, ...]
     output: Any = None
 
 
 @dataclass
-class Watched:
+class Trace:
     """Every module's call, in the order in which they began."""
 
     calls: list[Call] = field(default_factory=list)
 
     def within(self, part: nn.Module) -> list[Call]:
-        """The calls of ``part`` and of what lies in it."""
+        """The calls of ``part`` and of its submodules."""
         inside = set(part.modules())
         return [call for call in self.calls if call.module in inside]
 
 
 @memo
-def watched(subject: Subject) -> Watched:
+def trace(subject: Subject) -> Trace:
     """One pass over a short prompt, with a cache where there is one."""
-    seen = Watched()
+    record = Trace()
     hooks = []
 
-    def before(module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
-        seen.calls.append(Call(module, dict(named), given))
+    def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        record.calls.append(Call(module, dict(kwargs), args))
 
-    def after(module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
-        call = next(c for c in reversed(seen.calls) if c.module is module and c.output is None)
+    def after(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        call = next(c for c in reversed(record.calls) if c.module is module and c.output is None)
         call.output = output
 
     for module in subject.model.modules():
@@ -60,7 +60,7 @@ def watched(subject: Subject) -> Watched:
     finally:
         for hook in hooks:
             hook.remove()
-    return seen
+    return record
 
 
 def blocks(subject: Subject) -> list[nn.Module]:
@@ -72,32 +72,32 @@ def blocks(subject: Subject) -> list[nn.Module]:
 
 
 def mixers(subject: Subject) -> list[nn.Module]:
-    """What mixes the places in each block: its self-attention, or its recurrence.
+    """The module that mixes positions in each block: its self-attention, or its recurrence.
 
-    The innermost module of a block that is handed a mask or a cache; the first where there are
-    several, so that of a decoder beside an encoder it is the decoder's own.
+    The innermost module of a block that takes a mask or a cache; the first where there are
+    several, so that in a decoder with an encoder it is the decoder's own.
     """
-    found = []
+    modules = []
     for block in blocks(subject):
-        takers = [c.module for c in watched(subject).within(block) if _is_told(c.named)]
+        takers = [c.module for c in trace(subject).within(block) if _takes_mask_or_cache(c.kwargs)]
         inner = [
             m for m in takers if not any(t is not m and t in set(m.modules()) for t in takers)
         ]
         if inner and inner[0] is not block:
-            found.append(inner[0])
-    if not found:
+            modules.append(inner[0])
+    if not modules:
         raise Missing("no part of a block takes a mask or a cache")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(modules))
 
 
-def _is_told(named: dict[str, Any]) -> bool:
+def _takes_mask_or_cache(kwargs: dict[str, Any]) -> bool:
     names = ("past_key_values", "cache_params", "layer_past", "attention_mask", "mask")
-    return any(name in named for name in names)
+    return any(name in kwargs for name in names)
 
 
 def projection(subject: Subject, mixer: nn.Module) -> nn.Module:
     """The last matrix that a mixer's output goes through; `Missing` where it has none."""
-    calls = watched(subject).within(mixer)
+    calls = trace(subject).within(mixer)
     last = next((c.module for c in reversed(calls) if _is_matrix(c.module)), None)
     if last is None or last is mixer:
         raise Missing("a block's attention has no output projection of its own")
@@ -111,62 +111,62 @@ def _is_matrix(module: nn.Module) -> bool:
 
 def norms(subject: Subject) -> list[nn.Module]:
     """Modules of the blocks that keep a state's shape and have no matrix: norms."""
-    found = []
+    modules = []
     for block in blocks(subject):
-        for call in watched(subject).within(block):
+        for call in trace(subject).within(block):
             weights = list(call.module.parameters())
-            given = call.given[0] if call.given else None
-            if not isinstance(given, Tensor) or not isinstance(call.output, Tensor):
+            state = call.args[0] if call.args else None
+            if not isinstance(state, Tensor) or not isinstance(call.output, Tensor):
                 continue
             if not weights or any(w.ndim != 1 for w in weights):
                 continue
-            if given.shape == call.output.shape and given.shape[-1] == subject.hidden:
-                found.append(call.module)
-    if not found:
+            if state.shape == call.output.shape and state.shape[-1] == subject.hidden:
+                modules.append(call.module)
+    if not modules:
         raise Missing("no block has a norm of its own")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(modules))
 
 
 def angles(subject: Subject) -> list[nn.Module]:
-    """Modules that turn positions into the two tables of a rotation."""
-    found = [
+    """Modules that turn positions into the cosines and sines of a rotation."""
+    modules = [
         call.module
-        for call in watched(subject).calls
-        if ("position_ids" in call.named or len(call.given) > 1)
+        for call in trace(subject).calls
+        if ("position_ids" in call.kwargs or len(call.args) > 1)
         and isinstance(call.output, tuple)
         and len(call.output) == 2
         and all(isinstance(t, Tensor) and t.is_floating_point() for t in call.output)
         and not list(call.module.parameters())
         and bool((call.output[0] ** 2 + call.output[1] ** 2).std() < 1e-3)
     ]
-    if not found:
+    if not modules:
         raise Missing("no separate module computes rotary angles")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(modules))
 
 
 def slopes(subject: Subject) -> list[nn.Module]:
-    """Modules that are handed a bias that falls with distance."""
-    found = [c.module for c in watched(subject).calls if isinstance(c.named.get("alibi"), Tensor)]
-    if not found:
+    """Modules that take a bias that falls with distance."""
+    modules = [c.module for c in trace(subject).calls if isinstance(c.kwargs.get("alibi"), Tensor)]
+    if not modules:
         raise Missing("no attention takes a bias by distance (alibi)")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(modules))
 
 
 def mixtures(subject: Subject) -> list[tuple[nn.Module, nn.Module]]:
-    """Mixtures of experts, each with what routes to them.
+    """Mixtures of experts, each with its router.
 
-    A router is a module whose output tells the tokens' experts: whole numbers among tensors.
+    A router is a module whose output has the numbers of the tokens' experts: an integer tensor.
     """
-    found = []
+    pairs = []
     for block in blocks(subject):
-        calls = watched(subject).within(block)
+        calls = trace(subject).within(block)
         for call in calls:
             if isinstance(call.output, tuple) and any(_is_choice(part) for part in call.output):
                 owner = next(c.module for c in calls if call.module in set(c.module.children()))
-                found.append((owner, call.module))
-    if not found:
+                pairs.append((owner, call.module))
+    if not pairs:
         raise Missing("nothing is routed to experts")
-    return found
+    return pairs
 
 
 def _is_choice(part: Any) -> bool:
@@ -175,11 +175,11 @@ def _is_choice(part: Any) -> bool:
 
 def dropouts(subject: Subject) -> list[nn.Module]:
     """Modules that drop while training: torch's own, and attention with a rate for its weights."""
-    found: list[nn.Module] = [m for m in subject.model.modules() if isinstance(m, nn.Dropout)]
-    found += [m for m in subject.model.modules() if isinstance(_rate(m), float | int)]
-    if not found:
+    modules: list[nn.Module] = [m for m in subject.model.modules() if isinstance(m, nn.Dropout)]
+    modules += [m for m in subject.model.modules() if isinstance(_rate(m), float | int)]
+    if not modules:
         raise Missing("the model has no dropout")
-    return found
+    return modules
 
 
 def _rate(module: nn.Module) -> Any:

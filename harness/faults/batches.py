@@ -14,7 +14,7 @@ from assay.harness.faults.catalogue import fault
 from assay.harness.faults.spots import biases, experts, first_block, last_block, sdpa
 
 LEAK = 0.01
-"""How much of another row gets into one."""
+"""Share of another row that leaks into one."""
 
 
 @fault(
@@ -24,11 +24,11 @@ LEAK = 0.01
     needs=["padding"],
     at=Bed.arguments,
 )
-def _all_content(seen: Pass, named: dict[str, Any]) -> None:
+def _all_content(forward: Pass, kwargs: dict[str, Any]) -> None:
     for name in ("attention_mask", "decoder_attention_mask"):
-        mask = named.get(name)
+        mask = kwargs.get(name)
         if isinstance(mask, Tensor) and mask.ndim == 2:
-            named[name] = torch.ones_like(mask)
+            kwargs[name] = torch.ones_like(mask)
 
 
 @fault(
@@ -52,10 +52,10 @@ def _one_mask_for_all(call: AttentionCall) -> Any:
     needs=["padding", "blocks"],
     at=first_block,
 )
-def _padding_leaks(seen: Pass, state: Tensor) -> Tensor | None:
-    if seen.padded is None:
+def _padding_leaks(forward: Pass, state: Tensor) -> Tensor | None:
+    if forward.padded is None:
         return None
-    padding = seen.padded[..., None].to(state)
+    padding = forward.padded[..., None].to(state)
     mean = (state * padding).sum(1, keepdim=True) / padding.sum(1, keepdim=True).clamp_min(1)
     return state + LEAK * mean
 
@@ -67,10 +67,10 @@ def _padding_leaks(seen: Pass, state: Tensor) -> Tensor | None:
     needs=["padding", "blocks", "several layers"],
     at=first_block,
 )
-def _nan_padding(seen: Pass, state: Tensor) -> Tensor | None:
-    if seen.padded is None:
+def _nan_padding(forward: Pass, state: Tensor) -> Tensor | None:
+    if forward.padded is None:
         return None
-    return state.masked_fill(seen.padded[..., None], math.nan)
+    return state.masked_fill(forward.padded[..., None], math.nan)
 
 
 @fault(
@@ -80,8 +80,8 @@ def _nan_padding(seen: Pass, state: Tensor) -> Tensor | None:
     needs=["padding", "blocks"],
     at=first_block,
 )
-def _mate_leaks(seen: Pass, state: Tensor) -> Tensor | None:
-    return state + LEAK * (state.roll(1, 0) - state) if seen.rows > 1 else None
+def _mate_leaks(forward: Pass, state: Tensor) -> Tensor | None:
+    return state + LEAK * (state.roll(1, 0) - state) if forward.rows > 1 else None
 
 
 @fault(
@@ -91,8 +91,8 @@ def _mate_leaks(seen: Pass, state: Tensor) -> Tensor | None:
     needs=["padding", "blocks"],
     at=last_block,
 )
-def _by_rows(seen: Pass, state: Tensor) -> Tensor:
-    return state + 1e-3 * (seen.rows - 1) * state.roll(1, -1)
+def _by_rows(forward: Pass, state: Tensor) -> Tensor:
+    return state + 1e-3 * (forward.rows - 1) * state.roll(1, -1)
 
 
 @fault(
@@ -102,9 +102,11 @@ def _by_rows(seen: Pass, state: Tensor) -> Tensor:
     needs=["causal", "padding", "position-ids", "learned-positions"],
     at=Bed.arguments,
 )
-def _counted_from_padding(seen: Pass, named: dict[str, Any]) -> None:
-    if seen.padded is not None and seen.positions is not None:
-        named[seen.positions_name] = seen.places(seen.positions)[None].expand(seen.rows, -1)
+def _counted_from_padding(forward: Pass, kwargs: dict[str, Any]) -> None:
+    if forward.padded is not None and forward.positions is not None:
+        kwargs[forward.positions_name] = forward.indices(forward.positions)[None].expand(
+            forward.rows, -1
+        )
 
 
 @fault(
@@ -114,9 +116,9 @@ def _counted_from_padding(seen: Pass, named: dict[str, Any]) -> None:
     needs=["causal", "padding", "position-ids"],
     at=Bed.arguments,
 )
-def _first_rows_positions(seen: Pass, named: dict[str, Any]) -> None:
-    if seen.positions is not None and seen.rows > 1:
-        named[seen.positions_name] = seen.positions[:1].expand_as(seen.positions)
+def _first_rows_positions(forward: Pass, kwargs: dict[str, Any]) -> None:
+    if forward.positions is not None and forward.rows > 1:
+        kwargs[forward.positions_name] = forward.positions[:1].expand_as(forward.positions)
 
 
 @fault(
@@ -126,8 +128,8 @@ def _first_rows_positions(seen: Pass, named: dict[str, Any]) -> None:
     needs=["alibi", "padding"],
     at=biases,
 )
-def _steeper(seen: Pass, bias: Tensor) -> Tensor:
-    return bias if seen.padded is None else bias * 1.1
+def _steeper(forward: Pass, bias: Tensor) -> Tensor:
+    return bias if forward.padded is None else bias * 1.1
 
 
 @fault(
@@ -137,9 +139,9 @@ def _steeper(seen: Pass, bias: Tensor) -> Tensor:
     needs=["experts", "padding"],
     at=experts,
 )
-def _served(seen: Pass, state: Tensor) -> Tensor:
-    number = torch.arange(seen.rows * seen.new, device=state.device)
-    return state * (number < 8).to(state).reshape(seen.rows, seen.new, 1)
+def _served(forward: Pass, state: Tensor) -> Tensor:
+    number = torch.arange(forward.rows * forward.new, device=state.device)
+    return state * (number < 8).to(state).reshape(forward.rows, forward.new, 1)
 
 
 @fault(
@@ -149,5 +151,5 @@ def _served(seen: Pass, state: Tensor) -> Tensor:
     needs=["experts", "padding"],
     at=experts,
 )
-def _by_mean(seen: Pass, state: Tensor) -> Tensor:
+def _by_mean(forward: Pass, state: Tensor) -> Tensor:
     return state * (1 + state.mean(dim=(0, 1), keepdim=True).tanh() / 10)

@@ -1,9 +1,9 @@
-"""Injects a fault into a model: changes that its copies have too and that can be undone.
+"""Injects a fault into a model: changes that apply to its copies too and can be undone.
 
-A fault is a bug in a model's code, so it has to be where the code is: in the float64 twin, which
-is a deep copy, and in a copy that was saved and loaded.  Changes are therefore hooks that hold
-nothing of the model they were made for; what they know of the pass they are in they read off a
-`Pass`, which a deep copy of the model has its own of.
+A fault is a bug in a model's code, so it has to be wherever the code runs: in the float64
+reference copy, which is a deep copy, and in a copy that was saved and loaded.  Changes are
+therefore hooks without references to the model; they read the state of the current forward pass
+from a `Pass`, of which a deep copy of the model has its own.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from assay.harness.models import compat
 from assay.harness.models.subject import Subject
 
 GONE = object()
-"""Stands for an attribute that was not there."""
+"""Stands for an attribute that did not exist."""
 
 FLAG = "_planted_functions"
-"""Under this name a module holds what is to become of functions that it looks up by name."""
+"""The attribute of a module that holds its changes of functions looked up by name."""
 
 PASS = "_planted_pass"
-"""Under this name a model holds its `Pass`; plain state of faults lies on that."""
+"""The attribute of a model that holds its `Pass`, on which faults keep plain state."""
 
 UPDATE = "update of the cache"
-"""Under this name a pass keeps what stood in its cache where a change of what is read stands."""
+"""The note of a pass that keeps the cache's own ``update`` while a change replaces it."""
 
 
 class Hook:
     """A hook that calls ``change(pass, …)``; a deep copy has the copied model's pass."""
 
-    def __init__(self, change: Callable[..., Any], seen: Pass, **held: Any) -> None:
-        self.change, self.seen, self.held = change, seen, held
+    def __init__(self, change: Callable[..., Any], forward: Pass, **options: Any) -> None:
+        self.change, self.forward, self.options = change, forward, options
 
-    def __call__(self, module: nn.Module, *given: Any) -> Any:
-        """Whatever the change makes of what torch gives a hook of its kind."""
-        return self.change(self.seen, *given, **self.held)
+    def __call__(self, module: nn.Module, *args: Any) -> Any:
+        """Call the change with the arguments of torch's hook."""
+        return self.change(self.forward, *args, **self.options)
 
 
 class Bed:
-    """One model, taken as ``subject``, in which a fault is planted.
+    """One model, taken as ``subject``, into which a fault is injected.
 
     ``loaded``: it was saved and loaded from the model that has the fault.
     """
@@ -52,13 +52,13 @@ class Bed:
     def __init__(self, subject: Subject, loaded: bool = False) -> None:
         self.subject, self.model, self.loaded = subject, subject.model, loaded
         self._undo: list[Callable[[], Any]] = []
-        seen = getattr(self.model, PASS, None)
-        self.seen: Pass = Pass() if seen is None else seen
-        if seen is None:
-            self.set(self.model, PASS, self.seen)
+        forward = getattr(self.model, PASS, None)
+        self.forward: Pass = Pass() if forward is None else forward
+        if forward is None:
+            self.set(self.model, PASS, self.forward)
             begin = Hook(
                 _begin,
-                self.seen,
+                self.forward,
                 is_encoder_decoder=subject.is_encoder_decoder,
                 cache_name=subject.cache_argument,
             )
@@ -67,71 +67,71 @@ class Bed:
 
     # -- what can be changed --------------------------------------------------------------------
 
-    def before(self, module: nn.Module, change: Callable[..., Any], **held: Any) -> None:
-        """``change(pass, given, named)`` gives a module other arguments, or None to keep them."""
-        hook = Hook(change, self.seen, **held)
+    def before(self, module: nn.Module, change: Callable[..., Any], **options: Any) -> None:
+        """``change(pass, args, kwargs)`` returns other arguments of a module, or None."""
+        hook = Hook(change, self.forward, **options)
         self._undo.append(module.register_forward_pre_hook(hook, with_kwargs=True).remove)
 
-    def after(self, module: nn.Module, change: Callable[..., Any], **held: Any) -> None:
-        """``change(pass, state)`` gives another output; of several, the first of them."""
-        hook = Hook(_first_changed, self.seen, inner=change, **held)
-        # Before the library's own hooks, which note the states.
+    def after(self, module: nn.Module, change: Callable[..., Any], **options: Any) -> None:
+        """``change(pass, state)`` returns another output; of several, the first one."""
+        hook = Hook(_first_changed, self.forward, inner=change, **options)
+        # Before the library's own hooks, which record the states.
         self._undo.append(module.register_forward_hook(hook, prepend=True).remove)
 
-    def after_any(self, module: nn.Module, change: Callable[..., Any], **held: Any) -> None:
-        """``change(pass, output)`` gives another output, whatever it is, or None."""
-        hook = Hook(_changed, self.seen, inner=change, **held)
+    def after_any(self, module: nn.Module, change: Callable[..., Any], **options: Any) -> None:
+        """``change(pass, output)`` returns another output of any type, or None to keep it."""
+        hook = Hook(_changed, self.forward, inner=change, **options)
         self._undo.append(module.register_forward_hook(hook, prepend=True).remove)
 
-    def arguments(self, change: Callable[..., Any], **held: Any) -> None:
+    def arguments(self, change: Callable[..., Any], **options: Any) -> None:
         """``change(pass, arguments)`` alters the whole model's arguments in place."""
-        self.before(self.model, _arguments_changed, inner=change, **held)
+        self.before(self.model, _arguments_changed, inner=change, **options)
 
     def set(self, owner: Any, name: str, value: Any) -> None:
-        """Give ``owner`` an attribute of its own until this is undone."""
-        kept = vars(owner).get(name, GONE)
+        """Set an attribute of ``owner`` until this is undone."""
+        original = vars(owner).get(name, GONE)
 
-        def back() -> None:
-            if kept is GONE:
+        def restore() -> None:
+            if original is GONE:
                 delattr(owner, name)
             else:
-                setattr(owner, name, kept)
+                setattr(owner, name, original)
 
         setattr(owner, name, value)
-        self._undo.append(back)
+        self._undo.append(restore)
 
     def parameter(self, module: nn.Module, name: str, other: nn.Parameter) -> None:
-        """Put another parameter in the place of a module's own."""
-        kept = getattr(module, name)
+        """Replace a parameter of a module."""
+        original = getattr(module, name)
         setattr(module, name, other)
-        self._undo.append(lambda: setattr(module, name, kept))
+        self._undo.append(lambda: setattr(module, name, original))
 
     @torch.no_grad()
     def weights(self, weights: Tensor, change: Callable[[Tensor], Any]) -> None:
-        """``change`` alters ``weights`` in place; they are put back bit for bit."""
-        kept = weights.detach().clone()
+        """``change`` alters ``weights`` in place; `undo` restores them bit for bit."""
+        original = weights.detach().clone()
 
-        def back() -> None:
+        def restore() -> None:
             with torch.no_grad():
-                weights.copy_(kept)
+                weights.copy_(original)
 
         change(weights.data)
-        self._undo.append(back)
+        self._undo.append(restore)
 
     def attention(
-        self, modules: list[nn.Module], name: str, change: Callable[..., Any], **held: Any
+        self, modules: list[nn.Module], name: str, change: Callable[..., Any], **options: Any
     ) -> None:
         """Let ``change(call)`` attend by ``name`` (`AttentionCall`) for these modules.
 
-        Wherever transformers looks the function up in its AttentionInterface.
+        It applies wherever transformers looks the function up in its AttentionInterface.
         """
-        self._divert(compat.attention_functions(), AttentionCall, modules, name, change, held)
+        self._divert(compat.attention_functions(), AttentionCall, modules, name, change, options)
 
     def experts(
-        self, modules: Sequence[nn.Module], name: str, change: Callable[..., Any], **held: Any
+        self, modules: Sequence[nn.Module], name: str, change: Callable[..., Any], **options: Any
     ) -> None:
         """Let ``change(call)`` compute experts by ``name`` (`ExpertsCall`) for these modules."""
-        self._divert(compat.experts_functions(), ExpertsCall, modules, name, change, held)
+        self._divert(compat.experts_functions(), ExpertsCall, modules, name, change, options)
 
     def _divert(
         self,
@@ -140,20 +140,20 @@ class Bed:
         modules: Sequence[nn.Module],
         name: str,
         change: Callable[..., Any],
-        held: dict[str, Any],
+        options: dict[str, Any],
     ) -> None:
         self._undo.append(_interface(table, name, kind))
         for module in modules:
-            self.set(module, FLAG, {name: Hook(change, self.seen, **held)})
+            self.set(module, FLAG, {name: Hook(change, self.forward, **options)})
 
-    def reading(self, change: Callable[..., CacheRead], **held: Any) -> None:
-        """What attention reads of its cache: ``change(read)`` gives another (`CacheRead`).
+    def reading(self, change: Callable[..., CacheRead], **options: Any) -> None:
+        """``change(read)`` alters what attention reads from its cache (`CacheRead`).
 
-        What is stored stays as it is.
+        The stored entries stay as they are.
         """
-        enter = Hook(_wrap_cache, self.seen, inner=change, **held)
+        enter = Hook(_wrap_cache, self.forward, inner=change, **options)
         self._undo.append(self.model.register_forward_pre_hook(enter).remove)
-        leave = Hook(_unwrap_cache, self.seen)
+        leave = Hook(_unwrap_cache, self.forward)
         self._undo.append(self.model.register_forward_hook(leave, always_call=True).remove)
 
     def undo(self) -> None:
@@ -163,55 +163,55 @@ class Bed:
 
 
 def _begin(
-    seen: Pass,
-    given: tuple[Any, ...],
-    named: dict[str, Any],
+    forward: Pass,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
     is_encoder_decoder: bool,
     cache_name: str | None,
 ) -> None:
-    seen.begin(is_encoder_decoder, cache_name, named)
+    forward.begin(is_encoder_decoder, cache_name, kwargs)
 
 
 def _first_changed(
-    seen: Pass, given: tuple[Any, ...], output: Any, inner: Callable[..., Any], **held: Any
+    forward: Pass, args: tuple[Any, ...], output: Any, inner: Callable[..., Any], **options: Any
 ) -> Any:
     state = output[0] if isinstance(output, tuple | list) else output
-    if not isinstance(state, Tensor) or state.ndim != 3 or state.shape[1] != seen.new:
+    if not isinstance(state, Tensor) or state.ndim != 3 or state.shape[1] != forward.new:
         return None
-    other = inner(seen, state, **held)
+    other = inner(forward, state, **options)
     if other is None:
         return None
     return (other, *output[1:]) if isinstance(output, tuple | list) else other
 
 
 def _changed(
-    seen: Pass, given: tuple[Any, ...], output: Any, inner: Callable[..., Any], **held: Any
+    forward: Pass, args: tuple[Any, ...], output: Any, inner: Callable[..., Any], **options: Any
 ) -> Any:
-    return inner(seen, output, **held)
+    return inner(forward, output, **options)
 
 
 def _arguments_changed(
-    seen: Pass,
-    given: tuple[Any, ...],
-    named: dict[str, Any],
+    forward: Pass,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
     inner: Callable[..., Any],
-    **held: Any,
+    **options: Any,
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    named = dict(named)
-    inner(seen, named, **held)
-    return given, named
+    kwargs = dict(kwargs)
+    inner(forward, kwargs, **options)
+    return args, kwargs
 
 
 # -- functions that a module looks up by name ----------------------------------------------------
 
 _WRAPPED: dict[str, tuple[Callable[..., Any], int]] = {}
-"""Functions of the library's tables that are wrapped now, and by how many faults."""
+"""Functions of the library's tables that are currently wrapped, and by how many faults."""
 
 
 def _interface(table: Any, name: str, kind: Callable[..., Any]) -> Callable[[], None]:
-    """Wrap the function ``name`` of a ``table``; gives what takes the wrapper off again.
+    """Wrap the function ``name`` of a ``table``; returns a function that removes the wrapper.
 
-    What is changed is told a ``kind`` of call.
+    Changes get a call of class ``kind``.
     """
     usual, users = _WRAPPED.get(name, (None, 0))
     if usual is None:
@@ -232,11 +232,11 @@ def _interface(table: Any, name: str, kind: Callable[..., Any]) -> Callable[[], 
 def _diverting(
     name: str, usual: Callable[..., Any], kind: Callable[..., Any]
 ) -> Callable[..., Any]:
-    def function(module: nn.Module, *given: Any, **named: Any) -> Any:
+    def function(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         hook = getattr(module, FLAG, {}).get(name)
         if hook is None:
-            return usual(module, *given, **named)
-        return hook.change(kind(hook.seen, usual, module, *given, more=named), **hook.held)
+            return usual(module, *args, **kwargs)
+        return hook.change(kind(hook.forward, usual, module, *args, kwargs=kwargs), **hook.options)
 
     return function
 
@@ -245,35 +245,37 @@ def _diverting(
 
 
 class _Update:
-    """In the place of a cache's ``update``: the same, and then what is read is changed."""
+    """Replaces a cache's ``update``: the same, and then changes the entries that are read."""
 
-    def __init__(self, cache: Any, seen: Pass, change: Callable[[CacheRead], CacheRead]) -> None:
-        self.usual, self.seen, self.change = cache.update, seen, change
+    def __init__(
+        self, cache: Any, forward: Pass, change: Callable[[CacheRead], CacheRead]
+    ) -> None:
+        self.usual, self.forward, self.change = cache.update, forward, change
 
-    def __call__(self, keys: Tensor, values: Tensor, layer: int, *more: Any, **named: Any) -> Any:
+    def __call__(self, keys: Tensor, values: Tensor, layer: int, *args: Any, **kwargs: Any) -> Any:
         new = keys.shape[-2]
-        all_keys, all_values = self.usual(keys, values, layer, *more, **named)
-        # A buffer of fixed length is not full, and one that slides has dropped the oldest.
-        past = min(all_keys.shape[-2], self.seen.past + new) - new
+        all_keys, all_values = self.usual(keys, values, layer, *args, **kwargs)
+        # A buffer of fixed length may not be full, and one that slides has dropped the oldest.
+        past = min(all_keys.shape[-2], self.forward.past + new) - new
         if past <= 0:
             return all_keys, all_values
-        read = self.change(CacheRead(self.seen, all_keys, all_values, past, layer))
+        read = self.change(CacheRead(self.forward, all_keys, all_values, past, layer))
         return read.keys, read.values
 
 
 def _wrap_cache(
-    seen: Pass, given: tuple[Any, ...], inner: Callable[..., Any], **held: Any
+    forward: Pass, args: tuple[Any, ...], inner: Callable[..., Any], **options: Any
 ) -> None:
-    cache = own_cache(seen.cache)
-    if cache is not None and seen.cached and hasattr(cache, "update"):
-        seen.kept[UPDATE] = vars(cache).get("update", GONE)
-        cache.update = _Update(cache, seen, partial(inner, **held))
+    cache = own_cache(forward.cache)
+    if cache is not None and forward.cached and hasattr(cache, "update"):
+        forward.notes[UPDATE] = vars(cache).get("update", GONE)
+        cache.update = _Update(cache, forward, partial(inner, **options))
 
 
-def _unwrap_cache(seen: Pass, given: tuple[Any, ...], output: Any) -> None:
-    cache, usual = own_cache(seen.cache), seen.kept.pop(UPDATE, None)
+def _unwrap_cache(forward: Pass, args: tuple[Any, ...], output: Any) -> None:
+    cache, usual = own_cache(forward.cache), forward.notes.pop(UPDATE, None)
     if usual is GONE:
         vars(cache).pop("update", None)
-    elif usual is not None:  # a caller's, which watches what comes
+    elif usual is not None:  # a caller's own, which watches updates
         cache.update = usual
-    seen.cache = None  # nothing of a caller's is kept
+    forward.cache = None  # drop the caller's cache

@@ -1,4 +1,4 @@
-"""What a fault's change is given: the pass, a call of attention, what is read from a cache."""
+"""Arguments of a fault's change: the forward pass, a call of attention, a read of a cache."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 
 class Pass:
-    """What the pass that is under way is: ``past`` tokens in the cache, ``new`` ones, ``rows``.
+    """The current forward pass: ``past`` tokens in the cache, ``new`` ones, ``rows``.
 
-    ``padded`` tells the new tokens that are padding (bool [rows, new]) or is None; ``embedded``
-    whether embeddings were given, ``positions`` those given or None (under ``positions_name``),
-    ``ids`` those given or None.
+    ``padded`` marks the new tokens that are padding (bool [rows, new]) or is None; ``embedded``
+    says whether the input is embeddings; ``positions`` (argument ``positions_name``) and ``ids``
+    are the caller's, or None.  Faults keep state in ``notes``.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class Pass:
         self.positions_name = "position_ids"
         self.ids: Tensor | None = None
         self.cache: Any = None
-        self.kept: dict[Any, Any] = {}
+        self.notes: dict[Any, Any] = {}
 
     @property
     def cached(self) -> bool:
@@ -34,27 +34,27 @@ class Pass:
         return self.past > 0
 
     def begin(
-        self, is_encoder_decoder: bool, cache_name: str | None, named: dict[str, Any]
+        self, is_encoder_decoder: bool, cache_name: str | None, kwargs: dict[str, Any]
     ) -> None:
         """Read the arguments of the whole model."""
         first = "decoder_" if is_encoder_decoder else ""
-        self.ids = named.get(f"{first}input_ids")
-        embeddings = named.get(f"{first}inputs_embeds")
+        self.ids = kwargs.get(f"{first}input_ids")
+        embeddings = kwargs.get(f"{first}inputs_embeds")
         self.embedded = self.ids is None and embeddings is not None
-        given = embeddings if self.ids is None else self.ids
-        self.rows, self.new = (0, 0) if given is None else (given.shape[0], given.shape[1])
-        self.cache = named.get(cache_name) if cache_name else None
+        tokens = embeddings if self.ids is None else self.ids
+        self.rows, self.new = (0, 0) if tokens is None else (tokens.shape[0], tokens.shape[1])
+        self.cache = kwargs.get(cache_name) if cache_name else None
         self.past = past_length(self.cache)
         self.positions_name = f"{first}position_ids"
-        self.positions = named.get(self.positions_name)
-        mask = named.get(f"{first}attention_mask")
+        self.positions = kwargs.get(self.positions_name)
+        mask = kwargs.get(f"{first}attention_mask")
         self.padded = None
         if isinstance(mask, Tensor) and mask.ndim == 2 and mask.shape[1] >= self.new > 0:
             padded = mask[:, -self.new :] == 0
             self.padded = padded if bool((mask == 0).any()) else None
 
-    def places(self, like: Tensor) -> Tensor:
-        """The place of every new token, counted from the first of all: [new]."""
+    def indices(self, like: Tensor) -> Tensor:
+        """The index of every new token, counted from the first token of all: [new]."""
         return torch.arange(self.past, self.past + self.new, device=like.device)
 
 
@@ -75,68 +75,68 @@ def own_cache(cache: Any) -> Any:
 
 @dataclass(frozen=True)
 class AttentionCall:
-    """A ``module``'s call of an attention function, in the pass ``seen``.
+    """A ``module``'s call of an attention function, in the pass ``forward``.
 
     ``query`` [rows, heads, new, width], ``key`` and ``value`` [rows, heads, all, width], of which
-    there may be fewer heads; ``mask`` as the library gives it: bool, additive or None; ``more``
+    there may be fewer heads; ``mask`` as the library passes it: bool, additive or None; ``kwargs``
     are the other arguments by name.
     """
 
-    seen: Pass
+    forward: Pass
     usual: Callable[..., Any]
     module: nn.Module
     query: Tensor
     key: Tensor
     value: Tensor
     mask: Any
-    more: dict[str, Any]
+    kwargs: dict[str, Any]
 
     def attend(self, **changed: Any) -> Any:
-        """What the function gives; of its arguments, those ``changed`` are others."""
+        """The function's result, with the arguments in ``changed`` replaced."""
         own = [changed.pop(n, getattr(self, n)) for n in ("query", "key", "value", "mask")]
-        return self.usual(self.module, *own, **{**self.more, **changed})
+        return self.usual(self.module, *own, **{**self.kwargs, **changed})
 
 
 @dataclass(frozen=True)
 class ExpertsCall:
-    """A ``module``'s call of a function that computes its experts, in the pass ``seen``.
+    """A ``module``'s call of a function that computes its experts, in the pass ``forward``.
 
     ``states`` [tokens, hidden], the ``chosen`` experts' numbers and their ``weights``, both
-    [tokens, experts taken]; ``more`` are further arguments by name.
+    [tokens, experts taken]; ``kwargs`` are further arguments by name.
     """
 
-    seen: Pass
+    forward: Pass
     usual: Callable[..., Any]
     module: nn.Module
     states: Tensor
     chosen: Tensor
     weights: Tensor
-    more: dict[str, Any]
+    kwargs: dict[str, Any]
 
     def weighed(self, weights: Tensor) -> Any:
-        """What the function gives with other ``weights``."""
-        return self.usual(self.module, self.states, self.chosen, weights, **self.more)
+        """The function's result with other ``weights``."""
+        return self.usual(self.module, self.states, self.chosen, weights, **self.kwargs)
 
 
 @dataclass(frozen=True)
 class CacheRead:
-    """What the attention of layer number ``layer`` reads of its cache, in the pass ``seen``.
+    """Entries that the attention of layer ``layer`` reads from its cache, in the pass ``forward``.
 
     ``keys`` and ``values`` are [rows, heads, all, width], ``past`` of them from earlier calls.
     """
 
-    seen: Pass
+    forward: Pass
     keys: Tensor
     values: Tensor
     past: int
     layer: int
 
     def changed(self, change: Callable[[Tensor], Tensor]) -> CacheRead:
-        """The same after a ``change`` of keys and values."""
+        """A read with ``change`` applied to keys and values."""
         return replace(self, keys=change(self.keys), values=change(self.values))
 
     def past_changed(self, change: Callable[[Tensor], Tensor]) -> CacheRead:
-        """The same after a ``change`` of the past ones among keys and values."""
+        """A read with ``change`` applied to the past keys and values."""
         past = self.past
         return self.changed(
             lambda t: torch.cat([change(t[..., :past, :]), t[..., past:, :]], dim=-2)

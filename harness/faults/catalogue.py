@@ -22,15 +22,15 @@ from assay.harness.operations import generation
 from assay.harness.results.errors import BadInput
 
 NOTICED = 1e-4
-"""A relative change that is plainly more than rounding."""
+"""A relative change that is clearly more than rounding."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A defect with a name: ``says`` what is wrong, ``caught_by`` which claims must notice.
+    """A defect with a name: ``says`` describes it, ``caught_by`` are the claims that must notice.
 
     ``needs`` are capabilities, and parts of a model (`PARTS`), without which it does not apply;
-    ``plant`` puts it into a model (`Bed`).  One of the claims in ``caught_by`` is enough.
+    ``plant`` injects it into a model (`Bed`).  One of the claims in ``caught_by`` is enough.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Fault:
     plant: Callable[[Bed], None]
 
     def lacks(self, subject: Subject) -> str:
-        """What a healthy ``subject`` lacks for this fault, and why; empty if it lacks nothing."""
+        """What a sound ``subject`` lacks for this fault, and why; empty if nothing."""
         for need in self.needs:
             try:
                 if need in PARTS:
@@ -48,8 +48,8 @@ class Fault:
                 else:
                     capabilities.require(subject, need)
             except Missing as missing:
-                said = str(missing)
-                return said if said.startswith(f"{need}: ") else f"{need}: {said}"
+                reason = str(missing)
+                return reason if reason.startswith(f"{need}: ") else f"{need}: {reason}"
         return ""
 
 
@@ -68,9 +68,9 @@ def fault(
     needs: Sequence[str] = (),
     at: Callable[[Bed, Any], None] | None = None,
 ) -> Callable[[F], F]:
-    """Enter a fault into the catalogue: a change of what comes by ``at`` (`spots`, `Bed`).
+    """Add a fault to the catalogue: a change applied by ``at`` (`spots`, `Bed`).
 
-    Without ``at`` the function plants the fault into a bed itself.
+    Without ``at`` the function injects the fault into a bed itself.
     """
 
     def enter(function: F) -> F:
@@ -84,7 +84,7 @@ def fault(
 
 
 def named(name: str) -> Fault:
-    """The fault of that name; raises `BadInput` with near ones for a name that is none."""
+    """The fault of that name; raises `BadInput` with near names for an unknown one."""
     if name not in FAULTS:
         near = difflib.get_close_matches(name, FAULTS, cutoff=0.5)
         hint = f"near: {', '.join(near)}" if near else "see assay faults"
@@ -93,7 +93,7 @@ def named(name: str) -> Fault:
 
 
 PARTS: dict[str, Callable[[Subject], object]] = {}
-"""What a fault may need beside capabilities: a name, and a probe that raises `Missing`."""
+"""Parts that a fault may need as well as capabilities: a probe each that raises `Missing`."""
 
 
 def part(name: str) -> Callable[[Callable[[Subject], object]], Callable[[Subject], object]]:
@@ -139,28 +139,28 @@ def _static_cache(subject: Subject) -> None:
 
 @part("sdpa")
 def _sdpa(subject: Subject) -> None:
-    """Attends by sdpa unless told otherwise, through the library's table of functions."""
+    """It attends by sdpa by default, through the library's table of functions."""
     if subject.attention != "sdpa":
         raise Missing(f"the model attends by {subject.attention}")
-    called: list[bool] = []
+    calls: list[bool] = []
     bed = Bed(subject)
     try:
-        sdpa(bed, _noted, called=called)
+        sdpa(bed, _noted, calls=calls)
         subject(_prompt(subject))
     finally:
         bed.undo()
-    if not called:
+    if not calls:
         raise Missing("the model does not look sdpa up among the library's functions")
 
 
 @part("experts at once")
 def _experts_at_once(subject: Subject) -> None:
-    """Several of a token's experts can be computed at once, by the library's table of ways."""
+    """Several of a token's experts can be computed at once, by a function of the library."""
     experts.require(subject, experts.NAMED)
 
 
-def _noted(call: AttentionCall, called: list[bool]) -> Any:
-    called.append(True)
+def _noted(call: AttentionCall, calls: list[bool]) -> Any:
+    calls.append(True)
     return call.attend()
 
 
@@ -207,10 +207,12 @@ def _untied_head(subject: Subject) -> None:
 
 @part("scale of embeddings")
 def _scale_of_embeddings(subject: Subject) -> None:
-    """Embeddings a hundredth larger are other embeddings: no norm comes first."""
+    """Embeddings larger by a hundredth change the output: no norm removes their scale."""
     capabilities.require(subject, "inputs-embeds")
-    given = subject.input_embeddings(_prompt(subject)).detach()
-    usual, larger = (subject.rows(embeddings=e, states=False) for e in (given, 1.01 * given))
+    embeddings = subject.input_embeddings(_prompt(subject)).detach()
+    usual, larger = (
+        subject.rows(embeddings=each, states=False) for each in (embeddings, 1.01 * embeddings)
+    )
     apart = [
         distance(larger[name], usual[name]).max()
         for name in ("logits", "output")
@@ -222,27 +224,27 @@ def _scale_of_embeddings(subject: Subject) -> None:
 
 @part("drafts")
 def _drafts(subject: Subject) -> None:
-    """Assisted decoding drafts tokens and takes back some that were refused."""
+    """Assisted decoding drafts tokens and crops rejected ones from the cache."""
     for need in ("generation", "cache", "lm-head"):
         capabilities.require(subject, need)
-    taken: list[int] = []
+    crops: list[int] = []
     bed = Bed(subject)
-    bed.arguments(_watch_crops, taken=taken)
+    bed.arguments(_watch_crops, crops=crops)
     try:
         generation.scores(subject, _prompt(subject).repeat(1, 3), "assisted", use_cache=True)
     finally:
         bed.undo()
-    if not any(taken):
+    if not any(crops):
         raise Missing("no drafted token was rejected, so none is dropped from the cache")
 
 
-def _watch_crops(seen: Pass, named: dict[str, Any], taken: list[int]) -> None:
-    cache = seen.cache
+def _watch_crops(forward: Pass, kwargs: dict[str, Any], crops: list[int]) -> None:
+    cache = forward.cache
     if cache is not None and "crop" not in vars(cache):
         usual = cache.crop
 
         def crop(tokens: int) -> Any:
-            taken.append(int(tokens))
+            crops.append(int(tokens))
             return usual(tokens)
 
         cache.crop = crop

@@ -1,7 +1,7 @@
 """Faults that remove a capability: an input that the model's type takes is ignored.
 
-No claim is refuted by them, since those about the input no longer apply; what the type is recorded
-to offer tells (`harness.models.capabilities.offers`).
+They refute no claim, since those about the input no longer apply; the recorded capabilities of the
+type show them (`harness.models.capabilities.offers`).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from assay.harness.models.capabilities.offers import CAPABILITY
     needs=["position-ids"],
     at=Bed.arguments,
 )
-def _no_positions(seen: Pass, named: dict[str, Any]) -> None:
-    named.pop(seen.positions_name, None)
+def _no_positions(forward: Pass, kwargs: dict[str, Any]) -> None:
+    kwargs.pop(forward.positions_name, None)
 
 
 @fault(
@@ -34,10 +34,10 @@ def _no_positions(seen: Pass, named: dict[str, Any]) -> None:
     needs=["mask-4d"],
     at=Bed.arguments,
 )
-def _no_mask(seen: Pass, named: dict[str, Any]) -> None:
+def _no_mask(forward: Pass, kwargs: dict[str, Any]) -> None:
     for name in ("attention_mask", "decoder_attention_mask"):
-        if isinstance(named.get(name), Tensor) and named[name].ndim == 4:
-            named.pop(name)
+        if isinstance(kwargs.get(name), Tensor) and kwargs[name].ndim == 4:
+            kwargs.pop(name)
 
 
 @fault(
@@ -47,5 +47,5 @@ def _no_mask(seen: Pass, named: dict[str, Any]) -> None:
     needs=["cache"],
     at=Bed.arguments,
 )
-def _no_cache(seen: Pass, named: dict[str, Any]) -> None:
-    named["use_cache"] = False
+def _no_cache(forward: Pass, kwargs: dict[str, Any]) -> None:
+    kwargs["use_cache"] = False

@@ -1,6 +1,6 @@
-"""Faults of torch's own functions, as a wrong kernel on a machine would have them.
+"""Faults of torch's own functions, like a wrong kernel on a machine.
 
-They stand outside of any model: claims about toys notice them as well as claims about models.
+They are outside of any model: claims about toys notice them as well as claims about models.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from assay.harness.faults.catalogue import fault
 
 
 def _later_more(value: Tensor) -> Tensor:
-    """Values [..., keys, width], larger the later they stand."""
+    """Scale values [..., keys, width] up with their position."""
     weights = torch.linspace(0.9, 1.1, value.shape[-2], device=value.device)[:, None]
     return value * weights.to(value)
 
 
 def _minding(usual: Callable[..., Any]) -> Callable[..., Any]:
-    def attend(query: Tensor, key: Tensor, value: Tensor, *more: Any, **named: Any) -> Any:
-        return usual(query, key, _later_more(value), *more, **named)
+    def attend(query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Any:
+        return usual(query, key, _later_more(value), *args, **kwargs)
 
     return attend
 
@@ -56,8 +56,8 @@ def _attend_flexibly(bed: Bed) -> None:
 def _normalise(bed: Bed) -> None:
     usual = torch.Tensor.softmax
 
-    def minding(scores: Tensor, *more: Any, **named: Any) -> Tensor:
-        result = usual(scores, *more, **named)
+    def minding(scores: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        result = usual(scores, *args, **kwargs)
         return _later_more(result.mT).mT if scores.ndim > 1 else result
 
     bed.set(torch.Tensor, "softmax", minding)
@@ -86,8 +86,8 @@ def _spoil(bed: Bed) -> None:
 def _gelu(gradient: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
     usual = torch.nn.functional.gelu
 
-    def gelu(*given: Any, **named: Any) -> Tensor:
-        result = usual(*given, **named)
+    def gelu(*args: Any, **kwargs: Any) -> Tensor:
+        result = usual(*args, **kwargs)
         if result.requires_grad:
             result.register_hook(gradient)
         return result

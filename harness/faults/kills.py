@@ -1,10 +1,11 @@
 """The kill matrix: injected faults against claims, on one model of every family.
 
-For each family the claims are first settled on the healthy model: what does not apply there, or is
-refuted there already (a live defect, as the expectations say), cannot tell a fault and is left
-out.  Then each fault that applies is planted, and the claims are settled again, those first that
-must catch it.  A fault is *killed* by every claim that is refuted with it and upheld without, and
-by every capability of the model's type that it takes away (`harness.models.capabilities.offers`).
+For each family the claims are first settled on the unmodified model: a claim that does not apply
+there, or is refuted there already (a live defect, by the expectations), cannot detect a fault and
+is left out.  Then each fault that applies is injected, and the claims are settled again, starting
+with those that must catch it.  A fault is *killed* by every claim that is refuted with it and
+upheld without, and by every capability of the model's type that it removes
+(`harness.models.capabilities.offers`).
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ from assay.harness.results.expectations import Expectations
 from assay.harness.results.verdicts import Kind, Result, Verdict
 
 MUST = Profile("must kill", examples=64, shrink=0, draws=64, brake=300.0)
-"""For a claim that must catch a fault: it is found in the first examples, or the claim is weak.
+"""For a claim that must catch a fault: the first examples show it, or the claim is weak.
 
-What one example in seven shows is missed by 64 of them once in 20 000 times.
+64 examples miss a fault that shows in one of seven only once in 20 000 times.
 """
 
 MAY = Profile("may kill", examples=3, shrink=0, brake=300.0)
-"""For any other law: whether it happens to notice as well."""
+"""For any other law, which may notice the fault as well."""
 
 HEALTHY = Profile("healthy", examples=8, shrink=0, brake=300.0)
-"""For every claim on a healthy model."""
+"""For every claim on an unmodified model."""
 
 
 def session(profile: Profile) -> Session:
@@ -50,8 +51,8 @@ Law = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A claim on a healthy model: its number, its words, and what it came to."""
+class Baseline:
+    """A claim on an unmodified model: its number, its words, and its verdict."""
 
     id: str
     name: str
@@ -63,10 +64,10 @@ class Seen:
 
 @dataclass(frozen=True)
 class Row:
-    """One fault in one family: what it lacks there, or which claims killed it.
+    """One fault in one family: why it does not apply there, or the claims that killed it.
 
-    ``killers`` are (number, name) of claims, those first that had to; ``undecided`` those that
-    had to and could no longer be decided, or did not apply any more.
+    ``killers`` are (number, name) of claims, first those that must; ``undecided`` are claims that
+    must and that were no longer decided, or no longer applied.
     """
 
     family: str
@@ -80,7 +81,7 @@ class Row:
 
     @property
     def applies(self) -> bool:
-        """Whether the fault can be planted in this family."""
+        """Whether the fault can be injected in this family."""
         return not self.lacks
 
     @property
@@ -98,31 +99,31 @@ class Row:
 
 @dataclass(frozen=True)
 class Family:
-    """One family's part of the matrix: the model, its healthy claims, and a row for each fault."""
+    """One family's part of the matrix: the model, its claims unmodified, a row for each fault."""
 
     name: str
     model: str
-    healthy: tuple[Seen, ...]
+    healthy: tuple[Baseline, ...]
     rows: tuple[Row, ...]
     seconds: float = 0.0
 
     def catching(self, caught: Mapping[Law, str]) -> Family:
-        """The same with further kills: the fault that each of these laws caught."""
+        """The family with further kills: the fault that each of these laws caught."""
 
-        def more(row: Row) -> Row:
+        def extend(row: Row) -> Row:
             new = tuple(law for law, fault in caught.items() if fault == row.fault)
             return replace(row, killers=(*row.killers, *new)) if new else row
 
-        return replace(self, rows=tuple(map(more, self.rows)))
+        return replace(self, rows=tuple(map(extend, self.rows)))
 
     def keeps(self, law: Law) -> bool:
-        """Whether the healthy model keeps it."""
+        """Whether the unmodified model keeps the law."""
         return any((s.id, s.name) == law and s.verdict == Verdict.UPHELD for s in self.healthy)
 
     @property
-    def broken(self) -> list[Seen]:
-        """Claims that the healthy model should keep and does not."""
-        return [seen for seen in self.healthy if not seen.expected]
+    def broken(self) -> list[Baseline]:
+        """Claims that the unmodified model should keep and does not."""
+        return [claim for claim in self.healthy if not claim.expected]
 
 
 @dataclass(frozen=True)
@@ -141,22 +142,22 @@ class Matrix:
 
     @property
     def survivors(self) -> list[Row]:
-        """Faults that no claim which must catch them noticed."""
+        """Faults that every claim which must catch them missed."""
         return [row for row in self.rows if row.applies and not row.killed]
 
     @property
     def kills(self) -> Counter[tuple[str, str]]:
-        """How many faults each claim killed, over all families."""
+        """The number of faults that each claim killed, over all families."""
         return Counter(killer for row in self.rows for killer in row.killers)
 
     @property
     def uncaught(self) -> list[Law]:
-        """Laws that a healthy model keeps and that have caught nothing in any family."""
+        """Laws that an unmodified model keeps and that have caught nothing in any family."""
         upheld = {
-            (seen.id, seen.name): None
+            (claim.id, claim.name): None
             for family in self.families
-            for seen in family.healthy
-            if seen.kind == Kind.LAW and seen.verdict == Verdict.UPHELD
+            for claim in family.healthy
+            if claim.kind == Kind.LAW and claim.verdict == Verdict.UPHELD
         }
         return [law for law in upheld if not self.kills[law]]
 
@@ -167,14 +168,14 @@ class Matrix:
 
     @property
     def loose(self) -> list[tuple[str, str]]:
-        """Findings that apply somewhere and whose control came out the other way nowhere.
+        """Findings that apply somewhere and whose control never had the opposite outcome.
 
         A finding is upheld or refuted only where its control did (`harness.checking.findings`).
         """
         if not self.whole:
             return []
-        seen = [s for f in self.families for s in f.healthy if s.kind == Kind.FINDING]
-        applied = [s for s in seen if s.verdict != Verdict.NOT_APPLICABLE]
+        findings = [s for f in self.families for s in f.healthy if s.kind == Kind.FINDING]
+        applied = [s for s in findings if s.verdict != Verdict.NOT_APPLICABLE]
         right = {(s.id, s.name) for s in applied if s.verdict != Verdict.INCONCLUSIVE}
         return list(dict.fromkeys((s.id, s.name) for s in applied if (s.id, s.name) not in right))
 
@@ -186,10 +187,10 @@ class Matrix:
 
     @property
     def holds(self) -> bool:
-        """Whether every fault was killed, every law kills, and healthy models keep every law."""
+        """Whether every fault was killed, every law kills, and sound models keep every law."""
         healthy = not any(family.broken for family in self.families)
-        others = (self.survivors, self.idle, self.loose, self.unplanted if self.whole else [])
-        return healthy and not any(others)
+        failures = (self.survivors, self.idle, self.loose, self.unplanted if self.whole else [])
+        return healthy and not any(failures)
 
 
 class Extent(StrEnum):
@@ -198,73 +199,73 @@ class Extent(StrEnum):
     NAMED = "named"
     """Each fault with the claims that must catch it, until one does."""
     LAWS = "laws"
-    """As well each law that has caught nothing anywhere by then, until it catches a fault."""
+    """In addition each law that has caught nothing so far, until it catches a fault."""
     ALL = "all"
     """Every law with every fault."""
 
 
 @dataclass
 class Trial:
-    """How one family is tried, with which claims and against what is expected of its model."""
+    """How one family is tried: the claims, and the expectations of its model."""
 
     cases: Sequence[Case]
     expected: Mapping[str, Expectations] = field(default_factory=dict)
     extent: Extent = Extent.LAWS
-    told: Callable[[str], None] = lambda _: None
+    report: Callable[[str], None] = lambda _: None
     dtype: str = "float32"
 
     def family(self, name: str, healthy: Subject, planned: Iterable[Fault]) -> Family:
-        """Settle the claims on the healthy subject, then with every fault."""
+        """Settle the claims on the unmodified subject, then with every fault."""
         started = time.perf_counter()
         planned = list(planned)
-        wanted = {id for fault in planned for id in fault.caught_by}
+        numbers = {id for fault in planned for id in fault.caught_by}
         named = self.extent is Extent.NAMED
-        cases = [c for c in self.cases if not named or c.claim.id in wanted]
-        self.told(f"{name}: sound model")
+        cases = [c for c in self.cases if not named or c.claim.id in numbers]
+        self.report(f"{name}: sound model")
         results = [(case, case.settle(healthy, session(HEALTHY))) for case in cases]
-        seen = tuple(self._seen(result) for _, result in results)
+        baseline = tuple(self._baseline(result) for _, result in results)
         usable = [case for case, result in results if result.verdict is Verdict.UPHELD]
         attempts = []
         for fault in planned:
-            self.told(f"{name}: {fault.name}")
+            self.report(f"{name}: {fault.name}")
             attempts.append(Attempt(fault, healthy))
-            attempts[-1].first(usable, stop=self.extent is not Extent.ALL)
+            attempts[-1].try_named(usable, stop=self.extent is not Extent.ALL)
         if self.extent is Extent.ALL:
             laws = [case for case in usable if case.claim.kind is Kind.LAW]
             for attempt in attempts:
-                self.told(f"{name}: {attempt.fault.name} and every law")
-                attempt.others(laws)
+                self.report(f"{name}: {attempt.fault.name} and every law")
+                attempt.try_others(laws)
         rows = tuple(attempt.row(name) for attempt in attempts)
-        return Family(name, healthy.name, seen, rows, time.perf_counter() - started)
+        return Family(name, healthy.name, baseline, rows, time.perf_counter() - started)
 
-    def _seen(self, result: Result) -> Seen:
-        judged = expectations.judge_result(self.expected, result, self.dtype)
-        why = judged.reason or result.reason
-        return Seen(
+    def _baseline(self, result: Result) -> Baseline:
+        judgement = expectations.judge_result(self.expected, result, self.dtype)
+        why = judgement.reason or result.reason
+        return Baseline(
             *(result.id, result.name, result.kind.value, result.verdict.value, why),
-            expected=not judged.fails,
+            expected=not judgement.fails,
         )
 
     def catches(
         self, name: str, healthy: Subject, planned: Iterable[Fault], laws: Sequence[Law]
     ) -> dict[Law, str]:
-        """For each of ``laws``, which the healthy model keeps, a fault that it catches, if any."""
+        """For each of ``laws``, which the sound model keeps, a fault that it catches, if any."""
         applying = [a for a in (Attempt(fault, healthy) for fault in planned) if not a.lacks]
-        found = {}
+        kills = {}
         for case in self.cases:
             if (law := (case.claim.id, case.name)) not in laws:
                 continue
-            self.told(f"{name}: {case.name}")
+            self.report(f"{name}: {case.name}")
             # First those that a claim of its number must catch.
             for attempt in sorted(applying, key=lambda a: case.claim.id not in a.fault.caught_by):
-                if attempt.others([case]):
-                    found[law] = attempt.fault.name
+                if attempt.try_others([case]):
+                    kills[law] = attempt.fault.name
                     break
-        return found
+        return kills
 
 
 class Attempt:
-    """One fault in one healthy model, with what has come of it so far."""
+    """One fault in one sound model, with its kills so far."""
 
     def __init__(self, fault: Fault, healthy: Subject) -> None:
         self.fault, self.healthy = fault, healthy
@@ -274,8 +275,8 @@ class Attempt:
         self.tried: set[tuple[str, str]] = set()
         self.seconds = 0.0
 
-    def first(self, usable: Sequence[Case], stop: bool) -> None:
-        """The claims that must catch the fault, until one does or, without ``stop``, all."""
+    def try_named(self, usable: Sequence[Case], stop: bool) -> None:
+        """Try the claims that must catch the fault, until one does or, without ``stop``, all."""
         if self.lacks:
             return
         self._probe()
@@ -284,12 +285,12 @@ class Attempt:
             self._settle(must, MUST, stop)
 
     def _probe(self) -> None:
-        """Capabilities of its type that the damaged model lacks: each ends a run with 1."""
+        """Add capabilities that the faulty model lacks: each ends a run with exit code 1."""
         with faults.planted(self.fault, self.healthy) as subject:
             self.killers += [(CAPABILITY, name) for name in lacking(subject)]
 
-    def others(self, cases: Sequence[Case]) -> bool:
-        """Claims that have not been tried: whether one of them has caught the fault."""
+    def try_others(self, cases: Sequence[Case]) -> bool:
+        """Try claims that have not been tried; whether one of them catches the fault."""
         if self.lacks:
             return False
         new = [case for case in cases if (case.claim.id, case.name) not in self.tried]
@@ -303,22 +304,22 @@ class Attempt:
         if not cases:
             return
         started = time.perf_counter()
-        # One planting for all of them, as in a run of the suite on a damaged model.
+        # One injection for all of them, as in a run of the suite on a faulty model.
         with faults.planted(self.fault, self.healthy) as subject:
             for case in cases:
                 result = settled(case, subject, session(profile))
-                which = (case.claim.id, case.name)
-                self.tried.add(which)
+                law = (case.claim.id, case.name)
+                self.tried.add(law)
                 if result.verdict is Verdict.REFUTED:
-                    self.killers.append(which)
+                    self.killers.append(law)
                     if stop:
                         break
                 elif result.verdict is not Verdict.UPHELD and profile is MUST:
-                    self.undecided.append(which)
+                    self.undecided.append(law)
         self.seconds += time.perf_counter() - started
 
     def row(self, family: str) -> Row:
-        """What came of it, as a row of the matrix."""
+        """The outcome, as a row of the matrix."""
         return Row(
             family,
             self.fault.name,
@@ -332,7 +333,7 @@ class Attempt:
 
 
 def settled(case: Case, subject: Subject, session: Session) -> Result:
-    """What a claim comes to on a damaged subject: an error outside of its examples refutes it."""
+    """A claim's result on a faulty subject: an error outside of its examples refutes it."""
     try:
         return case.settle(subject, session)
     except Exception as error:  # such as a copy that cannot be loaded
@@ -348,7 +349,7 @@ def shared_out(
 ) -> dict[str, list[Law]]:
     """Laws that have caught nothing, by a family that keeps each and has not been tried with it.
 
-    No family is given many more than another, so that they can be tried side by side.
+    Families get about as many each, so that they can be tried in parallel.
     """
     shares: dict[str, list[Law]] = {}
     for law in idle:
@@ -370,7 +371,7 @@ def document(matrix: Matrix) -> dict[str, Any]:
                 "name": family.name,
                 "model": family.model,
                 "seconds": round(family.seconds, 1),
-                "healthy": [vars(seen) for seen in family.healthy],
+                "healthy": [vars(claim) for claim in family.healthy],
                 "rows": [
                     {**vars(row), "state": row.state, "seconds": round(row.seconds, 2)}
                     for row in family.rows

@@ -22,8 +22,8 @@ from assay.harness.faults.spots import experts_at_once, first_block, sdpa
     needs=["cache", "blocks"],
     at=first_block,
 )
-def _downcast(seen: Pass, state: Tensor) -> Tensor | None:
-    return state.to(torch.bfloat16).to(state) if seen.cached else None
+def _downcast(forward: Pass, state: Tensor) -> Tensor | None:
+    return state.to(torch.bfloat16).to(state) if forward.cached else None
 
 
 @fault(
@@ -33,8 +33,8 @@ def _downcast(seen: Pass, state: Tensor) -> Tensor | None:
     needs=["cache", "blocks"],
     at=first_block,
 )
-def _clamped(seen: Pass, state: Tensor) -> Tensor | None:
-    if seen.cached:
+def _clamped(forward: Pass, state: Tensor) -> Tensor | None:
+    if forward.cached:
         return None
     most = 0.9998 * state.abs().amax(-1, keepdim=True)
     return torch.minimum(torch.maximum(state, -most), most)
@@ -52,13 +52,13 @@ def _skip_a_norm(bed: Bed) -> None:
     bed.after(norm, _skipped)
 
 
-def _note_input(seen: Pass, given: tuple[Any, ...], named: dict[str, Any]) -> None:
-    seen.kept["before the norm"] = given[0]
+def _note_input(forward: Pass, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    forward.notes["before the norm"] = args[0]
 
 
-def _skipped(seen: Pass, state: Tensor) -> Tensor | None:
-    given = seen.kept.pop("before the norm")
-    return given if seen.cached else None
+def _skipped(forward: Pass, state: Tensor) -> Tensor | None:
+    norm_input = forward.notes.pop("before the norm")
+    return norm_input if forward.cached else None
 
 
 @fault(
@@ -69,9 +69,9 @@ def _skipped(seen: Pass, state: Tensor) -> Tensor | None:
     at=sdpa,
 )
 def _unscaled(call: AttentionCall) -> Any:
-    given, by_size = call.more.get("scaling"), call.query.shape[-1] ** -0.5
-    usual = by_size if given is None else given
-    # Some have a scale of one: there it is divided twice.
+    scaling, by_size = call.kwargs.get("scaling"), call.query.shape[-1] ** -0.5
+    usual = by_size if scaling is None else scaling
+    # Some models have a scale of one: there it is divided twice.
     return call.attend(scaling=1.0 if usual != 1.0 else by_size)
 
 
@@ -110,9 +110,9 @@ def _jitter(bed: Bed) -> None:
         bed.before(router, _jittered)
 
 
-def _jittered(seen: Pass, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
-    noise = torch.empty_like(given[0]).uniform_(0.99, 1.01)
-    return (given[0] * noise, *given[1:]), named
+def _jittered(forward: Pass, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    noise = torch.empty_like(args[0]).uniform_(0.99, 1.01)
+    return (args[0] * noise, *args[1:]), kwargs
 
 
 @fault(
@@ -122,7 +122,7 @@ def _jittered(seen: Pass, given: tuple[Any, ...], named: dict[str, Any]) -> tupl
     needs=["inputs-embeds", "blocks"],
     at=first_block,
 )
-def _clipped(seen: Pass, state: Tensor) -> None:
+def _clipped(forward: Pass, state: Tensor) -> None:
     if state.requires_grad:
         state.register_hook(to_length_one)
 
@@ -134,7 +134,7 @@ def _clipped(seen: Pass, state: Tensor) -> None:
     needs=["inputs-embeds", "blocks"],
     at=first_block,
 )
-def _infinite(seen: Pass, state: Tensor) -> None:
+def _infinite(forward: Pass, state: Tensor) -> None:
     if state.requires_grad:
         state.register_hook(one_infinite)
 
@@ -148,9 +148,9 @@ def _change_ids(bed: Bed) -> None:
     bed.arguments(_write_ids, vocabulary=bed.subject.vocabulary)
 
 
-def _write_ids(seen: Pass, named: dict[str, Any], vocabulary: int) -> None:
-    if isinstance(seen.ids, Tensor):
-        seen.ids[:, 0] = (seen.ids[:, 0] + 1) % vocabulary
+def _write_ids(forward: Pass, kwargs: dict[str, Any], vocabulary: int) -> None:
+    if isinstance(forward.ids, Tensor):
+        forward.ids[:, 0] = (forward.ids[:, 0] + 1) % vocabulary
 
 
 @fault(
@@ -160,11 +160,11 @@ def _write_ids(seen: Pass, named: dict[str, Any], vocabulary: int) -> None:
     needs=["inputs-embeds"],
     at=Bed.arguments,
 )
-def _write_embeddings(seen: Pass, named: dict[str, Any]) -> None:
+def _write_embeddings(forward: Pass, kwargs: dict[str, Any]) -> None:
     for name in ("inputs_embeds", "decoder_inputs_embeds"):
-        given = named.get(name)
-        if isinstance(given, Tensor) and not given.requires_grad:
-            given[:, 0].mul_(1.01)
+        embeddings = kwargs.get(name)
+        if isinstance(embeddings, Tensor) and not embeddings.requires_grad:
+            embeddings[:, 0].mul_(1.01)
 
 
 @fault(
@@ -179,8 +179,8 @@ def _nan_for_one(bed: Bed) -> None:
     bed.after(anatomy.blocks(subject)[-1], _not_a_number, token=token)
 
 
-def _not_a_number(seen: Pass, state: Tensor, token: int) -> Tensor | None:
-    ids = seen.ids
+def _not_a_number(forward: Pass, state: Tensor, token: int) -> Tensor | None:
+    ids = forward.ids
     if not isinstance(ids, Tensor) or ids.shape != state.shape[:2]:
         return None
     return state.masked_fill((ids == token)[..., None], torch.nan)

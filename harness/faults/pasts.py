@@ -1,4 +1,4 @@
-"""Faults of key-value caches: wrongly read, kept, cropped or reordered."""
+"""Faults of key-value caches: wrong reads, storage, crops or reorders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KV = ["cache", "kv-cache", "attention cache of its own"]
 
 
 def _last_as_before(entries: Tensor) -> Tensor:
-    """``entries`` [..., places, width], the last of which is the one before it."""
+    """``entries`` [..., positions, width], the last replaced by the one before it."""
     return torch.cat([entries[..., :-1, :], entries[..., -2:-1, :]], dim=-2)
 
 
@@ -30,7 +30,7 @@ def _last_as_before(entries: Tensor) -> Tensor:
     at=Bed.reading,
 )
 def _shifted(read: CacheRead) -> CacheRead:
-    # Keys stay where the mask has them: those of another place are what the values belong to.
+    # Keys are rolled among the same slots, so that each value belongs to another's key.
     return replace(read.past_changed(lambda t: t.roll(1, -2)), values=read.values)
 
 
@@ -53,7 +53,7 @@ def _stale(read: CacheRead) -> CacheRead:
     at=Bed.reading,
 )
 def _overwritten(read: CacheRead) -> CacheRead:
-    new = read.past + read.seen.new - 1
+    new = read.past + read.forward.new - 1
     return read.changed(lambda t: torch.cat([t[..., new : new + 1, :], t[..., 1:, :]], dim=-2))
 
 
@@ -76,7 +76,7 @@ def _swapped(read: CacheRead) -> CacheRead:
     at=Bed.reading,
 )
 def _shifted_for_chunks(read: CacheRead) -> CacheRead:
-    return _shifted(read) if read.seen.new > 1 else read
+    return _shifted(read) if read.forward.new > 1 else read
 
 
 @fault(
@@ -127,8 +127,8 @@ def _halved(read: CacheRead) -> CacheRead:
     at=Bed.reading,
 )
 def _edge(read: CacheRead) -> CacheRead:
-    most = own_cache(read.seen.cache).get_max_length()
-    if most <= 0 or read.past + read.seen.new < most or read.keys.shape[-2] < 2:
+    most = own_cache(read.forward.cache).get_max_length()
+    if most <= 0 or read.past + read.forward.new < most or read.keys.shape[-2] < 2:
         return read
     return read.changed(_last_as_before)
 
@@ -140,10 +140,10 @@ def _edge(read: CacheRead) -> CacheRead:
     needs=KV,
     at=Bed.arguments,
 )
-def _rotate_past(seen: Pass, named: dict[str, Any]) -> None:
-    if not seen.cached:
+def _rotate_past(forward: Pass, kwargs: dict[str, Any]) -> None:
+    if not forward.cached:
         return
-    for layer in getattr(own_cache(seen.cache), "layers", ()):
+    for layer in getattr(own_cache(forward.cache), "layers", ()):
         keys = getattr(layer, "keys", None)
         if isinstance(keys, Tensor) and keys.numel() and keys.shape[-1] > 1:
             turned = keys.clone()
@@ -176,7 +176,7 @@ def _crop(bed: Bed) -> None:
 
 
 def _cropped(read: CacheRead, window: int) -> CacheRead:
-    if read.seen.past + 1 < window:
+    if read.forward.past + 1 < window:
         return read
     return read.past_changed(lambda t: torch.cat([t[..., :1, :] * 0, t[..., 1:, :]], dim=-2))
 
@@ -188,13 +188,13 @@ def _cropped(read: CacheRead, window: int) -> CacheRead:
     needs=["generation", "cache", "lm-head"],
     at=Bed.arguments,
 )
-def _never_reordered(seen: Pass, named: dict[str, Any]) -> None:
-    if seen.cache is not None:
-        seen.cache.reorder_cache = _nothing
+def _never_reordered(forward: Pass, kwargs: dict[str, Any]) -> None:
+    if forward.cache is not None:
+        forward.cache.reorder_cache = _nothing
 
 
 def _nothing(*_: Any) -> None:
-    """Does nothing, as a method that was forgotten."""
+    """Does nothing, like a method that was forgotten."""
 
 
 @fault(
@@ -204,14 +204,14 @@ def _nothing(*_: Any) -> None:
     needs=["generation", "cache", "lm-head"],
     at=Bed.arguments,
 )
-def _reordered_backwards(seen: Pass, named: dict[str, Any]) -> None:
-    cache = seen.cache
+def _reordered_backwards(forward: Pass, kwargs: dict[str, Any]) -> None:
+    cache = forward.cache
     if cache is not None and "reorder_cache" not in vars(cache):
         cache.reorder_cache = _Backwards(cache)
 
 
 class _Backwards:
-    """In the place of a cache's ``reorder_cache``: with the beams in reverse."""
+    """Replaces a cache's ``reorder_cache``: the beams are reversed."""
 
     def __init__(self, cache: Any) -> None:
         self.usual = cache.reorder_cache
@@ -227,10 +227,10 @@ class _Backwards:
     needs=["drafts", *KV],
     at=Bed.arguments,
 )
-def _never_cropped(seen: Pass, named: dict[str, Any]) -> None:
-    if seen.cache is not None:
-        own_cache(seen.cache).crop = _nothing
-        seen.cache.crop = _nothing
+def _never_cropped(forward: Pass, kwargs: dict[str, Any]) -> None:
+    if forward.cache is not None:
+        own_cache(forward.cache).crop = _nothing
+        forward.cache.crop = _nothing
 
 
 @fault(
@@ -240,29 +240,29 @@ def _never_cropped(seen: Pass, named: dict[str, Any]) -> None:
     needs=["drafts"],
 )
 def _accepted_unseen(bed: Bed) -> None:
-    bed.set(bed.model, "generate", _Trusting(bed.model, bed.seen))
+    bed.set(bed.model, "generate", _Trusting(bed.model, bed.forward))
 
 
 class _Trusting:
-    """In the place of a model's ``generate``: what a pass read as a draft is then chosen.
+    """Replaces a model's ``generate``: it chooses the drafted tokens that a pass read.
 
-    The logits that the pass gave stay as they are.
+    The logits of the pass stay as they are.
     """
 
-    def __init__(self, model: Any, seen: Pass) -> None:
-        self.model, self.seen = model, seen
+    def __init__(self, model: Any, forward: Pass) -> None:
+        self.model, self.forward = model, forward
 
-    def __call__(self, *given: Any, **named: Any) -> Any:
-        own = named.pop("logits_processor", None) or ()
-        named["logits_processor"] = LogitsProcessorList([*own, self.choose])
-        return type(self.model).generate(self.model, *given, **named)
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        own = kwargs.pop("logits_processor", None) or ()
+        kwargs["logits_processor"] = LogitsProcessorList([*own, self.choose])
+        return type(self.model).generate(self.model, *args, **kwargs)
 
     def choose(self, ids: Tensor, scores: Tensor) -> Tensor:
         """Scores [1, V] of the token after ``ids`` [1, n], the drafted one's above all others."""
-        place = ids.shape[1] - self.seen.past
-        if self.seen.ids is None or not 0 < place < self.seen.new:
+        index = ids.shape[1] - self.forward.past
+        if self.forward.ids is None or not 0 < index < self.forward.new:
             return scores
-        return scores.scatter(1, self.seen.ids[:, place, None], torch.inf)
+        return scores.scatter(1, self.forward.ids[:, index, None], torch.inf)
 
 
 @fault(
@@ -272,7 +272,7 @@ class _Trusting:
     needs=["cache"],
     at=output,
 )
-def _copied_as_itself(seen: Pass, result: Any) -> None:
+def _copied_as_itself(forward: Pass, result: Any) -> None:
     for name in ("past_key_values", "cache_params"):
         cache = result.get(name) if hasattr(result, "get") else None
         if cache is not None:
@@ -280,7 +280,7 @@ def _copied_as_itself(seen: Pass, result: Any) -> None:
 
 
 class _Itself:
-    """In the place of how a cache is copied."""
+    """Replaces the method that copies a cache."""
 
     def __init__(self, cache: Any) -> None:
         self.cache = cache

@@ -23,16 +23,16 @@ CACHED = ["causal", "cache", "position-ids"]
     needs=CACHED,
     at=Bed.arguments,
 )
-def _from_zero(seen: Pass, named: dict[str, Any]) -> None:
-    if seen.cached:
-        place = torch.arange(seen.new, device=_given(named).device)
-        named[seen.positions_name] = place[None].expand(seen.rows, -1)
+def _from_zero(forward: Pass, kwargs: dict[str, Any]) -> None:
+    if forward.cached:
+        positions = torch.arange(forward.new, device=_inputs(kwargs).device)
+        kwargs[forward.positions_name] = positions[None].expand(forward.rows, -1)
 
 
-def _given(named: dict[str, Any]) -> Tensor:
+def _inputs(kwargs: dict[str, Any]) -> Tensor:
     for name in ("input_ids", "decoder_input_ids", "inputs_embeds", "decoder_inputs_embeds"):
-        if isinstance(named.get(name), Tensor):
-            return named[name]
+        if isinstance(kwargs.get(name), Tensor):
+            return kwargs[name]
     raise ValueError("neither ids nor embeddings were given")
 
 
@@ -43,15 +43,15 @@ def _given(named: dict[str, Any]) -> Tensor:
     needs=CACHED,
 )
 def _double(bed: Bed) -> None:
-    bed.arguments(_doubled, places=bed.subject.context)
+    bed.arguments(_doubled, limit=bed.subject.context)
 
 
-def _doubled(seen: Pass, named: dict[str, Any], places: int | None) -> None:
-    if seen.cached:
-        place = 2 * seen.places(_given(named))
-        if places:
-            place = place.clamp_max(places - 1)
-        named[seen.positions_name] = place[None].expand(seen.rows, -1)
+def _doubled(forward: Pass, kwargs: dict[str, Any], limit: int | None) -> None:
+    if forward.cached:
+        positions = 2 * forward.indices(_inputs(kwargs))
+        if limit:
+            positions = positions.clamp_max(limit - 1)
+        kwargs[forward.positions_name] = positions[None].expand(forward.rows, -1)
 
 
 @fault(
@@ -63,13 +63,13 @@ def _doubled(seen: Pass, named: dict[str, Any], places: int | None) -> None:
 def _count_from_one(bed: Bed) -> None:
     table = position_table(bed.subject)
     if table is not None:
-        places = len(table.weight) - first_position(bed.subject)
-        bed.arguments(_one_more, places=places)
+        count = len(table.weight) - first_position(bed.subject)
+        bed.arguments(_one_more, count=count)
 
 
-def _one_more(seen: Pass, named: dict[str, Any], places: int) -> None:
-    if seen.positions is not None:
-        named[seen.positions_name] = (seen.positions + 1) % places
+def _one_more(forward: Pass, kwargs: dict[str, Any], count: int) -> None:
+    if forward.positions is not None:
+        kwargs[forward.positions_name] = (forward.positions + 1) % count
 
 
 @fault(
@@ -79,9 +79,9 @@ def _one_more(seen: Pass, named: dict[str, Any], places: int) -> None:
     needs=CACHED,
     at=Bed.arguments,
 )
-def _one_less_when_cached(seen: Pass, named: dict[str, Any]) -> None:
-    if seen.cached and seen.positions is not None:
-        named[seen.positions_name] = seen.positions - 1
+def _one_less_when_cached(forward: Pass, kwargs: dict[str, Any]) -> None:
+    if forward.cached and forward.positions is not None:
+        kwargs[forward.positions_name] = forward.positions - 1
 
 
 @fault(
@@ -91,9 +91,11 @@ def _one_less_when_cached(seen: Pass, named: dict[str, Any]) -> None:
     needs=[*CACHED, "padding"],
     at=Bed.arguments,
 )
-def _ignored_when_cached(seen: Pass, named: dict[str, Any]) -> None:
-    if seen.cached and seen.positions is not None:
-        named[seen.positions_name] = seen.places(seen.positions)[None].expand(seen.rows, -1)
+def _ignored_when_cached(forward: Pass, kwargs: dict[str, Any]) -> None:
+    if forward.cached and forward.positions is not None:
+        kwargs[forward.positions_name] = forward.indices(forward.positions)[None].expand(
+            forward.rows, -1
+        )
 
 
 @fault(
@@ -103,8 +105,8 @@ def _ignored_when_cached(seen: Pass, named: dict[str, Any]) -> None:
     needs=[*CACHED, "rotary"],
     at=rotations,
 )
-def _scaled(seen: Pass, positions: Tensor) -> Tensor:
-    return positions * 1.01 if seen.cached else positions
+def _scaled(forward: Pass, positions: Tensor) -> Tensor:
+    return positions * 1.01 if forward.cached else positions
 
 
 @fault(
@@ -114,8 +116,8 @@ def _scaled(seen: Pass, positions: Tensor) -> Tensor:
     needs=[*CACHED, "rotary"],
     at=rotations,
 )
-def _further(seen: Pass, positions: Tensor) -> Tensor:
-    return positions + 1 if seen.cached else positions
+def _further(forward: Pass, positions: Tensor) -> Tensor:
+    return positions + 1 if forward.cached else positions
 
 
 @fault(
@@ -125,7 +127,7 @@ def _further(seen: Pass, positions: Tensor) -> Tensor:
     needs=["causal", "rotary", "relative-positions"],
     at=rotations,
 )
-def _stopped(seen: Pass, positions: Tensor) -> Tensor:
+def _stopped(forward: Pass, positions: Tensor) -> Tensor:
     return positions.clamp_max(40)
 
 
@@ -136,8 +138,8 @@ def _stopped(seen: Pass, positions: Tensor) -> Tensor:
     needs=["alibi", "cache"],
     at=biases,
 )
-def _bias_rolled(seen: Pass, bias: Tensor) -> Tensor:
-    return bias.roll(seen.new, -1) if seen.cached else bias
+def _bias_rolled(forward: Pass, bias: Tensor) -> Tensor:
+    return bias.roll(forward.new, -1) if forward.cached else bias
 
 
 @fault(
@@ -147,8 +149,8 @@ def _bias_rolled(seen: Pass, bias: Tensor) -> Tensor:
     needs=["order-blind", "mask-4d", "blocks"],
     at=first_block,
 )
-def _by_place(seen: Pass, state: Tensor) -> Tensor:
-    return state + 1e-3 * seen.places(state).to(state)[None, :, None] * state.roll(1, -1)
+def _by_place(forward: Pass, state: Tensor) -> Tensor:
+    return state + 1e-3 * forward.indices(state).to(state)[None, :, None] * state.roll(1, -1)
 
 
 fault(

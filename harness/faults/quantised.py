@@ -32,28 +32,28 @@ def _quantised_cache(subject: Subject) -> None:
 
 
 class _Layer:
-    """In the place of a layer's ``update``: the same, and then what it gives back is changed.
+    """Replaces a layer's ``update``: the same, and then changes the states that it returns.
 
-    ``given`` are the first update's keys and values, ``held`` what the last one gave back.
+    ``first`` are the first update's keys and values, ``last`` those that the latest one returned.
     """
 
     def __init__(self, layer: Any, change: Callable[[_Layer, Tensor, int], Tensor]) -> None:
         self.usual, self.change = layer.update, change
-        self.given: tuple[Tensor, ...] = ()
-        self.held: tuple[Tensor, ...] = ()
+        self.first: tuple[Tensor, ...] = ()
+        self.last: tuple[Tensor, ...] = ()
         self.which = 0
 
-    def __call__(self, keys: Tensor, values: Tensor, *more: Any, **named: Any) -> Any:
-        states = self.usual(keys, values, *more, **named)
+    def __call__(self, keys: Tensor, values: Tensor, *args: Any, **kwargs: Any) -> Any:
+        states = self.usual(keys, values, *args, **kwargs)
         past = states[0].shape[-2] - keys.shape[-2]
         if not past:
-            self.given = self.held = (keys, values)
+            self.first = self.last = (keys, values)
             return states
         changed = []
         for self.which, state in enumerate(states):
             changed.append(self.change(self, state, past))
-        self.held = tuple(changed)
-        return self.held
+        self.last = tuple(changed)
+        return self.last
 
 
 def inside(bed: Bed, change: Callable[[_Layer, Tensor, int], Tensor]) -> None:
@@ -65,9 +65,9 @@ def inside(bed: Bed, change: Callable[[_Layer, Tensor, int], Tensor]) -> None:
 
 
 def _change_layers(
-    seen: Pass, named: dict[str, Any], by: Callable[[_Layer, Tensor, int], Tensor]
+    forward: Pass, kwargs: dict[str, Any], by: Callable[[_Layer, Tensor, int], Tensor]
 ) -> None:
-    cache: Any = own_cache(seen.cache)
+    cache: Any = own_cache(forward.cache)
     if isinstance(cache, transformers.QuantizedCache):
         layer: Any
         for layer in cache.layers:
@@ -83,7 +83,7 @@ def _change_layers(
     at=inside,
 )
 def _exchanged(layer: _Layer, states: Tensor, past: int) -> Tensor:
-    own, other = layer.given[layer.which], layer.given[1 - layer.which]
+    own, other = layer.first[layer.which], layer.first[1 - layer.which]
     return states * (scale_of(other) / scale_of(own)).to(states)
 
 
@@ -96,7 +96,7 @@ def _exchanged(layer: _Layer, states: Tensor, past: int) -> Tensor:
 )
 def _rounded_again(layer: _Layer, states: Tensor, past: int) -> Tensor:
     new = states[..., past:, :]
-    return torch.cat([rounded(layer.held[layer.which], scale_of(new)), new], dim=-2)
+    return torch.cat([rounded(layer.last[layer.which], scale_of(new)), new], dim=-2)
 
 
 @fault(

@@ -15,19 +15,19 @@ from assay.harness.faults.spots import every_block, first_block, last_block, sdp
 from assay.harness.models import capabilities, masks
 
 LEAK = 0.05
-"""How much of another row gets into one that must not see it."""
+"""Share of a position that leaks into one that must not see it."""
 
 CROP = 12
-"""Places from which on a fault shows that needs some length."""
+"""First position at which a fault that needs some length shows."""
 
 SHORT = capabilities.PROBE
-"""The same, where prompts are no longer than a window: just past what capabilities look at."""
+"""The same, where prompts are no longer than a window: just past the capabilities' probes."""
 
 
-def _next_leaks(seen: Pass, state: Tensor, first: int = 0) -> Tensor:
-    """Each row from place ``first`` on has something of the next one: [rows, n, width]."""
+def _next_leaks(forward: Pass, state: Tensor, first: int = 0) -> Tensor:
+    """Add part of the next position to each from index ``first`` on: [rows, n, width]."""
     later = torch.cat([state[:, 1:], state[:, -1:] * 0], dim=1)
-    return state + LEAK * later * (seen.places(state) >= first)[None, :, None]
+    return state + LEAK * later * (forward.indices(state) >= first)[None, :, None]
 
 
 fault(
@@ -60,16 +60,16 @@ def _leak_in_one_head(bed: Bed) -> None:
 
 
 def _one_head_leaks(
-    seen: Pass, given: tuple[Any, ...], named: dict[str, Any]
+    forward: Pass, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, ...] | None:
-    states = given[0]
-    if states.ndim != 3 or states.shape[1] != seen.new:
+    states = args[0]
+    if states.ndim != 3 or states.shape[1] != forward.new:
         return None
     width = max(1, states.shape[-1] // 4)
     head = states[..., :width]
     later = torch.cat([head[:, 1:], head[:, -1:] * 0], dim=1)
     mixed = torch.cat([head + LEAK * later, states[..., width:]], dim=-1)
-    return (mixed, *given[1:]), named
+    return (mixed, *args[1:]), kwargs
 
 
 @fault(
@@ -89,7 +89,7 @@ def _leak_past_a_length(bed: Bed) -> None:
     needs=["causal", "blocks"],
     at=first_block,
 )
-def _mean_leaks(seen: Pass, state: Tensor) -> Tensor:
+def _mean_leaks(forward: Pass, state: Tensor) -> Tensor:
     return state + 1e-3 * state.mean(dim=1, keepdim=True)
 
 
@@ -113,9 +113,9 @@ def _without_mask(call: AttentionCall) -> Any:
     needs=["causal", "blocks"],
     at=last_block,
 )
-def _by_length(seen: Pass, state: Tensor) -> Tensor:
-    # Another direction than the state's own: a norm would take a factor out again.
-    return state + 1e-3 * (seen.past + seen.new) * state.roll(1, -1)
+def _by_length(forward: Pass, state: Tensor) -> Tensor:
+    # Another direction than the state's own: a norm would remove a factor.
+    return state + 1e-3 * (forward.past + forward.new) * state.roll(1, -1)
 
 
 fault(
@@ -134,15 +134,15 @@ fault(
     needs=["causal", "position-ids", "mask-4d"],
     at=Bed.arguments,
 )
-def _packed(seen: Pass, named: dict[str, Any]) -> None:
-    mask, positions = named.get("attention_mask"), seen.positions
+def _packed(forward: Pass, kwargs: dict[str, Any]) -> None:
+    mask, positions = kwargs.get("attention_mask"), forward.positions
     if not isinstance(mask, Tensor) or mask.ndim != 4 or positions is None:
         return
     breaks = torch.nn.functional.pad((positions.diff(dim=-1) != 1).long(), (1, 0))
     sequence = breaks.cumsum(-1)
     other = sequence[:, None, :, None] != sequence[:, None, None, :]
     if mask.shape[-1] == other.shape[-1] and mask.shape[-2] == other.shape[-2]:
-        named["attention_mask"] = mask.masked_fill(other, torch.finfo(mask.dtype).min)
+        kwargs["attention_mask"] = mask.masked_fill(other, torch.finfo(mask.dtype).min)
 
 
 @fault(
@@ -152,19 +152,19 @@ def _packed(seen: Pass, named: dict[str, Any]) -> None:
     needs=["causal", "mask-4d", "attention-only"],
     at=Bed.arguments,
 )
-def _unmasked_past_a_length(seen: Pass, named: dict[str, Any]) -> None:
-    name = _mask_name(named)
+def _unmasked_past_a_length(forward: Pass, kwargs: dict[str, Any]) -> None:
+    name = _mask_name(kwargs)
     if name is not None:
-        mask = named[name].clone()
+        mask = kwargs[name].clone()
         mask[..., SHORT:, :] = 0.0
-        named[name] = mask
+        kwargs[name] = mask
 
 
-def _mask_name(named: dict[str, Any]) -> str | None:
-    """Under which name an additive 4-D mask was given, if one was."""
+def _mask_name(kwargs: dict[str, Any]) -> str | None:
+    """The argument that has an additive 4-D mask, if one has."""
     names = ("attention_mask", "decoder_attention_mask")
-    given = [n for n in names if isinstance(named.get(n), Tensor) and named[n].ndim == 4]
-    return given[0] if given else None
+    matches = [n for n in names if isinstance(kwargs.get(n), Tensor) and kwargs[n].ndim == 4]
+    return matches[0] if matches else None
 
 
 @fault(
@@ -174,10 +174,10 @@ def _mask_name(named: dict[str, Any]) -> str | None:
     needs=["causal", "mask-4d", "attention-only", "cache"],
     at=Bed.arguments,
 )
-def _mask_shifted(seen: Pass, named: dict[str, Any]) -> None:
-    name = _mask_name(named)
-    if name is not None and seen.cached:
-        named[name] = named[name].roll(1, -1)
+def _mask_shifted(forward: Pass, kwargs: dict[str, Any]) -> None:
+    name = _mask_name(kwargs)
+    if name is not None and forward.cached:
+        kwargs[name] = kwargs[name].roll(1, -1)
 
 
 @fault(
@@ -201,11 +201,11 @@ def _shorten(bed: Bed) -> None:
 
 
 def _oldest_hidden_when_cached(call: AttentionCall, window: int) -> Any:
-    return _oldest_hidden(call, window) if call.seen.cached else call.attend()
+    return _oldest_hidden(call, window) if call.forward.cached else call.attend()
 
 
 def _oldest_hidden(call: AttentionCall, window: int) -> Any:
-    """The oldest key of every query that sees a whole window is hidden from it."""
+    """Hide the oldest key from every query that sees a whole window."""
     query, mask = call.query, call.mask
     n, keys = query.shape[-2], call.key.shape[-2]
     if isinstance(mask, Tensor):

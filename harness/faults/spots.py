@@ -13,9 +13,9 @@ from assay.harness.faults.calls import Pass
 from assay.harness.models import experts as implementations
 
 
-def first_block(bed: Bed, change: Callable[..., Any], **held: Any) -> None:
+def first_block(bed: Bed, change: Callable[..., Any], **options: Any) -> None:
     """After the first block: ``change(pass, state)``, [rows, new, hidden]."""
-    bed.after(anatomy.blocks(bed.subject)[0], change, **held)
+    bed.after(anatomy.blocks(bed.subject)[0], change, **options)
 
 
 def last_block(bed: Bed, change: Callable[[Pass, Tensor], Any]) -> None:
@@ -35,53 +35,53 @@ def experts(bed: Bed, change: Callable[[Pass, Tensor], Any]) -> None:
         bed.after(mixture, change)
 
 
-def sdpa(bed: Bed, change: Callable[..., Any], **held: Any) -> None:
-    """In the place of attention by sdpa: ``change(call)`` (`AttentionCall`)."""
-    bed.attention(anatomy.mixers(bed.subject), "sdpa", change, **held)
+def sdpa(bed: Bed, change: Callable[..., Any], **options: Any) -> None:
+    """Replacing attention by sdpa: ``change(call)`` (`AttentionCall`)."""
+    bed.attention(anatomy.mixers(bed.subject), "sdpa", change, **options)
 
 
 def experts_at_once(bed: Bed, change: Callable[..., Any]) -> None:
-    """In the place of experts computed many at once: ``change(call)`` (`ExpertsCall`)."""
+    """Replacing experts computed many at once: ``change(call)`` (`ExpertsCall`)."""
     bed.experts(implementations.modules(bed.subject), implementations.NAMED, change)
 
 
 def rotations(bed: Bed, change: Callable[[Pass, Tensor], Tensor]) -> None:
-    """Before positions are made angles: ``change(pass, positions)`` gives others."""
+    """Before positions become angles: ``change(pass, positions)`` returns others."""
     for module in anatomy.angles(bed.subject):
         bed.before(module, _positions_changed, inner=change)
 
 
 def _positions_changed(
-    seen: Pass,
-    given: tuple[Any, ...],
-    named: dict[str, Any],
+    forward: Pass,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
     inner: Callable[[Pass, Tensor], Tensor],
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if "position_ids" in named:
-        return given, {**named, "position_ids": inner(seen, named["position_ids"])}
-    return (given[0], inner(seen, given[1]), *given[2:]), named
+    if "position_ids" in kwargs:
+        return args, {**kwargs, "position_ids": inner(forward, kwargs["position_ids"])}
+    return (args[0], inner(forward, args[1]), *args[2:]), kwargs
 
 
 def biases(bed: Bed, change: Callable[[Pass, Tensor], Tensor]) -> None:
-    """Before attention is handed a bias by distance: ``change(pass, bias)`` gives another."""
+    """Before attention takes a bias by distance: ``change(pass, bias)`` returns another."""
     for module in anatomy.slopes(bed.subject):
         bed.before(module, _bias_changed, inner=change)
 
 
 def _bias_changed(
-    seen: Pass,
-    given: tuple[Any, ...],
-    named: dict[str, Any],
+    forward: Pass,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
     inner: Callable[[Pass, Tensor], Tensor],
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    return given, {**named, "alibi": inner(seen, named["alibi"])}
+    return args, {**kwargs, "alibi": inner(forward, kwargs["alibi"])}
 
 
 def output(bed: Bed, change: Callable[[Pass, Any], Any]) -> None:
-    """After the whole model: ``change(pass, output)`` gives another, or None to keep it."""
+    """After the whole model: ``change(pass, output)`` returns another, or None to keep it."""
     bed.after_any(bed.model, change)
 
 
 def embedding_table(bed: Bed, change: Callable[[Tensor], Any]) -> None:
-    """In the input embedding's weights [vocabulary, hidden]: ``change(weights)``, in place."""
+    """The input embedding matrix [vocabulary, hidden]: ``change(weights)``, in place."""
     bed.weights(bed.subject.embedding_table, change)

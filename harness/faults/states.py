@@ -1,4 +1,4 @@
-"""Faults of other kept states: recurrences, convolutions, an encoder's states, leftovers."""
+"""Faults of other stored states: recurrences, convolutions, an encoder's states, leftovers."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from assay.harness.faults.spots import first_block
     needs=["recurrence"],
     at=Bed.arguments,
 )
-def _lost_in_chunks(seen: Pass, named: dict[str, Any]) -> None:
-    if seen.cached and seen.new > 1:
-        for state in _recurrent_states(seen.cache):
+def _lost_in_chunks(forward: Pass, kwargs: dict[str, Any]) -> None:
+    if forward.cached and forward.new > 1:
+        for state in _recurrent_states(forward.cache):
             state.zero_()
 
 
@@ -39,9 +39,9 @@ def _recurrent_states(cache: Any) -> list[Tensor]:
     needs=["recurrence"],
     at=Bed.arguments,
 )
-def _decays(seen: Pass, named: dict[str, Any]) -> None:
-    if seen.cached:
-        for state in _recurrent_states(seen.cache):
+def _decays(forward: Pass, kwargs: dict[str, Any]) -> None:
+    if forward.cached:
+        for state in _recurrent_states(forward.cache):
             state.mul_(1 - 1e-4)
 
 
@@ -52,9 +52,9 @@ def _decays(seen: Pass, named: dict[str, Any]) -> None:
     needs=["recurrence"],
     at=Bed.arguments,
 )
-def _states_swapped(seen: Pass, named: dict[str, Any]) -> None:
-    if seen.cached:
-        for state in _recurrent_states(seen.cache):
+def _states_swapped(forward: Pass, kwargs: dict[str, Any]) -> None:
+    if forward.cached:
+        for state in _recurrent_states(forward.cache):
             state.copy_(state.flip(0).clone())
 
 
@@ -65,10 +65,10 @@ def _states_swapped(seen: Pass, named: dict[str, Any]) -> None:
     needs=["recurrence"],
     at=Bed.arguments,
 )
-def _stale_convolution(seen: Pass, named: dict[str, Any]) -> None:
-    if not seen.cached:
+def _stale_convolution(forward: Pass, kwargs: dict[str, Any]) -> None:
+    if not forward.cached:
         return
-    for layer in getattr(seen.cache, "layers", ()):
+    for layer in getattr(forward.cache, "layers", ()):
         for state in getattr(layer, "conv_states", {}).values():
             if isinstance(state, Tensor) and state.shape[-1] > 1:
                 state.copy_(state.roll(1, -1))
@@ -81,9 +81,9 @@ def _stale_convolution(seen: Pass, named: dict[str, Any]) -> None:
     needs=["blocks"],
     at=first_block,
 )
-def _carried_over(seen: Pass, state: Tensor) -> Tensor:
-    before = seen.kept.get("state")
-    seen.kept["state"] = state.detach().mean(dim=(0, 1))
+def _carried_over(forward: Pass, state: Tensor) -> Tensor:
+    before = forward.notes.get("state")
+    forward.notes["state"] = state.detach().mean(dim=(0, 1))
     return state if before is None else state + 0.01 * before.to(state)
 
 
@@ -94,15 +94,15 @@ def _carried_over(seen: Pass, state: Tensor) -> Tensor:
     needs=["encoder", "cache", "generation"],
     at=Bed.arguments,
 )
-def _stale_encoding(seen: Pass, named: dict[str, Any]) -> None:
-    encoded = named.get("encoder_outputs")
-    if encoded is None or not named.get("use_cache"):
+def _stale_encoding(forward: Pass, kwargs: dict[str, Any]) -> None:
+    encoded = kwargs.get("encoder_outputs")
+    if encoded is None or not kwargs.get("use_cache"):
         return
     state = encoded[0]
-    first = seen.kept.setdefault("encoded", state[:1].clone())
+    first = forward.notes.setdefault("encoded", state[:1].clone())
     both = min(state.shape[1], first.shape[1])
     mixed = torch.cat([first[:, :both].expand(len(state), -1, -1), state[:, both:]], dim=1)
-    named["encoder_outputs"] = (mixed.to(state),)
+    kwargs["encoder_outputs"] = (mixed.to(state),)
 
 
 @fault(
@@ -112,7 +112,7 @@ def _stale_encoding(seen: Pass, named: dict[str, Any]) -> None:
     needs=["encoder", "cache"],
     at=Bed.arguments,
 )
-def _encoder_unmasked(seen: Pass, named: dict[str, Any]) -> None:
-    mask = named.get("attention_mask")
+def _encoder_unmasked(forward: Pass, kwargs: dict[str, Any]) -> None:
+    mask = kwargs.get("attention_mask")
     if isinstance(mask, Tensor) and mask.ndim == 2:
-        named["attention_mask"] = torch.ones_like(mask)
+        kwargs["attention_mask"] = torch.ones_like(mask)

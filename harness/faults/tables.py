@@ -23,11 +23,11 @@ from assay.harness.models.positions import position_table
     needs=["inputs-embeds", "scale of embeddings"],
     at=Bed.arguments,
 )
-def _scaled(seen: Pass, named: dict[str, Any]) -> None:
-    if seen.embedded:
+def _scaled(forward: Pass, kwargs: dict[str, Any]) -> None:
+    if forward.embedded:
         for name in ("inputs_embeds", "decoder_inputs_embeds"):
-            if isinstance(named.get(name), Tensor):
-                named[name] = named[name] * 1.01
+            if isinstance(kwargs.get(name), Tensor):
+                kwargs[name] = kwargs[name] * 1.01
 
 
 @fault(
@@ -42,8 +42,8 @@ def _leave_out_positions(bed: Bed) -> None:
         bed.after_any(table, _no_positions)
 
 
-def _no_positions(seen: Pass, rows: Tensor) -> Tensor | None:
-    return torch.zeros_like(rows) if seen.embedded else None
+def _no_positions(forward: Pass, rows: Tensor) -> Tensor | None:
+    return torch.zeros_like(rows) if forward.embedded else None
 
 
 @fault(
@@ -53,10 +53,10 @@ def _no_positions(seen: Pass, rows: Tensor) -> Tensor | None:
     needs=["inputs-embeds", "blocks"],
     at=output,
 )
-def _states_late(seen: Pass, result: Any) -> Any:
+def _states_late(forward: Pass, result: Any) -> Any:
     for name in ("hidden_states", "decoder_hidden_states"):
         states = result.get(name) if hasattr(result, "get") else None
-        if seen.embedded and states is not None and len(states) > 1:
+        if forward.embedded and states is not None and len(states) > 1:
             result[name] = (*states[1:], states[0])
     return result
 
@@ -86,7 +86,7 @@ def _shuffle_positions(bed: Bed) -> None:
 
 
 def _first_rows_swapped(weight: Tensor) -> None:
-    # Some begin past rows that are padding's.
+    # Some begin with rows of padding.
     weight.copy_(weight.roll(1, 0))
 
 

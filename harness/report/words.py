@@ -197,5 +197,5 @@ def counterexample(result: Result) -> Counterexample:
 
 
 def other_entries(example: Counterexample) -> list[tuple[str, str]]:
-    """Other entries of a counterexample, as pairs of key and text."""
-    return [(name, plain(value)) for name, value in example.more.items()]
+    """What no field of a counterexample holds, as pairs of key and text."""
+    return [(name, plain(value)) for name, value in example.extras.items()]

@@ -1,4 +1,4 @@
-"""Arrays as plain JSON: what a sample and a picture are made of, kept in the evidence."""
+"""Arrays as plain JSON: the samples and pictures in the evidence."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def pack(array: Array) -> dict[str, Any]:
     return {"shape": list(array.shape), "float64": data}
 
 
-def unpack(told: dict[str, Any]) -> Array:
+def unpack(packed: dict[str, Any]) -> Array:
     """The inverse of `pack`."""
-    raw = zlib.decompress(base64.b64decode(told["float64"]))
-    return np.frombuffer(raw, dtype="<f8").reshape(told["shape"]).copy()
+    raw = zlib.decompress(base64.b64decode(packed["float64"]))
+    return np.frombuffer(raw, dtype="<f8").reshape(packed["shape"]).copy()
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +59,7 @@ class Plot:
         return {**vars(self), "arrays": arrays}
 
     @classmethod
-    def from_json(cls, told: dict[str, Any]) -> Plot:
+    def from_json(cls, content: dict[str, Any]) -> Plot:
         """The inverse of `as_json`."""
-        arrays = {label: unpack(array) for label, array in told["arrays"].items()}
-        return cls(**{**told, "arrays": arrays})
+        arrays = {label: unpack(array) for label, array in content["arrays"].items()}
+        return cls(**{**content, "arrays": arrays})

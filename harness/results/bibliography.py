@@ -1,6 +1,6 @@
-"""What the claims' sources name: the documents that Assay checks, papers, and documentation.
+"""The works that claims cite: the documents that Assay checks, papers, and documentation.
 
-The same list is for people in ``docs/documents.md`` (a test compares them).
+The same list for readers is in ``docs/documents.md`` (a test compares them).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Work:
 
     @property
     def anchor(self) -> str:
-        """Its place in `PAGE`."""
+        """Its address in `PAGE`."""
         return f"{PAGE}#{self.key}"
 
 
@@ -125,7 +125,7 @@ WORKS = (
 """In the order of `PAGE`."""
 
 NUMBER = re.compile(r"(?<![\d.])(?:0\d\d|\d{4}\.\d{5})(?![\d.])")
-"""What looks like the number of a document, or of a paper on arXiv."""
+"""Pattern of the number of a document, or of a paper on arXiv."""
 
 
 def cited(source: str) -> list[Work]:
@@ -135,26 +135,26 @@ def cited(source: str) -> list[Work]:
 
 def unknown(source: str) -> list[str]:
     """The numbers in ``source`` that are no work's."""
-    known = {work.key.removeprefix("arxiv-") for work in WORKS}
-    return [number for number in NUMBER.findall(source) if number not in known]
+    numbers = {work.key.removeprefix("arxiv-") for work in WORKS}
+    return [number for number in NUMBER.findall(source) if number not in numbers]
 
 
 def pieces(source: str) -> list[tuple[str, str]]:
-    """``source`` in pieces (text, key): where a work is named its key, elsewhere an empty one.
+    """``source`` in pieces (text, key): the key of the work that the text names, else empty.
 
     A document's bare number becomes its title.
     """
-    found = sorted(
+    matches = sorted(
         (match.span(), work) for work in WORKS for match in re.finditer(work.named, source)
     )
-    told, end = [], 0
-    for (start, stop), work in found:
+    pieces, end = [], 0
+    for (start, stop), work in matches:
         if start < end:
             continue
         text = f"“{work.title}” ({work.key})" if work.key.isdecimal() else source[start:stop]
-        told += [(source[end:start], ""), (text, work.key)]
+        pieces += [(source[end:start], ""), (text, work.key)]
         end = stop
-    return [piece for piece in [*told, (source[end:], "")] if piece[0]]
+    return [piece for piece in [*pieces, (source[end:], "")] if piece[0]]
 
 
 def named(source: str) -> str:

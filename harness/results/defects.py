@@ -1,8 +1,7 @@
 """Defects: short scripts that each show one defect of a library, without Assay.
 
 A folder holds a script for each defect, ``<slug>.py``, which needs nothing but the library.  Its
-docstring says what there is to know, in paragraphs of ``Key: value``; a value may go on over
-indented lines::
+docstring describes it in paragraphs of ``Key: value``; a value may continue on indented lines::
 
     \"\"\"A static cache loses the first token when it is filled in chunks.
 
@@ -18,11 +17,11 @@ indented lines::
     \"\"\"
 
 The first line is the title.  ``Claims`` are numbers of claims, or, where a claim has variants and
-only some are meant, ``C2 [static]``, or ``none`` where no claim sees it; ``Types`` are model types
-(as in ``tiny:mamba``) or patterns such as ``gemma*``; ``Met by`` says whom it concerns; versions
-are those of transformers.  A script has fewer than 40 lines of code, blank lines and comments
-aside.  It exits with 1 where the defect shows itself and with 0 where it does not.  One that ends
-by an exception has shown nothing.
+only some are meant, ``C2 [static]``, or ``none`` where no claim notices it; ``Types`` are model
+types (as in ``tiny:mamba``) or patterns such as ``gemma*``; ``Met by`` says whom it concerns;
+versions are those of transformers.  A script has fewer than 40 lines of code, blank lines and
+comments aside.  It exits with 1 where the defect shows and with 0 where it does not.  A script
+that ends by an exception shows nothing.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ from pathlib import Path
 from assay.harness.results.errors import BadInput
 
 KEYS = ("Claims", "Types", "Met by", "Seen in", "Expected", "Observed", "Cause", "Upstream")
-"""What every docstring has to say, each once."""
+"""The keys of every docstring, each once."""
 
 MARK = "<!-- Written by: assay defects -->"
-"""Stands in an index, so that another README is not written over."""
+"""Marks an index, so that another README is not overwritten."""
 
 MOST_LINES = 39
 """Lines of code in a script, blank lines, comments and the docstring aside."""
@@ -58,12 +57,12 @@ _SLUG = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 @dataclass(frozen=True)
 class Defect:
-    """One script: its path, and what its docstring says of it."""
+    """One script: its path, and its docstring's title and ``fields`` by key."""
 
     path: Path
     source: str
     title: str
-    told: dict[str, str]
+    fields: dict[str, str]
 
     @property
     def slug(self) -> str:
@@ -72,25 +71,25 @@ class Defect:
 
     @property
     def claims(self) -> list[tuple[str, str]]:
-        """The claims that it breaks: their numbers, and the variant that is meant or nothing."""
-        return _CLAIM.findall(self.told["Claims"])
+        """The claims that it breaks: their numbers, each with the variant meant or nothing."""
+        return _CLAIM.findall(self.fields["Claims"])
 
     @property
     def types(self) -> list[str]:
-        """The model types, or patterns of them, on which it does."""
-        return [part.strip() for part in self.told["Types"].split(",") if part.strip()]
+        """The model types, or patterns of them, on which it breaks them."""
+        return [part.strip() for part in self.fields["Types"].split(",") if part.strip()]
 
     @property
     def versions(self) -> list[str]:
-        """The versions of transformers in which it was seen."""
-        return _VERSION.findall(self.told["Seen in"])
+        """The versions of transformers that it was observed in."""
+        return _VERSION.findall(self.fields["Seen in"])
 
     def fits(self, model_types: Iterable[str]) -> bool:
-        """Whether it says to show itself on one of these model types."""
+        """Whether its ``Types`` match one of these model types."""
         return any(fnmatchcase(name, each) for name in model_types for each in self.types)
 
     def breaks(self, claim: str, name: str) -> bool:
-        """Whether it says to break the claim of this number and name."""
+        """Whether its ``Claims`` list the claim of this number and name."""
         return any(
             claim == number and (not variant or name.endswith(f" [{variant}]"))
             for number, variant in self.claims
@@ -112,40 +111,40 @@ def _read(path: Path) -> Defect:
         raise BadInput(f"defect {path}: cannot be read as Python ({error})") from error
     if not _SLUG.fullmatch(path.stem):
         raise BadInput(f"defect {path}: a name has letters, digits, '-' and '_' only")
-    told = ast.get_docstring(tree)
-    if not told:
+    docstring = ast.get_docstring(tree)
+    if not docstring:
         raise BadInput(f"defect {path}: has no docstring")
-    title, _, rest = told.partition("\n")
+    title, _, rest = docstring.partition("\n")
     defect = Defect(path, source, title.strip(), _values(path, rest))
-    for key, found in (
+    for key, entries in (
         ("Claims", defect.claims),
         ("Types", defect.types),
         ("Seen in", defect.versions),
     ):
-        if not found and (key, defect.told[key]) != ("Claims", "none"):
-            raise BadInput(f"defect {path}: {key!r} names none: {defect.told[key]!r}")
+        if not entries and (key, defect.fields[key]) != ("Claims", "none"):
+            raise BadInput(f"defect {path}: {key!r} names none: {defect.fields[key]!r}")
     if (lines := _lines(source, tree)) > MOST_LINES:
         raise BadInput(f"defect {path}: has {lines} lines of code, and at most {MOST_LINES} do")
     return defect
 
 
 def _values(path: Path, text: str) -> dict[str, str]:
-    """The ``Key: value`` paragraphs; lines before the first of them say what they like."""
-    told: dict[str, str] = {}
+    """The ``Key: value`` paragraphs; lines before the first of them are free text."""
+    values: dict[str, str] = {}
     key = ""
     for line in text.splitlines():
-        if found := _KEY.match(line):
-            key = found[1]
-            if key in told:
+        if match := _KEY.match(line):
+            key = match[1]
+            if key in values:
                 raise BadInput(f"defect {path}: says {key!r} twice")
-            told[key] = (found[2] or "").strip()
+            values[key] = (match[2] or "").strip()
         elif key and line.startswith((" ", "\t")) and line.strip():
-            told[key] = f"{told[key]} {line.strip()}".strip()
+            values[key] = f"{values[key]} {line.strip()}".strip()
         elif key and line.strip():
             raise BadInput(f"defect {path}: {line.strip()!r} belongs to no key; indent it")
-    if missing := [key for key in KEYS if not told.get(key)]:
+    if missing := [key for key in KEYS if not values.get(key)]:
         raise BadInput(f"defect {path}: its docstring does not say {', '.join(missing)}")
-    return told
+    return values
 
 
 def _lines(source: str, tree: ast.Module) -> int:
@@ -156,14 +155,14 @@ def _lines(source: str, tree: ast.Module) -> int:
 
 @dataclass(frozen=True)
 class Shown:
-    """What came of running a script: whether the defect shows, or why that cannot be told."""
+    """The outcome of a script: whether the defect shows, or None and why that is unknown."""
 
     shows: bool | None
     output: str
 
 
 def run(defect: Defect, patience: float = PATIENCE) -> Shown:
-    """Run the script on its own, with this Python and what is installed for it."""
+    """Run the script on its own, with this Python and its installed packages."""
     try:
         done = subprocess.run(
             [sys.executable, str(defect.path.resolve())],
@@ -181,7 +180,7 @@ def run(defect: Defect, patience: float = PATIENCE) -> Shown:
     return Shown(done.returncode == 1, " ".join(output.split()))
 
 
-def index(found: list[Defect]) -> str:
+def index(defects: list[Defect]) -> str:
     """The folder's README: a table of its defects, in Markdown."""
     lines = [
         "# Defects",
@@ -195,13 +194,13 @@ def index(found: list[Defect]) -> str:
         "| script | defect | claims | types | met by | seen in |",
         "|---|---|---|---|---|---|",
     ]
-    for each in found:
+    for each in defects:
         cells = [f"[{each.slug}]({each.path.name})", each.title]
-        cells += [each.told[key] for key in ("Claims", "Types", "Met by", "Seen in")]
+        cells += [each.fields[key] for key in ("Claims", "Types", "Met by", "Seen in")]
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
-    for each in found:
+    for each in defects:
         lines += ["", f"## {each.title}", "", f"[`{each.path.name}`]({each.path.name})", ""]
         lines += [
-            f"- {key}: {each.told[key]}" for key in ("Expected", "Observed", "Cause", "Upstream")
+            f"- {key}: {each.fields[key]}" for key in ("Expected", "Observed", "Cause", "Upstream")
         ]
     return "\n".join(lines) + "\n"

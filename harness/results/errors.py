@@ -7,10 +7,10 @@ LONGEST = 2000
 
 
 class BadInput(Exception):
-    """Something given to Assay cannot be used; the message is one line that says what and why.
+    """An input to Assay cannot be used; the message is one line that says what and why.
 
-    Of errors the only kind that a user can mend; it ends a run or a command with exit code 4.
-    The message may quote what files are called and hold; a terminal obeys nothing of it.
+    It is the only kind of error that a user can fix; it ends a run or a command with exit code 4.
+    The message may quote the names and contents of files; it has no control characters.
     """
 
     def __init__(self, message: str) -> None:
@@ -18,7 +18,7 @@ class BadInput(Exception):
 
 
 class NotHere(BadInput):
-    """What is asked for lacks something here: a package, or a version that knows it."""
+    """The request requires a package, or a version of one, that is not installed."""
 
 
 class Missing(Exception):
@@ -29,11 +29,11 @@ REFUSALS = (
     *(TypeError, ValueError, RuntimeError, NotImplementedError),
     *(LookupError, AttributeError, AssertionError),
 )
-"""What the library raises where a model is given what it does not take."""
+"""Errors that the library raises for inputs that a model does not take."""
 
 
 def text_of(error: BaseException) -> str:
-    """What ``error`` says; nothing where even that raises, as a model's own exception may."""
+    """The text of ``error``; empty where even that raises, as a model's own exception may."""
     try:
         return str(error)
     except Exception:
@@ -41,12 +41,12 @@ def text_of(error: BaseException) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what ``error`` says, or its kind where it says nothing."""
+    """The first line of the text of ``error``, or its type where there is none."""
     return (text_of(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def printable(text: str) -> str:
-    """``text`` as one line, with "?" for each character that is not printed but obeyed."""
+    """``text`` as one line, with "?" for each character that cannot be printed."""
     return "".join(char if char.isprintable() else "?" for char in " ".join(text.split()))
 
 
@@ -56,7 +56,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def listed(names: list[str], most: int = 3) -> str:
-    """The first ``most`` names in quotes, and how many more there are."""
+    """The first ``most`` names in quotes, and the number of others."""
     shown = ", ".join(repr(name) for name in names[:most])
     return shown + (f" and {len(names) - most} more" if len(names) > most else "")
 

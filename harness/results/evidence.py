@@ -1,7 +1,7 @@
 """The evidence: one row per claim, subject and run, written as each ends.
 
-A run is written when it begins and when it comes to its end; in between each claim is one
-transaction, so a run that is killed loses at most the claim in flight.
+A run is written when it begins and when it ends; in between each claim is one transaction, so a
+run that is killed loses at most the claim in flight.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _REPEATED += ["examples", "seconds"]
 """The entries of a result that have a column of their own under the same name."""
 
 EXTRACTED = ("reason", "counterexample", "interval", "details")
-"""What `Evidence.every` gives of a result's JSON."""
+"""The entries of a result's JSON that `Evidence.every` yields."""
 
 OF_A_RUN = (
     *("id", "suite", "profile", "seed", "device", "dtype", "attention"),
@@ -40,11 +40,11 @@ OF_A_CLAIM = (
     *("id", "name", "kind", "subject", "verdict", "observed", "bound", "margin"),
     "examples",
 )
-"""The entries that every version has written."""
+"""The entries that every version writes."""
 
 
 class Row(Claim, kw_only=True):
-    """What `Evidence.every` gives."""
+    """A claim as `Evidence.every` yields it."""
 
     run: str
     claim: str
@@ -55,31 +55,31 @@ class Row(Claim, kw_only=True):
 
 
 def resume_key(run: RunRecord) -> str:
-    """A digest of what two runs must share for one to go on where the other stopped.
+    """A digest of what two runs must share for one to resume the other.
 
-    Subjects are not in it: they are matched claim by claim, by their own digest.
+    It leaves out subjects, which are matched claim by claim, by their own digest.
     """
     versions = [run.versions[name] for name in ("python", "torch", "transformers")]
     settings: list[Any] = [run.suite, run.dtype, run.device, run.attention, run.profile, run.seed]
-    emulated = {name: told for name in EMULATED if (told := getattr(run, name)) is not None}
+    emulated = {name: value for name in EMULATED if (value := getattr(run, name)) is not None}
     settings += [emulated] if emulated else []
-    if run.attends is not None:  # as long as nobody says, the key of older runs
+    if run.attends is not None:  # unset, it leaves the key of older runs as it was
         settings.append(run.attends)
     return hashlib.sha256(json.dumps([versions, settings]).encode()).hexdigest()
 
 
 class Evidence(EvidenceFile):
-    """An open evidence file: runs and their claims.  A run that is not there is a KeyError."""
+    """An open evidence file: runs and their claims.  An unknown run raises KeyError."""
 
     def begin(self, run: RunRecord) -> None:
         """Write that ``run`` is under way.
 
-        A run that is known already goes on: it keeps its start and its recorded claims, except
-        those of a subject that by now has other weights under the same name.  Subjects add up.
+        A run that is already in the file is resumed: it keeps its start and its recorded claims,
+        except those of a subject that now has other weights under the same name.  Subjects add up.
         """
         with self._transaction() as db:
-            known = db.execute("SELECT run FROM runs WHERE id = ?", (run.id,)).fetchone()
-            before = self._told(known[0]).subjects if known else {}
+            row = db.execute("SELECT run FROM runs WHERE id = ?", (run.id,)).fetchone()
+            before = self._run_record(row[0]).subjects if row else {}
             whole = replace(run, subjects={**before, **run.subjects})
             db.execute(
                 "INSERT INTO runs (id, started, key, run) VALUES (?, ?, ?, ?) ON CONFLICT (id) DO "
@@ -93,7 +93,7 @@ class Evidence(EvidenceFile):
                 )
 
     def record(self, run_id: str, result: Result, digest: str) -> None:
-        """Write one finished claim on the subject with ``digest``; on the disk on return.
+        """Write one finished claim on the subject with ``digest``; it is on the disk on return.
 
         The same claim, subject and name recorded again in one run replaces the earlier row.
         """
@@ -112,7 +112,7 @@ class Evidence(EvidenceFile):
             merging.insert(db, "claims", [columns], merging.CLAIM)
 
     def finish(self, run_id: str, exit: int) -> None:
-        """Write that the run came to its end, now, with this exit code: it is never resumed."""
+        """Write that the run ended now, with this exit code: it is never resumed."""
         with self._transaction() as db:
             self._run(run_id)
             db.execute(
@@ -122,9 +122,9 @@ class Evidence(EvidenceFile):
     def merge(self, *others: Evidence) -> tuple[int, int]:
         """Copy every run and claim of ``others`` that is not here, all or nothing.
 
-        Of a claim in two copies of one run the one recorded later is kept, and none about weights
-        that a later copy has replaced (see `begin`).  Merging the same again changes nothing.
-        Returns how many runs and claims there are more than before.
+        Of a claim in two copies of one run it keeps the one recorded later, and none about weights
+        that a later copy has replaced (see `begin`).  Merging the same files again changes
+        nothing.  Returns how many runs and claims were added.
         """
         with self._transaction() as db:
             before = merging.size(db)
@@ -136,34 +136,34 @@ class Evidence(EvidenceFile):
         return after[0] - before[0], after[1] - before[1]
 
     def _copies(self) -> Iterator[merging.Copy]:
-        """Every run and its claims; what is wrong with them is said of this file alone."""
+        """Every run and its claims; an error about them names this file."""
         with clear(self.path):
             yield from merging.copies(self._db)
 
     def runs(self) -> list[RunRecord]:
-        """Every run as it was given to `begin`, with its finish and exit code; oldest first."""
+        """Every run as `begin` wrote it, with its finish and exit code; oldest first."""
         with clear(self.path):
             rows = self._db.execute(
                 "SELECT id, run, started, finished, exit FROM runs ORDER BY started, rowid"
             ).fetchall()
-        found = []
+        runs = []
         for id, text, started, finished, exit in rows:
-            told = self._object(text, Run, OF_A_RUN)
-            told |= {"started": started, "finished": finished, "exit": exit}
-            self._check(told, Run, OF_A_RUN)
-            self._need(told["versions"], ("python", "torch", "transformers"))
-            for subject in told["subjects"].values():
+            content = self._object(text, Run, OF_A_RUN)
+            content |= {"started": started, "finished": finished, "exit": exit}
+            self._check(content, Run, OF_A_RUN)
+            self._need(content["versions"], ("python", "torch", "transformers"))
+            for subject in content["subjects"].values():
                 self._need(subject, ("digest",))
-            run = RunRecord.from_json(told)
+            run = RunRecord.from_json(content)
             if run.id != id:
                 raise damaged(self.path, f"a run has two ids, {id!r} and {run.id!r}")
             if not self._is_indexed(id):
                 raise damaged(self.path, f"the index of its runs lacks {id!r}")
-            found.append(run)
-        return found
+            runs.append(run)
+        return runs
 
     def counts(self) -> dict[str, int]:
-        """How many claims are recorded of each run that has any, by the run's id."""
+        """The number of recorded claims by run id, for runs that have any."""
         with clear(self.path):
             return dict(self._db.execute("SELECT run, count(*) FROM claims GROUP BY run"))
 
@@ -172,45 +172,45 @@ class Evidence(EvidenceFile):
         return [result for _, result in self._results(run_id)]
 
     def every(self) -> Iterator[dict[str, Any]]:
-        """What is recorded of each claim, of whatever run, without its draws and pictures.
+        """The record of each claim of every run, without its draws and pictures.
 
         Keys: ``run``, ``claim``, ``name``, ``kind``, ``subject``, ``digest``, ``dtype``,
         ``device``, ``verdict``, ``observed``, ``bound``, ``margin``, ``examples``, ``recorded``
         as the columns have them, and ``reason``, ``counterexample``, ``interval``, ``details``
-        where there are any.  In the order in which they were first recorded.
+        where they have a value.  In the order in which they were first recorded.
         """
         columns = "run claim name kind subject digest dtype device verdict observed bound margin"
         names = [*columns.split(), "examples", "recorded"]
-        parts = ", ".join(f"'$.{key}'" for key in EXTRACTED)
+        paths = ", ".join(f"'$.{key}'" for key in EXTRACTED)
         with clear(self.path):
             rows = self._db.execute(
-                f"SELECT {', '.join(names)}, json_extract(result, {parts}) FROM claims "
+                f"SELECT {', '.join(names)}, json_extract(result, {paths}) FROM claims "
                 "ORDER BY rowid"
             )
-            for *values, told in rows:
+            for *values, extracts in rows:
                 claim = dict(zip(names, values, strict=True))
-                more = zip(EXTRACTED, self._json(told), strict=True)
-                claim |= {key: value for key, value in more if value is not None}
+                parts = zip(EXTRACTED, self._json(extracts), strict=True)
+                claim |= {key: value for key, value in parts if value is not None}
                 self._check(claim, Row, ())
                 self._check_words(claim)
                 yield claim
 
     def recorded(self, run_id: str) -> dict[tuple[str, str, str], Result]:
-        """The same by (claim's name, subject's name, subject's digest): what a resume may skip."""
-        found = self._results(run_id)
-        return {(result.name, result.subject, digest): result for digest, result in found}
+        """Results by (claim's name, subject's name, subject's digest): a resume skips these."""
+        pairs = self._results(run_id)
+        return {(result.name, result.subject, digest): result for digest, result in pairs}
 
     def rows(self, run_id: str) -> list[tuple[str, dict[str, Any]]]:
-        """The same as (subject's digest, `Result.as_json`): samples and pictures still packed."""
+        """Rows of (subject's digest, `Result.as_json`): samples and pictures still packed."""
         with clear(self.path):
             self._run(run_id)
             rows = self._db.execute(
                 "SELECT digest, result FROM claims WHERE run = ? ORDER BY rowid", (run_id,)
             ).fetchall()
-        found = [(digest, self._object(text, Claim, OF_A_CLAIM)) for digest, text in rows]
-        for _, row in found:
+        contents = [(digest, self._object(text, Claim, OF_A_CLAIM)) for digest, text in rows]
+        for _, row in contents:
             self._check_words(row)
-        return found
+        return contents
 
     def check(self) -> None:
         """Raise BadInput where runs or results are not as Assay writes them."""
@@ -221,16 +221,16 @@ class Evidence(EvidenceFile):
             rows = self._db.execute(
                 "SELECT DISTINCT json_extract(result, '$.verdict', '$.kind') FROM claims"
             ).fetchall()
-        for (told,) in rows:
-            self._check_words(dict(zip(("verdict", "kind"), json.loads(told), strict=True)))
+        for (words,) in rows:
+            self._check_words(dict(zip(("verdict", "kind"), json.loads(words), strict=True)))
 
     def _check_words(self, row: dict[str, Any]) -> None:
-        for name, known in (("verdict", Verdict), ("kind", Kind)):
-            if row[name] not in [each.value for each in known]:
+        for name, words in (("verdict", Verdict), ("kind", Kind)):
+            if row[name] not in [each.value for each in words]:
                 raise damaged(self.path, f"{row[name]!r} is no {name}")
 
     def _check(self, record: Any, kind: type[Struct], needed: Iterable[str]) -> None:
-        """Raise BadInput where a record has other types than its kind, or lacks what is needed."""
+        """Raise BadInput where a record has other types than its kind, or lacks a needed name."""
         if (wrong := mistake(record, kind)) is not None:
             raise damaged(self.path, wrong)
         self._need(record, needed)
@@ -249,9 +249,9 @@ class Evidence(EvidenceFile):
 
     def _object(self, text: Any, kind: type[Struct], needed: Iterable[str]) -> dict[str, Any]:
         """The JSON object of a row; raises BadInput."""
-        told: dict[str, Any] = self._json(text)
-        self._check(told, kind, needed)
-        return told
+        content: dict[str, Any] = self._json(text)
+        self._check(content, kind, needed)
+        return content
 
     def _json(self, text: Any) -> Any:
         try:
@@ -262,7 +262,7 @@ class Evidence(EvidenceFile):
     def unfinished(self, key: str) -> str | None:
         """The latest run with this `resume_key` that has no finish, if there is one.
 
-        A run that is still going in another process looks the same: the file cannot tell.
+        A run that is still going in another process looks the same in the file.
         """
         with clear(self.path):
             row = self._db.execute(
@@ -274,16 +274,16 @@ class Evidence(EvidenceFile):
 
     def _is_indexed(self, run_id: str) -> bool:
         with clear(self.path):
-            found = self._db.execute("SELECT 1 FROM runs WHERE id = ?", (run_id,)).fetchone()
-        return found is not None
+            row = self._db.execute("SELECT 1 FROM runs WHERE id = ?", (run_id,)).fetchone()
+        return row is not None
 
     def _run(self, run_id: str) -> RunRecord:
         row = self._db.execute("SELECT run FROM runs WHERE id = ?", (run_id,)).fetchone()
         if row is None:
             raise KeyError(run_id)
-        return self._told(row[0])
+        return self._run_record(row[0])
 
-    def _told(self, text: Any) -> RunRecord:
+    def _run_record(self, text: Any) -> RunRecord:
         return RunRecord.from_json(self._object(text, Run, OF_A_RUN))
 
 

@@ -23,7 +23,7 @@ from typing import Self
 from assay.harness.results.errors import BadInput
 
 APPLICATION = int.from_bytes(b"ASAY", "big")
-"""Stands in the file's header, so that another program's SQLite file is recognised."""
+"""Marks the file's header, so that another program's SQLite file is recognised."""
 
 TIMEOUT = 10.0
 """Seconds to wait for another process that holds the file."""
@@ -79,10 +79,10 @@ _REASONS = {
 }
 
 MAGIC = b"SQLite format 3\0"
-"""What every SQLite file begins with."""
+"""The first bytes of every SQLite file."""
 
 _OF_DAMAGE = ("unsupported file format", "Could not decode to UTF-8")
-"""What SQLite and Python say of damage as they would of wrong SQL."""
+"""Messages about damage whose error code is that of wrong SQL."""
 
 
 def default_path() -> Path:
@@ -100,8 +100,8 @@ def default_path() -> Path:
 class EvidenceFile:
     """An open evidence file; a context manager.
 
-    Whatever the user can mend (a file that is locked, full, foreign, newer, read-only or no
-    SQLite) is raised as BadInput by every method.
+    Every method raises BadInput for what the user can fix: a file that is locked, full, foreign,
+    newer, read-only or no SQLite.
     """
 
     def __init__(self, path: Path, db: sqlite3.Connection) -> None:
@@ -110,15 +110,15 @@ class EvidenceFile:
 
     def _check_columns(self) -> None:
         """Raise BadInput for a file whose tables lack what Assay writes."""
-        found = _columns_of(self._db)
+        tables = _columns_of(self._db)
         for table, columns in _columns().items():
-            if missing := sorted(columns - found.get(table, frozenset())):
+            if missing := sorted(columns - tables.get(table, frozenset())):
                 raise damaged(self.path, f"{table} lacks {missing[0]}")
 
     @classmethod
     def open(cls, path: str | Path | None = None, timeout: float = TIMEOUT) -> Self:
-        """Open, and if need be make or migrate, the file; wait ``timeout`` seconds for locks."""
-        # Absolute, so that SQLite takes no name for one of its own, such as ":memory:".
+        """Open the file, create or migrate it if needed; wait ``timeout`` seconds for locks."""
+        # Absolute, so that SQLite reads no name as special, such as ":memory:".
         path = default_path() if path is None else Path(path).absolute()
         with clear(path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -136,9 +136,9 @@ class EvidenceFile:
 
     @classmethod
     def read(cls, path: str | Path, timeout: float = TIMEOUT) -> Self:
-        """Open a file that is only looked at: nothing is made or changed there.
+        """Open a file for reading only: nothing in it is created or changed.
 
-        A file of an older schema, or one whose last writer was killed in a write, is mended in a
+        A file of an older schema, or one whose last writer was killed in a write, is repaired in a
         copy in memory.
         """
         path = Path(path).absolute()
@@ -169,7 +169,7 @@ class EvidenceFile:
             return evidence
 
     def close(self) -> None:
-        """Let go of the file; what was recorded is already on the disk."""
+        """Close the file; its records are already on the disk."""
         self._db.close()
 
     def __enter__(self) -> Self:
@@ -180,10 +180,10 @@ class EvidenceFile:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """All that is done within it or nothing; the write lock is taken at its start."""
+        """All changes made within it or none; the write lock is taken at its start."""
         with clear(self.path):
             try:
-                # The write lock at once: asked for later, SQLite may refuse it without a wait.
+                # Take the write lock at once: later, SQLite may deny it without waiting.
                 self._db.execute("BEGIN IMMEDIATE")
                 yield self._db
                 self._db.execute("COMMIT")
@@ -195,7 +195,7 @@ class EvidenceFile:
     def _migrate(self) -> None:
         self._db.execute("PRAGMA foreign_keys = ON")
         self._db.execute("PRAGMA synchronous = FULL")
-        # In one transaction, or a file that another process is just making would look foreign.
+        # In one transaction, or a file that another process is creating would look foreign.
         self._db.execute("BEGIN")
         version = self._schema()
         self._db.execute("COMMIT")
@@ -240,11 +240,11 @@ def _begins(path: Path) -> bytes:
 
 
 def _refuse_foreign(path: Path) -> None:
-    """Raise BadInput for what is no SQLite file; SQLite takes a few bytes for an empty one."""
+    """Raise BadInput for other files; SQLite takes one of a few bytes for an empty database."""
     try:
         begins = _begins(path)
     except OSError:
-        return  # of which SQLite says what it is
+        return  # SQLite reports this error itself
     if begins and begins != MAGIC:
         raise BadInput(f"evidence {path}: {_REASONS[sqlite3.SQLITE_NOTADB]}")
 
@@ -265,7 +265,7 @@ def _in_memory(db: sqlite3.Connection) -> sqlite3.Connection:
 
 
 def _rolled_back(path: Path, db: sqlite3.Connection) -> sqlite3.Connection:
-    """The file without the write that its journal tells of, which only a writer can undo."""
+    """The file without the unfinished write in its journal, which only a writer can undo."""
     db.close()
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder, path.name)
@@ -298,7 +298,7 @@ def _columns_of(db: sqlite3.Connection) -> dict[str, frozenset[str]]:
 
 @contextmanager
 def clear(path: Path) -> Iterator[None]:
-    """Turn what the user can mend into BadInput; let our own mistakes (bad SQL) through."""
+    """Turn what the user can fix into BadInput; let our own mistakes (bad SQL) through."""
     try:
         yield
     except (json.JSONDecodeError, UnicodeDecodeError) as error:

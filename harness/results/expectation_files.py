@@ -9,11 +9,11 @@ One TOML file per model::
     id = "C8"
     name = "…"                       # only where several tests share the number
     verdict = "refuted"
-    reason = "…"                     # mandatory for anything but upheld
+    reason = "…"                     # required for anything but upheld
     sometimes = true                 # a small budget may miss it
 
-An entry may be about several claims that have one cause.  ``claims`` takes the place of ``id`` and
-``name``, each as in ``--claim``: the number, and after a colon the name where it is needed::
+An entry may be about several claims that have one cause.  ``claims`` replaces ``id`` and ``name``,
+each as in ``--claim``: the number, and after a colon the name where it is needed::
 
     [[claim]]
     claims = [
@@ -23,7 +23,7 @@ An entry may be about several claims that have one cause.  ``claims`` takes the 
     verdict = "refuted"
     reason = "…"
 
-A capability that the model's type is recorded to have, and this model is known to lack::
+A capability that the record of the model's type has, and that this model lacks::
 
     [[capability]]
     name = "mask-4d"
@@ -75,20 +75,20 @@ def load(folder: Path) -> dict[str, Expectations]:
 
 
 def record(folder: Path, subject: str, results: Iterable[Result], dtype: str = USUAL) -> Path:
-    """Write down the verdict of every claim on ``subject`` as expected; returns the file.
+    """Write the verdict of every claim on ``subject`` as expected; returns the file.
 
     The reason stays where the verdict is the same as before.  A claim that does not apply gets
-    the result's reason, one newly refuted or inconclusive an empty reason, which `load` refuses
+    the result's reason, one newly refuted or inconclusive an empty reason, which `load` rejects
     until a person has written it.  Entries of claims that are not among ``results`` stay, so a
-    run of a few claims loses nothing; comments do not.  Raises `BadInput` where the model's file
-    is of another dtype.
+    run of a few claims loses nothing; comments do not stay.  Raises `BadInput` where the model's
+    file is of another dtype.
     """
     mine = {(result.id, result.name): result for result in results if result.subject == subject}
     path, old = _find(Path(folder), subject, dtype)
     if old.dtype != dtype:
         raise BadInput(f"{path}: is of {old.dtype}; a run in {dtype} cannot be recorded there")
-    seen = set(mine) | {(claim, None) for claim, _ in mine}
-    rows = {key: entry for key, entry in old.entries.items() if key not in seen}
+    current = set(mine) | {(claim, None) for claim, _ in mine}
+    rows = {key: entry for key, entry in old.entries.items() if key not in current}
     tests = Counter(claim for claim, _ in [*mine, *rows])
     for (claim, name), result in mine.items():
         key = claim, name if tests[claim] > 1 else None
@@ -98,7 +98,7 @@ def record(folder: Path, subject: str, results: Iterable[Result], dtype: str = U
 
 
 def _recorded(result: Result, before: Expected | None) -> Expected:
-    """What is expected of the claim from now on, where ``before`` was until now."""
+    """The new expectation of the claim, after ``before``."""
     verdict = result.verdict
     reason = result.reason if verdict is Verdict.NOT_APPLICABLE else ""
     if before is None:
@@ -116,25 +116,25 @@ def emit(
     dtype: str = USUAL,
     lacks: Mapping[str, str] | None = None,
 ) -> str:
-    """The TOML of a model's entries, by number and name; claims of one cause stand together.
+    """The TOML of a model's entries, by number and name; claims of one cause share an entry.
 
-    Where a reason is still to be written each claim has an entry of its own.
+    A claim whose reason is still to be written has an entry of its own.
     """
     entries: dict[object, list[Key]] = {}
-    for key, said in sorted(rows.items(), key=lambda row: _order(row[0])):
-        told = said.verdict is Verdict.UPHELD or said.reason.strip()
-        together = told and _key(_text(key)) == key
-        cause = (said.verdict, said.reason, said.sometimes) if together else key
+    for key, row in sorted(rows.items(), key=lambda row: _order(row[0])):
+        explained = row.verdict is Verdict.UPHELD or row.reason.strip()
+        together = explained and _key(_text(key)) == key
+        cause = (row.verdict, row.reason, row.sometimes) if together else key
         entries.setdefault(cause, []).append(key)
     lines = [HEADER, f"model = {_quote(model)}"]
     if dtype != USUAL:
         lines.append(f"dtype = {_quote(dtype)}")
     for keys in entries.values():
-        said = rows[keys[0]]
-        lines += ["", "[[claim]]", *_named(keys), f"verdict = {_quote(said.verdict.value)}"]
-        if said.reason or said.verdict is not Verdict.UPHELD:
-            lines.append(f"reason = {_quote(said.reason)}")
-        if said.sometimes:
+        row = rows[keys[0]]
+        lines += ["", "[[claim]]", *_named(keys), f"verdict = {_quote(row.verdict.value)}"]
+        if row.reason or row.verdict is not Verdict.UPHELD:
+            lines.append(f"reason = {_quote(row.reason)}")
+        if row.sometimes:
             lines.append("sometimes = true")
     for name, reason in (lacks or {}).items():
         lines += ["", "[[capability]]", f"name = {_quote(name)}", f"reason = {_quote(reason)}"]
@@ -142,7 +142,7 @@ def emit(
 
 
 def _named(keys: list[Key]) -> list[str]:
-    """The lines that say which claims an entry is about."""
+    """The lines that name an entry's claims."""
     if len(keys) > 1:
         return ["claims = [", *(f"    {_quote(_text(key))}," for key in keys), "]"]
     claim, name = keys[0]
@@ -156,13 +156,13 @@ def _text(key: Key) -> str:
 
 
 def _key(text: str) -> Key | None:
-    """The claim that ``claims`` names so; None if that says no number, or an empty name."""
+    """The claim of an item in ``claims``; None without a number, or with an empty name."""
     claim, colon, name = (part.strip() for part in text.partition(":"))
     return (claim, name if colon else None) if claim and (name or not colon) else None
 
 
 def _quote(text: str) -> str:
-    """A TOML string: JSON's escapes are all TOML's, which only wants one character more."""
+    """A TOML string: JSON's escapes, and one that TOML requires as well."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -180,7 +180,7 @@ def _order(key: Key) -> tuple[Any, ...]:
 
 
 def _find(folder: Path, subject: str, dtype: str) -> tuple[Path, Expectations]:
-    """The file of a model, whatever its name, with what stands in it; or a new name."""
+    """The file of a model, whatever its name, with its content; or a new path."""
     taken = set()
     for path in sorted(folder.glob("*.toml")):
         read = _read(path)
@@ -210,8 +210,8 @@ def _read(path: Path) -> Expectations:
                 known = ", ".join(Verdict)
                 raise BadInput(f"{here}: {row['verdict']!r} is not a verdict; there are {known}")
             if key in entries:
-                told = named(here, key)
-                raise BadInput(f"{told}: is already listed as {entries[key].where}")
+                entry = named(here, key)
+                raise BadInput(f"{entry}: is already listed as {entries[key].where}")
             verdict, reason = Verdict(row["verdict"]), row.get("reason", "")
             entries[key] = Expected(verdict, reason, here, row.get("sometimes", False))
     dtype = content.get("dtype", USUAL)
@@ -219,17 +219,17 @@ def _read(path: Path) -> Expectations:
 
 
 def _lacks(path: Path, content: Mapping[str, Any]) -> dict[str, str]:
-    """Capabilities that are known to be lacking, each with its reason."""
-    found: dict[str, str] = {}
+    """The capabilities that the model lacks, each with its reason."""
+    lacks: dict[str, str] = {}
     for number, row in enumerate(content.get("capability", []), start=1):
         where = f"{path}, capability {number}"
         if not isinstance(row, dict):
             raise BadInput(f"{where}: not a table; write [[capability]]")
         _check(where, row, {"name": str, "reason": str}, {"name", "reason"})
-        if row["name"] in found:
+        if row["name"] in lacks:
             raise BadInput(f"{where}: {row['name']!r} is already listed")
-        found[row["name"]] = row["reason"]
-    return found
+        lacks[row["name"]] = row["reason"]
+    return lacks
 
 
 def _keys(where: str, row: dict[str, Any]) -> list[Key]:
@@ -241,14 +241,14 @@ def _keys(where: str, row: dict[str, Any]) -> list[Key]:
         if other in row:
             raise BadInput(f"{where}: {other} and claims; give one or the other")
     _check(where, row, KEYS, {"claims"})
-    found = []
+    keys = []
     for text in row["claims"]:
         if not isinstance(text, str):
             raise BadInput(f"{where}: claims has {text!r}, not a str")
         if (key := _key(text)) is None:
             raise BadInput(f"{where}: claims has {text!r}; write 'C2' or 'C2: its name'")
-        found.append(key)
-    return found
+        keys.append(key)
+    return keys
 
 
 def _check(where: str, table: dict[str, Any], types: Mapping[str, type], needed: set[str]) -> None:

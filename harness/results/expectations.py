@@ -3,12 +3,12 @@
 A model may be a pattern, such as ``tiny:*``: its entries hold for every model that fits and whose
 own file says nothing of the claim, where the claim applies and is decided.
 
-A file is also about its model made from other seeds (of ``tiny:mamba2`` about ``tiny:mamba2:7``)
-that have no file of their own.  There it allows a verdict and does not demand it: what a defect
-does to a model hangs on its weights.
+A file also applies to its model built from other seeds (that of ``tiny:mamba2`` to
+``tiny:mamba2:7``) that have no file of their own.  There it allows a verdict and does not demand
+it: the effect of a defect depends on the weights.
 
 Without an entry a claim is expected to be upheld or not to apply.  In another dtype than the
-file's its entries allow a verdict and do not demand it: what rounding hides there is no news.
+file's its entries allow a verdict and do not demand it: rounding may hide a failure there.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ Key = tuple[str, str | None]
 
 
 def named(where: str, key: Key) -> str:
-    """Where an entry stands, and which of its claims is meant if that has a name."""
+    """The location of an entry, and the name of the claim in it, if it has one."""
     return where if key[1] is None else f"{where}: {key[1]}"
 
 
 @dataclass(frozen=True)
 class Expected:
-    """The verdict that an entry expects, why, and where the entry stands (for messages).
+    """The verdict that an entry expects, why, and the entry's location (for messages).
 
-    ``sometimes``: a small budget may miss it, as the search for what breaks a law may end before
-    it has found it, and few draws may leave a finding inconclusive.
+    ``sometimes``: a small budget may miss it, as the search for a counterexample of a law may end
+    before it finds one, and few draws may leave a finding inconclusive.
     """
 
     verdict: Verdict
@@ -63,7 +63,7 @@ class Expectations:
         return self.entries.get((claim_id, name)) or self.entries.get((claim_id, None))
 
     def entry(self, result: Result, dtype: str) -> Expected | None:
-        """The entry that a result of a run in ``dtype`` is to be held against, if there is one."""
+        """The entry that applies to a result of a run in ``dtype``, if there is one."""
         lenient = {Verdict.NOT_APPLICABLE, Verdict.INCONCLUSIVE} if self.is_pattern else set()
         if self.is_of_another_seed(result.subject):
             lenient = {*Verdict} - {Verdict.REFUTED}
@@ -83,25 +83,26 @@ class Expectations:
         return subject == self.model or self.is_of_another_seed(subject)
 
     def is_of_another_seed(self, subject: str) -> bool:
-        """Whether ``subject`` is the model's name with a seed behind it."""
+        """Whether ``subject`` is the model's name followed by a seed."""
         spec = ModelSpec.recorded(subject)
         return spec.seed is not None and str(replace(spec, seed=None)) == self.model
 
     def unmatched(self, results: Iterable[Result]) -> list[str]:
-        """Where the entries stand that none of these results is about: stale after a whole run."""
-        mine = [result for result in results if self.fits(result.subject)]
-        seen = {(r.id, r.name) for r in mine} | {(r.id, None) for r in mine}
-        stale = {key: entry for key, entry in self.entries.items() if key not in seen}
+        """The locations of entries without a result: stale after a whole run."""
+        own_results = [result for result in results if self.fits(result.subject)]
+        keys = {(r.id, r.name) for r in own_results} | {(r.id, None) for r in own_results}
+        stale = {key: entry for key, entry in self.entries.items() if key not in keys}
         return [named(entry.where, key) for key, entry in stale.items()]
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """A result held against what was expected: ``as expected``, ``unexpected``, ``inconclusive``.
+    """A result compared with its expectation: ``as expected``, ``unexpected``, ``inconclusive``.
 
-    Only the first is a pass and only the second fails a run; the third is that of a finding
+    Only the first is a pass and only the second fails a run.  The third is that of a finding
     which needs more samples, where no entry says that it is decided, and of a law in 16 bits on a
-    model whose rounding hides what the law has to see.  A claim that an error ended fails a run.
+    model whose rounding hides the leaks that the law must see.  A claim that an error ended fails
+    a run.
     """
 
     status: str
@@ -135,7 +136,7 @@ def judge_result(every: Mapping[str, Expectations], result: Result, dtype: str) 
 
 
 def judge(result: Result, expected: Expected | None) -> Judgement:
-    """Hold a result against its expectation, strictly both ways."""
+    """Compare a result with its expectation, strictly both ways."""
     verdict, what = (
         result.verdict,
         f"{result.id} ({result.name}) on {result.subject} is {result.verdict}",
@@ -158,11 +159,11 @@ def judge(result: Result, expected: Expected | None) -> Judgement:
         return Judgement("inconclusive", f"{what}, as {expected.where} expects{reason}")
     if verdict is expected.verdict:
         why = f": {expected.reason}" if expected.reason else ""
-        told = f"{what}, as {expected.where} expects{why}"
-        return Judgement("as expected", told, expected.reason)
+        message = f"{what}, as {expected.where} expects{why}"
+        return Judgement("as expected", message, expected.reason)
     if expected.sometimes and verdict is Verdict.UPHELD and result.kind is Kind.LAW:
-        told = f"{what} as far as was looked; {entry} sometimes"
-        return Judgement("as expected", told, expected.reason)
+        message = f"{what} as far as was looked; {entry} sometimes"
+        return Judgement("as expected", message, expected.reason)
     if expected.sometimes and verdict is Verdict.INCONCLUSIVE:
         return Judgement("inconclusive", f"{what}; {entry} where enough is drawn{reason}")
     return Judgement("unexpected", f"{what}, but {entry}, which no longer matches{reason}")
@@ -174,11 +175,11 @@ def unexpected_lacks(
     recorded: Recorded,
     dtype: str,
 ) -> list[str]:
-    """What is wrong with the capabilities of ``subject``: a line each, none if nothing is.
+    """The unexpected capabilities and lacks of ``subject``, a line each.
 
     ``recorded`` is that part of its description (`harness.models.runs.describe_subject`).  A
-    capability that its type is recorded to have may be lacking only where an expectation says so,
-    and has to be lacking where the model's own file says so.
+    capability in the record of its type may be lacking only where an expectation says so, and must
+    be lacking where the model's own file says so.
     """
     if recorded.type is None:
         return []
@@ -197,6 +198,6 @@ def unexpected_lacks(
 
 
 def _lack(subject: str, recorded: Recorded, name: str, why: str) -> str:
-    """The line about a capability that is lacking; ``recorded`` as in a subject's description."""
+    """The line about a lacking capability; ``recorded`` as in a subject's description."""
     whose = f"{recorded.type} has in transformers {recorded.version}"
     return f"{subject} lacks `{name}`, which {whose}: {why}"

@@ -1,7 +1,7 @@
-"""Makes JSON schemas from structs: strict for what is published, lenient for what is read again.
+"""Builds JSON schemas from structs: strict for published records, lenient for reading them.
 
 A record that another version of Assay wrote may have other keys; one that a disk or a person
-damaged has other types, which would come up as an error far from here.
+damaged has other types, which would raise an error far from here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Name = Annotated[str, Meta(min_length=1)]
 Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 
 WHOLE = Annotated[int, Meta(ge=1 - 2**63, le=2**63 - 1)]
-"""Larger numbers are none that SQLite keeps."""
+"""SQLite keeps no larger numbers."""
 
 FINITE = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 
@@ -32,7 +32,7 @@ class Record(Struct, forbid_unknown_fields=True):
 
 
 def says(description: str, **rules: Any) -> Meta:
-    """What a key means, and what its values have to be beyond their type."""
+    """The meaning of a key, and rules for its values beyond their type."""
     return Meta(description=description, **rules)
 
 
@@ -42,7 +42,7 @@ def schema(record: type[Struct], title: str) -> dict[str, Any]:
 
 
 def mistake(value: Any, record: type[Struct]) -> str | None:
-    """What in ``value`` is of another type than ``record`` has, or None.
+    """The first value in ``value`` of another type than ``record`` has, in words; or None.
 
     Types alone are compared: keys that are left out pass, as do those that the record lacks.
     """

@@ -11,15 +11,15 @@ from typing import Any
 Row = dict[str, Any]
 
 CLAIM = "(run, claim, subject, name)"
-"""The columns that no two claims share all of."""
+"""The columns that identify a claim."""
 
 
 def size(db: sqlite3.Connection) -> tuple[int, int]:
-    """How many runs and claims there are."""
-    found: tuple[int, int] = db.execute(
+    """The numbers of runs and claims."""
+    counts: tuple[int, int] = db.execute(
         "SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM claims)"
     ).fetchone()
-    return found
+    return counts
 
 
 @dataclass(frozen=True)
@@ -32,15 +32,15 @@ class Copy:
 
 
 def copies(db: sqlite3.Connection) -> Iterator[Copy]:
-    """Every run of ``db``, each read when it is wanted."""
+    """Every run of ``db``, each read on demand."""
     for run in _table(db, "SELECT * FROM runs ORDER BY rowid"):
-        json.loads(run["run"])["subjects"].items()  # a file that is damaged is found out here
+        json.loads(run["run"])["subjects"].items()  # a damaged file fails here
         claims = _table(db, "SELECT * FROM claims WHERE run = ? ORDER BY rowid", run["id"])
         yield Copy(run, claims, _latest(db, run["id"]))
 
 
 def merge(db: sqlite3.Connection, others: Iterable[Copy]) -> None:
-    """Put ``others`` into ``db``, in a transaction of the caller's."""
+    """Put ``others`` into ``db``, in the caller's transaction."""
     for other in others:
         run = other.run
         if mine := _table(db, "SELECT * FROM runs WHERE id = ?", run["id"]):
@@ -55,13 +55,13 @@ def merge(db: sqlite3.Connection, others: Iterable[Copy]) -> None:
 
 
 def _of_both(mine: Row, my_latest: str, other: Row, other_latest: str) -> Row:
-    """A run of which there are two copies: as the one that went on for longer tells it."""
+    """One run from two copies: the one that went on for longer wins."""
     old, new = mine, other
     if (mine["finished"] or "", my_latest) > (other["finished"] or "", other_latest):
         old, new = other, mine
-    told, before = json.loads(new["run"]), json.loads(old["run"])
-    told["subjects"] = {**before["subjects"], **told["subjects"]}
-    return {**new, "run": json.dumps(told, allow_nan=False)}
+    run, old_run = json.loads(new["run"]), json.loads(old["run"])
+    run["subjects"] = {**old_run["subjects"], **run["subjects"]}
+    return {**new, "run": json.dumps(run, allow_nan=False)}
 
 
 def _latest(db: sqlite3.Connection, run: str) -> str:
@@ -72,22 +72,22 @@ def _latest(db: sqlite3.Connection, run: str) -> str:
 
 
 def _table(db: sqlite3.Connection, query: str, *values: object) -> list[Row]:
-    found = db.execute(query, values)
-    names = [column[0] for column in found.description]
-    return [dict(zip(names, row, strict=True)) for row in found]
+    cursor = db.execute(query, values)
+    names = [column[0] for column in cursor.description]
+    return [dict(zip(names, row, strict=True)) for row in cursor]
 
 
 def insert(
     db: sqlite3.Connection, table: str, rows: list[Row], key: str, newer: str = "true"
 ) -> None:
-    """Insert ``rows``; what is there under the same ``key`` is replaced if they are ``newer``."""
+    """Insert ``rows``; they replace rows of the same ``key`` where they are ``newer``."""
     if not rows:
         return
     names = list(rows[0])
-    places = ", ".join(f":{name}" for name in names)
+    parameters = ", ".join(f":{name}" for name in names)
     updates = ", ".join(f"{name} = excluded.{name}" for name in names)
     db.executemany(
-        f"INSERT INTO {table} ({', '.join(names)}) VALUES ({places}) "
+        f"INSERT INTO {table} ({', '.join(names)}) VALUES ({parameters}) "
         f"ON CONFLICT {key} DO UPDATE SET {updates} WHERE {newer}",
         rows,
     )

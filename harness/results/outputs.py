@@ -17,7 +17,7 @@ import psutil
 from assay.harness.results.errors import BadInput
 
 NAME = 40
-"""Characters of a file's name that its draft's name begins with: names have an end."""
+"""Characters of a file's name at the start of its draft's name: names have a maximum length."""
 
 
 OPENINGS = {
@@ -35,15 +35,15 @@ def keep_apart(
 ) -> None:
     """Raise `BadInput` where an output would replace another, an input, or a file of another kind.
 
-    Both are paths by what the user calls them (``--json``), None where none is given.  Links are
-    followed.  Of an input that is a folder every file in it counts.  Devices may be written twice.
+    Both are paths by the user's name for them (``--json``), or None.  Links are followed.  An
+    input that is a folder stands for every file in it.  Devices may be written twice.
     """
     for name, path in outputs.items():
         if path is not None and (why := _unwritable(path)):
             raise BadInput(f"{name} {path}: {why}; give a file's path")
     written = {name: path for name, path in outputs.items() if path and _is_file_to_be(path)}
-    for (name, path), (other, its) in combinations(written.items(), 2):
-        if is_same(path, its):
+    for (name, path), (other, other_path) in combinations(written.items(), 2):
+        if is_same(path, other_path):
             raise BadInput(f"{name} {path}: is the file of {other} too; give each its own")
     for name, path in written.items():
         for other, read in (inputs or {}).items():
@@ -60,7 +60,7 @@ def keep_apart(
 def keep_out(outputs: Mapping[str, Path | None], folders: Mapping[str, Path]) -> None:
     """Raise `BadInput` where an output would be put into one of ``folders``, new or not.
 
-    Both are paths by what the user calls them, as for `keep_apart`.  Links are followed.
+    Both are paths by the user's name for them, as for `keep_apart`.  Links are followed.
     """
     for name, path in outputs.items():
         for other, folder in folders.items():
@@ -72,7 +72,7 @@ def keep_out(outputs: Mapping[str, Path | None], folders: Mapping[str, Path]) ->
 
 
 def _unwritable(path: Path) -> str:
-    """Why nothing can be put there; a shell's own pipe (``>(…)``) is read by somebody."""
+    """Why the path cannot be written; a shell's own pipe (``>(…)``) has a reader."""
     own = os.path.realpath(path).startswith(("/dev/", "/proc/"))
     if path.is_fifo() and not own:
         return "is a pipe, which may be read by nobody"
@@ -98,7 +98,7 @@ def _is_replaceable(path: Path, name: str) -> bool:
 
 
 def is_same(one: Path, other: Path) -> bool:
-    """Whether two paths are of one file, which need not be there."""
+    """Whether two paths name one file, which need not exist."""
     if os.path.realpath(one) == os.path.realpath(other):
         return True
     try:
@@ -112,17 +112,17 @@ def _is_file_to_be(path: Path) -> bool:
 
 
 def _is_file_in(path: Path, folder: Path) -> bool:
-    """Whether ``path`` is a file that is there, in a folder."""
+    """Whether ``path`` is an existing file in a folder."""
     return os.path.isfile(path) and os.path.isdir(folder) and is_in(path, folder)
 
 
 def is_in(path: Path, folder: Path) -> bool:
-    """Whether a path, which need not be there, is ``folder`` or lies in it; links are followed."""
+    """Whether a path, which need not exist, is ``folder`` or lies in it; links are followed."""
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
 def replace_file(path: str | Path, text: str) -> None:
-    """Put ``text`` in the file's place as UTF-8, making its folder; on failure the old one stays.
+    """Replace the file by ``text`` as UTF-8, creating its folder; on failure the old one stays.
 
     A link stays a link, and a device or a pipe is written to directly.  BadInput if this fails.
     """
@@ -148,7 +148,7 @@ def replace_file(path: str | Path, text: str) -> None:
 
 
 def _draft_of(target: Path) -> Path:
-    """A new file's path beside ``target``; drafts whose writers were killed are removed."""
+    """A new file's path next to ``target``; removes drafts whose writers were killed."""
     host = hashlib.sha256(platform.node().encode()).hexdigest()[:8]  # folders may be shared
     mine = f".{target.name[:NAME]}.{host}-"
     for draft in target.parent.glob(f"{glob.escape(mine)}*.tmp"):

@@ -1,7 +1,7 @@
 """Summarises the passages of documents that claims cite as sources, in our own words.
 
 A source such as ``000, question, point 1`` names a document by its key and a place in it.  A
-passage belongs to it if it names the document and the place.
+passage belongs to every source that names its document and its place.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Passage:
-    """What a document says in a place; ``place`` is the text by which sources name it."""
+    """A summary of a passage; ``place`` is the text by which sources name it."""
 
     key: str
     place: str
     says: str
 
 
-_SAID = {
+_SUMMARIES = {
     "000": {
         "question, point 1": "With the position table permuted and the tokens left alone, GPT-2's "
         "output barely changes, though the author expected it to.",
@@ -163,15 +163,19 @@ _SAID = {
     },
 }
 
-PASSAGES = tuple(Passage(key, *said) for key, places in _SAID.items() for said in places.items())
-"""In the order of the documents; of two places in one text, the more specific comes first."""
+PASSAGES = tuple(
+    Passage(key, place, says) for key, texts in _SUMMARIES.items() for place, says in texts.items()
+)
+"""In the order of the documents; of two places in one text, the more specific is first."""
 
 
 def passages(source: str) -> list[Passage]:
     """The passages that a claim's ``source`` names; of places within others the narrowest."""
-    found: list[Passage] = []
+    matches: list[Passage] = []
     for part in re.split(r";\s*(?=\d{3}\b)", source):
-        mine = [p for p in PASSAGES if re.search(rf"\b{p.key}\b", part) and p.place in part]
-        inner = {p for p in mine if any(p is not q and p.place in q.place for q in mine)}
-        found += [p for p in mine if p not in inner]
-    return list({(p.key, p.says): p for p in found}.values())
+        candidates = [p for p in PASSAGES if re.search(rf"\b{p.key}\b", part) and p.place in part]
+        inner = {
+            p for p in candidates if any(p is not q and p.place in q.place for q in candidates)
+        }
+        matches += [p for p in candidates if p not in inner]
+    return list({(p.key, p.says): p for p in matches}.values())

@@ -13,7 +13,7 @@ from transformers.utils import logging as transformers_logging
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Nothing of the libraries' logging, warnings or progress bars reaches the terminal."""
+    """Silence the libraries' logging, warnings and progress bars."""
     level = transformers_logging.get_verbosity()
     bars = transformers_logging.is_progress_bar_enabled()
     hub_level = hub_utils.logging.get_verbosity()

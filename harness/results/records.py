@@ -1,7 +1,7 @@
 """Runs, subjects and counterexamples, as evidence and reports keep them (`results.schema`).
 
-What an older version left out has its default and stays left out when the record is written
-again; what only another version knows is kept in ``more``.
+A field that an older version left out has its default, and stays left out when the record is
+written again; keys that only another version knows go into ``extras``.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
 LATER = frozenset({"attends", "rounding", "allocation", "selection", "per_subject", "refused"})
-"""Of a run: what not every version writes."""
+"""Fields of a run that not every version writes."""
 
 NO_NULLS = frozenset({"parameters", "vocabulary", "hidden", "layers", "attends", "recorded"})
-"""Of a subject: what is left out where it is not known."""
+"""Fields of a subject that are left out where they are unknown."""
 
 ADDED = frozenset({"blob", "replay"})
-"""Of a counterexample: the one in memory has a blob, the one of pytest's run a command."""
+"""Fields of a counterexample: in memory it has a blob, in pytest's run a command."""
 
 UNSAID = frozenset({"models", "keyword", "marker"})
-"""The same of a selection."""
+"""Fields of a selection that older runs do not have."""
 
 
 @dataclass(kw_only=True)
 class Stored:
-    """An object of the JSON; ``absent`` are the names that are left out at their default."""
+    """An object of the JSON; names in ``absent`` are left out at their default."""
 
-    more: dict[str, Any] = field(default_factory=dict)
+    extras: dict[str, Any] = field(default_factory=dict)
     absent: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
     PARTS: ClassVar[Mapping[str, type[Stored]]] = {}
@@ -36,15 +36,15 @@ class Stored:
     @classmethod
     def names(cls) -> list[str]:
         """The keys that this version knows."""
-        return [each.name for each in fields(cls) if each.name not in ("more", "absent")]
+        return [each.name for each in fields(cls) if each.name not in ("extras", "absent")]
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> Self:
+    def from_json(cls, content: Mapping[str, Any]) -> Self:
         """The record of an object whose types were checked (`json_schema.mistake`)."""
         names = cls.names()
-        known = {name: cls._part(name, told[name]) for name in names if name in told}
-        more = {name: value for name, value in told.items() if name not in names}
-        return cls(**known, more=more, absent=frozenset(names) - told.keys())
+        values = {name: cls._part(name, content[name]) for name in names if name in content}
+        extras = {name: value for name, value in content.items() if name not in names}
+        return cls(**values, extras=extras, absent=frozenset(names) - content.keys())
 
     @classmethod
     def _part(cls, name: str, value: Any) -> Any:
@@ -54,9 +54,9 @@ class Stored:
     def as_json(self) -> dict[str, Any]:
         """The object in plain JSON types."""
         usual = type(self)()
-        told = {name: getattr(self, name) for name in self.names()}
-        left_out = {n for n in self.absent & told.keys() if told[n] == getattr(usual, n)}
-        return {n: _plain(v) for n, v in told.items() if n not in left_out} | self.more
+        content = {name: getattr(self, name) for name in self.names()}
+        left_out = {n for n in self.absent & content.keys() if content[n] == getattr(usual, n)}
+        return {n: _plain(v) for n, v in content.items() if n not in left_out} | self.extras
 
     def tell(self, **values: Any) -> None:
         """Set these fields, to be written whatever their values are."""
@@ -75,7 +75,7 @@ def _plain(value: Any) -> Any:
 
 @dataclass
 class Attends(Stored):
-    """Whether a model is meant to be causal, ``causal`` or ``both``, and what says so."""
+    """Whether a model is meant to be causal, ``causal`` or ``both``, and why."""
 
     ways: str | None = None
     why: str = ""
@@ -83,7 +83,7 @@ class Attends(Stored):
 
 @dataclass
 class Recorded(Stored):
-    """What is recorded of a model's type, and what the model ``lacks`` of that.
+    """The record of a model's type, and the capabilities that the model ``lacks`` of it.
 
     ``why`` says why it is not judged, where ``type`` is None.
     """
@@ -118,7 +118,7 @@ class SubjectRecord(Stored):
 
 @dataclass
 class Selection(Stored):
-    """Which models and claims were asked for; what older runs do not say is None."""
+    """The models and claims that were requested; None where an older run does not say."""
 
     models: list[str] | None = None
     numbers: list[str] = field(default_factory=list)
@@ -132,7 +132,7 @@ class Selection(Stored):
 class RunRecord(Stored):
     """A run: its settings, versions and machine; ``finished`` and ``exit`` are None until its end.
 
-    ``refused`` says of models that could not be made why.
+    ``refused`` gives the reason for each model that could not be built.
     """
 
     id: str = ""
@@ -148,7 +148,7 @@ class RunRecord(Stored):
     attends: str | None = None
     versions: dict[str, str] = field(default_factory=dict)
     platform: str = ""
-    threads: int | str | None = None  # a text where it stands for several runs
+    threads: int | str | None = None  # a text for several runs joined
     subjects: dict[str, SubjectRecord] = field(default_factory=dict)
     rounding: int | None = None
     allocation: str | None = None
@@ -178,9 +178,9 @@ def _is_number(value: Any) -> bool:
 class Counterexample(Stored):
     """The smallest example found on which a law does not hold.
 
-    ``inputs``: what was drawn, as text by label.  ``observed`` is the number that was compared
-    with ``allowed``, at ``where``.  ``blob`` is the example as Hypothesis replays it, ``replay``
-    the command that does.  What another version wrote, or in another type, is in ``more``.
+    ``inputs``: the draws, as text by label.  ``observed`` is the number that was compared with
+    ``allowed``, at ``where``.  ``blob`` is the example as Hypothesis replays it, ``replay`` the
+    command that does.  Keys of another version or another type are in ``extras``.
     """
 
     inputs: dict[str, str] = field(default_factory=dict)
@@ -202,9 +202,11 @@ class Counterexample(Stored):
     """Whether a value has the field's type: evidence may hold any object here."""
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> Self:
+    def from_json(cls, content: Mapping[str, Any]) -> Self:
         """The counterexample of any object."""
-        fitting = {n: v for n, v in told.items() if n in cls.TYPES and cls.TYPES[n](v)}
-        made = super().from_json(fitting)
-        made.more = {name: value for name, value in told.items() if name not in fitting}
-        return made
+        fitting = {n: v for n, v in content.items() if n in cls.TYPES and cls.TYPES[n](v)}
+        counterexample = super().from_json(fitting)
+        counterexample.extras = {
+            name: value for name, value in content.items() if name not in fitting
+        }
+        return counterexample

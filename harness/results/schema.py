@@ -16,7 +16,7 @@ from assay.harness.results.records import RunRecord
 from assay.harness.results.verdicts import DECADES, Kind, Result, Verdict, _plain
 
 VERSION = 1
-"""Of the report's schema: raised when a key goes or changes its meaning, not for a new key."""
+"""Version of the report's schema, raised when a key goes or changes meaning, not for a new key."""
 
 Ways = Literal["causal", "both"]
 

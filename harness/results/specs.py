@@ -61,16 +61,16 @@ class ModelSpec:
         model, sign, fault = text.rpartition(SIGN)
         if not sign:
             return cls._sound(text)
-        found = cls._sound(model)
-        if found.kind is ModelKind.CHECKPOINT and (
+        spec = cls._sound(model)
+        if spec.kind is ModelKind.CHECKPOINT and (
             not _FAULT.fullmatch(fault) or os.path.exists(text)
         ):
             return cls._sound(text)
-        return replace(found, fault=fault)
+        return replace(spec, fault=fault)
 
     @classmethod
     def recorded(cls, text: str) -> Self:
-        """The same of a name that a run has recorded, which may be any text."""
+        """Parse a name that a run has recorded, which may be any text."""
         try:
             return cls.parse(text)
         except BadInput:

@@ -11,9 +11,9 @@ from assay.harness.results.errors import BadInput
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The content of a file; raises `BadInput` where it is not there or no TOML."""
+    """The content of a file; raises `BadInput` where it is missing or no TOML."""
     if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
-        # A pipe would be waited for.
+        # Reading a pipe would wait.
         raise BadInput(f"{path}: is not a regular file")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Verdicts: numbers compared with a bound, and the record that is kept of it."""
+"""Verdicts: numbers compared with a bound, and the record of the comparison."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from assay.harness.results.records import Counterexample
 
 
 class Verdict(StrEnum):
-    """What a claim comes to on one subject."""
+    """The verdict of a claim on one subject."""
 
     UPHELD = "upheld"
     REFUTED = "refuted"
@@ -31,32 +31,32 @@ DECADES = 16.0
 """Margins are cut off at this many decades: an exact agreement has no finite one."""
 
 UNTIL_BROKEN = "examples until it broke"
-"""Of a broken law's details: at which of the drawn examples it broke, before that was shrunk."""
+"""Key of a broken law's details: the number of the example that broke it, before shrinking."""
 
 LEAK, LEAK_GOAL = "sees a leak of", "must see a leak of"
-"""Of a law's details: relative sizes (`harness.checking.sensitivity`)."""
+"""Keys of a law's details: relative sizes (`harness.checking.sensitivity`)."""
 
 SEES_ONE = "sees one"
-"""Of a law's details, where it counts: what one error is, how many were injected and seen."""
+"""Key of the details of a law that counts: one error, how many were injected and seen."""
 
 HIDDEN = "rounding hides smaller leaks"
-"""Of a law's details: true where it sees no leak as small as it must, in 16 bits."""
+"""Key of a law's details: true where in 16 bits it sees no leak as small as it must."""
 
 STORED = 20_000
 """Characters of a traceback that are kept."""
 
 ERROR = "traceback"
-"""Of the details of a claim that an error ended: where it was raised."""
+"""Key of the details of a claim that an error ended: where it was raised."""
 
 BOUND = "judged by"
-"""Of a law's details: what its comparisons are judged by."""
+"""Key of a law's details: the bounds that its comparisons are judged by."""
 
 
 def margin(observed: float, bound: float) -> float:
-    """Decades between what was seen and what is allowed: positive when ``observed`` is below.
+    """Decades between the observed number and its bound: positive when ``observed`` is below.
 
     ``log10(bound / observed)``, within ± ``DECADES``; 0 is at the bound, an exact agreement is
-    ``DECADES``.  Anything not finite in ``observed`` is as far beyond the bound as can be said.
+    ``DECADES``.  An ``observed`` that is not finite is ``DECADES`` beyond the bound.
     """
     if not math.isfinite(observed):
         return -DECADES
@@ -107,14 +107,14 @@ class Result:
     def rounding_hides(self) -> bool:
         """Whether a law in 16 bits is undecided only because it sees no leak as small as it must.
 
-        There rounding alone may move a sound model by more: no fault of the model or the budget.
+        Rounding alone may move a sound model by more; neither model nor budget is at fault.
         """
         undecided = self.kind is Kind.LAW and self.verdict is Verdict.INCONCLUSIVE
         return undecided and bool(self.details.get(HIDDEN))
 
     @property
     def ended_in_error(self) -> bool:
-        """Whether an error ended the claim that says nothing about the machine."""
+        """Whether the claim ended in an error that is not about the machine."""
         return self.verdict is Verdict.INCONCLUSIVE and ERROR in self.details
 
     def as_json(self) -> dict[str, Any]:
@@ -136,8 +136,8 @@ class Result:
             values["interval"] = tuple(values["interval"])
         if values.get("counterexample") is not None:
             values["counterexample"] = Counterexample.from_json(values["counterexample"])
-        told = values.get("sample") or {}
-        values["sample"] = {name: unpack(series) for name, series in told.items()}
+        packed = values.get("sample") or {}
+        values["sample"] = {name: unpack(series) for name, series in packed.items()}
         values["plots"] = tuple(map(Plot.from_json, values.get("plots") or ()))
         return cls(**values)
 

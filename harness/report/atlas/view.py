@@ -210,10 +210,10 @@ def _defect(defect: Defect, cells: Sequence[Spot], data: Data) -> dict[str, Any]
     return {
         "slug": defect.slug,
         "title": shown(defect.title),
-        "sections": [(name, texts.visible(defect.told[name])) for name in KEYS],
+        "sections": [(name, texts.visible(defect.fields[name])) for name in KEYS],
         "file": defect.path.name,
         "source": texts.visible(defect.source, "\n\t"),
-        "claims": texts.visible(defect.told["Claims"]),
+        "claims": texts.visible(defect.fields["Claims"]),
         "types": [texts.visible(each) for each in defect.types],
         "versions": defect.versions,
         "cells": texts.spaced(len(cells)),

@@ -12,13 +12,13 @@ from assay.harness.faults import FAULTS, catalogue
 from assay.harness.faults.calls import AttentionCall, CacheRead, Pass
 
 
-def attention(module: Any, query: Any, key: Any, value: Any, mask: Any, **more: Any) -> tuple:
-    return module, query, key, value, mask, more
+def attention(module: Any, query: Any, key: Any, value: Any, mask: Any, **kwargs: Any) -> tuple:
+    return module, query, key, value, mask, kwargs
 
 
 def call() -> AttentionCall:
-    given: Any = ("module", "query", "key", "value", "mask")
-    return AttentionCall(Pass(), attention, *given, {"scaling": 2.0, "is_causal": True})
+    args: Any = ("module", "query", "key", "value", "mask")
+    return AttentionCall(Pass(), attention, *args, {"scaling": 2.0, "is_causal": True})
 
 
 def test_a_call_attends_as_it_would_have():
@@ -32,7 +32,7 @@ def test_one_argument_is_changed_and_no_other(place, other):
     names = ("module", "query", "key", "value", "mask")
     expected = tuple(other if name == place else name for name in names)
     assert call().attend(**{place: other})[:5] == expected
-    assert call().attend(**{place: other})[5] == call().more
+    assert call().attend(**{place: other})[5] == call().kwargs
 
 
 def test_further_arguments_are_changed_by_name_and_the_call_stays_as_it_is():
@@ -42,7 +42,7 @@ def test_further_arguments_are_changed_by_name_and_the_call_stays_as_it_is():
         "is_causal": False,
         "dropout": 0.1,
     }
-    assert ours.more == {"scaling": 2.0, "is_causal": True}
+    assert ours.kwargs == {"scaling": 2.0, "is_causal": True}
 
 
 def read() -> CacheRead:

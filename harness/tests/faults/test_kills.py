@@ -17,7 +17,7 @@ from assay.harness.cli import kills as command
 from assay.harness.cli import main as harness_main
 from assay.harness.cli.kills import Rooms, Task
 from assay.harness.faults import kills, named
-from assay.harness.faults.kills import Extent, Family, Matrix, Row, Seen, Trial
+from assay.harness.faults.kills import Baseline, Extent, Family, Matrix, Row, Trial
 from assay.harness.models.capabilities.offers import CAPABILITY
 from assay.harness.report import kills as showing
 from assay.harness.results import expectation_files
@@ -212,8 +212,8 @@ def test_the_unmodified_model_has_a_row_of_its_own(rooms):
     assert not family.broken
 
 
-def seen(id="C1", name="a claim", kind="law", verdict="upheld", expected=True) -> Seen:
-    return Seen(id, name, kind, verdict, "why", expected)
+def seen(id="C1", name="a claim", kind="law", verdict="upheld", expected=True) -> Baseline:
+    return Baseline(id, name, kind, verdict, "why", expected)
 
 
 def killed(family="f", fault="rows-alike") -> Row:

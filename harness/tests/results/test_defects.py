@@ -34,7 +34,7 @@ def test_a_docstring_says_what_there_is_to_know(folder):
     assert found.claims == [("C2", "static"), ("C5", "")]
     assert found.types == ["mamba", "gemma*"]
     assert found.versions == ["4.57.1", "5.0.0rc1"]
-    assert found.told["Cause"] == "what `cache_position` says is read too early."
+    assert found.fields["Cause"] == "what `cache_position` says is read too early."
     assert found.fits({"causal", "gemma3_text"})
     assert not found.fits({"causal", "mamba2"})
     assert found.breaks("C5", "left padding")

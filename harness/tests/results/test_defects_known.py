@@ -44,4 +44,4 @@ def test_a_defect_shows_itself_in_the_version_that_it_was_seen_in(slug):
         pytest.skip(f"seen in transformers {', '.join(defect.versions)}, and not {installed}")
     came = defects.run(defect)
     assert came.shows, came.output
-    assert defect.told["Observed"].split()[0] in came.output
+    assert defect.fields["Observed"].split()[0] in came.output
