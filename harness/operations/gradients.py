@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from assay.harness.checking.check import Unsettled
 from assay.harness.models.capabilities import Missing
 from assay.harness.models.memo import memo
 from assay.harness.models.rows import Rows
@@ -121,6 +122,24 @@ def spread(plain: Rows, elsewhere: Sequence[Rows], sizes: Tensor) -> Tensor:
     return torch.stack(moved).amax(0)
 
 
+def stable(spread: Tensor, tolerance: Tolerance) -> Tensor:
+    """Rows [batch, n] that rounding alone moves by less than any difference that is allowed.
+
+    Raises `Unsettled` where there are none, as in a model whose attention is saturated everywhere:
+    its gradients say nothing.
+    """
+    rows = FACTOR * spread <= tolerance.most
+    if not rows.any():
+        raise Unsettled(f"rounding alone moves every row by {float(spread.min()):.2g} or more")
+    return rows
+
+
+def require_stable(difference: Distance, spread: Tensor, tolerance: Tolerance) -> None:
+    """Raise `Unsettled` where rounding alone moves some row as far as ``difference``."""
+    if difference.error > tolerance.most and FACTOR * float(spread.max()) > tolerance.most:
+        raise Unsettled(f"rounding alone moves a row of the gradient by {float(spread.max()):.2g}")
+
+
 def leaking(gradient: Rows, less: Rows, sizes: Tensor, size: float) -> Rows:
     """``gradient`` moved towards ``less``, a sum that lacks a term, by ``size`` × ``sizes``."""
     rows = gradient["gradient"].double()
@@ -128,13 +147,14 @@ def leaking(gradient: Rows, less: Rows, sizes: Tensor, size: float) -> Rows:
     return Rows({"gradient": rows + size * sizes[..., None] * direction})
 
 
-def noise(plain: Rows, exact: Rows, sizes: Tensor) -> float:
+def noise(plain: Rows, exact: Rows, sizes: Tensor, rows: Tensor | None = None) -> float:
     """The median row's rounding error of a gradient, relative to ``sizes`` [batch, n].
 
     A few rows may be far off and right: where a ReLU's input is close to 0, or two experts are
     nearly tied, the rounded pass and the exact one are on two sides of a kink.
     """
-    return float(distance(plain["gradient"], exact["gradient"], sizes=sizes).median())
+    moved = distance(plain["gradient"], exact["gradient"], sizes=sizes)
+    return float((moved if rows is None else moved[rows]).median())
 
 
 def allowed(tolerance: Tolerance, noise: float) -> float:

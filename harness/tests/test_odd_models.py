@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import os
 from typing import Any
 
@@ -113,6 +114,57 @@ def test_a_copy_that_lacks_a_patch_of_the_model_is_no_reference() -> None:
     (result,) = assay.check(model, claims=["C1"], profile="glance").results
     assert result.verdict is not Verdict.REFUTED
     assert "computes other rows" in result.reason
+
+
+class Scaled(LlamaForCausalLM):
+    """A class of somebody's own, whose logits are not those of transformers' class."""
+
+    def forward(self, *arguments: Any, **named: Any) -> Any:
+        output = super().forward(*arguments, **named)
+        output.logits = output.logits * 3.5
+        return output
+
+
+def test_a_class_of_somebodys_own_is_loaded_as_what_it_is() -> None:
+    model = llama(Scaled)
+    configuration = dict(vars(model.config))
+    run = assay.check(model, claims=["C10"], profile="glance")
+    assert run.require().upheld
+    assert vars(model.config) == configuration
+
+
+def test_a_model_whose_forward_is_wrapped_has_a_reference_of_its_own() -> None:
+    model = llama()
+    usual = model.forward
+    model.forward = functools.wraps(usual)(lambda *given, **named: usual(*given, **named))
+    run = assay.check(model, claims=["C1", "F1"], profile="glance")
+    assert len(run.require().upheld) == 3
+
+
+def test_a_model_made_in_inference_mode_is_judged() -> None:
+    with torch.inference_mode():
+        model = llama()
+    assert assay.check(model, claims=["C1"], profile="glance").require().upheld
+
+
+def test_weights_so_large_that_rounding_decides_are_no_broken_gradient() -> None:
+    model = llama()
+    with torch.no_grad(), torch.random.fork_rng():
+        torch.manual_seed(0)
+        for parameter in model.parameters():
+            parameter.normal_(0.0, 30.0)
+    assert not assay.check(model, claims=["F1"], profile="glance").refuted
+
+
+def test_an_input_that_is_ignored_is_a_capability_that_is_lacking() -> None:
+    model = copy.deepcopy(families.tiny("gpt2"))
+    usual = model.transformer.forward
+    model.transformer.forward = lambda *given, position_ids=None, **named: usual(*given, **named)
+    run = assay.check(model, claims=["A7"], profile="glance")
+    assert not run.refuted
+    assert run.exit == 1
+    with pytest.raises(assay.Lacking, match="lacks `position-ids`, which causal:gpt2 has"):
+        run.require()
 
 
 class Shorter(LlamaForCausalLM):

@@ -238,15 +238,18 @@ def _every() -> list[Case]:
 def _evaluated(model: PreTrainedModel) -> Iterator[None]:
     """The model in evaluation mode with frozen parameters; afterwards its state is restored."""
     modes = {module: module.training for module in model.modules()}
-    gradients = {parameter: parameter.requires_grad for parameter in model.parameters()}
+    # A tensor made under `torch.inference_mode` has no gradient, and may not be told to have one.
+    trained = [p for p in model.parameters() if p.requires_grad and not p.is_inference()]
     try:
-        model.eval().requires_grad_(False)
+        model.eval()
+        for parameter in trained:
+            parameter.requires_grad_(False)
         yield
     finally:
         for module, mode in modes.items():
             module.training = mode
-        for parameter, gradient in gradients.items():
-            parameter.requires_grad_(gradient)
+        for parameter in trained:
+            parameter.requires_grad_(True)
 
 
 def describe(result: Result) -> str:

@@ -1,0 +1,94 @@
+"""Copies a model with what was patched into it: functions that its modules or hooks hold.
+
+`copy.deepcopy` shares functions.  One that wraps ``model.forward``, as loggers and profilers
+install, would make the copy run the original's weights.
+"""
+
+from __future__ import annotations
+
+import copy
+from functools import partial, update_wrapper
+from types import CellType, FunctionType, MethodType
+from typing import Any, TypeVar
+
+from torch import nn
+
+Model = TypeVar("Model", bound=nn.Module)
+
+HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+"""Attributes of a module that hold functions by number."""
+
+
+def copied(model: Model) -> Model:
+    """A deep copy in which patched functions call the copy.  Raises what deepcopy raises."""
+    copies: dict[int, Any] = {}
+    copy_of_model = copy.deepcopy(model, copies)
+    for module in copy_of_model.modules():
+        for name, value in list(vars(module).items()):
+            if name in HOOKS:
+                for number, hook in value.items():
+                    value[number] = _in_copy(hook, copies)
+            elif isinstance(value, FunctionType | MethodType):
+                vars(module)[name] = _in_copy(value, copies)
+    return copy_of_model
+
+
+def _in_copy(value: Any, copies: dict[int, Any]) -> Any:
+    """What stands for ``value`` in the copy; itself where nothing in it was copied.
+
+    ``copies`` are those of objects by the originals' `id`.
+    """
+    if id(value) in copies:
+        return copies[id(value)]
+    if isinstance(value, MethodType):
+        owner = _in_copy(value.__self__, copies)
+        if owner is value.__self__:
+            return value
+        return MethodType(_in_copy(value.__func__, copies), owner)
+    if isinstance(value, partial):
+        parts = [value.func, *value.args, *value.keywords.values()]
+        within = [_in_copy(each, copies) for each in parts]
+        if all(one is other for one, other in zip(parts, within, strict=True)):
+            return value
+        function, *arguments = within
+        places = len(value.args)
+        named = dict(zip(value.keywords, arguments[places:], strict=True))
+        return partial(function, *arguments[:places], **named)
+    if isinstance(value, FunctionType):
+        replaced = _globals(value, copies)
+        return _function(value, replaced, copies) if replaced or value.__closure__ else value
+    return value
+
+
+def _globals(function: FunctionType, copies: dict[int, Any]) -> dict[str, Any]:
+    """Global names by which ``function`` uses a part of the model, with the copy's parts.
+
+    Other functions that it calls are not followed: they lead through whole libraries.
+    """
+    named = {name: function.__globals__.get(name) for name in function.__code__.co_names}
+    parts = {n: v for n, v in named.items() if isinstance(v, nn.Module | MethodType | partial)}
+    replaced = {name: _in_copy(value, copies) for name, value in parts.items()}
+    return {name: value for name, value in replaced.items() if value is not parts[name]}
+
+
+def _function(
+    function: FunctionType, replaced: dict[str, Any], copies: dict[int, Any]
+) -> FunctionType:
+    cells = [CellType() for _ in function.__closure__ or ()]
+    copy_of_it = FunctionType(
+        function.__code__,
+        function.__globals__ | replaced if replaced else function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        tuple(cells),
+    )
+    copies[id(function)] = copy_of_it  # a function may hold itself
+    copy_of_it.__kwdefaults__ = function.__kwdefaults__
+    update_wrapper(copy_of_it, function)
+    vars(copy_of_it).update({n: _in_copy(v, copies) for n, v in vars(function).items()})
+    for cell, original in zip(cells, function.__closure__ or (), strict=True):
+        try:
+            cell.cell_contents = _in_copy(original.cell_contents, copies)
+        except ValueError:  # the cell is empty
+            continue
+    return copy_of_it
