@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from assay.benchmarks import operations, prompts
-from assay.harness.operations.inversion import search
+from assay.harness.operations.inversion import token_by_token
 from assay.harness.operations.inversion.target import Target
 
 MODELS = ["reference", "untrained:large:0"]
@@ -28,13 +28,13 @@ def test_exact(race, report, stopwatch, model, rows):
     goal = target.output(model, ids)
     cost = 2 * operations.weights(model, target) * model.vocabulary * rows
     places = max(1, min(PLACES[rows], int(AFFORDED[model.device.type] / cost)))
-    set_up = stopwatch.lap(lambda: search.ranking(model, target)).seconds
+    set_up = stopwatch.lap(lambda: token_by_token.ranking(model, target)).seconds
 
     def ours():
-        return search.exact(model, target, goal)
+        return token_by_token.exact(model, target, goal)
 
     def exhaustive():
-        return search.exhaustive(model, target, goal[:, :places])
+        return token_by_token.exhaustive(model, target, goal[:, :places])
 
     result, slow = ours(), exhaustive()
     assert result.ids.equal(ids), "not every token is right"

@@ -14,7 +14,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from assay.benchmarks import prompts
 from assay.benchmarks.descents import Case, fits, ready
 from assay.harness.models.subject import Subject
-from assay.harness.operations.inversion import search
+from assay.harness.operations.inversion import token_by_token
 from assay.harness.operations.inversion.target import Target
 
 MODELS = ["reference"]
@@ -55,14 +55,14 @@ def test_search_over_vocabulary(benchmark, report, device, stopwatch, method):
     keep(report, method, "vocabulary", points)
 
 
-def searching(method: str, vocabulary: int, device) -> Callable[[], search.SearchResult]:
+def searching(method: str, vocabulary: int, device) -> Callable[[], token_by_token.SearchResult]:
     """Search for one prompt in a small untrained model of a ``vocabulary``."""
     config = GPT2Config(vocab_size=vocabulary, n_embd=64, n_layer=2, n_head=4, n_positions=64)
     torch.manual_seed(0)
     model = Subject(f"untrained, {vocabulary}", GPT2LMHeadModel(config).eval().to(device), None)
     model.model.requires_grad_(False)
     target, ids = Target(2), prompts.fixed(model, 1, 8)
-    goal, find = target.output(model, ids), getattr(search, method)
+    goal, find = target.output(model, ids), getattr(token_by_token, method)
     assert find(model, target, goal).ids.equal(ids)
     return lambda: find(model, target, goal)
 

@@ -8,7 +8,7 @@ from assay.harness.checking.findings import Bound, finding
 from assay.harness.checking.statistics import exact, highest, mean, median, rank_correlation
 from assay.harness.models import positions
 from assay.harness.models.capabilities import Missing
-from assay.harness.operations import tables, twins
+from assay.harness.operations import structure, twins
 
 SHUFFLES = 100
 """Minimum number of shuffles to estimate chance."""
@@ -35,7 +35,7 @@ def test_neighbouring_positions_are_similar(subject, draws, sample):
     table = positions.rows_used(subject)
     at, pairs = neighbours(table, draws), random_pairs(table, draws)
     for name, rows in {"effect": table, "control": reordered(table, draws)}.items():
-        square = tables.cosines(rows)
+        square = structure.cosines(rows)
         sample.add(**{name: square[at, at + 1] - square[pairs[:, 0], pairs[:, 1]]})
     maps(sample, table)
 
@@ -53,7 +53,7 @@ def test_nearer_positions_are_more_similar(subject, draws, sample):
     pairs = random_pairs(table, draws)
     nearness = -(pairs[:, 0] - pairs[:, 1]).abs().double()
     for name, rows in {"effect": table, "control": reordered(table, draws)}.items():
-        cosine = tables.cosines(rows).cpu()[pairs[:, 0], pairs[:, 1]]
+        cosine = structure.cosines(rows).cpu()[pairs[:, 0], pairs[:, 1]]
         sample.add(**{name: torch.stack([cosine, nearness], dim=1)})
 
 
@@ -69,12 +69,12 @@ def test_nearer_positions_are_more_similar(subject, draws, sample):
 )
 def test_dimensions_are_correlated_beyond_chance(subject, draws, sample):
     for name, table in tables_of(subject).items():
-        cosines = tables.between_columns(table)
-        chance = [tables.between_columns(t) for t in tables.shuffled(table, draws)]
+        cosines = structure.between_columns(table)
+        chance = [structure.between_columns(t) for t in structure.shuffled(table, draws)]
         sample.add(**{name: [float(cosines.std() / each.std()) for each in chance]})
         if name == "effect":
-            sample.details["kurtosis"] = tables.kurtosis(cosines)
-            sample.details["kurtosis of a shuffle"] = tables.kurtosis(chance[0])
+            sample.details["kurtosis"] = structure.kurtosis(cosines)
+            sample.details["kurtosis of a shuffle"] = structure.kurtosis(chance[0])
             histograms(sample, table, cosines, chance[0], draws)
 
 
@@ -89,9 +89,9 @@ def test_dimensions_are_correlated_beyond_chance(subject, draws, sample):
 )
 def test_cosines_of_dimensions_are_not_those_of_a_shuffle(subject, draws, sample):
     for name, table in tables_of(subject).items():
-        cosines = tables.between_columns(table)
-        chance = [tables.between_columns(t) for t in tables.shuffled(table, draws)]
-        sample.add(**{name: [tables.log_p(cosines, each) for each in chance]})
+        cosines = structure.between_columns(table)
+        chance = [structure.between_columns(t) for t in structure.shuffled(table, draws)]
+        sample.add(**{name: [structure.log_p(cosines, each) for each in chance]})
 
 
 @finding(
@@ -106,10 +106,10 @@ def test_cosines_of_dimensions_are_not_those_of_a_shuffle(subject, draws, sample
 )
 def test_the_most_similar_dimensions_are_near_copies(subject, draws, sample):
     table = positions.rows_used(subject)
-    pairs = tables.top_pairs(table)
+    pairs = structure.top_pairs(table)
     sample.details["top pairs"] = [f"{cosine:.3f} in ({i}, {j})" for i, j, cosine in pairs]
     top = pairs[0][2]
-    chance = [tables.top_pairs(t, (0,))[0][2] for t in tables.shuffled(table, draws)]
+    chance = [structure.top_pairs(t, (0,))[0][2] for t in structure.shuffled(table, draws)]
     limit = min(0.8, top / 2) if top >= 0.8 else 0.8
     sample.add(effect=top, control=[by_chance / limit for by_chance in chance])
     points = {f"({i}, {j}), {cosine:.3f}": table[:, [i, j]] for i, j, cosine in pairs}
@@ -127,10 +127,10 @@ def test_the_most_similar_dimensions_are_near_copies(subject, draws, sample):
 )
 def test_the_published_gpt2_has_the_published_pairs(subject, draws, sample):
     table = positions.rows_used(subject)
-    if not tables.is_published_gpt2(table):
+    if not structure.is_published_gpt2(table):
         raise Missing("the position table is not that of the published GPT-2")
     for name, rows in {"effect": table, "control": table.roll(-1, 1)}.items():
-        pairs = [((i, j), round(cosine, 3)) for i, j, cosine in tables.top_pairs(rows)]
+        pairs = [((i, j), round(cosine, 3)) for i, j, cosine in structure.top_pairs(rows)]
         sample.add(**{name: len(PUBLISHED) - len(set(pairs) & set(PUBLISHED))})
         sample.details[name] = [str(pair) for pair in pairs]
 
@@ -163,19 +163,19 @@ def tables_of(subject):
 def maps(sample, table):
     """Record the maps of cosines between positions and between dimensions."""
     for what, rows in {"positions": table, "dimensions": table.T}.items():
-        square = {"cosine": tables.cosines(rows)}
+        square = {"cosine": structure.cosines(rows)}
         sample.plot(f"Cosines between {what}", "map", square, what, what)
 
 
 def histograms(sample, table, cosines, chance, draws):
     """Record both histograms of cosines, of dimensions and of positions, with the shuffle's."""
-    rows = tables.above_diagonal(tables.cosines(table))
-    by_chance = tables.shuffled(table, draws.only(lambda i: i == draws.numbers[0]))[0]
-    rows_by_chance = tables.above_diagonal(tables.cosines(by_chance))
+    rows = structure.above_diagonal(structure.cosines(table))
+    by_chance = structure.shuffled(table, draws.only(lambda i: i == draws.numbers[0]))[0]
+    rows_by_chance = structure.above_diagonal(structure.cosines(by_chance))
     for what, own, other in (
         ("dimensions", cosines, chance),
         ("positions", rows, rows_by_chance),
     ):
-        counts = tables.histograms({what: own, "shuffled": other})
+        counts = structure.histograms({what: own, "shuffled": other})
         title = f"Cosines between {what}, and in a shuffled table"
         sample.plot(title, "histograms", counts, "cosine", "pairs")

@@ -10,7 +10,7 @@ A law is a test function that takes ``subject``, ``draw`` and ``check``:
         check.rejects(expected, damaged)    # its control
 
 `check` (`harness.checking.check`) compares with the float64 reference and keeps the worst case;
-Hypothesis draws (`harness.checking.search`), and shrinks a failure to the smallest counterexample.
+Hypothesis draws (`harness.checking.examples`), and shrinks a failure to its smallest example.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import torch
 from assay.harness.checking.check import NOT_NUMBERS, Broken, Check
 from assay.harness.checking.claim import Claim, Session, as_test
 from assay.harness.checking.controls import Controls, Damage
-from assay.harness.checking.search import Examples
+from assay.harness.checking.examples import Examples
 from assay.harness.models.clock import TOO_SLOW, Braked, ForwardClock
 from assay.harness.models.shortage import ENDS
 from assay.harness.models.subject import Subject

@@ -18,7 +18,7 @@ from assay.harness.operations import inversion
 from assay.harness.operations.inversion import Target
 from assay.harness.operations.inversion.descent import check_target
 from assay.harness.operations.inversion.rule import Rule
-from assay.harness.operations.inversion.search import SearchResult
+from assay.harness.operations.inversion.token_by_token import SearchResult
 from assay.harness.results.errors import BadInput, brief
 
 SHOWN = (0, 20, 40, 45, 50, 60, 80, 100, 150, 200, 300, 500, 700)

@@ -16,15 +16,15 @@ from transformers import PreTrainedModel
 
 from assay.harness.faults import (  # noqa: F401
     batches,
-    inputs,
+    embeddings,
     kernels,
+    lost_inputs,
     numbers,
     pasts,
     places,
     quantised,
     sight,
     states,
-    tables,
 )
 from assay.harness.faults.bed import Bed
 from assay.harness.faults.catalogue import FAULTS, Fault, named

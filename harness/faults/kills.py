@@ -5,7 +5,7 @@ there, or is refuted there already (a live defect, by the expectations), cannot 
 is left out.  Then each fault that applies is injected, and the claims are settled again, starting
 with those that must catch it.  A fault is *killed* by every claim that is refuted with it and
 upheld without, and by every capability of the model's type that it removes
-(`harness.models.capabilities.offers`).
+(`harness.models.capabilities.recorded`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from assay.harness.checking.cases import Case
 from assay.harness.checking.claim import Session
 from assay.harness.checking.profiles import Profile
 from assay.harness.faults import Fault
-from assay.harness.models.capabilities.offers import CAPABILITY, lacking
+from assay.harness.models.capabilities.recorded import CAPABILITY, lacking
 from assay.harness.models.subject import Subject
 from assay.harness.results import expectations
 from assay.harness.results.expectations import Expectations

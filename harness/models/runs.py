@@ -13,7 +13,7 @@ import torch
 
 from assay import harness
 from assay.harness.models import capabilities, meant, placement
-from assay.harness.models.capabilities import offers
+from assay.harness.models.capabilities import recorded
 from assay.harness.models.clock import Braked, ForwardClock
 from assay.harness.models.shortage import ENDS, contained, kept_running, shortage
 from assay.harness.models.subject import Subject
@@ -130,4 +130,4 @@ def _recorded(subject: Subject) -> Recorded:
     offer = subject.offer
     if isinstance(offer, str):
         return Recorded(why=offer)
-    return Recorded(offer.type, offer.version, lacks=offers.lacking(subject))
+    return Recorded(offer.type, offer.version, lacks=recorded.lacking(subject))

@@ -15,10 +15,10 @@ from __future__ import annotations
 from assay.harness.models.capabilities import (  # noqa: F401
     declared,
     identity,
-    inputs,
-    memory,
+    input_arguments,
+    kept_states,
     parts,
-    positions,
+    position_encoding,
 )
 from assay.harness.models.capabilities.probing import PROBE, VISIBLE, agree
 from assay.harness.models.capabilities.registry import (

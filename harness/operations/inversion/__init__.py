@@ -25,16 +25,16 @@ from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import distance
 from assay.harness.operations import decoding
 from assay.harness.operations.choices import check_choice
-from assay.harness.operations.inversion import search, start
+from assay.harness.operations.inversion import start, token_by_token
 from assay.harness.operations.inversion.candidates import accepted
 from assay.harness.operations.inversion.descent import Tell as TellStep
 from assay.harness.operations.inversion.descent import check_target, descend
 from assay.harness.operations.inversion.head import without_head
 from assay.harness.operations.inversion.rule import Rule as Rule
-from assay.harness.operations.inversion.search import SearchResult
-from assay.harness.operations.inversion.search import Tell as TellPlace
 from assay.harness.operations.inversion.target import Target as Target
 from assay.harness.operations.inversion.target import embedded
+from assay.harness.operations.inversion.token_by_token import SearchResult
+from assay.harness.operations.inversion.token_by_token import Tell as TellPlace
 from assay.harness.results.errors import BadInput
 
 METHODS = ("exact", "exhaustive", "descent")
@@ -50,7 +50,7 @@ RATE = 0.3
 
 @dataclass
 class Inversion(SearchResult):
-    """The recovered inputs, and the ``method``; see `search.SearchResult` for most fields.
+    """The recovered inputs, and the ``method``; see `token_by_token.SearchResult` for most fields.
 
     ``any_length`` names rows that end in the same state after any number of repetitions, as
     without absolute positions.  ``embeddings`` [rows, n, d] are the end of a descent.  ``notes``
@@ -123,7 +123,7 @@ def _by_search(
 ) -> Inversion:
     if (why := capabilities.probe(subject).why_missing("causal")) is not None:
         raise BadInput(f"{method}: needs a causal model ({why}); descent does not")
-    run = search.exact if method == "exact" else search.exhaustive
+    run = token_by_token.exact if method == "exact" else token_by_token.exhaustive
     result = run(subject, target, goal, tell)
     return Inversion(**vars(result), method=method)
 

@@ -13,8 +13,8 @@ from assay.harness.report.atlas.collect import collect
 from assay.harness.report.atlas.encode import Data
 from assay.harness.report.atlas.flips import flips
 from assay.harness.report.templates import render
-from assay.harness.results import changes, defects
-from assay.harness.results.changes import Change
+from assay.harness.results import change_causes, defects
+from assay.harness.results.change_causes import Change
 from assay.harness.results.defects import Defect
 from assay.harness.results.errors import BadInput
 from assay.harness.results.outputs import replace_file
@@ -56,7 +56,7 @@ def build(
     """
     check_folder(out)
     known_defects = defects.read(scripts) if scripts is not None else []
-    causes = changes.read(changed) if changed is not None else []
+    causes = change_causes.read(changed) if changed is not None else []
     paths, rooms = list(evidence), ROOMS
     if older := _older(paths):
         room, page = ROOMS[0], _page(older, known_defects, causes)

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from assay.harness.report import exhibits, texts, words
 from assay.harness.report.atlas.encode import LETTERS, Data, Explanation, shown
-from assay.harness.results.changes import Change
+from assay.harness.results.change_causes import Change
 from assay.harness.results.defects import KEYS, Defect
 from assay.harness.results.verdicts import Kind, Verdict
 

@@ -18,7 +18,7 @@ from assay.harness.cli import main as harness_main
 from assay.harness.cli.kills import Rooms, Task
 from assay.harness.faults import kills, named
 from assay.harness.faults.kills import Baseline, Extent, Family, Matrix, Row, Trial
-from assay.harness.models.capabilities.offers import CAPABILITY
+from assay.harness.models.capabilities.recorded import CAPABILITY
 from assay.harness.report import kills as showing
 from assay.harness.results import expectation_files
 from assay.harness.results.errors import BadInput

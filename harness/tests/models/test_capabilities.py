@@ -69,7 +69,14 @@ def test_whatever_is_missing_has_a_reason_of_one_line(model_type):
 def test_they_are_listed_topic_by_topic():
     modules = [probe.__module__.rpartition(".")[2] for probe in capabilities.PROBES.values()]
     topics = [topic for topic, _ in groupby(modules)]
-    assert topics == ["declared", "identity", "inputs", "memory", "parts", "positions"]
+    assert topics == [
+        "declared",
+        "identity",
+        "input_arguments",
+        "kept_states",
+        "parts",
+        "position_encoding",
+    ]
 
 
 def test_a_causal_model_that_sees_the_future_is_still_causal():

@@ -7,8 +7,8 @@ import torch
 
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import distance
-from assay.harness.operations.inversion import METHODS, Target, invert, search
-from assay.harness.operations.inversion.search import exact, exhaustive
+from assay.harness.operations.inversion import METHODS, Target, invert, token_by_token
+from assay.harness.operations.inversion.token_by_token import exact, exhaustive
 from assay.harness.tests.support.descents import found_by
 from assay.harness.tests.support.toys import fresh, prompt, toy
 
@@ -83,7 +83,7 @@ def test_repetitions_of_a_token_are_of_any_length_without_absolute_positions(
     assert torch.equal(found.ids, REPEATED)
     assert found.any_length == rows
     ends = [target.output(subject, torch.full((1, n), 9))[:, -1:] for n in (3, 17)]
-    assert bool(distance(*ends) <= search.accepted(subject)) == bool(rows)
+    assert bool(distance(*ends) <= token_by_token.accepted(subject)) == bool(rows)
 
 
 def test_a_descent_tells_of_any_length_as_well():

@@ -9,7 +9,7 @@ from torch import Tensor
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import distance
 from assay.harness.operations import inversion
-from assay.harness.operations.inversion import METHODS, Rule, Target, invert, search
+from assay.harness.operations.inversion import METHODS, Rule, Target, invert, token_by_token
 from assay.harness.operations.inversion.target import embedded
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.descents import found_by
@@ -28,7 +28,7 @@ def with_head(subject: Subject, weight: Tensor) -> Subject:
 
 def own_output(subject: Subject, target: Target, wanted: Tensor, ids: Tensor) -> Tensor:
     """Whether the output of ``ids`` is the wanted one, plainly computed: [rows, n]."""
-    return distance(target.output(subject, ids), wanted) <= search.accepted(subject)
+    return distance(target.output(subject, ids), wanted) <= token_by_token.accepted(subject)
 
 
 # What is found.

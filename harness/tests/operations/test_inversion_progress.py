@@ -7,18 +7,18 @@ import torch
 
 from assay.fixtures import subjects
 from assay.harness.operations import inversion
-from assay.harness.operations.inversion import Target, descent, search
+from assay.harness.operations.inversion import Target, descent, token_by_token
 from assay.harness.operations.inversion.rule import Rule
 from assay.harness.tests.support.inverted import load
 
 
-@pytest.mark.parametrize("method", [search.exact, search.exhaustive])
+@pytest.mark.parametrize("method", [token_by_token.exact, token_by_token.exhaustive])
 def test_a_search_tells_of_every_place_once(method):
     subject = load("tiny:gpt2", subjects.Options())
     ids, target = torch.tensor([[5, 9, 2], [7, 1, 3]]), Target(1)
     told: list[tuple[int, list]] = []
 
-    def tell(place: int, found: search.SearchResult) -> None:
+    def tell(place: int, found: token_by_token.SearchResult) -> None:
         told.append((place, found.ids[:, : place + 1].tolist()))
 
     method(subject, target, target.output(subject, ids), tell)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from assay.harness.operations.inversion import search
+from assay.harness.operations.inversion import token_by_token
 from assay.harness.operations.inversion.candidates import Prefixes, branches
-from assay.harness.operations.inversion.search import TYPICAL, Ranking, exact, ranking
 from assay.harness.operations.inversion.target import Target
+from assay.harness.operations.inversion.token_by_token import TYPICAL, Ranking, exact, ranking
 from assay.harness.tests.support.toys import fresh, prompt, toy
 
 
@@ -55,7 +55,7 @@ def test_a_ranking_that_knows_nothing_costs_tries_and_no_answers(monkeypatch, va
     subject, target = toy("gpt2"), Target(2)
     ids = prompt(subject, 4)
     nothing = Ranking(torch.full((101, 32), value), torch.full((101, 32), value), 0)
-    monkeypatch.setattr(search, "ranking", lambda subject, target: nothing)
+    monkeypatch.setattr(token_by_token, "ranking", lambda subject, target: nothing)
     found = exact(subject, target, target.output(subject, ids))
     assert torch.equal(found.ids, ids)
     assert bool(found.verified.all())

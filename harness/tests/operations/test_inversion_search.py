@@ -10,10 +10,10 @@ import torch
 
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import distance
-from assay.harness.operations.inversion import search
+from assay.harness.operations.inversion import token_by_token
 from assay.harness.operations.inversion.candidates import Prefixes, accepted
-from assay.harness.operations.inversion.search import exact, exhaustive, ranking
 from assay.harness.operations.inversion.target import Target
+from assay.harness.operations.inversion.token_by_token import exact, exhaustive, ranking
 from assay.harness.tests.support.toys import prompt, toy
 
 BOTH = pytest.mark.parametrize("method", [exact, exhaustive])
@@ -170,7 +170,7 @@ def test_as_many_candidates_are_counted_as_go_through_the_model(monkeypatch, met
 
 
 def test_the_search_ends_in_the_round_that_finds_the_token(monkeypatch):
-    monkeypatch.setattr(search, "ROUNDS", (4, 32))
+    monkeypatch.setattr(token_by_token, "ROUNDS", (4, 32))
     subject, target = toy("gpt2"), Target(1)
     found = exact(subject, target, target.output(subject, prompt(subject, 6)))
     assert set(found.tried.flatten().tolist()) <= {4, 32, 101}
@@ -181,7 +181,7 @@ def test_every_position_is_told_of_once_it_is_known():
     subject, target, told = toy("gpt2"), Target(1), []
     ids = prompt(subject, 4)
 
-    def tell(place: int, found: search.SearchResult) -> None:
+    def tell(place: int, found: token_by_token.SearchResult) -> None:
         told.append(place)
         assert torch.equal(found.ids[:, : place + 1], ids[:, : place + 1])
         assert not found.verified[:, place + 1 :].any()

@@ -1,7 +1,7 @@
 """Faults that remove a capability: an input that the model's type takes is ignored.
 
 They refute no claim, since those about the input no longer apply; the recorded capabilities of the
-type show them (`harness.models.capabilities.offers`).
+type show them (`harness.models.capabilities.recorded`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor
 from assay.harness.faults.bed import Bed
 from assay.harness.faults.calls import Pass
 from assay.harness.faults.catalogue import fault
-from assay.harness.models.capabilities.offers import CAPABILITY
+from assay.harness.models.capabilities.recorded import CAPABILITY
 
 
 @fault(

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import strategies as st
 
 from assay.harness.checking.check import Unsettled
+from assay.harness.checking.examples import PASSED_OVER, ROUNDS
 from assay.harness.checking.laws import law
 from assay.harness.checking.profiles import PROFILES
-from assay.harness.checking.search import PASSED_OVER, ROUNDS
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.toys import Time, budget, fresh, prompt, toy, verdict
 

@@ -14,7 +14,7 @@ from assay.claims import test_position_table as claims
 from assay.harness.checking.draws import Draws
 from assay.harness.models import positions
 from assay.harness.models.subject import Subject
-from assay.harness.operations import tables
+from assay.harness.operations import structure
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.toys import fresh, toy, verdict
 
@@ -30,7 +30,7 @@ def noise(rows=40, columns=12, seed=0):
 
 def test_cosines_of_orthogonal_and_parallel_rows():
     table = torch.tensor([[1.0, 0.0], [0.0, 3.0], [2.0, 0.0], [-1.0, 0.0], [1.0, 1.0]])
-    square = tables.cosines(table)
+    square = structure.cosines(table)
     assert square.dtype == torch.float64
     root = 0.5**0.5
     expected = torch.tensor([1.0, 0.0, 1.0, -1.0, root], dtype=torch.float64)
@@ -39,27 +39,27 @@ def test_cosines_of_orthogonal_and_parallel_rows():
 
 
 def test_a_row_of_zeros_has_no_cosine():
-    square = tables.cosines(torch.tensor([[1.0, 0.0], [0.0, 0.0], [1.0, 1.0]]))
+    square = structure.cosines(torch.tensor([[1.0, 0.0], [0.0, 0.0], [1.0, 1.0]]))
     assert square.isnan().tolist() == [[False, True, False], [True] * 3, [False, True, False]]
 
 
 def test_what_is_above_the_diagonal_is_taken_by_place_and_not_by_value():
     square = torch.tensor([[9.0, 1.0, 0.0], [8.0, 9.0, 2.0], [8.0, 8.0, 9.0]])
-    assert tables.above_diagonal(square).tolist() == [1.0, 0.0, 2.0]
+    assert structure.above_diagonal(square).tolist() == [1.0, 0.0, 2.0]
 
 
 def test_document_002_s_way_loses_true_zeros():
-    square = tables.cosines(torch.eye(4))
+    square = structure.cosines(torch.eye(4))
     triangle = torch.triu(square, diagonal=1)
     theirs = triangle[torch.nonzero(triangle, as_tuple=True)]
-    assert (len(tables.above_diagonal(square)), len(theirs)) == (6, 0)
+    assert (len(structure.above_diagonal(square)), len(theirs)) == (6, 0)
 
 
 def test_columns_are_compared_and_not_rows():
-    assert len(tables.between_columns(noise())) == 12 * 11 // 2
+    assert len(structure.between_columns(noise())) == 12 * 11 // 2
     table = noise()
     table[:, 11] = -2 * table[:, 0]
-    assert tables.between_columns(table)[10] == pytest.approx(-1)
+    assert structure.between_columns(table)[10] == pytest.approx(-1)
 
 
 # Chance.
@@ -67,43 +67,43 @@ def test_columns_are_compared_and_not_rows():
 
 def test_a_shuffle_keeps_the_numbers_and_not_their_places():
     table = noise()
-    shuffles = tables.shuffled(table, DRAWS)
+    shuffles = structure.shuffled(table, DRAWS)
     for shuffle in shuffles:
         assert shuffle.shape == table.shape
         assert torch.equal(shuffle.flatten().sort().values, table.flatten().sort().values)
         assert not torch.equal(shuffle, table)
     assert not torch.equal(shuffles[0], shuffles[1])
-    assert torch.equal(tables.shuffled(table, DRAWS.only(lambda i: i == 3))[0], shuffles[3])
+    assert torch.equal(structure.shuffled(table, DRAWS.only(lambda i: i == 3))[0], shuffles[3])
 
 
 def test_p_values_tell_another_distribution_from_the_same():
-    same = tables.log_p(noise(1, 500)[0], noise(1, 500, seed=1)[0])
-    other = tables.log_p(noise(1, 500)[0], 3 * noise(1, 500, seed=1)[0])
+    same = structure.log_p(noise(1, 500)[0], noise(1, 500, seed=1)[0])
+    other = structure.log_p(noise(1, 500)[0], 3 * noise(1, 500, seed=1)[0])
     assert -4 < same <= 0
     assert other < -6
-    assert tables.log_p(noise(1, 9000)[0], 9 + noise(1, 9000)[0]) == tables.LEAST_LOG_P
+    assert structure.log_p(noise(1, 9000)[0], 9 + noise(1, 9000)[0]) == structure.LEAST_LOG_P
 
 
 def test_numbers_that_are_none_have_no_p_value():
     """Taken for a very small one, they would uphold whatever is claimed of them."""
     broken = noise(1, 500)[0]
     broken[7] = torch.nan
-    assert math.isnan(tables.log_p(broken, noise(1, 500, seed=1)[0]))
+    assert math.isnan(structure.log_p(broken, noise(1, 500, seed=1)[0]))
 
 
 def test_kurtosis_is_beyond_the_normal_one():
-    assert abs(tables.kurtosis(noise(1, 20000)[0])) < 0.2
-    assert tables.kurtosis(torch.tensor([-1.0, 1.0]).repeat(50)) == pytest.approx(-2)
-    assert tables.kurtosis(noise(1, 20000)[0] ** 3) > 10
+    assert abs(structure.kurtosis(noise(1, 20000)[0])) < 0.2
+    assert structure.kurtosis(torch.tensor([-1.0, 1.0]).repeat(50)) == pytest.approx(-2)
+    assert structure.kurtosis(noise(1, 20000)[0] ** 3) > 10
 
 
 def test_histograms_count_every_cosine_that_there_is():
     broken = torch.tensor([0.5, -0.5, torch.nan, 0.1])
-    counts = tables.histograms({"one": torch.linspace(-0.9, 0.9, 50), "other": broken}, bins=20)
+    counts = structure.histograms({"one": torch.linspace(-0.9, 0.9, 50), "other": broken}, bins=20)
     assert len(counts["edges"]) == 21
     assert (counts["edges"][0], counts["edges"][-1]) == pytest.approx((-0.9, 0.9))
     assert (counts["one"].sum(), counts["other"].sum()) == (50, 3)
-    nothing = tables.histograms({"none": torch.full((3,), torch.nan)})
+    nothing = structure.histograms({"none": torch.full((3,), torch.nan)})
     assert nothing["none"].sum() == 0
     assert np.isfinite(nothing["edges"]).all()
 
@@ -126,20 +126,20 @@ def planted(cosines, rows=300, columns=60):
 
 def test_the_top_pairs_are_those_that_were_planted():
     table = planted({(3, 9): 0.5, (1, 40): 0.9, (20, 21): 0.7})
-    found = tables.top_pairs(table, (0, 1, 2))
+    found = structure.top_pairs(table, (0, 1, 2))
     assert [(i, j) for i, j, _ in found] == [(1, 40), (20, 21), (3, 9)]
     assert [cosine for *_, cosine in found] == pytest.approx([0.9, 0.7, 0.5])
-    assert tables.top_pairs(table, (2,))[0][:2] == (3, 9)
+    assert structure.top_pairs(table, (2,))[0][:2] == (3, 9)
 
 
 def test_ranks_beyond_the_last_pair_are_left_out():
-    assert len(tables.top_pairs(planted({}, columns=4), (0, 5, 6, 88))) == 2
+    assert len(structure.top_pairs(planted({}, columns=4), (0, 5, 6, 88))) == 2
 
 
 def test_a_pair_without_a_cosine_comes_last():
     table = planted({(0, 1): -0.99}, columns=4)
     table[:, 3] = 0
-    found = tables.top_pairs(table, tuple(range(6)))
+    found = structure.top_pairs(table, tuple(range(6)))
     assert found[2][:2] == (0, 1)
     assert all(3 in pair[:2] and math.isnan(pair[2]) for pair in found[3:])
 
@@ -163,8 +163,8 @@ def published(changes=None):
         for step in range(1, count + 1):
             first = next(spare)
             cosines[first, first + 1] = above + (below - above) * step / (count + 1)
-    table = planted(cosines, *tables.PUBLISHED_SHAPE)
-    told = torch.tensor(tables.PUBLISHED_ROWS, dtype=torch.float64)
+    table = planted(cosines, *structure.PUBLISHED_SHAPE)
+    told = torch.tensor(structure.PUBLISHED_ROWS, dtype=torch.float64)
     table[:2, :3], table[:2, -3:] = told[:, :3], told[:, 3:]
     return table.float()
 
@@ -181,19 +181,19 @@ def with_table(table):
 
 def test_the_published_table_is_known_in_every_dtype():
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
-        assert tables.is_published_gpt2(published().to(dtype))
+        assert structure.is_published_gpt2(published().to(dtype))
 
 
 def test_another_table_is_not_the_published_one():
     table = published()
-    assert not tables.is_published_gpt2(table[:, :-1])
+    assert not structure.is_published_gpt2(table[:, :-1])
     table[1, -2] += 1e-3
-    assert not tables.is_published_gpt2(table)
-    assert not tables.is_published_gpt2(noise(*tables.PUBLISHED_SHAPE))
+    assert not structure.is_published_gpt2(table)
+    assert not structure.is_published_gpt2(noise(*structure.PUBLISHED_SHAPE))
 
 
 def test_the_published_pairs_are_found_at_their_ranks():
-    found = [((i, j), round(c, 3)) for i, j, c in tables.top_pairs(published())]
+    found = [((i, j), round(c, 3)) for i, j, c in structure.top_pairs(published())]
     assert found == list(claims.PUBLISHED)
 
 
