@@ -11,7 +11,7 @@ from assay.claims.test_inversion_conditions import conditioned
 from assay.harness.checking.findings import Bound, finding, need
 from assay.harness.checking.statistics import median
 from assay.harness.models.memo import memo
-from assay.harness.operations import int8, twins
+from assay.harness.operations import int8, variants
 
 MANY = 32
 """Draws that decide: of 8, a median's interval is their whole range."""
@@ -32,7 +32,7 @@ MANY = 32
     "quantised",
     [
         pytest.param(int8.llm_int8, id="LLM.int8"),
-        pytest.param(functools.partial(twins.quantised, bits=8), id="rounded weights alone"),
+        pytest.param(functools.partial(variants.quantised, bits=8), id="rounded weights alone"),
     ],
 )
 def test_eight_bits_do_not_change_the_condition(subject, quantised, draws, sample):
@@ -40,7 +40,7 @@ def test_eight_bits_do_not_change_the_condition(subject, quantised, draws, sampl
     for row in cases_of(subject, draws).ids.to(subject.device):
         exact, eight, two = (
             of_all_blocks(each, row)
-            for each in (subject, quantised(subject), twins.quantised(subject, bits=2))
+            for each in (subject, quantised(subject), variants.quantised(subject, bits=2))
         )
         sample.add(effect=abs(eight / exact - 1), control=abs(two / exact - 1))
 

@@ -11,7 +11,7 @@ from assay.harness.checking.laws import law
 from assay.harness.models import caches, capabilities, experts, inputs
 from assay.harness.models.shortage import refusals_ignored
 from assay.harness.models.tolerances import bit_equal, one_bit_off
-from assay.harness.operations import copies, padding, twins
+from assay.harness.operations import copies, padding, variants
 
 
 @law(
@@ -22,7 +22,7 @@ from assay.harness.operations import copies, padding, twins
 )
 @pytest.mark.parametrize("implementation", ["eager", "sdpa", "flex_attention"])
 def test_attention_implementations_agree(subject, implementation, draw, check):
-    twins.require_attention(subject, implementation)
+    variants.require_attention(subject, implementation)
     prompt = draw(prompts(subject, shortest=2, least_rows=2), "prompt")
     expected = check.reference(lambda s: s.rows(prompt.ids))
     with subject.attending_by(implementation):
@@ -46,7 +46,7 @@ def test_attention_implementations_agree(subject, implementation, draw, check):
 )
 @pytest.mark.parametrize("implementation", ["eager", "sdpa", "flex_attention"])
 def test_attention_implementations_agree_on_padded_batches(subject, implementation, draw, check):
-    twins.require_attention(subject, implementation)
+    variants.require_attention(subject, implementation)
     padding.require_mask_of_past(subject, "default")
     prompt = draw(prompts(subject, 2, 32, rows=3, least_rows=2, at_edges=True), "prompt")
     cut = draw(endings(prompt, most=2), "cut")
@@ -100,22 +100,22 @@ def test_saving_and_loading_change_nothing(subject, draw, check):
 )
 def test_saving_and_loading_change_nothing_in_bfloat16(subject, draw, check):
     prompt = draw(prompts(subject, rows=2), "prompt")
-    rounded = twins.in_bfloat16(subject)
-    check.judge(twins.weights_lost(subject, rounded), 0.0, "weights, rounded to bfloat16")
+    rounded = variants.in_bfloat16(subject)
+    check.judge(variants.weights_lost(subject, rounded), 0.0, "weights, rounded to bfloat16")
     if check.wants("weights"):
-        with twins.nudge_embedding(rounded, 1):
-            check.judge_control(twins.weights_lost(subject, rounded), 0.0, "weights")
+        with variants.nudge_embedding(rounded, 1):
+            check.judge_control(variants.weights_lost(subject, rounded), 0.0, "weights")
     judge_the_loaded(check, rounded, prompt, "outputs")
 
 
 def judge_the_loaded(check, subject, prompt, control=""):
     """Compare a copy's outputs with those of the model's own weights at the copy's addresses."""
-    copy = twins.saved_and_loaded(subject)
+    copy = variants.saved_and_loaded(subject)
     apart = copies.apart(subject, copy, prompt.ids)
     check.judge(apart.distance.error, apart.allowed, apart.distance.where)
     check.sees(apart.with_leak, sensitivity.GOALS[subject.dtype].other)
     if check.wants(control):
-        with twins.nudge_embedding(copy, int(prompt.ids[0, 0])):
+        with variants.nudge_embedding(copy, int(prompt.ids[0, 0])):
             damaged = copies.apart(subject, copy, prompt.ids)
         check.judge_control(damaged.distance.error, damaged.allowed, control)
 
@@ -128,13 +128,13 @@ def judge_the_loaded(check, subject, prompt, control=""):
     enough=1,
 )
 def test_saving_and_loading_keep_all_that_a_model_holds(subject, draw, check):
-    copy = twins.saved_and_loaded(subject)
-    for what, share in twins.differences(subject, copy).items():
+    copy = variants.saved_and_loaded(subject)
+    for what, share in variants.differences(subject, copy).items():
         check.judge(share, 0.0, what)
-    with twins.flip_last_bit(copy):
-        check.sees_one_bit(max(twins.differences(subject, copy).values()))
-    with twins.nudge_embedding(copy, 1):
-        check.judge_control(max(twins.differences(subject, copy).values()), 0.0)
+    with variants.flip_last_bit(copy):
+        check.sees_one_bit(max(variants.differences(subject, copy).values()))
+    with variants.nudge_embedding(copy, 1):
+        check.judge_control(max(variants.differences(subject, copy).values()), 0.0)
 
 
 @law(

@@ -13,7 +13,7 @@ from assay.harness.checking.findings import Bound, finding
 from assay.harness.checking.measures import kl, next_token, permuted_positions, reorder
 from assay.harness.checking.statistics import median, ratio_of_means, share
 from assay.harness.models import capabilities, masks, positions
-from assay.harness.operations import twins
+from assay.harness.operations import variants
 
 POSITIONED = ["learned-positions", "causal", "lm-head", "position-ids", "mask-4d"]
 """Capabilities to give a model the positions of other tokens."""
@@ -157,7 +157,7 @@ def test_permuting_tokens_and_positions_alike_restores_nothing(subject, source, 
 @on_text_and_random_tokens
 def test_moving_position_0_matters_more_than_moving_any_other(subject, source, draws, sample):
     for prompt in prompts(subject, source, draws):
-        untrained = exchanged(twins.untrained(subject), prompt)
+        untrained = exchanged(variants.untrained(subject), prompt)
         sample.add(effect=exchanged(subject, prompt), control=untrained)
 
 
@@ -179,7 +179,7 @@ def test_moving_position_0_matters_more_than_in_untrained_models(subject, draws,
         prompt = several_prompts(subject, draws, i)
         own, one, other = (
             ratio_at_position_0(model, prompt)
-            for model in (subject, *(twins.fresh(subject, 2 * i + j) for j in (0, 1)))
+            for model in (subject, *(variants.fresh(subject, 2 * i + j) for j in (0, 1)))
         )
         sample.add(effect=own / one, control=other / one)
         sample.add(ratio=own, ratio_of_an_untrained_model=one)

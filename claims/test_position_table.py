@@ -8,7 +8,7 @@ from assay.harness.checking.findings import Bound, finding
 from assay.harness.checking.statistics import exact, highest, mean, median, rank_correlation
 from assay.harness.models import positions
 from assay.harness.models.capabilities import Missing
-from assay.harness.operations import structure, twins
+from assay.harness.operations import structure, variants
 
 SHUFFLES = 100
 """Minimum number of shuffles to estimate chance."""
@@ -156,7 +156,7 @@ def reordered(table, draws):
 
 def tables_of(subject):
     """The subject's position embeddings, and those of its untrained twin as the control."""
-    untrained = twins.untrained(subject)
+    untrained = variants.untrained(subject)
     return {"effect": positions.rows_used(subject), "control": positions.rows_used(untrained)}
 
 

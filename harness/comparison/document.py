@@ -10,7 +10,7 @@ from assay.harness.comparison.changes import Flip
 from assay.harness.comparison.judging import ERROR, Compared, Comparison
 from assay.harness.comparison.sides import Key, Side
 from assay.harness.results.json_schema import Count, Name, Record, says, schema
-from assay.harness.results.verdicts import Kind, Verdict, _plain
+from assay.harness.results.verdicts import Kind, Verdict, plain_json
 
 VERSION = 1
 """Version of the schema, raised when a key goes or changes its meaning, not for a new key."""
@@ -49,8 +49,8 @@ def document(comparison: Comparison, least: float) -> dict[str, Any]:
             for name in comparison.other_weights
         },
     }
-    plain: dict[str, Any] = _plain(content)
-    return plain
+    content_as_json: dict[str, Any] = plain_json(content)
+    return content_as_json
 
 
 def _side(side: Side) -> dict[str, Any]:

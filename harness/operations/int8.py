@@ -18,7 +18,7 @@ from transformers.pytorch_utils import Conv1D
 from assay.harness.models.capabilities import Missing, require
 from assay.harness.models.memo import memo
 from assay.harness.models.subject import Subject
-from assay.harness.operations.twins import round_rows
+from assay.harness.operations.variants import round_rows
 
 OUTLYING = 6.0
 """The paper's threshold for a feature's magnitude."""

@@ -13,7 +13,7 @@ from assay.harness.results import bibliography
 from assay.harness.results.json_schema import Count, Name, Record, Time, says, schema
 from assay.harness.results.outputs import replace_file
 from assay.harness.results.records import RunRecord
-from assay.harness.results.verdicts import DECADES, Kind, Result, Verdict, _plain
+from assay.harness.results.verdicts import DECADES, Kind, Result, Verdict, plain_json
 
 VERSION = 1
 """Version of the report's schema, raised when a key goes or changes meaning, not for a new key."""
@@ -29,7 +29,7 @@ def document(run: RunRecord, results: Iterable[Result]) -> dict[str, Any]:
     claims = [result.as_json() for result in results]
     return {
         "schema": VERSION,
-        "run": _plain(run.as_json()),
+        "run": plain_json(run.as_json()),
         "claims": [{key: claim[key] for key in Claim.__struct_fields__} for claim in claims],
         "bibliography": bibliography.works(claim["source"] for claim in claims),
     }

@@ -123,7 +123,7 @@ class Result:
         row["counterexample"] = self.counterexample and self.counterexample.as_json()
         row["sample"] = {name: pack(series) for name, series in self.sample.items()}
         row["plots"] = [plot.as_json() for plot in self.plots]
-        return {key: _plain(value) for key, value in row.items()}
+        return {key: plain_json(value) for key, value in row.items()}
 
     @classmethod
     def from_json(cls, row: dict[str, Any]) -> Result:
@@ -142,13 +142,14 @@ class Result:
         return cls(**values)
 
 
-def _plain(value: Any) -> Any:
+def plain_json(value: Any) -> Any:
+    """``value`` in JSON's types: numbers that are not finite are null, enums their values."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, StrEnum):
         return value.value
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: plain_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain_json(item) for item in value]
     return value

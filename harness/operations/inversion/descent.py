@@ -79,7 +79,7 @@ def descend(
     whole.notes += notes
     if slower := int((whole.lowered > 0).sum()):
         whole.notes.append(
-            f"{slower} of {len(start)} rows diverged; their step sizes were lowered"
+            f"{slower} of {len(start)} rows diverged; their learning rates were lowered"
         )
     return whole
 

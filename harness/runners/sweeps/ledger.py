@@ -64,6 +64,7 @@ class Ledger:
     def _gather(self, path: Path, *, keep: bool) -> None:
         """Merge a cell's file; remove it if its run finished, or unless ``keep``."""
         with Evidence.read(path) as part:
+            part.check()
             self.evidence.merge(part)
         if runner.last_outcome(path) is not None or not keep:
             path.unlink()

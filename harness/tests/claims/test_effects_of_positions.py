@@ -11,7 +11,7 @@ from assay.claims import test_position_shift as shift
 from assay.fixtures import texts
 from assay.harness.models.capabilities import probe
 from assay.harness.models.positions import position_table
-from assay.harness.operations import twins
+from assay.harness.operations import variants
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.effects import (
     renamed,
@@ -92,7 +92,7 @@ def all_seeing(change):
 
 
 def test_a_model_with_a_loud_first_position_and_one_with_a_faint_one(monkeypatch):
-    monkeypatch.setattr(twins, "untrained", lambda _: all_seeing(apart))
+    monkeypatch.setattr(variants, "untrained", lambda _: all_seeing(apart))
     monkeypatch.setattr(effects, "prompts", functools.partial(texts.prompts, lengths=[8]))
     assert settled(EXCHANGED, all_seeing(loud_first), 2048).verdict is Verdict.UPHELD
     assert settled(EXCHANGED, all_seeing(faint_first), 2048).verdict is Verdict.REFUTED

@@ -21,7 +21,7 @@ from assay.claims import test_padding as padding
 from assay.claims import test_positions as positions
 from assay.harness import faults
 from assay.harness.models.subject import Subject
-from assay.harness.operations import twins
+from assay.harness.operations import variants
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.toys import budget, fresh, seeing_ahead, toy, verdict
 
@@ -248,7 +248,7 @@ def test_a_cache_with_a_broken_operation_is_caught(name, broken, law, monkeypatc
 
 def test_weights_that_are_no_longer_tied_are_caught():
     subject = fresh("gpt2")
-    model: Any = twins.saved_and_loaded(subject).model
+    model: Any = variants.saved_and_loaded(subject).model
     model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())
     law = execution.test_saving_and_loading_keep_all_that_a_model_holds
     result = verdict(law, subject, FEW)

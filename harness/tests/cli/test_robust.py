@@ -15,19 +15,19 @@ from assay.harness.runners.runner import Broke, Rejected, Request, Settings
 from assay.harness.tests.support.sessions import Project
 
 FRAGILE = """
-from assay.harness.operations import twins
+from assay.harness.operations import variants
 
 @a_law("X1", "a copy gives the same bits")
 def test_copy(subject, draw, check):
-    copied = twins.saved_and_loaded(subject)
+    copied = variants.saved_and_loaded(subject)
     ids = draw(prompts(subject), "prompt").ids
-    check.judge(twins.share_that_differs(subject.rows(ids), copied.rows(ids)), 0.0, "a number")
+    check.judge(variants.share_that_differs(subject.rows(ids), copied.rows(ids)), 0.0, "a number")
     check.judge_control(1.0, 0.0)
 
 @a_law("X2", "a pass gives the same bits again")
 def test_again(subject, draw, check):
     ids = draw(prompts(subject), "prompt").ids
-    check.judge(twins.share_that_differs(subject.rows(ids), subject.rows(ids)), 0.0, "a number")
+    check.judge(variants.share_that_differs(subject.rows(ids), subject.rows(ids)), 0.0, "a number")
     check.judge_control(1.0, 0.0)
 
 """

@@ -15,7 +15,7 @@ from assay.harness.cli import main as harness_main
 from assay.harness.models import capabilities
 from assay.harness.models.runs import Options
 from assay.harness.models.subject import Subject
-from assay.harness.operations import twins
+from assay.harness.operations import variants
 from assay.harness.results import expectations
 from assay.harness.results.errors import BadInput
 from assay.harness.results.expectations import Expectations, Expected
@@ -62,7 +62,7 @@ def probe(subject: Subject) -> dict[str, torch.Tensor]:
 def test_a_fault_that_is_taken_out_leaves_nothing_behind(model_type):
     subject = toy(model_type)
     expected = probe(subject)
-    twins.saved_and_loaded(subject)  # hooks of the library's own are there from now on
+    variants.saved_and_loaded(subject)  # hooks of the library's own are there from now on
     capabilities.probe(subject).all()
     before = traces(subject)
     tried = 0
@@ -112,11 +112,11 @@ def test_a_fault_is_in_what_was_saved_and_loaded_as_well():
     subject = toy("gpt2")
     ids = subject.content(torch.arange(6)[None] * 7)
     with faults.planted(faults.named("future-seen-by-one"), subject) as damaged:
-        loaded = twins.saved_and_loaded(damaged)
+        loaded = variants.saved_and_loaded(damaged)
         # Not to the bit: a copy lies at other addresses (docs/rounding.md).
         torch.testing.assert_close(loaded.rows(ids)["logits"], damaged.rows(ids)["logits"])
     with faults.planted(faults.named("norm-lost-by-saving"), subject) as damaged:
-        loaded = twins.saved_and_loaded(damaged)
+        loaded = variants.saved_and_loaded(damaged)
         apart = loaded.rows(ids)["logits"] - damaged.rows(ids)["logits"]
         assert apart.abs().max() > 1e-3
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from assay.harness.models import allocation
 from assay.harness.models.rounding import Rounding
-from assay.harness.operations import twins
+from assay.harness.operations import variants
 from assay.harness.tests.support.toys import adopted
 
 pytestmark = pytest.mark.usefixtures("itself")
@@ -30,11 +30,11 @@ def are_odd(model: nn.Module) -> bool:
 
 COPIES = {
     "adopted": lambda subject: subject,
-    "saved and loaded": twins.saved_and_loaded,
-    "untrained": twins.untrained,
-    "quantised": twins.quantised,
+    "saved and loaded": variants.saved_and_loaded,
+    "untrained": variants.untrained,
+    "quantised": variants.quantised,
     "in float64": lambda subject: subject.oracle,
-    "in bfloat16": twins.in_bfloat16,
+    "in bfloat16": variants.in_bfloat16,
 }
 
 
@@ -51,7 +51,7 @@ def test_what_is_moved_keeps_its_values_its_ties_and_what_it_computes():
     usual = adopted("gpt2")
     with allocation.odd():
         moved = adopted("gpt2")
-    assert not any(twins.differences(usual, moved).values())
+    assert not any(variants.differences(usual, moved).values())
     assert moved.model.lm_head.weight is moved.model.transformer.wte.weight
     ids = torch.arange(7)[None]
     error = usual.rows(ids)["logits"] - moved.rows(ids)["logits"]
@@ -109,9 +109,9 @@ def test_a_model_that_lies_as_another_does_rounds_as_it():
         with allocation.odd():
             allocation.allocated(other.model)
         theirs = other.rows(ids)
-        assert twins.share_that_differs(one.rows(ids), theirs) > 0.5
+        assert variants.share_that_differs(one.rows(ids), theirs) > 0.5
         with allocation.lying_like(one.model, other.model):
-            assert twins.share_that_differs(one.rows(ids), theirs) == 0
+            assert variants.share_that_differs(one.rows(ids), theirs) == 0
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -119,6 +119,6 @@ def test_a_copy_of_a_model_gives_other_bits_where_addresses_tell(dtype):
     """A deep copy lies as its model, unless it is moved."""
     with Rounding(0), allocation.odd():
         subject = adopted(dtype=dtype)
-        copied = twins.saved_and_loaded(subject)
+        copied = variants.saved_and_loaded(subject)
         ids = torch.arange(5)[None]
-        assert twins.share_that_differs(subject.rows(ids), copied.rows(ids)) > 0.5
+        assert variants.share_that_differs(subject.rows(ids), copied.rows(ids)) > 0.5

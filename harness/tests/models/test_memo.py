@@ -10,7 +10,7 @@ import pytest
 from assay.harness.models import capabilities, positions, precision
 from assay.harness.models.memo import memo
 from assay.harness.models.subject import Subject
-from assay.harness.operations import twins
+from assay.harness.operations import variants
 from assay.harness.tests.support.toys import fresh, toy
 
 
@@ -50,7 +50,7 @@ def test_answers_keep_no_model_in_memory():
     capabilities.probe(subject).all()
     positions.first_position(subject)
     precision.all_float64(subject)
-    twins.saved_and_loaded(subject)
+    variants.saved_and_loaded(subject)
     seen = weakref.ref(subject), weakref.ref(subject.model)
     assert all(subject is not None for subject in (ref() for ref in seen))
     del subject

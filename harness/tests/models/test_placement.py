@@ -11,7 +11,7 @@ import torch
 from assay.harness.models import allocation, capabilities, loading, placement
 from assay.harness.models.capabilities import Missing
 from assay.harness.models.subject import Subject
-from assay.harness.operations import twins
+from assay.harness.operations import variants
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support import folders
 from assay.harness.tests.support.sessions import ROOT, Project
@@ -97,7 +97,7 @@ def test_the_copy_in_float64_is_that_of_the_plain_load(both) -> None:
 def test_twins_that_need_every_weight_name_what_is_missing(both) -> None:
     plain, spread = both
     assert "weights-in-memory" in capabilities.probe(plain)
-    for make in (twins.quantised, twins.untrained, twins.saved_and_loaded):
+    for make in (variants.quantised, variants.untrained, variants.saved_and_loaded):
         make(plain)
         with pytest.raises(Missing, match=r"weights-in-memory: .* offloaded by --device-map"):
             make(spread)

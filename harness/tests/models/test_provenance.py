@@ -11,7 +11,7 @@ from assay.harness.checking.profiles import Profile
 from assay.harness.checking.statistics import median
 from assay.harness.models.provenance import Training
 from assay.harness.models.runs import Options
-from assay.harness.operations import twins
+from assay.harness.operations import variants
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.toys import as_trained, toy, verdict
 
@@ -53,9 +53,13 @@ def test_of_a_folder_it_is_not_known_whatever_its_name(tmp_path, monkeypatch):
 
 def test_copies_have_weights_of_the_same_provenance_but_for_untrained_ones():
     subject = toy("reference:small")
-    for copied in (subject.oracle, twins.saved_and_loaded(subject), twins.quantised(subject)):
+    for copied in (
+        subject.oracle,
+        variants.saved_and_loaded(subject),
+        variants.quantised(subject),
+    ):
         assert copied.provenance == subject.provenance
-    assert twins.untrained(subject, 0).provenance.training is Training.UNTRAINED
+    assert variants.untrained(subject, 0).provenance.training is Training.UNTRAINED
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from assay.harness.models.rounding import BITS, Rounding
-from assay.harness.operations import twins
+from assay.harness.operations import variants
 from assay.harness.operations.heads import IMPLEMENTATIONS, Head
 from assay.harness.tests.support import randoms
 from assay.harness.tests.support.toys import adopted
@@ -232,9 +232,9 @@ def test_a_copy_that_was_saved_and_loaded_gives_other_bits(seed, dtype):
     """As on a processor where a product depends on the addresses of its factors."""
     with Rounding(seed):
         subject = adopted(dtype=dtype)
-        copied = twins.saved_and_loaded(subject)
+        copied = variants.saved_and_loaded(subject)
         ids = subject.content(torch.arange(8)[None])
         ours, theirs = subject.rows(ids), copied.rows(ids)
-        assert twins.share_that_differs(ours, subject.rows(ids)) == 0
-        assert twins.share_that_differs(ours, theirs) > 0.5
-    assert twins.differences(subject, copied)["weights"] == 0
+        assert variants.share_that_differs(ours, subject.rows(ids)) == 0
+        assert variants.share_that_differs(ours, theirs) > 0.5
+    assert variants.differences(subject, copied)["weights"] == 0

@@ -11,7 +11,7 @@ from assay.harness.checking import sensitivity
 from assay.harness.models.allocation import odd
 from assay.harness.models.rounding import Rounding
 from assay.harness.models.subject import Subject
-from assay.harness.operations import copies, twins
+from assay.harness.operations import copies, variants
 from assay.harness.tests.support.toys import adopted
 
 pytestmark = pytest.mark.usefixtures("itself")
@@ -31,8 +31,8 @@ def test_a_sound_copy_is_not_accused_however_the_machine_rounds(name, dtype, see
     with Rounding(seed):
         subject = adopted(name, dtype)
         with odd():
-            copied = twins.saved_and_loaded(subject)
-        assert twins.share_that_differs(subject.rows(IDS), copied.rows(IDS)) > 0.1
+            copied = variants.saved_and_loaded(subject)
+        assert variants.share_that_differs(subject.rows(IDS), copied.rows(IDS)) > 0.1
         assert not differs(subject, copied)
 
 
@@ -44,7 +44,7 @@ def test_a_sound_copy_is_not_accused_however_the_machine_rounds(name, dtype, see
 def test_a_small_change_of_a_copy_is_seen_however_the_machine_rounds(dtype, by, rounding):
     """One token's embedding, by one part in a hundred and by about a unit in the last place."""
     subject = adopted(dtype=dtype)
-    copied = twins.saved_and_loaded(subject)
+    copied = variants.saved_and_loaded(subject)
     with torch.no_grad():
         copied.embedding_table[IDS[1, 2]] *= 1 + by
     if rounding is None:
@@ -56,7 +56,7 @@ def test_a_small_change_of_a_copy_is_seen_however_the_machine_rounds(dtype, by, 
 
 def test_a_model_that_draws_numbers_may_differ_by_what_it_differs_from_itself():
     subject = adopted()
-    copied = twins.saved_and_loaded(subject)
+    copied = variants.saved_and_loaded(subject)
 
     def noisy(module, given, states):
         return states * (1 + 1e-4 * torch.randn(states.shape))
@@ -72,7 +72,7 @@ def test_a_model_that_draws_numbers_may_differ_by_what_it_differs_from_itself():
 @pytest.mark.parametrize("broken", ["copy", "model"])
 def test_a_number_that_is_none_in_one_alone_is_a_difference(broken):
     subject = adopted()
-    copied = twins.saved_and_loaded(subject)
+    copied = variants.saved_and_loaded(subject)
     damaged = {"copy": copied, "model": subject}[broken]
     with torch.no_grad():
         damaged.embedding_table[int(IDS[0, 4]), 0] = torch.nan
@@ -83,7 +83,7 @@ def test_a_number_that_is_none_in_one_alone_is_a_difference(broken):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_a_leak_in_a_copy_s_rows_is_beyond_the_bound_and_none_is_not(dtype):
     subject = adopted(dtype=dtype)
-    apart = copies.apart(subject, twins.saved_and_loaded(subject), IDS)
+    apart = copies.apart(subject, variants.saved_and_loaded(subject), IDS)
     found, allowed = apart.with_leak(0.0)
     assert found <= allowed
     found, allowed = apart.with_leak(sensitivity.GOALS[dtype].one_shape)

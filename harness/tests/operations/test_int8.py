@@ -8,7 +8,7 @@ from torch import nn
 
 from assay.claims import test_eight_bits as claims
 from assay.harness.operations import int8
-from assay.harness.operations.twins import round_rows
+from assay.harness.operations.variants import round_rows
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.toys import as_trained, prompt, toy, verdict
 

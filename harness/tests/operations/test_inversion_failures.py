@@ -34,7 +34,7 @@ def test_a_row_that_diverges_goes_on_more_slowly_and_its_mates_as_before(optimis
     assert not calm.lowered.any()
     assert not calm.notes
     assert made.lowered.nonzero()[:, 0].tolist() == [1]
-    assert made.notes == [f"1 of {ROWS} rows diverged; their step sizes were lowered"]
+    assert made.notes == [f"1 of {ROWS} rows diverged; their learning rates were lowered"]
     assert bool(made.losses[1].isfinite().all())
     assert bool((made.losses[1] <= DIVERGED * made.losses[1, 0]).all())
     mates = [0, 2, 3, 4]

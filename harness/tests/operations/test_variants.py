@@ -11,35 +11,35 @@ from transformers import GPT2LMHeadModel
 from assay.harness.models import compat
 from assay.harness.models.capabilities import Missing
 from assay.harness.models.rows import Rows
-from assay.harness.operations import twins
+from assay.harness.operations import variants
 from assay.harness.tests.support.toys import fresh, prompt, toy
 
 
 @pytest.mark.parametrize("model_type", ["gpt2", "t5"])
 def test_a_saved_model_is_loaded_bit_for_bit_and_once(model_type):
     subject = toy(model_type)
-    copy = twins.saved_and_loaded(subject)
+    copy = variants.saved_and_loaded(subject)
     assert copy.model is not subject.model
-    assert copy is twins.saved_and_loaded(subject)
+    assert copy is variants.saved_and_loaded(subject)
     theirs = copy.model.state_dict()
     assert all(torch.equal(t, theirs[name]) for name, t in subject.model.state_dict().items())
 
 
 def test_a_saved_model_keeps_its_dtype():
-    assert twins.saved_and_loaded(toy("gpt2", "bfloat16")).dtype == torch.bfloat16
+    assert variants.saved_and_loaded(toy("gpt2", "bfloat16")).dtype == torch.bfloat16
 
 
 def test_the_share_that_differs_is_the_worst_tensor_s():
     one = Rows({"state 0": torch.zeros(1, 2, 2), "logits": torch.zeros(1, 2, 4)})
     other = Rows({"state 0": torch.tensor([[[0.0, 1], [0, 0]]]), "logits": torch.zeros(1, 2, 4)})
-    assert twins.share_that_differs(one, one) == 0
-    assert twins.share_that_differs(one, other) == 0.25
+    assert variants.share_that_differs(one, one) == 0
+    assert variants.share_that_differs(one, other) == 0.25
 
 
 def test_a_nudge_changes_one_embedding_and_does_not_last():
     subject = fresh("gpt2")
     before = subject.embedding_table.detach().clone()
-    with suppress(ZeroDivisionError), twins.nudge_embedding(subject, 7):
+    with suppress(ZeroDivisionError), variants.nudge_embedding(subject, 7):
         changed = (subject.embedding_table != before).any(1)
         assert changed.nonzero().flatten().tolist() == [7]
         raise ZeroDivisionError
@@ -50,17 +50,17 @@ def test_a_nudged_prompt_gives_something_else():
     subject = fresh("llama")
     ids = prompt(subject)
     before = subject.rows(ids)
-    with twins.nudge_embedding(subject, int(ids[0, 0])):
-        assert twins.share_that_differs(before, subject.rows(ids)) > 0.1
-    assert twins.share_that_differs(before, subject.rows(ids)) == 0
+    with variants.nudge_embedding(subject, int(ids[0, 0])):
+        assert variants.share_that_differs(before, subject.rows(ids)) > 0.1
+    assert variants.share_that_differs(before, subject.rows(ids)) == 0
 
 
 def test_another_attention_is_one_that_the_model_takes_and_does_not_run_with():
     subject = toy("llama")
-    twins.require_attention(subject, "eager")
+    variants.require_attention(subject, "eager")
     assert subject.attention == "sdpa"
     with pytest.raises(Missing, match="sdpa is the implementation that the model already uses"):
-        twins.require_attention(subject, "sdpa")
+        variants.require_attention(subject, "sdpa")
 
 
 @pytest.mark.parametrize(("model_type", "implementation"), [("bloom", "sdpa"), ("mamba", "eager")])
@@ -68,25 +68,25 @@ def test_an_attention_that_a_model_has_not_is_missing(model_type, implementation
     subject = fresh(model_type)
     usual = subject.attention
     with pytest.raises(Missing):
-        twins.require_attention(subject, implementation)
+        variants.require_attention(subject, implementation)
     assert subject.attention == usual
 
 
 def test_a_model_keeps_its_attention_whose_class_cannot_be_told():
     with pytest.raises(Missing, match="does not attend by eager: it keeps what it was made with"):
-        twins.require_attention(toy("falcon"), "eager")
+        variants.require_attention(toy("falcon"), "eager")
 
 
 def test_an_attention_that_does_not_reach_the_parts_is_missing(monkeypatch):
     subject = fresh("t5")
-    twins.require_attention(subject, "eager")
+    variants.require_attention(subject, "eager")
     assert compat.attentions_in_force(subject.model) == {"sdpa"}
     whole = subject.model.config
     monkeypatch.setattr(
         compat, "set_attention", lambda model, name: setattr(whole, "_attn_implementation", name)
     )
     with pytest.raises(Missing, match="does not attend by eager: its parts are not switched"):
-        twins.require_attention(subject, "eager")
+        variants.require_attention(subject, "eager")
 
 
 # Fewer bits.
@@ -95,7 +95,7 @@ def test_an_attention_that_does_not_reach_the_parts_is_missing(monkeypatch):
 def test_eight_bits_round_each_row_to_255_numbers_and_leave_the_subject_alone():
     subject = toy("gpt2")
     kept = [p.clone() for p in subject.model.parameters()]
-    twin = twins.quantised(subject)
+    twin = variants.quantised(subject)
     pairs = zip(twin.blocks.parameters(), subject.blocks.parameters(), strict=True)
     for rounded, exact in pairs:
         if exact.ndim != 2:
@@ -106,7 +106,7 @@ def test_eight_bits_round_each_row_to_255_numbers_and_leave_the_subject_alone():
         assert (rounded / scale).round().allclose(rounded / scale, atol=1e-3)
         assert not torch.equal(rounded, exact)
     assert all(torch.equal(a, b) for a, b in zip(kept, subject.model.parameters(), strict=True))
-    assert twins.quantised(subject) is twin
+    assert variants.quantised(subject) is twin
 
 
 def test_two_bits_are_coarser_than_eight():
@@ -114,20 +114,20 @@ def test_two_bits_are_coarser_than_eight():
     ids = torch.tensor([[5, 9, 17]])
     exact, eight, two = (
         each.rows(ids)["logits"]
-        for each in (subject, twins.quantised(subject), twins.quantised(subject, bits=2))
+        for each in (subject, variants.quantised(subject), variants.quantised(subject, bits=2))
     )
     assert 0 < (eight - exact).norm() < 0.1 * (two - exact).norm()
 
 
 def test_weights_that_a_copy_keeps_rounded_or_as_they_are_are_not_lost():
     subject = fresh("nllb-moe")
-    rounded = twins.in_bfloat16(subject)
-    assert twins.weights_lost(subject, rounded) == 0
+    rounded = variants.in_bfloat16(subject)
+    assert variants.weights_lost(subject, rounded) == 0
     rounded.rows(rounded.content(torch.arange(4)[None]))  # turns its routers into float32
     assert {p.dtype for p in rounded.model.parameters()} == {torch.bfloat16, torch.float32}
-    assert twins.weights_lost(subject, rounded) == 0
-    with twins.flip_last_bit(rounded):
-        assert 0 < twins.weights_lost(subject, rounded) < 1
+    assert variants.weights_lost(subject, rounded) == 0
+    with variants.flip_last_bit(rounded):
+        assert 0 < variants.weights_lost(subject, rounded) < 1
 
 
 def test_a_model_that_does_not_run_in_bfloat16_lacks_it(monkeypatch):
@@ -142,4 +142,4 @@ def test_a_model_that_does_not_run_in_bfloat16_lacks_it(monkeypatch):
 
     monkeypatch.setattr(GPT2LMHeadModel, "forward", refuse)
     with pytest.raises(Missing, match=r"bfloat16: the model does not run in it .*16 bytes"):
-        twins.in_bfloat16(subject)
+        variants.in_bfloat16(subject)
