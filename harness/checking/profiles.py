@@ -43,5 +43,5 @@ PROFILES = {
 
 def check_profile(name: str) -> None:
     """Raise `BadInput` where no profile has this ``name``."""
-    if name not in PROFILES:
+    if not isinstance(name, str) or name not in PROFILES:
         raise BadInput(f"--profile {name!r}: is unknown; choose from {', '.join(PROFILES)}")

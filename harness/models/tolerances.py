@@ -116,15 +116,19 @@ def distance(
 ) -> Tensor:
     """Relative error of every row: [..., features] twice → float64 [...].
 
-    Elements that are NaN on both sides, or the same infinity, are left out.  A row with a number
+    Elements that are NaN on both sides, the same infinity, or the largest number of their dtypes
+    (by which some models mask what is no token) are left out.  A row with a number
     that is not finite on one side only is infinitely wrong.  ``settled`` (bool, like the result)
     excludes rows on which the reference itself is undecided; errors are relative to ``sizes``
     (like the result) in place of the rows' own lengths.
     """
+    most = torch.finfo(observed.dtype).max
     oracle = oracle.double()
     observed = observed.to(oracle)
-    finite = torch.isfinite(oracle)
-    alike = ~finite & ((observed == oracle) | (torch.isnan(observed) & torch.isnan(oracle)))
+    finite = oracle.abs() < most
+    extreme = (observed.abs() == most) & (oracle.abs() >= most) & torch.isfinite(oracle)
+    same = (observed == oracle) | (extreme & (observed.sign() == oracle.sign()))
+    alike = ~finite & (same | (torch.isnan(observed) & torch.isnan(oracle)))
     if sizes is None:
         sizes = torch.linalg.vector_norm(torch.where(finite, oracle, 0.0), dim=-1)
     size = torch.maximum(sizes, SMALL_ROW * sizes.mean())

@@ -25,6 +25,9 @@ BEGINNINGS = {
 }
 """The first bytes of other formats, and advice; as a header's length they are too large."""
 
+ENDING = ".safetensors"
+"""How the name of every file of weights ends."""
+
 LONGEST_HEADER = 100_000_000
 """Bytes; the limit of the safetensors format."""
 
@@ -72,6 +75,7 @@ def weight_files(folder: Path, raw: dict[str, Any], spec: str) -> dict[Path, set
             index = folder / chosen
         else:
             single = folder / chosen
+            _refuse_other_endings([chosen], spec, "config.json")
     for path in (single, index):
         _refuse_pipes(path, spec)
         if path.is_symlink() and not path.exists():
@@ -104,12 +108,23 @@ def weight_map(index: Path, spec: str) -> dict[str, str]:
                 f"{spec}: {index.name} names {name!r}, which is not a file of this folder"
             )
     _refuse_pickles(files.values(), spec, f"{index.name} names ")
+    _refuse_other_endings(files.values(), spec, index.name)
     if not isinstance(content.get("metadata"), dict):
         raise BadInput(
             f"{spec}: {index.name} has no metadata, without which transformers loads no shards; "
             'add "metadata": {} to it, or save the model again'
         )
     return files
+
+
+def _refuse_other_endings(names: Iterable[str], spec: str, where: str) -> None:
+    """Raise `BadInput` for a name by which transformers would take a file for a pickle."""
+    for name in names:
+        if not name.endswith(ENDING):
+            raise BadInput(
+                f"{spec}: {where} names {name!r}, which does not end in {ENDING}: transformers "
+                "would read it as a pickle"
+            )
 
 
 def _refuse_pickles(names: Iterable[str], spec: str, where: str = "") -> None:

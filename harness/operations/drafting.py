@@ -19,9 +19,11 @@ from torch import Tensor, nn
 from assay.harness.checking.check import Unsettled
 from assay.harness.models import capabilities
 from assay.harness.models.memo import memo
+from assay.harness.models.shortage import pass_on
 from assay.harness.models.subject import Subject
 from assay.harness.operations import generation
 from assay.harness.operations.generation import Generated
+from assay.harness.results.errors import REFUSALS, Missing, brief
 
 AT_ONCE = 3
 """Drafted tokens for one pass."""
@@ -98,7 +100,11 @@ class _Erring:
 @memo
 def _assistant(subject: Subject) -> tuple[Any, _Erring]:
     own = itertools.chain(subject.model.parameters(), subject.model.buffers())
-    model: Any = copy.deepcopy(subject.model, {id(tensor): tensor for tensor in own})
+    try:
+        model: Any = copy.deepcopy(subject.model, {id(tensor): tensor for tensor in own})
+    except REFUSALS as error:  # an attribute, such as a lock, cannot be copied
+        pass_on(error)
+        raise Missing(f"the model cannot be copied ({brief(error, 100)})") from error
     settings = model.generation_config = generation.default_settings(subject.model)
     settings.num_assistant_tokens, settings.assistant_confidence_threshold = AT_ONCE, 0.0
     settings.num_assistant_tokens_schedule = "constant"

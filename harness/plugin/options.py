@@ -149,6 +149,9 @@ def read(config: pytest.Config) -> RunRequest:
     Models are checked later (`fixtures.subjects`), evidence when it is opened.
     """
     option = argparse.Namespace(**vars(config.option))
+    for argument in config.invocation_params.args:
+        if argument.startswith("--") and argument.endswith("=--"):  # argparse reads an empty list
+            raise BadInput(f"{argument.removesuffix('=--')}: '--' is not a value")
     _check_texts(option)
     directory = config.invocation_params.dir
     for model in option.models or []:

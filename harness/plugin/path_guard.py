@@ -180,7 +180,8 @@ def _interrupts_in_one_line() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process ends, which takes a second
+        for which in (signal.SIGINT, signal.SIGTERM):  # the process ends, which takes a second
+            signal.signal(which, signal.SIG_IGN)
         print("interrupted before any claim was run", file=sys.stderr)
         raise SystemExit(int(pytest.ExitCode.INTERRUPTED)) from None
     finally:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import copy
 import functools
 import os
+import threading
+import time
+from dataclasses import replace
 from typing import Any
 
 import hypothesis.errors
@@ -14,6 +17,7 @@ from transformers import LlamaForCausalLM, PreTrainedModel
 
 import assay
 from assay.fixtures import families
+from assay.harness.checking.profiles import PROFILES
 from assay.harness.results.errors import BadInput
 from assay.harness.results.verdicts import Verdict
 
@@ -141,10 +145,33 @@ def test_a_model_whose_forward_is_wrapped_has_a_reference_of_its_own() -> None:
     assert len(run.require().upheld) == 3
 
 
-def test_a_model_made_in_inference_mode_is_judged() -> None:
+def test_a_model_made_in_inference_mode_is_rejected() -> None:
     with torch.inference_mode():
         model = llama()
-    assert assay.check(model, claims=["C1"], profile="glance").require().upheld
+    with pytest.raises(BadInput, match=r"made under torch\.inference_mode"):
+        assay.check(model, claims=["C1"], profile="glance")
+
+
+class WithALock(LlamaForCausalLM):
+    """It has an attribute that cannot be copied."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.lock = threading.Lock()
+
+
+def test_a_model_that_cannot_be_copied_is_not_accused_by_drafting() -> None:
+    assert not assay.check(llama(WithALock), claims=["C4"], profile="glance").refuted
+
+
+def test_a_first_pass_that_does_not_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Sleeping(LlamaForCausalLM):
+        def forward(self, *arguments: Any, **named: Any) -> Any:
+            time.sleep(1000)
+
+    monkeypatch.setitem(PROFILES, "glance", replace(PROFILES["glance"], brake=0.2))
+    with pytest.raises(BadInput, match="stopped after"):
+        assay.check(llama(Sleeping), claims=["C1"], profile="glance")
 
 
 def test_weights_so_large_that_rounding_decides_are_no_broken_gradient() -> None:
@@ -165,6 +192,58 @@ def test_an_input_that_is_ignored_is_a_capability_that_is_lacking() -> None:
     assert run.exit == 1
     with pytest.raises(assay.Lacking, match="lacks `position-ids`, which causal:gpt2 has"):
         run.require()
+
+
+@pytest.mark.parametrize("tokenizer", ["path/to/a/tokenizer", object()])
+def test_what_is_no_tokenizer_is_rejected(tokenizer: Any) -> None:
+    with pytest.raises(BadInput, match="and not a tokenizer of transformers"):
+        assay.check(llama(), tokenizer, claims=["C1"], profile="glance")
+
+
+def test_weights_that_underflow_are_no_broken_law() -> None:
+    model = llama()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1e-15)
+    (result,) = assay.check(model, claims=["C1"], profile="glance").results
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert "which underflows" in result.reason
+
+
+@pytest.mark.parametrize(
+    "settings", [{"seed": "x"}, {"seed": 1.5}, {"seed": -1}, {"profile": ["glance"]}]
+)
+def test_settings_of_another_type_are_rejected(settings: dict[str, Any]) -> None:
+    with pytest.raises(BadInput):
+        assay.check(llama(), claims=["C1"], **settings)
+
+
+def test_defaults_of_torch_decide_nothing() -> None:
+    model = llama()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with torch.device("meta"):
+            run = assay.check(model, claims=["C1", "C2", "D1"], profile="glance")
+        assert torch.get_default_dtype() is torch.bfloat16
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert not run.refuted
+    assert {result.id for result in run.upheld} >= {"C1", "C2"}
+
+
+class Masking(LlamaForCausalLM):
+    """It never predicts some ids."""
+
+    def forward(self, *arguments: Any, **named: Any) -> Any:
+        output = super().forward(*arguments, **named)
+        output.logits[..., 50:] = torch.finfo(output.logits.dtype).min
+        return output
+
+
+def test_logits_that_are_masked_by_the_least_number_are_no_difference() -> None:
+    run = assay.check(llama(Masking), claims=["C1", "C2", "C5"], profile="glance")
+    assert not run.refuted
+    assert {result.id for result in run.upheld} >= {"C1", "C2"}
 
 
 class Shorter(LlamaForCausalLM):

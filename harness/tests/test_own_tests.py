@@ -10,6 +10,7 @@ import pytest
 import assay
 from assay import own_tests
 from assay.fixtures import families
+from assay.harness.checking.profiles import PROFILES
 from assay.harness.results.errors import BadInput
 from assay.harness.results.verdicts import Kind, Result, Verdict
 from assay.harness.tests.support.sessions import PACKAGE
@@ -126,12 +127,12 @@ def test_a_finding_that_is_not_decided_is_an_expected_failure(
 
 def test_another_model_or_other_weights_are_checked_again() -> None:
     prepared, model = own_tests.Prepared(), families.tiny("gpt2")
-    first = prepared.of(model, None, None)
-    assert prepared.of(model, None, None) is first
+    first = prepared.of(model, None, None, PROFILES["glance"])
+    assert prepared.of(model, None, None, PROFILES["glance"]) is first
     next(model.parameters()).data.mul_(2)
-    second = prepared.of(model, None, None)
+    second = prepared.of(model, None, None, PROFILES["glance"])
     assert second.digest != first.digest
-    assert prepared.of(families.tiny("llama"), None, None) is not second
+    assert prepared.of(families.tiny("llama"), None, None, PROFILES["glance"]) is not second
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,9 @@
 In a clone this folder has only the package's entry points; `assay.harness`, `assay.claims`,
 `assay.fixtures` and `assay.benchmarks` are the folders of those names in the clone's own.  In an
 install they lie in the package (pyproject.toml).
+
+PYTEST_DONT_REWRITE: `assay check` imports this module before pytest can rewrite it, and pytest
+would warn of that in every run.
 """
 
 import importlib

@@ -24,7 +24,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from assay.harness.checking.cases import Case
 from assay.harness.checking.claim import Session
-from assay.harness.checking.profiles import PROFILES, check_profile
+from assay.harness.checking.profiles import PROFILES, Profile, check_profile
 from assay.harness.models import digests
 from assay.harness.models.subject import Subject
 from assay.harness.results.errors import BadInput
@@ -50,11 +50,12 @@ class Prepared:
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase | None,
         attends: str | None,
+        profile: Profile,
     ) -> Subject:
         """The subject of ``model``, rebuilt if the model or its weights changed."""
         key = (id(model), digests.digest(model), id(tokenizer), attends)
         if self.subject is None or self.key != key:
-            self.subject = subject_of(model, tokenizer, attends, type(model).__name__)
+            self.subject = subject_of(model, tokenizer, attends, type(model).__name__, profile)
             self.key = key
         return self.subject
 
@@ -91,7 +92,7 @@ class OwnClaim:
         """
         __tracebackhide__ = True
         blob = os.environ.get(REPLAY)
-        subject = self.prepared.of(model, tokenizer, attends)
+        subject = self.prepared.of(model, tokenizer, attends, self.session.profile)
         (result,) = settle(subject, [self.case], replace(self.session, replay=blob)).results
         if result.verdict is Verdict.NOT_APPLICABLE:
             pytest.skip(f"missing capability: {result.reason}")

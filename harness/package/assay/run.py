@@ -15,10 +15,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from assay.harness.checking.cases import Case
 from assay.harness.checking.claim import Session, is_asked, unknown
-from assay.harness.checking.profiles import PROFILES, check_profile
+from assay.harness.checking.profiles import PROFILES, Profile, check_profile
 from assay.harness.cli.main import cases_of_claims, offer
 from assay.harness.models import digests, meant, runs
 from assay.harness.models.admission import admit
+from assay.harness.models.clock import Braked, ForwardClock
 from assay.harness.models.runs import Options
 from assay.harness.models.shortage import ENDS, kept_running
 from assay.harness.models.subject import Subject
@@ -169,9 +170,11 @@ def check(
     check_profile(profile)
     if attends not in (None, *meant.WAYS):
         raise BadInput(f"attends {attends!r}: choose from {', '.join(meant.WAYS)}")
+    if not isinstance(seed, int) or seed < 0:
+        raise BadInput(f"seed {seed!r}: is not a whole number from 0 on")
     chosen = choose(claims)
     session = Session(PROFILES[profile], seed, replay)
-    return settle(subject_of(model, tokenizer, attends, name), chosen, session)
+    return settle(subject_of(model, tokenizer, attends, name, session.profile), chosen, session)
 
 
 def subject_of(
@@ -179,22 +182,35 @@ def subject_of(
     tokenizer: PreTrainedTokenizerBase | None,
     attends: str | None,
     name: str,
+    profile: Profile,
 ) -> Subject:
-    """The model as claims see it; raises `BadInput` where it cannot be checked."""
+    """The model as claims see it; raises `BadInput` where it cannot be checked.
+
+    A pass that does not end is stopped after the profile's ``brake``.
+    """
     if not isinstance(model, PreTrainedModel):
         kind = type(model).__name__
         raise BadInput(f"{name}: is a {kind} and not a PreTrainedModel of transformers")
+    if not isinstance(tokenizer, PreTrainedTokenizerBase | None):
+        kind = type(tokenizer).__name__
+        raise BadInput(f"{name}: its tokenizer is a {kind} and not a tokenizer of transformers")
     if any(each.is_meta for each in model.parameters()):
         raise BadInput(f"{name}: has parameters on the meta device, without values")
+    if any(each.is_inference() for each in model.parameters()):
+        raise BadInput(
+            f"{name}: its parameters were made under torch.inference_mode, where nothing has a "
+            "gradient and nothing can be saved; make the model outside of it"
+        )
+    clock = ForwardClock(profile.brake)
     try:
         subject = Subject(name, model, tokenizer, digests.digest(model), attends=attends)
-        with kept_running(), _evaluated(model):
+        with kept_running(), _evaluated(model), clock.striking(), clock.watching(subject):
             admit(subject)
             subject.offer = offer(subject)
             return subject
     except BadInput as error:
         raise BadInput(str(error).replace("--attends", "attends")) from error
-    except ENDS as error:
+    except (Braked, *ENDS) as error:
         raise BadInput(f"{name}: cannot be read ({brief(error)})") from error
 
 
@@ -236,16 +252,22 @@ def _every() -> list[Case]:
 
 @contextmanager
 def _evaluated(model: PreTrainedModel) -> Iterator[None]:
-    """The model in evaluation mode with frozen parameters; afterwards its state is restored."""
+    """The model in evaluation mode with frozen parameters; afterwards its state is restored.
+
+    So are torch's default dtype and device, which are float32 and the processor meanwhile.
+    """
+    dtype = torch.get_default_dtype()
     modes = {module: module.training for module in model.modules()}
-    # A tensor made under `torch.inference_mode` has no gradient, and may not be told to have one.
-    trained = [p for p in model.parameters() if p.requires_grad and not p.is_inference()]
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     try:
         model.eval()
         for parameter in trained:
             parameter.requires_grad_(False)
-        yield
+        torch.set_default_dtype(torch.float32)
+        with torch.device("cpu"):
+            yield
     finally:
+        torch.set_default_dtype(dtype)
         for module, mode in modes.items():
             module.training = mode
         for parameter in trained:

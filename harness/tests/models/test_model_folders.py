@@ -67,6 +67,19 @@ def test_a_truncated_header_is_not_taken_for_a_pickle(folder: Path) -> None:
     assert "is truncated or corrupt" in refused(folder)
 
 
+@pytest.mark.parametrize("name", ["a.txt", "a.SAFETENSORS", "a.safetensors.old"])
+@pytest.mark.parametrize("by", ["index", "config"])
+def test_a_file_of_weights_by_another_ending(folder: Path, name: str, by: str) -> None:
+    torch.save({MATRIX: torch.zeros(1)}, folder / name)
+    if by == "config":
+        edit_json(folder / "config.json", transformers_weights=name)
+    else:
+        (folder / "model.safetensors").unlink()
+        index = {"metadata": {}, "weight_map": {MATRIX: name}}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert f"names {name!r}, which does not end in .safetensors" in refused(folder)
+
+
 @pytest.mark.parametrize("bare", [True, False], ids=["alone", "with a configuration"])
 @pytest.mark.parametrize(
     ("name", "kind"),

@@ -228,3 +228,13 @@ def test_what_stands_behind_a_router_gap_is_compared():
     damaged = planted(rows, "logits", 0.1, (0, 1))
     assert list(farthest(damaged, rows)) == ["logits"]
     assert is_broken(Check(toy("gpt2")), exactly(rows), damaged)
+
+
+def test_the_largest_number_masks_and_hides_nothing_else_in_its_row() -> None:
+    exact = torch.tensor([[1.0, torch.finfo(torch.float64).min]], dtype=torch.float64)
+    masked = torch.tensor([[1.0, torch.finfo(torch.float32).min]])
+    assert float(distance(masked, exact)) == 0
+    assert float(distance(masked + torch.tensor([[0.1, 0.0]]), exact)) == pytest.approx(0.1)
+    assert float(distance(-masked, exact)) > 1e30
+    assert float(distance(torch.tensor([[1.0, 5.0]]), exact)) > 1e30
+    assert float(distance(masked + torch.tensor([[0.1, 0.0]]), masked)) == pytest.approx(0.1)

@@ -94,7 +94,7 @@ def test_an_index_that_names_a_missing_shard_is_refused(shards: Path) -> None:
         ({}, "has no weight_map"),
         ({"a": 3}, "names 3, which is not a file of this folder"),
         ({"a": "../model.safetensors"}, "which is not a file of this folder"),
-        ({"a": "m" * 300}, "which is not there"),
+        ({"a": "m" * 300}, "which does not end in .safetensors"),
     ],
 )
 def test_an_index_of_no_use_is_refused(shards: Path, mapping: Any, said: str) -> None:
