@@ -42,7 +42,7 @@ class _Enough(BaseException):
 
 
 class _NotApplicable(BaseException):
-    """The model lacks a capability, whatever the draw; leaves Hypothesis likewise."""
+    """The model lacks a capability for every draw; leaves Hypothesis likewise."""
 
 
 class _NothingSmaller(BaseException):

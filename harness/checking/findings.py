@@ -12,7 +12,7 @@ It is called for one block of draws after another.  After every round the interv
 statistic is compared with the bound: wholly on the claimed side is upheld, wholly on the other
 refuted.  Repeated looks err more often than one, so each of the K looks that the profile allows
 has confidence 1 - 0.05 / K (Bonferroni; higher where the interval is only approximate, see
-`Statistic.caution`): whatever the number of looks, at most 5 % of findings are decided wrongly.
+`Statistic.caution`): for any number of looks at most 5 % of findings are decided wrongly.
 The control is judged in the same way and must come out the other way, or the finding stays
 inconclusive.
 """

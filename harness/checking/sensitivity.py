@@ -55,7 +55,7 @@ less: twice the factor of the bound in float32 (`harness.models.tolerances.TOLER
 """
 
 MOST = 100.0
-"""The largest multiple of its goal at which a law must detect a leak, whatever the rounding."""
+"""The largest multiple of its goal at which a law must detect a leak under any rounding."""
 
 
 def with_leak(observed: Rows, damaged: Rows, size: float) -> Rows:

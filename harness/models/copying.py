@@ -19,24 +19,24 @@ HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 """Attributes of a module that hold functions by number."""
 
 
-def copied(model: Model) -> Model:
+def copy_model(model: Model) -> Model:
     """A deep copy in which patched functions call the copy.  Raises what deepcopy raises."""
     copies: dict[int, Any] = {}
-    copy_of_model = copy.deepcopy(model, copies)
-    for module in copy_of_model.modules():
+    duplicate = copy.deepcopy(model, copies)
+    for module in duplicate.modules():
         for name, value in list(vars(module).items()):
             if name in HOOKS:
                 for number, hook in value.items():
                     value[number] = _in_copy(hook, copies)
             elif isinstance(value, FunctionType | MethodType):
                 vars(module)[name] = _in_copy(value, copies)
-    return copy_of_model
+    return duplicate
 
 
 def _in_copy(value: Any, copies: dict[int, Any]) -> Any:
-    """What stands for ``value`` in the copy; itself where nothing in it was copied.
+    """``value`` as the copy needs it: parts of the model in it are replaced by the copy's.
 
-    ``copies`` are those of objects by the originals' `id`.
+    ``copies`` are the copied objects by the `id` of the originals.
     """
     if id(value) in copies:
         return copies[id(value)]
@@ -54,9 +54,14 @@ def _in_copy(value: Any, copies: dict[int, Any]) -> Any:
         places = len(value.args)
         named = dict(zip(value.keywords, arguments[places:], strict=True))
         return partial(function, *arguments[:places], **named)
+    if isinstance(value, tuple):
+        return tuple(_in_copy(each, copies) for each in value)
+    if isinstance(value, dict):
+        return {name: _in_copy(each, copies) for name, each in value.items()}
     if isinstance(value, FunctionType):
         replaced = _globals(value, copies)
-        return _function(value, replaced, copies) if replaced or value.__closure__ else value
+        holds = value.__closure__ or value.__defaults__ or value.__kwdefaults__
+        return _function(value, replaced, copies) if replaced or holds else value
     return value
 
 
@@ -75,20 +80,20 @@ def _function(
     function: FunctionType, replaced: dict[str, Any], copies: dict[int, Any]
 ) -> FunctionType:
     cells = [CellType() for _ in function.__closure__ or ()]
-    copy_of_it = FunctionType(
+    duplicate = FunctionType(
         function.__code__,
         function.__globals__ | replaced if replaced else function.__globals__,
         function.__name__,
-        function.__defaults__,
+        _in_copy(function.__defaults__, copies),
         tuple(cells),
     )
-    copies[id(function)] = copy_of_it  # a function may hold itself
-    copy_of_it.__kwdefaults__ = function.__kwdefaults__
-    update_wrapper(copy_of_it, function)
-    vars(copy_of_it).update({n: _in_copy(v, copies) for n, v in vars(function).items()})
+    copies[id(function)] = duplicate  # a function may hold itself
+    duplicate.__kwdefaults__ = _in_copy(function.__kwdefaults__, copies)
+    update_wrapper(duplicate, function)
+    vars(duplicate).update({n: _in_copy(v, copies) for n, v in vars(function).items()})
     for cell, original in zip(cells, function.__closure__ or (), strict=True):
         try:
             cell.cell_contents = _in_copy(original.cell_contents, copies)
         except ValueError:  # the cell is empty
             continue
-    return copy_of_it
+    return duplicate

@@ -18,7 +18,7 @@ FIELDS = re.compile(
 """Names of fields with such a length."""
 
 KERNEL = 64
-"""Kernels of linear attention split a prompt into chunks of 64, whatever the configuration."""
+"""Kernels of linear attention split a prompt into chunks of 64 in every configuration."""
 
 
 @memo

@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from transformers import PreTrainedModel
 
 from assay.harness.models import allocation, compat
-from assay.harness.models.copying import copied
+from assay.harness.models.copying import copy_model
 from assay.harness.models.core import Core
 from assay.harness.models.lengths import LONG
 from assay.harness.models.memo import memo
@@ -61,9 +61,9 @@ def _copied(subject: Core) -> PreTrainedModel:
     model = subject.model
     own = {id(each) for each in model.parameters()}
     with suppress(*REFUSALS), contained():
-        copy_of_model = copied(model)
-        if own.isdisjoint(map(id, copy_of_model.parameters())):
-            return copy_of_model
+        duplicate = copy_model(model)
+        if own.isdisjoint(map(id, duplicate.parameters())):
+            return duplicate
     try:
         again = type(model)(copy.deepcopy(model.config))
         again.load_state_dict(model.state_dict())

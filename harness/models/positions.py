@@ -152,7 +152,7 @@ def follow_padding(subject: Core) -> bool:
 def counted_besides(subject: Core) -> bool:
     """Whether the model looks up rows by column even though all positions are equal.
 
-    It watches equal tokens: a bias by distance counts columns, whatever the positions.
+    It watches equal tokens: a bias by distance counts columns and ignores positions.
     """
     n = max(PROBE, subject.shortest)
     ids = subject.content(torch.full((1, n), 7, device=subject.device))

@@ -1,4 +1,4 @@
-"""The precision in which a model computes, whatever the dtype of its parameters."""
+"""The precision in which a model computes, which may differ from the dtype of its parameters."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Watch(TorchDispatchMode):
 def all_float64(subject: Subject) -> bool:
     """Whether the float64 reference copy computes in float64 throughout.
 
-    Many models compute softmax, norms or rotary angles in float32 whatever their dtype; their
+    Many models compute softmax, norms or rotary angles in float32 in every dtype; their
     reference copy is then exact only to float32's rounding.
     """
     reference = subject.oracle

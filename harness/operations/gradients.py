@@ -101,14 +101,23 @@ def lengths(terms: list[Rows]) -> Tensor:
     return torch.stack([term["gradient"].double().norm(dim=-1) for term in terms]).sum(0)
 
 
-def apart(one: Rows, other: Rows, sizes: Tensor, spread: Tensor | None = None) -> Distance:
+def apart(
+    one: Rows,
+    other: Rows,
+    sizes: Tensor,
+    spread: Tensor | None = None,
+    rows: Tensor | None = None,
+) -> Distance:
     """The row of two gradients that differs most, relative to ``sizes`` [batch, n].
 
-    With a ``spread`` [batch, n], only the excess over `FACTOR` times that counts.
+    With a ``spread`` [batch, n], only the excess over `FACTOR` times that counts; with ``rows``
+    (bool [batch, n]), only those rows.
     """
     errors = distance(one["gradient"], other["gradient"], sizes=sizes)
     if spread is not None:
         errors = (errors - FACTOR * spread).clamp_min(0.0)
+    if rows is not None:
+        errors = torch.where(rows, errors, 0.0)
     return worst(errors, "gradient")
 
 
@@ -132,12 +141,6 @@ def stable(spread: Tensor, tolerance: Tolerance) -> Tensor:
     if not rows.any():
         raise Unsettled(f"rounding alone moves every row by {float(spread.min()):.2g} or more")
     return rows
-
-
-def require_stable(difference: Distance, spread: Tensor, tolerance: Tolerance) -> None:
-    """Raise `Unsettled` where rounding alone moves some row as far as ``difference``."""
-    if difference.error > tolerance.most and FACTOR * float(spread.max()) > tolerance.most:
-        raise Unsettled(f"rounding alone moves a row of the gradient by {float(spread.max()):.2g}")
 
 
 def leaking(gradient: Rows, less: Rows, sizes: Tensor, size: float) -> Rows:

@@ -1,7 +1,7 @@
 """Finds the rows of a matrix that score highest at a point: fast, with the answer of float64.
 
 All rows are scored in the matrix's own precision (float32 at least).  A bound says how far
-rounding can move a score, whatever the order of a sum; where rows are too close for it, the few
+rounding can move a score in any order of a sum; where rows are too close for it, the few
 leading rows are scored again in float64, or all rows where the leading ones may not contain the
 answer.  Of equal rows the first comes first.
 """
@@ -65,7 +65,7 @@ def rounding(table: Tensor) -> float:
 
 def leaders(scores: Tensor, k: int, room: Tensor) -> tuple[Tensor, Tensor]:
     """The best ``k`` rows by ``scores`` [m, V]: [m, k]; and whether each leads the next by more
-    than ``room`` [m], so that they are the best whatever moved the scores by half of that: [m].
+    than ``room`` [m], so that they are the best even if each score moved by half of that: [m].
     """
     values, ids = scores.topk(min(scores.shape[1], k + 1))
     leads = (values[:, :-1] - values[:, 1:]).double()

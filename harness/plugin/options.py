@@ -302,7 +302,7 @@ def _check_outputs(option: argparse.Namespace, settings: Mapping[str, Path]) -> 
             if path is not None and is_in(path, base):
                 raise BadInput(f"--basetemp {base}: pytest empties it, and {name} lies in it")
     if option.evidence is None and option.replay is None:
-        folders["the evidence, which is kept unless --evidence names a file"] = default_path()
+        folders["the default of --evidence"] = default_path()
     keep_out({**files, **folders}, read)
 
 

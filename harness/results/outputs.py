@@ -19,7 +19,6 @@ from assay.harness.results.errors import BadInput
 NAME = 40
 """Characters of a file's name at the start of its draft's name: names have a maximum length."""
 
-
 OPENINGS = {
     "--json": (b"{", "JSON"),
     "--report": (b"<", "HTML"),
@@ -52,7 +51,7 @@ def keep_apart(
     for name, path in outputs.items():
         if path is not None and name in OPENINGS and not _is_replaceable(path, name):
             raise BadInput(
-                f"{name} {path}: is there and is no {OPENINGS[name][1]}, and is left as it is; "
+                f"{name} {path}: exists and holds no {OPENINGS[name][1]}, so it is not replaced; "
                 "give another path, or remove it"
             )
 

@@ -38,7 +38,7 @@ def unit(subject: Subject, target: Output, goal: Tensor, start: Tensor, rule: Ru
     """The learning rate at which the first step has the embedding's own scale.
 
     For plain descent, the standard deviation of the embedding over that of the first gradient;
-    Adam's steps have the size of its rate whatever the gradient.
+    Adam's steps have the size of its rate for every gradient.
     """
     if rule.optimiser == "adam":
         return spread(subject)

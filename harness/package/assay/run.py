@@ -27,6 +27,7 @@ from assay.harness.results.errors import BadInput, brief
 from assay.harness.results.evidence import Evidence
 from assay.harness.results.expectations import judge, unexpected_lacks
 from assay.harness.results.records import RunRecord
+from assay.harness.results.seeds import read_seed
 from assay.harness.results.verdicts import Result, Verdict
 
 KINDS = {"laws": ("law",), "findings": ("finding",), "all": ("law", "finding")}
@@ -170,10 +171,8 @@ def check(
     check_profile(profile)
     if attends not in (None, *meant.WAYS):
         raise BadInput(f"attends {attends!r}: choose from {', '.join(meant.WAYS)}")
-    if not isinstance(seed, int) or seed < 0:
-        raise BadInput(f"seed {seed!r}: is not a whole number from 0 on")
     chosen = choose(claims)
-    session = Session(PROFILES[profile], seed, replay)
+    session = Session(PROFILES[profile], read_seed(str(seed), "seed"), replay)
     return settle(subject_of(model, tokenizer, attends, name, session.profile), chosen, session)
 
 
@@ -210,7 +209,9 @@ def subject_of(
             return subject
     except BadInput as error:
         raise BadInput(str(error).replace("--attends", "attends")) from error
-    except (Braked, *ENDS) as error:
+    except Braked as error:
+        raise BadInput(f"{name}: cannot run a prompt ({error})") from error
+    except ENDS as error:
         raise BadInput(f"{name}: cannot be read ({brief(error)})") from error
 
 

@@ -88,7 +88,7 @@ class Ledger:
 
 
 def same(run: RunRecord, cell: SweepCell, environment: Environment) -> bool:
-    """Whether a run in the evidence belongs to this cell, whatever the model's weights."""
+    """Whether a run in the evidence belongs to this cell, with any weights of the model."""
     models = run.selection.models if run.selection else None
     versions = {name: environment.versions[name] for name in SAME}
     if models is None:  # of older runs

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from assay.harness.models.copying import copied
+from assay.harness.models.copying import copy_model
 
 LAYER = nn.Linear(2, 2)
 USUAL = LAYER.forward
@@ -57,15 +58,27 @@ def with_empty_cell(layer: nn.Module) -> None:
     usual = layer.forward
 
     def forward(x: torch.Tensor) -> torch.Tensor:
-        return usual(x) if True else never
+        return never if x is None else usual(x)  # noqa: F821
 
-    if False:
-        never = None
+    never = None
+    del never
+    layer.forward = forward
+
+
+def by_default(layer: nn.Module) -> None:
+    layer.forward = lambda x, usual=layer.forward: usual(x)
+
+
+def by_keyword(layer: nn.Module) -> None:
+    def forward(x: torch.Tensor, *, usual: Callable[..., torch.Tensor] = layer.forward) -> Any:
+        return usual(x)
+
     layer.forward = forward
 
 
 @pytest.mark.parametrize(
-    "patch", [wrapped, in_a_partial, twice, hooked, recursive, with_empty_cell]
+    "patch",
+    [wrapped, in_a_partial, twice, hooked, recursive, with_empty_cell, by_default, by_keyword],
 )
 def test_what_is_patched_into_a_model_runs_the_copys_weights(
     patch: Callable[[nn.Module], None],
@@ -84,7 +97,7 @@ def test_what_a_patch_uses_by_a_global_name_is_the_copys() -> None:
 def check(layer: nn.Linear) -> None:
     x = torch.ones(1, 2)
     before = layer(x)
-    other = copied(layer)
+    other = copy_model(layer)
     with torch.no_grad():
         other.weight.zero_()
         other.bias.zero_()
@@ -97,7 +110,7 @@ def test_functions_that_hold_nothing_of_the_model_stay() -> None:
     layer, calls = nn.Linear(2, 2), []
     layer.register_forward_hook(lambda *_: calls.append(1))
     layer.extra = len  # type: ignore[assignment]
-    other = copied(layer)
+    other = copy_model(layer)
     other(torch.ones(1, 2))
     assert calls == [1]
     assert other.extra is len

@@ -8,6 +8,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from assay.claims import test_gradients as laws
 from assay.harness import faults
+from assay.harness.checking.check import Unsettled
 from assay.harness.models.capabilities import Missing
 from assay.harness.models.rows import Rows
 from assay.harness.models.subject import Subject
@@ -212,3 +213,17 @@ def test_a_wrong_gradient_of_such_a_model_is_seen(monkeypatch):
         verdict(SUM, saturated(), budget(10), arguments={"part": "block"}).verdict
         is Verdict.REFUTED
     )
+
+
+def test_a_row_that_rounding_moves_excuses_no_other_row() -> None:
+    right = Rows({"gradient": torch.ones(1, 3, 4)})
+    wrong = Rows({"gradient": right["gradient"] + torch.tensor([[[0.0], [0.5], [9.0]]])})
+    tolerance, sizes = TOLERANCES[torch.float32], torch.full((1, 3), 2.0)
+    spread = torch.tensor([[0.0, 0.0, 5.0]])
+    rows = gradients.stable(spread, tolerance)
+    assert rows.tolist() == [[True, True, False]]
+    difference = gradients.apart(wrong, right, sizes, spread, rows)
+    assert difference.error == pytest.approx(0.5)
+    assert difference.position == 1
+    with pytest.raises(Unsettled, match="rounding alone moves every row"):
+        gradients.stable(spread + 1, tolerance)

@@ -103,7 +103,7 @@ def test_only_a_file_of_the_same_format_is_replaced(tmp_path: Path, option: str)
         if text[0] == own[0]:
             keep_apart({option: tmp_path / "out"})
         else:
-            with pytest.raises(BadInput, match="is there and is no"):
+            with pytest.raises(BadInput, match="exists and holds no"):
                 keep_apart({option: tmp_path / "out"})
     for text in ("", " \n" + own):
         (tmp_path / "out").write_text(text)
