@@ -12,6 +12,7 @@ from assay.harness.checking.laws import law
 from assay.harness.models import positions
 from assay.harness.models.memo import memo
 from assay.harness.operations.decoding import PseudoInverse, has_duplicate, nearest
+from assay.harness.results.errors import Missing
 
 MANY = 256
 """Most tokens to decode at once: each is compared with the whole vocabulary."""
@@ -19,8 +20,11 @@ MANY = 256
 
 @memo
 def pseudo_inverse(subject):
-    """The subject's W⁺, factored once."""
-    return PseudoInverse.of(subject.embedding_table)
+    """The subject's W⁺, factored once; `Missing` where all rows of W are equal."""
+    table = subject.embedding_table.detach()
+    if bool((table == table[:1]).all()):
+        raise Missing("all rows of the embedding matrix are equal")
+    return PseudoInverse.of(table)
 
 
 @memo

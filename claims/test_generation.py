@@ -33,6 +33,11 @@ def test_generation_is_the_same_with_and_without_the_cache(subject, mode, draw, 
     # Up to the first token that differs: if the scores there agree, it was a near tie.
     same = plain.common(cached)
     check.same(expected.at(slice(0, same)), cached.rows.at(slice(0, same)))
+    if mode == "greedy":
+        check.judge(plain.beaten(plain.ids), 0.0, "tokens that another's score beats")
+        worse = plain.ids.clone()
+        worse[:, -1] = plain.scores[:, -1].argmin(-1)
+        check.sees_one("token that another's score beats", plain.beaten(worse))
     if mode != "sampling":
         allowed = generation.near_tie(expected.at(slice(0, same)), check.tolerance)
         check.judge(plain.gap(cached), allowed, f"the choice of token {same - 1}")

@@ -52,15 +52,15 @@ class Claim:
     def not_run(self, subject: Subject, error: BaseException, size: Size | None) -> Result:
         """The result where the claim's body, or a probe before it, raised ``error``.
 
-        ``size`` is that of the last prompt that was run.  Raises ``error`` where it concerns
-        the run: bad input, or a Hypothesis example that cannot be replayed.
+        ``size`` is that of the last prompt that was run.  Raises ``error`` where it is about a
+        Hypothesis example that cannot be replayed.
         """
         if why := shortage(error):
             release(error)
             return self.result(subject, Verdict.INCONCLUSIVE, reason=why + at_size(size))
         if isinstance(error, Missing):
             return self.result(subject, Verdict.NOT_APPLICABLE, reason=str(error))
-        if isinstance(error, BadInput | HypothesisException):
+        if isinstance(error, HypothesisException):
             raise error
         return self.ended(subject, error)
 
@@ -82,7 +82,7 @@ class Claim:
     def ended(self, subject: Subject, error: BaseException) -> Result:
         """The result where ``error`` ended the claim: from the model's code or the claim's own."""
         trace = shortened("".join(traceback.format_exception(error)), STORED)
-        why = f"ended in {brief(error)}"
+        why = str(error) if isinstance(error, BadInput) else f"ended in {brief(error)}"
         return self.result(subject, Verdict.INCONCLUSIVE, reason=why, details={ERROR: trace})
 
 
@@ -120,7 +120,7 @@ def as_test(
         try:
             with kept_running():
                 return run(body, subject, arguments, session)
-        except (KeyboardInterrupt, BadInput):
+        except KeyboardInterrupt:
             raise
         except HypothesisException as error:
             ended = claim.ended if session.replay is None else claim.replayed

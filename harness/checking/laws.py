@@ -16,6 +16,7 @@ Hypothesis draws (`harness.checking.examples`), and shrinks a failure to its sma
 from __future__ import annotations
 
 import functools
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -27,6 +28,7 @@ from assay.harness.checking.check import NOT_NUMBERS, Broken, Check
 from assay.harness.checking.claim import Claim, Session, as_test
 from assay.harness.checking.controls import Controls, Damage
 from assay.harness.checking.examples import Examples
+from assay.harness.models import finiteness
 from assay.harness.models.clock import TOO_SLOW, Braked, ForwardClock
 from assay.harness.models.shortage import ENDS
 from assay.harness.models.subject import Subject
@@ -100,6 +102,8 @@ def run(
     except Broken as broken:
         check.remember(broken.observed, broken.allowed)
         verdict, reason = Verdict.REFUTED, str(broken)
+        if not math.isfinite(broken.observed) and (why := _overflow(claim, subject)):
+            return claim.result(subject, Verdict.INCONCLUSIVE, reason=why)
         if not repeats(subject):
             reason += "; the model is not deterministic: it gives one prompt two outputs"
         counterexample = examples.counterexample(broken)
@@ -147,6 +151,22 @@ def _conclusion(claim: Claim, check: Check, examples: Examples) -> tuple[Verdict
     if check.blunt:
         return Verdict.INCONCLUSIVE, _too_blunt(check)
     return Verdict.UPHELD, limits.upheld_up_to
+
+
+def _overflow(claim: Claim, subject: Subject) -> str:
+    """The token on which the model overflows and its float64 copy does not, in words, or empty.
+
+    Such a model breaks claim C13, and says nothing about another one by an infinite error.
+    """
+    if claim.id == "C13":
+        return ""
+    try:
+        where = finiteness.of_vocabulary(subject)
+        if where and not finiteness.of_vocabulary(subject.oracle):
+            return f"the model overflows, at {where}"
+    except ENDS:
+        pass  # the error of the law's own says more
+    return ""
 
 
 def _too_blunt(check: Check) -> str:

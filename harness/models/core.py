@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Protocol, Self
 
 import torch
@@ -87,6 +88,12 @@ def _named(forward: Callable[..., Any]) -> frozenset[str]:
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     parameters = inspect.signature(forward).parameters.values()
     return frozenset(each.name for each in parameters if each.kind not in several) - {"self"}
+
+
+def _takes_more(forward: Callable[..., Any]) -> bool:
+    """Whether a function takes arguments that it does not name."""
+    parameters = inspect.signature(forward).parameters.values()
+    return any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters)
 
 
 @dataclass(eq=False)
@@ -177,10 +184,16 @@ class Core(ABC):
 
     @cached_property
     def _parameters(self) -> frozenset[str]:
-        """The parameters of forward; of its base class's where it only has ``*args, **kwargs``."""
-        classes = type(self.model).__mro__
-        inherited = [vars(each)["forward"] for each in classes if "forward" in vars(each)]
-        return next(filter(None, map(_named, [self.model.forward, *inherited])), frozenset())
+        """The parameters of forward, and of its base class's while it passes ``**kwargs`` on."""
+        classes = [each for each in type(self.model).__mro__ if "forward" in vars(each)]
+        names = _named(self.model.forward)
+        for own, base in pairwise(classes):
+            if own.__module__.startswith("transformers.") and names:
+                break  # a class of the library names all that it takes
+            if not _takes_more(vars(own)["forward"]):
+                break
+            names |= _named(vars(base)["forward"])
+        return names
 
     def accepts(self, argument: str) -> bool:
         """Whether the model's forward names ``argument``."""

@@ -21,7 +21,7 @@ BEGINNINGS = {
     b"PK\x03\x04": "is an archive of pickles, not safetensors; convert it with save_pretrained",
     b"\x80": "is a pickle, not safetensors; convert it with save_pretrained",
     b"GGUF": "is a GGUF file, not safetensors; get the model in safetensors",
-    b"<": "is a web page, not weights; download it again",
+    b"<": "is a web page; download the file again",
 }
 """The first bytes of other formats, and advice; as a header's length they are too large."""
 
@@ -48,10 +48,19 @@ def read_json(path: Path, spec: str) -> dict[str, Any]:
     except OSError as error:
         raise BadInput(f"{spec}: {path.name} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"{spec}: {path.name} is not valid JSON ({brief(error, 80)})") from error
+        why = _in_place_of_json(path) or brief(error, 80)
+        raise BadInput(f"{spec}: {path.name} is not valid JSON ({why})") from error
     if not isinstance(content, dict):
         raise BadInput(f"{spec}: {path.name} holds no JSON object but a {type(content).__name__}")
     return content
+
+
+def _in_place_of_json(path: Path) -> str:
+    """What a download left in place of a JSON file, and advice; empty if it is not known."""
+    with path.open("rb") as file:
+        start = file.read(16)
+    known = (b"version ", b"<")
+    return next((f"it {BEGINNINGS[each]}" for each in known if start.startswith(each)), "")
 
 
 def _refuse_pipes(path: Path, spec: str) -> None:

@@ -41,11 +41,20 @@ CACHING = ("assisted", "static")
 
 @dataclass(frozen=True)
 class Generated:
-    """New ids [batch, steps] and the raw logits of every step, as rows [batch, steps, V]."""
+    """New ids [batch, steps], and the raw logits of every step, as rows [batch, steps, V].
+
+    ``scores`` [batch, steps, V] are the logits as processed, which chose the tokens.
+    """
 
     prompt: Tensor
     ids: Tensor
     rows: Rows
+    scores: Tensor
+
+    def beaten(self, ids: Tensor) -> float:
+        """The share of ``ids`` [batch, steps] that another token's score beats at its step."""
+        own = self.scores.gather(-1, ids.to(self.scores.device)[..., None])[..., 0]
+        return float((own < self.scores.amax(-1)).double().mean())
 
     def common(self, other: Generated) -> int:
         """Steps up to and including the first at which the two chose different tokens."""
@@ -70,7 +79,8 @@ class Generated:
     def row(self, row: int) -> Generated:
         """One row of the batch, as a batch of its own."""
         one = slice(row, row + 1)
-        return Generated(self.prompt[one], self.ids[one], self.rows.map(lambda t: t[one]))
+        rows = self.rows.map(lambda t: t[one])
+        return Generated(self.prompt[one], self.ids[one], rows, self.scores[one])
 
     def reference(self, subject: Subject) -> Reference:
         """The same steps' logits in float64, in one pass over the generated tokens.
@@ -287,7 +297,8 @@ def scores(
     """
     if mode in CACHING and not use_cache:
         mode = "greedy"
-    options = {"use_cache": use_cache, "output_logits": True, **MODES[mode], **options}
+    returned = {"output_logits": True, "output_scores": True}
+    options = {"use_cache": use_cache, **returned, **MODES[mode], **options}
     try:
         with _refusals(mode):
             output = _generate(subject, ids, mask=mask, **options)
@@ -298,7 +309,7 @@ def scores(
         raise
     logits = torch.stack(output.logits, dim=1)
     new = output.sequences[:, -logits.shape[1] :]
-    return Generated(ids, new, Rows({"logits": logits}))
+    return Generated(ids, new, Rows({"logits": logits}), torch.stack(output.scores, dim=1))
 
 
 def _takes_back(subject: Subject, ids: Tensor) -> bool:

@@ -231,6 +231,8 @@ def _check_texts(option: argparse.Namespace) -> None:
 
 
 def _path(name: str, text: str) -> Path:
+    if text.endswith(os.sep) and name != "expectations":
+        raise BadInput(f"--{name} {text}: names a folder; give a file's path")
     try:
         path = Path(text).expanduser().absolute()
         path.lstat()

@@ -8,9 +8,11 @@ import hashlib
 import os
 import platform
 import secrets
+import sys
 from collections.abc import Mapping
 from itertools import combinations
 from pathlib import Path
+from typing import TextIO
 
 import psutil
 
@@ -123,10 +125,15 @@ def is_in(path: Path, folder: Path) -> bool:
 def replace_file(path: str | Path, text: str) -> None:
     """Replace the file by ``text`` as UTF-8, creating its folder; on failure the old one stays.
 
-    A link stays a link, and a device or a pipe is written to directly.  BadInput if this fails.
+    A link stays a link, and a device or a pipe is written to directly.  The file that standard
+    output or standard error goes to keeps what is in it.  BadInput if this fails.
     """
     try:
         target = Path(path)
+        if (stream := _stream_to(target)) is not None:
+            stream.write(text)
+            stream.flush()
+            return
         if target.exists() and not target.is_file():
             target.write_bytes(text.encode())
             return
@@ -144,6 +151,17 @@ def replace_file(path: str | Path, text: str) -> None:
     except OSError as error:
         why = "its folder is a file" if isinstance(error, FileExistsError) else error.strerror
         raise BadInput(f"{path}: cannot be written ({why}); give another path") from error
+
+
+def _stream_to(target: Path) -> TextIO | None:
+    """The process's standard output or error if it goes to the file ``target``."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if os.path.samestat(os.fstat(stream.fileno()), target.stat()):
+                return stream
+        except (AttributeError, OSError, ValueError):
+            continue  # closed, replaced by an object without a descriptor, or no such file
+    return None
 
 
 def _draft_of(target: Path) -> Path:

@@ -200,6 +200,95 @@ def test_what_is_no_tokenizer_is_rejected(tokenizer: Any) -> None:
         assay.check(llama(), tokenizer, claims=["C1"], profile="glance")
 
 
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_a_constant_embedding_matrix_breaks_no_law_of_decoding(value: float) -> None:
+    model = llama()
+    with torch.no_grad():
+        model.get_input_embeddings().weight.fill_(value)
+    run = assay.check(model, claims=["D4"], profile="glance")
+    assert {str(each.verdict) for each in run.results} == {"not applicable"}
+    assert "all rows of the embedding matrix are equal" in run.results[0].reason
+
+
+def test_weights_that_overflow_break_the_law_of_finite_numbers_alone() -> None:
+    model = llama()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1e12)
+    run = assay.check(model, claims=["C1", "C2", "C4", "C13", "F2"], profile="glance")
+    assert {each.id for each in run.refuted} == {"C13"}
+    reasons = [each.reason for each in run.results if each.id in ("C1", "F2")]
+    assert reasons
+    assert all("overflows" in why for why in reasons)
+
+
+class ReadsNoPositions(LlamaForCausalLM):
+    """Drops an argument that it is given."""
+
+    def forward(self, input_ids: Any = None, attention_mask: Any = None, **more: Any) -> Any:
+        more.pop("position_ids", None)
+        return super().forward(input_ids, attention_mask, **more)
+
+
+class PassesAllOn(LlamaForCausalLM):
+    """Names few arguments, and drops none."""
+
+    def forward(self, input_ids: Any = None, attention_mask: Any = None, **more: Any) -> Any:
+        return super().forward(input_ids, attention_mask, **more)
+
+
+class NamesNoPositions(LlamaForCausalLM):
+    """Takes neither positions nor a cache."""
+
+    def forward(
+        self,
+        input_ids: Any,
+        attention_mask: Any = None,
+        output_hidden_states: Any = None,
+        return_dict: Any = None,
+    ) -> Any:
+        return super().forward(
+            input_ids, attention_mask, output_hidden_states=output_hidden_states
+        )
+
+
+@pytest.mark.parametrize(
+    ("kind", "lacking"), [(ReadsNoPositions, 1), (PassesAllOn, 0), (NamesNoPositions, 0)]
+)
+def test_a_subclass_is_compared_with_its_base_in_the_inputs_that_it_takes(
+    kind: type[PreTrainedModel], lacking: int
+) -> None:
+    run = assay.check(llama(kind), claims=["C1", "A7"], profile="glance")
+    assert [str(each.verdict) for each in run.results].count("refuted") == 0
+    assert len(run.lacking) == lacking
+    assert all("position-ids" in why for why in run.lacking)
+
+
+class EndsOtherwise(LlamaForCausalLM):
+    """Returns another last token than the one that it chose."""
+
+    def generate(self, *arguments: Any, **named: Any) -> Any:
+        output = super().generate(*arguments, **named)
+        output.sequences[:, -1] = (output.sequences[:, -1] + 1) % self.config.vocab_size
+        return output
+
+
+def test_a_generated_token_that_is_not_the_best_breaks_greedy_decoding() -> None:
+    run = assay.check(llama(EndsOtherwise), claims=["C4:[greedy]"], profile="glance")
+    assert "another's score beats" in next(each for each in run.refuted).reason
+
+
+def test_what_a_claim_calls_bad_input_is_its_own_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reject(*_: object) -> None:
+        raise BadInput("target head: there is none")
+
+    monkeypatch.setattr("assay.claims.test_decoding.has_duplicate", reject)
+    run = assay.check(llama(), claims=["D2", "C1"], profile="glance")
+    assert [(str(each.verdict), each.reason) for each in run.results if each.id == "D2"] == [
+        ("inconclusive", "target head: there is none")
+    ]
+
+
 def test_weights_that_underflow_are_no_broken_law() -> None:
     model = llama()
     with torch.no_grad():

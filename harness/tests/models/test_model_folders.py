@@ -54,7 +54,10 @@ def archive(path: Path) -> None:
         (lambda path: torch.save({}, path), "is an archive of pickles, not safetensors"),
         (lambda path: path.write_bytes(pickle.dumps([0] * 9)), "is a pickle, not safetensors"),
         (lambda path: path.write_bytes(b"GGUF\3\0\0\0" + bytes(64)), "is a GGUF file"),
-        (lambda path: path.write_text("<!DOCTYPE html>\n404"), "is a web page, not weights"),
+        (
+            lambda path: path.write_text("<!DOCTYPE html>\n404"),
+            "is a web page; download",
+        ),
     ],
 )
 def test_a_file_that_is_named_like_safetensors(folder: Path, write: Any, said: str) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from assay.harness.models import weight_files
 from assay.harness.models.loading import inspect_checkpoint, load
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.folders import edit_json
@@ -131,3 +133,19 @@ def test_a_header_that_is_nested_too_deeply_is_corrupt(folder: Path) -> None:
     header = b'{"a":' * 100_000 + b"1" + b"}" * 100_000
     (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
     assert "corrupt header" in refused(folder)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n", "git lfs pull"),
+        ("<!doctype html><html></html>", "is a web page; download the file again"),
+        ("{", "JSONDecodeError"),
+    ],
+)
+def test_what_a_download_left_in_place_of_a_configuration_is_named(
+    tmp_path: Path, text: str, why: str
+) -> None:
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(BadInput, match=re.escape(why)):
+        weight_files.read_json(tmp_path / "config.json", "model")

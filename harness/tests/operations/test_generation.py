@@ -20,7 +20,8 @@ from assay.harness.tests.support.toys import budget, fresh, is_broken, prompt, t
 
 def made_of(*rows: list[int]) -> Generated:
     ids = torch.tensor(rows)
-    return Generated(ids[:, :1], ids, Rows({"logits": torch.zeros(*ids.shape, 3)}))
+    logits = torch.zeros(*ids.shape, 3)
+    return Generated(ids[:, :1], ids, Rows({"logits": logits}), logits)
 
 
 @pytest.mark.parametrize(

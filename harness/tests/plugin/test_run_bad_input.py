@@ -193,11 +193,14 @@ def test_a_file_that_cannot_be_written_at_the_end_can_be_had_later(project: Proj
     assert "law 2" in (project.folder / "other.html").read_text()
 
 
-def test_a_refusal_by_a_claims_body_ends_the_run_in_one_line(project: Project) -> None:
+def test_a_claim_that_rejects_a_model_has_its_own_row_and_ends_nothing(project: Project) -> None:
     project.claims(law(1), law(2, body='raise BadInput("this model: will not do")'), law(3))
-    run = project.run("--junitxml=junit.xml")
-    assert run.refused("ERROR: this model: will not do")
-    assert set(project.ran) == {"1", "2"}
+    run = project.run("--json=out.json", "--junitxml=junit.xml")
+    assert run.exit == 1
+    assert set(project.ran) == {"1", "2", "3"}
+    rows = {row["id"]: row for row in project.json()["results"]}
+    assert rows["X2"]["verdict"] == "inconclusive"
+    assert rows["X2"]["reason"] == "this model: will not do"
     assert "this model: will not do" in (project.folder / "junit.xml").read_text()
 
 

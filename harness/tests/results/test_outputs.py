@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -147,3 +148,15 @@ def test_a_sweep_keeps_no_evidence_in_a_model_s_folder(tmp_path: Path) -> None:
     (tmp_path / "sweep.toml").write_text(text)
     with pytest.raises(BadInput, match="nothing is written"):
         plan.read(tmp_path / "sweep.toml")
+
+
+def test_what_standard_output_already_holds_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "all.txt"
+    with path.open("w") as file:
+        monkeypatch.setattr(sys, "stdout", file)
+        print("the table")
+        outputs.replace_file(path, '{"schema": 1}\n')
+        print("the end")
+    assert path.read_text() == 'the table\n{"schema": 1}\nthe end\n'
