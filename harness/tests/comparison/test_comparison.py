@@ -32,8 +32,8 @@ def again(moved=None, seed=1):
     return laws + [a_finding(n, k, moved.get(f"D{n}", 0.0), seed) for n, k in enumerate(kinds)]
 
 
-def ids(found):
-    return [each.key[0] for each in found]
+def ids(claims):
+    return [each.key[0] for each in claims]
 
 
 # Flips.
@@ -59,16 +59,16 @@ def ids(found):
 @pytest.mark.parametrize("make", [a_law, a_finding])
 def test_what_another_verdict_means(make, before, after, flip):
     results = [make(1, verdict=Verdict(verdict)) for verdict in (before, after)]
-    found = compare(side(results[:1]), side(results[1:]))
-    assert found.claims[0].flip is flip
-    assert [kind for kind in Flip if found.flips(kind)] == ([flip] if flip else [])
+    comparison = compare(side(results[:1]), side(results[1:]))
+    assert comparison.claims[0].flip is flip
+    assert [kind for kind in Flip if comparison.flips(kind)] == ([flip] if flip else [])
 
 
-def described(found, **missing):
+def described(base, **missing):
     """A side whose model lacks these capabilities."""
-    (name,) = found.subjects
+    (name,) = base.subjects
     about = SubjectRecord(digest=DIGEST, missing=missing)
-    return replace(found, run=replace(found.run, subjects={name: about}))
+    return replace(base, run=replace(base.run, subjects={name: about}))
 
 
 @pytest.mark.parametrize("make", [a_law, a_finding])
@@ -94,9 +94,9 @@ def test_a_vanished_capability_is_told_once_with_the_claims_that_need_it():
     gone = {"verdict": Verdict.NOT_APPLICABLE, "reason": "cache: the forward gives none"}
     before = side([a_law(1), a_law(2)])
     after = side([a_law(1, **gone), a_law(2, **gone)])
-    found = compare(described(before), described(after, cache="the forward gives none"))
-    told = f"{MODEL} no longer has `cache`: the forward gives none (C1, C2)"
-    assert notes(found, 0.1).count(told) == 1
+    comparison = compare(described(before), described(after, cache="the forward gives none"))
+    note = f"{MODEL} no longer has `cache`: the forward gives none (C1, C2)"
+    assert notes(comparison, 0.1).count(note) == 1
 
 
 def test_a_law_broken_by_an_example_that_the_other_run_did_not_reach_is_unseen():
@@ -120,35 +120,35 @@ def test_a_law_broken_by_an_example_that_the_other_run_did_not_reach_is_unseen()
 
 def test_a_claim_that_flipped_is_no_drift_as_well():
     broken = replace(a_law(3, -3.0), verdict=Verdict.REFUTED)
-    found = compare(side(LAWS), side([broken if law.id == "C3" else law for law in LAWS]))
-    assert ids(found.flips(Flip.REGRESSION)) == ["C3"]
-    assert found.drifts(0.0) == []
+    comparison = compare(side(LAWS), side([broken if law.id == "C3" else law for law in LAWS]))
+    assert ids(comparison.flips(Flip.REGRESSION)) == ["C3"]
+    assert comparison.drifts(0.0) == []
 
 
 # Drifts.
 
 
 def test_a_run_compares_clean_with_itself():
-    found = compare(side(LAWS + FINDINGS), side(LAWS + FINDINGS))
-    assert len(found.claims) == found.judged == 52
-    assert not any(each.real or each.flip or each.unjudged for each in found.claims)
-    assert all(each.interval == (0, 0) for each in found.claims)
-    assert not any([found.gone, found.new, found.changed, found.other_weights])
+    comparison = compare(side(LAWS + FINDINGS), side(LAWS + FINDINGS))
+    assert len(comparison.claims) == comparison.judged == 52
+    assert not any(each.real or each.flip or each.unjudged for each in comparison.claims)
+    assert all(each.interval == (0, 0) for each in comparison.claims)
+    assert not any([comparison.gone, comparison.new, comparison.changed, comparison.other_weights])
 
 
 def test_a_run_again_with_other_rounding_has_no_drift():
-    found = compare(side(LAWS + FINDINGS), side(again()))
-    assert found.judged == 52
-    assert found.drifts(0.1) == []
+    comparison = compare(side(LAWS + FINDINGS), side(again()))
+    assert comparison.judged == 52
+    assert comparison.drifts(0.1) == []
 
 
 def test_among_runs_of_which_nothing_moved_few_tell_of_a_drift():
     """Where no drift is real, Benjamini and Hochberg keep the chance of any at one in twenty."""
     wrong = 0
     for seed in range(1, 61):
-        found = compare(side(LAWS + FINDINGS), side(again(seed=seed)))
-        wrong += bool(found.drifts(0.0))
-        for each in found.claims:
+        comparison = compare(side(LAWS + FINDINGS), side(again(seed=seed)))
+        wrong += bool(comparison.drifts(0.0))
+        for each in comparison.claims:
             low, high = each.interval
             assert each.real == (not low <= 0 <= high)
     assert wrong <= 9  # of 60 at 5 %: more has a chance of 1 in 1000
@@ -156,62 +156,62 @@ def test_among_runs_of_which_nothing_moved_few_tell_of_a_drift():
 
 def test_what_drifted_is_found_and_little_else():
     moved = {"C1": -0.5, "C2": -0.3, "C3": 0.4, "D0": 0.5, "D1": -0.5, "D2": 0.6}
-    found = compare(side(LAWS + FINDINGS), side(again(moved)))
-    told = {each.key[0]: each for each in found.drifts(0.1)}
-    assert set(told) == set(moved)
+    comparison = compare(side(LAWS + FINDINGS), side(again(moved)))
+    drifts = {each.key[0]: each for each in comparison.drifts(0.1)}
+    assert set(drifts) == set(moved)
     for name, by in moved.items():
-        low, high = told[name].interval
+        low, high = drifts[name].interval
         assert low * by > 0
         assert high * by > 0
-        assert told[name].shift.shift * by > 0
+        assert drifts[name].shift.shift * by > 0
     for name in ("C1", "C2", "C3", "D0", "D1"):
-        low, high = told[name].interval
+        low, high = drifts[name].interval
         assert low < moved[name] < high
-        assert 0.2 < told[name].shift.size < 0.7
-    assert not any(each.real for each in found.claims if each.key[0] not in moved)
-    assert found.confidence == pytest.approx(1 - 0.05 * 6 / 52)
+        assert 0.2 < drifts[name].shift.size < 0.7
+    assert not any(each.real for each in comparison.claims if each.key[0] not in moved)
+    assert comparison.confidence == pytest.approx(1 - 0.05 * 6 / 52)
 
 
 def test_the_share_of_wrong_drifts_stays_low_where_some_are_real():
-    wrong, told = 0, 0
+    wrong, total = 0, 0
     for seed in range(1, 31):
         moved = {f"C{n}": -0.2 for n in range(10)}
         names = ids(compare(side(LAWS + FINDINGS), side(again(moved, seed))).drifts(0.0))
         wrong += len(set(names) - set(moved))
-        told += len(names)
-    assert told >= 290
-    assert wrong / told < 0.08
+        total += len(names)
+    assert total >= 290
+    assert wrong / total < 0.08
 
 
 def test_what_moved_by_little_is_real_and_not_told():
-    found = compare(side(LAWS), side(again({"C1": 0.08})[:40]))
-    assert ids(found.drifts(0.0)) == ["C1"]
-    assert found.drifts(0.1) == []
+    comparison = compare(side(LAWS), side(again({"C1": 0.08})[:40]))
+    assert ids(comparison.drifts(0.0)) == ["C1"]
+    assert comparison.drifts(0.1) == []
 
 
 def test_draws_of_two_seeds_are_not_paired():
     others = [a_law(n + 1000, -2.0 * (n == 5), id=f"C{n}", name=f"law {n}") for n in range(40)]
-    found = compare(side(LAWS), side(others, seed=1), any_seed=True)
-    assert not found.paired
-    assert ids(found.drifts(0.1)) == ["C5"]
+    comparison = compare(side(LAWS), side(others, seed=1), any_seed=True)
+    assert not comparison.paired
+    assert ids(comparison.drifts(0.1)) == ["C5"]
     assert compare(side(LAWS), side(LAWS, profile="standard"), any_profile=True).paired
 
 
 def test_what_has_no_sample_is_told_and_not_judged():
     bare = [replace(a_law(1), sample={}), replace(a_finding(1), sample={})]
     moved = [replace(a_law(1, -0.5), sample={}), replace(a_finding(1, moved=0.5), sample={})]
-    found = compare(side(bare), side(moved))
-    assert found.judged == 0
-    assert [each.unjudged for each in found.claims] == [True, True]
-    assert found.claims[0].moved == pytest.approx(-0.5, abs=0.1)
+    comparison = compare(side(bare), side(moved))
+    assert comparison.judged == 0
+    assert [each.unjudged for each in comparison.claims] == [True, True]
+    assert comparison.claims[0].moved == pytest.approx(-0.5, abs=0.1)
     assert not any(each.unjudged for each in compare(side(bare), side(bare)).claims)
 
 
 def test_findings_that_ask_for_something_else_now_are_not_judged():
     other = a_finding(1, "median", moved=1.0)
-    found = compare(side([a_finding(1, "mean")]), side([other]))
-    assert found.claims[0].shift is None
-    assert found.claims[0].restated == ("mean ≥ 0", "median ≥ 0")
+    comparison = compare(side([a_finding(1, "mean")]), side([other]))
+    assert comparison.claims[0].shift is None
+    assert comparison.claims[0].restated == ("mean ≥ 0", "median ≥ 0")
     wide = replace(other, sample={"effect": np.ones((128, 2))})
     assert compare(side([a_finding(1, "median")]), side([wide])).claims[0].shift is None
 
@@ -236,11 +236,11 @@ def test_the_statistic_of_a_finding_is_known_by_what_it_claims(name):
 def test_new_and_vanished_claims_and_models_are_told_apart():
     one = LAWS[:3] + on("tiny:bert", LAWS[:1])
     two = LAWS[1:4] + on("tiny:llama", LAWS[:1])
-    found = compare(side(one), side(two))
-    assert [key[0] for key in found.gone] == ["C0"]
-    assert [key[0] for key in found.new] == ["C3"]
-    assert (found.gone_subjects, found.new_subjects) == (["tiny:bert"], ["tiny:llama"])
-    assert ids(found.claims) == ["C1", "C2"]
+    comparison = compare(side(one), side(two))
+    assert [key[0] for key in comparison.gone] == ["C0"]
+    assert [key[0] for key in comparison.new] == ["C3"]
+    assert (comparison.gone_subjects, comparison.new_subjects) == (["tiny:bert"], ["tiny:llama"])
+    assert ids(comparison.claims) == ["C1", "C2"]
 
 
 def test_what_is_not_the_same_around_the_runs_is_told():
@@ -257,9 +257,9 @@ def test_what_is_not_the_same_around_the_runs_is_told():
 
 def test_models_are_known_by_name_and_other_weights_are_told():
     other = side(LAWS, subjects={MODEL: {"digest": "c" * 64}})
-    found = compare(side(LAWS), other)
-    assert found.other_weights == [MODEL]
-    assert len(found.claims) == 40
+    comparison = compare(side(LAWS), other)
+    assert comparison.other_weights == [MODEL]
+    assert len(comparison.claims) == 40
 
 
 # What cannot be compared.
@@ -291,8 +291,8 @@ def test_examples_that_were_not_compared_do_not_count():
     without = margins.copy()
     without[::2] = np.nan
     one, other = (a_law(1, sample={"margin": each}) for each in (margins, without - 0.5))
-    (found,) = compare(side([one]), side([other])).claims
-    assert (found.shift.draws, found.real) == (6, True)
+    (claim,) = compare(side([one]), side([other])).claims
+    assert (claim.shift.draws, claim.real) == (6, True)
 
 
 # A model that is broken on purpose.
@@ -314,11 +314,11 @@ def test_a_fault_in_the_second_model_is_found_and_nothing_else():
         check.rejects(expected, again.map(lambda rows: 2 * rows))
 
     def run(subject):
-        told = []
+        results = []
         for i, body in enumerate((causal, repeatable)):
             test = law(f"X{i}", body.__name__, source="here", control="other rows")(body)
-            told.append(verdict(test, subject, budget(6), seed=0, derandomize=False))
-        return side(on(MODEL, told))
+            results.append(verdict(test, subject, budget(6), seed=0, derandomize=False))
+        return side(on(MODEL, results))
 
     sound, again, broken = run(toy("llama")), run(toy("llama")), run(seeing_ahead())
     clean = compare(sound, again)

@@ -56,11 +56,11 @@ def test_where_nothing_moved_one_test_in_twenty_says_so(kind, paired):
             one, other = one + noise[0], one + noise[1]  # on one alone it would weaken it
         else:
             other = noisy(kind, one, seed) if paired else sample(kind, 2 * seed + 1, 96)
-        found = between(statistic, one, other, paired)
-        low, high = found.interval(0.05)
-        assert (found.p <= 0.05) == (not low <= 0 <= high)
-        assert low <= found.shift <= high
-        wrong += found.p <= 0.05
+        shift = between(statistic, one, other, paired)
+        low, high = shift.interval(0.05)
+        assert (shift.p <= 0.05) == (not low <= 0 <= high)
+        assert low <= shift.shift <= high
+        wrong += shift.p <= 0.05
     assert wrong <= 12  # 5 are expected; more has a chance of 1 in 700
 
 
@@ -70,13 +70,13 @@ def test_where_nothing_moved_one_test_in_twenty_says_so(kind, paired):
 def test_what_moved_is_found_in_its_direction(kind, paired, way):
     moved = {"share": 0.2, "rank correlation": 1.0}.get(kind, 0.5)
     low, high = sample(kind, 0), sample(kind, 0 if paired else 1, moved=moved)
-    found = between(statistics.EVERY[kind], *(low, high)[::way], paired)
-    assert found.p < 1e-3
-    assert found.shift * way > 0
-    assert found.interval(0.001)[(1 - way) // 2] * way > 0
-    assert found.paired == paired
-    assert found.draws == 256
-    assert found.size > 0.1
+    shift = between(statistics.EVERY[kind], *(low, high)[::way], paired)
+    assert shift.p < 1e-3
+    assert shift.shift * way > 0
+    assert shift.interval(0.001)[(1 - way) // 2] * way > 0
+    assert shift.paired == paired
+    assert shift.draws == 256
+    assert shift.size > 0.1
 
 
 def test_pairing_finds_what_is_lost_among_the_draws():
@@ -89,31 +89,31 @@ def test_pairing_finds_what_is_lost_among_the_draws():
 def test_estimates_are_those_of_the_textbook():
     one, other = random(0).normal(size=40), random(1).normal(0.3, 2, size=50)
     welch = stats.ttest_ind(other, one, equal_var=False)
-    found = between(statistics.mean, one, other, False)
-    assert found.p == pytest.approx(welch.pvalue)
-    assert found.interval(0.05) == pytest.approx(tuple(welch.confidence_interval()))
+    shift = between(statistics.mean, one, other, False)
+    assert shift.p == pytest.approx(welch.pvalue)
+    assert shift.interval(0.05) == pytest.approx(tuple(welch.confidence_interval()))
     student = stats.ttest_rel(other[:40], one)
-    found = between(statistics.mean, one, other, True)
-    assert (found.p, found.draws) == (pytest.approx(student.pvalue), 40)
-    assert found.interval(0.05) == pytest.approx(tuple(student.confidence_interval()))
+    shift = between(statistics.mean, one, other, True)
+    assert (shift.p, shift.draws) == (pytest.approx(student.pvalue), 40)
+    assert shift.interval(0.05) == pytest.approx(tuple(student.confidence_interval()))
     apart = other[:40] - one
     signs = stats.quantile_test(apart, q=0.0, p=0.5)
-    found = between(statistics.median, one, other, True)
-    assert found.shift == np.median(apart)
-    assert found.p == pytest.approx(signs.pvalue)
-    assert found.interval(0.05) == tuple(signs.confidence_interval())
+    shift = between(statistics.median, one, other, True)
+    assert shift.shift == np.median(apart)
+    assert shift.p == pytest.approx(signs.pvalue)
+    assert shift.interval(0.05) == tuple(signs.confidence_interval())
     yes, no = np.arange(100) < 60, np.arange(100) % 3 == 0
-    found = between(statistics.share, yes.astype(float), no.astype(float), True)
+    shift = between(statistics.share, yes.astype(float), no.astype(float), True)
     up, down = int((no & ~yes).sum()), int((yes & ~no).sum())
-    assert found.p == pytest.approx(stats.binomtest(up, up + down).pvalue)
-    assert found.shift == pytest.approx(no.mean() - yes.mean())
+    assert shift.p == pytest.approx(stats.binomtest(up, up + down).pvalue)
+    assert shift.shift == pytest.approx(no.mean() - yes.mean())
 
 
 def test_pseudo_values_of_a_mean_are_the_means_of_groups():
     draws = random(0).normal(size=(64, 2))
     first = statistics.Statistic("first", lambda each: float(each[:, 0].mean()), None)
-    found = pseudo_values(first, draws)
-    assert found == pytest.approx([draws[g::32, 0].mean() for g in range(32)])
+    values = pseudo_values(first, draws)
+    assert values == pytest.approx([draws[g::32, 0].mean() for g in range(32)])
 
 
 def test_the_spread_of_a_jackknife_is_the_bootstraps():
@@ -124,22 +124,22 @@ def test_the_spread_of_a_jackknife_is_the_bootstraps():
         assert values.std(ddof=1) / math.sqrt(len(values)) == pytest.approx(
             (high - low) / 2, rel=0.3
         )
-        found = between(statistic, one, sample(kind, 4, 512), False)
-        assert found.scale / math.sqrt(512) == pytest.approx((high - low) / 2, rel=0.3)
+        shift = between(statistic, one, sample(kind, 4, 512), False)
+        assert shift.scale / math.sqrt(512) == pytest.approx((high - low) / 2, rel=0.3)
 
 
 def test_the_same_sample_has_not_moved():
     for kind in KINDS:
         one = sample(kind, 0)
         for paired in (True, False):
-            found = between(statistics.EVERY[kind], one, one.copy(), paired)
-            assert (found.shift, found.p) == (0.0, 1.0)
+            shift = between(statistics.EVERY[kind], one, one.copy(), paired)
+            assert (shift.shift, shift.p) == (0.0, 1.0)
 
 
 def test_all_draws_moved_alike_is_certain():
-    found = between(statistics.mean, np.zeros(8), np.ones(8), True)
-    assert (found.shift, found.p, found.interval(1e-9)) == (1.0, 0.0, (1.0, 1.0))
-    assert found.size == math.inf
+    shift = between(statistics.mean, np.zeros(8), np.ones(8), True)
+    assert (shift.shift, shift.p, shift.interval(1e-9)) == (1.0, 0.0, (1.0, 1.0))
+    assert shift.size == math.inf
 
 
 def test_one_example_of_twelve_is_no_drift():
@@ -152,21 +152,21 @@ def test_one_example_of_twelve_is_no_drift():
 
 def test_margins_are_in_decades():
     one = 2 + random(0).normal(0, 0.1, size=12)
-    found = of_margins(one, one - 0.5 + random(1).normal(0, 0.05, size=12), True)
-    assert found.p < 1e-6
-    assert found.size == pytest.approx(abs(found.shift)) == pytest.approx(0.5, abs=0.05)
+    shift = of_margins(one, one - 0.5 + random(1).normal(0, 0.05, size=12), True)
+    assert shift.p < 1e-6
+    assert shift.size == pytest.approx(abs(shift.shift)) == pytest.approx(0.5, abs=0.05)
 
 
 def test_draws_without_a_value_are_left_out_of_both():
     one, other = sample("mean", 0, 50), sample("mean", 0, 50, moved=1.0)
     one[3], other[7] = math.nan, math.inf
-    found = between(statistics.mean, one, other, True)
-    assert (found.draws, found.shift) == (48, pytest.approx(1.0))
+    shift = between(statistics.mean, one, other, True)
+    assert (shift.draws, shift.shift) == (48, pytest.approx(1.0))
 
 
 def test_runs_of_unequal_budgets_are_paired_as_far_as_both_go():
-    found = between(statistics.mean, sample("mean", 0, 50), sample("mean", 0, 50)[:20], True)
-    assert (found.draws, found.shift) == (20, 0.0)
+    shift = between(statistics.mean, sample("mean", 0, 50), sample("mean", 0, 50)[:20], True)
+    assert (shift.draws, shift.shift) == (20, 0.0)
 
 
 @pytest.mark.parametrize("kind", KINDS)

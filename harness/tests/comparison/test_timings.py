@@ -81,9 +81,9 @@ def test_a_machine_that_is_slow_for_a_while_is_no_regression(write):
     product = 1e9 / slow
     before = write("a.json", entry("b", steady(1.0), beside={"product": [1e9] * 8}))
     after = write("b.json", entry("b", steady(1.0, 1) * slow, beside={"product": list(product)}))
-    (found,) = compared(before, after).differences
-    assert found.paired
-    assert not found.worse(0.1)
+    (difference,) = compared(before, after).differences
+    assert difference.paired
+    assert not difference.worse(0.1)
     seconds = write("c.json", entry("b", steady(1.0, 1) * slow))
     (raw,) = compared(before, seconds).differences
     assert not raw.paired
@@ -140,8 +140,8 @@ def test_laps_are_compared_where_there_are_any(write):
     """What a framework does around them is none of it."""
     before = write("a.json", entry("b", steady(1.0), laps=list(steady(0.1))))
     after = write("b.json", entry("b", steady(1.0), laps=list(steady(0.2, 1))))
-    (found,) = compared(before, after).differences
-    assert found.ratio == pytest.approx(2, rel=0.1)
+    (difference,) = compared(before, after).differences
+    assert difference.ratio == pytest.approx(2, rel=0.1)
 
 
 def test_products_of_two_sizes_or_two_torches_are_not_compared(write):
@@ -159,8 +159,8 @@ def test_new_and_gone_benchmarks_are_told(write, capsys):
     two = write(
         "b.json", entry("both", steady(1.0)), entry("fresh", steady(1.0)), entry("x", [1.0])
     )
-    found = compared(one, two)
-    assert (found.gone, found.new) == (("old",), ("fresh", "x"))
+    comparison = compared(one, two)
+    assert (comparison.gone, comparison.new) == (("old",), ("fresh", "x"))
     main(["compare", str(one), str(two)])
     shown = capsys.readouterr().out
     assert "gone: old" in shown
@@ -170,9 +170,9 @@ def test_new_and_gone_benchmarks_are_told(write, capsys):
 def test_a_few_rounds_decide_nothing(write):
     one = write("a.json", entry("b", [1.0]))
     two = write("b.json", entry("b", [9.0]))
-    found = compared(one, two)
-    assert found.undecided == ("b",)
-    assert not found.differences
+    comparison = compared(one, two)
+    assert comparison.undecided == ("b",)
+    assert not comparison.differences
 
 
 def test_two_machines_are_compared_only_when_asked(write, capsys):
@@ -181,9 +181,9 @@ def test_two_machines_are_compared_only_when_asked(write, capsys):
     assert main(["compare", str(one), str(two)]) == 4
     assert "other conditions (processor: a processor and another)" in capsys.readouterr().err
     assert main(["compare", str(one), str(two), "--other-machine", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["changed"]["torch"] == ["2.13.0", "2.14.0"]
-    assert told["differences"][0]["ratio"] == pytest.approx(0.1, rel=0.05)
+    report = json.loads(capsys.readouterr().out)
+    assert report["changed"]["torch"] == ["2.13.0", "2.14.0"]
+    assert report["differences"][0]["ratio"] == pytest.approx(0.1, rel=0.05)
 
 
 @pytest.mark.parametrize(
@@ -203,9 +203,9 @@ def test_a_file_of_something_else_is_refused_in_one_line(tmp_path, capsys, text,
     path = tmp_path / "x.json"
     path.write_text(text)
     assert main(["compare", str(path), str(path)]) == 4
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1
-    assert why in told
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    assert why in message
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path):
