@@ -38,11 +38,11 @@ def test_versions_settings_and_models_stand_apart(file):
     write(file, run_of("5.0.0rc1", GPT2), [law(GPT2)])
     write(file, run_of(NEW, GPT2, dtype="bfloat16"), [broken(GPT2)])
     write(file, run_of(NEW, GPT2, attention="eager"), [law(GPT2)])
-    found = collect([file])
-    assert len(found.cells) == 6
-    assert found.versions == [OLD, "5.0.0rc1", NEW]
-    assert found.settings == ["float32, cpu", "bfloat16, cpu", "float32, cpu, eager"]
-    assert found.superseded == 0
+    evidence = collect([file])
+    assert len(evidence.cells) == 6
+    assert evidence.versions == [OLD, "5.0.0rc1", NEW]
+    assert evidence.settings == ["float32, cpu", "bfloat16, cpu", "float32, cpu, eager"]
+    assert evidence.superseded == 0
 
 
 def test_tiny_models_come_first_and_others_by_their_size(file):
@@ -55,8 +55,8 @@ def test_tiny_models_come_first_and_others_by_their_size(file):
 
 def test_a_run_that_did_not_finish_is_counted_and_so_are_its_results(file):
     write(file, run_of(NEW, GPT2), [law(GPT2)], finished=False)
-    found = collect([file])
-    assert (found.unfinished, len(found.cells)) == (1, 1)
+    evidence = collect([file])
+    assert (evidence.unfinished, len(evidence.cells)) == (1, 1)
 
 
 def test_a_run_in_two_files_is_one(tmp_path, file):
@@ -64,18 +64,18 @@ def test_a_run_in_two_files_is_one(tmp_path, file):
     write(file, run, [law(GPT2)], finished=False)
     write(whole, run, [law(GPT2), broken(MAMBA)])
     for paths in ([file, whole], [whole, file]):
-        found = collect(paths)
-        assert (found.superseded, found.unfinished, len(found.runs)) == (0, 0, 1)
-        assert len(found.cells) == 2
+        evidence = collect(paths)
+        assert (evidence.superseded, evidence.unfinished, len(evidence.runs)) == (0, 0, 1)
+        assert len(evidence.cells) == 2
 
 
 def test_a_model_goes_by_its_configurations_type_and_by_its_names(file):
     run = run_of(NEW, "tiny:causal:gemma3_text:1", "reference")
     write(file, run, [law(name) for name in run.subjects])
-    found = collect([file])
-    assert found.types("reference") == {"llama"}
-    assert found.types("tiny:causal:gemma3_text:1") == {"gemma3_text", "llama"}
-    assert found.types("unknown") == {"unknown"}
+    evidence = collect([file])
+    assert evidence.types("reference") == {"llama"}
+    assert evidence.types("tiny:causal:gemma3_text:1") == {"gemma3_text", "llama"}
+    assert evidence.types("unknown") == {"unknown"}
 
 
 def test_a_model_that_could_not_be_made_is_told_unless_it_was_after_all(file):
@@ -91,10 +91,10 @@ def test_results_are_compared_with_expectations(tmp_path, file):
         f'model = "{GPT2}"\n[[claim]]\nid = "C2"\nverdict = "refuted"\nreason = "a known bug"\n'
     )
     write(file, run_of(NEW, GPT2), [broken(GPT2), broken(MAMBA), law(MAMBA, name="other")])
-    found = collect([file], tmp_path / "expected")
-    told = {(key[1], key[2]): cell.judgement for key, cell in found.cells.items()}
+    evidence = collect([file], tmp_path / "expected")
+    judgements = {(key[1], key[2]): cell.judgement for key, cell in evidence.cells.items()}
     name = broken(GPT2).name
-    assert told == {
+    assert judgements == {
         (GPT2, name): "as expected: a known bug",
         (MAMBA, name): "unexpected: no expectation says so",
         (MAMBA, "other"): "as expected",
@@ -159,16 +159,16 @@ def test_where_room_is_short_counterexamples_are_told_in_less(tmp_path, file, mo
     monkeypatch.setattr("assay.harness.report.atlas.building.MOST_BYTES", whole.bytes - 1)
     made = build([file], tmp_path / "atlas")
     assert made.shortened
-    seen = data_of((tmp_path / "atlas" / "index.html").read_text())["seen"]["0"]
-    assert seen[0] == "0.234"
-    assert seen[3:] == ["", []]
+    example = data_of((tmp_path / "atlas" / "index.html").read_text())["seen"]["0"]
+    assert example[0] == "0.234"
+    assert example[3:] == ["", []]
 
 
 def test_nothing_of_a_hostile_file_becomes_markup(tmp_path, file):
     evil = "</script><script>pwned=1</script><img src=x onerror=pwned=1>\u202e"
     worse = evil + "\ud800"  # half a pair, as a token may be
-    seen = {"inputs": {worse: worse}, "where": worse, "replay": worse, "observed": worse}
-    made = Counterexample.from_json(seen)
+    example = {"inputs": {worse: worse}, "where": worse, "replay": worse, "observed": worse}
+    made = Counterexample.from_json(example)
     results = [
         broken(evil, name=f"{evil} [{evil}]", id=evil, reason=worse, counterexample=made),
         law(evil, name="b", verdict=Verdict.NOT_APPLICABLE, reason=worse),
@@ -197,10 +197,10 @@ def test_findings_stand_by_variant_on_one_axis_and_tiny_models_are_left_out(file
         run_of(NEW, "reference"),
         [finding("reference", both[0], 0.1), refuted, finding(GPT2, both[0], 1), law("reference")],
     )  # fmt: skip
-    (told,) = ladder(collect([file]))
-    assert (told["id"], told["name"], told["log"]) == ("A1", name, False)
-    assert [variant["name"] for variant in told["variants"]] == ["as documented", "controlled"]
-    ((documented,), (controlled,)) = (variant["rows"] for variant in told["variants"])
+    (entry,) = ladder(collect([file]))
+    assert (entry["id"], entry["name"], entry["log"]) == ("A1", name, False)
+    assert [variant["name"] for variant in entry["variants"]] == ["as documented", "controlled"]
+    ((documented,), (controlled,)) = (variant["rows"] for variant in entry["variants"])
     assert (documented["where"], documented["value"]) == (NEW, "0.100")
     assert controlled["verdict"] == "refuted"
     (limit,) = documented["limits"]
@@ -211,8 +211,8 @@ def test_findings_stand_by_variant_on_one_axis_and_tiny_models_are_left_out(file
 def test_values_far_apart_are_drawn_on_a_log_axis(file):
     results = [finding("reference", f"x [{value}]", value) for value in (0.001, 10.0)]
     write(file, run_of(NEW, "reference"), results)
-    (told,) = ladder(collect([file]))
-    assert told["log"]
+    (entry,) = ladder(collect([file]))
+    assert entry["log"]
 
 
 def test_causes_of_changes_are_shown_and_a_file_of_something_else_is_rejected(tmp_path, file):

@@ -96,14 +96,14 @@ def test_the_map_has_every_model_and_law_with_a_sign_and_a_name(page):
 def test_a_cell_says_all_that_is_known(page):
     page.open(f"#type=tiny:mamba&law=C2 {STATIC}&version={NEW}")
     assert page.shown == ("mamba", f"C2 {STATIC}", "✗ refuted in transformers 5.23.0")
-    told = page.text("#panel")
+    panel = page.text("#panel")
     for part in (
         "Observed0.467", "Allowed0.123", "Margin−0.6 decades", "Inputs tried200",
         "unexpected: no expectation says so", "prompt<0>(0) <75>(75)",
         "0.234 observed, 0.123 allowed, at logits, row 0, position 1", "--replay=AEEA",
         "A static cache loses its first token.", "Run of 2026-11-21: Assay 0.1.0, python 3.11.7",
     ):  # fmt: skip
-        assert part in told, part
+        assert part in panel, part
     page.open(f"#type={EVIL}&law=A5 order")
     assert "Missingcausal: <b>not</b> causal" in page.text("#panel")
     page.open(f"#type=tiny:t5&law=A5 order&version={OLD}")
@@ -157,9 +157,9 @@ def test_a_link_shows_the_same_again(page):
     page.choose("#models", "m")
     page.choose("#version", "1")
     page.click("#grid tbody tr:last-child td")
-    hash, told = page("location.hash"), (page.rows, page.columns, page.shown)
+    hash, view = page("location.hash"), (page.rows, page.columns, page.shown)
     page.open(hash)
-    assert (page.rows, page.columns, page.shown) == told
+    assert (page.rows, page.columns, page.shown) == view
     assert (
         page("document.querySelector('[data-verdict=r]').getAttribute('aria-pressed')") == "true"
     )

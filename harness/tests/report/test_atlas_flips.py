@@ -22,7 +22,7 @@ KINDS: dict[str, Result] = {
 """A result of one law by the letter of its verdict."""
 
 
-def found_over(file: Path, **verdicts: str) -> Collected:
+def collect_versions(file: Path, **verdicts: str) -> Collected:
     """Collected of one model and law, by version (underscores for dots)."""
     for version, letter in verdicts.items():
         write(file, run_of(version[1:].replace("_", "."), GPT2), [KINDS[letter]])
@@ -30,25 +30,25 @@ def found_over(file: Path, **verdicts: str) -> Collected:
 
 
 def test_a_flip_is_between_versions_that_decide(file):
-    found = found_over(file, v1_0="u", v2_0="n", v3_0="r", v4_0="i", v5_0="r", v6_0="u")
-    assert [(f.before, f.after, str(f.verdict)) for f in flips(found)] == [
+    evidence = collect_versions(file, v1_0="u", v2_0="n", v3_0="r", v4_0="i", v5_0="r", v6_0="u")
+    assert [(f.before, f.after, str(f.verdict)) for f in flips(evidence)] == [
         ("1.0", "3.0", "refuted"),
         ("5.0", "6.0", "upheld"),
     ]
-    assert [turn.words for turn in turns(flips(found))] == [
+    assert [turn.words for turn in turns(flips(evidence))] == [
         "last good 1.0, first bad 3.0",
         "last bad 5.0, first good 6.0",
     ]
 
 
 def test_what_is_undecided_or_new_is_no_flip(file):
-    assert flips(found_over(file, v1_0="n", v2_0="u", v3_0="i", v10_0="u")) == []
+    assert flips(collect_versions(file, v1_0="n", v2_0="u", v3_0="i", v10_0="u")) == []
 
 
 GLANCE, QUICK = {"profile": "glance"}, {"profile": "quick"}
 
 
-def seen_in(file: Path, *tries: tuple[str, dict[str, Any]]) -> Collected:
+def collect_attempts(file: Path, *tries: tuple[str, dict[str, Any]]) -> Collected:
     """Collected of one model and law; for every attempt its verdicts in 1.0 and 2.0, by letter."""
     for letters, how in tries:
         for version, letter in zip(("1.0", "2.0"), letters, strict=True):
@@ -58,7 +58,7 @@ def seen_in(file: Path, *tries: tuple[str, dict[str, Any]]) -> Collected:
 
 
 @pytest.mark.parametrize(
-    ("tries", "seen"),
+    ("tries", "expected"),
     [
         ([("ur", GLANCE)], ["refuted, not repeated"]),
         ([("ur", GLANCE), ("ur", GLANCE | {"seed": 1})], ["refuted, seen again"]),
@@ -93,25 +93,27 @@ def seen_in(file: Path, *tries: tuple[str, dict[str, Any]]) -> Collected:
         ([("ur", GLANCE), ("ru", GLANCE | {"seed": 1})], ["upheld, not seen again"]),
     ],
 )
-def test_versions_are_compared_where_they_were_looked_at_alike(file, tries, seen):
-    every = flips(seen_in(file, *tries))
-    assert [f"{flip.verdict}, {flip.seen}" for flip in every] == seen
-    assert len(standing(every)) == sum("not seen" not in each for each in seen)
+def test_versions_are_compared_where_they_were_looked_at_alike(file, tries, expected):
+    every = flips(collect_attempts(file, *tries))
+    assert [f"{flip.verdict}, {flip.seen}" for flip in every] == expected
+    assert len(standing(every)) == sum("not seen" not in each for each in expected)
 
 
-@pytest.mark.parametrize(("examples", "seen"), [(4, []), (5, [Seen.ONCE]), (200, [Seen.ONCE])])
-def test_a_search_that_ended_before_the_example_that_breaks_it_shows_no_flip(file, examples, seen):
+@pytest.mark.parametrize(("examples", "expected"), [(4, []), (5, [Seen.ONCE]), (200, [Seen.ONCE])])
+def test_a_search_that_ended_before_the_example_that_breaks_it_shows_no_flip(
+    file, examples, expected
+):
     write(file, run_of("1.0", GPT2), [law(GPT2, examples=examples)])
     write(file, run_of("2.0", GPT2), [broken(GPT2, details={UNTIL_BROKEN: 5})])
-    assert [flip.seen for flip in flips(collect([file]))] == seen
+    assert [flip.seen for flip in flips(collect([file]))] == expected
 
 
 def test_the_most_thorough_result_is_shown(file):
-    found = seen_in(file, ("r-", QUICK), ("u-", GLANCE), ("u-", QUICK | {"seed": 1}))
-    assert verdicts(found) == {(GPT2, law(GPT2).name, "1.0"): "upheld"}
-    (tries,) = found.tries.values()
+    evidence = collect_attempts(file, ("r-", QUICK), ("u-", GLANCE), ("u-", QUICK | {"seed": 1}))
+    assert verdicts(evidence) == {(GPT2, law(GPT2).name, "1.0"): "upheld"}
+    (tries,) = evidence.tries.values()
     assert sorted(str(each.verdict) for each in tries.values()) == ["refuted", "upheld", "upheld"]
-    assert found.superseded == 2
+    assert evidence.superseded == 2
 
 
 def test_flips_of_one_law_say_on_how_many_models_they_were_seen_again(file):
@@ -125,13 +127,13 @@ def test_flips_of_one_law_say_on_how_many_models_they_were_seen_again(file):
 
 
 def test_the_page_leaves_out_what_was_not_seen_again(tmp_path, file):
-    seen_in(file, ("ur", GLANCE), ("rr", QUICK))
+    collect_attempts(file, ("ur", GLANCE), ("rr", QUICK))
     other = broken(MAMBA)
     for version, result in (("1.0", law(MAMBA)), ("2.0", other)):
         write(file, run_of(version, MAMBA, **GLANCE), [result])
         write(file, run_of(version, MAMBA, **QUICK), [result])
     page = built(tmp_path, file)
     assert [flip[3:] for flip in data_of(page)["flips"]] == [[0, 1, 1, 1]]
-    told = "1 flip between one version and the next, all seen again with other examples; "
-    assert told + "1 more was not and is left out." in page
+    sentence = "1 flip between one version and the next, all seen again with other examples; "
+    assert sentence + "1 more was not and is left out." in page
     assert '<td class="of">all</td>' in page

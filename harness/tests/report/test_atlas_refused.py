@@ -34,9 +34,9 @@ def test_what_is_no_evidence_is_refused_in_one_line(tmp_path, file, what, capsys
         file.mkdir()
     before = sorted(tmp_path.iterdir())
     assert run_main(file, "--out", tmp_path / "atlas") == 4
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1
-    assert str(file) in told
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    assert str(file) in message
     assert sorted(tmp_path.iterdir()) == before
 
 
@@ -82,8 +82,8 @@ def test_the_command_says_what_it_wrote(tmp_path, file, capsys):
     for _ in range(2):
         write(file, run_of(NEW, GPT2), [law(GPT2)])
     assert run_main(file, "--out", tmp_path / "atlas") == 0
-    told = capsys.readouterr().out
-    assert "1 result (1 older one left out)" in told
+    output = capsys.readouterr().out
+    assert "1 result (1 older one left out)" in output
 
 
 def test_an_atlas_is_written_again_from_its_page_with_the_defects_of_today(tmp_path, file):

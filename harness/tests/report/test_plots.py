@@ -228,9 +228,9 @@ def test_a_label_that_is_cut_in_the_drawing_is_whole_below_it() -> None:
 # -- on the page ----------------------------------------------------------------------------
 
 
-def pictured(*given: Plot, **changes: Any) -> Result:
+def pictured(*pictures: Plot, **changes: Any) -> Result:
     """A finding with these pictures, by default one of every kind."""
-    return found(plots=given or tuple(every_kind().values()), **changes)
+    return found(plots=pictures or tuple(every_kind().values()), **changes)
 
 
 def test_the_page_shows_every_picture_with_title_words_and_caption() -> None:
@@ -256,12 +256,12 @@ def test_ids_of_pictures_are_unique_on_the_page() -> None:
 
 
 def test_no_label_of_a_plot_becomes_markup() -> None:
-    given = [
+    pictures = [
         replace(plot, title=HOSTILE, x=HOSTILE, y=HOSTILE,
                 arrays={k if k == "edges" else HOSTILE + k: a for k, a in plot.arrays.items()})
         for plot in every_kind().values()
     ]  # fmt: skip
-    reader = Reader(page(pictured(*given, Plot(HOSTILE, HOSTILE, {HOSTILE: np.ones(3)}))))
+    reader = Reader(page(pictured(*pictures, Plot(HOSTILE, HOSTILE, {HOSTILE: np.ones(3)}))))
     assert len(reader.all("script")) == 1
     assert not reader.all("img")
     assert not any(name.startswith("on") for _, a in reader.elements for name in a)
@@ -270,9 +270,9 @@ def test_no_label_of_a_plot_becomes_markup() -> None:
 
 def test_a_run_with_twenty_plots_stays_under_three_megabytes() -> None:
     noise = np.clip(np.random.default_rng(0).normal(size=(1024, 1024)), -1, 1)
-    given = [Plot(str(i), "map", {"c": np.roll(noise, i, 0)}) for i in range(8)]
-    given += list(every_kind().values()) * 2
-    text = page(pictured(*given))
+    pictures = [Plot(str(i), "map", {"c": np.roll(noise, i, 0)}) for i in range(8)]
+    pictures += list(every_kind().values()) * 2
+    text = page(pictured(*pictures))
     assert len(text.encode()) < 2e6
     assert len(Reader(text).all("figure")) == 18
 

@@ -37,14 +37,14 @@ from assay.harness.tests.support.sample_runs import (
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "text"),
     [
         (None, "–"), (math.nan, "NaN"), (math.inf, "∞"), (-math.inf, "-∞"), (0.0, "0"),
         (0.071, "0.071"), (2.14e-6, "2.1e-6"), (1e-12, "1e-12"), (-3.0, "-3"), (4e5, "4e5"),
     ],
 )  # fmt: skip
-def test_a_number_is_short_and_says_what_it_is(value: float | None, told: str) -> None:
-    assert texts.number(value) == told
+def test_a_number_is_short_and_says_what_it_is(value: float | None, text: str) -> None:
+    assert texts.number(value) == text
 
 
 def test_a_raised_exponent_says_the_same_number() -> None:
@@ -58,7 +58,7 @@ def _laws(**counts: int) -> list[Result]:
 
 
 @pytest.mark.parametrize(
-    ("results", "told"),
+    ("results", "sentence"),
     [
         ([], "No claim was checked."),
         (_laws(NOT_APPLICABLE=2), f"No law applies to {LARGE}."),
@@ -76,8 +76,10 @@ def _laws(**counts: int) -> list[Result]:
         ([*_laws(NOT_APPLICABLE=1), one(kind=Kind.FINDING)], f"No law applies to {LARGE}."),
     ],
 )
-def test_the_headline_says_how_many_laws_hold_on_what(results: list[Result], told: str) -> None:
-    assert words.headline(results) == told
+def test_the_headline_says_how_many_laws_hold_on_what(
+    results: list[Result], sentence: str
+) -> None:
+    assert words.headline(results) == sentence
 
 
 def test_claims_come_in_the_catalogues_order() -> None:
@@ -100,8 +102,8 @@ def test_the_table_fits_the_terminal(width: int) -> None:
     lines = printed(*sample(), width=width).splitlines()
     assert all(len(line) <= width for line in lines if "pytest claims/" not in line)
     assert sum("✓ upheld" in line for line in lines) == 21
-    told = " ".join(lines[-1].split())
-    assert told == "✓ 21 upheld ✗ 1 refuted ? 1 inconclusive – 2 not applicable"
+    summary = " ".join(lines[-1].split())
+    assert summary == "✓ 21 upheld ✗ 1 refuted ? 1 inconclusive – 2 not applicable"
     assert any("2.3e-5" in line for line in lines)
 
 
@@ -121,8 +123,8 @@ def test_a_counterexample_shows_tokens_ids_and_both_numbers() -> None:
 
 
 def test_a_counterexample_of_an_unknown_kind_is_shown_as_it_is() -> None:
-    seen = {"inputs": [1, 2], "seeds": {"a": 3}, "observed": None}
-    text = printed(one(counterexample=Counterexample.from_json(seen)))
+    example = {"inputs": [1, 2], "seeds": {"a": 3}, "observed": None}
+    text = printed(one(counterexample=Counterexample.from_json(example)))
     assert "[1, 2]" in text
     assert 'seeds     {"a": 3}' in text
 
@@ -155,8 +157,8 @@ def test_an_ascii_terminal_gets_ascii() -> None:
 
 def test_tokens_cannot_steer_the_terminal() -> None:
     drawn = {"\x1b[2J": "\x1b]0;title\x07 \u202e \ud800 [red]x[/red]"}
-    seen = replace(COUNTEREXAMPLE, inputs=drawn)
-    text = printed(one(counterexample=seen, name="[bold]x", reason="\x9b1m"), tty=True)
+    example = replace(COUNTEREXAMPLE, inputs=drawn)
+    text = printed(one(counterexample=example, name="[bold]x", reason="\x9b1m"), tty=True)
     assert "\x1b]0;" not in text
     assert "\x1b[2J" not in text
     assert "\x9b" not in text
@@ -244,15 +246,15 @@ def _drained(reader: int) -> bytes:
 
 
 def test_nothing_that_comes_from_a_run_becomes_markup() -> None:
-    seen = {"inputs": {HOSTILE: HOSTILE}, "where": HOSTILE, "replay": HOSTILE, HOSTILE: HOSTILE,
+    example = {"inputs": {HOSTILE: HOSTILE}, "where": HOSTILE, "replay": HOSTILE, HOSTILE: HOSTILE,
             "observed": HOSTILE, "allowed": HOSTILE}  # fmt: skip
-    made = Counterexample.from_json(seen)
+    made = Counterexample.from_json(example)
     bad = one(id=HOSTILE, name=HOSTILE, subject=HOSTILE, reason=HOSTILE, counterexample=made)
     absent = replace(bad, verdict=Verdict.NOT_APPLICABLE, counterexample=None)
-    told = {key: HOSTILE for key in sample_run().as_json()}
-    told["versions"] = {HOSTILE: HOSTILE}
-    told["subjects"] = {HOSTILE: {"missing": {HOSTILE: HOSTILE}}}
-    text = render(RunRecord.from_json(told), [bad, absent, one()], {(HOSTILE, HOSTILE): HOSTILE})
+    record = {key: HOSTILE for key in sample_run().as_json()}
+    record["versions"] = {HOSTILE: HOSTILE}
+    record["subjects"] = {HOSTILE: {"missing": {HOSTILE: HOSTILE}}}
+    text = render(RunRecord.from_json(record), [bad, absent, one()], {(HOSTILE, HOSTILE): HOSTILE})
     reader = Reader(text)
     assert len(reader.all("script")) == 1
     assert not reader.all("img")
@@ -313,8 +315,8 @@ def test_a_thousand_results_stay_under_two_megabytes() -> None:
 
 def test_a_run_with_enormous_counterexamples_stays_under_two_megabytes() -> None:
     drawn = {str(i): "'ö'(7)" * 20_000 for i in range(50)}
-    seen = Counterexample(drawn, replay="x" * 100_000)
-    rows = [one(id=f"C{i}", name="n" * 5000, counterexample=seen) for i in range(400)]
+    example = Counterexample(drawn, replay="x" * 100_000)
+    rows = [one(id=f"C{i}", name="n" * 5000, counterexample=example) for i in range(400)]
     text = page(*rows)
     assert len(text.encode()) < 2e6
     assert "more are in the JSON of the run" in text
@@ -326,10 +328,10 @@ def test_the_page_is_the_same_whenever_it_is_made() -> None:
 
 def test_tokens_and_names_in_any_script_reach_the_page_without_a_warning() -> None:
     drawn = {"prompt": "'日本'(5) 'ह'(6) '😀'(7) '\ud83d'(8) '\uffff'(9) '\x00'(10)"}
-    seen = Counterexample(drawn)
+    example = Counterexample(drawn)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        text = page(one(name="順序 $x$ \x0b", counterexample=seen))
+        text = page(one(name="順序 $x$ \x0b", counterexample=example))
     assert "日本" in text
     assert "😀" in text
     assert "\\ud83d" in text

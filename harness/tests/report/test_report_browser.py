@@ -41,15 +41,15 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     rows = [row for name in awkward for row in sample(name)]
     command = "pytest --replay " + "A" * 900
-    seen = Counterexample({"p" * 60: "'x'(1) " * 300}, replay=command)
-    rows[6] = replace(rows[6], counterexample=seen)
+    example = Counterexample({"p" * 60: "'x'(1) " * 300}, replay=command)
+    rows[6] = replace(rows[6], counterexample=example)
     replace_file(
         folder / "one.html", render(sample_run(), sample(), {("C1", LARGE): "unexpected"})
     )
     replace_file(folder / "many.html", render(sample_run(*awkward), rows))
     replace_file(folder / "none.html", render(sample_run(), []))
-    told = [*findings(), found(id="B6", plots=tuple(every_kind().values()))]
-    replace_file(folder / "findings.html", render(sample_run(), told))
+    results = [*findings(), found(id="B6", plots=tuple(every_kind().values()))]
+    replace_file(folder / "findings.html", render(sample_run(), results))
     (folder / "broken.html").write_text(BROKEN_PAGE)
     return folder
 
@@ -64,8 +64,8 @@ def test_the_page_stands_in_every_window(
     assert browser.value("innerWidth") == width
     assert overflow(browser) <= 0
     assert complaints(browser) == []
-    asked = [url for url in requests(browser) if not url.startswith("data:image/png;")]
-    assert asked == [(pages / name).as_uri()]
+    urls = [url for url in requests(browser) if not url.startswith("data:image/png;")]
+    assert urls == [(pages / name).as_uri()]
     assert browser.value("typeof pwned") == "undefined"
     least, where = browser.value(TEXT_CONTRAST)
     assert least >= 4.5, where

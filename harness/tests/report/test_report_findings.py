@@ -34,16 +34,16 @@ def drawn(row: Result) -> str:
 
 def row_of(text: str, index: int) -> str:
     """The markup of one row of the page's tables."""
-    found = re.search(rf'<tr role="row" id="c{index}".*?</tr>', text, re.DOTALL)
-    assert found
-    return found[0]
+    row = re.search(rf'<tr role="row" id="c{index}".*?</tr>', text, re.DOTALL)
+    assert row
+    return row[0]
 
 
 # -- numbers --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("value", "interval", "told"),
+    ("value", "interval", "text"),
     [
         (0.0712, (0.058, 0.089), "0.071 [0.058, 0.089]"),
         (12.14, (10.2, 14.0), "12.1 [10.2, 14.0]"),
@@ -59,9 +59,9 @@ def row_of(text: str, index: int) -> str:
     ],
 )
 def test_an_estimate_has_the_decimals_that_its_interval_resolves(
-    value: Any, interval: Any, told: str
+    value: Any, interval: Any, text: str
 ) -> None:
-    assert intervals.together(value, interval).replace("-0.000", "0.000") == told
+    assert intervals.together(value, interval).replace("-0.000", "0.000") == text
 
 
 def test_what_is_claimed_is_in_the_claims_own_words_or_the_bound() -> None:
@@ -149,8 +149,8 @@ def test_whatever_a_finding_holds_it_can_be_shown(
     assert intervals.together(observed, interval)
     places = intervals.strip(row)
     if places is not None:
-        seen = [*places.limits, *(places.span or ()), *(places.control or ())]
-        assert all(0 <= place <= 1 for place in seen)
+        positions = [*places.limits, *(places.span or ()), *(places.control or ())]
+        assert all(0 <= place <= 1 for place in positions)
 
 
 # -- terminal -------------------------------------------------------------------------------
@@ -190,8 +190,8 @@ def test_a_finished_finding_is_one_line_with_its_interval() -> None:
     progress.start(1, console)
     progress.update(found())
     progress.stop()
-    told = console.file.getvalue()  # type: ignore[attr-defined]
-    assert told == "[1/1] A1 on reference:large, upheld, 0.071 [0.058, 0.089], 6.2 s\n"
+    line = console.file.getvalue()  # type: ignore[attr-defined]
+    assert line == "[1/1] A1 on reference:large, upheld, 0.071 [0.058, 0.089], 6.2 s\n"
 
 
 # -- words ----------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ def _all(**counts: int) -> list[Result]:
 
 
 @pytest.mark.parametrize(
-    ("results", "told"),
+    ("results", "sentence"),
     [
         (_all(UPHELD=1), f"The one finding that applies to {LARGE} is upheld."),
         (_all(REFUTED=1), f"The one finding that applies to {LARGE} is refuted."),
@@ -215,13 +215,13 @@ def _all(**counts: int) -> list[Result]:
         (_all(NOT_APPLICABLE=1), f"No finding applies to {LARGE}."),
     ],
 )
-def test_without_laws_the_headline_is_about_findings(results: list[Result], told: str) -> None:
-    assert words.headline(results) == told
+def test_without_laws_the_headline_is_about_findings(results: list[Result], sentence: str) -> None:
+    assert words.headline(results) == sentence
     assert words.of_findings(results) == ""
 
 
 @pytest.mark.parametrize(
-    ("counts", "told"),
+    ("counts", "sentence"),
     [
         ({}, ""),
         ({"NOT_APPLICABLE": 2}, ""),
@@ -234,9 +234,11 @@ def test_without_laws_the_headline_is_about_findings(results: list[Result], told
         ),
     ],
 )
-def test_beside_laws_one_sentence_counts_the_findings(counts: dict[str, int], told: str) -> None:
+def test_beside_laws_one_sentence_counts_the_findings(
+    counts: dict[str, int], sentence: str
+) -> None:
     laws = [row for row in sample(broken=False) if row.kind is Kind.LAW]
-    assert words.of_findings([*laws, *_all(**counts)]) == told
+    assert words.of_findings([*laws, *_all(**counts)]) == sentence
     assert words.headline([*laws, *_all(**counts)]).startswith("All 21 laws")
 
 
@@ -294,8 +296,8 @@ def test_nothing_of_a_finding_becomes_markup() -> None:
 
 def test_nobody_waits_for_matplotlib_without_a_picture() -> None:
     script = "import sys, assay.harness.report; print('matplotlib' in sys.modules)"
-    told = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
-    assert told.stdout.strip() == b"False"
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    assert process.stdout.strip() == b"False"
 
 
 # Tables of text.
