@@ -53,8 +53,8 @@ def test_the_page_has_no_other_works():
     ],
 )
 def test_works_are_known_by_how_sources_name_them(source, keys):
-    found = [work.key.removeprefix("arxiv-") for work in bibliography.cited(source)]
-    assert found == keys
+    cited_keys = [work.key.removeprefix("arxiv-") for work in bibliography.cited(source)]
+    assert cited_keys == keys
 
 
 def test_a_number_of_no_work_is_unknown():
@@ -66,8 +66,8 @@ def test_a_number_of_no_work_is_unknown():
 
 
 def test_a_bare_number_becomes_the_title():
-    told = bibliography.named("003, 'Representation Repetitions'")
-    assert told == (
+    citation = bibliography.named("003, 'Representation Repetitions'")
+    assert citation == (
         "“Sentence Representation with Language Models” (003), 'Representation Repetitions'"
     )
     assert bibliography.named("") == ""
@@ -86,13 +86,13 @@ def test_a_result_keeps_its_source_and_one_of_older_evidence_has_none():
 
 
 def test_the_json_has_sources_and_their_works_and_older_json_is_valid():
-    told = schema.document(reports.RECORD, [result("004, answer 2")])
+    document = schema.document(reports.RECORD, [result("004, answer 2")])
     validator = Draft202012Validator(schema.SCHEMA)
-    assert told["claims"][0]["source"] == "004, answer 2"
-    assert list(told["bibliography"]) == ["004"]
-    validator.validate(told)
-    del told["bibliography"], told["claims"][0]["source"]
-    validator.validate(told)
+    assert document["claims"][0]["source"] == "004, answer 2"
+    assert list(document["bibliography"]) == ["004"]
+    validator.validate(document)
+    del document["bibliography"], document["claims"][0]["source"]
+    validator.validate(document)
 
 
 def test_the_page_links_a_source_to_its_entry():

@@ -29,18 +29,18 @@ def put(folder: Path, name: str = "lost", docstring: str = DOCSTRING, code: str 
 
 def test_a_docstring_says_what_there_is_to_know(folder):
     put(folder)
-    (found,) = defects.read(folder)
-    assert found.title == "A static cache loses its first token."
-    assert found.claims == [("C2", "static"), ("C5", "")]
-    assert found.types == ["mamba", "gemma*"]
-    assert found.versions == ["4.57.1", "5.0.0rc1"]
-    assert found.fields["Cause"] == "what `cache_position` says is read too early."
-    assert found.fits({"causal", "gemma3_text"})
-    assert not found.fits({"causal", "mamba2"})
-    assert found.breaks("C5", "left padding")
-    assert found.breaks("C2", "decoding [static]")
-    assert not found.breaks("C2", "decoding [dynamic]")
-    assert not found.breaks("C1", "a prefix [static]")
+    (defect,) = defects.read(folder)
+    assert defect.title == "A static cache loses its first token."
+    assert defect.claims == [("C2", "static"), ("C5", "")]
+    assert defect.types == ["mamba", "gemma*"]
+    assert defect.versions == ["4.57.1", "5.0.0rc1"]
+    assert defect.fields["Cause"] == "what `cache_position` says is read too early."
+    assert defect.fits({"causal", "gemma3_text"})
+    assert not defect.fits({"causal", "mamba2"})
+    assert defect.breaks("C5", "left padding")
+    assert defect.breaks("C2", "decoding [static]")
+    assert not defect.breaks("C2", "decoding [dynamic]")
+    assert not defect.breaks("C1", "a prefix [static]")
 
 
 @pytest.mark.parametrize("key", defects.KEYS)
@@ -70,9 +70,9 @@ def test_a_docstring_that_says_it_wrongly_is_refused(folder, change, why):
 
 def test_a_defect_may_break_no_claim(folder):
     put(folder, docstring=DOCSTRING.replace("Claims: C2 [static], C5", "Claims: none"))
-    (found,) = defects.read(folder)
-    assert found.claims == []
-    assert not found.breaks("C2", "decoding [static]")
+    (defect,) = defects.read(folder)
+    assert defect.claims == []
+    assert not defect.breaks("C2", "decoding [static]")
 
 
 def test_a_script_is_short(folder):
@@ -91,7 +91,7 @@ def test_a_script_is_short(folder):
 
 
 @pytest.mark.parametrize(
-    ("code", "shows", "told"),
+    ("code", "shows", "text"),
     [
         ("import sys\nprint('off by 0.3')\nsys.exit(1)", True, "off by 0.3"),
         ("print('all the same')", False, "all the same"),
@@ -101,12 +101,12 @@ def test_a_script_is_short(folder):
         ("import time\ntime.sleep(60)", None, "more than"),
     ],
 )
-def test_a_script_shows_its_defect_by_exit_code_1_and_by_no_exception(folder, code, shows, told):
+def test_a_script_shows_its_defect_by_exit_code_1_and_by_no_exception(folder, code, shows, text):
     put(folder, code=code)
-    (found,) = defects.read(folder)
-    came = defects.run(found, patience=2 if "sleep" in code else 60)
+    (defect,) = defects.read(folder)
+    came = defects.run(defect, patience=2 if "sleep" in code else 60)
     assert came.shows is shows
-    assert told in came.output
+    assert text in came.output
 
 
 def test_the_command_writes_the_index_and_runs_the_scripts(folder, capsys):
@@ -119,10 +119,10 @@ def test_the_command_writes_the_index_and_runs_the_scripts(folder, capsys):
     put(folder, "fixed", code="pass")
     capsys.readouterr()
     assert main(["defects", str(folder), "--run"]) == 1
-    told = capsys.readouterr().out
-    assert "lost: shows" in told
-    assert "fixed: does not show" in told
-    assert "1 of 2 defects shown" in told
+    output = capsys.readouterr().out
+    assert "lost: shows" in output
+    assert "fixed: does not show" in output
+    assert "1 of 2 defects shown" in output
 
 
 def test_what_cannot_be_read_is_one_line_and_exit_code_4(folder, capsys):

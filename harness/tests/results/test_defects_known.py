@@ -10,7 +10,7 @@ import pytest
 from assay.harness.cli.defects import FOLDER
 from assay.harness.results import defects
 
-FOUND = defects.read(FOLDER)
+DEFECTS = defects.read(FOLDER)
 
 FAST = (
     "bamba_positions_restart",
@@ -21,11 +21,11 @@ FAST = (
 
 
 def test_there_are_defects_and_their_index_is_up_to_date():
-    assert FOUND
-    assert (FOLDER / "README.md").read_text(encoding="utf-8") == defects.index(FOUND)
+    assert DEFECTS
+    assert (FOLDER / "README.md").read_text(encoding="utf-8") == defects.index(DEFECTS)
 
 
-@pytest.mark.parametrize("defect", FOUND, ids=lambda defect: defect.slug)
+@pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.slug)
 def test_a_script_needs_the_library_only_and_says_what_it_saw(defect):
     tree = ast.parse(defect.source)
     imports = [each for each in ast.walk(tree) if isinstance(each, ast.Import | ast.ImportFrom)]
@@ -38,7 +38,7 @@ def test_a_script_needs_the_library_only_and_says_what_it_saw(defect):
 
 @pytest.mark.parametrize("slug", FAST)
 def test_a_defect_shows_itself_in_the_version_that_it_was_seen_in(slug):
-    (defect,) = (each for each in FOUND if each.slug == slug)
+    (defect,) = (each for each in DEFECTS if each.slug == slug)
     installed = version("transformers")
     if installed not in defect.versions:
         pytest.skip(f"seen in transformers {', '.join(defect.versions)}, and not {installed}")

@@ -56,8 +56,8 @@ def test_a_few_bytes_are_no_evidence(capsys: pytest.CaptureFixture[str], tmp_pat
 def test_robust_looks_at_the_model_and_the_claims_first(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for given in (["--model=/nope"], ["--model=tiny:gpt2", "--claim=Z9"]):
-        assert main(["robust", *given]) == 4
+    for options in (["--model=/nope"], ["--model=tiny:gpt2", "--claim=Z9"]):
+        assert main(["robust", *options]) == 4
     said = capsys.readouterr().err
     assert "/nope" in said
     assert "no such claim" in said
@@ -69,13 +69,16 @@ def test_a_folder_that_no_environment_can_be_made_in_is_refused(tmp_path: Path) 
         prepare(tmp_path / f"a{os.pathsep}b", ["transformers==4.57.6"])
 
 
-@pytest.mark.parametrize("given", ["report pipe --out=page", "report /dev/zero --out=page"])
+@pytest.mark.parametrize("command", ["report pipe --out=page", "report /dev/zero --out=page"])
 def test_what_is_no_file_is_not_read(
-    given: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     os.mkfifo("pipe")
-    assert main(given.split()) == 4
+    assert main(command.split()) == 4
     assert "is not a regular file" in capsys.readouterr().err
 
 

@@ -69,14 +69,14 @@ def test_damaged_evidence_is_one_line(
         db.commit()
     good, out = made(tmp_path / "good", "r1"), tmp_path / "out"
     before = hashlib.sha256(harmed.read_bytes()).hexdigest()
-    asked = {
+    arguments = {
         "runs": [harmed],
         "compare": [good, harmed],
         "merge": [out, good, harmed],
         "atlas": ["--out", out, harmed],
         "flips": [harmed],
     }
-    code = main([command, *map(str, asked[command])])
+    code = main([command, *map(str, arguments[command])])
     error = capsys.readouterr().err
     assert hashlib.sha256(harmed.read_bytes()).hexdigest() == before
     if command in UNREAD.get(harm, ()):

@@ -155,8 +155,8 @@ def test_a_merge_onto_a_full_disk_says_what_to_do(tmp_path, capsys, monkeypatch)
     before = content(out)
     usual = Evidence.open.__func__
 
-    def full(cls, *given):
-        opened = usual(cls, *given)
+    def full(cls, *arguments):
+        opened = usual(cls, *arguments)
         pages = opened._db.execute("PRAGMA page_count").fetchone()[0]
         opened._db.execute(f"PRAGMA max_page_count = {pages + 2}")
         return opened

@@ -50,8 +50,8 @@ def test_a_run_with_another_version_is_not_resumed(store, name):
 
 def test_neither_subjects_nor_start_nor_order_of_keys_keep_a_run_from_being_resumed(store):
     run = a_run("r9", "2026-09-09T00:00:00+00:00", subjects={})
-    told = dict(reversed(run.as_json().items()))
-    assert store.unfinished(resume_key(RunRecord.from_json(told))) == "r1"
+    record = dict(reversed(run.as_json().items()))
+    assert store.unfinished(resume_key(RunRecord.from_json(record))) == "r1"
 
 
 def test_a_resumed_run_goes_on_under_its_id_and_keeps_its_start_and_claims(store):

@@ -43,15 +43,15 @@ def test_an_entry_may_be_about_several_claims(tmp_path):
     claims = ("C8: a: b [c]", "C8:static", "C2")
     write(tmp_path, MODEL + together(*claims, verdict="refuted", reason="one cause") + more)
     one_by_one = [("C8", "a: b [c]"), ("C8", "static"), ("C2", None)]
-    found = load(tmp_path)["m"]
-    assert list(found.entries) == one_by_one
+    expectations = load(tmp_path)["m"]
+    assert list(expectations.entries) == one_by_one
     for key in one_by_one:
         where = f"{tmp_path / 'm.toml'}, claim 1 ({key[0]!r})"
-        assert found.entries[key] == Expected(REFUTED, "one cause", where, sometimes=True)
-    assert found.expected("C2", "any").reason == "one cause"
-    assert found.expected("C8", "dynamic") is None
-    seen = [result("C8", name="static"), result("C2")]
-    assert found.unmatched(seen) == [f"{tmp_path / 'm.toml'}, claim 1 ('C8'): a: b [c]"]
+        assert expectations.entries[key] == Expected(REFUTED, "one cause", where, sometimes=True)
+    assert expectations.expected("C2", "any").reason == "one cause"
+    assert expectations.expected("C8", "dynamic") is None
+    results = [result("C8", name="static"), result("C2")]
+    assert expectations.unmatched(results) == [f"{tmp_path / 'm.toml'}, claim 1 ('C8'): a: b [c]"]
 
 
 def test_no_folder_means_no_expectations(tmp_path):
@@ -62,11 +62,11 @@ def test_entries_that_no_result_is_about_are_named(tmp_path):
     named = entry(id="C2", name="static", verdict="upheld")
     write(tmp_path, MODEL + C8 + named + entry(id="C3", verdict="upheld"))
     expectations = load(tmp_path)["m"]
-    seen = [result("C8"), result("C2", name="dynamic"), result("C3", subject="another")]
-    first, second = expectations.unmatched(seen)
+    results = [result("C8"), result("C2", name="dynamic"), result("C3", subject="another")]
+    first, second = expectations.unmatched(results)
     assert (first[-14:], second[-6:]) == ("('C2'): static", "('C3')")
-    seen += [result("C2", name="static"), result("C3")]
-    assert expectations.unmatched(seen) == []
+    results += [result("C2", name="static"), result("C3")]
+    assert expectations.unmatched(results) == []
 
 
 REASONLESS = [entry(id="C8", verdict=v) for v in ("refuted", "inconclusive", "not applicable")]

@@ -155,8 +155,8 @@ def test_what_is_written_is_read_back_by_load(tmp_path_factory, rows):
     folder = tmp_path_factory.mktemp("expectations")
     rows = {k: e for k, e in rows.items() if e.reason.strip() or e.verdict is UPHELD}
     write(folder, emit("m", rows))
-    found = load(folder)["m"].entries
-    assert {key: replace(each, where="") for key, each in found.items()} == rows
+    entries = load(folder)["m"].entries
+    assert {key: replace(each, where="") for key, each in entries.items()} == rows
 
 
 def test_claims_of_one_cause_are_written_together_and_those_without_a_reason_apart():

@@ -15,8 +15,8 @@ def a_lack(tmp_path, text, **settings):
     (tmp_path / "gpt2.toml").write_text(text)
     recorded = {"type": "causal:gpt2", "version": "5.23", "lacks": {"cache": "it gives none"}}
     recorded |= settings.pop("recorded", {})
-    asked = {"subject": "tiny:gpt2", "dtype": "float32"} | settings
-    return unexpected_lacks(load(tmp_path), recorded=Recorded.from_json(recorded), **asked)
+    options = {"subject": "tiny:gpt2", "dtype": "float32"} | settings
+    return unexpected_lacks(load(tmp_path), recorded=Recorded.from_json(recorded), **options)
 
 
 LACK = 'model = "tiny:gpt2"\n\n[[capability]]\nname = "cache"\nreason = "a defect"\n'
@@ -34,8 +34,8 @@ def test_a_lost_capability_is_wrong_unless_the_model_s_file_allows_it(tmp_path):
 
 
 def test_a_lack_that_is_allowed_must_be_there_in_the_model_and_dtype_of_the_file(tmp_path):
-    (told,) = a_lack(tmp_path, LACK, recorded={"lacks": {}})
-    assert told.startswith("tiny:gpt2 has `cache`, and ")
+    (message,) = a_lack(tmp_path, LACK, recorded={"lacks": {}})
+    assert message.startswith("tiny:gpt2 has `cache`, and ")
     assert a_lack(tmp_path, LACK, recorded={"lacks": {}}, dtype="bfloat16") == []
     assert a_lack(tmp_path, LACK, recorded={"lacks": {}}, subject="tiny:gpt2:7") == []
     assert a_lack(tmp_path, LACK, recorded={"lacks": {}, "type": None}) == []

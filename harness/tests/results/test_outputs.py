@@ -50,8 +50,8 @@ COLLIDING = {
 def test_a_run_writes_nothing_twice_and_nothing_that_it_reads(ran: Project) -> None:
     before = digests(ran.folder)
     ended = ran.runs(*COLLIDING.values())
-    for (what, asked), run in zip(COLLIDING.items(), ended, strict=True):
-        assert run.refused(asked[-1].partition("=")[0].replace("--junitxml", "--json")), what
+    for (what, arguments), run in zip(COLLIDING.items(), ended, strict=True):
+        assert run.refused(arguments[-1].partition("=")[0].replace("--junitxml", "--json")), what
     after = digests(ran.folder)
     assert {path: after[path] for path in before} == before | {
         path: after[path] for path in before if path.name == "output"
@@ -81,8 +81,8 @@ def test_nothing_is_written_into_a_model_s_folder_or_deleted_from_it(ran: Projec
     (ran.folder / "by_link").symlink_to("model")
     before = digests(ran.folder / "model") | digests(ran.folder / "claims")
     evidence = (ran.folder / "evidence.sqlite").read_bytes()
-    asked = [["--model=model", *arguments] for arguments in IN_A_MODEL.values()]
-    ended = ran.runs(*asked)
+    commands = [["--model=model", *arguments] for arguments in IN_A_MODEL.values()]
+    ended = ran.runs(*commands)
     for name, run in zip(IN_A_MODEL, ended, strict=True):
         assert run.refused(name.strip()), run.output
     assert before == digests(ran.folder / "model") | digests(ran.folder / "claims")
@@ -115,13 +115,13 @@ def test_commands_keep_their_inputs(ran: Project, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(ran.folder)
     before = digests(ran.folder)
     evidence = "evidence.sqlite"
-    asked = [
+    commands = [
         (compare.main, [evidence, evidence, "--html", evidence]),
         (compare.main, [f"{evidence}@latest", "before.json", "--html", "before.json"]),
         (kills.main, ["--json", "both", "--report", "both"]),
         (families.main, ["--json", "both", "--record", "both"]),
     ]
-    for command, arguments in asked:
+    for command, arguments in commands:
         with pytest.raises(BadInput, match=r"is read as|give each its own"):
             command(arguments, *([] if command is compare.main else [None]))
     assert digests(ran.folder) == before

@@ -152,8 +152,8 @@ def test_the_file_holds_the_document(tmp_path):
 
 
 def test_half_a_surrogate_pair_in_a_token_does_not_stop_the_report(tmp_path):
-    seen = Counterexample.from_json({"a": "\ud800"})
-    result = Result("C1", "c", Kind.LAW, "s", Verdict.REFUTED, counterexample=seen)
+    example = Counterexample.from_json({"a": "\ud800"})
+    result = Result("C1", "c", Kind.LAW, "s", Verdict.REFUTED, counterexample=example)
     write_json(tmp_path / "out.json", RECORD, [result])
     text = (tmp_path / "out.json").read_text("utf-8")
     assert json.loads(text)["claims"][0]["counterexample"] == {"a": "\ud800"}
