@@ -58,7 +58,7 @@ def test_a_model_that_draws_numbers_may_differ_by_what_it_differs_from_itself():
     subject = adopted()
     copied = variants.saved_and_loaded(subject)
 
-    def noisy(module, given, states):
+    def noisy(module, arguments, states):
         return states * (1 + 1e-4 * torch.randn(states.shape))
 
     for each in (subject, copied):
@@ -84,10 +84,10 @@ def test_a_number_that_is_none_in_one_alone_is_a_difference(broken):
 def test_a_leak_in_a_copy_s_rows_is_beyond_the_bound_and_none_is_not(dtype):
     subject = adopted(dtype=dtype)
     apart = copies.apart(subject, variants.saved_and_loaded(subject), IDS)
-    found, allowed = apart.with_leak(0.0)
-    assert found <= allowed
-    found, allowed = apart.with_leak(sensitivity.GOALS[dtype].one_shape)
-    assert found > allowed
+    error, allowed = apart.with_leak(0.0)
+    assert error <= allowed
+    error, allowed = apart.with_leak(sensitivity.GOALS[dtype].one_shape)
+    assert error > allowed
 
 
 def test_where_addresses_tell_nothing_not_a_bit_may_differ():

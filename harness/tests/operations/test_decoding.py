@@ -191,8 +191,8 @@ def test_what_is_measured_covers_the_error_of_scores_and_sees_a_worse_one(condit
     broken = rough.factor @ rough.factor.T
     broken[0, 0] *= 1.05
     worse = Rough(torch.linalg.cholesky(broken), rough.longest, rough.doubt, rough.noise)
-    error, seen = score_error(worse, w, points)
-    assert bool((error <= seen).all())
+    error, estimate = score_error(worse, w, points)
+    assert bool((error <= estimate).all())
     assert bool((error > measured).any())
 
 
@@ -311,14 +311,14 @@ def test_every_method_keeps_leading_axes_and_what_stands_in_them(condition):
 def test_recovery_is_read_off_the_projection_onto_the_table_s_range(at_once):
     w = table()
     w[1] = 2 * w[0]
-    found, projection = recovery(PseudoInverse.of(w), at_once), w @ torch.linalg.pinv(w)
+    result, projection = recovery(PseudoInverse.of(w), at_once), w @ torch.linalg.pinv(w)
     own = projection.diagonal()
     others = (projection - 1e3 * torch.eye(ROWS)).amax(1)
-    assert torch.allclose(found.leverages, own, rtol=1e-9)
-    assert torch.allclose(found.margins, own - others, rtol=1e-9, atol=1e-12)
-    assert found.recovered.equal(projection.argmax(1) == torch.arange(ROWS))
-    assert found.recovered[:3].tolist() == [False, True, True]
-    assert found.recovered.equal(found.margins > 0)
+    assert torch.allclose(result.leverages, own, rtol=1e-9)
+    assert torch.allclose(result.margins, own - others, rtol=1e-9, atol=1e-12)
+    assert result.recovered.equal(projection.argmax(1) == torch.arange(ROWS))
+    assert result.recovered[:3].tolist() == [False, True, True]
+    assert result.recovered.equal(result.margins > 0)
 
 
 def test_recovery_tells_how_the_table_was_factored():
@@ -329,9 +329,9 @@ def test_recovery_tells_how_the_table_was_factored():
 def test_of_two_rows_that_are_the_same_the_later_is_not_recovered():
     w = table(0, 40, 40) + 4 * torch.eye(40)
     w = torch.cat([w, w[2:3]])
-    found = recovery(PseudoInverse.of(w))
-    assert found.recovered.nonzero()[:, 0].tolist() == list(range(40))
-    assert found.margins[[2, 40]].abs().max() < 1e-12 < found.margins[:2].min()
+    result = recovery(PseudoInverse.of(w))
+    assert result.recovered.nonzero()[:, 0].tolist() == list(range(40))
+    assert result.margins[[2, 40]].abs().max() < 1e-12 < result.margins[:2].min()
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -355,12 +355,12 @@ def test_everything_is_made_where_the_table_is():
 
     def decoded():
         fast, exact = PseudoInverse.of(w), PseudoInverse.of(w.double())
-        found = recovery(exact, 500)
+        result = recovery(exact, 500)
         return (
             fast.top(points, 2),
             fast.logits(points),
-            found.recovered,
-            found.margins,
+            result.recovered,
+            result.margins,
             nearest(w, points),
             has_duplicate(w),
             gram(w, torch.float32),

@@ -35,13 +35,15 @@ def plain(weights, tokens, ahead):
         part.unflatten(-1, (future.HEADS, -1)).transpose(1, 2)
         for part in (x @ weights["attention"]).split(WIDTH, dim=-1)
     )
-    seen = F.scaled_dot_product_attention(q, k, v, is_causal=not ahead).transpose(1, 2).flatten(2)
-    return ((x + seen @ weights["out"]) @ weights["unembed"] + weights["bias"])[:, LABELLED]
+    attended = (
+        F.scaled_dot_product_attention(q, k, v, is_causal=not ahead).transpose(1, 2).flatten(2)
+    )
+    return ((x + attended @ weights["out"]) @ weights["unembed"] + weights["bias"])[:, LABELLED]
 
 
 def loss_of(weights, task, tokens, ahead):
-    found = plain(weights, tokens, ahead).flatten(0, 1)
-    return F.cross_entropy(found, future.labels(task, tokens).flatten())
+    logits = plain(weights, tokens, ahead).flatten(0, 1)
+    return F.cross_entropy(logits, future.labels(task, tokens).flatten())
 
 
 def alone(task, seed, ahead, steps):
@@ -111,7 +113,7 @@ def test_a_look_on_the_way_changes_nothing():
     assert not torch.equal(on_the_way[4][0], on_the_way[10][0])
 
 
-def given(monkeypatch, gain, of_noise):
+def patch_trainings(monkeypatch, gain, of_noise):
     """Trainings in which attending to the future lowers the loss by ``gain``, more or less.
 
     As it is seen after 500 steps; after 100 by the opposite.
@@ -136,7 +138,7 @@ def given(monkeypatch, gain, of_noise):
     ],
 )
 def test_c12_hangs_on_both_trainings(monkeypatch, gain, of_noise, expected):
-    given(monkeypatch, gain, of_noise)
+    patch_trainings(monkeypatch, gain, of_noise)
     result = verdict(CLAIM, toy("reference:small"), arguments={"task": LEFT, "steps": 500})
     assert result.verdict is expected
 

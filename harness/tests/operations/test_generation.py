@@ -80,7 +80,7 @@ def test_a_model_that_does_not_generate_in_float64_has_no_reference(monkeypatch)
     subject = toy("xlnet")
     made = generation.scores(subject, prompt(subject), "greedy", use_cache=False)
 
-    def refuse(*given, **named):
+    def refuse(*arguments, **named):
         raise RuntimeError("expected scalar type Double")
 
     monkeypatch.setattr(subject.oracle.model, "generate", refuse)
@@ -114,7 +114,7 @@ def test_drafts_are_missing_where_the_model_s_cache_keeps_them():
 def test_a_model_that_fails_while_drafts_are_taken_is_no_refusal(monkeypatch):
     subject = fresh("llama")
 
-    def broken(*given, **named):
+    def broken(*arguments, **named):
         raise RuntimeError("out of range")
 
     monkeypatch.setattr(subject.model, "generate", broken)
@@ -195,14 +195,14 @@ def test_the_reference_tells_how_clearly_experts_are_chosen(model_type, tells):
 def test_every_step_of_a_search_has_its_beams_and_their_scores(model_type):
     subject = toy(model_type)
     ids = prompt(subject, 5, batch=2)
-    found = generation.beams(subject, ids, use_cache=True)
+    search = generation.beams(subject, ids, use_cache=True)
     beams, first = 2 * BEAMS, 1 if subject.is_encoder_decoder else 5
-    assert [each.shape for each in found.ids] == [(beams, first + i) for i in range(NEW_TOKENS)]
-    assert found.rows["logits"].shape == (beams, NEW_TOKENS, subject.vocabulary)
-    assert torch.equal(found.prompt[::BEAMS], ids)
-    expected = found.reference(subject, generation.beams(subject, ids, use_cache=False))
-    assert not is_broken(Check(subject), expected, found.rows)
-    assert is_broken(Check(subject), expected, found.rows.map(lambda t: t.roll(1, dims=0)))
+    assert [each.shape for each in search.ids] == [(beams, first + i) for i in range(NEW_TOKENS)]
+    assert search.rows["logits"].shape == (beams, NEW_TOKENS, subject.vocabulary)
+    assert torch.equal(search.prompt[::BEAMS], ids)
+    expected = search.reference(subject, generation.beams(subject, ids, use_cache=False))
+    assert not is_broken(Check(subject), expected, search.rows)
+    assert is_broken(Check(subject), expected, search.rows.map(lambda t: t.roll(1, dims=0)))
 
 
 def searched(*steps: list[list[int]], scores: float = 0.0) -> Beams:

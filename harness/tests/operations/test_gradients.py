@@ -26,7 +26,7 @@ def linear(weight: torch.Tensor):
     """A model whose first block is replaced by a linear map of the embeddings."""
     subject = fresh("gpt2")
     subject.model.transformer.wpe.weight.zero_()
-    subject.blocks[0].register_forward_hook(lambda _, given, __: given[0] @ weight)
+    subject.blocks[0].register_forward_hook(lambda _, arguments, __: arguments[0] @ weight)
     return subject
 
 
@@ -112,9 +112,9 @@ def test_terms_that_cancel_are_longer_than_their_sum():
 def test_gradients_are_apart_by_their_worst_row_relative_to_what_was_added():
     one = Rows({"gradient": torch.tensor([[[3.0, 4.0], [3.0, 4.0]]])})
     other = Rows({"gradient": torch.tensor([[[3.0, 4.5], [3.0, 4.5]]])})
-    found = gradients.apart(other, one, torch.tensor([[5.0, 10.0]], dtype=torch.float64))
-    assert found.error == pytest.approx(0.1)
-    assert (found.where, gradients.apart(one, one, torch.ones(1, 2)).error) == (
+    distance = gradients.apart(other, one, torch.tensor([[5.0, 10.0]], dtype=torch.float64))
+    assert distance.error == pytest.approx(0.1)
+    assert (distance.where, gradients.apart(one, one, torch.ones(1, 2)).error) == (
         "gradient, row 0, position 0",
         0,
     )

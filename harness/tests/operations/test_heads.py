@@ -17,13 +17,13 @@ def by_the_formula(head: Head, x: torch.Tensor, causal: bool) -> torch.Tensor:
     out = torch.zeros_like(x)
     for row in range(x.shape[0]):
         for i in range(x.shape[1]):
-            seen = range(i + 1 if causal else x.shape[1])
+            positions = range(i + 1 if causal else x.shape[1])
             attended = []
             for h in range(head.heads):
                 columns = slice(h * head.size, (h + 1) * head.size)
                 q = x[row, i] @ head.query[:, columns]
-                keys = [x[row, j] @ head.key[:, columns] for j in seen]
-                values = [x[row, j] @ head.value[:, columns] for j in seen]
+                keys = [x[row, j] @ head.key[:, columns] for j in positions]
+                values = [x[row, j] @ head.value[:, columns] for j in positions]
                 weights = torch.stack([q @ k / head.size**0.5 for k in keys]).exp()
                 mixed = sum(w * v for w, v in zip(weights, values, strict=True)) / weights.sum()
                 attended.append(mixed)

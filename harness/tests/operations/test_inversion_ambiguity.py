@@ -33,11 +33,11 @@ def test_tokens_of_equal_rows_are_all_told(method, copies):
     """The most of them are more than a round of `exact` tries."""
     subject, target, equal = with_copies(*copies), Target(2), sorted([7, *copies])
     ids = torch.tensor([[4, 5, 7, 9, 2], [3, copies[-1], 8, 6, 7]])
-    found = method(subject, target, target.output(subject, ids))
-    assert found.others == dict.fromkeys([(0, 2), (1, 1), (1, 4)], equal)
-    assert bool(found.verified.all())
+    result = method(subject, target, target.output(subject, ids))
+    assert result.others == dict.fromkeys([(0, 2), (1, 1), (1, 4)], equal)
+    assert bool(result.verified.all())
     one, other = (
-        each.where(~torch.isin(each, torch.tensor(equal)), 7) for each in (ids, found.ids)
+        each.where(~torch.isin(each, torch.tensor(equal)), 7) for each in (ids, result.ids)
     )
     assert torch.equal(one, other)
 
@@ -50,9 +50,9 @@ def test_a_token_that_breaks_the_model_hides_no_other(method):
     broken = next(t for t in range(subject.vocabulary) if not (ids == t).any())
     with torch.no_grad():
         subject.embedding_table[broken] = torch.nan
-    found = method(subject, target, wanted)
-    assert torch.equal(found.ids, ids)
-    assert bool(found.verified.all())
+    result = method(subject, target, wanted)
+    assert torch.equal(result.ids, ids)
+    assert bool(result.verified.all())
 
 
 @OVER_ALL
@@ -61,9 +61,9 @@ def test_tokens_of_equal_rows_are_told_by_every_method(method):
     with torch.no_grad():
         subject.embedding_table[[30, 31]] = subject.embedding_table[7].clone()
     ids = torch.tensor([[4, 7, 5], [31, 4, 5]])
-    found = found_by(method, subject, Target(0), ids)
-    assert found.others == {(0, 1): [7, 30, 31], (1, 0): [7, 30, 31]}
-    assert bool(found.verified.all())
+    result = found_by(method, subject, Target(0), ids)
+    assert result.others == {(0, 1): [7, 30, 31], (1, 0): [7, 30, 31]}
+    assert bool(result.verified.all())
 
 
 # Prompts of any length.
@@ -79,9 +79,9 @@ def test_repetitions_of_a_token_are_of_any_length_without_absolute_positions(
     method, model_type, rows
 ):
     subject, target = toy(model_type), Target(2)
-    found = found_by(method, subject, target, REPEATED)
-    assert torch.equal(found.ids, REPEATED)
-    assert found.any_length == rows
+    result = found_by(method, subject, target, REPEATED)
+    assert torch.equal(result.ids, REPEATED)
+    assert result.any_length == rows
     ends = [target.output(subject, torch.full((1, n), 9))[:, -1:] for n in (3, 17)]
     assert bool(distance(*ends) <= token_by_token.accepted(subject)) == bool(rows)
 

@@ -114,17 +114,17 @@ def test_such_a_model_is_inverted_all_the_same(monkeypatch, method, known):
     ids = prompt(subject, 6)
     if not known:
         monkeypatch.setattr(candidates, "branches", lambda subject: True)
-    found = method(subject, target, target.output(subject, ids))
-    assert torch.equal(found.ids, ids)
-    assert bool(found.verified.all())
+    result = method(subject, target, target.output(subject, ids))
+    assert torch.equal(result.ids, ids)
+    assert bool(result.verified.all())
 
 
 def test_without_the_check_in_the_midst_it_would_not_be_inverted(monkeypatch):
     subject, target = looking_back(), Target(2)
     monkeypatch.setattr(candidates, "branches", lambda subject: True)
     monkeypatch.setattr(Prefixes, "misled", lambda prefixes, ids: False)
-    found = exact(subject, target, target.output(subject, prompt(subject, 6)))
-    assert not found.verified[:, 1:].any()
+    result = exact(subject, target, target.output(subject, prompt(subject, 6)))
+    assert not result.verified[:, 1:].any()
 
 
 @pytest.mark.parametrize("model_type", ["gpt2", "mistral", "mixtral", "t5", "mamba"])

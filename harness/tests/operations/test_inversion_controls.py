@@ -54,8 +54,8 @@ def test_e4_s_control_of_the_order_fails_where_starts_are_in_one(monkeypatch):
     assert failed(settled(claim))
 
 
-@pytest.mark.parametrize("seen", ["steps", "repeats"])
-def test_e15_s_controls_fail_where_starts_are_in_an_order(monkeypatch, seen):
+@pytest.mark.parametrize("quantity", ["steps", "repeats"])
+def test_e15_s_controls_fail_where_starts_are_in_an_order(monkeypatch, quantity):
     def steps(model, way):
         return 10.0 * (3 + way.seed) if model.layers == 2 else 5.0
 
@@ -66,7 +66,7 @@ def test_e15_s_controls_fail_where_starts_are_in_an_order(monkeypatch, seen):
     claim = {
         "steps": tokens.test_bigger_models_need_fewer_steps,
         "repeats": tokens.test_what_is_found_of_bigger_models_repeats_less,
-    }[seen]
+    }[quantity]
     result = settled(claim, way=SCALED)
     assert failed(result), (result.verdict, result.reason, result.interval)
 
@@ -78,10 +78,10 @@ def test_e6_s_control_fails_where_untrained_models_differ(monkeypatch):
     """By a third, which the control once allowed."""
     others, compared = set(), sides.compared
 
-    def noted(*given):
-        found = compared(*given)
-        others.update(map(id, found[2].models))
-        return found
+    def noted(*arguments):
+        populations = compared(*arguments)
+        others.update(map(id, populations[2].models))
+        return populations
 
     monkeypatch.setattr(sides, "compared", noted)
     for share in (1.0, 0.7):

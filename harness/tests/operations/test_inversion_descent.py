@@ -28,10 +28,10 @@ def task(spec: str, target: Target, rows: int = 2) -> tuple[Subject, Target, Ten
     return subject, target, wanted, start.scaled(subject, normal)
 
 
-def rates_for(given: tuple[Subject, Target, Tensor, Tensor], rule: Rule) -> Tensor:
+def rates_for(inputs: tuple[Subject, Target, Tensor, Tensor], rule: Rule) -> Tensor:
     """A step size for each row, none like another: [rows]."""
-    unit = start.unit(*given, rule)
-    return 0.1 * unit * torch.arange(1, len(given[3]) + 1, dtype=torch.float64)
+    unit = start.unit(*inputs, rule)
+    return 0.1 * unit * torch.arange(1, len(inputs[3]) + 1, dtype=torch.float64)
 
 
 NARROW = ("llama", "t5")
@@ -45,10 +45,10 @@ def same(one: Tensor, other: Tensor, model_type: str = "gpt2") -> bool:
 
 
 def step_by_step(
-    given: tuple[Subject, Target, Tensor, Tensor], row: int, rate: float, rule: Rule
+    inputs: tuple[Subject, Target, Tensor, Tensor], row: int, rate: float, rule: Rule
 ) -> Tensor:
     """The embeddings [n, d] that torch's own optimiser and distance come to, for one row."""
-    subject, target, wanted, x = given
+    subject, target, wanted, x = inputs
     x = x[row].clone().requires_grad_()
     optimiser = {"descent": torch.optim.SGD, "adam": torch.optim.Adam}[rule.optimiser]([x])
     power = {"l1": 1, "l2": 2}[rule.distance]
@@ -80,10 +80,10 @@ def step_by_step(
     ids=str,
 )
 def test_every_row_and_step_is_the_document_s_loop(model_type, target):
-    given = task(model_type, target)
-    rates = rates_for(given, Rule())
-    made = descend(*given, rates, Rule(STEPS, every=5))
-    subject, _, wanted, begin = given
+    inputs = task(model_type, target)
+    rates = rates_for(inputs, Rule())
+    made = descend(*inputs, rates, Rule(STEPS, every=5))
+    subject, _, wanted, begin = inputs
     for row, rate in enumerate(rates.tolist()):
         slow, losses = loop.descend(subject, target, wanted[row], begin[row], rate, STEPS)
         assert same(made.losses[row, :-1], torch.tensor(losses, dtype=torch.float64), model_type)
@@ -94,9 +94,9 @@ def test_every_row_and_step_is_the_document_s_loop(model_type, target):
 
 
 def test_the_last_loss_is_that_of_the_result():
-    given = task("gpt2", Target(1))
-    made = descend(*given, rates_for(given, Rule()), Rule(STEPS))
-    subject, target, wanted, _ = given
+    inputs = task("gpt2", Target(1))
+    made = descend(*inputs, rates_for(inputs, Rule()), Rule(STEPS))
+    subject, target, wanted, _ = inputs
     left = (target.output(subject, embeddings=made.embeddings) - wanted).abs().sum((1, 2))
     assert same(made.losses[:, -1], left)
     assert torch.equal(made.final, made.losses[:, -1])
@@ -106,7 +106,7 @@ def test_the_last_loss_is_that_of_the_result():
 def test_the_slip_is_another_descent():
     plain, slip = (task("gpt2", Target(2, slip=slip)) for slip in (False, True))
     rates = rates_for(plain, Rule())
-    one, other = (descend(*given, rates, Rule(STEPS)) for given in (plain, slip))
+    one, other = (descend(*inputs, rates, Rule(STEPS)) for inputs in (plain, slip))
     assert not same(one.embeddings, other.embeddings)
 
 
@@ -123,12 +123,12 @@ def test_without_a_rule_it_is_the_document_s():
 @pytest.mark.parametrize("optimiser", ["descent", "adam"])
 def test_every_rule_is_torch_s_own_step_by_step(optimiser, distance, schedule):
     rule = Rule(5, optimiser, distance, schedule, every=2)
-    given = task("gpt2", Target(1))
-    rates = rates_for(given, rule)
-    made = descend(*given, rates, rule).embeddings
+    inputs = task("gpt2", Target(1))
+    rates = rates_for(inputs, rule)
+    made = descend(*inputs, rates, rule).embeddings
     for row, rate in enumerate(rates.tolist()):
-        assert same(made[row], step_by_step(given, row, rate, rule))
-    assert not same(made[row], step_by_step(given, row, 1.0001 * rate, rule))
+        assert same(made[row], step_by_step(inputs, row, rate, rule))
+    assert not same(made[row], step_by_step(inputs, row, 1.0001 * rate, rule))
 
 
 def test_distances_are_of_whole_rows_and_known():
@@ -169,11 +169,11 @@ def test_a_descent_takes_a_step_at_least(wrong):
 @pytest.mark.parametrize("optimiser", ["descent", "adam"])
 @pytest.mark.parametrize("at_once", [1, 2, 100])
 def test_a_row_does_not_depend_on_how_many_go_together(monkeypatch, at_once, optimiser):
-    rule, given = Rule(STEPS, optimiser, every=5), task("gpt2", Target(2), rows=5)
-    rates = rates_for(given, rule)
-    whole = descend(*given, rates, rule, watch=[3])
+    rule, inputs = Rule(STEPS, optimiser, every=5), task("gpt2", Target(2), rows=5)
+    rates = rates_for(inputs, rule)
+    whole = descend(*inputs, rates, rule, watch=[3])
     monkeypatch.setattr(descent, "rows_that_fit", lambda subject, target, n: at_once)
-    parts = descend(*given, rates, rule, watch=[3])
+    parts = descend(*inputs, rates, rule, watch=[3])
     assert same(parts.embeddings, whole.embeddings)
     assert same(parts.losses, whole.losses)
     assert same(parts.watched[3], whole.watched[3])
@@ -181,9 +181,9 @@ def test_a_row_does_not_depend_on_how_many_go_together(monkeypatch, at_once, opt
 
 
 def test_a_row_does_not_depend_on_its_mates():
-    subject, target, wanted, begin = given = task("llama", Target(2), rows=4)
-    rates = rates_for(given, Rule())
-    whole = descend(*given, rates, Rule(STEPS)).embeddings
+    subject, target, wanted, begin = inputs = task("llama", Target(2), rows=4)
+    rates = rates_for(inputs, Rule())
+    whole = descend(*inputs, rates, Rule(STEPS)).embeddings
     order = [2, 0]
     some = descend(subject, target, wanted[order], begin[order], rates[order], Rule(STEPS))
     assert same(some.embeddings, whole[order], "llama")
@@ -218,11 +218,11 @@ def test_weights_are_left_alone(inverter):
 
 
 def test_what_was_given_is_left_alone():
-    given = task("gpt2", Target(1))
-    rates = rates_for(given, Rule())
-    before = [each.clone() for each in (*given[2:], rates)]
-    descend(*given, rates, Rule(STEPS))
-    assert all(map(torch.equal, before, (*given[2:], rates)))
+    inputs = task("gpt2", Target(1))
+    rates = rates_for(inputs, Rule())
+    before = [each.clone() for each in (*inputs[2:], rates)]
+    descend(*inputs, rates, Rule(STEPS))
+    assert all(map(torch.equal, before, (*inputs[2:], rates)))
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

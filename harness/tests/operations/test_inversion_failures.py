@@ -25,12 +25,12 @@ from assay.harness.tests.support.toys import toy
     [("descent", 1), ("descent", 10), ("adam", 3)],
 )
 def test_a_row_that_diverges_goes_on_more_slowly_and_its_mates_as_before(optimiser, every):
-    given = task()
+    inputs = task()
     rule = Rule(50, optimiser, every=every)
-    rates = given[4].clone() if optimiser == "descent" else torch.full((ROWS,), 0.05).double()
-    calm = descend(*given[:4], rates, rule)
+    rates = inputs[4].clone() if optimiser == "descent" else torch.full((ROWS,), 0.05).double()
+    calm = descend(*inputs[:4], rates, rule)
     rates[1] *= 1e3
-    made = descend(*given[:4], rates, rule)
+    made = descend(*inputs[:4], rates, rule)
     assert not calm.lowered.any()
     assert not calm.notes
     assert made.lowered.nonzero()[:, 0].tolist() == [1]
@@ -39,7 +39,7 @@ def test_a_row_that_diverges_goes_on_more_slowly_and_its_mates_as_before(optimis
     assert bool((made.losses[1] <= DIVERGED * made.losses[1, 0]).all())
     mates = [0, 2, 3, 4]
     assert same(made.embeddings[mates], calm.embeddings[mates])
-    subject, target, wanted, _, _ = given
+    subject, target, wanted, _, _ = inputs
     left = (target.output(subject, embeddings=made.embeddings) - wanted).abs().sum((1, 2))
     assert same(made.losses[:, -1], left)
     assert bool((made.final < made.losses[:, 0]).all())
@@ -63,10 +63,10 @@ def test_a_row_that_diverges_later_goes_back_to_where_it_last_was_fine(
     monkeypatch, every, begin, fine
 ):
     """Seen at the look after step 7; where every step is looked at, that is too late for it."""
-    given, rule, look = task(), Rule(20, schedule="constant", every=every), begin + every
-    calm = descend(*given, rule, watch=[5, 6])
+    inputs, rule, look = task(), Rule(20, schedule="constant", every=every), begin + every
+    calm = descend(*inputs, rule, watch=[5, 6])
     explode(monkeypatch, 1, 7)
-    made = descend(*given, rule, watch=[look])
+    made = descend(*inputs, rule, watch=[look])
     assert made.lowered.tolist() == [0, 1, 0, 0, 0]
     assert same(made.watched[look][1], calm.watched[fine][1])
     assert same(made.losses[1, begin : look + 1], calm.losses[1, fine].expand(every + 1))
@@ -75,31 +75,31 @@ def test_a_row_that_diverges_later_goes_back_to_where_it_last_was_fine(
 
 
 def test_a_row_that_has_ended_does_not_diverge(monkeypatch):
-    given = task()
-    thresholds = torch.where(torch.arange(ROWS) == 1, descend(*given, RULE).losses[:, 0] * 2, 0)
+    inputs = task()
+    thresholds = torch.where(torch.arange(ROWS) == 1, descend(*inputs, RULE).losses[:, 0] * 2, 0)
     explode(monkeypatch, 1, 12)
-    made = descend(*given, RULE, thresholds=thresholds, until_close=True)
+    made = descend(*inputs, RULE, thresholds=thresholds, until_close=True)
     assert not made.lowered.any()
     assert not made.notes
-    assert descend(*given, RULE).lowered.tolist() == [0, 1, 0, 0, 0]
+    assert descend(*inputs, RULE).lowered.tolist() == [0, 1, 0, 0, 0]
 
 
 def test_a_row_goes_back_to_its_own_state_where_others_were_dropped_meanwhile(monkeypatch):
-    given, dropped = task(), torch.tensor([True, False, True, True, False])
-    thresholds = torch.where(dropped, descend(*given, RULE).losses[:, 0] * 2, 0)
+    inputs, dropped = task(), torch.tensor([True, False, True, True, False])
+    thresholds = torch.where(dropped, descend(*inputs, RULE).losses[:, 0] * 2, 0)
     explode(monkeypatch, 1, 5)
-    made = descend(*given, RULE, thresholds=thresholds, until_close=True, watch=[5, 10])
+    made = descend(*inputs, RULE, thresholds=thresholds, until_close=True, watch=[5, 10])
     assert made.lowered.tolist() == [0, 1, 0, 0, 0]
-    assert torch.equal(made.watched[10][1], given[3][1])
-    assert not torch.equal(made.watched[5][1], given[3][1])
+    assert torch.equal(made.watched[10][1], inputs[3][1])
+    assert not torch.equal(made.watched[5][1], inputs[3][1])
 
 
 def test_a_row_that_cannot_begin_is_said_to_diverge_and_harms_no_other():
-    given = task()
-    given[3][2] = math.nan
-    made = descend(*given, RULE)
+    inputs = task()
+    inputs[3][2] = math.nan
+    made = descend(*inputs, RULE)
     mates = [0, 1, 3, 4]
-    assert same(made.embeddings[mates], descend(*some(given, mates), RULE).embeddings)
+    assert same(made.embeddings[mates], descend(*some(inputs, mates), RULE).embeddings)
     assert made.lowered.nonzero()[:, 0].tolist() == [2]
     assert made.final.isnan().tolist() == [False, False, True, False, False]
 
@@ -118,8 +118,8 @@ def test_a_start_at_the_answer_is_no_divergence(distance):
 
 
 def test_out_of_memory_halves_the_rows_says_so_and_changes_nothing(monkeypatch):
-    given = task()
-    whole, went, loss = descend(*given, RULE), [], Batch._loss
+    inputs = task()
+    whole, went, loss = descend(*inputs, RULE), [], Batch._loss
 
     def narrow(batch, x):
         went.append(len(x))
@@ -128,7 +128,7 @@ def test_out_of_memory_halves_the_rows_says_so_and_changes_nothing(monkeypatch):
         return loss(batch, x)
 
     monkeypatch.setattr(Batch, "_loss", narrow)
-    made = descend(*given, RULE)
+    made = descend(*inputs, RULE)
     assert made.notes == ["too little memory: 2 rows at a time"]
     assert sorted(set(went)) == [1, 2, 5]
     assert same(made.embeddings, whole.embeddings)

@@ -174,7 +174,7 @@ def test_e13_hangs_on_how_rare_the_wrong_tokens_are(monkeypatch, rare_side, expe
     constructed(monkeypatch, lambda model, way: 0.0)
     real = inversions._descend
 
-    def descend(model, way, cases, rates, seen_through=None, over=None):
+    def descend(model, way, cases, rates, projection=None, over=None):
         made = real(model, way, cases, rates)
         token = rare if fresh_side(model) == (rare_side == "fresh") else frequent
         made.embeddings = embedded(model)[torch.full_like(cases.ids, token)].repeat(
@@ -244,7 +244,7 @@ def test_e8_hangs_on_the_steps_in_float64(monkeypatch, times, expected):
     )
     plain = inversions._descend
 
-    def descend(model, way, cases, rates, seen_through=None, over=None):
+    def descend(model, way, cases, rates, projection=None, over=None):
         rate[0] = 10.0 if max(rates) < min(inversions.GRID) else 1.0
         return plain(model, way, cases, rates)
 
@@ -278,7 +278,7 @@ def test_e25_hangs_on_whether_the_smaller_shift_is_met(monkeypatch, met, expecte
     assert settled(claim, prompts=96, way=SCALED).verdict is expected
 
 
-NEARER, NOT_FOUND, NEXT_TOKEN = (
+NEARER, PROMPT, NEXT_TOKEN = (
     steps_to_close.test_the_output_is_nearer_after_100_steps,
     steps_to_close.test_the_prompt_is_not_found_after_100_steps,
     steps_to_close.test_the_next_token_is_right_after_100_steps,
@@ -296,7 +296,7 @@ def test_e26_hangs_on_the_output(monkeypatch, met, expected):
 def test_e26_hangs_on_the_prompt(monkeypatch, share, expected):
     """The control, untrained blocks, is found in full."""
     constructed(monkeypatch, lambda model, way: 1.0 if fresh_side(model) else share)
-    assert settled(NOT_FOUND, way=SCALED).verdict is expected
+    assert settled(PROMPT, way=SCALED).verdict is expected
 
 
 @pytest.mark.parametrize(("share", "expected"), [(1.0, UPHELD), (0.0, REFUTED)])
@@ -339,8 +339,8 @@ def test_e19_hangs_on_what_the_undone_head_gives(monkeypatch, undone, cut, promp
     constructed(monkeypatch, lambda model, way: undone if way.undone else 1.0)
     whole = inversions._descend
 
-    def descend(model, way, cases, rates, seen_through=None, over=None):
-        return (whole if seen_through is None else lossy)(model, way, cases, rates)
+    def descend(model, way, cases, rates, projection=None, over=None):
+        return (whole if projection is None else lossy)(model, way, cases, rates)
 
     monkeypatch.setattr(inversions, "_descend", descend)
     claim = conditions.test_the_head_is_conditioning_and_not_information

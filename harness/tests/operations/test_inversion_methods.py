@@ -39,12 +39,12 @@ def own_output(subject: Subject, target: Target, wanted: Tensor, ids: Tensor) ->
 def test_at_depth_0_every_method_finds_every_token(method, model_type):
     subject, target = toy(model_type), Target(0)
     ids = prompt(subject, 4)
-    found = found_by(method, subject, target, ids)
-    assert torch.equal(found.ids, ids)
-    assert bool(found.verified.all())
-    assert found.method == method
-    assert not [words for words in found.notes if "verified" in words]
-    assert (found.embeddings is not None) == (method == "descent")
+    result = found_by(method, subject, target, ids)
+    assert torch.equal(result.ids, ids)
+    assert bool(result.verified.all())
+    assert result.method == method
+    assert not [words for words in result.notes if "verified" in words]
+    assert (result.embeddings is not None) == (method == "descent")
 
 
 @OVER_ALL
@@ -54,23 +54,23 @@ def test_what_is_verified_is_what_the_found_prompt_gives(method, through):
     ids = prompt(subject, 4)
     wanted = target.output(subject, ids)
     wanted[0, 2] += 0.1
-    found = invert(subject, target, wanted, method, rule=Rule(20, "adam", "l2"))
-    assert torch.equal(found.verified, own_output(subject, target, wanted, found.ids))
-    assert not found.verified[0, 2]
+    result = invert(subject, target, wanted, method, rule=Rule(20, "adam", "l2"))
+    assert torch.equal(result.verified, own_output(subject, target, wanted, result.ids))
+    assert not result.verified[0, 2]
     if method != "descent":
-        assert bool(found.verified[1].all())
-        assert torch.equal(found.ids[1], ids[1])
-    missed = int((~found.verified).sum())
-    assert f"{missed} of 8 tokens are not verified" in found.notes
+        assert bool(result.verified[1].all())
+        assert torch.equal(result.ids[1], ids[1])
+    missed = int((~result.verified).sum())
+    assert f"{missed} of 8 tokens are not verified" in result.notes
 
 
 @pytest.mark.parametrize("decoder", inversion.DECODERS)
 def test_both_decoders_end_a_descent(decoder):
     subject, target = toy("gpt2"), Target(0)
     ids = prompt(subject, 4)
-    found = found_by("descent", subject, target, ids, decoder=decoder)
-    assert torch.equal(found.ids, ids)
-    assert torch.equal(inversion.decode(subject, found.embeddings, decoder), found.ids)
+    result = found_by("descent", subject, target, ids, decoder=decoder)
+    assert torch.equal(result.ids, ids)
+    assert torch.equal(inversion.decode(subject, result.embeddings, decoder), result.ids)
 
 
 def test_the_decoders_are_not_the_same():
@@ -127,18 +127,18 @@ def test_searches_refuse_what_is_not_causal(method, model_type):
 def test_descent_accepts_a_bidirectional_model():
     subject = toy("bert")
     ids = prompt(subject, 4)
-    found = found_by("descent", subject, Target(1), ids, rule=Rule(100, "adam", "l2"))
-    assert torch.equal(found.ids, ids)
-    assert bool(found.verified.all())
+    result = found_by("descent", subject, Target(1), ids, rule=Rule(100, "adam", "l2"))
+    assert torch.equal(result.ids, ids)
+    assert bool(result.verified.all())
 
 
 def test_a_factorised_embedding_is_descended_on_in_the_factor():
     subject = toy("albert")
     ids = prompt(subject, 4)
-    found = found_by("descent", subject, Target(0), ids, rule=Rule(100), rate=0.3)
-    assert found.embeddings.shape == (2, 4, subject.hidden)
+    result = found_by("descent", subject, Target(0), ids, rule=Rule(100), rate=0.3)
+    assert result.embeddings.shape == (2, 4, subject.hidden)
     assert subject.hidden < subject.config.hidden_size
-    assert torch.equal(found.ids, ids)
+    assert torch.equal(result.ids, ids)
 
 
 # The head.
@@ -150,11 +150,11 @@ def test_a_head_of_full_rank_is_undone_without_a_word(method, through):
     subject, target = toy("gpt2"), Target(2, through)
     before = Target(2, {"head": "block", "logits": "norm"}[through])
     ids = prompt(subject, 4)
-    found = found_by(method, subject, target, ids, rule=Rule(2))
+    result = found_by(method, subject, target, ids, rule=Rule(2))
     bare = found_by(method, subject, before, ids, rule=Rule(2))
-    assert not [words for words in found.notes if "head" in words]
-    assert torch.equal(found.tried, bare.tried)
-    assert method == "descent" or torch.equal(found.ids, ids)
+    assert not [words for words in result.notes if "head" in words]
+    assert torch.equal(result.tried, bare.tried)
+    assert method == "descent" or torch.equal(result.ids, ids)
 
 
 @pytest.mark.parametrize("method", ["exact", "exhaustive"])
@@ -164,24 +164,24 @@ def test_a_head_without_full_rank_is_said_and_the_prompt_found_all_the_same(meth
     weight[:, 3] = 0
     with_head(subject, weight)
     ids = prompt(subject, 4)
-    found = found_by(method, subject, Target(2, "logits"), ids)
-    assert found.notes[0].startswith("head: its rank is 31 of 32")
-    assert found.notes[0].endswith("the logits themselves are compared")
-    assert torch.equal(found.ids, ids)
-    assert bool(found.verified.all())
+    result = found_by(method, subject, Target(2, "logits"), ids)
+    assert result.notes[0].startswith("head: its rank is 31 of 32")
+    assert result.notes[0].endswith("the logits themselves are compared")
+    assert torch.equal(result.ids, ids)
+    assert bool(result.verified.all())
 
 
 @pytest.mark.parametrize("method", ["exact", "exhaustive"])
 def test_logits_that_are_capped_are_said_and_the_prompt_found_all_the_same(method):
     subject = toy("gemma2")
     ids = prompt(subject, 4)
-    found = found_by(method, subject, Target(2, "logits"), ids)
-    assert found.notes == [
+    result = found_by(method, subject, Target(2, "logits"), ids)
+    assert result.notes == [
         "head: tiny:gemma2 caps or scales the logits that it makes; "
         "the logits themselves are compared"
     ]
-    assert torch.equal(found.ids, ids)
-    assert bool(found.verified.all())
+    assert torch.equal(result.ids, ids)
+    assert bool(result.verified.all())
 
 
 @pytest.mark.parametrize("condition", [1e1, 1e4, 1e6])
@@ -192,10 +192,10 @@ def test_a_prompt_is_verified_by_its_logits_however_the_head_is_conditioned(cond
     sizes = condition ** -torch.linspace(0, 1, 32, dtype=torch.float64)
     with_head(subject, ((u * sizes) @ v).float())
     ids = prompt(subject, 4)
-    found = found_by("exact", subject, Target(2, "logits"), ids)
-    assert torch.equal(found.ids, ids)
-    assert bool(found.verified.all())
-    assert not found.notes
+    result = found_by("exact", subject, Target(2, "logits"), ids)
+    assert torch.equal(result.ids, ids)
+    assert bool(result.verified.all())
+    assert not result.notes
 
 
 # Bad input.

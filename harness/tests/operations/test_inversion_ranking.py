@@ -56,17 +56,17 @@ def test_a_ranking_that_knows_nothing_costs_tries_and_no_answers(monkeypatch, va
     ids = prompt(subject, 4)
     nothing = Ranking(torch.full((101, 32), value), torch.full((101, 32), value), 0)
     monkeypatch.setattr(token_by_token, "ranking", lambda subject, target: nothing)
-    found = exact(subject, target, target.output(subject, ids))
-    assert torch.equal(found.ids, ids)
-    assert bool(found.verified.all())
+    result = exact(subject, target, target.output(subject, ids))
+    assert torch.equal(result.ids, ids)
+    assert bool(result.verified.all())
 
 
 def test_the_set_up_is_counted_and_made_once():
-    subject, target, asked = fresh("gpt2"), Target(1), []
+    subject, target, counts = fresh("gpt2"), Target(1), []
     states = Prefixes.states
 
     def counted(prefixes: Prefixes, tokens: torch.Tensor, rows: None = None):
-        asked.append(tokens.numel())
+        counts.append(tokens.numel())
         return states(prefixes, tokens, rows)
 
     assert branches(subject)
@@ -74,13 +74,13 @@ def test_the_set_up_is_counted_and_made_once():
         patch.setattr(Prefixes, "states", counted)
         made = ranking(subject, target)
         assert ranking(subject, target) is made
-    assert sum(asked) == made.set_up == 2 * subject.vocabulary
+    assert sum(counts) == made.set_up == 2 * subject.vocabulary
     assert ranking(subject, Target(2)) is not made
 
 
 def test_the_ranking_saves_tries_on_a_trained_model():
     subject, target = toy("reference:small"), Target(2)
     ids = prompt(subject, 6)
-    found = exact(subject, target, target.output(subject, ids))
-    assert torch.equal(found.ids, ids)
-    assert float(found.tried.double().mean()) < 0.01 * subject.vocabulary
+    result = exact(subject, target, target.output(subject, ids))
+    assert torch.equal(result.ids, ids)
+    assert float(result.tried.double().mean()) < 0.01 * subject.vocabulary

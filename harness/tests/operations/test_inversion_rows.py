@@ -31,10 +31,10 @@ def thresholds_for(whole: Descent, steps: list[int]) -> Tensor:
 
 @pytest.mark.parametrize("until_close", [False, True])
 def test_a_row_is_close_at_the_first_step_below_its_threshold(until_close):
-    given = task()
-    whole = descend(*given, RULE)
+    inputs = task()
+    whole = descend(*inputs, RULE)
     thresholds = thresholds_for(whole, [1, 4, 8, 15, 99])
-    made = descend(*given, RULE, thresholds=thresholds, until_close=until_close)
+    made = descend(*inputs, RULE, thresholds=thresholds, until_close=until_close)
     for losses, threshold, close in zip(whole.losses, thresholds, made.close, strict=True):
         below = (losses < threshold).nonzero()[:, 0].tolist()
         assert float(close) == (below[0] if below else math.inf)
@@ -43,10 +43,10 @@ def test_a_row_is_close_at_the_first_step_below_its_threshold(until_close):
 
 
 def test_at_the_threshold_is_not_below_it():
-    given = task(1)
-    first = descend(*given, RULE).losses[:, 0]
-    assert descend(*given, RULE, thresholds=first).close.tolist() != [0]
-    assert descend(*given, RULE, thresholds=first * 1.0001).close.tolist() == [0]
+    inputs = task(1)
+    first = descend(*inputs, RULE).losses[:, 0]
+    assert descend(*inputs, RULE, thresholds=first).close.tolist() != [0]
+    assert descend(*inputs, RULE, thresholds=first * 1.0001).close.tolist() == [0]
 
 
 def test_without_a_threshold_nothing_is_close():
@@ -57,14 +57,14 @@ def test_without_a_threshold_nothing_is_close():
 @pytest.mark.parametrize("optimiser", ["descent", "adam"])
 def test_a_row_ends_at_the_next_look_whoever_goes_on_beside_it(optimiser, steps):
     """The first row ends among too many others for it to be worth while to drop it."""
-    rule, given = replace(RULE, optimiser=optimiser), task()
+    rule, inputs = replace(RULE, optimiser=optimiser), task()
     if optimiser == "adam":
-        given = (*given[:4], torch.linspace(0.05, 0.1, ROWS, dtype=torch.float64))
-    whole = descend(*given, rule, watch=range(0, 21, 5))
+        inputs = (*inputs[:4], torch.linspace(0.05, 0.1, ROWS, dtype=torch.float64))
+    whole = descend(*inputs, rule, watch=range(0, 21, 5))
     thresholds = thresholds_for(whole, steps)
-    made = descend(*given, rule, thresholds=thresholds, until_close=True)
+    made = descend(*inputs, rule, thresholds=thresholds, until_close=True)
     for row in range(ROWS):
-        alone = descend(*some(given, [row]), rule, thresholds=thresholds[[row]], until_close=True)
+        alone = descend(*some(inputs, [row]), rule, thresholds=thresholds[[row]], until_close=True)
         assert same(made.embeddings[[row]], alone.embeddings)
         assert same(made.losses[[row]], alone.losses)
         assert same(made.close[[row]], alone.close)
@@ -77,8 +77,8 @@ def test_a_row_ends_at_the_next_look_whoever_goes_on_beside_it(optimiser, steps)
 
 
 def test_rows_that_ended_go_through_the_model_no_more(monkeypatch):
-    given, went = task(), []
-    thresholds = thresholds_for(descend(*given, RULE), [1, 2, 3, 12, 99])
+    inputs, went = task(), []
+    thresholds = thresholds_for(descend(*inputs, RULE), [1, 2, 3, 12, 99])
     advance = Batch._advance
 
     def counted(batch):
@@ -86,25 +86,25 @@ def test_rows_that_ended_go_through_the_model_no_more(monkeypatch):
         advance(batch)
 
     monkeypatch.setattr(Batch, "_advance", counted)
-    descend(*given, RULE, thresholds=thresholds, until_close=True)
+    descend(*inputs, RULE, thresholds=thresholds, until_close=True)
     assert went == [5] * 5 + [2] * 10 + [1] * 5
     went.clear()
-    descend(*given, RULE, thresholds=thresholds)
+    descend(*inputs, RULE, thresholds=thresholds)
     assert went == [5] * 20
 
 
 def test_rows_that_are_over_end_though_they_are_not_close():
-    given, asked = task(), []
-    whole = descend(*given, RULE)
+    inputs, calls = task(), []
+    whole = descend(*inputs, RULE)
     thresholds = thresholds_for(whole, [7, 99, 99, 99, 99])
 
     def over(steps, close, lowered):
-        asked.append((steps, close.tolist()))
+        calls.append((steps, close.tolist()))
         return close.isfinite() | (torch.arange(ROWS) == 3) & (steps >= 10)
 
-    made = descend(*given, RULE, thresholds=thresholds, until_close=True, over=over)
-    assert [steps for steps, _ in asked] == [5, 10, 15]
-    assert [close[0] for _, close in asked] == [math.inf, 7.0, 7.0]
+    made = descend(*inputs, RULE, thresholds=thresholds, until_close=True, over=over)
+    assert [steps for steps, _ in calls] == [5, 10, 15]
+    assert [close[0] for _, close in calls] == [math.inf, 7.0, 7.0]
     assert made.close.tolist() == [7.0] + [math.inf] * 4
     for row, end in enumerate([10, 21, 21, 10, 21]):
         assert same(made.losses[row, :end], whole.losses[row, :end])
@@ -112,14 +112,14 @@ def test_rows_that_are_over_end_though_they_are_not_close():
 
 
 def test_rows_are_not_over_where_some_of_them_are_in_another_batch(monkeypatch):
-    given = task()
+    inputs = task()
     thresholds = torch.zeros(ROWS)
     monkeypatch.setattr(descent, "rows_that_fit", lambda *_: 2)
 
     def over(*_):
         raise AssertionError("all rows are not there")
 
-    made = descend(*given, RULE, thresholds=thresholds, until_close=True, over=over)
+    made = descend(*inputs, RULE, thresholds=thresholds, until_close=True, over=over)
     assert not bool(made.losses.isnan().any())
 
 
@@ -127,20 +127,20 @@ def test_rows_are_not_over_where_some_of_them_are_in_another_batch(monkeypatch):
 
 
 def test_what_is_watched_after_a_step_is_where_so_many_steps_end():
-    given = task()
-    made = descend(*given, RULE, watch=[0, 3, 5, 12, 20])
+    inputs = task()
+    made = descend(*inputs, RULE, watch=[0, 3, 5, 12, 20])
     assert list(made.watched) == [0, 3, 5, 12, 20]
-    assert torch.equal(made.watched[0], given[3])
+    assert torch.equal(made.watched[0], inputs[3])
     assert torch.equal(made.watched[20], made.embeddings)
     for step in (3, 5, 12):
-        shorter = descend(*given, Rule(step, schedule="constant")).embeddings
+        shorter = descend(*inputs, Rule(step, schedule="constant")).embeddings
         assert same(made.watched[step], shorter)
         assert not any(same(made.watched[k], shorter) for k in made.watched if k != step)
 
 
 def test_watching_changes_nothing():
-    given = task()
-    made, watched = (descend(*given, RULE, watch=watch) for watch in ((), range(21)))
+    inputs = task()
+    made, watched = (descend(*inputs, RULE, watch=watch) for watch in ((), range(21)))
     assert same(made.embeddings, watched.embeddings)
     assert same(made.losses, watched.losses)
     assert len(watched.watched) == 21
@@ -148,38 +148,40 @@ def test_watching_changes_nothing():
 
 @pytest.mark.parametrize("at_once", [1, 2, 5])
 def test_a_row_that_has_ended_is_watched_where_it_ended(monkeypatch, at_once):
-    given = task()
-    thresholds = thresholds_for(descend(*given, RULE), [2, 3, 99, 3, 4])
+    inputs = task()
+    thresholds = thresholds_for(descend(*inputs, RULE), [2, 3, 99, 3, 4])
     monkeypatch.setattr(descent, "rows_that_fit", lambda *_: at_once)
-    made = descend(*given, RULE, thresholds=thresholds, until_close=True, watch=[3, 20])
+    made = descend(*inputs, RULE, thresholds=thresholds, until_close=True, watch=[3, 20])
     assert list(made.watched) == [3, 20]
     assert same(made.watched[20], made.embeddings)
     assert not same(made.watched[3], made.embeddings)
 
 
 def test_who_is_told_hears_what_is_watched():
-    given, told = task(), {}
+    inputs, reports = task(), {}
 
     def tell(rows, step, embeddings, losses):
         assert rows == slice(0, ROWS)
-        told[step] = embeddings.clone(), losses
+        reports[step] = embeddings.clone(), losses
 
-    made = descend(*given, RULE, watch=[0, 3, 20], tell=tell)
-    assert list(told) == [0, 3, 20]
-    for step, (embeddings, losses) in told.items():
+    made = descend(*inputs, RULE, watch=[0, 3, 20], tell=tell)
+    assert list(reports) == [0, 3, 20]
+    for step, (embeddings, losses) in reports.items():
         assert torch.equal(embeddings, made.watched[step])
         assert same(losses, made.losses[:, step])
 
 
 def test_who_is_told_hears_no_loss_of_a_row_that_has_ended():
-    given, told = task(), {}
-    thresholds = thresholds_for(descend(*given, RULE), [3, 99, 99, 99, 99])
+    inputs, reports = task(), {}
+    thresholds = thresholds_for(descend(*inputs, RULE), [3, 99, 99, 99, 99])
     descend(
-        *given,
+        *inputs,
         RULE,
         thresholds=thresholds,
         until_close=True,
         watch=[5, 10],
-        tell=lambda rows, step, embeddings, losses: told.update({step: losses.isnan().tolist()}),
+        tell=lambda rows, step, embeddings, losses: reports.update(
+            {step: losses.isnan().tolist()}
+        ),
     )
-    assert told == {5: [False] * 5, 10: [True] + [False] * 4}
+    assert reports == {5: [False] * 5, 10: [True] + [False] * 4}

@@ -36,8 +36,8 @@ def tokens_through(subject: Subject) -> Iterator[list[int]]:
     """How many tokens every pass sends through the first block."""
     went: list[int] = []
 
-    def hear(module: torch.nn.Module, given: tuple, named: dict) -> None:
-        states = given[0] if given else named["hidden_states"]
+    def hear(module: torch.nn.Module, arguments: tuple, named: dict) -> None:
+        states = arguments[0] if arguments else named["hidden_states"]
         went.append(states.shape[0] * states.shape[1])
 
     hook = subject.blocks[0].register_forward_pre_hook(hear, with_kwargs=True)
@@ -58,13 +58,13 @@ def test_both_find_the_prompt_at_every_depth(model_type):
     for depth in [subject.layers] if subject.window else range(subject.layers + 1):
         target = Target(depth)
         wanted = target.output(subject, ids)
-        for found in (exact(subject, target, wanted), exhaustive(subject, target, wanted)):
-            assert torch.equal(found.ids, ids)
-            assert bool(found.verified.all())
-            assert bool((found.distances <= accepted(subject)).all())
-            assert not found.others
+        for result in (exact(subject, target, wanted), exhaustive(subject, target, wanted)):
+            assert torch.equal(result.ids, ids)
+            assert bool(result.verified.all())
+            assert bool((result.distances <= accepted(subject)).all())
+            assert not result.others
         assert bool(
-            (distance(target.output(subject, found.ids), wanted) <= accepted(subject)).all()
+            (distance(target.output(subject, result.ids), wanted) <= accepted(subject)).all()
         )
 
 
@@ -73,9 +73,9 @@ def test_both_find_the_prompt_at_every_depth(model_type):
 def test_past_the_blocks_the_prompt_is_found_as_well(method, through):
     subject = toy("llama")
     ids, target = prompt(subject, 6), Target(2, through)
-    found = method(subject, target, target.output(subject, ids))
-    assert torch.equal(found.ids, ids)
-    assert bool(found.verified.all())
+    result = method(subject, target, target.output(subject, ids))
+    assert torch.equal(result.ids, ids)
+    assert bool(result.verified.all())
 
 
 @BOTH
@@ -92,10 +92,10 @@ def test_with_the_slip_the_prompt_is_found_as_well(method):
 def test_in_other_dtypes_the_prompt_is_among_what_is_found(method, dtype):
     subject = toy("gpt2", dtype)
     ids, target = prompt(subject, 6), Target(2)
-    found = method(subject, target, target.output(subject, ids))
+    result = method(subject, target, target.output(subject, ids))
     for where, token in zip(torch.ones_like(ids).nonzero().tolist(), ids.flatten(), strict=True):
-        assert int(token) in found.others.get(tuple(where), [int(found.ids[tuple(where)])])
-    assert bool(found.verified.all())
+        assert int(token) in result.others.get(tuple(where), [int(result.ids[tuple(where)])])
+    assert bool(result.verified.all())
 
 
 @BOTH
@@ -119,12 +119,12 @@ def test_what_is_no_state_of_the_model_is_not_verified(method):
     ids = prompt(subject, 3)
     wanted = target.output(subject, ids)
     for other in (wanted.flip(1), -wanted, target.output(toy("opt"), ids)):
-        found = method(subject, target, other)
-        assert not found.verified[:, 0].any()
-        assert bool((found.tried[:, 0] == subject.vocabulary).all())
-        off = distance(target.output(subject, found.ids), other)
-        assert torch.equal(off <= accepted(subject), found.verified)
-        assert torch.allclose(off, found.distances, rtol=1e-3, atol=1e-6)
+        result = method(subject, target, other)
+        assert not result.verified[:, 0].any()
+        assert bool((result.tried[:, 0] == subject.vocabulary).all())
+        off = distance(target.output(subject, result.ids), other)
+        assert torch.equal(off <= accepted(subject), result.verified)
+        assert torch.allclose(off, result.distances, rtol=1e-3, atol=1e-6)
 
 
 @BOTH
@@ -134,10 +134,10 @@ def test_a_damaged_state_is_not_verified_and_its_neighbours_are(method, damage):
     ids = prompt(subject, 6)
     wanted = target.output(subject, ids)
     wanted[1, 3] *= 1 + damage
-    found = method(subject, target, wanted)
-    assert (~found.verified).nonzero().tolist() == [[1, 3]]
-    assert torch.equal(found.ids, ids)
-    assert float(found.distances[1, 3]) == pytest.approx(damage / (1 + damage), rel=0.01)
+    result = method(subject, target, wanted)
+    assert (~result.verified).nonzero().tolist() == [[1, 3]]
+    assert torch.equal(result.ids, ids)
+    assert float(result.distances[1, 3]) == pytest.approx(damage / (1 + damage), rel=0.01)
 
 
 @BOTH
@@ -160,31 +160,31 @@ def test_as_many_candidates_are_counted_as_go_through_the_model(monkeypatch, met
     if not cached:
         monkeypatch.setattr(Prefixes, "__init__", uncached)
     with tokens_through(subject) as went:
-        found = method(subject, target, wanted)
-    again = ids.numel() if cached else int((found.tried * torch.arange(6)).sum())
-    assert sum(went) == found.tried.sum() + again  # and the prompts, once or every time
-    assert found.set_up == (ranked.set_up if method is exact else 0)
-    assert found.exhaustive == (method is exhaustive)
-    assert bool((found.tried == subject.vocabulary).all()) == (method is exhaustive)
-    assert bool((found.tried >= 8).all())
+        result = method(subject, target, wanted)
+    again = ids.numel() if cached else int((result.tried * torch.arange(6)).sum())
+    assert sum(went) == result.tried.sum() + again  # and the prompts, once or every time
+    assert result.set_up == (ranked.set_up if method is exact else 0)
+    assert result.exhaustive == (method is exhaustive)
+    assert bool((result.tried == subject.vocabulary).all()) == (method is exhaustive)
+    assert bool((result.tried >= 8).all())
 
 
 def test_the_search_ends_in_the_round_that_finds_the_token(monkeypatch):
     monkeypatch.setattr(token_by_token, "ROUNDS", (4, 32))
     subject, target = toy("gpt2"), Target(1)
-    found = exact(subject, target, target.output(subject, prompt(subject, 6)))
-    assert set(found.tried.flatten().tolist()) <= {4, 32, 101}
-    assert bool((found.tried < 101).any())
+    result = exact(subject, target, target.output(subject, prompt(subject, 6)))
+    assert set(result.tried.flatten().tolist()) <= {4, 32, 101}
+    assert bool((result.tried < 101).any())
 
 
 def test_every_position_is_told_of_once_it_is_known():
-    subject, target, told = toy("gpt2"), Target(1), []
+    subject, target, places = toy("gpt2"), Target(1), []
     ids = prompt(subject, 4)
 
-    def tell(place: int, found: token_by_token.SearchResult) -> None:
-        told.append(place)
-        assert torch.equal(found.ids[:, : place + 1], ids[:, : place + 1])
-        assert not found.verified[:, place + 1 :].any()
+    def tell(place: int, result: token_by_token.SearchResult) -> None:
+        places.append(place)
+        assert torch.equal(result.ids[:, : place + 1], ids[:, : place + 1])
+        assert not result.verified[:, place + 1 :].any()
 
     exact(subject, target, target.output(subject, ids), tell)
-    assert told == [0, 1, 2, 3]
+    assert places == [0, 1, 2, 3]

@@ -104,11 +104,11 @@ def test_the_documented_start_is_the_noise_that_the_first_block_is_given():
     subject = toy("gpt2")
     normal = torch.randn(3, 9, subject.hidden, generator=torch.Generator().manual_seed(0))
     for slip in (False, True):
-        given = start.documented(subject, normal, slip)
-        noise = Target(0, slip=slip).output(subject, embeddings=given)
+        embeddings = start.documented(subject, normal, slip)
+        noise = Target(0, slip=slip).output(subject, embeddings=embeddings)
         assert torch.allclose(noise, 0.5 + 0.05 * normal, atol=1e-6)
         assert not torch.allclose(
-            Target(0, slip=not slip).output(subject, embeddings=given), noise
+            Target(0, slip=not slip).output(subject, embeddings=embeddings), noise
         )
 
 
@@ -118,8 +118,8 @@ def test_an_inversion_begins_where_it_is_told_to(slip):
     wanted = target.output(subject, prompt(subject))
     for begin, mean, size in (("documented", 0.5, 0.05), ("scaled", 0, start.spread(subject))):
         made = invert(subject, target, wanted, "descent", rate=0.0, rule=Rule(1), begin=begin)
-        given = made.embeddings
-        noise = given if begin == "scaled" else target.output(subject, embeddings=given)
+        embeddings = made.embeddings
+        noise = embeddings if begin == "scaled" else target.output(subject, embeddings=embeddings)
         assert torch.allclose(noise.mean((0, 2)), torch.tensor(mean).float(), atol=size / 2)
         assert float(noise.std()) == pytest.approx(size, rel=0.1)
 

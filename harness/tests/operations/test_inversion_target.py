@@ -26,10 +26,10 @@ def states(subject: Subject, ids: Tensor) -> list[Tensor]:
     before: list[Tensor] = []
     after: list[Tensor] = []
 
-    def enter(module: Any, given: tuple, named: dict) -> None:
-        before.append(given[0] if given else named["hidden_states"])
+    def enter(module: Any, arguments: tuple, named: dict) -> None:
+        before.append(arguments[0] if arguments else named["hidden_states"])
 
-    def leave(module: Any, given: tuple, result: Any) -> None:
+    def leave(module: Any, arguments: tuple, result: Any) -> None:
         after.append(result[0] if isinstance(result, tuple) else result)
 
     hooks = [

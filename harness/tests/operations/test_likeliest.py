@@ -58,8 +58,8 @@ def test_near_ties_are_decided_as_in_float64(rows):
     cases = [near_tie(seed, rows) for seed in range(30)]
     expected = [slow(table, point, 1, nearest=False)[0, 0] for table, point in cases]
     assert all(int(first) < rows for first in expected)
-    found = [Scorer(table).top(point, 1)[0, 0] for table, point in cases]
-    assert found == expected
+    indices = [Scorer(table).top(point, 1)[0, 0] for table, point in cases]
+    assert indices == expected
     assert [rounded(table, point) for table, point in cases] != expected
 
 
@@ -70,8 +70,8 @@ def test_of_equal_rows_the_first_comes_first(nearest, times):
     copies = torch.randperm(V, generator=torch.Generator().manual_seed(0))[:times]
     table[copies] = 3 * normal(D, seed=5)
     for dtype in (torch.float32, torch.float64):
-        found = Scorer(table.to(dtype), nearest).top(table[copies[:1]], 2)
-        assert found.tolist() == [copies.sort().values[:2].tolist()]
+        indices = Scorer(table.to(dtype), nearest).top(table[copies[:1]], 2)
+        assert indices.tolist() == [copies.sort().values[:2].tolist()]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
@@ -88,21 +88,21 @@ def test_equal_rows_are_ranked_together_however_their_scores_are_rounded():
     """The rows 1, 3 and 6 are equal; any order of summation may be a library's."""
     table, points = normal(8, D).float(), normal(50, D, seed=1)
     table[[3, 6]] = table[1].clone()
-    found = Scorer(table).top(points, 8)
-    at = (found[..., None] == torch.tensor([1, 3, 6])).int().argmax(1)
+    indices = Scorer(table).top(points, 8)
+    at = (indices[..., None] == torch.tensor([1, 3, 6])).int().argmax(1)
     assert (at.diff(dim=1) == 1).all()
     order = torch.randperm(D, generator=torch.Generator().manual_seed(0))
-    assert Scorer(table[:, order]).top(points[:, order], 8).equal(found)
+    assert Scorer(table[:, order]).top(points[:, order], 8).equal(indices)
 
 
 def test_points_that_are_not_finite_do_not_disturb_others():
     table, points = normal(V, D).float(), normal(6, D, seed=1)
     expected = slow(table, points, 2, nearest=True)
     points[1, 3], points[4, 0] = torch.nan, torch.inf
-    found = Scorer(table, nearest=True).top(points, 2)
-    assert found[[1, 4]].tolist() == [[0, 1], [0, 1]]
+    indices = Scorer(table, nearest=True).top(points, 2)
+    assert indices[[1, 4]].tolist() == [[0, 1], [0, 1]]
     kept = [0, 2, 3, 5]
-    assert found[kept].equal(expected[kept])
+    assert indices[kept].equal(expected[kept])
 
 
 def test_points_too_large_for_float32_are_scored_in_float64():

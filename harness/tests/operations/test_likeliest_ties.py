@@ -49,15 +49,15 @@ def scored_throughout(monkeypatch):
 @pytest.mark.parametrize("rows", [2, FEW, MANY])
 @pytest.mark.parametrize("k", [1, 3])
 def test_near_ties_are_ordered_as_in_float64(rows, nearest, k):
-    told_apart = 0
+    mismatches = 0
     for seed in range(8):
         table, points = tied(seed, rows, nearest)
         table = shuffled(table, seed)
         expected = slow(table, points, k, nearest)
         assert Scorer(table, nearest).top(points, k).equal(expected)
         rounded = Scorer(table, nearest).scores(points).topk(k).indices
-        told_apart += not rounded.equal(expected)
-    assert told_apart  # rounded scores alone would not do
+        mismatches += not rounded.equal(expected)
+    assert mismatches  # rounded scores alone would not do
 
 
 @pytest.mark.parametrize("nearest", [False, True])

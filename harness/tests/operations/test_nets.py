@@ -188,9 +188,9 @@ def test_recovery_rises_where_it_never_falls_and_ends_higher(recovery, rises):
 
 
 def test_an_unknown_kind_is_one_clear_line():
-    with pytest.raises(BadInput, match="unknown net 'wide': choose from expanding") as told:
+    with pytest.raises(BadInput, match="unknown net 'wide': choose from expanding") as error:
         nets.flattened("wide", N, D, seeded())
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("shape", [(1, N + 1, D), (1, N, D + 1)])
@@ -225,6 +225,6 @@ def test_draws_have_eight_to_a_net(monkeypatch):
     monkeypatch.setattr(claims, "tuning", lambda *_: dict.fromkeys(claims.WAYS, (1.0, {})))
     monkeypatch.setattr(claims, "results_by_net", lambda subject: known)
     known = {}
-    found = claims.inverted(None, "expanding", claims.WAYS[0], Draws(0, "E1", range(20)))
+    inversions = claims.inverted(None, "expanding", claims.WAYS[0], Draws(0, "E1", range(20)))
     assert made == [8, 8, 4]
-    assert found.by_net(found.exact)[:, 1].tolist() == [0] * 8 + [1] * 8 + [2] * 4
+    assert inversions.by_net(inversions.exact)[:, 1].tolist() == [0] * 8 + [1] * 8 + [2] * 4

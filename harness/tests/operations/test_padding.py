@@ -188,15 +188,15 @@ def test_a_mask_that_hides_nothing_must_change_nothing(decoding):
     calls, with_mask = decoding
     subject = fresh("llama")
     padding.require_mask_of_past(subject, "static")
-    (ids, chunks, kind, without), (again, same, beside, given) = calls
+    (ids, chunks, kind, without), (again, same, beside, arguments) = calls
     assert kind == beside == "static"
     assert chunks == same == [1, 1, 1, 1]
     assert torch.equal(ids, again)
     assert ids.shape == (2, 4)
     assert len(ids.unique()) == 8
     assert without == {"spare": 4}
-    assert given["spare"] == 4
-    assert torch.equal(given["mask"], torch.ones_like(ids))
+    assert arguments["spare"] == 4
+    assert torch.equal(arguments["mask"], torch.ones_like(ids))
     with_mask["adds"] = 0.5
     padding.require_mask_of_past(subject, "static")  # asked once of each kind
     said = "^mask-beside-cache: the model takes no mask of cached and new tokens with a "

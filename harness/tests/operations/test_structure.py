@@ -126,9 +126,9 @@ def planted(cosines, rows=300, columns=60):
 
 def test_the_top_pairs_are_those_that_were_planted():
     table = planted({(3, 9): 0.5, (1, 40): 0.9, (20, 21): 0.7})
-    found = structure.top_pairs(table, (0, 1, 2))
-    assert [(i, j) for i, j, _ in found] == [(1, 40), (20, 21), (3, 9)]
-    assert [cosine for *_, cosine in found] == pytest.approx([0.9, 0.7, 0.5])
+    pairs = structure.top_pairs(table, (0, 1, 2))
+    assert [(i, j) for i, j, _ in pairs] == [(1, 40), (20, 21), (3, 9)]
+    assert [cosine for *_, cosine in pairs] == pytest.approx([0.9, 0.7, 0.5])
     assert structure.top_pairs(table, (2,))[0][:2] == (3, 9)
 
 
@@ -139,9 +139,9 @@ def test_ranks_beyond_the_last_pair_are_left_out():
 def test_a_pair_without_a_cosine_comes_last():
     table = planted({(0, 1): -0.99}, columns=4)
     table[:, 3] = 0
-    found = structure.top_pairs(table, tuple(range(6)))
-    assert found[2][:2] == (0, 1)
-    assert all(3 in pair[:2] and math.isnan(pair[2]) for pair in found[3:])
+    pairs = structure.top_pairs(table, tuple(range(6)))
+    assert pairs[2][:2] == (0, 1)
+    assert all(3 in pair[:2] and math.isnan(pair[2]) for pair in pairs[3:])
 
 
 # The published GPT-2.
@@ -164,8 +164,8 @@ def published(changes=None):
             first = next(spare)
             cosines[first, first + 1] = above + (below - above) * step / (count + 1)
     table = planted(cosines, *structure.PUBLISHED_SHAPE)
-    told = torch.tensor(structure.PUBLISHED_ROWS, dtype=torch.float64)
-    table[:2, :3], table[:2, -3:] = told[:, :3], told[:, 3:]
+    rows = torch.tensor(structure.PUBLISHED_ROWS, dtype=torch.float64)
+    table[:2, :3], table[:2, -3:] = rows[:, :3], rows[:, 3:]
     return table.float()
 
 
@@ -193,8 +193,8 @@ def test_another_table_is_not_the_published_one():
 
 
 def test_the_published_pairs_are_found_at_their_ranks():
-    found = [((i, j), round(c, 3)) for i, j, c in structure.top_pairs(published())]
-    assert found == list(claims.PUBLISHED)
+    pairs = [((i, j), round(c, 3)) for i, j, c in structure.top_pairs(published())]
+    assert pairs == list(claims.PUBLISHED)
 
 
 def test_the_published_gpt2_upholds_what_document_002_prints():

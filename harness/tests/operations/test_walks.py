@@ -171,8 +171,8 @@ def test_every_row_has_its_noise_and_its_rate():
     scale, rate = torch.tensor([0.5, 0.1]), torch.tensor([0.03, 0.01])
     whole = walks.clamped(output, start, 4, scale, rate, sources(2)).end
     for row, source in enumerate(sources(2)):
-        given = float(scale[row]), float(rate[row])
-        alone = walks.clamped(output, start[row][None], 4, *given, [source]).end
+        settings = float(scale[row]), float(rate[row])
+        alone = walks.clamped(output, start[row][None], 4, *settings, [source]).end
         assert torch.allclose(whole[row], alone[0], atol=1e-6)
 
 
@@ -252,13 +252,13 @@ def test_a_net_is_walked_once_for_all_claims():
 # What cannot be used.
 
 
-def orthogonal(start=None, steps=2, **given):
-    return walks.orthogonal(net(), noise(ROWS, N, D) if start is None else start, steps, **given)
+def orthogonal(start=None, steps=2, **options):
+    return walks.orthogonal(net(), noise(ROWS, N, D) if start is None else start, steps, **options)
 
 
-def clamped(start=None, steps=2, scale=0.5, rate=0.03, rows=ROWS, **given):
+def clamped(start=None, steps=2, scale=0.5, rate=0.03, rows=ROWS, **options):
     start = noise(ROWS, N, D) if start is None else start
-    return walks.clamped(net(), start, steps, scale, rate, sources(rows), **given)
+    return walks.clamped(net(), start, steps, scale, rate, sources(rows), **options)
 
 
 NAN = torch.full((ROWS, N, D), torch.nan, dtype=torch.float64)
@@ -286,9 +286,9 @@ NAN = torch.full((ROWS, N, D), torch.nan, dtype=torch.float64)
     ],
 )
 def test_what_cannot_be_walked_is_one_clear_line(walk, said):
-    with pytest.raises(BadInput, match=said) as told:
+    with pytest.raises(BadInput, match=said) as error:
         walk()
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("fails", [torch.sqrt, torch.log])
