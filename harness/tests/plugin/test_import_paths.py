@@ -116,9 +116,11 @@ def test_settings_that_were_read_beside_a_model_end_the_run(
     for other in SETTINGS.keys() - {name}:
         (hostile / other).unlink()
     leave_others(hostile)
-    given = ["--model", str(hostile)]
+    options = ["--model", str(hostile)]
     done = (
-        run(clone, *given) if by == "arguments" else run(clone, PYTEST_ADDOPTS=shlex.join(given))
+        run(clone, *options)
+        if by == "arguments"
+        else run(clone, PYTEST_ADDOPTS=shlex.join(options))
     )
     if name.endswith("pytest.toml") and not ran.read_text():
         assert int(pytest.__version__.split(".")[0]) < 9, "it has read them since"
@@ -185,9 +187,9 @@ def test_a_run_begun_in_a_model_is_refused(
     clone: Path, hostile: Path, ran: Path, where: str, model: str, workers: list[str]
 ) -> None:
     """Workers would import its ``struct``, and pytest-benchmark would start git there."""
-    asked = [*workers, clone / "claims", f"--model={model.format(folder=hostile)}"]
+    arguments = [*workers, clone / "claims", f"--model={model.format(folder=hostile)}"]
     program = ("-P", "-m", "pytest")
-    done = run(hostile / where, *asked, command=program)
+    done = run(hostile / where, *arguments, command=program)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert "begin it in another folder" in done.stderr
     assert not ran.read_text()

@@ -73,11 +73,11 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-TOLD = Counter(f"C{i} upheld" for i in range(40))
+REPORTS = Counter(f"C{i} upheld" for i in range(40))
 
 
-def found(before: Stored, path: Path) -> list[str]:
-    return [*losses(before, after := Stored.of(path), TOLD, "lines"), *incomplete(after, 40)]
+def faults(before: Stored, path: Path) -> list[str]:
+    return [*losses(before, after := Stored.of(path), REPORTS, "lines"), *incomplete(after, 40)]
 
 
 def execute(path: Path, *statements: str) -> None:
@@ -88,7 +88,7 @@ def execute(path: Path, *statements: str) -> None:
 
 
 def test_sound_evidence_has_no_faults(path: Path) -> None:
-    assert found(Stored(), path) == found(Stored.of(path), path) == []
+    assert faults(Stored(), path) == faults(Stored.of(path), path) == []
 
 
 def lose_a_row(path: Path) -> None:
@@ -141,7 +141,7 @@ def unfinish(path: Path) -> None:
 def test_damage_is_noticed(path: Path, damage: Callable[[Path], None], words: str) -> None:
     before = Stored.of(path)
     damage(path)
-    assert any(fault.startswith(words) for fault in found(before, path))
+    assert any(fault.startswith(words) for fault in faults(before, path))
 
 
 SHOWN = {
@@ -155,9 +155,9 @@ SHOWN = {
 
 @pytest.mark.parametrize("shown", SHOWN)
 def test_claims_are_counted_as_the_terminal_shows_them(shown: str) -> None:
-    told = {"upheld": 1, "not applicable": 1}
+    by_verdict = {"upheld": 1, "not applicable": 1}
     by_id = {"C5 upheld": 1, "C2 not applicable": 1}
-    assert reported(SHOWN[shown], shown) == (by_id if shown == "lines" else told)
+    assert reported(SHOWN[shown], shown) == (by_id if shown == "lines" else by_verdict)
 
 
 def test_a_process_and_files_that_are_left_are_noticed(tmp_path: Path) -> None:

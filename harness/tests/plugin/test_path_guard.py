@@ -30,13 +30,13 @@ def model(tmp_path: Path) -> Path:
 def test_a_folder_after_a_space_is_refused_and_nothing_in_it_is_run(
     clone: Path, model: Path, by: str
 ) -> None:
-    given = {"workers": ["-n", "2"], "settings named": ["-c", "pyproject.toml"]}.get(by, [])
+    arguments = {"workers": ["-n", "2"], "settings named": ["-c", "pyproject.toml"]}.get(by, [])
     # As the program ``pytest`` does, without the current folder on Python's path.
     program = ("-P", "-m", "pytest")
     if by == "environment":
         done = run(clone, command=program, PYTEST_ADDOPTS=f"--model '{model}'")
     else:
-        done = run(clone, *given, "--model", model, command=program)
+        done = run(clone, *arguments, "--model", model, command=program)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert [line for line in done.stderr.splitlines() if line.strip()] == [
         f"ERROR: --model {model}: after a space pytest takes the path for a test's; write "
@@ -86,9 +86,9 @@ def pytest_configure(config):
 def test_a_file_that_the_run_makes_is_no_test_path_to_its_workers(clone: Path, by: str) -> None:
     """They began the whole run again each, and the run did not end."""
     (clone / "conftest.py").open("a").write(BEGUN)
-    given = ["--model", "x", f"--evidence={clone.parent / 'new.sqlite'}"]
-    asked = {"PYTEST_ADDOPTS": " ".join(given)} if by == "environment" else {}
-    done = run(clone, "-n", "2", *(given if by == "arguments" else ()), **asked)
+    arguments = ["--model", "x", f"--evidence={clone.parent / 'new.sqlite'}"]
+    environment = {"PYTEST_ADDOPTS": " ".join(arguments)} if by == "environment" else {}
+    done = run(clone, "-n", "2", *(arguments if by == "arguments" else ()), **environment)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout
     assert Counter((clone / "begun").read_text().split()) == {"run": 1, "worker": 2}
@@ -140,14 +140,16 @@ def test_outside_of_a_clone_nothing_changes(clone: Path, model: Path) -> None:
     assert STRAY in done.stdout
 
 
-@pytest.mark.parametrize("given", [("--model=x",), ("--model", "x"), ("--evidence", "e.sqlite")])
+@pytest.mark.parametrize(
+    "arguments", [("--model=x",), ("--model", "x"), ("--evidence", "e.sqlite")]
+)
 def test_outside_of_a_clone_an_option_is_refused_with_the_place_where_it_is_known(
-    tmp_path: Path, given: tuple[str, ...]
+    tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     (tmp_path / "harness").symlink_to(ROOT / "harness")
-    done = run(tmp_path, *given)
+    done = run(tmp_path, *arguments)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
-    assert f"unrecognized arguments: {given[0]}" in done.stderr
+    assert f"unrecognized arguments: {arguments[0]}" in done.stderr
     assert "are known where its claims are run: assay check MODEL" in done.stderr
     other = run(tmp_path, "--nothing-of-assays=x")
     assert other.returncode == pytest.ExitCode.USAGE_ERROR
@@ -193,8 +195,8 @@ def test_claims_run_with_the_harness_of_their_own_clone(clone: Path, model: Path
 
 
 def test_the_command_joins_paths_to_their_options() -> None:
-    given = ["-n", "2", "--model", "a b", "--explain", "--seed=3", "claims", "--json"]
-    assert join_paths(given) == ["-n", "2", "--model=a b", *given[4:]]
+    arguments = ["-n", "2", "--model", "a b", "--explain", "--seed=3", "claims", "--json"]
+    assert join_paths(arguments) == ["-n", "2", "--model=a b", *arguments[4:]]
     assert join_paths(["--model", "--explain"]) == ["--model", "--explain"]
     assert join_paths(["--", "--model", "x"]) == ["--", "--model", "x"]
     assert join_paths(["--model", "a", "b"]) == ["--model=a", "b"]

@@ -148,8 +148,8 @@ def first_of(tensors: dict[str, torch.Tensor]) -> torch.Tensor:
 
 def test_what_is_found_late_costs_nothing_that_was_recorded(project: Project, saved: Path) -> None:
     project.claims(law(1), law(2))
-    asked = ["--model=tiny:gpt2", f"--model={saved}", "--json=out.json", "--report=page.html"]
-    run = project.run(*asked)
+    options = ["--model=tiny:gpt2", f"--model={saved}", "--json=out.json", "--report=page.html"]
+    run = project.run(*options)
     assert run.refused(str(saved), "NaN or infinite")
     assert "2 upheld" in run.output
     assert project.verdicts() == {"law 1": "upheld", "law 2": "upheld"}
@@ -158,7 +158,7 @@ def test_what_is_found_late_costs_nothing_that_was_recorded(project: Project, sa
     first = project.json()["run"]["id"]
     folders.edit_weights(saved, lambda tensors: first_of(tensors).fill_(0.5))
     project.forget_ran()
-    assert project.run(*asked, "--resume").exit == 0
+    assert project.run(*options, "--resume").exit == 0
     assert project.ran == ["1", "2"]
     assert len(project.json()["claims"]) == 4
     assert project.json()["run"]["id"] == first

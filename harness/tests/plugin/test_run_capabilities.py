@@ -9,9 +9,9 @@ DEAF = """
 from assay.fixtures import subjects
 from assay.harness.models.runs import Options
 
-def drop(module, given, named):
+def drop(module, arguments, named):
     named.pop("position_ids", None)
-    return given, named
+    return arguments, named
 
 @pytest.fixture(scope="session")
 def subject(request):

@@ -32,19 +32,19 @@ X2 = "the embeddings begin at an odd multiple of 8 bytes"
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_run_rounds_and_allocates_as_it_is_asked_to(project: Project, workers: int) -> None:
     project.claims(ADDRESSES)
-    asked = ["--rounding=5", "--allocation=odd", "--profile=glance", "--json=out.json"]
+    options = ["--rounding=5", "--allocation=odd", "--profile=glance", "--json=out.json"]
     if workers:
         pytest.importorskip("xdist")
-        asked += ["-n", str(workers)]
-    run = project.run(*asked)
+        options += ["-n", str(workers)]
+    run = project.run(*options)
     assert run.exit == 1
     report = project.json()
     assert (report["run"]["rounding"], report["run"]["allocation"]) == (5, "odd")
     assert Draft202012Validator(SCHEMA).is_valid(report)
-    found = {claim["id"]: claim for claim in report["claims"]}
-    assert found["X1"]["verdict"] == "refuted"
-    assert found["X2"]["verdict"] == "upheld"
-    assert "--rounding=5 --allocation=odd" in found["X1"]["counterexample"]["replay"]
+    claims = {claim["id"]: claim for claim in report["claims"]}
+    assert claims["X1"]["verdict"] == "refuted"
+    assert claims["X2"]["verdict"] == "upheld"
+    assert "--rounding=5 --allocation=odd" in claims["X1"]["counterexample"]["replay"]
 
 
 def test_what_is_emulated_ends_with_the_run(project: Project) -> None:

@@ -65,7 +65,7 @@ def test_a_model_that_cannot_be_made_or_run_is_refused_in_one_line(
 ) -> None:
     folders.tiny("gpt2").save_pretrained(tmp_path)
 
-    def raises(*given: object, **named: object) -> None:
+    def raises(*arguments: object, **named: object) -> None:
         raise error
 
     monkeypatch.setattr(GPT2LMHeadModel, part, raises)

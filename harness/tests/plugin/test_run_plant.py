@@ -34,8 +34,8 @@ def test_a_planted_model_is_judged_and_kept_by_itself(project: Project) -> None:
     assert [*damaged["run"]["subjects"]] == [DAMAGED]
     digests = {
         subject["digest"]
-        for told in (healthy, damaged)
-        for subject in told["run"]["subjects"].values()
+        for report in (healthy, damaged)
+        for subject in report["run"]["subjects"].values()
     }
     assert len(digests) == 2
     with Evidence.open(project.folder / "evidence.sqlite") as evidence:

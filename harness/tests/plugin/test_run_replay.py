@@ -42,20 +42,20 @@ def test_a_model_that_sees_one_token_ahead_is_caught_by_two_tokens(broken: Proje
     assert broken.json()["run"]["exit"] == 1
     (claim,) = broken.json()["claims"]
     assert (claim["id"], claim["verdict"]) == ("C1", "refuted")
-    found = claim["counterexample"]
-    assert re.fullmatch(r"<\d+>\(\d+\) <\d+>\(\d+\)", found["inputs"]["prompt"])
-    assert found["inputs"]["cut"] == "1"
-    assert found["observed"] > 1000 * found["allowed"]
+    example = claim["counterexample"]
+    assert re.fullmatch(r"<\d+>\(\d+\) <\d+>\(\d+\)", example["inputs"]["prompt"])
+    assert example["inputs"]["cut"] == "1"
+    assert example["observed"] > 1000 * example["allowed"]
     output = (broken.folder / FIRST).read_text()
-    for told in (found["inputs"]["prompt"], "observed", "allowed", found["where"]):
-        assert told in output
+    for text in (example["inputs"]["prompt"], "observed", "allowed", example["where"]):
+        assert text in output
 
 
 def test_the_printed_line_runs_the_example_again(broken: Project) -> None:
-    found = broken.json()["claims"][0]["counterexample"]
+    example = broken.json()["claims"][0]["counterexample"]
     output = (broken.folder / FIRST).read_text()
     (line,) = [line for line in output.splitlines() if line.startswith("pytest ")]
-    assert line == found["replay"]
+    assert line == example["replay"]
     command = [sys.executable, "-m", *shlex.split(line), "--json=again.json"]
     done = subprocess.run(
         command, cwd=broken.folder, env=clean(), capture_output=True, text=True, timeout=300
@@ -63,8 +63,8 @@ def test_the_printed_line_runs_the_example_again(broken: Project) -> None:
     assert done.returncode == 1
     assert line in done.stdout
     again = broken.json("again.json")["claims"][0]
-    assert numbers(again["counterexample"]) == numbers(found)
-    assert again["counterexample"]["inputs"] == found["inputs"]
+    assert numbers(again["counterexample"]) == numbers(example)
+    assert again["counterexample"]["inputs"] == example["inputs"]
 
 
 def clean() -> dict[str, str]:
@@ -108,8 +108,8 @@ def test_the_line_has_all_that_the_run_was_asked_for(
     monkeypatch.setattr(sessions, "EMULATED", [])  # it would ask for more
     project.claims(law(1, "2.0"))
     folder = project.folder / "claims"
-    asked = ["--dtype=float64", "--attention=eager", "--seed=7", "--model=tiny:gpt2:3"]
-    options = [*asked, f"--rootdir={project.folder}", "--json=../out.json"]
+    settings = ["--dtype=float64", "--attention=eager", "--seed=7", "--model=tiny:gpt2:3"]
+    options = [*settings, f"--rootdir={project.folder}", "--json=../out.json"]
     assert project.run(*options, folder=folder).exit == 1
     line = project.json()["claims"][0]["counterexample"]["replay"]
     assert shlex.split(line)[:-1] == [

@@ -48,10 +48,10 @@ from assay.harness.results.evidence import Evidence
 from assay.harness.report.progress import Progress
 
 def noted(function, what):
-    def note(self, *given):
+    def note(self, *arguments):
         with open("order", "a") as file:
             file.write(what + " ")
-        return function(self, *given)
+        return function(self, *arguments)
     return note
 
 Evidence.record = noted(Evidence.record, "stored")
@@ -83,9 +83,9 @@ def test_a_killed_run_goes_on_where_it_stopped(waiting: Project) -> None:
     selection = written["run"]["selection"]
     assert (selection["marker"], selection["models"]) == ("", ["tiny:gpt2"])
     assert [claim["name"] for claim in written["claims"]] == [f"law {n}" for n in (1, 2, 3, 4)]
-    found = written["claims"][1]["counterexample"]
-    assert found["inputs"] == {"a number": "2.0"}
-    assert found["replay"] in run.output
+    example = written["claims"][1]["counterexample"]
+    assert example["inputs"] == {"a number": "2.0"}
+    assert example["replay"] in run.output
     waiting.forget_ran()
     run = waiting.run("--resume", "--json=out.json")
     assert (

@@ -15,23 +15,23 @@ VARIANTS = law(2, decorator="@pytest.mark.parametrize('kind', ['static', 'dynami
 
 
 @pytest.mark.parametrize(
-    ("asked", "ran"),
+    ("options", "ran"),
     [
         (["--claim=X1"], ["1"]),
         (["--claim=X2:[static]"], ["2"]),
         (["--claim=X1", "--claim=X2:dynamic"], ["1", "2"]),
     ],
 )
-def test_claims_are_picked_by_number_and_variant(project: Project, asked, ran):
+def test_claims_are_picked_by_number_and_variant(project: Project, options, ran):
     project.claims(law(1), VARIANTS, law(3))
-    ended = project.run(*asked, "--profile=glance")
+    ended = project.run(*options, "--profile=glance")
     assert ended.exit == 0, ended.output
     assert sorted(set(project.ran)) == sorted(set(ran))
     with Evidence.open(project.folder / "evidence.sqlite") as evidence:
         (run,) = evidence.runs()
         assert len(evidence.results(run.id)) == len(ran) == run.per_subject
-        given = [each.removeprefix("--claim=") for each in asked]
-        assert run.selection.numbers == sorted(given)
+        numbers = [each.removeprefix("--claim=") for each in options]
+        assert run.selection.numbers == sorted(numbers)
 
 
 def test_laws_come_before_findings(project: Project):
@@ -52,10 +52,10 @@ def test_laws_come_before_findings(project: Project):
     assert [each for each, _ in groupby(project.ran)] == ["1", "3", "2"] * 2
 
 
-@pytest.mark.parametrize("asked", ["X4", "X2:[quantised]"])
-def test_a_claim_that_is_not_there_is_refused(project: Project, asked):
+@pytest.mark.parametrize("claim", ["X4", "X2:[quantised]"])
+def test_a_claim_that_is_not_there_is_refused(project: Project, claim):
     project.claims(law(1), VARIANTS)
-    assert project.run(f"--claim={asked}").refused(f"--claim {asked}", "there are X1, X2")
+    assert project.run(f"--claim={claim}").refused(f"--claim {claim}", "there are X1, X2")
     assert not project.ran
 
 

@@ -123,8 +123,8 @@ def test_evidence_of_two_runs_has_the_toys_of_both(project: Project):
     for seed in ("--seed=1", "--seed=2"):
         assert project.run("--profile=glance", seed).exit == 0
     with Evidence.open(project.folder / "evidence.sqlite") as evidence:
-        found = [{r.subject for r in evidence.results(run.id)} for run in evidence.runs()]
-    assert found == [{"tiny:gpt2", "toy"}] * 2
+        subjects = [{r.subject for r in evidence.results(run.id)} for run in evidence.runs()]
+    assert subjects == [{"tiny:gpt2", "toy"}] * 2
 
 
 def test_toys_are_left_out_by_their_mark(project: Project):

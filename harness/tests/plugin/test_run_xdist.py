@@ -65,13 +65,13 @@ def test_a_run_in_two_processes_is_a_run(project: Project) -> None:
 
 def caught(project: Project, claim: dict) -> None:
     """The broken model was caught with two tokens, and the printed line replays it."""
-    found = claim["counterexample"]
+    example = claim["counterexample"]
     assert claim["verdict"] == "refuted"
-    assert len(found["inputs"]["prompt"].split()) == 2
-    assert found["replay"] in project.output.read_text()
-    again = project.run(*shlex.split(found["replay"])[1:], "--json=again.json")
+    assert len(example["inputs"]["prompt"].split()) == 2
+    assert example["replay"] in project.output.read_text()
+    again = project.run(*shlex.split(example["replay"])[1:], "--json=again.json")
     assert again.exit == 1
-    assert numbers(project.json("again.json")["claims"][0]["counterexample"]) == numbers(found)
+    assert numbers(project.json("again.json")["claims"][0]["counterexample"]) == numbers(example)
 
 
 WHO_LOADS = """
@@ -80,10 +80,10 @@ import assay.fixtures.subjects
 
 plain = assay.fixtures.subjects.load
 
-def load(spec, asked):
+def load(spec, options):
     with open("loads", "a") as file:
         file.write(f"{os.environ.get('PYTEST_XDIST_WORKER')} {spec}\\n")
-    return plain(spec, asked)
+    return plain(spec, options)
 
 assay.fixtures.subjects.load = load
 """
@@ -98,8 +98,8 @@ def test_eight_processes_record_every_claim_once_and_load_a_model_once(project: 
     more = [f"--model={model}" for model in models]
     assert project.run("-n", "8", "--dist=loadfile", "--json=out.json", *more).exit == 0
     expected = sorted((f"law {n}", model) for n in range(2 * files) for model in models)
-    told = sorted((claim["name"], claim["subject"]) for claim in project.json()["claims"])
-    assert told == expected
+    rows = sorted((claim["name"], claim["subject"]) for claim in project.json()["claims"])
+    assert rows == expected
     assert Counter(project.ran) == {str(n): len(models) for n in range(2 * files)}
     with Evidence.read(project.folder / "evidence.sqlite") as evidence:
         (run,) = evidence.runs()
@@ -136,12 +136,12 @@ def test_a_worker_that_dies_takes_one_claim_with_it(project: Project) -> None:
     assert len(project.verdicts()) == 3
 
 
-def given_to(monkeypatch: pytest.MonkeyPatch, asked: str, worker: str, cards: int) -> str:
+def device_of(monkeypatch: pytest.MonkeyPatch, device: str, worker: str, cards: int) -> str:
     """The device that a worker loads models on, in a machine with so many cards."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cards > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: cards)
-    asked_for = RunRequest(loading=Options(device=asked), worker=worker)
-    return subjects.loading_of(asked_for).device
+    run_request = RunRequest(loading=Options(device=device), worker=worker)
+    return subjects.loading_of(run_request).device
 
 
 @pytest.mark.parametrize("cards", [1, 2, 3, 8])
@@ -149,19 +149,19 @@ def given_to(monkeypatch: pytest.MonkeyPatch, asked: str, worker: str, cards: in
 def test_workers_are_dealt_the_cards_in_turn(
     monkeypatch: pytest.MonkeyPatch, cards: int, workers: int
 ) -> None:
-    given = Counter(given_to(monkeypatch, "cuda", f"gw{n}", cards) for n in range(workers))
-    assert set(given) == {f"cuda:{n}" for n in range(min(cards, workers))}
-    assert max(given.values()) - min(given.values()) <= 1
+    devices = Counter(device_of(monkeypatch, "cuda", f"gw{n}", cards) for n in range(workers))
+    assert set(devices) == {f"cuda:{n}" for n in range(min(cards, workers))}
+    assert max(devices.values()) - min(devices.values()) <= 1
 
 
 @pytest.mark.parametrize(
-    ("asked", "worker", "cards"),
+    ("device", "worker", "cards"),
     [("cuda:2", "gw5", 4), ("cpu", "gw5", 4), ("cuda", "", 4), ("cuda", "gw5", 0)],
 )
 def test_a_device_that_was_named_or_is_the_only_one_is_kept(
-    monkeypatch: pytest.MonkeyPatch, asked: str, worker: str, cards: int
+    monkeypatch: pytest.MonkeyPatch, device: str, worker: str, cards: int
 ) -> None:
-    assert given_to(monkeypatch, asked, worker, cards) == asked
+    assert device_of(monkeypatch, device, worker, cards) == device
 
 
 AGAIN = """

@@ -30,12 +30,12 @@ class Worker:
 
     def __init__(self, number: int) -> None:
         self.gateway = SimpleNamespace(id=f"gw{number}")
-        self.given: list[int] = []
+        self.queue: list[int] = []
         self.ran: list[str] = []
         self.shutting_down = False
 
     def send_runtest_some(self, indices: list[int]) -> None:
-        self.given += indices
+        self.queue += indices
 
     def shutdown(self) -> None:
         self.shutting_down = True
@@ -60,20 +60,20 @@ def scheduled(
         schedule.add_node_collection(node, tests)
     schedule.schedule()
     order, done = random.Random(seed), 0
-    while waiting := [node for node in nodes if node.given]:
+    while waiting := [node for node in nodes if node.queue]:
         node = order.choice(waiting)
         if done == dies:
             dies = None
             crashed = schedule.remove_node(node)
             node.ran.append(crashed)
-            node.given.clear()
+            node.queue.clear()
             heir = Worker(len(nodes))
             nodes.append(heir)
             schedule.add_node(heir)
             schedule.add_node_collection(heir, tests)
             schedule.schedule()
             continue
-        index = node.given.pop(0)
+        index = node.queue.pop(0)
         node.ran.append(tests[index])
         schedule.mark_test_complete(node, index)
         done += 1
@@ -219,9 +219,9 @@ def test_the_model_of_a_test_is_the_first_of_its_parameters():
 def test_the_users_own_schedule_stands_where_models_are_few_or_it_is_not_one_of_shares(
     dist, models, ours
 ):
-    asked = config(2)
-    asked.option.dist, asked.option.tx = dist, ["popen"] * 2
-    asked.stash = {REQUEST: RunRequest(models=tuple(MANY[:models]))}
-    asked.getini, asked.getoption = lambda name: [], asked.getvalue
-    made = plugin.pytest_xdist_make_scheduler(asked, Producer("test", enabled=False))
+    pytest_config = config(2)
+    pytest_config.option.dist, pytest_config.option.tx = dist, ["popen"] * 2
+    pytest_config.stash = {REQUEST: RunRequest(models=tuple(MANY[:models]))}
+    pytest_config.getini, pytest_config.getoption = lambda name: [], pytest_config.getvalue
+    made = plugin.pytest_xdist_make_scheduler(pytest_config, Producer("test", enabled=False))
     assert isinstance(made, BySubject) is ours
