@@ -198,7 +198,7 @@ def test_a_claim_that_rejects_a_model_has_its_own_row_and_ends_nothing(project: 
     run = project.run("--json=out.json", "--junitxml=junit.xml")
     assert run.exit == 1
     assert set(project.ran) == {"1", "2", "3"}
-    rows = {row["id"]: row for row in project.json()["results"]}
+    rows = {row["id"]: row for row in project.json()["claims"]}
     assert rows["X2"]["verdict"] == "inconclusive"
     assert rows["X2"]["reason"] == "this model: will not do"
     assert "this model: will not do" in (project.folder / "junit.xml").read_text()
