@@ -1,6 +1,6 @@
 """Falcon with alibi cannot read a prompt that does not fill its static cache.
 
-Claims: C2, C4
+Claims: C2, C3, C4, C5
 Types: falcon
 Met by: whoever calls generate() with cache_implementation="static" on a Falcon with alibi=True
 Seen in: transformers 5.23.0

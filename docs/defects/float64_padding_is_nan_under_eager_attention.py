@@ -1,0 +1,46 @@
+"""Eager attention of a model in float64 gives NaN for left-padded batches.
+
+Claims: C8
+Types: llama, mistral, qwen2, qwen3, gemma, gemma2, phi, phi3, gpt_neox, opt, bloom, starcoder2, olmo,
+    cohere, stablelm, granite
+Met by: whoever runs a model in float64 with attn_implementation="eager" on a left-padded batch
+Seen in: transformers 5.23.0
+Expected: the logits of a left-padded prompt are those of the prompt alone
+Observed: NaN in every row under eager attention, and a difference of 3e-07 under sdpa, whose
+    rotary angles are float32
+Cause: masking_utils.py fills the mask with the least number of the model's dtype, and
+    `eager_attention_forward` computes the softmax in float32, where the least float64 is -inf.  A
+    row of padding, masked entirely, becomes NaN, and 0 times NaN in the next block spreads it.
+Upstream: not found by searching for "eager attention float64 left padding nan"
+"""
+
+import sys
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+torch.manual_seed(0)
+config = LlamaConfig(
+    vocab_size=64,
+    hidden_size=32,
+    intermediate_size=64,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    initializer_range=0.3,
+)
+model = LlamaForCausalLM(config).double().eval()
+ids, mask = torch.tensor([[0, 0, 5, 6]]), torch.tensor([[0, 0, 1, 1]])
+
+
+def off(attention):
+    """How far the padded prompt's last logits are from those of the prompt alone."""
+    model.set_attn_implementation(attention)
+    padded = model(ids, attention_mask=mask).logits[0, -1]
+    return (padded - model(ids[:, 2:]).logits[0, -1]).abs().max().item()
+
+
+with torch.no_grad():
+    eager, sdpa = off("eager"), off("sdpa")
+print("expected: the logits of a left-padded prompt are those of the prompt alone")
+print(f"observed: off by {eager:.0e} under eager attention, by {sdpa:.0e} under sdpa")
+sys.exit(not eager < 1e-9)
