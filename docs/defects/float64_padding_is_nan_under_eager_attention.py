@@ -1,8 +1,8 @@
 """Eager attention of a model in float64 gives NaN for left-padded batches.
 
 Claims: C8
-Types: llama, mistral, qwen2, qwen3, gemma, gemma2, phi, phi3, gpt_neox, opt, bloom, starcoder2, olmo,
-    cohere, stablelm, granite
+Types: llama, mistral, qwen2, qwen3, gemma, gemma2, phi, phi3, gpt_neox, opt, bloom, olmo,
+    starcoder2, cohere, stablelm, granite
 Met by: whoever runs a model in float64 with attn_implementation="eager" on a left-padded batch
 Seen in: transformers 5.23.0
 Expected: the logits of a left-padded prompt are those of the prompt alone

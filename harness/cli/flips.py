@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from assay.harness.cli.arguments import Parser, add_environments, add_profile, add_seed, file
-from assay.harness.comparison.changes import Seen, VerdictChange
+from assay.harness.comparison.changes import Repetition, VerdictChange
 from assay.harness.report import texts
 from assay.harness.report.atlas.collect import Collected, collect
 from assay.harness.report.atlas.flips import flips, turns
@@ -113,8 +113,8 @@ def total(every: Sequence[VerdictChange]) -> str:
     """The number of changes, by whether repeats show them again."""
     counts = ", ".join(
         f"{count} {outcome}"
-        for outcome in Seen
-        if (count := sum(f.seen is outcome for f in every))
+        for outcome in Repetition
+        if (count := sum(f.repetition is outcome for f in every))
     )
     return texts.counted(len(every), "flip") + (f": {counts}" if counts else "")
 
@@ -130,7 +130,7 @@ def document(every: Sequence[VerdictChange], collected: Collected) -> list[dict[
             "before": flip.before,
             "after": flip.after,
             "verdict": flip.verdict.value,
-            "seen": flip.seen.value,
+            "seen": flip.repetition.value,
         }
         for flip in every
     ]

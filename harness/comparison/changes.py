@@ -24,7 +24,7 @@ class Flip(StrEnum):
     UNSEEN = "unseen"
 
 
-class Seen(StrEnum):
+class Repetition(StrEnum):
     """Whether a change was repeated with other examples."""
 
     ONCE = "not repeated"
@@ -48,7 +48,7 @@ class VerdictChange:
     setting: str = ""
     before: str = ""
     after: str = ""
-    seen: Seen = Seen.ONCE
+    repetition: Repetition = Repetition.ONCE
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from assay.harness.checking.profiles import PROFILES
-from assay.harness.comparison.changes import Seen, VerdictChange
+from assay.harness.comparison.changes import Repetition, VerdictChange
 from assay.harness.report.atlas.collect import Collected
 from assay.harness.results.errors import BadInput
 from assay.harness.runners import runner
@@ -57,7 +57,7 @@ def unrepeated(
     return [
         flip
         for flip in flips
-        if flip.seen is not Seen.AGAIN
+        if flip.repetition is not Repetition.AGAIN
         and not all(
             attempt in collected.tries[flip.setting, flip.subject, flip.name, version]
             for version in (flip.before, flip.after)

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from assay.harness.comparison.changes import Seen, VerdictChange
+from assay.harness.comparison.changes import Repetition, VerdictChange
 from assay.harness.report import intervals, texts, words
 from assay.harness.report.atlas.collect import TINY, Cell, Collected
 from assay.harness.report.atlas.flips import standing
@@ -204,7 +204,7 @@ def _asides(collected: Collected, flips: Sequence[VerdictChange]) -> list[str]:
 def _counted(flips: Sequence[VerdictChange]) -> str:
     """The number of flips, and how many of them repeats showed again."""
     stand = standing(flips)
-    again = sum(flip.seen is Seen.AGAIN for flip in stand)
+    again = sum(flip.repetition is Repetition.AGAIN for flip in stand)
     lost = len(flips) - len(stand)
     sentence = f"{texts.spaced(len(stand))} {'flip' if len(stand) == 1 else 'flips'} between one"
     sentence += " version and the next"
@@ -315,7 +315,7 @@ def _flips(
             indices[3][f.before],
             indices[3][f.after],
             int(f.verdict is Verdict.REFUTED),
-            int(f.seen is Seen.AGAIN),
+            int(f.repetition is Repetition.AGAIN),
         )
         for f in flips
     ]

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from assay.harness.comparison.changes import Search, Seen, VerdictChange, meaning
+from assay.harness.comparison.changes import Repetition, Search, VerdictChange, meaning
 from assay.harness.report.atlas.collect import Attempt, Collected
 from assay.harness.results.verdicts import Verdict
 
@@ -45,12 +45,12 @@ def flips(collected: Collected) -> list[VerdictChange]:
 
 def standing(every: Iterable[VerdictChange]) -> list[VerdictChange]:
     """The changes without those that repeats did not show."""
-    return [flip for flip in every if flip.seen is not Seen.NOT_AGAIN]
+    return [flip for flip in every if flip.repetition is not Repetition.NOT_AGAIN]
 
 
 def _turned(
     before: dict[Attempt, Search], after: dict[Attempt, Search]
-) -> tuple[Verdict, Seen] | None:
+) -> tuple[Verdict, Repetition] | None:
     """The new verdict of a claim between two versions, and whether a repeat showed it; None if
     unchanged.
     """
@@ -65,15 +65,15 @@ def _turned(
     good = old if verdict is Verdict.REFUTED else new
     agree = [attempt for attempt, each in shown.items() if each is verdict]
     if any(each.verdict is Verdict.REFUTED for each in good.values()):
-        return verdict, Seen.NOT_AGAIN
+        return verdict, Repetition.NOT_AGAIN
     # A repeat in which the law did not apply did not show the change either; an undecided one
     # says nothing, nor does a shorter search that finds nothing in both.
     both = before.keys() & after.keys()
     lost = {a for a in both if Verdict.NOT_APPLICABLE in (before[a].verdict, after[a].verdict)}
     denied = [a for a in telling | lost if a not in agree and a[0] >= max(agree)[0]]
     if len(agree) > max(1, len(denied)):  # or trying often enough would make a flip of anything
-        return verdict, Seen.AGAIN
-    return verdict, Seen.NOT_AGAIN if denied else Seen.ONCE
+        return verdict, Repetition.AGAIN
+    return verdict, Repetition.NOT_AGAIN if denied else Repetition.ONCE
 
 
 def _decided(tries: dict[Attempt, Search]) -> dict[Attempt, Search]:
@@ -86,14 +86,14 @@ def _other(verdict: Verdict) -> Verdict:
 
 def _apart(
     before: dict[Attempt, Search], after: dict[Attempt, Search]
-) -> tuple[Verdict, Seen] | None:
+) -> tuple[Verdict, Repetition] | None:
     """As `_turned`, for versions without a common profile and seed.
 
     The upheld version must have been searched at least as long as the refuted one.
     """
     (deep, was), (deeper, now) = ((max(t)[0], t[max(t)].verdict) for t in (before, after))
     upheld, refuted = (deep, deeper) if was is Verdict.UPHELD else (deeper, deep)
-    return (now, Seen.ONCE) if was is not now and upheld >= refuted else None
+    return (now, Repetition.ONCE) if was is not now and upheld >= refuted else None
 
 
 @dataclass(frozen=True)
@@ -121,11 +121,13 @@ class Turn:
     @property
     def repeated(self) -> str:
         """On how many models repeats showed it: ``3 of 4 seen again``, or nothing if unknown."""
-        counts = [(outcome, sum(f.seen is outcome for f in self.flips)) for outcome in Seen]
+        counts = [
+            (outcome, sum(f.repetition is outcome for f in self.flips)) for outcome in Repetition
+        ]
         parts = [
             str(outcome) if count == len(self.flips) else f"{count} of {len(self.flips)} {outcome}"
             for outcome, count in counts
-            if count and outcome is not Seen.ONCE
+            if count and outcome is not Repetition.ONCE
         ]
         return ", ".join(parts)
 

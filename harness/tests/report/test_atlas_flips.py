@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from assay.harness.comparison.changes import Repetition
 from assay.harness.report.atlas.collect import Collected, collect
-from assay.harness.report.atlas.flips import Seen, flips, standing, turns
+from assay.harness.report.atlas.flips import flips, standing, turns
 from assay.harness.results.verdicts import UNTIL_BROKEN, Result, Verdict
 from assay.harness.tests.support.atlases import GPT2, MAMBA, NEW, OLD, built, data_of, verdicts
 from assay.harness.tests.support.evidences import broken, law, run_of, write
@@ -95,17 +96,19 @@ def collect_attempts(file: Path, *tries: tuple[str, dict[str, Any]]) -> Collecte
 )
 def test_versions_are_compared_where_they_were_looked_at_alike(file, tries, expected):
     every = flips(collect_attempts(file, *tries))
-    assert [f"{flip.verdict}, {flip.seen}" for flip in every] == expected
+    assert [f"{flip.verdict}, {flip.repetition}" for flip in every] == expected
     assert len(standing(every)) == sum("not seen" not in each for each in expected)
 
 
-@pytest.mark.parametrize(("examples", "expected"), [(4, []), (5, [Seen.ONCE]), (200, [Seen.ONCE])])
+@pytest.mark.parametrize(
+    ("examples", "expected"), [(4, []), (5, [Repetition.ONCE]), (200, [Repetition.ONCE])]
+)
 def test_a_search_that_ended_before_the_example_that_breaks_it_shows_no_flip(
     file, examples, expected
 ):
     write(file, run_of("1.0", GPT2), [law(GPT2, examples=examples)])
     write(file, run_of("2.0", GPT2), [broken(GPT2, details={UNTIL_BROKEN: 5})])
-    assert [flip.seen for flip in flips(collect([file]))] == expected
+    assert [flip.repetition for flip in flips(collect([file]))] == expected
 
 
 def test_the_most_thorough_result_is_shown(file):
