@@ -77,12 +77,12 @@ def test_what_a_block_does_to_signals_is_undone():
 
 
 def test_a_timer_that_somebody_else_has_set_stays():
-    seen = []
-    mine = signal.signal(signal.SIGALRM, lambda *_: seen.append(1))
+    alarms = []
+    mine = signal.signal(signal.SIGALRM, lambda *_: alarms.append(1))
     signal.setitimer(signal.ITIMER_REAL, 0.05)
     try:
         with striking(0.01, 0.01, strike):
-            while not seen:
+            while not alarms:
                 time.sleep(0.01)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

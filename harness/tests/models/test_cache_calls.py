@@ -18,24 +18,24 @@ IDS = torch.arange(10).reshape(2, 5)
 CHUNKS = [3, 2]
 
 
-class Told:
-    """In the place of a subject: notes what every pass is told, and gives the ids as rows."""
+class RecordingSubject:
+    """In the place of a subject: notes the arguments of every pass, and gives the ids as rows."""
 
     def __init__(self) -> None:
         self.passes: list[dict[str, Any]] = []
 
-    def __call__(self, ids, **told):
-        self.passes.append(told)
+    def __call__(self, ids, **arguments):
+        self.passes.append(arguments)
         rows = Rows({"logits": ids[..., None].double()})
         return SimpleNamespace(rows=rows, cache=f"after {len(self.passes)}")
 
     def of(self, name: str) -> list[Any]:
-        return [told[name] for told in self.passes]
+        return [arguments[name] for arguments in self.passes]
 
 
-def decoded(**given) -> Told:
-    subject = Told()
-    rows = caches.decode(subject, IDS, CHUNKS, cache="given", **given)
+def decoded(**options) -> RecordingSubject:
+    subject = RecordingSubject()
+    rows = caches.decode(subject, IDS, CHUNKS, cache="given", **options)
     assert torch.equal(rows["logits"][..., 0], IDS.double())
     return subject
 
@@ -73,7 +73,7 @@ def test_every_chunk_is_told_of_its_positions(positions):
 @pytest.mark.parametrize(("spare", "room"), [({}, 5), ({"spare": 2}, 7)])
 def test_a_cache_is_made_for_the_batch_and_the_prompt_and_the_spare(monkeypatch, spare, room):
     monkeypatch.setattr(caches, "make", lambda _, *wanted: wanted)
-    subject = Told()
+    subject = RecordingSubject()
     caches.decode(subject, IDS, CHUNKS, "static", **spare)
     assert subject.of("cache")[0] == ("static", 2, room)
 
@@ -82,16 +82,16 @@ def test_a_cache_is_made_for_the_batch_and_the_prompt_and_the_spare(monkeypatch,
 
 
 @pytest.fixture
-def asked(monkeypatch):
-    """What is asked of `compat` about caches: [(name, what it is given)]."""
+def compat_calls(monkeypatch):
+    """The calls of `compat` about caches: [(name, arguments)]."""
     calls = []
 
     def noting(name):
         usual = getattr(caches.compat, name)
 
-        def noted(*given):
-            calls.append((name, given))
-            return usual(*given)
+        def noted(*arguments):
+            calls.append((name, arguments))
+            return usual(*arguments)
 
         monkeypatch.setattr(caches.compat, name, noted)
 
@@ -108,22 +108,22 @@ def asked(monkeypatch):
 
 
 @pytest.mark.parametrize("make", [lambda s: caches.make(s, "dynamic", 1, 4), caches.growing])
-def test_a_model_is_asked_whether_it_takes_objects_before_it_is_given_one(asked, make):
+def test_a_model_is_asked_whether_it_takes_objects_before_it_is_given_one(compat_calls, make):
     subject = toy("llama")
     make(subject)
-    assert ("require_cache_objects", (subject.model,)) in asked
-    for name, given in asked:
+    assert ("require_cache_objects", (subject.model,)) in compat_calls
+    for name, arguments in compat_calls:
         if name == "require_room_for_state":
-            assert given[0] is subject.model
+            assert arguments[0] is subject.model
 
 
-def test_an_encoder_decoder_s_own_cache_is_made_like_any_other(asked, monkeypatch):
+def test_an_encoder_decoder_s_own_cache_is_made_like_any_other(compat_calls, monkeypatch):
     windowed = toy("t5gemma")
     caches.make(windowed, "sliding", 3, 4)
     caches.make(windowed, "static", 3, 4)
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     caches.make(windowed, "offloaded", 3, 4)
-    made = {name: given for name, given in asked if not name.startswith("require")}
+    made = {name: arguments for name, arguments in compat_calls if not name.startswith("require")}
     assert made["configured_cache"] == (windowed.config,)
     assert made["static_cache"] == (windowed.model, windowed.config, 3, 4)
     assert made["offloaded_cache"] == (windowed.config,)
@@ -147,7 +147,7 @@ STATE = SimpleNamespace(recurrent_states=torch.ones(1, 4))
         (SimpleNamespace(layers=[KEYS, KEYS]), False),
         (SimpleNamespace(layers=[KEYS, STATE]), True),
         (SimpleNamespace(layers=[STATE]), True),
-        (SimpleNamespace(layers=[KEYS], seen=torch.tensor(3)), False),
+        (SimpleNamespace(layers=[KEYS], length=torch.tensor(3)), False),
         (SimpleNamespace(layers=[KEYS], past={"conv": [torch.ones(1, 4)]}), True),
         (SimpleNamespace(layers=[KEYS], past={"length": 3}), False),
         (SimpleNamespace(key_cache=[KEYS.keys], value_cache=[KEYS.values]), False),

@@ -169,14 +169,14 @@ def test_decoding_leaves_a_model_as_it_was():
 @pytest.fixture
 def passes(monkeypatch):
     """The ids of every pass through a subject, and what else it is asked for."""
-    seen, plain = [], Subject.__call__
+    calls, plain = [], Subject.__call__
 
     def call(subject, ids, **how):
-        seen.append((ids, {**how, "cache": type(how.get("cache"))}))
+        calls.append((ids, {**how, "cache": type(how.get("cache"))}))
         return plain(subject, ids, **how)
 
     monkeypatch.setattr(Subject, "__call__", call)
-    return seen
+    return calls
 
 
 def test_a_stale_cache_is_of_the_prompt_moved_one_place_and_the_rest_is_as_it_was(passes):
@@ -184,7 +184,7 @@ def test_a_stale_cache_is_of_the_prompt_moved_one_place_and_the_rest_is_as_it_wa
     ids = prompt(subject, 6)
     caches.decode(subject, ids, [3, 1, 2], stale=True)
     assert passes[0][0].equal(torch.cat([ids[:, -1:], ids[:, :2]], dim=1))
-    assert [given.tolist() for given, _ in passes[1:]] == [
+    assert [tokens.tolist() for tokens, _ in passes[1:]] == [
         ids[:, 3:4].tolist(),
         ids[:, 4:].tolist(),
     ]
@@ -201,7 +201,7 @@ def test_the_past_is_kept_in_the_kind_of_cache_asked_for(passes, kind, made):
     caches.grown(subject, ids, 4, kind)
     passes.clear()  # of what is asked once
     caches.grown(subject, ids, 4, kind)
-    assert [given.tolist() for given, _ in passes] == [ids[:, :4].tolist(), ids[:, 4:].tolist()]
+    assert [tokens.tolist() for tokens, _ in passes] == [ids[:, :4].tolist(), ids[:, 4:].tolist()]
     assert passes[0][1]["cache"] is made
     assert issubclass(passes[1][1]["cache"], DynamicCache if kind == "default" else made)
     assert all(how["states"] is False for _, how in passes)
@@ -353,7 +353,7 @@ def test_what_makes_a_cache_of_its_own_kind_is_given_no_other(model_type, kind):
 def test_a_model_that_breaks_on_its_cache_is_given_a_common_one(monkeypatch):
     subject = fresh("llama")
 
-    def broken(past_key_values=None, **given):
+    def broken(past_key_values=None, **options):
         raise AttributeError("no such number")
 
     monkeypatch.setattr(subject.model, "forward", broken)

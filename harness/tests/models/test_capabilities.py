@@ -52,15 +52,15 @@ HAVE = {
 
 @pytest.mark.parametrize("model_type", TYPES)
 def test_every_type_has_the_capabilities_that_it_is_known_for(model_type):
-    found = {name for name in HAVE if name in probe(toy(model_type))}
-    assert found == {name for name, types in HAVE.items() if model_type in types}
+    names = {name for name in HAVE if name in probe(toy(model_type))}
+    assert names == {name for name, types in HAVE.items() if model_type in types}
 
 
 @pytest.mark.parametrize("model_type", TYPES)
 def test_whatever_is_missing_has_a_reason_of_one_line(model_type):
-    found = probe(toy(model_type)).all()
-    assert found.keys() == capabilities.PROBES.keys()
-    for name, why in found.items():
+    reasons = probe(toy(model_type)).all()
+    assert reasons.keys() == capabilities.PROBES.keys()
+    for name, why in reasons.items():
         if why is not None:
             assert 10 < len(why) < 200, name
             assert "\n" not in why, name
@@ -99,11 +99,11 @@ def test_positions_that_are_taken_but_not_used_are_no_capability():
 
 def test_positions_are_taken_whatever_comes_of_a_mask():
     """The one takes 2-D masks only; the other breaks on the positions themselves."""
-    found = probe(toy("openai-gpt"))
+    model_capabilities = probe(toy("openai-gpt"))
     assert {"position-ids", "positions-alone", "left-padding"} <= {
-        name for name, why in found.all().items() if why is None
+        name for name, why in model_capabilities.all().items() if why is None
     }
-    assert "mask-4d" not in found
+    assert "mask-4d" not in model_capabilities
     said = probe(toy("tiny:causal:reformer")).why_missing("position-ids")
     assert str(said).startswith("the model does not take position_ids: ")
 
@@ -120,11 +120,11 @@ def deaf_to_packing():
     """A model that is always given its causal mask."""
     subject = fresh("llama")
 
-    def mask_it(module, given, named):
+    def mask_it(module, arguments, named):
         if named.get("attention_mask") is None:
             n = named["input_ids"].shape[1]
             named["attention_mask"] = masks.causal(n, subject.dtype, subject.device)
-        return given, named
+        return arguments, named
 
     subject.model.register_forward_pre_hook(mask_it, with_kwargs=True)
     return subject
@@ -134,7 +134,7 @@ def refusing_chunks(error: Exception):
     """A model that raises ``error`` where more than one token goes beside a filled cache."""
     subject = fresh("llama")
 
-    def refuse(module, given, named):
+    def refuse(module, arguments, named):
         cache = named.get("past_key_values")
         if cache is not None and cache.get_seq_length() and named["input_ids"].shape[1] > 1:
             raise error
@@ -155,9 +155,9 @@ def test_a_model_that_breaks_on_chunks_is_not_taken_for_one_that_refuses_them():
 
 
 def test_absolute_positions_are_found_where_long_prompts_are_padded_by_the_model():
-    found = probe(toy("tiny:causal:reformer"))
-    assert "absolute-positions" in found
-    assert "positions are absolute" in str(found.why_missing("left-padding"))
+    model_capabilities = probe(toy("tiny:causal:reformer"))
+    assert "absolute-positions" in model_capabilities
+    assert "positions are absolute" in str(model_capabilities.why_missing("left-padding"))
 
 
 def test_an_embedding_with_a_repeated_column_has_not_full_rank():
@@ -168,10 +168,10 @@ def test_an_embedding_with_a_repeated_column_has_not_full_rank():
 
 
 def test_the_reference_s_twins_have_a_tokenizer_and_are_untrained():
-    found = probe(toy("untrained:small"))
-    assert "tokenizer" in found
-    assert "trained" not in found
-    assert "usual-weights" in found
+    model_capabilities = probe(toy("untrained:small"))
+    assert "tokenizer" in model_capabilities
+    assert "trained" not in model_capabilities
+    assert "usual-weights" in model_capabilities
 
 
 def test_tiny_models_have_weights_as_nobody_begins_with():
@@ -191,22 +191,22 @@ def test_a_claim_can_require_what_turns_out_to_be_needed():
 
 
 def test_a_capability_is_probed_once(monkeypatch):
-    asked = []
-    monkeypatch.setitem(capabilities.PROBES, "counted", asked.append)
+    subjects = []
+    monkeypatch.setitem(capabilities.PROBES, "counted", subjects.append)
     subject = fresh("gpt2")
     assert all("counted" in probe(subject) for _ in range(3))
-    assert asked == [subject]
+    assert subjects == [subject]
 
 
 @pytest.mark.parametrize("model_type", ["mpnet", "t5"])
 def test_positions_are_not_alone_where_a_table_counts_besides(model_type):
-    found = probe(toy(model_type))
-    assert "positions-alone" not in found
-    assert "order-blind" not in found
+    model_capabilities = probe(toy(model_type))
+    assert "positions-alone" not in model_capabilities
+    assert "order-blind" not in model_capabilities
     if model_type == "mpnet":  # which takes position_ids, and has a bias by distance as well
-        assert "position-ids" in found
+        assert "position-ids" in model_capabilities
         said = "position embeddings are looked up by index and ignore position_ids"
-        assert found.why_missing("positions-alone") == said
+        assert model_capabilities.why_missing("positions-alone") == said
 
 
 @pytest.mark.parametrize("model_type", ["gpt2", "llama", "roberta", "bert"])
@@ -215,10 +215,10 @@ def test_positions_are_alone_where_they_are_all_that_is_counted(model_type):
 
 
 def test_embeddings_made_of_neighbours_are_not_blind_to_order():
-    found = probe(toy("mobilebert"))
-    assert "positions-alone" in found
+    model_capabilities = probe(toy("mobilebert"))
+    assert "positions-alone" in model_capabilities
     said = "what goes into the first block is made of several tokens"
-    assert found.why_missing("order-blind") == said
+    assert model_capabilities.why_missing("order-blind") == said
 
 
 def test_positions_that_are_wider_than_embeddings_are_not_added_to_them():
@@ -230,9 +230,9 @@ def test_positions_that_are_wider_than_embeddings_are_not_added_to_them():
 
 
 def test_a_model_may_cache_when_it_generates_and_give_no_cache_back():
-    found = probe(toy("recurrent_gemma"))
-    assert "cached-generation" in found
-    assert found.why_missing("cache") == (
+    model_capabilities = probe(toy("recurrent_gemma"))
+    assert "cached-generation" in model_capabilities
+    assert model_capabilities.why_missing("cache") == (
         "the model's forward returns a cache only if it is given one"
     )
     assert "cached-generation" not in probe(toy("bert"))
@@ -249,16 +249,18 @@ def test_a_model_may_want_its_whole_prompt_beside_a_cache(monkeypatch):
 
 
 def test_a_state_beside_the_layers_of_a_cache_is_a_recurrence():
-    found = probe(toy("minimax"))
-    assert {"kv-cache", "recurrence"} <= {name for name, why in found.all().items() if why is None}
-    assert "attention-only" not in found
+    model_capabilities = probe(toy("minimax"))
+    assert {"kv-cache", "recurrence"} <= {
+        name for name, why in model_capabilities.all().items() if why is None
+    }
+    assert "attention-only" not in model_capabilities
     assert "recurrence" not in probe(toy("llama"))
 
 
 def test_attention_alone_is_told_by_what_goes_into_a_model_and_not_by_a_list_of_its_blocks():
-    found = probe(toy("hrm_text"))  # runs its few blocks over and over
-    assert "no list of" in str(found.why_missing("blocks"))
-    assert "attention-only" in found
+    model_capabilities = probe(toy("hrm_text"))  # runs its few blocks over and over
+    assert "no list of" in str(model_capabilities.why_missing("blocks"))
+    assert "attention-only" in model_capabilities
     streams = str(probe(toy("hy_v4")).why_missing("attention-only"))
     assert streams.startswith("block 0 gives [1, 6, 4, 32]")
 
@@ -287,7 +289,7 @@ def test_a_mask_is_tried_on_a_prompt_within_the_window():
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "bloom"])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_rounding_decides_no_capability_in_sixteen_bits(name, seed):
-    def found() -> list[str]:
+    def capability_names() -> list[str]:
         adopted = loading.adopt(
             f"tiny:{name}",
             families.tiny(name),
@@ -298,9 +300,9 @@ def test_rounding_decides_no_capability_in_sixteen_bits(name, seed):
         every = capabilities.probe(Subject.of(adopted)).all()
         return [each for each, why in every.items() if why is None]
 
-    usual = found()
+    usual = capability_names()
     with Rounding(seed):
-        assert found() == usual
+        assert capability_names() == usual
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

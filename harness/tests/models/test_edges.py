@@ -87,17 +87,17 @@ def test_chunkings_for_a_model_that_takes_one_token_at_a_time_are_of_one():
 
 
 def test_chunkings_for_a_model_have_chunks_of_its_sizes_and_sum_to_the_prompt():
-    seen: set[int] = set()
+    sizes: set[int] = set()
 
     @SOME
     @given(chunkings(of_length(20), subject=toy("mistral")))
     def collect(chunks):
         assert sum(chunks) == 20
         assert min(chunks) >= 1
-        seen.update(chunks[1:])
+        sizes.update(chunks[1:])
 
     collect()
-    assert {1, 2, 7, 8, 9, 19} <= seen
+    assert {1, 2, 7, 8, 9, 19} <= sizes
 
 
 @SOME

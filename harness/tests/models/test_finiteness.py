@@ -33,8 +33,8 @@ def spoiled_for(spec: str, token: int, value: float = math.nan):
     """A model whose last row of one token's embedding is not finite."""
     subject = fresh(spec)
 
-    def spoil(module, given, result):
-        return result.masked_fill((given[0] == token)[..., None], value)
+    def spoil(module, arguments, result):
+        return result.masked_fill((arguments[0] == token)[..., None], value)
 
     for module in subject.model.modules():  # an encoder's and a decoder's may be two
         if isinstance(module, torch.nn.Embedding) and len(module.weight) == subject.vocabulary:
@@ -48,10 +48,10 @@ def test_sound_models_give_finite_outputs(spec):
 
 
 def test_one_element_is_injected_into_each_tensor_and_seen():
-    seen = verdict(C13, toy("t5"), budget(2)).details[SEES_ONE]
+    counts = verdict(C13, toy("t5"), budget(2)).details[SEES_ONE]
     ids = toy("t5").content(torch.arange(2)[None])
     many = 2 * 2 * len(finiteness.outputs(toy("t5"), ids).tensors)  # examples, NaN and infinity
-    assert seen == {"what": "element that is not finite", "injected": many, "seen": many}
+    assert counts == {"what": "element that is not finite", "injected": many, "seen": many}
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

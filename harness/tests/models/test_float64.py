@@ -63,7 +63,7 @@ def only_in(dtype: torch.dtype) -> Subject:
     """A model that refuses to run in any other dtype."""
     subject = fresh("llama")
 
-    def refuse(module, given, named):
+    def refuse(module, arguments, named):
         if module.dtype != dtype:
             raise RuntimeError(f"{str(dtype).removeprefix('torch.')} or nothing")
 
@@ -125,13 +125,13 @@ def test_a_reference_that_cannot_be_built_is_tried_once(monkeypatch):
 
 def test_passes_of_a_reference_that_is_built_meanwhile_are_timed():
     subject, ids = fresh("gpt2"), torch.tensor([[1, 2, 3]])
-    seen = []
+    times = []
     with ForwardClock().watching(subject) as clock:
         subject.oracle.rows(ids)
-        seen.append(clock.seconds)
+        times.append(clock.seconds)
         subject.oracle.rows(ids)
-        seen.append(clock.seconds)
+        times.append(clock.seconds)
         assert clock.size == (1, 3)
-    assert 0 < seen[0] < seen[1]
+    assert 0 < times[0] < times[1]
     subject.oracle.rows(ids)
-    assert (clock.seconds, subject.clocks) == (seen[1], [])
+    assert (clock.seconds, subject.clocks) == (times[1], [])

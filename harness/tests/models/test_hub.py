@@ -24,10 +24,10 @@ from assay.harness.tests.support.sessions import ROOT
 def test_a_folder_never_asks_the_network(
     saved: dict[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    asked: list[Any] = []
+    addresses: list[Any] = []
 
     def refuse(self: socket.socket, address: Any) -> None:
-        asked.append(address)
+        addresses.append(address)
         raise ConnectionRefusedError("no network in this test")
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
@@ -35,10 +35,10 @@ def test_a_folder_never_asks_the_network(
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     for folder in saved.values():
         load(str(folder), **PLAIN)
-    assert not asked
+    assert not addresses
     if not constants.HF_HUB_OFFLINE:
         assert "the hub does not answer" in refused("owner/model")
-        assert asked
+        assert addresses
 
 
 def test_a_hub_that_does_not_answer_is_given_up_after_its_time(
@@ -49,9 +49,9 @@ def test_a_hub_that_does_not_answer_is_given_up_after_its_time(
     limits: list[float | None] = []
     usual = HfApi.model_info
 
-    def noted(*given: Any, timeout: float | None = None, **named: Any) -> Any:
+    def noted(*arguments: Any, timeout: float | None = None, **named: Any) -> Any:
         limits.append(timeout)
-        return usual(*given, timeout=timeout, **named)
+        return usual(*arguments, timeout=timeout, **named)
 
     monkeypatch.setattr(HfApi, "model_info", noted)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
@@ -87,10 +87,14 @@ def test_a_hub_id_is_found_in_the_cache_when_offline(
     partial = shutil.copytree(saved["gpt2"], tmp_path / "partial")
     (partial / "model.safetensors").unlink()
     hub_cache(tmp_path, "partial", {"main": partial})
-    asked = [("owner/model", None), ("owner/model", "second"), ("owner/model", "third")]
-    asked += [("owner/model", commit_of(saved["llama"])), ("owner/none", None), ("partial", None)]
+    requests = [("owner/model", None), ("owner/model", "second"), ("owner/model", "third")]
+    requests += [
+        ("owner/model", commit_of(saved["llama"])),
+        ("owner/none", None),
+        ("partial", None),
+    ]
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, json.dumps(asked)],
+        [sys.executable, "-c", SCRIPT, json.dumps(requests)],
         env=os.environ | {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(tmp_path)},
         cwd=ROOT,
         capture_output=True,

@@ -82,29 +82,29 @@ def test_no_law_of_attention_is_refuted_on_a_sound_body(cls, tmp_path):
 def test_a_body_that_sees_the_future_breaks_the_law(tmp_path):
     subject = saved("LlamaModel", tmp_path)
 
-    def leak(module: nn.Module, given: tuple, state: torch.Tensor) -> torch.Tensor:
+    def leak(module: nn.Module, arguments: tuple, state: torch.Tensor) -> torch.Tensor:
         return state + 0.1 * torch.cat([state[:, 1:], torch.zeros_like(state[:, :1])], dim=1)
 
     subject.blocks[0].register_forward_hook(leak)
-    found = verdict(test_causality.test_a_prefix_ignores_what_follows_it, subject)
-    assert found.verdict is Verdict.REFUTED
+    result = verdict(test_causality.test_a_prefix_ignores_what_follows_it, subject)
+    assert result.verdict is Verdict.REFUTED
 
 
 def test_a_body_that_is_to_attend_both_ways_and_does_not_breaks_the_law(tmp_path):
     subject = replace(saved("LlamaModel", tmp_path), attends="both")
-    found = verdict(
+    result = verdict(
         test_positions.test_without_a_causal_mask_permuting_both_restores_the_output, subject
     )
-    assert found.verdict is Verdict.REFUTED
+    assert result.verdict is Verdict.REFUTED
 
 
 def test_claims_about_a_head_do_not_apply_to_a_body(tmp_path):
-    found = probe(saved("LlamaModel", tmp_path))
+    capabilities = probe(saved("LlamaModel", tmp_path))
     assert {"lm-head", "tied-head", "generation"}.isdisjoint(
-        name for name, why in found.all().items() if why is None
+        name for name, why in capabilities.all().items() if why is None
     )
     assert {"cache", "mask-4d", "position-ids", "padding", "blocks"} <= {
-        name for name, why in found.all().items() if why is None
+        name for name, why in capabilities.all().items() if why is None
     }
 
 
@@ -189,8 +189,8 @@ def test_bodies_do_what_they_are_meant_to_do(model_type):
     other = ids.clone()
     other[:, -1:] = subject.content(ids[:, -1:] + 5)
     one, two = subject.rows(ids), subject.rows(other)
-    seen = any(
+    visible = any(
         bool(((one[n] - two[n])[:, 0].abs() > 1e-5 * one[n].abs().max()).any())
         for n in one.tensors
     )
-    assert seen == (meant.direction(subject).ways == "both")
+    assert visible == (meant.direction(subject).ways == "both")

@@ -15,11 +15,11 @@ from assay.harness.tests.support.toys import fresh, toy
 
 
 def test_each_subject_is_asked_once():
-    asked = []
-    question = memo(lambda subject: asked.append(subject) or len(asked))
+    subjects = []
+    question = memo(lambda subject: subjects.append(subject) or len(subjects))
     one, other = fresh("gpt2"), fresh("gpt2")
     assert [question(one), question(other), question(one)] == [1, 2, 1]
-    assert asked == [one, other]
+    assert subjects == [one, other]
 
 
 def test_questions_do_not_take_each_other_s_answers():
@@ -51,9 +51,9 @@ def test_answers_keep_no_model_in_memory():
     positions.first_position(subject)
     precision.all_float64(subject)
     variants.saved_and_loaded(subject)
-    seen = weakref.ref(subject), weakref.ref(subject.model)
-    assert all(subject is not None for subject in (ref() for ref in seen))
+    references = weakref.ref(subject), weakref.ref(subject.model)
+    assert all(subject is not None for subject in (ref() for ref in references))
     del subject
     gc.collect()
-    assert [ref() for ref in seen] == [None, None]
+    assert [ref() for ref in references] == [None, None]
     assert toy("gpt2") is toy("gpt2")

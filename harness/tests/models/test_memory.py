@@ -29,41 +29,41 @@ OTHERS = [
 
 
 def room_for(most: int, error: BaseException = FULL[0]) -> tuple[Callable, list, list]:
-    """A function that takes up to ``most`` rows; what it was asked, and what it did."""
-    asked, did = [], []
+    """A function that takes up to ``most`` rows; the sizes of its calls, and what it did."""
+    sizes, did = [], []
 
     def run(rows: slice) -> None:
-        asked.append(rows.stop - rows.start)
+        sizes.append(rows.stop - rows.start)
         if rows.stop - rows.start > most:
             raise error
         did.extend(range(rows.start, rows.stop))
 
-    return run, asked, did
+    return run, sizes, did
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
 @pytest.mark.parametrize("rows", [1, 2, 7])
 def test_every_row_is_run_once_and_in_order(rows, size):
-    run, asked, did = room_for(100)
+    run, sizes, did = room_for(100)
     said = []
     in_batches(run, rows, size, said)
     assert did == list(range(rows))
-    assert max(asked) == min(rows, size)
-    assert len(asked) == -(-rows // size)
+    assert max(sizes) == min(rows, size)
+    assert len(sizes) == -(-rows // size)
     assert not said
 
 
 def test_of_no_rows_nothing_is_run():
-    run, asked, _ = room_for(100)
+    run, sizes, _ = room_for(100)
     in_batches(run, 0, 4)
-    assert not asked
+    assert not sizes
 
 
 def test_what_does_not_fit_is_halved_until_it_does_and_stays_so():
-    run, asked, did = room_for(3)
+    run, sizes, did = room_for(3)
     said = []
     in_batches(run, 14, 13, said)
-    assert asked == [13, 6, 3, 3, 3, 3, 2]
+    assert sizes == [13, 6, 3, 3, 3, 3, 2]
     assert did == list(range(14))
     assert said == [
         "too little memory: 6 rows at a time",
@@ -93,20 +93,20 @@ def test_every_lack_of_memory_is_known_as_one(error):
 
 @pytest.mark.parametrize("error", FULL, ids=lambda e: str(e)[:20])
 def test_a_row_that_does_not_fit_alone_is_an_error(error):
-    run, asked, did = room_for(0, error)
+    run, sizes, did = room_for(0, error)
     with pytest.raises(type(error)):
         in_batches(run, 4, 4)
-    assert asked == [4, 2, 1]
+    assert sizes == [4, 2, 1]
     assert not did
 
 
 @pytest.mark.parametrize("error", OTHERS, ids=lambda e: str(e)[:20])
 def test_other_errors_go_through_at_once(error):
     assert not lacking(error)
-    run, asked, _ = room_for(2, error)
+    run, sizes, _ = room_for(2, error)
     with pytest.raises(type(error)):
         in_batches(run, 4, 4)
-    assert asked == [4]
+    assert sizes == [4]
 
 
 def test_a_quarter_of_what_is_free_is_filled(monkeypatch):

@@ -36,10 +36,10 @@ def written(folder: Path, kind: str = "gpt2", **changes: str) -> Path:
 
 
 def loaded(
-    folder: Path, given: str | Path | None = None, dtype: torch.dtype = torch.float32
+    folder: Path, device_map: str | Path | None = None, dtype: torch.dtype = torch.float32
 ) -> Subject:
     """The model in ``folder`` as a subject, by a device map or plainly."""
-    placed = None if given is None else placement.read(str(given))
+    placed = None if device_map is None else placement.read(str(device_map))
     return Subject.of(loading.load(str(folder), dtype=dtype, device=CPU, placement=placed))
 
 
@@ -48,8 +48,8 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     """A model loaded plainly, and with a block on the disk."""
     folder = tmp_path_factory.mktemp(request.param)
     folders.tiny(request.param).save_pretrained(folder / "model")
-    given = written(folder, request.param)
-    return loaded(folder / "model"), loaded(folder / "model", given)
+    device_map = written(folder, request.param)
+    return loaded(folder / "model"), loaded(folder / "model", device_map)
 
 
 IDS = torch.arange(3, 19).reshape(2, 8)
@@ -80,9 +80,9 @@ def test_states_cache_and_gradients_are_those_of_the_plain_load(both) -> None:
     assert same(*steps)
     gradients = []
     for subject in both:
-        given = subject.embedding_table[IDS].clone().requires_grad_()
-        subject(embeddings=given).rows["logits"].square().sum().backward()
-        gradients.append(given.grad)
+        embeddings = subject.embedding_table[IDS].clone().requires_grad_()
+        subject(embeddings=embeddings).rows["logits"].square().sum().backward()
+        gradients.append(embeddings.grad)
     assert same(*gradients)
 
 
@@ -106,7 +106,8 @@ def test_twins_that_need_every_weight_name_what_is_missing(both) -> None:
 def test_a_cast_is_the_plain_loads(tmp_path: Path) -> None:
     folders.tiny("gpt2").save_pretrained(tmp_path / "model")
     plain, spread = (
-        loaded(tmp_path / "model", given, torch.bfloat16) for given in (None, written(tmp_path))
+        loaded(tmp_path / "model", device_map, torch.bfloat16)
+        for device_map in (None, written(tmp_path))
     )
     assert spread.digest == plain.digest
     assert same(plain.rows(IDS)["logits"], spread.rows(IDS)["logits"])
@@ -181,7 +182,7 @@ def test_without_accelerate_it_says_what_to_install(monkeypatch: pytest.MonkeyPa
 
 def test_laws_run_on_it_and_agree_with_the_plain_load(project: Project, tmp_path: Path) -> None:
     folders.tiny("llama").save_pretrained(tmp_path / "model")
-    given = written(tmp_path, "llama")
+    device_map = written(tmp_path, "llama")
     # Laws of states, of a cache and of gradients, and those that need every weight.
     files = ("causality", "cache", "gradients", "execution")
     named = ("prefix_ignores", "recomputation and dynamic", "sum_is_the_sum", "saving")
@@ -192,9 +193,11 @@ def test_laws_run_on_it_and_agree_with_the_plain_load(project: Project, tmp_path
         "--profile=glance",  # a block on disk is read again in every pass
     ]
     plain = project.run(*usual, "--json=plain.json")
-    spread = project.run(*usual, f"--device-map={given}", "--json=spread.json")
+    spread = project.run(*usual, f"--device-map={device_map}", "--json=spread.json")
     assert (plain.exit, spread.exit) == (0, 0), spread.output
-    assert project.json("spread.json")["run"]["device"].startswith(f"cpu, device map {given} (")
+    assert project.json("spread.json")["run"]["device"].startswith(
+        f"cpu, device map {device_map} ("
+    )
     assert project.json("plain.json")["run"]["device"] == "cpu"
     one, other = project.verdicts("plain.json"), project.verdicts("spread.json")
     differs = {name: verdict for name, verdict in other.items() if verdict != one[name]}
@@ -205,6 +208,6 @@ def test_laws_run_on_it_and_agree_with_the_plain_load(project: Project, tmp_path
         {c["name"]: c for c in project.json(f"{n}.json")["claims"]} for n in ("plain", "spread")
     ]
     for name in one.keys() - differs.keys():
-        first, second = (found[name] for found in claims)
+        first, second = (by_name[name] for by_name in claims)
         assert first["examples"] == second["examples"]
         assert first["margin"] == pytest.approx(second["margin"], abs=0.5)

@@ -30,10 +30,10 @@ def drawn(
     return [(states * scale**i).to(dtype) for i, states in enumerate(every)]
 
 
-def kept(given: list[torch.Tensor]) -> History:
+def kept(updates: list[torch.Tensor]) -> History:
     """What a sound cache holds of them."""
     cache, history = float8.RoundedCache(), History()
-    for states in given:
+    for states in updates:
         keys, _ = cache.update(states, states, 0)
         history.updates.append(states)
         history.contents.append(keys.clone())
@@ -44,12 +44,12 @@ def kept(given: list[torch.Tensor]) -> History:
 def test_numbers_are_rounded_to_three_bits_and_cut_off_at_the_scale(dtype):
     states = torch.linspace(-3, 3, 1001).to(dtype)
     scale = float8.scale_of(torch.tensor([2.0]))
-    found = float8.rounded(states, scale)
-    assert found.dtype == dtype
+    rounded = float8.rounded(states, scale)
+    assert rounded.dtype == dtype
     meant = states.float().clamp(-2, 2)
     allowed = (float8.ROUNDING + torch.finfo(dtype).eps) * meant.abs() + float8.SMALLEST * scale
-    assert bool(((found.float() - meant).abs() <= allowed).all())
-    assert bool((found.float() - meant).abs().amax() > 0.05)
+    assert bool(((rounded.float() - meant).abs() <= allowed).all())
+    assert bool((rounded.float() - meant).abs().amax() > 0.05)
 
 
 def test_nothing_is_rounded_to_nothing():
@@ -61,20 +61,20 @@ def test_the_ideal_cache_costs_something_but_little_where_nothing_is_cut_off():
     subject = toy("llama")
     ids = prompt(subject, 10)
     exact = subject.rows(ids, states=False)["logits"]
-    found = caches.decode(subject, ids, [9, 1], caches.IDEAL)["logits"]
-    error = (found - exact).norm(dim=-1) / exact.norm(dim=-1)
+    logits = caches.decode(subject, ids, [9, 1], caches.IDEAL)["logits"]
+    error = (logits - exact).norm(dim=-1) / exact.norm(dim=-1)
     assert error[:, :9].max() < 1e-5
     assert 1e-3 < error[:, 9].max() < 0.3
 
 
 def test_the_ideal_cache_hands_on_whatever_else_it_is_given(monkeypatch):
-    given = []
+    calls = []
     monkeypatch.setattr(
-        DynamicCache, "update", lambda self, *args, **how: given.append((args, how))
+        DynamicCache, "update", lambda self, *args, **how: calls.append((args, how))
     )
     state = torch.ones(1, 1, 1, 4)
     float8.RoundedCache().update(state, 2 * state, 3, "more", cache_position=5)
-    (keys, values, layer, more), how = given[0]
+    (keys, values, layer, more), how = calls[0]
     assert (keys.tolist(), values.tolist()) == (state.tolist(), (2 * state).tolist())
     assert (layer, more, how) == (3, "more", {"cache_position": 5})
 
@@ -100,12 +100,12 @@ def test_a_scale_that_is_off_by_what_must_be_seen_is_seen_and_a_sound_one_is_not
 
 
 def test_both_laws_about_quantised_caches_say_what_they_see():
-    seen = verdict(KEEPS, toy("llama")).details
-    assert seen[LEAK] <= seen[LEAK_GOAL] == quantised.must_see(torch.float32)
+    details = verdict(KEEPS, toy("llama")).details
+    assert details[LEAK] <= details[LEAK_GOAL] == quantised.must_see(torch.float32)
     decoded = test_cache.test_cached_decoding_equals_recomputation
-    seen = verdict(decoded, toy("llama"), arguments={"kind": "quantised"}).details
-    assert 0.01 < seen[LEAK] < 1
-    assert LEAK_GOAL not in seen
+    details = verdict(decoded, toy("llama"), arguments={"kind": "quantised"}).details
+    assert 0.01 < details[LEAK] < 1
+    assert LEAK_GOAL not in details
 
 
 def test_a_number_that_is_none_is_beyond_the_bound():

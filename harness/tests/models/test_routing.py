@@ -18,9 +18,9 @@ CLEAR, NEAR, TIED = (0.7, 0.2, 0.1), (0.5, 0.26, 0.24), (0.6, 0.2, 0.2)
 
 def gap(*layers, taken=2, ahead=False):
     """The gaps of one prompt, as numbers."""
-    found = routing.gap([*layers], taken, batch=1, ahead=ahead)
-    assert found.shape == (1, len(layers[0]), 1)
-    return [round(float(each), 6) for each in found.flatten()]
+    gaps = routing.gap([*layers], taken, batch=1, ahead=ahead)
+    assert gaps.shape == (1, len(layers[0]), 1)
+    return [round(float(each), 6) for each in gaps.flatten()]
 
 
 def test_a_row_is_as_clear_as_the_least_clear_that_it_sees():
@@ -38,8 +38,8 @@ def test_the_gap_is_between_the_last_expert_taken_and_the_first_left():
 
 
 def test_rows_of_a_batch_do_not_see_each_other():
-    found = routing.gap([scores(TIED, CLEAR, NEAR, CLEAR)], top_k=2, batch=2, ahead=False)
-    assert [round(float(each), 6) for each in found.flatten()] == [0.0, 0.0, 0.02, 0.02]
+    gaps = routing.gap([scores(TIED, CLEAR, NEAR, CLEAR)], top_k=2, batch=2, ahead=False)
+    assert [round(float(each), 6) for each in gaps.flatten()] == [0.0, 0.0, 0.02, 0.02]
 
 
 def test_where_all_experts_are_taken_nothing_is_near():

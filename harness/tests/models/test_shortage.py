@@ -185,9 +185,9 @@ def test_what_the_machine_lacks_in_a_probe_takes_no_capability_away(name, kind):
 def test_a_description_says_what_could_not_be_found_out(kind):
     subject = raising(SHORTAGES[kind])
     subject.offer = Offer("causal:gpt2", "5.23", frozenset({"cache", "padding"}))
-    found = describe_subject(subject)
-    assert found.missing["cache"].startswith(f"not found out: {shortage(SHORTAGES[kind])}")
-    assert found.recorded.lacks == {}
+    description = describe_subject(subject)
+    assert description.missing["cache"].startswith(f"not found out: {shortage(SHORTAGES[kind])}")
+    assert description.recorded.lacks == {}
 
 
 def test_after_a_gpu_has_failed_nothing_more_is_tried():
@@ -305,7 +305,7 @@ def test_a_model_that_raises_what_is_no_exception_breaks_a_law(error):
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.int64])
 def test_logits_that_are_no_floats_break_a_law(dtype):
     subject = fresh("gpt2")
-    subject.model.lm_head.register_forward_hook(lambda module, given, logits: logits.to(dtype))
+    subject.model.lm_head.register_forward_hook(lambda module, arguments, logits: logits.to(dtype))
     result = verdict(declared(), subject, budget(4))
     assert result.verdict is Verdict.REFUTED
     assert f"the model's logits are {dtype} and not floats" in result.reason

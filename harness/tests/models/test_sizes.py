@@ -28,9 +28,9 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[type]:
     begun: list[type] = []
     usual = PreTrainedModel.from_pretrained.__func__  # type: ignore[attr-defined]
 
-    def noted(cls: type, *given: Any, **named: Any) -> Any:
+    def noted(cls: type, *arguments: Any, **named: Any) -> Any:
         begun.append(cls)
-        return usual(cls, *given, **named)
+        return usual(cls, *arguments, **named)
 
     monkeypatch.setattr(PreTrainedModel, "from_pretrained", classmethod(noted))
     return begun

@@ -86,8 +86,8 @@ def test_a_run_on_an_untrusted_folder_does_nothing_else(
     out = tmp_path / "out"
     out.mkdir()
     before = listing(tmp_path / "models")
-    asked = [f"claims/test_{name}.py" for name in ("causality", "cache", "generation", "masks")]
-    code = start(run_claims, hostile, out, [*asked, "-m", "law", "--profile=glance"])
+    files = [f"claims/test_{name}.py" for name in ("causality", "cache", "generation", "masks")]
+    code = start(run_claims, hostile, out, [*files, "-m", "law", "--profile=glance"])
     assert notes(out) == []
     assert not ran.exists()
     assert listing(tmp_path / "models") == before
@@ -226,12 +226,12 @@ def test_code_that_is_asked_for_is_noticed(hostile: Path, tmp_path: Path, ran: P
     assert ran.exists()
 
 
-@pytest.mark.parametrize(("asked", "came"), [(None, "NO"), ("YES", "YES")])
+@pytest.mark.parametrize(("setting", "came"), [(None, "NO"), ("YES", "YES")])
 def test_kernels_of_the_hub_are_off_unless_they_are_asked_for(
-    asked: str | None, came: str
+    setting: str | None, came: str
 ) -> None:
     kept = {k: v for k, v in os.environ.items() if k != "USE_HUB_KERNELS"}
-    kept |= {} if asked is None else {"USE_HUB_KERNELS": asked}
+    kept |= {} if setting is None else {"USE_HUB_KERNELS": setting}
     script = "import os, harness; print(os.environ['USE_HUB_KERNELS'])"
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, cwd=ROOT, env=kept, capture_output=True, text=True, timeout=60)

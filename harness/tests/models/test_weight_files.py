@@ -106,8 +106,8 @@ def test_an_index_of_no_use_is_refused(shards: Path, mapping: Any, said: str) ->
 
 def test_an_index_without_metadata_is_refused(shards: Path) -> None:
     index = shards / "model.safetensors.index.json"
-    found = json.loads(index.read_text())
-    index.write_text(json.dumps({"weight_map": found["weight_map"]}))
+    content = json.loads(index.read_text())
+    index.write_text(json.dumps({"weight_map": content["weight_map"]}))
     assert 'has no metadata, without which transformers loads no shards; add "metadata"' in (
         refused(shards)
     )
@@ -115,9 +115,9 @@ def test_an_index_without_metadata_is_refused(shards: Path) -> None:
 
 def test_an_index_that_promises_too_much_is_refused(shards: Path) -> None:
     index = shards / "model.safetensors.index.json"
-    found = json.loads(index.read_text())["weight_map"]
-    edit_json(index, weight_map=found | {"more.weight": found[FC]})
-    assert f"{found[FC]} lacks 'more.weight'" in refused(shards)
+    weight_map = json.loads(index.read_text())["weight_map"]
+    edit_json(index, weight_map=weight_map | {"more.weight": weight_map[FC]})
+    assert f"{weight_map[FC]} lacks 'more.weight'" in refused(shards)
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer_config.json"])
