@@ -197,7 +197,7 @@ def test_the_head_is_conditioning_and_not_information(subject, way, draws, sampl
     need(draws, ALL_ALIKE)
     bare, undone = invert(subject, way, cases), invert(subject, head, cases)
     through = invert(subject, replace(head, undone=False), cases)
-    cut = invert(subject, way, cases, bare.rates[0], seen_through=an_eighth(subject))
+    cut = invert(subject, way, cases, bare.rates[0], projection=an_eighth(subject))
     decoder = "nearest"
     sample.add(effect=undone.recovery(decoder) - bare.recovery(decoder))
     sample.add(control=cut.recovery(decoder) - bare.recovery(decoder))

@@ -24,11 +24,11 @@ def constructed(
     After a single step nothing is recovered, or the share ``at_once``.
     """
 
-    def descend(model, way, cases, rates, seen_through=None, over=None):
+    def descend(model, way, cases, rates, projection=None, over=None):
         ids = cases.ids.repeat(len(rates), 1)
         rows, n = ids.shape
         places = (torch.arange(rows * n).view(rows, n) * 0.618) % 1
-        found, early = (
+        embeddings, early = (
             embedded(model)[torch.where(places < share, ids, wrong)]
             for share in (right(model, way), at_once)
         )
@@ -36,9 +36,9 @@ def constructed(
         close = torch.where(met <= way.steps, met.ceil(), torch.inf)
         losses = torch.ones(rows, way.steps + 1)
         losses[:, -1] = torch.where(close.isfinite(), 0.0, 1e9)
-        watched = {s: found for s in (*inversions.WATCHED, way.steps) if s <= way.steps}
+        watched = {s: embeddings for s in (*inversions.WATCHED, way.steps) if s <= way.steps}
         watched |= {0: early, 1: early}
-        return Descent(found, losses, close, torch.zeros(rows, dtype=torch.long), watched)
+        return Descent(embeddings, losses, close, torch.zeros(rows, dtype=torch.long), watched)
 
     monkeypatch.setattr(inversions, "_descend", descend)
     monkeypatch.setattr(inversions, "unit_of", lambda *_: 1.0)
