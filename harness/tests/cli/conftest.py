@@ -13,7 +13,7 @@ from assay.harness.models.subject import Subject
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.compared import a_finding, a_law, kept
 from assay.harness.tests.support.comparing import LAWS
-from assay.harness.tests.support.inverted import Run, Told, load
+from assay.harness.tests.support.inverted import Outcome, Run, load
 
 
 @pytest.fixture
@@ -43,12 +43,12 @@ def invert(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setattr(command_line, "load", load)
 
-    def told(*arguments: str, command: str = "invert") -> Told:
+    def run(*arguments: str, command: str = "invert") -> Outcome:
         code = command_line.main([command, *arguments])
         captured = capsys.readouterr()
-        return Told(code, captured.out, captured.err)
+        return Outcome(code, captured.out, captured.err)
 
-    return told
+    return run
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import distance
 from assay.harness.operations.inversion import METHODS, Target, invert, token_by_token
 from assay.harness.operations.inversion.token_by_token import exact, exhaustive
-from assay.harness.tests.support.descents import found_by
+from assay.harness.tests.support.descents import inversion_by
 from assay.harness.tests.support.toys import fresh, prompt, toy
 
 BOTH = pytest.mark.parametrize("method", [exact, exhaustive])
@@ -61,7 +61,7 @@ def test_tokens_of_equal_rows_are_told_by_every_method(method):
     with torch.no_grad():
         subject.embedding_table[[30, 31]] = subject.embedding_table[7].clone()
     ids = torch.tensor([[4, 7, 5], [31, 4, 5]])
-    result = found_by(method, subject, Target(0), ids)
+    result = inversion_by(method, subject, Target(0), ids)
     assert result.others == {(0, 1): [7, 30, 31], (1, 0): [7, 30, 31]}
     assert bool(result.verified.all())
 
@@ -79,7 +79,7 @@ def test_repetitions_of_a_token_are_of_any_length_without_absolute_positions(
     method, model_type, rows
 ):
     subject, target = toy(model_type), Target(2)
-    result = found_by(method, subject, target, REPEATED)
+    result = inversion_by(method, subject, target, REPEATED)
     assert torch.equal(result.ids, REPEATED)
     assert result.any_length == rows
     ends = [target.output(subject, torch.full((1, n), 9))[:, -1:] for n in (3, 17)]
@@ -87,8 +87,8 @@ def test_repetitions_of_a_token_are_of_any_length_without_absolute_positions(
 
 
 def test_a_descent_tells_of_any_length_as_well():
-    assert found_by("descent", toy("llama"), Target(0), REPEATED).any_length == [0, 2]
-    assert found_by("descent", toy("bert"), Target(0), REPEATED).any_length == []
+    assert inversion_by("descent", toy("llama"), Target(0), REPEATED).any_length == [0, 2]
+    assert inversion_by("descent", toy("bert"), Target(0), REPEATED).any_length == []
 
 
 def test_what_is_not_verified_is_not_of_any_length():

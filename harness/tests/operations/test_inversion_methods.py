@@ -12,7 +12,7 @@ from assay.harness.operations import inversion
 from assay.harness.operations.inversion import METHODS, Rule, Target, invert, token_by_token
 from assay.harness.operations.inversion.target import embedded
 from assay.harness.results.errors import BadInput
-from assay.harness.tests.support.descents import found_by
+from assay.harness.tests.support.descents import inversion_by
 from assay.harness.tests.support.toys import fresh, prompt, toy
 
 OVER_ALL = pytest.mark.parametrize("method", METHODS)
@@ -39,7 +39,7 @@ def own_output(subject: Subject, target: Target, wanted: Tensor, ids: Tensor) ->
 def test_at_depth_0_every_method_finds_every_token(method, model_type):
     subject, target = toy(model_type), Target(0)
     ids = prompt(subject, 4)
-    result = found_by(method, subject, target, ids)
+    result = inversion_by(method, subject, target, ids)
     assert torch.equal(result.ids, ids)
     assert bool(result.verified.all())
     assert result.method == method
@@ -68,7 +68,7 @@ def test_what_is_verified_is_what_the_found_prompt_gives(method, through):
 def test_both_decoders_end_a_descent(decoder):
     subject, target = toy("gpt2"), Target(0)
     ids = prompt(subject, 4)
-    result = found_by("descent", subject, target, ids, decoder=decoder)
+    result = inversion_by("descent", subject, target, ids, decoder=decoder)
     assert torch.equal(result.ids, ids)
     assert torch.equal(inversion.decode(subject, result.embeddings, decoder), result.ids)
 
@@ -95,7 +95,7 @@ def test_the_likeliest_tokens_begin_with_the_decoded_one(decoder):
 def test_a_seed_is_a_start():
     subject, ids = toy("gpt2"), prompt(toy("gpt2"), 4)
     one, again, other = (
-        found_by("descent", subject, Target(1), ids, seed=seed, rule=Rule(5)).embeddings
+        inversion_by("descent", subject, Target(1), ids, seed=seed, rule=Rule(5)).embeddings
         for seed in (1, 1, 2)
     )
     assert torch.equal(one, again)
@@ -105,7 +105,7 @@ def test_a_seed_is_a_start():
 def test_more_of_the_rate_goes_farther():
     subject, ids = toy("gpt2"), prompt(toy("gpt2"), 4)
     begin, little, more = (
-        found_by("descent", subject, Target(1), ids, rate=rate, rule=Rule(1)).embeddings
+        inversion_by("descent", subject, Target(1), ids, rate=rate, rule=Rule(1)).embeddings
         for rate in (0.0, 0.1, 0.2)
     )
     assert torch.allclose(more - begin, 2 * (little - begin), atol=1e-5)
@@ -120,14 +120,14 @@ def test_more_of_the_rate_goes_farther():
 def test_searches_refuse_what_is_not_causal(method, model_type):
     subject = toy(model_type)
     with pytest.raises(BadInput, match=f"{method}: needs a causal model .* descent does not") as e:
-        found_by(method, subject, Target(1), prompt(subject, 4))
+        inversion_by(method, subject, Target(1), prompt(subject, 4))
     assert "\n" not in str(e.value)
 
 
 def test_descent_accepts_a_bidirectional_model():
     subject = toy("bert")
     ids = prompt(subject, 4)
-    result = found_by("descent", subject, Target(1), ids, rule=Rule(100, "adam", "l2"))
+    result = inversion_by("descent", subject, Target(1), ids, rule=Rule(100, "adam", "l2"))
     assert torch.equal(result.ids, ids)
     assert bool(result.verified.all())
 
@@ -135,7 +135,7 @@ def test_descent_accepts_a_bidirectional_model():
 def test_a_factorised_embedding_is_descended_on_in_the_factor():
     subject = toy("albert")
     ids = prompt(subject, 4)
-    result = found_by("descent", subject, Target(0), ids, rule=Rule(100), rate=0.3)
+    result = inversion_by("descent", subject, Target(0), ids, rule=Rule(100), rate=0.3)
     assert result.embeddings.shape == (2, 4, subject.hidden)
     assert subject.hidden < subject.config.hidden_size
     assert torch.equal(result.ids, ids)
@@ -150,8 +150,8 @@ def test_a_head_of_full_rank_is_undone_without_a_word(method, through):
     subject, target = toy("gpt2"), Target(2, through)
     before = Target(2, {"head": "block", "logits": "norm"}[through])
     ids = prompt(subject, 4)
-    result = found_by(method, subject, target, ids, rule=Rule(2))
-    bare = found_by(method, subject, before, ids, rule=Rule(2))
+    result = inversion_by(method, subject, target, ids, rule=Rule(2))
+    bare = inversion_by(method, subject, before, ids, rule=Rule(2))
     assert not [words for words in result.notes if "head" in words]
     assert torch.equal(result.tried, bare.tried)
     assert method == "descent" or torch.equal(result.ids, ids)
@@ -164,7 +164,7 @@ def test_a_head_without_full_rank_is_said_and_the_prompt_found_all_the_same(meth
     weight[:, 3] = 0
     with_head(subject, weight)
     ids = prompt(subject, 4)
-    result = found_by(method, subject, Target(2, "logits"), ids)
+    result = inversion_by(method, subject, Target(2, "logits"), ids)
     assert result.notes[0].startswith("head: its rank is 31 of 32")
     assert result.notes[0].endswith("the logits themselves are compared")
     assert torch.equal(result.ids, ids)
@@ -175,7 +175,7 @@ def test_a_head_without_full_rank_is_said_and_the_prompt_found_all_the_same(meth
 def test_logits_that_are_capped_are_said_and_the_prompt_found_all_the_same(method):
     subject = toy("gemma2")
     ids = prompt(subject, 4)
-    result = found_by(method, subject, Target(2, "logits"), ids)
+    result = inversion_by(method, subject, Target(2, "logits"), ids)
     assert result.notes == [
         "head: tiny:gemma2 caps or scales the logits that it makes; "
         "the logits themselves are compared"
@@ -192,7 +192,7 @@ def test_a_prompt_is_verified_by_its_logits_however_the_head_is_conditioned(cond
     sizes = condition ** -torch.linspace(0, 1, 32, dtype=torch.float64)
     with_head(subject, ((u * sizes) @ v).float())
     ids = prompt(subject, 4)
-    result = found_by("exact", subject, Target(2, "logits"), ids)
+    result = inversion_by("exact", subject, Target(2, "logits"), ids)
     assert torch.equal(result.ids, ids)
     assert bool(result.verified.all())
     assert not result.notes

@@ -23,7 +23,7 @@ from assay.harness.report.drawing import COLOURS, MOST_SERIES
 from assay.harness.results.arrays import Plot
 from assay.harness.results.verdicts import Result, Verdict
 from assay.harness.tests.support.pages import HOSTILE, Reader, page
-from assay.harness.tests.support.sample_findings import found
+from assay.harness.tests.support.sample_findings import finding
 from assay.harness.tests.support.sample_plots import cosines, every_kind, strokes, texts_of
 from assay.harness.tests.support.sample_runs import LARGE
 
@@ -230,7 +230,7 @@ def test_a_label_that_is_cut_in_the_drawing_is_whole_below_it() -> None:
 
 def pictured(*pictures: Plot, **changes: Any) -> Result:
     """A finding with these pictures, by default one of every kind."""
-    return found(plots=pictures or tuple(every_kind().values()), **changes)
+    return finding(plots=pictures or tuple(every_kind().values()), **changes)
 
 
 def test_the_page_shows_every_picture_with_title_words_and_caption() -> None:
@@ -245,7 +245,7 @@ def test_the_page_shows_every_picture_with_title_words_and_caption() -> None:
 
 
 def test_a_page_without_plots_has_no_section_for_them() -> None:
-    assert 'id="pictures"' not in page(found())
+    assert 'id="pictures"' not in page(finding())
     assert 'id="pictures"' in page(pictured())
 
 

@@ -20,7 +20,7 @@ from assay.harness.tests.support.browsers import (
     overflow,
     requests,
 )
-from assay.harness.tests.support.sample_findings import findings, found
+from assay.harness.tests.support.sample_findings import findings, finding
 from assay.harness.tests.support.sample_plots import every_kind
 from assay.harness.tests.support.sample_runs import LARGE, sample, sample_run
 
@@ -48,7 +48,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     replace_file(folder / "many.html", render(sample_run(*awkward), rows))
     replace_file(folder / "none.html", render(sample_run(), []))
-    results = [*findings(), found(id="B6", plots=tuple(every_kind().values()))]
+    results = [*findings(), finding(id="B6", plots=tuple(every_kind().values()))]
     replace_file(folder / "findings.html", render(sample_run(), results))
     (folder / "broken.html").write_text(BROKEN_PAGE)
     return folder

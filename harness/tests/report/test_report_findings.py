@@ -23,7 +23,7 @@ from assay.harness.report.terminal_tables import strip
 from assay.harness.results.arrays import Plot
 from assay.harness.results.verdicts import Kind, Result, Verdict
 from assay.harness.tests.support.pages import HOSTILE, Reader, html_of, page, printed
-from assay.harness.tests.support.sample_findings import DETAILS, findings, found
+from assay.harness.tests.support.sample_findings import DETAILS, findings, finding
 from assay.harness.tests.support.sample_runs import LARGE, sample
 
 
@@ -65,24 +65,24 @@ def test_an_estimate_has_the_decimals_that_its_interval_resolves(
 
 
 def test_what_is_claimed_is_in_the_claims_own_words_or_the_bound() -> None:
-    assert intervals.claimed(found()) == "median ≤ 0.25"
-    assert intervals.claimed(found(details={})) == "0.25"
-    assert intervals.claimed(found(details={"claimed": 7}, bound=None)) == "–"
+    assert intervals.claimed(finding()) == "median ≤ 0.25"
+    assert intervals.claimed(finding(details={})) == "0.25"
+    assert intervals.claimed(finding(details={"claimed": 7}, bound=None)) == "–"
 
 
 def test_a_margin_is_told_in_half_widths_where_there_is_a_width() -> None:
-    assert intervals.clearance(found()) == "+10.4"
-    assert intervals.clearance(found(margin=16.0)) == "> 16"
-    assert intervals.clearance(found(margin=-16.0)) == "< -16"
-    assert intervals.clearance(found(interval=(0.1, 0.1), margin=16.0)) == "–"
-    assert intervals.clearance(found(interval=None, margin=-16.0)) == "–"
+    assert intervals.clearance(finding()) == "+10.4"
+    assert intervals.clearance(finding(margin=16.0)) == "> 16"
+    assert intervals.clearance(finding(margin=-16.0)) == "< -16"
+    assert intervals.clearance(finding(interval=(0.1, 0.1), margin=16.0)) == "–"
+    assert intervals.clearance(finding(interval=None, margin=-16.0)) == "–"
 
 
 # -- the picture of an interval ---------------------------------------------------------------
 
 
 def test_the_strip_has_interval_point_and_bound_in_their_order() -> None:
-    places = intervals.strip(found())
+    places = intervals.strip(finding())
     assert places is not None
     (limit,) = places.limits
     low, high = places.span or (0, 0)
@@ -92,7 +92,7 @@ def test_the_strip_has_interval_point_and_bound_in_their_order() -> None:
 
 
 def test_a_control_that_is_near_is_on_the_strip() -> None:
-    near = found(details=DETAILS | {"control value": 0.4, "control interval": (0.3, 0.5)})
+    near = finding(details=DETAILS | {"control value": 0.4, "control interval": (0.3, 0.5)})
     places = intervals.strip(near)
     assert places is not None
     assert places.beyond == 0
@@ -122,14 +122,14 @@ def test_a_claim_with_two_limits_has_both_and_its_side_between_them() -> None:
 def test_a_terminal_shows_on_which_side_of_the_bound_the_interval_lies(
     changes: dict[str, Any], picture: str
 ) -> None:
-    shown = drawn(found(**changes))
+    shown = drawn(finding(**changes))
     assert len(shown) == 16
     assert re.fullmatch(picture, shown), shown
 
 
 def test_a_point_and_its_bound_are_both_seen_however_near() -> None:
     for value, picture in ((0.2499999, "●┃"), (0.2500001, "┃●")):
-        shown = drawn(found(observed=value, interval=(0.0, 0.5)))
+        shown = drawn(finding(observed=value, interval=(0.0, 0.5)))
         assert picture in shown
 
 
@@ -143,7 +143,7 @@ def test_whatever_a_finding_holds_it_can_be_shown(
     claimed = data.draw(st.sampled_from(["x ≤ 1e400", "≥ 2 and ≤ 1", "≤ .", "≤ 1.2.3", "", 5]))
     kept = {"claimed": claimed, "control value": data.draw(numbers)}
     kept["control interval"] = data.draw(numbers | st.lists(numbers, max_size=3))
-    row = found(observed=intervals.real(observed), bound=intervals.real(bound),
+    row = finding(observed=intervals.real(observed), bound=intervals.real(bound),
                 interval=interval, details=kept)  # fmt: skip
     assert len(drawn(row)) == 16
     assert intervals.together(observed, interval)
@@ -180,7 +180,7 @@ def test_a_run_of_findings_alone_has_no_table_of_laws() -> None:
 
 def test_an_ascii_terminal_gets_the_strip_in_ascii() -> None:
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    shown = strip(Glyphs(Console(file=stream)), found()).plain
+    shown = strip(Glyphs(Console(file=stream)), finding()).plain
     assert re.fullmatch(r" -=*o=*-*\| *", shown)
 
 
@@ -188,7 +188,7 @@ def test_a_finished_finding_is_one_line_with_its_interval() -> None:
     console = Console(file=io.StringIO(), width=80)
     progress = Progress()
     progress.start(1, console)
-    progress.update(found())
+    progress.update(finding())
     progress.stop()
     line = console.file.getvalue()  # type: ignore[attr-defined]
     assert line == "[1/1] A1 on reference:large, upheld, 0.071 [0.058, 0.089], 6.2 s\n"
@@ -198,7 +198,7 @@ def test_a_finished_finding_is_one_line_with_its_interval() -> None:
 
 
 def _all(**counts: int) -> list[Result]:
-    return [found(verdict=Verdict[name]) for name, n in counts.items() for _ in range(n)]
+    return [finding(verdict=Verdict[name]) for name, n in counts.items() for _ in range(n)]
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_the_picture_of_margins_leaves_findings_out() -> None:
 
 def test_nothing_of_a_finding_becomes_markup() -> None:
     details = {key: HOSTILE for key in DETAILS} | {"recorded": {HOSTILE: 1.0}, HOSTILE: HOSTILE}
-    text = page(found(details=details), found(details=details | {"recorded": HOSTILE}))
+    text = page(finding(details=details), finding(details=details | {"recorded": HOSTILE}))
     reader = Reader(text)
     assert len(reader.all("script")) == 1
     assert not reader.all("img")
@@ -309,7 +309,7 @@ def test_a_table_of_text_is_shown_row_by_row_and_nothing_in_it_is_markup():
     (kept,) = drawn.plots.values()
     again = Plot.from_json(json.loads(json.dumps(kept.as_json())))
     assert (again.kind, again.columns, again.rows) == ("table", kept.columns, kept.rows)
-    text = page(found(plots=(again,)))
+    text = page(finding(plots=(again,)))
     assert "<dd>the sky</dd>" in text
     assert "&lt;b&gt;the&lt;/b&gt;" in text
     assert "<b>the</b>" not in text

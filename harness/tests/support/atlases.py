@@ -26,5 +26,5 @@ def built(tmp_path: Path, *files: Path, **more: Any) -> str:
     return (tmp_path / "atlas" / "index.html").read_text()
 
 
-def verdicts(found: Collected) -> dict[tuple[str, ...], str]:
-    return {key[1:]: str(cell.result.verdict) for key, cell in found.cells.items()}
+def verdicts(collected: Collected) -> dict[tuple[str, ...], str]:
+    return {key[1:]: str(cell.result.verdict) for key, cell in collected.cells.items()}

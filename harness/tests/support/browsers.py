@@ -74,15 +74,15 @@ class Browser:
         os.write(self._out, json.dumps(message).encode() + b"\0")
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until and self._process.poll() is None:
-            told = self._told()
-            self.events += [each for each in told if "id" not in each]
-            for answer in told:
+            messages = self._messages()
+            self.events += [each for each in messages if "id" not in each]
+            for answer in messages:
                 if answer.get("id") == self._number:
                     assert "error" not in answer, (method, answer["error"])
                     return dict(answer["result"])
         raise TimeoutError(f"no answer to {method}")
 
-    def _told(self) -> list[dict[str, Any]]:
+    def _messages(self) -> list[dict[str, Any]]:
         try:
             self._buffer += os.read(self._in, 1 << 20)
         except BlockingIOError:
@@ -174,8 +174,8 @@ TEXT_CONTRAST = """(() => {
 
 def program() -> str | None:
     """Chromium's path, or that of a browser made of it; None where there is none."""
-    found = map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))
-    return next(filter(None, found), None)
+    programs = map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))
+    return next(filter(None, programs), None)
 
 
 def overflow(browser: Browser) -> int:
@@ -185,8 +185,8 @@ def overflow(browser: Browser) -> int:
 
 def complaints(browser: Browser) -> list[str]:
     """What the browser said about errors since the page was opened."""
-    told = ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded")
-    return [json.dumps(event) for event in browser.events if event["method"] in told]
+    methods = ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded")
+    return [json.dumps(event) for event in browser.events if event["method"] in methods]
 
 
 def requests(browser: Browser) -> list[str]:

@@ -56,22 +56,22 @@ def _begin(arguments: list[str], output: str, environment: dict[str, str]) -> No
 
 def processes(leader: int) -> list[psutil.Process]:
     """The processes of a session, its leader among them, that have not ended."""
-    found = []
+    members = []
     for pid in psutil.pids():
         with suppress(OSError, psutil.Error):
             process = psutil.Process(pid)
             if os.getsid(pid) == leader and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
+                members.append(process)
+    return members
 
 
 def workers(leader: int) -> list[int]:
     """The xdist workers of a session, in the order of their process ids."""
-    found = []
+    pids = []
     for process in processes(leader):
         with suppress(psutil.Error):
-            found += [process.pid] if WORKER in process.cmdline() else []
-    return sorted(found)
+            pids += [process.pid] if WORKER in process.cmdline() else []
+    return sorted(pids)
 
 
 class Screen:
@@ -158,9 +158,9 @@ class Chain:
             self.tally.landed[key] += landed
             self.tally.late += not landed
         before, self.stored = self.stored, Stored.of(self.evidence)
-        told = reported(output, plan.shown)
-        self.tally.reported += told.total()
-        wrong = [*losses(before, self.stored, told, plan.shown)]
+        counts = reported(output, plan.shown)
+        self.tally.reported += counts.total()
+        wrong = [*losses(before, self.stored, counts, plan.shown)]
         wrong += ["hangs"] if hangs else self._wrong_end(plan, process.exitcode, output, met)
         wrong += [f"process left: {command}" for command in leftover]
         wrong += self._left_behind(plan)

@@ -15,10 +15,10 @@ from assay.claims.test_causality import test_a_prefix_ignores_what_follows_it
 from assay.fixtures import subjects
 from assay.harness.models.runs import Options
 
-def one_ahead(module, given, embedded):
-    seen = embedded.clone()
-    seen[:, :-1] += embedded[:, 1:]
-    return seen
+def one_ahead(module, arguments, embedded):
+    moved = embedded.clone()
+    moved[:, :-1] += embedded[:, 1:]
+    return moved
 
 @pytest.fixture(scope="session")
 def subject(request):
@@ -31,6 +31,6 @@ def subject(request):
 """Claim C1 on a model that sees one token ahead of where it is."""
 
 
-def numbers(found: dict[str, Any]) -> tuple[float, float, str]:
+def numbers(counterexample: dict[str, Any]) -> tuple[float, float, str]:
     """What a counterexample and its replay have to agree on."""
-    return found["observed"], found["allowed"], found["where"]
+    return counterexample["observed"], counterexample["allowed"], counterexample["where"]

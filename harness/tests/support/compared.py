@@ -42,13 +42,13 @@ def a_finding(
     if statistic == "share":
         effect = (effect > 1.5).astype(float)
     finding = Result(f"D{number}", f"finding {number}", Kind.FINDING, MODEL, Verdict.UPHELD)
-    seen = float(np.median(effect) if statistic == "median" else np.mean(effect))
+    value = float(np.median(effect) if statistic == "median" else np.mean(effect))
     return replace(
         finding,
         **{
-            "observed": seen,
+            "observed": value,
             "bound": 0.0,
-            "interval": (seen - 0.2, seen + 0.2),
+            "interval": (value - 0.2, value + 0.2),
             "details": {"claimed": f"{statistic} ≥ 0"},
             "sample": {"effect": effect, "control": -effect},
         }

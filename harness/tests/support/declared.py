@@ -46,8 +46,8 @@ def settled(body, draws_of_profile=256, brake=math.inf, bound=ABOVE, seed=None, 
 def not_finite(result: Result) -> list[str]:
     """Where numbers that are not finite stand in what a reader sees, and in the JSON."""
     json.dumps(result.as_json(), allow_nan=False)
-    seen = (result.observed, result.bound, result.margin, result.interval, result.details)
-    return [word for word in ("nan", "inf,", "inf]", "inf)") if word in str(seen)]
+    values = (result.observed, result.bound, result.margin, result.interval, result.details)
+    return [word for word in ("nan", "inf,", "inf]", "inf)") if word in str(values)]
 
 
 def hits_of(hits: int, draws: int) -> Sample:

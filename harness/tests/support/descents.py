@@ -30,9 +30,9 @@ def task(rows: int = ROWS) -> tuple:
     return subject, target, wanted, begin, rates
 
 
-def some(given: tuple, rows: list[int]) -> tuple:
+def some(parts: tuple, rows: list[int]) -> tuple:
     """The task of these ``rows`` alone."""
-    return (*given[:2], *(each[rows] for each in given[2:]))
+    return (*parts[:2], *(each[rows] for each in parts[2:]))
 
 
 def same(one: Tensor, other: Tensor) -> bool:
@@ -40,7 +40,9 @@ def same(one: Tensor, other: Tensor) -> bool:
     return torch.allclose(one, other, rtol=1e-9, atol=1e-9, equal_nan=True)
 
 
-def found_by(method: str, subject: Subject, target: Target, ids: Tensor, **how: Any) -> Inversion:
+def inversion_by(
+    method: str, subject: Subject, target: Target, ids: Tensor, **how: Any
+) -> Inversion:
     """What ``method`` recovers of ``ids`` [batch, n] from the target's output."""
     return invert(subject, target, target.output(subject, ids), method, **{"rule": FAST, **how})
 

@@ -46,10 +46,10 @@ def seeing_all(spec):
     subject = renamed(spec)
     probe(subject).all()
 
-    def unmasked(module, given, named):
+    def unmasked(module, arguments, named):
         ids = named.get("input_ids", named.get("inputs_embeds"))
         mask = masks.full(ids.shape[1], subject.dtype)
-        return given, {**named, "attention_mask": mask.expand(len(ids), -1, -1, -1)}
+        return arguments, {**named, "attention_mask": mask.expand(len(ids), -1, -1, -1)}
 
     subject.model.register_forward_pre_hook(unmasked, with_kwargs=True)
     return subject
@@ -60,7 +60,7 @@ def saying(next_of):
     subject = renamed("untrained:small:0")
     vocabulary = subject.vocabulary
 
-    def answer(module, given, named, output):
+    def answer(module, arguments, named, output):
         said = nn.functional.one_hot(next_of(named["input_ids"]) % vocabulary, vocabulary)
         output = copy.copy(output)
         output.logits = said[:, -output.logits.shape[1] :].float()

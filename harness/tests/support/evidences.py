@@ -25,7 +25,7 @@ def run_of(version: str, *subjects: str, **more: Any) -> RunRecord:
         "model_type": "llama", "parameters": 30752, "vocabulary": 101, "context": 64,
         "hidden": 32, "layers": 2, "digest": "ab" * 32, "capabilities": ["causal"], "missing": {},
     }  # fmt: skip
-    told = {
+    fields = {
         "id": f"{random.getrandbits(64):x}",
         "started": "2026-11-21T15:26:50+00:00",
         "finished": None,
@@ -41,7 +41,7 @@ def run_of(version: str, *subjects: str, **more: Any) -> RunRecord:
         "threads": 1,
         "subjects": {name: facts for name in subjects},
     }
-    return RunRecord.from_json(told | more)
+    return RunRecord.from_json(fields | more)
 
 
 def law(
@@ -54,7 +54,7 @@ def law(
 
 def broken(subject: str, **more: Any) -> Result:
     """A law that is refuted, with its counterexample."""
-    seen = {
+    fields = {
         "inputs": {"prompt": "<0>(0) <75>(75)", "chunks": "[1, 1]"},
         "observed": 0.2338,
         "allowed": 0.1231,
@@ -64,7 +64,7 @@ def broken(subject: str, **more: Any) -> Result:
     usual = {
         "verdict": Verdict.REFUTED, "observed": 0.4669, "bound": 0.1231, "margin": -0.58,
         "reason": "observed 0.234, allowed 0.123",
-        "counterexample": Counterexample.from_json(seen),
+        "counterexample": Counterexample.from_json(fields),
     }  # fmt: skip
     return law(subject, **(usual | more))
 
@@ -159,7 +159,7 @@ def _drawn(
         return law(subject, id, name, **more)
     ids = [drawn.randrange(101) for _ in range(drawn.randint(2, 14))]
     blob = "".join(drawn.choices("ABCDEFabcdef0123456789+/", k=40))
-    seen = {
+    fields = {
         "inputs": {"prompt": " ".join(f"<{i}>({i})" for i in ids), "chunks": str(ids[:3])},
         "observed": observed,
         "allowed": bound,
@@ -167,7 +167,8 @@ def _drawn(
         "replay": f"pytest 'claims/test_cache.py::test_{name[:20]}[{subject}]' "
         f"--model={subject} --replay={blob}==",
     }
-    return broken(subject, id=id, name=name, counterexample=Counterexample.from_json(seen), **more)
+    counterexample = Counterexample.from_json(fields)
+    return broken(subject, id=id, name=name, counterexample=counterexample, **more)
 
 
 def _word(drawn: random.Random) -> str:

@@ -33,12 +33,12 @@ def together(*claims: str, **values: str) -> str:
 
 def claims_in(text: str) -> list[dict]:
     """The entries of a file as another reader has them, those of several claims one by one."""
-    found = []
+    rows = []
     for row in tomllib.loads(text).get("claim", []):
-        for told in row.pop("claims", [None]):
-            claim, colon, name = (told or "").partition(": ")
-            found.append(row | ({"id": claim} if told else {}) | ({"name": name} if colon else {}))
-    return found
+        for label in row.pop("claims", [None]):
+            claim, colon, name = (label or "").partition(": ")
+            rows.append(row | ({"id": claim} if label else {}) | ({"name": name} if colon else {}))
+    return rows
 
 
 MODEL = 'model = "m"\n'

@@ -119,15 +119,15 @@ def trial(
 
 def wrong(ended: Ended, program: str, arguments: Sequence[str]) -> list[str]:
     """What a case did that no input may bring about; empty if all is well."""
-    found = []
+    complaints = []
     if ended.crash or any(
         word in text
         for text in (ended.output, ended.errors)
         for word in ("Traceback (most recent call last)", "INTERNALERROR")
     ):
-        found.append(f"a traceback: {ended.crash or ended.output + ended.errors}")
+        complaints.append(f"a traceback: {ended.crash or ended.output + ended.errors}")
     elif ended.exit is not None and ended.exit not in EXITS[program]:
-        found.append(f"exit code {ended.exit}: {ended.errors}")
+        complaints.append(f"exit code {ended.exit}: {ended.errors}")
     late = [line for line in ended.output.splitlines() if line.startswith("ERROR: ")]
     lines = [
         line
@@ -137,16 +137,16 @@ def wrong(ended: Ended, program: str, arguments: Sequence[str]) -> list[str]:
     missing = [line for line in lines if line.startswith("ERROR: not found: ")]
     lines = [line for line in lines if line not in missing[1:]]  # pytest has a line for each
     if ended.exit == REFUSED and not 1 <= len(lines) <= LINES:
-        found.append(f"{len(lines)} lines of error: {ended.errors}")
+        complaints.append(f"{len(lines)} lines of error: {ended.errors}")
     allowed = _writable(program, arguments, ended.exit == REFUSED)
-    found += [f"changed: {name}" for name in sorted(ended.changed) if not allowed(name)]
+    complaints += [f"changed: {name}" for name in sorted(ended.changed) if not allowed(name)]
     unfinished = ended.exit is None  # would have gone on, and written there later
-    found += [
+    complaints += [
         f"left behind: {name}"
         for name in sorted(ended.left)
         if not allowed(name) and not (unfinished and not name.startswith("tmp/"))
     ]
-    return found
+    return complaints
 
 
 def _writable(program: str, arguments: Sequence[str], refused: bool) -> Callable[[str], bool]:
@@ -213,11 +213,16 @@ class Room:
         In this process, or as a ``whole`` one of its own.
         """
         __tracebackhide__ = True
-        given = list(arguments)
+        words = list(arguments)
         own = SETTINGS if program == "pytest" else ()
-        run = {"pytest": lambda: pytest.main([*own, *given]), "harness": lambda: main(given)}
+        run = {
+            "pytest": lambda: pytest.main([*own, *words]),
+            "harness": lambda: main(words),
+        }
         if whole:
-            run[program] = lambda: process([program, *own, *given], self.root)
+            run[program] = lambda: process([program, *own, *words], self.root)
         ended = trial(run[program], self.root, contained=not whole)
-        assert not (found := wrong(ended, program, given)), "\n".join([str(given), *found])
+        assert not (complaints := wrong(ended, program, words)), "\n".join(
+            [str(words), *complaints]
+        )
         return ended

@@ -150,13 +150,13 @@ class Stored:
 
     @classmethod
     def _read(cls, db: sqlite3.Connection) -> Stored:
-        found = "; ".join(row[0] for row in db.execute("PRAGMA integrity_check"))
+        integrity = "; ".join(row[0] for row in db.execute("PRAGMA integrity_check"))
         tables = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        if found != "ok" or not tables:  # without tables: killed while it was made
-            return cls(integrity=found)
+        if integrity != "ok" or not tables:  # without tables: killed while it was made
+            return cls(integrity=integrity)
         runs = db.execute("SELECT id, finished, exit FROM runs").fetchall()
         rows = db.execute("SELECT claim, name, verdict, result FROM claims").fetchall()
-        return cls(runs, rows, found)
+        return cls(runs, rows, integrity)
 
     @property
     def ended(self) -> bool:
@@ -174,12 +174,12 @@ class Stored:
         return Counter(f"{id} {verdict}" if ids else verdict for id, _, verdict, _ in self.rows)
 
 
-def losses(before: Stored, after: Stored, told: Counter[str], shown: str) -> Iterator[str]:
+def losses(before: Stored, after: Stored, counts: Counter[str], shown: str) -> Iterator[str]:
     """What a run did to the evidence that no run may do, whenever it is killed."""
     if after.integrity != "ok":
         yield f"corrupt: {after.integrity}"
         return
-    if lost := told - after.counts(shown):
+    if lost := counts - after.counts(shown):
         yield f"reported and not stored: {dict(lost)}"
     if gone := Counter(before.rows) - Counter(after.rows):
         yield f"stored before, and lost or changed: {[name for _, name, *_ in gone]}"

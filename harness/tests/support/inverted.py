@@ -19,7 +19,7 @@ load = functools.cache(subjects.load)
 
 
 @dataclass
-class Told:
+class Outcome:
     """What a command came to: its exit code, its output and its complaints."""
 
     exit: int
@@ -48,7 +48,7 @@ class Told:
         return [line.split() for line in self.lines if re.match(rf" +{first} ", line)]
 
 
-Run = Callable[..., Told]
+Run = Callable[..., Outcome]
 
 
 def small(*arguments: str) -> list[str]:

@@ -47,6 +47,6 @@ def same(one: torch.nn.Module, other: torch.nn.Module) -> None:
     weights = dict(one.named_parameters())
     assert weights.keys() == dict(other.named_parameters()).keys()
     assert all(torch.equal(weights[name], weight) for name, weight in other.named_parameters())
-    found, expected = logits(one), logits(other)
-    error = (found - expected).double().norm() / expected.double().norm()
+    actual, expected = logits(one), logits(other)
+    error = (actual - expected).double().norm() / expected.double().norm()
     assert error < 8 * torch.finfo(expected.dtype).eps

@@ -53,7 +53,7 @@ class Left(cst.CSTVisitor):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[tuple[int, cst.CSTNode, cst.CSTNode]] = []
+        self.mutations: list[tuple[int, cst.CSTNode, cst.CSTNode]] = []
         self.depth = 0
 
     def on_visit(self, node: cst.CSTNode) -> bool:
@@ -66,7 +66,7 @@ class Left(cst.CSTVisitor):
         line = self.get_metadata(PositionProvider, node).start.line
         for kind, operator in mutation_operators:
             if isinstance(node, kind):
-                self.found += [(line, node, changed) for changed in operator(node)]
+                self.mutations += [(line, node, changed) for changed in operator(node)]
         return True
 
     def on_leave(self, original_node: cst.CSTNode) -> None:
@@ -84,7 +84,7 @@ def mutants(source: str) -> Iterator[tuple[int, str]]:
     """The line of every mutation that mutmut leaves out, and the module with it."""
     wrapper, visitor = MetadataWrapper(cst.parse_module(source)), Left()
     wrapper.visit(visitor)
-    for line, node, changed in visitor.found:
+    for line, node, changed in visitor.mutations:
         code = wrapper.module.deep_replace(node, changed).code  # type: ignore[attr-defined]
         yield line, code
 

@@ -31,10 +31,10 @@ def values() -> st.SearchStrategy[Any]:
 
 
 def _nested(depth: int) -> list[Any]:
-    found: list[Any] = []
+    value: list[Any] = []
     for _ in range(depth):
-        found = [found]
-    return found
+        value = [value]
+    return value
 
 
 def _places(tree: Any, here: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -125,22 +125,22 @@ def broken(draw: st.DrawFn, valid: bytes) -> bytes:
 @st.composite
 def arguments(draw: st.DrawFn, valid: Sequence[str], pool: Sequence[str]) -> list[str]:
     """A command line with up to three changes; ``pool`` are other words that fit somewhere."""
-    given = list(valid)
+    words = list(valid)
     odd = st.sampled_from([*pool, *(text for text in TEXTS if "\x00" not in text), "--", "-x"])
     for _ in range(draw(st.integers(0, 3))):
-        place = draw(st.integers(0, len(given)))
-        name, sign, _ = given[place].partition("=") if place < len(given) else ("", "", "")
+        place = draw(st.integers(0, len(words)))
+        name, sign, _ = words[place].partition("=") if place < len(words) else ("", "", "")
         change = draw(st.sampled_from(["value", "word", "add", "remove", "again", "cut"]))
-        if change == "add" or place == len(given):
-            given.insert(place, draw(odd))
+        if change == "add" or place == len(words):
+            words.insert(place, draw(odd))
         elif change == "value" and sign:
-            given[place] = f"{name}={draw(odd)}"
+            words[place] = f"{name}={draw(odd)}"
         elif change == "remove":
-            del given[place]
+            del words[place]
         elif change == "again":
-            given.append(given[place])
+            words.append(words[place])
         elif change == "cut":
-            given[place] = given[place][:-1]
+            words[place] = words[place][:-1]
         else:
-            given[place] = draw(odd)
-    return given
+            words[place] = draw(odd)
+    return words

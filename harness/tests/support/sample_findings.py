@@ -19,7 +19,7 @@ DETAILS: dict[str, Any] = {
 """What the engine of findings says of a finding that is upheld."""
 
 
-def found(**changes: Any) -> Result:
+def finding(**changes: Any) -> Result:
     """An upheld finding as the engine gives it, with changes."""
     upheld = Result(
         "A1", "permuting positions barely changes the output", Kind.FINDING, LARGE,
@@ -31,16 +31,18 @@ def found(**changes: Any) -> Result:
 def findings() -> list[Result]:
     """A finding of every verdict, and those that have less to show."""
     return [
-        found(),
-        found(id="A2", verdict=Verdict.REFUTED, observed=0.71, interval=(0.66, 0.79), margin=-4.5),
-        found(
+        finding(),
+        finding(
+            id="A2", verdict=Verdict.REFUTED, observed=0.71, interval=(0.66, 0.79), margin=-4.5,
+        ),
+        finding(
             id="E8", verdict=Verdict.INCONCLUSIVE, observed=1.07, interval=(0.91, 1.3), bound=1.25,
             margin=-0.3, reason="the interval [0.91, 1.3] holds the bound after 512 draws",
             details=DETAILS | {"claimed": "ratio of means ≥ 0.8 and ≤ 1.25"},
         ),
-        found(id="A12", observed=0.9, interval=(0.9, 0.9), bound=0.8, margin=16.0, details={}),
-        found(id="F5", verdict=Verdict.INCONCLUSIVE, observed=None, bound=None, interval=None,
-              margin=-16.0, reason="no draw has a value"),
-        found(id="A9", verdict=Verdict.NOT_APPLICABLE, observed=None, bound=None, interval=None,
-              margin=None, reason="needs trained: the weights are random"),
+        finding(id="A12", observed=0.9, interval=(0.9, 0.9), bound=0.8, margin=16.0, details={}),
+        finding(id="F5", verdict=Verdict.INCONCLUSIVE, observed=None, bound=None, interval=None,
+                margin=-16.0, reason="no draw has a value"),
+        finding(id="A9", verdict=Verdict.NOT_APPLICABLE, observed=None, bound=None, interval=None,
+                margin=None, reason="needs trained: the weights are random"),
     ]  # fmt: skip

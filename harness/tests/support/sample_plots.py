@@ -29,7 +29,7 @@ def cosines(rows: int = 24, seed: int = 0) -> Any:
 def every_kind() -> dict[str, Plot]:
     """A plot of each kind, by kind."""
     draws = np.random.default_rng(1)
-    told = (
+    plots = (
         Plot("Cosines of rows", "map", {"cosine": cosines()}, "position", "position"),
         Plot(
             "Cosines of dimensions", "histograms",
@@ -51,7 +51,7 @@ def every_kind() -> dict[str, Plot]:
             "steps", "share of seeds", log=True,
         ),
     )  # fmt: skip
-    return {plot.kind: plot for plot in told}
+    return {plot.kind: plot for plot in plots}
 
 
 def texts_of(svg: str) -> list[str]:
@@ -61,9 +61,9 @@ def texts_of(svg: str) -> list[str]:
 
 def strokes(svg: str, colour: str, *more: str) -> list[str]:
     """The paths drawn in one of the page's colours whose style says ``more`` too."""
-    found = []
+    paths = []
     for element in ElementTree.fromstring(svg).iter("path"):
         style = element.get("style") or ""
         if f"stroke: var(--{colour})" in style and all(each in style for each in more):
-            found.append(element.get("d") or "")
-    return found
+            paths.append(element.get("d") or "")
+    return paths

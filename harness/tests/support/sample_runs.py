@@ -60,7 +60,7 @@ def sample_run(*subjects: str) -> RunRecord:
         "capabilities": ["causal", "learned-positions", "kv-cache", "lm-head", "tokenizer"],
         "missing": {"rotary": "positions are a learned table", "alibi": "no bias by distance"},
     }
-    told = {
+    fields = {
         "id": "5d0c52f1b6a94d0f9f6c3c1f7f0c7a11",
         "started": "2025-11-20T09:41:07+00:00",
         "finished": "2025-11-20T09:42:31+00:00",
@@ -76,7 +76,7 @@ def sample_run(*subjects: str) -> RunRecord:
         "versions": {"python": "3.11.2", "torch": "2.13.0", "transformers": "5.23.0"},
         "subjects": {subject: dict(facts) for subject in subjects or (LARGE,)},
     }
-    return RunRecord.from_json(told)
+    return RunRecord.from_json(fields)
 
 
 def sample(subject: str = LARGE, broken: bool = True) -> list[Result]:

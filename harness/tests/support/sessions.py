@@ -107,9 +107,9 @@ class Session:
     def refused(self, *words: str) -> bool:
         """Whether this was bad input: one line that has these words, exit code 4, no traceback."""
         lines = self.errors
-        told = len(lines) == 1 and all(word in lines[0] for word in words)
+        explained = len(lines) == 1 and all(word in lines[0] for word in words)
         quiet = "Traceback" not in self.output and "INTERNALERROR" not in self.output
-        return self.exit == 4 and told and quiet
+        return self.exit == 4 and explained and quiet
 
 
 @dataclass
@@ -158,8 +158,8 @@ class Project:
     def runs(self, *commands: list[str]) -> list[Session]:
         """Several runs, one after another in one process: for those that end before any claim."""
         text = self.ended(self._fork([self._with_usual(c) for c in commands], None, {})).output
-        told = [part.rpartition("\n") for part in text.split(END)[:-1]]
-        return [Session(int(code), output) for output, _, code in told]
+        parts = [part.rpartition("\n") for part in text.split(END)[:-1]]
+        return [Session(int(code), output) for output, _, code in parts]
 
     @property
     def output(self) -> Path:
@@ -220,8 +220,8 @@ class Project:
         """All files of the project but caches, by their paths in it."""
         paths = (path.relative_to(self.folder) for path in self.folder.rglob("*"))
         hidden = ("__pycache__", ".pytest_cache", ".hypothesis", ".benchmarks")
-        found = {str(path) for path in paths if not any(part in hidden for part in path.parts)}
-        return found - {"output"}
+        names = {str(path) for path in paths if not any(part in hidden for part in path.parts)}
+        return names - {"output"}
 
 
 def _main(

@@ -47,7 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError("refused: is no model")
     folder = Path(option.model)
     digest = (folder / "digest").read_text() if folder.is_dir() else "0" * 64
-    told = {
+    fields = {
         "id": uuid.uuid4().hex,
         "started": str(time.time()),
         "finished": None,
@@ -65,19 +65,19 @@ def pytest_configure(config: pytest.Config) -> None:
         "subjects": {_subject(option.model): {"digest": digest}},
         "selection": selection.chosen(config, [option.model]).as_json(),
     }
-    config.run = RunRecord.from_json(told)  # type: ignore[attr-defined]
+    config.run = RunRecord.from_json(fields)  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="session")
 def evidence(request: pytest.FixtureRequest) -> Any:
     option, config = request.config.option, request.config
-    with Evidence.open(option.evidence) as found:
-        known = found.unfinished(resume_key(config.run)) if option.resume else None
+    with Evidence.open(option.evidence) as store:
+        known = store.unfinished(resume_key(config.run)) if option.resume else None
         if known is not None:
             config.run.id = known
-        found.begin(config.run)
-        yield found
-        found.finish(config.run.id, 1 if request.session.testsfailed else 0)
+        store.begin(config.run)
+        yield store
+        store.finish(config.run.id, 1 if request.session.testsfailed else 0)
 
 
 @pytest.fixture

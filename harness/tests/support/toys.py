@@ -64,7 +64,7 @@ def as_trained(spec: str) -> Subject:
 def changed(spec: str, change: Callable[[Tensor], Tensor], block: int = 0) -> Subject:
     """A copy of `toy`, the output [batch, n, hidden] of one block going through ``change``."""
 
-    def hook(module: nn.Module, given: tuple, result: Any) -> Any:
+    def hook(module: nn.Module, arguments: tuple, result: Any) -> Any:
         if isinstance(result, tuple):
             return (change(result[0]), *result[1:])
         return change(result)
