@@ -233,10 +233,10 @@ def test_the_first_exact_step_is_found_or_there_is_none():
     late, never = torch.tensor([[0, 1], [1, 1], [1, 1]]), torch.tensor([[0, 0], [0, 1], [1, 0]])
     right = {step: torch.stack([late[i], never[i]]).bool() for i, step in enumerate((1, 10, 100))}
     assert first_exact(right).tolist() == [10, np.inf]
-    told = rates_of(right[100])
-    assert told["tokens"][0] == 0.75
-    assert told["exact"][0] == 0.5
-    assert 0 < told["exact"][1] < 0.5 < told["exact"][2] < 1
+    rates = rates_of(right[100])
+    assert rates["tokens"][0] == 0.75
+    assert rates["exact"][0] == 0.5
+    assert 0 < rates["exact"][1] < 0.5 < rates["exact"][2] < 1
 
 
 @pytest.mark.parametrize("room", [0, 1, 5, 37, 1000])
@@ -248,9 +248,9 @@ def test_the_largest_batch_is_found_without_a_crash(room):
         if rows > room:
             raise torch.OutOfMemoryError
 
-    found = largest(run, 600)
-    assert found <= room
-    assert found >= min(room, 600) * 0.75
+    size = largest(run, 600)
+    assert size <= room
+    assert size >= min(room, 600) * 0.75
     assert len(tried) < 25
 
 
