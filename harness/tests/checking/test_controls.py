@@ -25,12 +25,12 @@ def test_a_control_that_is_never_rejected_is_named_whatever_another_shows():
     result = verdict(declared(body), toy("gpt2"), budget(4))
     assert result.verdict is Verdict.INCONCLUSIVE
     assert result.reason == "the control passed too: mixed: a neighbour's row"
-    told = result.details["controls"]
-    assert told["shifted"]["rejected"] > 0
-    assert told["mixed"] == {
+    controls = result.details["controls"]
+    assert controls["shifted"]["rejected"] > 0
+    assert controls["mixed"] == {
         "says": "a neighbour's row",
         "rejected": 0,
-        "tried": told["mixed"]["tried"],
+        "tried": controls["mixed"]["tried"],
         "margin": pytest.approx(-0.30103),
     }
 

@@ -100,15 +100,15 @@ def intervals(columns: list[Array], of: Callable[..., Array], confidence: float)
 
 def confidence_of(plan: Plan, looks: int) -> float:
     """The confidence at which a look asks for its interval."""
-    asked: list[float] = []
+    confidences: list[float] = []
 
     def interval(sample: Array, confidence: float) -> tuple[float, float]:
-        asked.append(confidence)
+        confidences.append(confidence)
         return 0.0, 0.0
 
     watched = replace(plan.bound.statistic, compute=len, interval=interval)
     replace(plan, bound=replace(plan.bound, statistic=watched)).effect(hits_of(1, 2), looks)
-    return asked[0]
+    return confidences[0]
 
 
 def simulated(null: Null, looks: int | None = None, caution: float | None = None) -> float:

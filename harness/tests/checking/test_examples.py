@@ -161,9 +161,9 @@ def test_a_failure_whose_shrinking_is_cut_short_is_kept_and_can_be_seen_again(sh
     hasty = verdict(law, toy("gpt2"), budget(shrink=shrink))
     assert hasty.verdict is Verdict.REFUTED
     assert "not deterministic" not in hasty.reason
-    found = hasty.counterexample
-    again = verdict(law, toy("gpt2"), budget(), replay=found.blob)
-    assert again.counterexample.inputs == found.inputs
+    counterexample = hasty.counterexample
+    again = verdict(law, toy("gpt2"), budget(), replay=counterexample.blob)
+    assert again.counterexample.inputs == counterexample.inputs
 
 
 def test_enough_caps_the_examples_of_a_profile():
@@ -186,14 +186,14 @@ def test_profiles_grow_from_quick_to_thorough():
 
 def drawn(**session) -> list[int]:
     """The numbers that a passing law is given."""
-    seen: list[int] = []
+    values: list[int] = []
 
     def body(draw, check):
-        seen.append(draw(st.integers(0, 10**9), "number"))
+        values.append(draw(st.integers(0, 10**9), "number"))
         check.judge(0.0, 1.0)
 
     verdict(declare(body), toy("gpt2"), budget(15), **session)
-    return seen
+    return values
 
 
 def test_another_seed_draws_other_examples_and_the_same_one_the_same():

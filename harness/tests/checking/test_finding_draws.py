@@ -109,14 +109,14 @@ def test_a_claim_that_asks_for_more_draws_than_the_profile_s_gets_them():
 
 
 def test_a_body_is_asked_for_a_block_at_a_time():
-    asked = []
+    blocks = []
 
     def body(draws, sample):
-        asked.append(list(draws))
+        blocks.append(list(draws))
         shifted(0.0)(draws, sample)
 
     settled(body, draws_of_profile=100, block=40)
-    assert asked == [list(range(0, 40)), list(range(40, 64))]
+    assert blocks == [list(range(0, 40)), list(range(40, 64))]
 
 
 def test_a_decided_effect_stays_decided_while_the_control_needs_more():
@@ -134,15 +134,15 @@ def test_a_decided_effect_stays_decided_while_the_control_needs_more():
 
 
 def test_the_error_is_shared_among_the_looks():
-    asked = []
+    confidences = []
 
     def interval(sample, confidence):
-        asked.append(confidence)
+        confidences.append(confidence)
         return -1.0, 1.0
 
     watched = replace(median, interval=interval, caution=0.5)
     settled(shifted(), bound=Bound(watched, above=0.0))
-    assert asked == [1 - 0.5 * 0.05 / 3] * 6
+    assert confidences == [1 - 0.5 * 0.05 / 3] * 6
 
 
 def test_a_seed_repeats_its_sample_and_another_has_another():
@@ -159,8 +159,8 @@ def test_a_result_comes_back_from_json_as_it_was():
         sample.details["said"] = "by the body"
 
     result = settled(body)
-    told = json.loads(json.dumps(result.as_json(), allow_nan=False))
-    back = Result.from_json(told)
+    document = json.loads(json.dumps(result.as_json(), allow_nan=False))
+    back = Result.from_json(document)
     assert back.as_json() == result.as_json()
     assert (back.kind, back.interval) == (result.kind, result.interval)
     assert set(back.sample) == {"effect", "control", "two_columns", "with_a_gap"}

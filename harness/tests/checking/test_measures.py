@@ -21,15 +21,15 @@ MODELS = ("gpt2", "opt", "llama")
 @pytest.fixture
 def passes(monkeypatch):
     """What every pass through a subject is asked for, and the rows that it gives."""
-    seen, plain = [], Subject.__call__
+    calls, plain = [], Subject.__call__
 
-    def call(subject, *given, **how):
-        output = plain(subject, *given, **how)
-        seen.append((how, output.rows))
+    def call(subject, *arguments, **how):
+        output = plain(subject, *arguments, **how)
+        calls.append((how, output.rows))
         return output
 
     monkeypatch.setattr(Subject, "__call__", call)
-    return seen
+    return calls
 
 
 def log_probabilities(*rows):
@@ -276,16 +276,16 @@ def test_nothing_but_the_last_logits_is_asked_of_a_model_that_can_give_them_alon
     subject = toy(model_type)
     places = positions.usual(subject, 9).expand(2, -1)
     measures.next_token(subject, prompt(subject), places=places)
-    (asked, rows) = passes[-1]
+    (options, rows) = passes[-1]
     assert [(name, tensor.shape[1]) for name, tensor in rows.tensors.items()] == [("logits", 1)]
-    assert asked["mask"].equal(masks.causal(9, torch.float32))
+    assert options["mask"].equal(masks.causal(9, torch.float32))
 
 
 def test_what_a_model_does_not_name_is_not_asked_of_it(passes):
     subject = toy("bert")
     measures.next_token(subject, prompt(subject), causal=False)
-    (asked, rows) = passes[-1]
-    assert "logits_to_keep" not in asked
+    (options, rows) = passes[-1]
+    assert "logits_to_keep" not in options
     assert [(name, tensor.shape[1]) for name, tensor in rows.tensors.items()] == [("logits", 9)]
 
 
@@ -295,10 +295,10 @@ def test_a_continuation_is_one_pass_for_each_token_and_each_sees_the_past_only(p
     places = measures.permuted_positions(subject, Draws(0, "X1", range(2)).orders(9))
     passes.clear()
     measures.continue_greedily(subject, prompt(subject), places, 3)
-    seen = [asked["mask"] for asked, _ in passes]
-    assert seen[0].equal(masks.causal(9, torch.bfloat16))
-    assert [tuple(mask.shape) for mask in seen[1:]] == [(1, 1, 1, 10), (1, 1, 1, 11)]
-    assert all(mask.dtype == torch.bfloat16 and not mask.any() for mask in seen[1:])
+    causal_masks = [options["mask"] for options, _ in passes]
+    assert causal_masks[0].equal(masks.causal(9, torch.bfloat16))
+    assert [tuple(mask.shape) for mask in causal_masks[1:]] == [(1, 1, 1, 10), (1, 1, 1, 11)]
+    assert all(mask.dtype == torch.bfloat16 and not mask.any() for mask in causal_masks[1:])
     assert [list(rows.tensors) for _, rows in passes] == [["logits"]] * 3
 
 
@@ -323,10 +323,10 @@ def test_everything_is_made_where_the_subject_is(model_type):
 @pytest.mark.parametrize("heads", [None, 3])
 def test_rows_are_counted_by_their_states_logits_and_scores(monkeypatch, heads):
     subject = toy("mamba" if heads is None else "llama", "bfloat16")
-    asked = []
-    monkeypatch.setattr(memory, "rows_that_fit", lambda *given: asked.append(given) or 7)
+    calls = []
+    monkeypatch.setattr(memory, "rows_that_fit", lambda *arguments: calls.append(arguments) or 7)
     if heads:
         monkeypatch.setattr(subject.config, "num_attention_heads", heads)
     assert measures.rows_that_fit(subject, 5) == 7
     numbers = 12 * subject.hidden + 3 * subject.vocabulary + 3 * (heads or 1) * 5
-    assert asked == [(subject.device, 2 * 5 * numbers)]
+    assert calls == [(subject.device, 2 * 5 * numbers)]

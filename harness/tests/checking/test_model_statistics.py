@@ -59,12 +59,12 @@ def test_a_mean_over_models_is_outside_in_one_of_twenty_at_most(models, prompts,
 @pytest.mark.parametrize("alike", [4.0, 1000.0])
 @pytest.mark.parametrize(("one", "other"), [(0.5, 0.5), (0.1, 0.9)])
 def test_a_difference_of_models_is_outside_in_one_of_twenty_at_most(one, other, alike):
-    rng, found = np.random.default_rng(0), []
+    rng, intervals = np.random.default_rng(0), []
     for _ in range(SAMPLES):
         trained = side(1, recoveries(rng, 5, 12, one, alike))
         fresh = side(0, recoveries(rng, 6, 10, other, alike))
-        found.append(interval(model_difference, np.concatenate([trained, fresh])))
-    assert misses(found, one - other) <= ERROR
+        intervals.append(interval(model_difference, np.concatenate([trained, fresh])))
+    assert misses(intervals, one - other) <= ERROR
 
 
 def test_prompts_taken_for_independent_miss_far_more_often():
@@ -80,7 +80,7 @@ def test_prompts_taken_for_independent_miss_far_more_often():
 @pytest.mark.parametrize("ratio", [1.0, 10.0])
 def test_a_ratio_of_models_is_outside_in_one_of_twenty_at_most(spread, ratio):
     """Steps by model and prompt, both lognormal."""
-    rng, found = np.random.default_rng(0), []
+    rng, intervals = np.random.default_rng(0), []
     for _ in range(SAMPLES):
         parts = []
         for code, models, times in ((1, 5, ratio), (0, 6, 1.0)):
@@ -88,8 +88,8 @@ def test_a_ratio_of_models_is_outside_in_one_of_twenty_at_most(spread, ratio):
             steps = 20 * times * of_models * np.exp(0.3 * rng.normal(size=(models, 6)))
             number = np.repeat(np.arange(models), 6)
             parts.append(side(code, np.stack([steps.ravel(), number], axis=1)))
-        found.append(interval(model_ratio, known(np.concatenate(parts))))
-    assert misses(found, ratio) <= ERROR
+        intervals.append(interval(model_ratio, known(np.concatenate(parts))))
+    assert misses(intervals, ratio) <= ERROR
 
 
 # Verdicts: both outcomes, and what is left open.

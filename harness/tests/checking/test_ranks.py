@@ -15,8 +15,8 @@ def test_ranks_are_places_in_the_whole_order(dtype):
     ids = torch.arange(20).view(4, 5)
     by_nearness = torch.cdist(points, w).argsort(-1)
     by_logits = (points @ torch.linalg.pinv(w)).argsort(-1, descending=True)
-    found = ranks_by_nearness(w.to(dtype), points, ids), PseudoInverse.of(w).ranks(points, ids)
-    for ranks, order in zip(found, (by_nearness, by_logits), strict=True):
+    rankings = ranks_by_nearness(w.to(dtype), points, ids), PseudoInverse.of(w).ranks(points, ids)
+    for ranks, order in zip(rankings, (by_nearness, by_logits), strict=True):
         assert ranks.equal(1 + (order == ids[..., None]).int().argmax(-1))
     own = torch.arange(ROWS)
     assert ranks_by_nearness(w.to(dtype), w, own).equal(torch.ones(ROWS, dtype=torch.long))

@@ -128,9 +128,9 @@ def test_a_law_that_sees_no_small_leak_is_undecided_although_its_control_is_reje
 def blunt_at_first(subject, draw, check):
     """Its noise hides small leaks in the first six examples."""
     ids = draw(prompts(subject, shortest=4, longest=24), "prompt").ids
-    seen = check.details.setdefault("ids", [])
-    seen.append(ids)
-    noise = 1e-3 if len(seen) <= 6 else 0.0
+    examples = check.details.setdefault("ids", [])
+    examples.append(ids)
+    noise = 1e-3 if len(examples) <= 6 else 0.0
     expected = check.reference(lambda s: s.rows(ids))
     expected = type(expected)(expected.oracle.map(lambda t: t * (1 + noise)), expected.oracle)
     check.same(expected, expected.plain)

@@ -90,13 +90,13 @@ def test_what_is_undecided_or_no_estimate_has_no_p_value():
 def nulls(seed: int, many: int) -> list[Result]:
     """Findings whose truth is at their bound: whatever decides them is wrong."""
     rng, bound = np.random.default_rng(seed), Bound(share, at_least=0.5)
-    found = []
+    findings = []
     for i in range(many):
         values = (rng.random(256) < 0.5).astype(float)
-        found.append(
+        findings.append(
             finding(i, decided(bound, values), p_value(bound, values, 1, decided(bound, values)))
         )
-    return found
+    return findings
 
 
 def finding(number: int, verdict: Verdict, p: float | None) -> Result:
@@ -132,18 +132,18 @@ def test_laws_and_claims_that_do_not_apply_are_not_counted():
 
 
 def test_the_summary_says_how_many_may_be_wrong_and_how_many_stand():
-    found = [finding(i, Verdict.UPHELD, 1e-6) for i in range(39)]
-    told = summary([*found, finding(39, Verdict.REFUTED, 0.049)])
-    assert told.startswith("40 findings were decided by draws: 2 at most may be wrong by chance")
-    assert told.endswith("39 stand.")
-    assert told in " ".join(
-        printed(*found, finding(39, Verdict.REFUTED, 0.049), width=200).split()
+    findings = [finding(i, Verdict.UPHELD, 1e-6) for i in range(39)]
+    text = summary([*findings, finding(39, Verdict.REFUTED, 0.049)])
+    assert text.startswith("40 findings were decided by draws: 2 at most may be wrong by chance")
+    assert text.endswith("39 stand.")
+    assert text in " ".join(
+        printed(*findings, finding(39, Verdict.REFUTED, 0.049), width=200).split()
     )
 
 
 def test_the_page_has_adjusted_verdicts():
-    found = [finding(i, Verdict.UPHELD, 1e-6) for i in range(3)]
-    page = html.render(sample_run("m"), [*found, finding(3, Verdict.REFUTED, 0.049)], {})
+    findings = [finding(i, Verdict.UPHELD, 1e-6) for i in range(3)]
+    page = html.render(sample_run("m"), [*findings, finding(3, Verdict.REFUTED, 0.049)], {})
     assert page.count("stands among all findings: adjusted p") == 3
     assert "does not stand among all findings" in page
     assert "may be wrong by chance" in page
