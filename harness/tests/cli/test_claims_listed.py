@@ -40,15 +40,15 @@ def test_claims_are_listed_in_order_with_all_that_they_say(
 
 def test_the_table_counts_laws_and_findings(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list"]) == 0
-    told = capsys.readouterr().out
-    assert "C1" in told
-    assert " laws, " in told.splitlines()[-1]
+    output = capsys.readouterr().out
+    assert "C1" in output
+    assert " laws, " in output.splitlines()[-1]
 
 
 def test_a_claim_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "a4"]) == 0
-    told = capsys.readouterr().out
-    said = " ".join(told.split())
+    output = capsys.readouterr().out
+    said = " ".join(output.split())
     for words in (
         "A4: ",
         "A finding",
@@ -56,11 +56,11 @@ def test_a_claim_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
         "the identity",
         "claims/test_position_effects.py",
     ):
-        assert words in told
-    assert "stackoverflow" in told.casefold() or "coderapp" in told
+        assert words in output
+    assert "stackoverflow" in output.casefold() or "coderapp" in output
     assert "000 says: With tokens and positions permuted in the same way" in said
     assert "quick 256 draws or 24 descents, 300 s" in said
-    assert all(len(line) <= 98 or "http" in line for line in told.splitlines())
+    assert all(len(line) <= 98 or "http" in line for line in output.splitlines())
 
 
 def test_there_is_no_such_claim_to_explain(capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,15 +69,15 @@ def test_there_is_no_such_claim_to_explain(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_check_hands_models_and_options_to_pytest() -> None:
-    given: list[list[str]] = []
+    calls: list[list[str]] = []
 
     def run(arguments: list[str]) -> int:
-        given.append(arguments)
+        calls.append(arguments)
         return 3
 
     assert check(["tiny:llama", "a folder", "-m", "law", "-n", "2"], run) == 3
     claims = str(ROOT / "claims")
-    assert given == [
+    assert calls == [
         [claims, "--model=tiny:llama", "--model=a folder", "-m", "law", "-n", "2"],
     ]
 
@@ -115,7 +115,7 @@ def test_a_page_is_written_over_no_evidence(
 
 
 @pytest.mark.parametrize(
-    ("given", "models"),
+    ("arguments", "models"),
     [
         (["tiny:gpt2", "b", "-n", "2"], ["tiny:gpt2", "b"]),
         (["--seed=3", "tiny:gpt2", "-m", "law"], ["tiny:gpt2"]),
@@ -123,10 +123,12 @@ def test_a_page_is_written_over_no_evidence(
         (["-k", "a", "--junitxml", "b"], []),
     ],
 )
-def test_models_stand_before_options_or_between_them(given: list[str], models: list[str]) -> None:
-    found, others = separate(given)
-    assert found == models
-    assert [each for each in given if each not in models] == others
+def test_models_stand_before_options_or_between_them(
+    arguments: list[str], models: list[str]
+) -> None:
+    specs, others = separate(arguments)
+    assert specs == models
+    assert [each for each in arguments if each not in models] == others
 
 
 def test_an_empty_model_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,20 +17,20 @@ from assay.harness.runners.environments import CannotInstall, Environment
 from assay.harness.runners.runner import Broke, Request
 
 RELEASED = [Version(f"5.{minor}.{patch}") for minor in range(8) for patch in (0, 1)]
-ASKED = ["--claim", "C2", "--model", "tiny:mamba2"]
+CLAIM = ["--claim", "C2", "--model", "tiny:mamba2"]
 ENDS = ["--good", "5.7.1", "--bad", "5.0"]
 MENDED = Version("5.3.1")
 
 
-def known(model: str, asked: object) -> None:
+def known(model: str, selection: object) -> None:
     """Every model and claim is."""
 
 
 @pytest.fixture
 def world(tmp_path, monkeypatch):
-    """Versions of which C2 is fixed in 5.3.1; runs keep what they were given."""
+    """Versions of which C2 is fixed in 5.3.1; runs keep their commands."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    given: list[tuple[str, list[str]]] = []
+    commands: list[tuple[str, list[str]]] = []
 
     def made(folder: Path, requirements: list[str]) -> Environment:
         folder.mkdir(parents=True)
@@ -42,7 +42,7 @@ def world(tmp_path, monkeypatch):
 
     def results(request: Request, examples: dict[str, str]) -> list[Result]:
         version = request.python.parent.name
-        given.append((version, request.command))
+        commands.append((version, request.command))
         if version == "5.5.0":
             raise Broke("killed by SIGKILL")
         verdict = Verdict.UPHELD if Version(version) >= MENDED else Verdict.REFUTED
@@ -52,7 +52,7 @@ def world(tmp_path, monkeypatch):
         once = _once(made)
         return bisect.main(list(arguments), known, once, lambda package: list(RELEASED), results)
 
-    run.given = given
+    run.commands = commands
     return run
 
 
@@ -69,7 +69,7 @@ def _once(made):
 
 
 def test_the_answer_is_a_sentence_and_no_rubbish_is_left(world, capsys, tmp_path):
-    assert world(*ASKED, *ENDS) == 0
+    assert world(*CLAIM, *ENDS) == 0
     said = capsys.readouterr().out
     answer = "C2 on tiny:mamba2 is upheld since transformers 5.3.1; the last before it is 5.3.0."
     assert answer in said
@@ -80,16 +80,16 @@ def test_the_answer_is_a_sentence_and_no_rubbish_is_left(world, capsys, tmp_path
 
 
 def test_the_answer_as_json(world, capsys):
-    assert world(*ASKED, *ENDS, "--json") == 0
+    assert world(*CLAIM, *ENDS, "--json") == 0
     printed = capsys.readouterr()
-    told = json.loads(printed.out)
-    assert (told["first"], told["last"], told["verdict"]) == ("5.3.1", "5.3.0", "upheld")
-    assert [step["version"] for step in told["steps"]][:2] == ["5.0.0", "5.7.1"]
+    answer = json.loads(printed.out)
+    assert (answer["first"], answer["last"], answer["verdict"]) == ("5.3.1", "5.3.0", "upheld")
+    assert [step["version"] for step in answer["steps"]][:2] == ["5.0.0", "5.7.1"]
     assert "5.3.1" in printed.err  # the steps, as they are made
 
 
 def test_versions_that_cannot_be_tested_are_said(world, capsys):
-    assert world(*ASKED, "--good", "5.7.1", "--bad", "5.3.0", "--json") == 0
+    assert world(*CLAIM, "--good", "5.7.1", "--bad", "5.3.0", "--json") == 0
     skipped = {s["version"]: s["why"] for s in json.loads(capsys.readouterr().out)["steps"]}
     assert skipped["5.5.0"] == "killed by SIGKILL"
 
@@ -97,30 +97,30 @@ def test_versions_that_cannot_be_tested_are_said(world, capsys):
 def test_runs_are_given_what_was_asked_and_another_seed_when_repeated(world):
     more = ["--variant", "default", "--seed", "7", "--dtype", "float64", "--profile", "standard"]
     more += ["--attends", "causal"]
-    world(*ASKED, *ENDS, *more)
-    version, arguments = world.given[0]
+    world(*CLAIM, *ENDS, *more)
+    version, arguments = world.commands[0]
     wanted = ["--claim=C2:default", "--model=tiny:mamba2", "--seed=7", "--dtype=float64"]
     assert version == "5.0.0"
     assert {*wanted, "--attends=causal", "--profile=standard", "--absent-ok"} <= set(arguments)
-    assert "--seed=8" in world.given[-1][1]
+    assert "--seed=8" in world.commands[-1][1]
 
 
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        ([*ASKED, "--good", "5.7.1", "--bad", "5.2.5"], "no such release .* 5.2.0, 5.2.1"),
-        ([*ASKED, "--good", "5.7.1", "--bad", "5.3.0rc1"], "no such release"),
-        ([*ASKED, "--good", "9", "--bad", "5.0"], r"--good 9: no such release"),
-        ([*ASKED, "--good", "new", "--bad", "5.0"], "--good 'new': is not a version"),
-        ([*ASKED, "--good", "5.7", "--bad", "5.7.0"], "are both 5.7.0"),
-        ([*ASKED, "--good", "5.7.1", "--bad", "5.6.1"], "nothing is upheld at 5.7.1 and refuted"),
-        ([*ASKED, "--good", "5.0", "--bad", "5.7.1"], "nothing is upheld at 5.0.0 and refuted"),
-        ([*ASKED, "--good", "5.4.0", "--bad", "5.0"], "5.4.0, given as good, cannot be tested: "),
-        ([*ASKED, *ENDS, "--profile", "swift"], "'swift': is unknown"),
-        ([*ASKED, *ENDS, "--attends", "left"], "--attends: invalid choice: 'left'"),
-        ([*ASKED, *ENDS, "--limit", "0"], "not a number above 0"),
-        ([*ASKED, *ENDS, "--limit", "1e300"], "1e300 seconds are too many"),
-        ([*ASKED, "--good", "5.7.1"], "required: --bad"),
+        ([*CLAIM, "--good", "5.7.1", "--bad", "5.2.5"], "no such release .* 5.2.0, 5.2.1"),
+        ([*CLAIM, "--good", "5.7.1", "--bad", "5.3.0rc1"], "no such release"),
+        ([*CLAIM, "--good", "9", "--bad", "5.0"], r"--good 9: no such release"),
+        ([*CLAIM, "--good", "new", "--bad", "5.0"], "--good 'new': is not a version"),
+        ([*CLAIM, "--good", "5.7", "--bad", "5.7.0"], "are both 5.7.0"),
+        ([*CLAIM, "--good", "5.7.1", "--bad", "5.6.1"], "nothing is upheld at 5.7.1 and refuted"),
+        ([*CLAIM, "--good", "5.0", "--bad", "5.7.1"], "nothing is upheld at 5.0.0 and refuted"),
+        ([*CLAIM, "--good", "5.4.0", "--bad", "5.0"], "5.4.0, given as good, cannot be tested: "),
+        ([*CLAIM, *ENDS, "--profile", "swift"], "'swift': is unknown"),
+        ([*CLAIM, *ENDS, "--attends", "left"], "--attends: invalid choice: 'left'"),
+        ([*CLAIM, *ENDS, "--limit", "0"], "not a number above 0"),
+        ([*CLAIM, *ENDS, "--limit", "1e300"], "1e300 seconds are too many"),
+        ([*CLAIM, "--good", "5.7.1"], "required: --bad"),
     ],
 )
 def test_what_cannot_be_used_is_refused_and_no_rubbish_is_left(world, tmp_path, arguments, why):
@@ -134,7 +134,7 @@ def test_versions_that_pip_cannot_tell_are_one_line():
         raise CannotInstall("no connection")
 
     with pytest.raises(BadInput, match="cannot be listed: no connection"):
-        bisect.main([*ASKED, *ENDS], known, released=released)
+        bisect.main([*CLAIM, *ENDS], known, released=released)
 
 
 @pytest.mark.parametrize(
@@ -151,9 +151,9 @@ def test_a_claim_or_model_that_is_not_there_is_refused_before_anything_is_instal
     def released(package: str) -> list[Version]:
         raise AssertionError("asked for versions")
 
-    asked = ["--claim", claim, "--model", model, *ENDS]
+    arguments = ["--claim", claim, "--model", model, *ENDS]
     with pytest.raises(BadInput, match=why):
-        bisect.main(asked, check, released=released)
+        bisect.main(arguments, check, released=released)
 
 
 def test_a_deciding_version_that_flips_is_told_and_fails(world, capsys, monkeypatch):
@@ -170,6 +170,6 @@ def test_a_deciding_version_that_flips_is_told_and_fails(world, capsys, monkeypa
     def made(folder: Path, requirements: list[str]) -> Environment:
         return Environment(folder, {"transformers": requirements[0].partition("==")[2]})
 
-    code = bisect.main([*ASKED, *ENDS], known, made, lambda package: list(RELEASED), flipping)
+    code = bisect.main([*CLAIM, *ENDS], known, made, lambda package: list(RELEASED), flipping)
     assert code == 1
     assert "Doubtful: 5.3.0 was refuted and is upheld when repeated." in capsys.readouterr().out

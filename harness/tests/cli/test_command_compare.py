@@ -76,15 +76,15 @@ def test_a_report_is_a_run_without_samples(before, after, tmp_path, capsys):
     paths = []
     for path in (before, after):
         with Evidence.read(path) as store:
-            (told_of,) = store.runs()
+            (run,) = store.runs()
             paths.append(tmp_path / f"{path.stem}.json")
-            schema.write_json(paths[-1], told_of, store.results(told_of.id))
+            schema.write_json(paths[-1], run, store.results(run.id))
     assert compare(*paths, "--json") == 1
-    found = json.loads(capsys.readouterr().out)
-    Draft202012Validator(SCHEMA).validate(found)
-    assert [each["id"] for each in found["flips"]] == ["C0", "C1"]
-    assert [each["id"] for each in found["unjudged"]] == ["C2"]
-    assert found["judged"] == 0
+    diff = json.loads(capsys.readouterr().out)
+    Draft202012Validator(SCHEMA).validate(diff)
+    assert [each["id"] for each in diff["flips"]] == ["C0", "C1"]
+    assert [each["id"] for each in diff["unjudged"]] == ["C2"]
+    assert diff["judged"] == 0
     assert compare(before, paths[1]) == 1
     assert "1 number moved and cannot be judged, as no sample was kept: C2" in printed(capsys)
 
@@ -133,9 +133,9 @@ def test_a_law_that_broke_between_two_runs_is_found(project: Project, capsys):
     assert compare(a, b) == 0
     assert "no regression, no drift in 2 claims" in printed(capsys)
     assert compare(b, c, "--json") == 1
-    found = json.loads(capsys.readouterr().out)
-    assert [(each["id"], each["flip"]) for each in found["flips"]] == [("X2", "regression")]
-    (drift,) = found["drifts"]
+    diff = json.loads(capsys.readouterr().out)
+    assert [(each["id"], each["flip"]) for each in diff["flips"]] == [("X2", "regression")]
+    (drift,) = diff["drifts"]
     assert drift["id"] == "X1"
     assert drift["shift"]["shift"] == pytest.approx(0.523, abs=1e-3)  # log10(1 / 0.3)
 

@@ -22,8 +22,8 @@ ROWS = [
 
 def survey(types, kind, limit, record):
     """A survey that costs nothing."""
-    found = [row for row in ROWS if kind in (None, row.kind)]
-    return len(found), iter(found)
+    rows = [row for row in ROWS if kind in (None, row.kind)]
+    return len(rows), iter(rows)
 
 
 def test_types_are_built_and_run_and_told(capsys, tmp_path: Path):
@@ -77,9 +77,9 @@ def test_every_row_fits_the_schema_and_a_wrong_one_does_not():
 )
 def test_bad_input_is_one_line(arguments, words, capsys):
     assert main(["families", *arguments]) == 4
-    told = capsys.readouterr().err
-    assert words in told
-    assert told.count("\n") == 1
+    message = capsys.readouterr().err
+    assert words in message
+    assert message.count("\n") == 1
 
 
 def test_a_folder_in_place_of_a_file_is_refused_before_anything_runs(capsys, tmp_path):

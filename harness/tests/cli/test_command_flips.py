@@ -41,18 +41,18 @@ class World:
         self.commands.append(command := request.command)
         if self.code:
             return self.code
-        version, asked = command[0], dict(a[2:].split("=", 1) for a in command if "=" in a)
+        version, options = command[0], dict(a[2:].split("=", 1) for a in command if "=" in a)
         models = [a[8:] for a in command if a.startswith("--model=")]
-        run = run_of(version, *models, profile=asked["profile"], seed=int(asked["seed"]))
+        run = run_of(version, *models, profile=options["profile"], seed=int(options["seed"]))
         numbers = [a[8:] for a in command if a.startswith("--claim=")]
         run.selection = Selection(numbers=numbers, keyword="", marker="")
         bad = [m for m in models if m == REAL and version == NEW]
-        write(Path(asked["evidence"]), run, [broken(m) if m in bad else law(m) for m in models])
+        write(Path(options["evidence"]), run, [broken(m) if m in bad else law(m) for m in models])
         return 0
 
     def flips(self, *arguments: str) -> int:
-        given = [str(self.first), *arguments, "--environments", str(self.folder)]
-        return flips.main(given, self.having, self.start)
+        options = [str(self.first), *arguments, "--environments", str(self.folder)]
+        return flips.main(options, self.having, self.start)
 
     def repeat(self, *arguments: str) -> int:
         return self.flips("--repeat", str(self.second), *arguments)
@@ -105,13 +105,13 @@ def test_what_was_repeated_is_not_repeated_again_but_otherwise(world):
 def test_json_says_of_every_flip_whether_it_was_seen_again(world, capsys):
     world.repeat("--json")
     said = capsys.readouterr()
-    told = {flip["subject"]: flip for flip in json.loads(said.out)}
-    assert {name: flip["seen"] for name, flip in told.items()} == {
+    by_subject = {flip["subject"]: flip for flip in json.loads(said.out)}
+    assert {name: flip["seen"] for name, flip in by_subject.items()} == {
         REAL: "seen again",
         LUCK: "not seen again",
     }
-    assert (told[REAL]["before"], told[REAL]["after"]) == (OLD, NEW)
-    assert (told[REAL]["claim"], told[REAL]["verdict"]) == ("C2", "refuted")
+    assert (by_subject[REAL]["before"], by_subject[REAL]["after"]) == (OLD, NEW)
+    assert (by_subject[REAL]["claim"], by_subject[REAL]["verdict"]) == ("C2", "refuted")
     assert "1/2" in said.err
 
 

@@ -24,52 +24,52 @@ from assay.harness.tests.support.inverted import SKY, load, small, tiny
     ("method", "tried"), [("exact", "64 of 32768"), ("exhaustive", "32768 of 32768")]
 )
 def test_a_search_shows_every_token_as_it_is_found(invert, method, tried):
-    told = invert(*small("--method", method, "--depth", "1", SKY))
-    assert told.exit == 0
-    assert told.errors == ""
-    assert told.lines[0] == f"reference:small, block 1 of 2; float32 on cpu: {method}"
-    assert [row[:2] for row in told.rows()] == [
+    outcome = invert(*small("--method", method, "--depth", "1", SKY))
+    assert outcome.exit == 0
+    assert outcome.errors == ""
+    assert outcome.lines[0] == f"reference:small, block 1 of 2; float32 on cpu: {method}"
+    assert [row[:2] for row in outcome.rows()] == [
         [str(place), token]
         for place, token in enumerate(["The", "s", "k", "y", "is", "bl", "ue", "."], 1)
     ]
-    assert all(re.search(r" \d+ of 4096 +\S+$", line) for line in told.lines[4:12])
-    assert f"found       {SKY}" in told.lines
-    assert told.last.startswith("✓ recovered 8 of 8 tokens, all verified, in ")
-    assert f"; {tried} candidates tried" in told.last
-    assert ("set-up: 1024 states in" in told.last) == (method == "exact")
+    assert all(re.search(r" \d+ of 4096 +\S+$", line) for line in outcome.lines[4:12])
+    assert f"found       {SKY}" in outcome.lines
+    assert outcome.last.startswith("✓ recovered 8 of 8 tokens, all verified, in ")
+    assert f"; {tried} candidates tried" in outcome.last
+    assert ("set-up: 1024 states in" in outcome.last) == (method == "exact")
 
 
 def test_exact_is_what_is_done_with_all_blocks_unless_told_otherwise(invert):
-    told = invert(*small("Hi"))
-    assert told.lines[0] == "reference:small, block 2 of 2; float32 on cpu: exact"
+    outcome = invert(*small("Hi"))
+    assert outcome.lines[0] == "reference:small, block 2 of 2; float32 on cpu: exact"
 
 
 def test_descent_shows_the_text_at_the_steps_that_the_document_shows(invert):
-    told = invert(*small("--method", "descent", "--rate", "0.05", "--steps", "70", SKY))
-    rows = told.rows()
+    outcome = invert(*small("--method", "descent", "--rate", "0.05", "--steps", "70", SKY))
+    rows = outcome.rows()
     assert [row[0] for row in rows] == ["0", "20", "40", "45", "50", "60", "70"]
     losses = [float(row[1]) for row in rows]
     assert losses == sorted(losses, reverse=True)
     assert rows[0][2:5] == ["0", "of", "8"]
-    assert told.last.startswith("✗ recovered ")
-    assert told.exit == 1
+    assert outcome.last.startswith("✗ recovered ")
+    assert outcome.exit == 1
 
 
 def test_descent_ends_at_the_prompt(invert):
-    told = invert(*small("--method", "descent", "--depth", "1", "--steps", "60", SKY))
-    assert told.exit == 0
-    assert told.rows()[-1][5:] == SKY.split()
-    assert told.last.startswith("✓ recovered 8 of 8 tokens, all verified, in ")
+    outcome = invert(*small("--method", "descent", "--depth", "1", "--steps", "60", SKY))
+    assert outcome.exit == 0
+    assert outcome.rows()[-1][5:] == SKY.split()
+    assert outcome.last.startswith("✓ recovered 8 of 8 tokens, all verified, in ")
 
 
 def test_wrong_tokens_are_marked_without_colour(invert):
-    told = invert(*small("--method", "descent", "--rate", "0.05", "--steps", "20", SKY))
-    assert "\x1b" not in told.output
-    counted = [line.partition(" of 8")[0].split()[-1] for line in told.lines[4:6]]
-    marked = [line.count("‹") for line in told.lines[4:6]]
+    outcome = invert(*small("--method", "descent", "--rate", "0.05", "--steps", "20", SKY))
+    assert "\x1b" not in outcome.output
+    counted = [line.partition(" of 8")[0].split()[-1] for line in outcome.lines[4:6]]
+    marked = [line.count("‹") for line in outcome.lines[4:6]]
     assert [int(right) + wrong for right, wrong in zip(counted, marked, strict=True)] == [8, 8]
     assert marked[0] == 8
-    assert "‹" not in told.lines[2]
+    assert "‹" not in outcome.lines[2]
 
 
 def test_wrong_tokens_are_in_colour_on_a_terminal():
@@ -99,39 +99,39 @@ def test_a_terminal_of_few_letters_gets_no_others():
 
 
 def test_a_character_of_several_tokens_is_whole_again(invert):
-    told = invert(*small("naïve 日本"))
-    assert "found       naïve 日本" in told.lines
+    outcome = invert(*small("naïve 日本"))
+    assert "found       naïve 日本" in outcome.lines
 
 
 def test_the_nearest_tokens_are_a_table_with_the_prompts_own_marked(invert):
-    told = invert(
+    outcome = invert(
         *small("--method", "descent", "--depth", "1", "--steps", "60", "--top", "3", SKY)
     )
-    assert "the nearest tokens at each position (* the prompt's own)" in told.lines
-    ranks = [line for line in told.lines if re.match(r"   [123]  '", line)]
+    assert "the nearest tokens at each position (* the prompt's own)" in outcome.lines
+    ranks = [line for line in outcome.lines if re.match(r"   [123]  '", line)]
     assert len(ranks) % 3 == 0
     assert sum(line.count(" *") for line in ranks) == 8
     assert sum(line.count(" *") for line in ranks if line.startswith("   1")) == 8
 
 
 def test_several_prompts_are_summed_up(invert):
-    told = invert(*small("--depth", "1", "The sky", "--ids", "5,17,3", "--ids", "9"))
-    assert told.exit == 0
-    assert sum("the prompt" in line for line in told.lines) == 3
-    assert told.last.startswith("✓ recovered 8 of 8 tokens in 3 prompts, all verified, in ")
-    assert "of 32768 candidates" in told.last
+    outcome = invert(*small("--depth", "1", "The sky", "--ids", "5,17,3", "--ids", "9"))
+    assert outcome.exit == 0
+    assert sum("the prompt" in line for line in outcome.lines) == 3
+    assert outcome.last.startswith("✓ recovered 8 of 8 tokens in 3 prompts, all verified, in ")
+    assert "of 32768 candidates" in outcome.last
 
 
 def test_options_may_stand_between_texts_and_texts_may_look_like_options(invert):
-    told = invert(*small("is", "--depth", "1", "The sky", "--json", "--", "--depth")).json
-    assert [prompt["text"] for prompt in told["prompts"]] == ["is", "The sky", "--depth"]
+    document = invert(*small("is", "--depth", "1", "The sky", "--json", "--", "--depth")).json
+    assert [prompt["text"] for prompt in document["prompts"]] == ["is", "The sky", "--depth"]
 
 
 def test_ids_are_enough_without_a_tokenizer(invert):
-    told = invert(*tiny("llama", "--ids", "5, 17,3"))
-    assert told.exit == 0
-    assert "the prompt  5 17 3  (3 tokens)" in told.lines
-    assert "found       5 17 3" in told.lines
+    outcome = invert(*tiny("llama", "--ids", "5, 17,3"))
+    assert outcome.exit == 0
+    assert "the prompt  5 17 3  (3 tokens)" in outcome.lines
+    assert "found       5 17 3" in outcome.lines
 
 
 def test_tokens_of_equal_rows_are_named_and_not_passed_over(invert, use_subject):
@@ -140,40 +140,42 @@ def test_tokens_of_equal_rows_are_named_and_not_passed_over(invert, use_subject)
         model.get_input_embeddings().weight[40] = model.get_input_embeddings().weight[7]
     use_subject(Subject("twins", model))
     both = [invert("--ids", f"5,{token},9") for token in (7, 40)]
-    wrong, right = sorted(both, key=lambda told: told.last)[::-1]
-    found, other = (7, 40) if right is both[0] else (40, 7)
-    assert right.rows()[1][:2] == ["2", str(found)]
+    wrong, right = sorted(both, key=lambda outcome: outcome.last)[::-1]
+    recovered, other = (7, 40) if right is both[0] else (40, 7)
+    assert right.rows()[1][:2] == ["2", str(recovered)]
     assert right.lines[5].endswith(f"  the same output from '{other}'")
-    assert wrong.rows()[1][:2] == ["2", f"‹{found}›"]
+    assert wrong.rows()[1][:2] == ["2", f"‹{recovered}›"]
     assert f"the prompt has '{other}'; the same output from '{other}'" in wrong.lines[5]
-    assert all(", all verified, 1 ambiguous, in " in told.last for told in both)
+    assert all(", all verified, 1 ambiguous, in " in outcome.last for outcome in both)
     assert (right.exit, wrong.exit) == (0, 1)
 
 
 def test_repetitions_of_any_length_are_said(invert):
-    told = invert(*tiny("llama", "--ids", "7,7,7"))
-    assert "note: any number of these tokens ends in the same state" in told.lines
+    outcome = invert(*tiny("llama", "--ids", "7,7,7"))
+    assert "note: any number of these tokens ends in the same state" in outcome.lines
 
 
 def test_a_loss_that_diverges_is_said(invert):
-    told = invert(
+    outcome = invert(
         *tiny("gpt2", "--method", "descent", "--rate", "1e30", "--steps", "30", "--ids", "5")
     )
-    assert any("diverged" in line for line in told.lines)
-    assert told.exit == 1
+    assert any("diverged" in line for line in outcome.lines)
+    assert outcome.exit == 1
 
 
 def test_a_model_that_is_not_causal_is_inverted_by_descent_and_this_is_said(invert):
-    told = invert(*tiny("bert", "--steps", "5", "--ids", "5,9"))
-    assert "by descent: tiny:bert is not causal" in told.lines[1]
-    assert [row[0] for row in told.rows()] == ["0", "5"]
+    outcome = invert(*tiny("bert", "--steps", "5", "--ids", "5,9"))
+    assert "by descent: tiny:bert is not causal" in outcome.lines[1]
+    assert [row[0] for row in outcome.rows()] == ["0", "5"]
 
 
 def test_all_ways_of_a_descent_can_be_asked_for(invert):
     ways = ["--optimiser=adam", "--distance=l2", "--schedule=cosine", "--decoder=pseudo-inverse"]
-    asked = [*ways, "--start=documented", "--seed=3", "--rate=0.1", "--steps=5"]
-    told = invert(*tiny("gpt2", "--method", "descent", "--ids", "5,9", "--json", *asked)).json
-    assert told["descent"] == {
+    options = [*ways, "--start=documented", "--seed=3", "--rate=0.1", "--steps=5"]
+    document = invert(
+        *tiny("gpt2", "--method", "descent", "--ids", "5,9", "--json", *options)
+    ).json
+    assert document["descent"] == {
         "steps": 5,
         "rate": 0.1,
         "optimiser": "adam",

@@ -67,8 +67,8 @@ class World:
 
     def versions(self, *arguments: str) -> int:
         """The command's exit code."""
-        given = [*arguments, "--evidence", str(self.path), "--environments", str(self.folder)]
-        return versions.main(given, lambda specs: MODELS, self.made, self.start)
+        options = [*arguments, "--evidence", str(self.path), "--environments", str(self.folder)]
+        return versions.main(options, lambda specs: MODELS, self.made, self.start)
 
 
 @pytest.fixture
@@ -87,10 +87,10 @@ def test_versions_run_one_after_the_other_into_one_file(world, capsys):
 
 def test_what_models_are_meant_to_do_is_handed_on_and_tells_runs_apart(world):
     world.versions("5.8.1")
-    given = []
+    commands = []
 
     def start(request: Request) -> int:
-        given.append(request.command)
+        commands.append(request.command)
         return 2
 
     settings = Settings(marker="law", attends="causal")
@@ -98,7 +98,7 @@ def test_what_models_are_meant_to_do_is_handed_on_and_tells_runs_apart(world):
     environment = world.made(world.folder, ["transformers==5.8.1"])
     assert not claims.finished(environment)
     claims.run(environment)
-    assert "--attends=causal" in given[0]
+    assert "--attends=causal" in commands[0]
 
 
 def test_a_version_that_does_not_install_is_one_line_and_the_rest_goes_on(world, capsys):
@@ -162,13 +162,13 @@ def test_a_run_that_is_interrupted_here_ends_the_command(world):
 
 
 def test_environments_are_found_from_wherever_the_command_is_run(world, monkeypatch):
-    asked = []
+    folders = []
     monkeypatch.chdir(world.folder)
-    world.made = lambda folder, requirements: asked.append(folder) or Environment(folder, {})
-    given = ["5.8.1", "--environments", "kept", "--evidence", str(world.path)]
+    world.made = lambda folder, requirements: folders.append(folder) or Environment(folder, {})
+    arguments = ["5.8.1", "--environments", "kept", "--evidence", str(world.path)]
     with pytest.raises(KeyError):
-        versions.main(given, lambda specs: MODELS, world.made, world.start)
-    assert asked == [world.folder / "kept" / "transformers-5.8.1"]
+        versions.main(arguments, lambda specs: MODELS, world.made, world.start)
+    assert folders == [world.folder / "kept" / "transformers-5.8.1"]
 
 
 @pytest.mark.parametrize(

@@ -42,25 +42,25 @@ def test_a_report_that_is_none_is_refused(tmp_path, text, words, capsys):
 
 def test_a_report_whose_entries_are_of_other_types_is_refused(before, tmp_path, capsys):
     with Evidence.read(before) as store:
-        (told_of,) = store.runs()
-        written = schema.document(told_of, store.results(told_of.id))
+        (run,) = store.runs()
+        written = schema.document(run, store.results(run.id))
     path = tmp_path / "r.json"
     changes = [
-        lambda found: found["claims"][0].update(margin="1"),
-        lambda found: found["claims"][1].update(observed=[1]),
-        lambda found: found["claims"][2].update(details=None),
-        lambda found: found["claims"][3].update(name=["a"]),
-        lambda found: found["claims"].append("law"),
-        lambda found: found["run"].update(versions=["torch"]),
-        lambda found: found["run"].update(started=5),
-        lambda found: found["run"].update(subjects={"tiny:llama": []}),
-        lambda found: found["claims"][0]["details"].update(gap=math.inf),
-        lambda found: found.update(run=["a"]),
+        lambda report: report["claims"][0].update(margin="1"),
+        lambda report: report["claims"][1].update(observed=[1]),
+        lambda report: report["claims"][2].update(details=None),
+        lambda report: report["claims"][3].update(name=["a"]),
+        lambda report: report["claims"].append("law"),
+        lambda report: report["run"].update(versions=["torch"]),
+        lambda report: report["run"].update(started=5),
+        lambda report: report["run"].update(subjects={"tiny:llama": []}),
+        lambda report: report["claims"][0]["details"].update(gap=math.inf),
+        lambda report: report.update(run=["a"]),
     ]
     for change in changes:
-        found = json.loads(json.dumps(written))
-        change(found)
-        path.write_text(json.dumps(found))
+        report = json.loads(json.dumps(written))
+        change(report)
+        path.write_text(json.dumps(report))
         assert compare(before, path) == 4
         assert (
             capsys.readouterr().err

@@ -32,7 +32,7 @@ def several(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("which", "found"),
+    ("which", "run_id"),
     [
         ("", "bbbb1"),
         ("@1", "aaaa"),
@@ -43,10 +43,10 @@ def several(tmp_path: Path) -> Path:
         ("@cccc", "cccc"),
     ],
 )
-def test_a_run_is_named_by_number_or_id_or_is_the_latest_that_ended(several, which, found):
+def test_a_run_is_named_by_number_or_id_or_is_the_latest_that_ended(several, which, run_id):
     assert sides.holds_claims(f"{several}{which}")
     (side,) = sides.read(f"{several}{which}")
-    assert side.run.id.startswith(found)
+    assert side.run.id.startswith(run_id)
     assert side.others == (0 if which else 1)
 
 
@@ -121,11 +121,11 @@ def test_all_runs_of_two_sweeps_are_compared_like_with_like(tmp_path, capsys):
         capsys
     )
     assert compare(f"{before}@all", f"{after}@all", "--json") == 1
-    found = json.loads(capsys.readouterr().out)
-    Draft202012Validator(SCHEMA).validate(found)
-    assert found["compared"] == 4 * len(LAWS)
-    assert [each["subject"] for each in found["flips"]] == ["tiny:a · bfloat16"]
-    assert (found["before"]["runs"], found["before"]["dtype"], found["changed"]) == (4, None, {})
+    diff = json.loads(capsys.readouterr().out)
+    Draft202012Validator(SCHEMA).validate(diff)
+    assert diff["compared"] == 4 * len(LAWS)
+    assert [each["subject"] for each in diff["flips"]] == ["tiny:a · bfloat16"]
+    assert (diff["before"]["runs"], diff["before"]["dtype"], diff["changed"]) == (4, None, {})
     assert compare(f"{before}@all", f"{after}@all") == 1
     said = printed(capsys)
     assert "before@all: 4 runs" in said
@@ -135,8 +135,8 @@ def test_all_runs_of_two_sweeps_are_compared_like_with_like(tmp_path, capsys):
 def test_one_run_is_compared_with_the_one_of_its_settings_among_many(tmp_path, capsys):
     many = swept(tmp_path / "many", *CELLS)
     assert compare(kept(tmp_path / "one", on("tiny:b", LAWS)), f"{many}@all", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["compared"], found["new_subjects"]) == (
+    diff = json.loads(capsys.readouterr().out)
+    assert (diff["compared"], diff["new_subjects"]) == (
         *(len(LAWS),),
         ["tiny:a · float32", "tiny:a · bfloat16", "tiny:b · bfloat16"],
     )
@@ -147,13 +147,13 @@ def test_of_a_claim_in_many_runs_the_one_that_ended_last_counts(tmp_path, capsys
     broken = [replace(LAWS[0], verdict=Verdict.REFUTED, margin=-2.0, sample={})]
     kept(path, broken, "2" * 32)
     assert compare(f"{path}@1", f"{path}@all", "--json") == 1
-    found = json.loads(capsys.readouterr().out)
-    assert (found["compared"], found["gone"], found["regressions"]) == (len(LAWS), [], 1)
+    diff = json.loads(capsys.readouterr().out)
+    assert (diff["compared"], diff["gone"], diff["regressions"]) == (len(LAWS), [], 1)
     versions = a_run().versions | {"transformers": "5.18.0"}
     kept(path, LAWS, "3" * 32, versions=versions, seed=1)
     assert compare(f"{path}@all", f"{path}@all", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["compared"] == 2 * len(LAWS)
+    diff = json.loads(capsys.readouterr().out)
+    assert diff["compared"] == 2 * len(LAWS)
     assert compare(f"{path}@3", f"{path}@all", "--json") == 0
     assert json.loads(capsys.readouterr().out)["compared"] == len(LAWS)
 

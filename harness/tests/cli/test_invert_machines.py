@@ -12,23 +12,23 @@ from assay.harness.tests.support.sessions import ROOT, heeding_ctrl_c
 
 
 def test_the_json_of_a_search_follows_its_schema(invert):
-    told = invert(*small("--json", SKY, "is")).json
-    assert told["ok"]
-    assert told["descent"] is None
-    first = told["prompts"][0]
+    document = invert(*small("--json", SKY, "is")).json
+    assert document["ok"]
+    assert document["descent"] is None
+    first = document["prompts"][0]
     assert first["found_text"] == first["text"] == SKY
     assert first["found"] == first["ids"]
     assert first["recovered"] == sum(first["verified"]) == len(first["ids"]) == 8
     assert sum(first["tried"]) == 64
-    assert [prompt["text"] for prompt in told["prompts"]] == [SKY, "is"]
+    assert [prompt["text"] for prompt in document["prompts"]] == [SKY, "is"]
 
 
 def test_the_json_of_a_descent_follows_its_schema(invert):
     way = ["--method", "descent", "--steps", "20", "--top", "2", "--rate", "0.05"]
-    told = invert(*small("--json", *way, "The sky"))
-    assert told.exit == 1
-    assert not told.json["ok"]
-    (prompt,) = told.json["prompts"]
+    outcome = invert(*small("--json", *way, "The sky"))
+    assert outcome.exit == 1
+    assert not outcome.json["ok"]
+    (prompt,) = outcome.json["prompts"]
     assert [step["step"] for step in prompt["steps"]] == [0, 20]
     assert prompt["steps"][-1]["ids"] == prompt["found"] == [tokens[0] for tokens in prompt["top"]]
 
@@ -49,8 +49,8 @@ def start(*arguments: str) -> subprocess.Popen[str]:
 
 
 def test_ctrl_c_ends_a_descent_in_a_pipe_at_once():
-    asked = ["--method", "descent", "--steps", "1000000", "--ids", "5,9", "--model", "tiny:gpt2"]
-    process = start("invert", *asked)
+    options = ["--method", "descent", "--steps", "1000000", "--ids", "5,9", "--model", "tiny:gpt2"]
+    process = start("invert", *options)
     assert process.stdout is not None
     assert process.stderr is not None
     shown = []
@@ -68,5 +68,5 @@ def test_ctrl_c_ends_a_descent_in_a_pipe_at_once():
 
 
 def test_help_comes_without_a_model():
-    told, _ = start("--help").communicate(timeout=60)
-    assert "  invert " in told
+    text, _ = start("--help").communicate(timeout=60)
+    assert "  invert " in text

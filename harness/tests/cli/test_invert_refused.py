@@ -63,19 +63,19 @@ BAD = {
     "arguments", BAD, ids=lambda use_subject: " ".join(use_subject)[:40] or "nothing"
 )
 def test_what_cannot_be_used_is_refused_in_one_line(invert, arguments):
-    told = invert(*small(*arguments))
-    assert told.exit == 4
-    assert told.output == ""
-    assert len(told.errors.splitlines()) == 1
-    assert told.errors.startswith("error: ")
-    assert BAD[arguments] in told.errors
+    outcome = invert(*small(*arguments))
+    assert outcome.exit == 4
+    assert outcome.output == ""
+    assert len(outcome.errors.splitlines()) == 1
+    assert outcome.errors.startswith("error: ")
+    assert BAD[arguments] in outcome.errors
 
 
 def test_an_unknown_command_is_refused_in_one_line(invert):
-    told = invert(command="revert")
-    assert told.exit == 4
+    outcome = invert(command="revert")
+    assert outcome.exit == 4
     assert (
-        told.errors
+        outcome.errors
         == f"error: 'revert': no such command; there are {', '.join(command_line.COMMANDS)}\n"
     )
 
@@ -85,17 +85,17 @@ def test_too_little_memory_is_one_line(invert, monkeypatch):
         raise torch.OutOfMemoryError("tried to allocate\n  20 GiB")
 
     monkeypatch.setattr(inversion, "invert", full)
-    told = invert(*tiny("gpt2", "--ids", "5"))
-    assert told.exit == 4
-    assert len(told.errors.splitlines()) == 1
-    assert "error: too little memory: " in told.errors
+    outcome = invert(*tiny("gpt2", "--ids", "5"))
+    assert outcome.exit == 4
+    assert len(outcome.errors.splitlines()) == 1
+    assert "error: too little memory: " in outcome.errors
 
 
 def test_what_a_model_cannot_do_is_one_line(invert, use_subject, monkeypatch):
     subject = Subject("lame", folders.tiny("gpt2"))
     use_subject(subject)
     monkeypatch.setattr(Subject, "block_output", lambda *_, **__: [1])
-    told = invert("--ids", "5")
-    assert told.exit == 4
-    assert len(told.errors.splitlines()) == 1
-    assert "error: lame: gives no output block 2" in told.errors
+    outcome = invert("--ids", "5")
+    assert outcome.exit == 4
+    assert len(outcome.errors.splitlines()) == 1
+    assert "error: lame: gives no output block 2" in outcome.errors

@@ -47,10 +47,10 @@ class World:
 
     def __init__(self) -> None:
         self.verdicts: dict[str, Verdict] = {}
-        self.asked: list[tuple[list[str], dict[str, str]]] = []
+        self.requests: list[tuple[list[str], dict[str, str]]] = []
 
     def results(self, request: Request, broken: dict[str, str]) -> list[Result]:
-        self.asked.append((request.command, dict(request.variables)))
+        self.requests.append((request.command, dict(request.variables)))
         words = [*request.command, *(f"{k}={value}" for k, value in request.variables.items())]
         if "MKL_CBWR=AVX2" in words and "broke" in self.verdicts:
             raise Broke("killed by SIGKILL")
@@ -64,7 +64,7 @@ class World:
 def test_every_machine_is_tried_and_verdicts_that_agree_pass(capsys):
     world = World()
     assert world.run("--seeds=2", "--claim=C1", "--dtype=bfloat16", "--attends=both") == 0
-    arguments, settings = zip(*world.asked, strict=True)
+    arguments, settings = zip(*world.requests, strict=True)
     assert "--rounding=0" not in arguments[0]
     assert [f"--rounding={seed}" in each for seed, each in enumerate(arguments[1:3])] == [True] * 2
     assert all("--allocation=odd" in each for each in arguments[1:4])
@@ -131,9 +131,9 @@ def test_a_law_that_rests_on_addresses_is_found(project: Project, monkeypatch, c
             for more in ([], ["--rounding=0"])
         )
     )
-    told = [*robust.differences(plain, others[0])]
+    differences = [*robust.differences(plain, others[0])]
     assert others[0]["a copy gives the same bits"] is Verdict.REFUTED
     if plain["a copy gives the same bits"] is Verdict.UPHELD:
-        assert told == ["a copy gives the same bits: upheld, here refuted"]
+        assert differences == ["a copy gives the same bits: upheld, here refuted"]
     assert plain["a pass gives the same bits again"] is Verdict.UPHELD
-    assert not any("again" in line for line in told)
+    assert not any("again" in line for line in differences)

@@ -26,7 +26,7 @@ ABOUT_IT = {"CHANGELOG.md", "SECURITY.md", "path_guard.py"}
 
 def apart(text: str, pattern: re.Pattern[str] = APART) -> list[str]:
     """The places of a text where an option and its path stand apart."""
-    return [text[found.start() : found.end() + 20] for found in pattern.finditer(text)]
+    return [text[match.start() : match.end() + 20] for match in pattern.finditer(text)]
 
 
 def named(path: Path) -> str:
@@ -48,7 +48,7 @@ def test_docstrings_and_messages_do() -> None:
     ]
     assert len(files) > 100
     wrong = {named(file): apart(file.read_text(), APART_IN_CODE) for file in files}
-    assert not {name: found for name, found in wrong.items() if found}
+    assert not {name: places for name, places in wrong.items() if places}
 
 
 @pytest.mark.parametrize(
