@@ -54,16 +54,16 @@ def tallied(folder: Path, *results: Result) -> alarms.Tally:
 
 
 def test_a_refuted_law_is_an_alarm_unless_a_defect_of_the_model_s_type_is_known(folder):
-    found = tallied(folder, result(REFUTED), result(REFUTED, "tiny:b:1"), result(UPHELD, name="x"))
-    assert [r.subject for r in found.alarms] == ["tiny:a:1"]
-    assert (found.known, found.checks, found.rate, found.models) == (1, 2, 0.5, 2)
+    tally = tallied(folder, result(REFUTED), result(REFUTED, "tiny:b:1"), result(UPHELD, name="x"))
+    assert [r.subject for r in tally.alarms] == ["tiny:a:1"]
+    assert (tally.known, tally.checks, tally.rate, tally.models) == (1, 2, 0.5, 2)
 
 
 def test_what_does_not_apply_or_is_not_decided_is_no_check(folder):
-    found = tallied(folder, result(NOT), result(OPEN), result(REFUTED, kind=Kind.FINDING))
-    assert (found.checks, len(found.undecided), found.alarms) == (0, 1, ())
-    assert math.isnan(found.rate)
-    assert found.interval == (0.0, 1.0)
+    tally = tallied(folder, result(NOT), result(OPEN), result(REFUTED, kind=Kind.FINDING))
+    assert (tally.checks, len(tally.undecided), tally.alarms) == (0, 1, ())
+    assert math.isnan(tally.rate)
+    assert tally.interval == (0.0, 1.0)
 
 
 def test_the_interval_is_clopper_and_pearson_s(folder):
@@ -91,26 +91,28 @@ class World:
         self.code = 0
 
     def start(self, request: Request) -> int:
-        self.commands.append(given := request.command)
+        self.commands.append(arguments := request.command)
         if self.code:
             return self.code
-        told = dict(a[2:].split("=", 1) for a in given if a.startswith("--") and "=" in a)
-        models = [a[8:] for a in given if a.startswith("--model=")]
-        run = runs.describe_run(Options(dtype=told["dtype"]), told["profile"], int(told["seed"]))
+        options = dict(a[2:].split("=", 1) for a in arguments if a.startswith("--") and "=" in a)
+        models = [a[8:] for a in arguments if a.startswith("--model=")]
+        run = runs.describe_run(
+            Options(dtype=options["dtype"]), options["profile"], int(options["seed"])
+        )
         run.selection = Selection(keyword="", marker="law")
         run.subjects = {model: SubjectRecord(digest=model) for model in models}
         with Evidence.open(self.path) as evidence:
             evidence.begin(run)
             for model in models:
-                verdict = self.verdicts.get((model, told["dtype"]), UPHELD)
+                verdict = self.verdicts.get((model, options["dtype"]), UPHELD)
                 evidence.record(run.id, result(verdict, model), model)
             evidence.finish(run.id, 0)
         return 0
 
     def alarms(self, *arguments: str) -> int:
         rooms = Rooms(self.claims, self.folder / "expected", FAMILIES, lambda *_: None)
-        given = ["--evidence", str(self.path), *arguments]
-        return command.main(given, lambda: rooms, self.start)
+        options = ["--evidence", str(self.path), *arguments]
+        return command.main(options, lambda: rooms, self.start)
 
 
 @pytest.fixture
@@ -159,12 +161,12 @@ def test_there_must_be_something_to_count(world):
         world.alarms("--count", "--profile", "thorough")
 
 
-@pytest.mark.parametrize("asked", ["Z9", "A1", "C2:no such text"])
-def test_a_claim_that_is_no_law_is_refused(world, asked):
+@pytest.mark.parametrize("claim", ["Z9", "A1", "C2:no such text"])
+def test_a_claim_that_is_no_law_is_refused(world, claim):
     """A1 is a finding: alarms are of laws."""
     world.claims = [causality, positions]
-    with pytest.raises(BadInput, match=f"--claim {asked}: there is no such law here; there are "):
-        world.alarms("--claim", asked)
+    with pytest.raises(BadInput, match=f"--claim {claim}: there is no such law here; there are "):
+        world.alarms("--claim", claim)
     assert world.commands == []
     assert not world.path.exists()
 
@@ -183,7 +185,7 @@ def test_a_run_that_breaks_off_is_told_and_fails(world, capsys):
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("arguments", "said"),
     [
         (["--family", "whales"], "no such family; there are first"),
         (["--seeds", "0"], "is not a whole number from 1 on"),
@@ -191,7 +193,7 @@ def test_a_run_that_breaks_off_is_told_and_fails(world, capsys):
         (["--evidence", "."], "is a folder"),
     ],
 )
-def test_what_cannot_be_used_is_refused(world, asked, said):
+def test_what_cannot_be_used_is_refused(world, arguments, said):
     with pytest.raises(BadInput) as refused:
-        world.alarms(*asked)
+        world.alarms(*arguments)
     assert said in str(refused.value)

@@ -75,8 +75,8 @@ def test_a_fault_that_is_taken_out_leaves_nothing_behind(model_type):
         after = traces(subject)
         assert after[1:] == before[1:], fault.name
         assert all(same_bits(t, after[0][name]) for name, t in before[0].items()), fault.name
-        found = probe(subject)
-        assert all(same_bits(t, found[name]) for name, t in expected.items()), fault.name
+        outputs = probe(subject)
+        assert all(same_bits(t, outputs[name]) for name, t in expected.items()), fault.name
     assert tried >= 20
 
 
@@ -135,8 +135,8 @@ def test_another_model_is_not_touched_by_a_planted_one():
     other, subject = toy("gpt2"), toy("mistral")
     usual = probe(other)
     with faults.planted(faults.named("mask-dropped-under-sdpa"), subject):
-        found = probe(other)
-    assert all(torch.equal(t, found[name]) for name, t in usual.items())
+        outputs = probe(other)
+    assert all(torch.equal(t, outputs[name]) for name, t in usual.items())
 
 
 def test_a_copy_keeps_its_fault_when_the_original_is_put_back():

@@ -153,7 +153,7 @@ def toys() -> ModuleType:
 @pytest.fixture
 def rooms(tmp_path):
     families = {"learned positions": KINDS["learned positions"], "encoder": KINDS["encoder"]}
-    return lambda: Rooms([toys()], tmp_path, families, lambda spec, asked: toy(spec))
+    return lambda: Rooms([toys()], tmp_path, families, lambda spec, options: toy(spec))
 
 
 def matrix_of(rooms, *names, whole=True, extent=Extent.LAWS):
@@ -164,41 +164,41 @@ def matrix_of(rooms, *names, whole=True, extent=Extent.LAWS):
 
 
 def test_a_fault_that_its_claim_notices_is_killed(rooms):
-    found = matrix_of(rooms, "future-seen-by-one", whole=False)
-    assert [row.state for row in found.rows] == ["killed", "does not apply"]
-    assert found.rows[0].killers == (("C1", "what is planted is noticed"),)
-    assert found.rows[1].lacks.startswith("causal: ")
-    assert found.holds
+    matrix = matrix_of(rooms, "future-seen-by-one", whole=False)
+    assert [row.state for row in matrix.rows] == ["killed", "does not apply"]
+    assert matrix.rows[0].killers == (("C1", "what is planted is noticed"),)
+    assert matrix.rows[1].lacks.startswith("causal: ")
+    assert matrix.holds
 
 
 def test_a_fault_that_its_claim_does_not_notice_survives(rooms):
-    found = matrix_of(rooms, "embeddings-without-scale", whole=False, extent=Extent.ALL)
-    row = found.rows[0]
+    matrix = matrix_of(rooms, "embeddings-without-scale", whole=False, extent=Extent.ALL)
+    row = matrix.rows[0]
     assert row.state == "killed by others"
-    assert found.survivors == found.rows
-    assert not found.holds
+    assert matrix.survivors == matrix.rows
+    assert not matrix.holds
     assert showing.cell(row) == "survived +1"
     alone = matrix_of(rooms, "embeddings-without-scale", whole=False, extent=Extent.NAMED)
     assert alone.rows[0].state == "survived"
 
 
 def test_a_law_that_kills_nothing_is_named(rooms):
-    found = matrix_of(rooms, "future-seen-by-one")
-    assert found.idle == [("C9", "nothing is ever noticed")]
-    assert not found.holds
+    matrix = matrix_of(rooms, "future-seen-by-one")
+    assert matrix.idle == [("C9", "nothing is ever noticed")]
+    assert not matrix.holds
 
 
 def test_a_law_that_need_not_catch_a_fault_is_tried_until_it_catches_one(rooms):
-    found = matrix_of(rooms, "embeddings-without-scale")
-    kills_of = [row.killers for row in found.rows]
+    matrix = matrix_of(rooms, "embeddings-without-scale")
+    kills_of = [row.killers for row in matrix.rows]
     assert kills_of == [(("C1", "what is planted is noticed"),), ()]  # once is enough
-    assert found.idle == [("C9", "nothing is ever noticed")]
+    assert matrix.idle == [("C9", "nothing is ever noticed")]
 
 
 def test_idle_laws_are_shared_out_among_families_that_keep_them():
     one, two, three = ("C1", "a claim"), ("C2", "b"), ("C3", "c")
-    both = Family("f", "m", (seen(*one), seen(*two), seen(*three)), ())
-    some = Family("g", "m", (seen(*one), seen(*two, verdict="refuted")), ())
+    both = Family("f", "m", (baseline(*one), baseline(*two), baseline(*three)), ())
+    some = Family("g", "m", (baseline(*one), baseline(*two, verdict="refuted")), ())
     shares = kills.shared_out([one, two, three], [both, some], {})
     assert {law for laws in shares.values() for law in laws} == {one, two, three}
     assert two not in shares.get("g", [])
@@ -208,11 +208,11 @@ def test_idle_laws_are_shared_out_among_families_that_keep_them():
 
 def test_the_unmodified_model_has_a_row_of_its_own(rooms):
     family = matrix_of(rooms, "future-seen-by-one").families[0]
-    assert [seen.verdict for seen in family.healthy] == ["upheld", "upheld"]
+    assert [entry.verdict for entry in family.healthy] == ["upheld", "upheld"]
     assert not family.broken
 
 
-def seen(id="C1", name="a claim", kind="law", verdict="upheld", expected=True) -> Baseline:
+def baseline(id="C1", name="a claim", kind="law", verdict="upheld", expected=True) -> Baseline:
     return Baseline(id, name, kind, verdict, "why", expected)
 
 
@@ -221,18 +221,18 @@ def killed(family="f", fault="rows-alike") -> Row:
 
 
 def test_what_makes_a_matrix_fail():
-    good = Matrix((Family("f", "tiny:f", (seen(),), (killed(),)),))
+    good = Matrix((Family("f", "tiny:f", (baseline(),), (killed(),)),))
     assert good.holds
     family = good.families[0]
-    broken = replace(family, healthy=(seen(verdict="refuted", expected=False),))
+    broken = replace(family, healthy=(baseline(verdict="refuted", expected=False),))
     assert not Matrix((broken,)).holds
-    known = replace(family, healthy=(seen(), seen("C2", "other", verdict="refuted")))
+    known = replace(family, healthy=(baseline(), baseline("C2", "other", verdict="refuted")))
     assert Matrix((known,)).holds
-    undecided = seen("D1", "finding", "finding", "inconclusive")
-    loose = replace(family, healthy=(seen(), undecided))
+    undecided = baseline("D1", "finding", "finding", "inconclusive")
+    loose = replace(family, healthy=(baseline(), undecided))
     assert Matrix((loose,)).loose == [("D1", "finding")]
     assert not Matrix((loose,)).holds
-    right = replace(loose, healthy=(seen("D1", "finding", "finding", "refuted"),))
+    right = replace(loose, healthy=(baseline("D1", "finding", "finding", "refuted"),))
     assert Matrix((loose, right)).holds
     nowhere = replace(family, rows=(killed(), Row("f", "rows-parallel", "lacks it", ("D1",))))
     assert Matrix((nowhere,)).unplanted == ["rows-parallel"]
@@ -254,35 +254,35 @@ def test_a_claim_that_fails_outside_of_its_examples_has_noticed(every_case):
 
 
 def test_the_command_writes_what_it_prints(rooms, tmp_path, capsys):
-    told, page = tmp_path / "m.json", tmp_path / "m.html"
-    asked = ["--fault", "future-seen-by-one", "--json", str(told), "--report", str(page)]
-    assert command.main(asked, rooms) == 0
+    report, page = tmp_path / "m.json", tmp_path / "m.html"
+    arguments = ["--fault", "future-seen-by-one", "--json", str(report), "--report", str(page)]
+    assert command.main(arguments, rooms) == 0
     assert "1 of 1 injected faults killed" in " ".join(capsys.readouterr().out.split())
-    found = json.loads(told.read_text())
-    assert found["families"][0]["rows"][0]["state"] == "killed"
-    assert found["holds"] is True
+    document = json.loads(report.read_text())
+    assert document["families"][0]["rows"][0]["state"] == "killed"
+    assert document["holds"] is True
     html = page.read_text()
     assert "future-seen-by-one" in html
     assert "<script" not in html
 
 
 def test_faults_are_planted_in_the_dtype_that_is_asked_for(rooms):
-    seen = []
+    dtypes = []
 
-    def load(spec, asked):
-        seen.append(asked.dtype)
+    def load(spec, options):
+        dtypes.append(options.dtype)
         return unmodified("encoder")
 
     inside = replace(rooms(), load=load)
-    asked = ["--fault", "future-seen-by-one", "--family", "bert", "--dtype", "bfloat16"]
-    assert command.main(asked, lambda: inside) == 0
-    assert seen == ["bfloat16"]
+    arguments = ["--fault", "future-seen-by-one", "--family", "bert", "--dtype", "bfloat16"]
+    assert command.main(arguments, lambda: inside) == 0
+    assert dtypes == ["bfloat16"]
 
 
 def test_what_is_expected_in_float32_is_allowed_in_another_dtype(tmp_path):
     subject = unmodified("encoder")
-    told = f'model = "{subject.name}"\n[[claim]]\nid = "C1"\nverdict = "refuted"\nreason = "x"\n'
-    (tmp_path / "bert.toml").write_text(told)
+    text = f'model = "{subject.name}"\n[[claim]]\nid = "C1"\nverdict = "refuted"\nreason = "x"\n'
+    (tmp_path / "bert.toml").write_text(text)
     expected = expectation_files.load(tmp_path)
     for dtype, broken in (("float32", ["C1"]), ("bfloat16", [])):
         trial = Trial(cases.collect([toys()]), expected, dtype=dtype)
@@ -290,13 +290,13 @@ def test_what_is_expected_in_float32_is_allowed_in_another_dtype(tmp_path):
 
 
 def test_the_command_fails_where_a_fault_survives(rooms, capsys):
-    asked = ["--fault", "embeddings-without-scale", "--family", "gpt2"]
-    assert command.main(asked, rooms) == 1
+    arguments = ["--fault", "embeddings-without-scale", "--family", "gpt2"]
+    assert command.main(arguments, rooms) == 1
     assert "Survivors" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("arguments", "said"),
     [
         (["--fault", "future"], "is not a fault; near: "),
         (["--family", "whales"], "no such family; there are learned positions"),
@@ -306,9 +306,9 @@ def test_the_command_fails_where_a_fault_survives(rooms, capsys):
         (["--extent", "x"], "--extent: invalid choice: 'x' (choose from "),
     ],
 )
-def test_the_command_refuses_what_is_not_there(rooms, asked, said):
+def test_the_command_refuses_what_is_not_there(rooms, arguments, said):
     with pytest.raises(BadInput, match=r"fault|family|folder|number|extent") as refused:
-        command.main(asked, rooms)
+        command.main(arguments, rooms)
     assert said in str(refused.value)
     assert "<" not in str(refused.value), "the repr of an object"
 
@@ -325,5 +325,5 @@ def test_a_trial_leaves_out_laws_that_the_unmodified_model_breaks(rooms):
     trial = Trial(cases.collect([module]))
     fault = faults.named("future-seen-by-one")
     family = trial.family("learned positions", unmodified("learned positions"), [fault])
-    assert [seen.id for seen in family.broken] == ["C1"]
+    assert [entry.id for entry in family.broken] == ["C1"]
     assert family.rows[0].state == "survived"
