@@ -19,12 +19,12 @@ class World:
 
     def __init__(self, broken: int, fixed: int = 99, skip: tuple[int, ...] = ()) -> None:
         self.broken, self.fixed, self.skip = broken, fixed, skip
-        self.asked: list[tuple[str, int]] = []
-        self.told: list[Step] = []
+        self.probes: list[tuple[str, int]] = []
+        self.steps: list[Step] = []
 
     def probe(self, version: str, before: int) -> dict[str, tuple[Verdict, str]]:
         """A claim with two tests; the other one is refuted everywhere."""
-        self.asked.append((version, before))
+        self.probes.append((version, before))
         place = VERSIONS.index(version)
         if place in self.skip:
             raise Untestable("does not install")
@@ -37,7 +37,7 @@ class World:
     def answer(self, good: int, bad: int) -> Answer:
         """What bisection says."""
         ends = VERSIONS[good], VERSIONS[bad]
-        return bisect(VERSIONS, *ends, self.probe, self.told.append)
+        return bisect(VERSIONS, *ends, self.probe, self.steps.append)
 
 
 @pytest.mark.parametrize("broken", range(1, 20))
@@ -47,7 +47,7 @@ def test_the_first_version_that_breaks_a_claim_is_found(broken):
     assert (answer.last.version, answer.first.version) == (f"1.{broken - 1}", f"1.{broken}")
     assert (answer.last.verdict, answer.first.verdict) == (UPHELD, REFUTED)
     assert (answer.names, answer.skipped, answer.doubts) == (["one"], [], [])
-    assert len(world.asked) <= 2 + math.ceil(math.log2(19)) + 2
+    assert len(world.probes) <= 2 + math.ceil(math.log2(19)) + 2
 
 
 @pytest.mark.parametrize("fixed", range(1, 20))
@@ -60,16 +60,16 @@ def test_the_first_version_that_fixes_it_is_found_where_the_bad_one_is_older(fix
 def test_neighbours_need_no_search():
     world = World(7)
     assert world.answer(6, 7).first.version == "1.7"
-    assert world.asked == [("1.7", 0), ("1.6", 0), ("1.6", 1), ("1.7", 1)]
+    assert world.probes == [("1.7", 0), ("1.6", 0), ("1.6", 1), ("1.7", 1)]
 
 
 def test_the_deciding_versions_are_run_once_more_and_all_steps_are_told():
     world = World(7)
     world.answer(0, 19)
-    assert world.asked[-2:] == [("1.6", 1), ("1.7", 1)]
-    assert [step.again for step in world.told[-2:]] == [True, True]
-    assert [(step.version, step.again) for step in world.told] == [
-        (version, bool(before)) for version, before in world.asked
+    assert world.probes[-2:] == [("1.6", 1), ("1.7", 1)]
+    assert [step.again for step in world.steps[-2:]] == [True, True]
+    assert [(step.version, step.again) for step in world.steps] == [
+        (version, bool(before)) for version, before in world.probes
     ]
 
 
@@ -88,22 +88,22 @@ def test_versions_between_the_deciding_ones_that_cannot_be_tested_are_named():
 def test_a_claim_that_is_not_decided_is_no_verdict():
     class Undecided(World):
         def probe(self, version: str, before: int) -> dict[str, tuple[Verdict, str]]:
-            found = super().probe(version, before)
+            verdicts = super().probe(version, before)
             if version == "1.9":
-                found["one"] = Verdict.NOT_APPLICABLE, "knows no such type"
-            return found
+                verdicts["one"] = Verdict.NOT_APPLICABLE, "knows no such type"
+            return verdicts
 
     world = Undecided(7)
     assert world.answer(0, 19).first.version == "1.7"
-    step = next(step for step in world.told if step.version == "1.9")
+    step = next(step for step in world.steps if step.version == "1.9")
     assert (step.verdict, step.why) == (None, "not applicable: knows no such type")
 
 
 def test_a_verdict_that_does_not_come_again_makes_the_answer_doubtful():
     class Noisy(World):
         def probe(self, version: str, before: int) -> dict[str, tuple[Verdict, str]]:
-            found = super().probe(version, before)
-            return found | ({"one": (UPHELD, "")} if before else {})
+            verdicts = super().probe(version, before)
+            return verdicts | ({"one": (UPHELD, "")} if before else {})
 
     assert Noisy(7).answer(0, 19).doubts == ["1.7 was refuted and is upheld when repeated"]
 
@@ -120,7 +120,7 @@ def test_a_verdict_that_does_not_come_again_makes_the_answer_doubtful():
 def test_versions_that_do_not_differ_are_refused_before_the_search(world, why):
     with pytest.raises(BadInput, match=why):
         world.answer(0, 19)
-    assert len(world.asked) <= 2
+    assert len(world.probes) <= 2
 
 
 def test_good_and_bad_the_wrong_way_round_are_refused():

@@ -63,9 +63,9 @@ def test_an_environment_that_broke_since_it_was_made_is_refused_by_name(toys, tm
     prepare(folder, ["toy==1.0"])
     (package,) = folder.glob("lib/*/site-packages/toy-1.0.dist-info")
     package.rename(tmp_path / "kept")
-    with pytest.raises(BadInput, match=r"mine: is damaged \(no package toy\); remove it") as told:
+    with pytest.raises(BadInput, match=r"mine: is damaged \(no package toy\); remove it") as error:
         prepare(folder, ["toy==1.0"])
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(error.value)
     (tmp_path / "kept").rename(package)
     over = package.with_name("assay-over.pth")
     over.rename(tmp_path / "kept")  # with it go pytest and all else that is here

@@ -48,10 +48,10 @@ def writing(folder: Path, code: int, result: Result = LAW, before: str = "") -> 
 
 @pytest.mark.parametrize("code", [0, 1])
 def test_results_of_a_run_come_back(tmp_path, code):
-    asked = request(tmp_path, writing(tmp_path, code))
-    (result,) = runner.results(asked, {})
+    run_request = request(tmp_path, writing(tmp_path, code))
+    (result,) = runner.results(run_request, {})
     assert (result.id, result.verdict) == ("C2", Verdict.REFUTED)
-    outcome = runner.run(asked)
+    outcome = runner.run(run_request)
     assert (outcome.state, outcome.code) == (runner.BROKE if code else runner.HELD, code)
     assert outcome.verdicts == {"refuted": 1}
 
@@ -62,8 +62,8 @@ def test_an_example_that_broke_a_law_is_tried_where_the_law_seems_to_hold(tmp_pa
     broken: dict[str, str] = {}
     runner.results(request(tmp_path, writing(tmp_path, 1, refuted)), broken)
     assert broken == {"a law": "AAEC=="}
-    asked = """case "$*" in *"--claim=C2:a law "*"--replay=AAEC=="*) ;; *) exit 0;; esac"""
-    script = f"{writing(tmp_path, 0, UPHELD, asked)}"
+    condition = """case "$*" in *"--claim=C2:a law "*"--replay=AAEC=="*) ;; *) exit 0;; esac"""
+    script = f"{writing(tmp_path, 0, UPHELD, condition)}"
     again = writing(tmp_path, 1, refuted).partition("\n")[2]
     replayed = script.removesuffix("\nexit 0") + f"\n{again}"
     (result,) = runner.results(request(tmp_path, replayed), broken)
@@ -92,21 +92,21 @@ def test_an_example_that_is_none_in_another_version_says_nothing(tmp_path):
     ],
 )
 def test_a_run_that_breaks_is_one_line(tmp_path, script, why):
-    asked = replace(request(tmp_path, script), patience=0.3)
+    run_request = replace(request(tmp_path, script), patience=0.3)
     with pytest.raises(Broke, match=why) as raised:
-        runner.results(asked, {})
+        runner.results(run_request, {})
     assert "\n" not in str(raised.value)
 
 
 def test_a_python_that_is_not_there_is_one_line(tmp_path):
-    asked = replace(request(tmp_path, ""), python=tmp_path / "none")
-    assert "its Python does not run" in runner.run(asked).why
+    run_request = replace(request(tmp_path, ""), python=tmp_path / "none")
+    assert "its Python does not run" in runner.run(run_request).why
 
 
 def test_an_earlier_run_in_the_same_evidence_is_not_this_one(tmp_path):
     path = tmp_path / "all.sqlite"
-    asked = request(tmp_path, writing(tmp_path, 0, UPHELD), evidence=path)
-    assert runner.run(asked).state == runner.HELD
+    run_request = request(tmp_path, writing(tmp_path, 0, UPHELD), evidence=path)
+    assert runner.run(run_request).state == runner.HELD
     assert runner.run(request(tmp_path, "exit 0", evidence=path)).state == runner.FAILED
     kept = runner.last_outcome(path)
     assert kept is not None
@@ -142,9 +142,13 @@ def test_what_a_run_prints_can_be_shown_or_kept(tmp_path, capfd):
 
 
 def test_values_are_in_one_piece_and_only_what_is_set_is_given():
-    given = Settings(claims=["C2:a b"], attends="causal", device_map="auto").arguments()
-    assert {"--claim=C2:a b", "--attends=causal", "--device-map=auto", "--seed=0"} <= set(given)
-    assert not [each for each in given if each.startswith(("--dtype", "--revision", "--trust"))]
+    arguments = Settings(claims=["C2:a b"], attends="causal", device_map="auto").arguments()
+    assert {"--claim=C2:a b", "--attends=causal", "--device-map=auto", "--seed=0"} <= set(
+        arguments
+    )
+    assert not [
+        each for each in arguments if each.startswith(("--dtype", "--revision", "--trust"))
+    ]
 
 
 def test_a_run_in_another_folder_is_of_the_clones_claims(tmp_path):
@@ -176,7 +180,7 @@ def test_a_recorded_run_matches_settings_if_all_that_matters_is_the_same(
     from assay.harness import __version__
 
     chosen = {"numbers": ["C2"], "keyword": "", "marker": ""}
-    told = {"suite": __version__, "selection": chosen, **more}
-    run = run_of("5.8.1", "tiny:gpt2", **told)
+    fields = {"suite": __version__, "selection": chosen, **more}
+    run = run_of("5.8.1", "tiny:gpt2", **fields)
     assert SETTINGS.match(run, {"transformers": "5.8.1"}) is same
     assert not SETTINGS.match(run, {"transformers": "5.9.0"})

@@ -37,10 +37,10 @@ class Toys:
         return sweep_in(self.folder, "--in-order", *arguments)
 
     def run(self, *arguments: str) -> tuple[int, list[str]]:
-        """The sweep from start to end: its exit code and what it told."""
+        """The sweep from start to end: its exit code and its lines."""
         process = self.start(*arguments)
-        told, _ = process.communicate(timeout=300)
-        return process.returncode, told.splitlines()
+        output, _ = process.communicate(timeout=300)
+        return process.returncode, output.splitlines()
 
     @property
     def ran(self) -> list[str]:
@@ -48,7 +48,7 @@ class Toys:
         path = self.folder / "ran"
         return path.read_text().split() if path.exists() else []
 
-    def found(self) -> list[tuple[str, str, str]]:
+    def results(self) -> list[tuple[str, str, str]]:
         """Every claim in the merged evidence: model, dtype and name."""
         with Evidence.read(self.folder / "sweep.sqlite") as evidence:
             return sorted(
@@ -83,10 +83,10 @@ def every(*cells: str) -> list[tuple[str, str, str]]:
     return sorted((*each.split(":"), name) for each in cells for name in names)  # type: ignore[misc]
 
 
-def line(told: list[str], *words: str) -> str:
+def line(lines: list[str], *words: str) -> str:
     """The only line that has all these words."""
-    (found,) = [each for each in told if all(word in each for word in words)]
-    return found
+    (match,) = [each for each in lines if all(word in each for word in words)]
+    return match
 
 
 def test_a_cell_that_dies_or_is_refused_takes_only_itself(toys: Toys) -> None:
@@ -94,19 +94,19 @@ def test_a_cell_that_dies_or_is_refused_takes_only_itself(toys: Toys) -> None:
         'models = ["killed", "refused", "broken", "killed-once"]\n'
         'versions = ["here", "absent", "/no/such/python"]\nretries = 1'
     )
-    code, told = toys.run()
+    code, lines = toys.run()
     assert code == 1
-    assert line(told, "killed · float32 · cpu: failed").endswith("s")
-    assert "killed by SIGKILL 2 times" in line(told, "killed · float32 · cpu: failed")
-    assert "refused: is no model" in line(told, "refused · float32 · cpu: failed")
-    assert "T1 refuted, 1 refuted, 2 upheld" in line(told, "broken · float32 · cpu: broke")
-    assert "3 upheld" in line(told, "killed-once · float32 · cpu: held")
-    assert "no such environment" in line(told, "broken · float32 · cpu · absent: failed")
-    assert "no Python" in line(told, "broken · float32 · cpu · /no/such/python: failed")
-    assert line(told, "12 cells") == "12 cells: 1 held, 1 broke, 10 failed"
+    assert line(lines, "killed · float32 · cpu: failed").endswith("s")
+    assert "killed by SIGKILL 2 times" in line(lines, "killed · float32 · cpu: failed")
+    assert "refused: is no model" in line(lines, "refused · float32 · cpu: failed")
+    assert "T1 refuted, 1 refuted, 2 upheld" in line(lines, "broken · float32 · cpu: broke")
+    assert "3 upheld" in line(lines, "killed-once · float32 · cpu: held")
+    assert "no such environment" in line(lines, "broken · float32 · cpu · absent: failed")
+    assert "no Python" in line(lines, "broken · float32 · cpu · /no/such/python: failed")
+    assert line(lines, "12 cells") == "12 cells: 1 held, 1 broke, 10 failed"
     # Of the one that was killed twice, what it had recorded is kept; of the other, all is.
-    found = [("killed", "float32", "one")]
-    assert toys.found() == sorted([*found, *every("broken:float32", "killed-once:float32")])
+    results = [("killed", "float32", "one")]
+    assert toys.results() == sorted([*results, *every("broken:float32", "killed-once:float32")])
     ran = [each.rpartition(":")[2] for each in toys.ran if each.startswith("killed-once:")]
     assert ran == ["one", "two", "two", "three"]
     left = {path.suffix for path in (toys.folder / "sweep.sqlite.cells").iterdir()}
@@ -124,11 +124,11 @@ def test_a_sweep_that_is_killed_is_gone_on_with(toys: Toys) -> None:
     good = [f"good:float32:{name}" for name in NAMES]
     begun = ["waits:float32:one", "waits:float32:two"]
     assert toys.ran == [*good, *begun]
-    code, told = toys.run("--resume")
-    assert code == 0, told
-    assert toys.found() == every("good:float32", "waits:float32")
+    code, lines = toys.run("--resume")
+    assert code == 0, lines
+    assert toys.results() == every("good:float32", "waits:float32")
     assert toys.ran == [*good, *begun, "waits:float32:two", "waits:float32:three"]
-    assert "known from before" in line(told, "good · float32")
+    assert "known from before" in line(lines, "good · float32")
 
     # Another seed is another cell, and without --resume all are.
     before = toys.ran
@@ -146,9 +146,9 @@ def test_a_cell_of_a_pattern_is_not_that_of_a_model_that_fits_it(toys: Toys) -> 
     toys.write('models = ["g*", "good"]')
     assert toys.run()[0] == 0
     assert len(toys.ran) == 2 * len(NAMES)
-    code, told = toys.run("--resume")
-    assert (code, len(toys.ran)) == (0, 2 * len(NAMES)), told
-    assert "3 upheld, known from before" in line(told, "g* · float32")
+    code, lines = toys.run("--resume")
+    assert (code, len(toys.ran)) == (0, 2 * len(NAMES)), lines
+    assert "3 upheld, known from before" in line(lines, "g* · float32")
     # What is known of all that fit says nothing of a run of one of them.
     toys.write('models = ["g*"]\nseed = 1')
     assert toys.run()[0] == 0
@@ -160,10 +160,10 @@ def test_a_cell_of_a_pattern_is_not_that_of_a_model_that_fits_it(toys: Toys) -> 
 def test_claims_that_are_not_in_the_clone_are_refused_before_anything_runs(toys: Toys) -> None:
     path = toys.write('models = ["good"]')
     path.write_text('models = ["good"]\n[select]\nclaims = ["claims/test_none.py::test_it"]\n')
-    code, told = toys.run()
+    code, lines = toys.run()
     assert code == 4
     place = f"claims/test_none.py::test_it is not in the clone ({ROOT})"
-    assert told == [f"error: {path}: select.claims: {place}"]
+    assert lines == [f"error: {path}: select.claims: {place}"]
 
 
 def test_two_sweeps_do_not_share_a_file(toys: Toys) -> None:
@@ -171,14 +171,16 @@ def test_two_sweeps_do_not_share_a_file(toys: Toys) -> None:
     (toys.folder / "waits").write_text("")
     first = toys.start()
     toys.wait_until(lambda: "waits:float32:two" in toys.ran)
-    code, told = toys.run("--resume")
+    code, lines = toys.run("--resume")
     assert code == 4
-    assert told == [f"error: {toys.folder}/sweep.sqlite.cells: another sweep uses this folder now"]
+    assert lines == [
+        f"error: {toys.folder}/sweep.sqlite.cells: another sweep uses this folder now"
+    ]
     first.send_signal(signal.SIGINT)
-    told_by_first, _ = first.communicate(timeout=60)
-    assert first.returncode == 130, told_by_first
-    assert "interrupted" in told_by_first
-    assert "Traceback" not in told_by_first
+    first_output, _ = first.communicate(timeout=60)
+    assert first.returncode == 130, first_output
+    assert "interrupted" in first_output
+    assert "Traceback" not in first_output
     assert toys.ran == ["waits:float32:one", "waits:float32:two"]
 
 
@@ -222,7 +224,7 @@ def test_a_cell_is_known_only_of_the_same_weights(toys: Toys) -> None:
         begun = job(toys, ledger.folder / "cell")
         assert ledger.stored_outcome(begun.cell, here, lambda model: "1" * 64) is None
         ledger.take(begun, cell.run(begun))
-        found = ledger.stored_outcome(begun.cell, here, lambda model: "1" * 64)
-        assert found is not None
-        assert (found.state, found.verdicts) == (runner.HELD, {"upheld": 3})
+        outcome = ledger.stored_outcome(begun.cell, here, lambda model: "1" * 64)
+        assert outcome is not None
+        assert (outcome.state, outcome.verdicts) == (runner.HELD, {"upheld": 3})
         assert ledger.stored_outcome(begun.cell, here, lambda model: "2" * 64) is None

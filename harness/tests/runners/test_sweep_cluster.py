@@ -78,25 +78,25 @@ def test_nothing_is_lost_or_run_twice_when_a_worker_is_killed(
     worker.send_signal(signal.SIGKILL)
     project.wait_until(lambda: not run.is_running() or run.status() == psutil.STATUS_ZOMBIE)
     (project.folder / "wait").unlink()
-    told, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, told
-    assert "3 cells: 3 held, 0 broke, 0 failed" in told
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    assert "3 cells: 3 held, 0 broke, 0 failed" in output
     # What the killed run had recorded was not run again; what it was about was.
     assert sorted(project.ran) == sorted("1234" * len(MODELS) + "3")
     with Evidence.read(project.folder / "sweep.sqlite") as evidence:
         runs = evidence.runs()
-        found = [(r.name, r.subject) for run in runs for r in evidence.results(run.id)]
+        results = [(r.name, r.subject) for run in runs for r in evidence.results(run.id)]
     assert [run.exit for run in runs] == [0, 0, 0]
-    assert sorted(found) == sorted(
+    assert sorted(results) == sorted(
         (f"law {n}", f"tiny:{model}") for n in range(1, 5) for model in MODELS
     )
     assert not list(Path(project.folder, "sweep.sqlite.cells").glob("*.sqlite"))
 
     project.forget_ran()
     again = sweep(project, two_nodes.address, "--resume")
-    told, _ = again.communicate(timeout=300)
-    assert again.returncode == 0, told
-    assert told.count("known from before") == len(MODELS)
+    output, _ = again.communicate(timeout=300)
+    assert again.returncode == 0, output
+    assert output.count("known from before") == len(MODELS)
     assert project.ran == []
 
 
@@ -116,9 +116,9 @@ def test_the_cell_of_a_node_that_is_lost_goes_on_elsewhere(
     two_nodes.remove_node(third, allow_graceful=False)
     project.wait_until(lambda: sum(not run.is_running() for run in runs) == 1)
     (project.folder / "wait").unlink()
-    told, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, told
-    assert "3 cells: 3 held, 0 broke, 0 failed" in told
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    assert "3 cells: 3 held, 0 broke, 0 failed" in output
     assert sorted(project.ran) == sorted("1234" * len(MODELS) + "3")
 
 
@@ -132,18 +132,18 @@ def test_a_cell_that_no_node_has_room_for_is_named_and_the_others_run(
         f'claims = ["{project.folder}/claims"]\n[resources]\ngpu = 0.5\n',
     )
     process = sweep(project, two_nodes.address)
-    told, _ = process.communicate(timeout=300)
+    output, _ = process.communicate(timeout=300)
     assert process.returncode == 1
     why = "no node of the cluster has what it takes: CPU 1, GPU 0.5"
-    assert f"tiny:gpt2 · float32 · cuda: failed, {why}" in told
-    assert "2 cells: 1 held, 0 broke, 1 failed" in told
+    assert f"tiny:gpt2 · float32 · cuda: failed, {why}" in output
+    assert "2 cells: 1 held, 0 broke, 1 failed" in output
     assert project.ran == ["1"]
 
 
 def test_a_cluster_that_is_not_there_is_one_line(project: Project) -> None:
     project.write("sweep.toml", 'models = ["tiny:gpt2"]\n')
     process = sweep(project, "nowhere")
-    told, _ = process.communicate(timeout=300)
+    output, _ = process.communicate(timeout=300)
     assert process.returncode == 4
-    assert told.startswith("error: Ray: no cluster at nowhere")
-    assert len(told.splitlines()) == 1
+    assert output.startswith("error: Ray: no cluster at nowhere")
+    assert len(output.splitlines()) == 1

@@ -95,9 +95,9 @@ def test_bad_files_are_refused_in_one_line_before_anything_runs(
     path = written(tmp_path, text)
     with pytest.raises(BadInput) as refused:
         command.main([str(path)], None)  # type: ignore[arg-type]
-    told = str(refused.value)
-    assert all(word in told for word in [str(path), *words]), told
-    assert "\n" not in told
+    message = str(refused.value)
+    assert all(word in message for word in [str(path), *words]), message
+    assert "\n" not in message
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -124,9 +124,9 @@ def test_without_ray_it_says_that_cells_run_in_order(
     monkeypatch.setattr(cluster, "installed", lambda: False)
     path = written(tmp_path, "models = ['a']\nversions = ['absent']")
     assert command.main([str(path)], None) == 1  # type: ignore[arg-type]
-    told = capsys.readouterr().out
-    assert told.startswith("Ray is not installed: cells are run in order on this machine")
-    assert "1 cell: 0 held, 0 broke, 1 failed" in told
+    output = capsys.readouterr().out
+    assert output.startswith("Ray is not installed: cells are run in order on this machine")
+    assert "1 cell: 0 held, 0 broke, 1 failed" in output
 
 
 @pytest.mark.parametrize("form", ["127.0.0.1:{}", "ray://127.0.0.1:{}", "[::1]:{}"])
@@ -138,12 +138,12 @@ def test_a_cluster_that_does_not_answer_is_refused_at_once(
         free.bind(("127.0.0.1", 0))
         address = form.format(free.getsockname()[1])  # nobody listens there
         monkeypatch.setenv("RAY_ADDRESS", address)
-        given = address if named_by == "option" else None
-        with pytest.raises(BadInput) as refused, cluster.connected(given):
+        argument = address if named_by == "option" else None
+        with pytest.raises(BadInput) as refused, cluster.connected(argument):
             pass
-    told = str(refused.value)
-    assert told.startswith(f"Ray: no cluster at {address} (")
-    assert "\n" not in told
+    message = str(refused.value)
+    assert message.startswith(f"Ray: no cluster at {address} (")
+    assert "\n" not in message
     with (
         pytest.raises(BadInput, match=r"no cluster at 127\.0\.0\.1:70000"),
         cluster.connected("127.0.0.1:70000"),
@@ -171,17 +171,17 @@ def test_environments_are_pythons_that_have_what_claims_need(tmp_path: Path) -> 
 def test_a_version_is_looked_for_once_whether_it_is_found_or_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked = []
+    calls = []
 
     def made(folder: Path, requirements: list[str]) -> None:
-        asked.append(requirements)
+        calls.append(requirements)
         raise CannotInstall("there is none")
 
     monkeypatch.setattr(environments, "prepare", made)
     for _ in range(3):
         with pytest.raises(BadInput, match=r"9\.9: cannot be installed: there is none"):
             environments.find("transformers==9.9")
-    assert len(asked) == 1
+    assert len(calls) == 1
 
 
 def test_what_the_models_are_meant_to_do_reaches_every_cell(tmp_path: Path) -> None:
@@ -189,8 +189,8 @@ def test_what_the_models_are_meant_to_do_reaches_every_cell(tmp_path: Path) -> N
     (cell,) = read(written(tmp_path, "models = ['a']\nattends = 'causal'")).cells
     assert cell.key != plain.key
     jobs = [Job(each, *map(Path, ("python", "folder", "files"))) for each in (cell, plain)]
-    given = [[w for w in job.request.command if w.startswith("--attends")] for job in jobs]
-    assert given == [["--attends=causal"], []]
+    options = [[w for w in job.request.command if w.startswith("--attends")] for job in jobs]
+    assert options == [["--attends=causal"], []]
 
 
 def test_a_run_is_a_cells_only_if_all_that_matters_is_the_same(tmp_path: Path) -> None:
@@ -250,8 +250,8 @@ def test_on_a_terminal_each_cell_has_a_line_that_changes(tmp_path: Path) -> None
             assert "running" in file.getvalue()
             board.ended(sweep.cells[0], Outcome(HELD, verdicts={"upheld": 3}, seconds=2.0))
             board.ended(sweep.cells[1], Outcome(FAILED, "no such [model]"))
-        told = file.getvalue()
-        assert "3 upheld, 2.0 s" in told
-        assert "no such [model]" in told
-        assert "[bad] · float32 · cpu" in told
-        assert ("[2/2]" in told) is not live
+        output = file.getvalue()
+        assert "3 upheld, 2.0 s" in output
+        assert "no such [model]" in output
+        assert "[bad] · float32 · cpu" in output
+        assert ("[2/2]" in output) is not live
