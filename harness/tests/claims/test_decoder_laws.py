@@ -35,6 +35,6 @@ def test_a_solution_that_is_not_of_least_norm_is_caught(monkeypatch):
     fields = {field.name: getattr(right, field.name) for field in dataclasses.fields(right)}
     monkeypatch.setattr(claims, "pseudo_inverse", lambda subject: Longer(**fields))
     law = claims.test_the_fast_decoder_is_the_limit_and_of_least_norm
-    found = verdict(law, toy("llama"), FEW)
-    assert found.verdict is Verdict.REFUTED
-    assert "least norm" in found.reason
+    result = verdict(law, toy("llama"), FEW)
+    assert result.verdict is Verdict.REFUTED
+    assert "least norm" in result.reason

@@ -122,8 +122,8 @@ def idle_block(spec, block):
     subject = renamed(spec)
     probe(subject).all()
 
-    def skip(module, given, named, result):
-        state = given[0] if given else named["hidden_states"]
+    def skip(module, arguments, named, result):
+        state = arguments[0] if arguments else named["hidden_states"]
         return (state, *result[1:]) if isinstance(result, tuple) else state
 
     subject.blocks[block].register_forward_hook(skip, with_kwargs=True)

@@ -33,9 +33,9 @@ def slowly(subject, ids, tokens, candidates, penalty):
 def test_contrastive_search_is_its_definition(spec, candidates, penalty):
     subject = toy(spec, "float64")
     ids = prompt(subject, 6, 3)
-    found = contrastive.contrastive_search(subject, ids, 8, candidates, penalty)
+    fast = contrastive.contrastive_search(subject, ids, 8, candidates, penalty)
     slow = [slowly(subject, row[None], 8, candidates, penalty) for row in ids]
-    assert torch.equal(found, torch.cat(slow))
+    assert torch.equal(fast, torch.cat(slow))
 
 
 def test_without_a_penalty_or_a_choice_it_is_greedy():

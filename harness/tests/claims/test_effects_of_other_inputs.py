@@ -69,15 +69,15 @@ def test_what_counts_shares_no_token(monkeypatch):
     constructed(monkeypatch)
     subject = toy("reference:small")
     cases = Cases.of(subject, TEXT, Draws(0, "a test", range(4)))
-    found = invert(Side((subject, subject)), claims.ALL_BLOCKS, cases)
-    tries = nonsense.nonsense(found)
-    assert not (tries[..., None] == found.ids[:, None, None]).any()
-    assert nonsense.least_kl(found, found.ids[:, None]).isinf().all()
+    trials = invert(Side((subject, subject)), claims.ALL_BLOCKS, cases)
+    tries = nonsense.nonsense(trials)
+    assert not (tries[..., None] == trials.ids[:, None, None]).any()
+    assert nonsense.least_kl(trials, trials.ids[:, None]).isinf().all()
     one_shared = tries.clone()
-    one_shared[..., 2] = found.ids[:, None, 4]
-    assert nonsense.least_kl(found, one_shared).isinf().all()
-    assert nonsense.least_kl(found, torch.cat([one_shared, tries], 1)).allclose(
-        nonsense.least_kl(found, tries), rtol=1e-4
+    one_shared[..., 2] = trials.ids[:, None, 4]
+    assert nonsense.least_kl(trials, one_shared).isinf().all()
+    assert nonsense.least_kl(trials, torch.cat([one_shared, tries], 1)).allclose(
+        nonsense.least_kl(trials, tries), rtol=1e-4
     )
 
 
@@ -123,7 +123,7 @@ def test_neighbours_are_those_of_whole_prompts(model_type):
     subject = toy(model_type)
     ids, target = prompt(subject, 9), Target(1)
     moves = 0.3 * torch.randn(2, 3, subject.hidden, generator=torch.Generator().manual_seed(0))
-    found = neighbours(subject, target, ids, moves)
+    nearest = neighbours(subject, target, ids, moves)
     for row, own in enumerate(ids):
         every = torch.arange(subject.vocabulary)
         states = target.output(
@@ -132,11 +132,11 @@ def test_neighbours_are_those_of_whole_prompts(model_type):
         states = states[:, -1].double()
         state = states[own[-1]]
         others = (states - state).norm(dim=1).index_fill(0, own[-1:], torch.inf)
-        assert found.margin[row].item() == pytest.approx(
+        assert nearest.margin[row].item() == pytest.approx(
             float(others.min() / state.norm()), rel=1e-4
         )
         for at, move in enumerate(moves[row]):
             point = state + move * state.norm()
             off = distance(states, point.expand_as(states))
-            assert found.distances[row, at].item() == pytest.approx(off.min().item(), rel=1e-4)
-            assert int(found.tokens[row, at]) == int(off.argmin())
+            assert nearest.distances[row, at].item() == pytest.approx(off.min().item(), rel=1e-4)
+            assert int(nearest.tokens[row, at]) == int(off.argmin())

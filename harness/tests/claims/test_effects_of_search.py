@@ -27,15 +27,15 @@ HOW = {"source": RANDOM, "depth": "one block"}
     ],
 )
 def test_e22_hangs_on_the_share_that_is_recovered(monkeypatch, rows, places, expected):
-    subject, prompts, seen = as_trained("gpt2"), exact.texts.prompts, []
+    subject, prompts, prompt_ids = as_trained("gpt2"), exact.texts.prompts, []
 
-    def noted(*given):
-        for prompt in prompts(*given):
-            seen.append(prompt.ids)
+    def noted(*arguments):
+        for prompt in prompts(*arguments):
+            prompt_ids.append(prompt.ids)
             yield prompt
 
     def search(subject, target, wanted):
-        ids = seen[-1].clone()
+        ids = prompt_ids[-1].clone()
         ids[:rows, :places] = (ids[:rows, :places] + 1) % subject.vocabulary
         none = torch.zeros(ids.shape)
         return SimpleNamespace(ids=ids, verified=ids == ids, tried=none, distances=none)

@@ -78,9 +78,9 @@ def test_attention_is_blamed_where_it_is_to_blame(monkeypatch):
     assert verdict(ATTENTION, subject, arguments={"part": "block"}).verdict is Verdict.REFUTED
     usual, calls = claims.relative, []
 
-    def worse(*given):
-        calls.append(given)  # with attention first, then without
-        return usual(*given) * (100 if len(calls) % 2 else 1)
+    def worse(*arguments):
+        calls.append(arguments)  # with attention first, then without
+        return usual(*arguments) * (100 if len(calls) % 2 else 1)
 
     monkeypatch.setattr(claims, "relative", worse)
     assert verdict(ATTENTION, subject, arguments={"part": "block"}).verdict is Verdict.UPHELD

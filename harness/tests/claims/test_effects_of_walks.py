@@ -76,7 +76,7 @@ def test_r_of_a_net_is_that_of_its_output_s_scale(monkeypatch):
     result = verdict(claim, as_trained("gpt2"))
     assert (result.verdict, result.observed > 3) == (Verdict.REFUTED, True)
     made = nets.per_token
-    monkeypatch.setattr(nets, "per_token", lambda *given: made(*given).shrunken(10.0))
+    monkeypatch.setattr(nets, "per_token", lambda *arguments: made(*arguments).shrunken(10.0))
     assert verdict(claim, as_trained("gpt2")).verdict is Verdict.UPHELD
 
 

@@ -69,8 +69,8 @@ def test_a_design_stands_in_the_page_of_them(design):
     for name in design.lacks:
         assert name in capabilities.PROBES
         rows = [row for row in ROWS if f"`{name}`" in row[2]]
-        told = [types for types, *_ in rows if named(types, design.types)]
-        assert told, (design.types, name)
+        matches = [types for types, *_ in rows if named(types, design.types)]
+        assert matches, (design.types, name)
 
 
 def named(text: str, types: tuple[str, ...]) -> bool:

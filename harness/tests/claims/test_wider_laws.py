@@ -28,13 +28,13 @@ from assay.harness.tests.support.toys import budget, fresh, seeing_ahead, toy, v
 FEW = budget(12, shrink=20)
 
 
-def told_otherwise(spec: str, change: Callable[[dict[str, Any]], None]) -> Subject:
+def with_other_arguments(spec: str, change: Callable[[dict[str, Any]], None]) -> Subject:
     """A copy of a tiny model whose forward pass is given other arguments than the caller's."""
 
-    def hook(module: Any, given: tuple, named: dict[str, Any]) -> tuple:
+    def hook(module: Any, arguments: tuple, named: dict[str, Any]) -> tuple:
         named = dict(named)
         change(named)
-        return given, named
+        return arguments, named
 
     subject = fresh(spec)
     subject.model.register_forward_pre_hook(hook, with_kwargs=True)
@@ -116,7 +116,7 @@ def with_embeddings_scaled(named: dict[str, Any]) -> None:
         named["inputs_embeds"].mul_(1.5)
 
 
-TOLD: list[tuple[Any, dict[str, str], str, Callable[[dict[str, Any]], None]]] = [
+CASES: list[tuple[Any, dict[str, str], str, Callable[[dict[str, Any]], None]]] = [
     (cache.test_chunks_of_any_size_give_the_same, {}, "mistral", at_the_window),
     (
         cache.test_the_room_of_a_static_cache_changes_nothing,
@@ -186,11 +186,11 @@ TOLD: list[tuple[Any, dict[str, str], str, Callable[[dict[str, Any]], None]]] = 
 
 @pytest.mark.parametrize(
     ("law", "arguments", "spec", "change"),
-    TOLD,
-    ids=[f"{law.__name__[5:]}-{change.__name__}" for law, _, _, change in TOLD],
+    CASES,
+    ids=[f"{law.__name__[5:]}-{change.__name__}" for law, _, _, change in CASES],
 )
 def test_a_model_that_is_told_otherwise_is_caught(law, arguments, spec, change):
-    result = verdict(law, told_otherwise(spec, change), FEW, arguments=arguments)
+    result = verdict(law, with_other_arguments(spec, change), FEW, arguments=arguments)
     assert result.verdict is Verdict.REFUTED, result.reason
 
 
@@ -301,7 +301,7 @@ def test_a_model_that_remembers_its_last_prompt_is_caught():
     subject = fresh("llama")
     kept = [torch.zeros(subject.hidden)]
 
-    def remember(module: Any, given: tuple, result: Any) -> Any:
+    def remember(module: Any, arguments: tuple, result: Any) -> Any:
         state = result[0] if isinstance(result, tuple) else result
         before, kept[0] = kept[0].to(state), state.detach().mean((0, 1))
         changed = state + 0.01 * before
@@ -319,11 +319,15 @@ def test_one_layer_is_blind_to_order_with_positions_to_take_out_and_without(mode
 
 
 def test_a_layer_without_positions_that_sees_order_all_the_same_is_caught():
-    def counted(module, given, named):
-        state = given[0] if given else named["hidden_states"]
+    def counted(module, arguments, named):
+        state = arguments[0] if arguments else named["hidden_states"]
         place = torch.linspace(0.0, 0.5, state.shape[1])[:, None].to(state)
-        seen = state + place * state.roll(1, -1)  # another direction: a norm would undo a factor
-        return ((seen, *given[1:]), named) if given else (given, {**named, "hidden_states": seen})
+        moved = state + place * state.roll(1, -1)  # another direction: a norm would undo a factor
+        return (
+            ((moved, *arguments[1:]), named)
+            if arguments
+            else (arguments, {**named, "hidden_states": moved})
+        )
 
     subject = fresh("flint")
     subject.blocks[0].register_forward_pre_hook(counted, with_kwargs=True)
