@@ -64,28 +64,28 @@ def test_every_command_has_a_line() -> None:
 @cases(0.012)
 @given(data=st.data())
 def test_any_command_line(stocked: Path, command: str, data: st.DataObject) -> None:
-    given = data.draw(arguments([command, *VALID[command]], WORDS))
+    words = data.draw(arguments([command, *VALID[command]], WORDS))
     with room(stocked, "model") as here:
         (here.work / "plan.toml").write_text('models = ["tiny:gpt2"]\n')
-        here.check("harness", *given)
+        here.check("harness", *words)
 
 
 @cases(0.005)
 @given(data=st.data())
 def test_any_command_line_in_a_process_of_its_own(stocked: Path, data: st.DataObject) -> None:
     command = data.draw(st.sampled_from(["atlas", "card", "compare", "flips", "merge", "runs"]))
-    given = data.draw(arguments([command, *VALID[command]], WORDS))
+    words = data.draw(arguments([command, *VALID[command]], WORDS))
     with room(stocked) as here:
-        here.check("harness", *given, whole=True)
+        here.check("harness", *words, whole=True)
 
 
 @cases(0.04)
 @given(data=st.data())
 def test_any_options_of_a_run(stocked: Path, data: st.DataObject) -> None:
     chosen = data.draw(st.lists(st.sampled_from(OPTIONS), max_size=5, unique=True))
-    given = data.draw(arguments(chosen, WORDS))
+    words = data.draw(arguments(chosen, WORDS))
     with room(stocked, "model") as here:
-        here.check("pytest", "--model=tiny:gpt2", *given)
+        here.check("pytest", "--model=tiny:gpt2", *words)
 
 
 @cases(0.06)

@@ -97,10 +97,10 @@ def test_an_output_is_noticed_unless_it_was_asked_for(tmp_path: Path) -> None:
         write()
         return refuse()
 
-    asked = ("compare", "--json=out.json")
+    arguments = ("compare", "--json=out.json")
     assert run(write, tmp_path / "a", "compare") == ["left behind: work/out.json"]
-    assert not run(write, tmp_path / "b", *asked)
-    assert run(write_and_refuse, tmp_path / "c", *asked) == ["left behind: work/out.json"]
+    assert not run(write, tmp_path / "b", *arguments)
+    assert run(write_and_refuse, tmp_path / "c", *arguments) == ["left behind: work/out.json"]
 
 
 def test_what_is_refused_or_run_or_about_to_begin_is_well(tmp_path: Path) -> None:
