@@ -32,8 +32,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
     And the mark of tests that have an environment of their own, `tox -e sweep`.
     """
-    given = RunRequest.of(config).emulated.items()
-    sessions.EMULATED[:] = [f"--{name}={value}" for name, value in given if value is not None]
+    emulated = RunRequest.of(config).emulated.items()
+    sessions.EMULATED[:] = [f"--{name}={value}" for name, value in emulated if value is not None]
     # Those that look at a terminal's lines bring one of their own.
     os.environ["TERM"] = "xterm"
     config.addinivalue_line("markers", "ray: needs Ray, which only `tox -e sweep` installs")

@@ -21,9 +21,9 @@ INSTALL, CHECK = ACTION["runs"]["steps"]
 
 def environment(**inputs: str) -> dict[str, str]:
     """The variables of a step, with what the workflow gave in place of the expressions."""
-    given = {name: each.get("default", "") for name, each in ACTION["inputs"].items()} | inputs
+    values = {name: each.get("default", "") for name, each in ACTION["inputs"].items()} | inputs
     return {
-        name: given[value.split(".")[1].split(" ")[0]] if value.startswith("${{") else value
+        name: values[value.split(".")[1].split(" ")[0]] if value.startswith("${{") else value
         for name, value in CHECK["env"].items()
     }
 
@@ -52,19 +52,19 @@ def test_a_sound_model_passes_and_is_summed_up(tmp_path: Path) -> None:
     (tmp_path / "summary.md").write_text("before\n")
     done = step(tmp_path, model="tiny:gpt2", options="--claim=C1 --profile=glance")
     assert done.returncode == 0, done.stdout + done.stderr
-    told = (tmp_path / "summary.md").read_text()
-    assert told.startswith("before\n### Assay: tiny:gpt2\n")
-    assert "upheld" in told
+    text = (tmp_path / "summary.md").read_text()
+    assert text.startswith("before\n### Assay: tiny:gpt2\n")
+    assert "upheld" in text
     assert "<html" in (tmp_path / "assay-report.html").read_text()
 
 
 def test_a_broken_model_fails_and_says_by_what(tmp_path: Path) -> None:
-    asked = "--claim=C1 --profile=glance --plant=future-seen-by-one"
-    done = step(tmp_path, model="tiny:gpt2", options=asked)
+    options = "--claim=C1 --profile=glance --plant=future-seen-by-one"
+    done = step(tmp_path, model="tiny:gpt2", options=options)
     assert done.returncode == 1, done.stdout + done.stderr
-    told = (tmp_path / "summary.md").read_text()
-    assert "| refuted |" in told
-    assert "Replay C1 with" in told
+    text = (tmp_path / "summary.md").read_text()
+    assert "| refuted |" in text
+    assert "Replay C1 with" in text
 
 
 def test_what_is_installed_is_the_action_s_own_clone() -> None:
@@ -80,11 +80,11 @@ def test_nothing_that_a_model_is_called_is_read_as_markdown() -> None:
     name = "a|b <script> `x` [y](z) # t"
     result = Result("C1", "a law", Kind.LAW, name, Verdict.REFUTED, reason="*no*")
     run = RunRecord(profile="quick", subjects={name: SubjectRecord()})
-    told = summary.markdown(run, [result], {})
+    text = summary.markdown(run, [result], {})
     escaped = "a\\|b \\<script\\> \\`x\\` \\[y\\](z) \\# t"
-    assert told.count(escaped) == 2
-    assert name not in told
-    assert "\\*no\\*" in told
+    assert text.count(escaped) == 2
+    assert name not in text
+    assert "\\*no\\*" in text
 
 
 def test_a_summary_is_on_no_other_output(project: Project) -> None:

@@ -65,12 +65,12 @@ def named(source: ast.Module) -> Iterator[str]:
 
 def claims() -> list[Claim]:
     """What every claim of the catalogue says of itself."""
-    found = []
+    catalogue = []
     for path in modules("claims"):
         module = importlib.import_module(f"assay.claims.{path.stem}")
         tests = [value for name, value in vars(module).items() if name.startswith("test_")]
-        found += [test.claim for test in tests]
-    return found
+        catalogue += [test.claim for test in tests]
+    return catalogue
 
 
 @pytest.mark.parametrize("room", ABOVE)

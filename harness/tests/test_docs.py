@@ -64,5 +64,5 @@ def test_the_reference_has_every_option() -> None:
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
 def test_commands_in_pages_exist(page) -> None:
-    asked = set(re.findall(r"(?:^|`)assay ([a-z]+)\b", page.read_text(), re.MULTILINE))
-    assert asked <= COMMANDS.keys()
+    commands = set(re.findall(r"(?:^|`)assay ([a-z]+)\b", page.read_text(), re.MULTILINE))
+    assert commands <= COMMANDS.keys()

@@ -75,8 +75,8 @@ def test_a_model_cannot_end_the_process(name: str) -> None:
         def forward(self, *arguments: Any, **named: Any) -> Any:
             self.passed += 1
             if self.passed > 4:
-                given = {"execv": ("/bin/true", ["true"]), "execve": ("/bin/true", ["true"], {})}
-                getattr(os, name)(*given.get(name, (0,)))
+                endings = {"execv": ("/bin/true", ["true"]), "execve": ("/bin/true", ["true"], {})}
+                getattr(os, name)(*endings.get(name, (0,)))
             return super().forward(*arguments, **named)
 
     run = assay.check(llama(Ending), claims=["C1"], profile="glance")
@@ -114,7 +114,7 @@ def test_a_copy_that_lacks_a_patch_of_the_model_is_no_reference() -> None:
     model = llama(NotCopied)
     first = model.model.layers[0]
     plain = first.forward
-    first.forward = lambda *given, **named: plain(*given, **named) * 1.5
+    first.forward = lambda *arguments, **named: plain(*arguments, **named) * 1.5
     (result,) = assay.check(model, claims=["C1"], profile="glance").results
     assert result.verdict is not Verdict.REFUTED
     assert "computes other rows" in result.reason
@@ -140,7 +140,7 @@ def test_a_class_of_somebodys_own_is_loaded_as_what_it_is() -> None:
 def test_a_model_whose_forward_is_wrapped_has_a_reference_of_its_own() -> None:
     model = llama()
     usual = model.forward
-    model.forward = functools.wraps(usual)(lambda *given, **named: usual(*given, **named))
+    model.forward = functools.wraps(usual)(lambda *arguments, **named: usual(*arguments, **named))
     run = assay.check(model, claims=["C1", "F1"], profile="glance")
     assert len(run.require().upheld) == 3
 
@@ -186,7 +186,9 @@ def test_weights_so_large_that_rounding_decides_are_no_broken_gradient() -> None
 def test_an_input_that_is_ignored_is_a_capability_that_is_lacking() -> None:
     model = copy.deepcopy(families.tiny("gpt2"))
     usual = model.transformer.forward
-    model.transformer.forward = lambda *given, position_ids=None, **named: usual(*given, **named)
+    model.transformer.forward = lambda *arguments, position_ids=None, **named: usual(
+        *arguments, **named
+    )
     run = assay.check(model, claims=["A7"], profile="glance")
     assert not run.refuted
     assert run.exit == 1

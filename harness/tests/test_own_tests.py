@@ -81,19 +81,19 @@ def test_a_broken_model_fails_with_sentence_counterexample_and_replay(
 ) -> None:
     done = tests(broken=True)
     done.assert_outcomes(failed=1)
-    told = done.stdout.str()
-    assert "C1: a prefix's states do not change when tokens are appended" in told
-    assert re.search(r"^ +prompt: ", told, re.MULTILINE)
-    assert re.search(r"observed \S+, allowed \S+, at ", told)
-    assert "Traceback" not in told
-    assert "own_tests.py" not in told
-    found = re.search(r"^replay: ASSAY_REPLAY=(\S+) pytest '(\S+)'$", told, re.MULTILINE)
-    assert found is not None
-    blob, test = found.groups()
+    output = done.stdout.str()
+    assert "C1: a prefix's states do not change when tokens are appended" in output
+    assert re.search(r"^ +prompt: ", output, re.MULTILINE)
+    assert re.search(r"observed \S+, allowed \S+, at ", output)
+    assert "Traceback" not in output
+    assert "own_tests.py" not in output
+    match = re.search(r"^replay: ASSAY_REPLAY=(\S+) pytest '(\S+)'$", output, re.MULTILINE)
+    assert match is not None
+    blob, test = match.groups()
     monkeypatch.setenv("ASSAY_REPLAY", blob)
     again = tests(test, broken=True)
     again.assert_outcomes(failed=1)
-    assert found.group() in again.stdout.str()
+    assert match.group() in again.stdout.str()
     tests(test).assert_outcomes(passed=1)
     monkeypatch.setenv("ASSAY_REPLAY", "no blob")
     refused = tests(test)
@@ -114,8 +114,8 @@ def test_a_finding_that_is_not_decided_is_an_expected_failure(
 
     def settle(subject, cases, session):
         id = cases[0].claim.id
-        found = Result(id, "s", undecided[id], "m", Verdict.INCONCLUSIVE, reason="few draws")
-        return assay.Run([found], {})
+        result = Result(id, "s", undecided[id], "m", Verdict.INCONCLUSIVE, reason="few draws")
+        return assay.Run([result], {})
 
     monkeypatch.setattr(own_tests, "settle", settle)
     done = tests("-rx", claims=["A4:held-out", "C1"])
@@ -136,16 +136,16 @@ def test_another_model_or_other_weights_are_checked_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "why"),
+    ("options", "why"),
     [
         ({"profile": "fast"}, "fast"),
         ({"claims": ["Z9"]}, "no such claim"),
         ({"claims": ["C1"], "xfail": {"C2": "no"}}, "C2: no such claim among"),
     ],
 )
-def test_what_cannot_be_used_is_refused(given: dict, why: str) -> None:
+def test_what_cannot_be_used_is_refused(options: dict, why: str) -> None:
     with pytest.raises(BadInput, match=why):
-        assay.parametrize(**given)
+        assay.parametrize(**options)
 
 
 def test_the_examples_in_docstrings_run() -> None:

@@ -49,10 +49,10 @@ def test_versions_are_those_of_the_constraints() -> None:
 def test_all_that_is_asked_for_is_hashed() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     project = settings["project"]
-    asked = [*project["dependencies"], *project["optional-dependencies"]["scale"], "tox"]
+    requirements = [*project["dependencies"], *project["optional-dependencies"]["scale"], "tox"]
     groups = settings["dependency-groups"]
-    asked += [*groups["tests"], *groups["lint"], *settings["build-system"]["requires"]]
-    names = {canonicalize_name(Requirement(line).name) for line in asked}
+    requirements += [*groups["tests"], *groups["lint"], *settings["build-system"]["requires"]]
+    names = {canonicalize_name(Requirement(line).name) for line in requirements}
     assert names - hashed().keys() == {UNHASHED}
     assert UNHASHED in constrained()
 

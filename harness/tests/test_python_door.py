@@ -25,7 +25,7 @@ def seeing_ahead():
     """A model whose last state is in part the next position's."""
     model = gpt2()
 
-    def leak(module, given, output):
+    def leak(module, arguments, output):
         return output + 0.1 * output.roll(-1, 1)
 
     model.transformer.ln_f.register_forward_hook(leak)
@@ -80,7 +80,7 @@ def test_all_laws_or_findings_can_be_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "why"),
+    ("options", "why"),
     [
         ({"profile": "fast"}, "fast"),
         ({"claims": ["Z9"]}, "no such claim"),
@@ -88,9 +88,9 @@ def test_all_laws_or_findings_can_be_asked_for() -> None:
         ({"attends": "sideways"}, "choose from causal, both"),
     ],
 )
-def test_what_cannot_be_used_is_refused(given: dict, why: str) -> None:
+def test_what_cannot_be_used_is_refused(options: dict, why: str) -> None:
     with pytest.raises(BadInput, match=why):
-        assay.check(gpt2(), **given)
+        assay.check(gpt2(), **options)
 
 
 def test_the_examples_in_docstrings_run() -> None:

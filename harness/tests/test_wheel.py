@@ -112,11 +112,11 @@ def test_importing_the_package_imports_no_torch(installed: Path) -> None:
     code = (
         "import sys, assay; print(sorted({'torch', 'transformers', 'numpy'} & set(sys.modules)))"
     )
-    told = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": str(installed)},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert told.stdout.strip() == "[]"
+    assert process.stdout.strip() == "[]"
