@@ -20,7 +20,7 @@ from assay.harness.tests.support.browsers import (
     overflow,
     requests,
 )
-from assay.harness.tests.support.sample_findings import findings, finding
+from assay.harness.tests.support.sample_findings import finding, findings
 from assay.harness.tests.support.sample_plots import every_kind
 from assay.harness.tests.support.sample_runs import LARGE, sample, sample_run
 

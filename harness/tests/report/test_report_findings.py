@@ -23,7 +23,7 @@ from assay.harness.report.terminal_tables import strip
 from assay.harness.results.arrays import Plot
 from assay.harness.results.verdicts import Kind, Result, Verdict
 from assay.harness.tests.support.pages import HOSTILE, Reader, html_of, page, printed
-from assay.harness.tests.support.sample_findings import DETAILS, findings, finding
+from assay.harness.tests.support.sample_findings import DETAILS, finding, findings
 from assay.harness.tests.support.sample_runs import LARGE, sample
 
 
