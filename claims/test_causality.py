@@ -42,7 +42,7 @@ def test_a_prefix_ignores_what_follows_it(subject, draw, check):
 @law(
     "C6",
     "one pass scores every prefix",
-    needs=["causal", "fixed-sight", "lm-head"],
+    needs=["causal", "fixed-sight", "logits"],
     source="004, answer 1",
     control="the distributions of one pass, each taken one position too early",
 )

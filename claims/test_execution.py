@@ -10,7 +10,7 @@ from assay.harness.checking import sensitivity
 from assay.harness.checking.laws import law
 from assay.harness.models import caches, capabilities, experts, inputs
 from assay.harness.models.shortage import refusals_ignored
-from assay.harness.models.tolerances import bit_equal, one_bit_off
+from assay.harness.models.tolerances import bit_equal, farthest, one_bit_off
 from assay.harness.operations import copies, padding, variants
 
 
@@ -147,6 +147,7 @@ def test_saving_and_loading_keep_all_that_a_model_holds(subject, draw, check):
 def test_a_pass_changes_nothing_that_it_is_given(subject, path, draw, check):
     if path == "embeddings":
         capabilities.require(subject, "inputs-embeds")
+        capabilities.require(subject, "embeddings-argument")
     prompt = draw(prompts(subject, shortest=2), "prompt")
     arguments = {"ids": prompt.ids}
     if path == "embeddings":
@@ -179,3 +180,27 @@ def test_a_pass_does_not_depend_on_those_before_it(subject, draw, check):
     check.same(expected, after)
     check.equal_runs(expected.plain, lambda: again, after)
     check.rejects(expected, before)
+
+
+@law(
+    "C6",
+    "a prompt gives the same output twice",
+    needs=["repeats"],
+    source="004, answer 1; beyond",
+    control="another prompt's output in place of the second one",
+    enough=12,
+)
+def test_a_prompt_gives_the_same_output_twice(subject, draw, check):
+    prompt = draw(prompts(subject, shortest=2), "prompt")
+    other = draw(other_ids(subject, prompt), "other ids")
+    once, again = subject.rows(prompt.ids), subject.rows(prompt.ids)
+    apart = max(farthest(again, once).values(), key=lambda each: each.error)
+    check.judge(apart.error, check.tolerance.floor, apart.where)
+    damaged = max(each.error for each in farthest(subject.rows(other), once).values())
+    check.judge_control(damaged, check.tolerance.floor)
+
+    def scaled(size: float) -> tuple[float, float]:
+        larger = farthest(once.map(lambda t: t * (1 + size)), once).values()
+        return max(each.error for each in larger), check.tolerance.floor
+
+    check.sees(scaled)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from operator import itemgetter
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from assay.fixtures.prompts import chunkings, lengths, prompts
 from assay.harness.checking.laws import law
 from assay.harness.models import caches, encoders
+from assay.harness.models.subject import Subject
 from assay.harness.operations import padding
 
 NEIGHBOUR = "a neighbour's row in place of one's own"
@@ -27,6 +29,22 @@ def test_padding_and_batch_mates_change_nothing(subject, draw, check):
     batch = padding.ragged(subject, prompt.ids, draw(lengths(prompt), "lengths"))
     rows = subject.rows(batch.ids, mask=batch.mask, positions=batch.positions)
     padding.each_alone(check, prompt.ids, batch, rows)
+
+
+@law(
+    "C5",
+    "batch mates of the same length change nothing",
+    source="beyond 004",
+    control=NEIGHBOUR,
+    enough=12,
+)
+def test_batch_mates_change_nothing(subject, draw, check):
+    prompt = draw(prompts(subject, rows=3, least_rows=2), "prompt")
+    rows = subject.rows(prompt.ids)
+    for row in range(len(prompt.ids)):
+        expected = check.reference(functools.partial(Subject.rows, ids=prompt.ids[row : row + 1]))
+        check.same(expected, rows.map(lambda t, row=row: t[row : row + 1]))
+        check.rejects(expected, rows.map(lambda t, row=row: t.roll(1, 0)[row : row + 1]))
 
 
 @law(

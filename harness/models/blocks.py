@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -10,6 +12,7 @@ from torch import Tensor, nn
 from assay.harness.models.core import Core
 from assay.harness.models.lengths import SHORT
 from assay.harness.models.shortage import pass_on
+from assay.harness.models.wrapped import Wrapped
 from assay.harness.results.errors import Missing
 
 
@@ -24,6 +27,10 @@ def find(subject: Core) -> nn.ModuleList:
     there is no such list.
     """
     model, layers = subject.model, subject.layers
+    if isinstance(model, Wrapped):
+        if model.stack is None:
+            raise LookupError(f"{subject.name}: a pass runs no list of blocks")
+        return nn.ModuleList(model.stack.children())
     body = model.get_decoder() if subject.is_encoder_decoder else model.base_model
     lists = [m for m in body.modules() if isinstance(m, nn.ModuleList) and len(m)]
     exact = [m for m in lists if len(m) == layers]
@@ -52,6 +59,37 @@ def _run_by_a_pass(subject: Core, lists: list[nn.ModuleList]) -> list[nn.ModuleL
         for hook in hooks:
             hook.remove()
     return [each for each in lists if any(module in called for module in each)]
+
+
+@contextmanager
+def states(subject: Core) -> Iterator[dict[str, tuple[Tensor, ...]]]:
+    """Collect the first block's input and every block's output in the passes within a block.
+
+    Yields an empty mapping, filled as ``hidden_states`` when the pass has ended; it stays empty
+    where there are no blocks, or they are not called once each.
+    """
+    collected: dict[str, tuple[Tensor, ...]] = {}
+    calls: list[Any] = []
+
+    def before(module: nn.Module, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        calls.append(inputs[0] if inputs else kwargs.get("hidden_states"))
+
+    def after(module: nn.Module, inputs: tuple[Any, ...], result: Any) -> None:
+        calls.append(result[0] if isinstance(result, tuple | list) else result)
+
+    try:
+        stack = find(subject)
+    except LookupError:
+        stack = nn.ModuleList()
+    hooks = [block.register_forward_hook(after) for block in stack]
+    hooks += [block.register_forward_pre_hook(before, with_kwargs=True) for block in stack[:1]]
+    try:
+        yield collected
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if len(stack) and len(calls) == len(stack) + 1 and all(map(torch.is_tensor, calls)):
+        collected["hidden_states"] = tuple(calls)
 
 
 def output(subject: Core, depth: int, ids: Tensor | None, **arguments: Any) -> Tensor:

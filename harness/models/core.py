@@ -23,6 +23,7 @@ from assay.harness.models import configuration
 from assay.harness.models.offer import Offer
 from assay.harness.models.provenance import UNKNOWN, Provenance
 from assay.harness.models.rows import Rows
+from assay.harness.models.wrapped import Wrapped, ids_argument
 from assay.harness.results.errors import Missing
 
 
@@ -185,6 +186,8 @@ class Core(ABC):
     @cached_property
     def _parameters(self) -> frozenset[str]:
         """The parameters of forward, and of its base class's while it passes ``**kwargs`` on."""
+        if isinstance(self.model, Wrapped):
+            return _named(self.model.called)
         classes = [each for each in type(self.model).__mro__ if "forward" in vars(each)]
         names = _named(self.model.forward)
         for own, base in pairwise(classes):
@@ -198,6 +201,20 @@ class Core(ABC):
     def accepts(self, argument: str) -> bool:
         """Whether the model's forward names ``argument``."""
         return argument in self._parameters
+
+    @cached_property
+    def takes_more(self) -> bool:
+        """Whether forward takes arguments that it does not name."""
+        return _takes_more(self._forward)
+
+    @cached_property
+    def ids_argument(self) -> str | None:
+        """The name of forward's argument for the ids; None where it has none."""
+        return ids_argument(self._forward)
+
+    @property
+    def _forward(self) -> Callable[..., Any]:
+        return self.model.called if isinstance(self.model, Wrapped) else self.model.forward
 
     @property
     def cache_argument(self) -> str | None:

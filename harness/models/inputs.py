@@ -28,8 +28,10 @@ def meddled_with(subject: Subject) -> Iterator[None]:
     """Make the model reverse its inputs in place, within a block."""
 
     def turn(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        for name in ("input_ids", "inputs_embeds", "decoder_input_ids", "decoder_inputs_embeds"):
-            if torch.is_tensor(tensor := kwargs.get(name)):
+        named = ("input_ids", "inputs_embeds", "decoder_input_ids", "decoder_inputs_embeds")
+        tensors = [kwargs.get(name) for name in {*named, subject.ids_argument or ""}]
+        for tensor in [*args[:1], *tensors]:
+            if torch.is_tensor(tensor):
                 tensor.copy_(tensor.flip(1))
 
     hook = subject.model.register_forward_pre_hook(turn, with_kwargs=True)

@@ -25,6 +25,7 @@ from assay.harness.models.checkpoints import Checkpoint, inspect_checkpoint, ref
 from assay.harness.models.placement import Placement
 from assay.harness.models.shortage import ENDS, MEMORY, contained, kept_running, shortage
 from assay.harness.models.weight_files import read_json
+from assay.harness.models.wrapped import Wrapped
 from assay.harness.results.errors import BadInput, Missing, brief, listed
 from assay.harness.results.quiet import quiet
 
@@ -171,7 +172,9 @@ def adopt(
     _check_finite(name, model)
     digest = digests.digest(model)
     with quiet():
-        if dtype != model.dtype:
+        if dtype != model.dtype and isinstance(model, Wrapped):
+            model.to(dtype=dtype)  # type: ignore[call-arg]
+        elif dtype != model.dtype:
             with tempfile.TemporaryDirectory() as folder:
                 model.save_pretrained(folder)
                 model = type(model).from_pretrained(folder, **compat.in_dtype(dtype)).eval()
@@ -310,6 +313,8 @@ class NoTable(BadInput):
 
 def _check_tokenizer(loaded: Loaded) -> None:
     """Reject a tokenizer with ids that have no embedding in the model."""
+    if isinstance(loaded.model, Wrapped):
+        return  # what embeds its ids may not be known
     weight = getattr(loaded.model.get_input_embeddings(), "weight", None)
     if weight is None or weight.ndim != 2:
         raise NoTable(f"{loaded.name}: has no token embeddings, so it is not a language model")

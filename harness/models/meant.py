@@ -88,7 +88,7 @@ def direction(subject: Core) -> Meant:
         or _by_generation(model)
         or Meant(
             None,
-            f"nothing says whether {type(model).__name__} is meant to be causal; "
+            f"nothing says whether {_class_name(model)} is meant to be causal; "
             "say --attends=causal or --attends=both",
         )
     )
@@ -143,8 +143,14 @@ def _by_auto_map(model: Any) -> Meant | None:
     return Meant(ways_of_tasks.pop(), f"the configuration's auto_map names {named}")
 
 
+def _class_name(model: Any) -> str:
+    """The name of the model's class, or of the function or class that is wrapped."""
+    wrapped: str = getattr(model.config, "inner", "")
+    return wrapped.rpartition(".")[2] or type(model).__name__
+
+
 def _by_name(model: Any) -> Meant | None:
-    name = type(model).__name__
+    name = _class_name(model)
     for pattern, ways in NAMES:
         if pattern.search(name):
             return Meant(ways, f"the class is named {name}")

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from assay.harness.models import compat, encoders, positions, routing
+from assay.harness.models import blocks, compat, encoders, positions, returned, routing
 from assay.harness.models.core import Core, Output, Pass
 from assay.harness.models.float64 import Drawn
 from assay.harness.models.lengths import SHORT
 from assay.harness.models.rows import Rows
 from assay.harness.models.shortage import contained, pass_on
 from assay.harness.results.errors import REFUSALS, Missing
+
+SETTINGS = ("return_dict", "output_hidden_states", "output_attentions")
+"""Arguments that choose what a pass returns: left out where a forward does not take them."""
 
 
 def run(subject: Core, request: Pass) -> Output:
@@ -25,17 +29,66 @@ def run(subject: Core, request: Pass) -> Output:
     gradients = torch.set_grad_enabled(wants_gradient)
     drawing = Drawn(subject.drawn_as) if subject.drawn_as else nullcontext()
     listening = routing.listening(subject)
-    with gradients, uncompiled(subject), drawing, listening as scores, contained():
-        output = subject.model(**arguments)
+    hooked = blocks.states(subject) if request.states and not returns_states(subject) else None
+    with (
+        gradients,
+        uncompiled(subject),
+        drawing,
+        listening as scores,
+        hooked or nullcontext({}) as states,
+        _embedded(subject, request.embeddings),
+        contained(),
+    ):
+        output = _called(subject, arguments)
+    output = {**returned.mapping(output, batch, n), **states}
     rows, pooled = _rows(subject, output, n, request)
     if scores:
         # A row depends on every row that it attends to: all of them under a caller's mask.
         top_k, ahead = subject.config.num_experts_per_tok, request.mask is not None
         rows.tensors["router gap"] = routing.gap(scores, top_k, batch, ahead)
-    cache = output.get(subject.cache_argument or "", None)
+    cache = output.get(subject.cache_argument or "")
     if _needs_places(subject) and cache is not None:
         compat.count(cache, request.cache, n)
     return Output(rows, cache, pooled)
+
+
+def returns_states(subject: Core) -> bool:
+    """Whether a pass can be asked for the states; else they are read by hooks at the blocks."""
+    return subject.takes_more or subject.accepts("output_hidden_states")
+
+
+def takes_embeddings(subject: Core) -> bool:
+    """Whether forward takes embeddings; else they replace what the embedding returns."""
+    decoder = "decoder_" if subject.is_encoder_decoder else ""
+    return subject.takes_more or subject.accepts(f"{decoder}inputs_embeds")
+
+
+@contextmanager
+def _embedded(subject: Core, embeddings: Tensor | None) -> Iterator[None]:
+    """Make the model's embedding return ``embeddings`` [batch, n, hidden] within a block."""
+    if embeddings is None or takes_embeddings(subject):
+        yield
+        return
+    embedding = subject.input_embeddings
+    if not isinstance(embedding, nn.Module):
+        raise Missing("the model's forward takes no embeddings, and no module embeds its ids")
+    hook = embedding.register_forward_hook(lambda *_: embeddings.clone())
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def _called(subject: Core, arguments: dict[str, Any]) -> Any:
+    """Call the model with the ids by its own name for them, and without what it does not take."""
+    name = subject.ids_argument
+    if name == "input_ids" and subject.takes_more:
+        return subject.model(**arguments)
+    fit = {n: v for n, v in arguments.items() if n not in SETTINGS or subject.accepts(n)}
+    if "input_ids" not in fit or name == "input_ids":
+        return subject.model(**fit)
+    ids = fit.pop("input_ids")
+    return subject.model(ids, **fit) if name is None else subject.model(**{name: ids}, **fit)
 
 
 def _arguments(subject: Core, request: Pass) -> dict[str, Any]:
@@ -45,8 +98,10 @@ def _arguments(subject: Core, request: Pass) -> dict[str, Any]:
     arguments: dict[str, Any] = {"return_dict": True, **request.options}
     if request.ids is not None:
         arguments[f"{decoder}input_ids"] = request.ids
-    else:
+    elif takes_embeddings(subject):
         arguments[f"{decoder}inputs_embeds"] = request.embeddings
+    else:
+        arguments["input_ids"] = torch.zeros(batch, n, dtype=torch.long, device=subject.device)
     mask, places = request.mask, request.positions
     if places is None and mask is not None and mask.ndim == 4:
         places = _counted(subject, mask.shape[-1])

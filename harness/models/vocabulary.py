@@ -20,7 +20,10 @@ def embeddings(subject: Core) -> Any:
 
     The model may name the encoder's; watching a pass then finds the decoder's.
     """
-    named: Any = subject.model.get_input_embeddings()
+    try:
+        named: Any = subject.model.get_input_embeddings()
+    except NotImplementedError:  # a class of the user's own, whose parts have other names
+        return _looked_up(subject)
     if not subject.is_encoder_decoder:
         return named
     ids = torch.tensor([[1, 4, 2, 7]], device=subject.device)
@@ -39,6 +42,27 @@ def embeddings(subject: Core) -> Any:
     tables = [m for m in subject.model.modules() if isinstance(m, nn.Embedding)]
     own = [table for table in tables if table.weight.data_ptr() in places]
     return named if named in own or not own else own[0]
+
+
+def _looked_up(subject: Core) -> nn.Module | None:
+    """The embedding module that a pass gives the ids to; None where there is none."""
+    ids = torch.tensor([[1, 4, 2, 7]], device=subject.device)
+    modules: list[nn.Module] = []
+
+    def note(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        if inputs and torch.is_tensor(inputs[0]) and torch.equal(inputs[0], ids):
+            modules.append(module)
+
+    embeddings = [each for each in subject.model.modules() if isinstance(each, nn.Embedding)]
+    hooks = [each.register_forward_pre_hook(note) for each in embeddings]
+    try:
+        subject.rows(ids, states=False)
+    except (RuntimeError, ValueError, TypeError, LookupError, AttributeError) as error:
+        pass_on(error)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return modules[0] if modules else None
 
 
 @memo

@@ -20,6 +20,9 @@ WILD = frozenset("*?[")
 SIGN = "+"
 """Separates a model's name from that of the fault injected into it."""
 
+_CODE = re.compile(r"(.+\.py|[A-Za-z_]\w*(\.\w+)+):([A-Za-z_]\w*)")
+"""A function in a file or a module, which makes a model."""
+
 _FAULT = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
 
 
@@ -31,8 +34,14 @@ class ModelKind(StrEnum):
     TINY = "tiny"
     GEOMETRY = "geometry"
     TOY = "toy"
+    CODE = "code"
+    """A function of the user's own that returns a model, in a file or a module."""
     CHECKPOINT = "checkpoint"
     """A folder or a model of the hub."""
+
+
+OUTSIDE = (ModelKind.CODE, ModelKind.CHECKPOINT)
+"""Kinds whose names do not begin with the kind."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +49,8 @@ class ModelSpec:
     """A model by name; ``str`` gives the text that `parse` reads.
 
     ``name`` is the size of a reference (empty: the default), a model type or a pattern of them, a
-    geometry, a folder's path or a hub id.  ``task`` is one of `TASKS`, or None for the usual one
-    of a model type; ``seed`` and ``fault`` are None where the text has none.
+    geometry, a folder's path, a hub id, or ``FILE.py:FUNCTION``.  ``task`` is one of `TASKS`, or
+    None for the usual one of a model type; ``seed`` and ``fault`` are None where there is none.
     """
 
     kind: ModelKind
@@ -53,7 +62,8 @@ class ModelSpec:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read ``reference[:SIZE]``, ``untrained[:SIZE[:SEED]]``, ``tiny:[TASK:]TYPE[:SEED]``,
-        ``geometry:NAME[:SEED]``, ``toy``, a path or a hub id, each with ``+FAULT`` or without.
+        ``geometry:NAME[:SEED]``, ``toy``, ``FILE.py:FUNCTION``, ``PACKAGE.MODULE:FUNCTION``, a
+        path or a hub id, each with ``+FAULT`` or without.
 
         A path that exists has no fault.  Raises `BadInput`; whether there is such a size, type or
         fault is not checked.
@@ -62,9 +72,7 @@ class ModelSpec:
         if not sign:
             return cls._sound(text)
         spec = cls._sound(model)
-        if spec.kind is ModelKind.CHECKPOINT and (
-            not _FAULT.fullmatch(fault) or os.path.exists(text)
-        ):
+        if spec.kind in OUTSIDE and (not _FAULT.fullmatch(fault) or os.path.exists(text)):
             return cls._sound(text)
         return replace(spec, fault=fault)
 
@@ -92,6 +100,8 @@ class ModelSpec:
             if colon:
                 raise BadInput(f"{text}: there is one such subject only, {ModelKind.TOY}")
             return cls(ModelKind.TOY)
+        if _CODE.fullmatch(text) and not os.path.exists(text):
+            return cls(ModelKind.CODE, text)
         return cls(ModelKind.CHECKPOINT, text)
 
     @classmethod
@@ -108,7 +118,7 @@ class ModelSpec:
         return cls(ModelKind.TINY, name, task, read_seed(seeds[0], text) if seeds else None)
 
     def __str__(self) -> str:
-        first = [] if self.kind is ModelKind.CHECKPOINT else [self.kind.value]
+        first = [] if self.kind in OUTSIDE else [self.kind.value]
         seed = None if self.seed is None else str(self.seed)
         parts = [*first, self.task, self.name or None if seed is None else self.name, seed]
         text = ":".join(part for part in parts if part is not None)

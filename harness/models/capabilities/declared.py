@@ -33,6 +33,11 @@ def _repeatable(subject: Subject) -> None:
     """No position is special: the model reads a first token like any other."""
 
 
+@capability("repeats")
+def _repeats(subject: Subject) -> None:
+    """Nothing in a pass is drawn at random, as hashes of attention are in some models."""
+
+
 @capability("bfloat16")
 def _bfloat16(subject: Subject) -> None:
     """Every operation of the model exists in bfloat16."""

@@ -31,6 +31,15 @@ def _lm_head(subject: Subject) -> None:
         raise Missing("the model has no output embedding")
 
 
+@capability("logits")
+def _logits(subject: Subject) -> None:
+    """A pass returns logits for each token, by a head or otherwise."""
+    n = max(2, subject.shortest)
+    ids = subject.content(torch.arange(n, device=subject.device)[None])
+    if "logits" not in subject.rows(ids, states=False).tensors:
+        raise Missing("the model returns no logits for each token")
+
+
 @capability("tied-head")
 def _tied_head(subject: Subject) -> None:
     head = subject.model.get_output_embeddings()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from assay.harness.models import masks, positions
+from assay.harness.models import masks, passes, positions
 from assay.harness.models.capabilities.blending import blends
 from assay.harness.models.capabilities.probing import (
     affects,
@@ -35,6 +35,13 @@ def _inputs_embeds(subject: Subject) -> None:
         if not subject.accepts(name):  # ``**kwargs`` may have swallowed it
             raise Missing(f"the model's forward has no {name}") from refused
         raise
+
+
+@capability("embeddings-argument")
+def _embeddings_argument(subject: Subject) -> None:
+    """Forward itself takes embeddings: else they replace what the embedding module returns."""
+    if not passes.takes_embeddings(subject):
+        raise Missing("the model's forward takes no embeddings")
 
 
 @capability("embedding-table")

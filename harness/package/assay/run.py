@@ -23,6 +23,7 @@ from assay.harness.models.clock import Braked, ForwardClock
 from assay.harness.models.runs import Options
 from assay.harness.models.shortage import ENDS, kept_running
 from assay.harness.models.subject import Subject
+from assay.harness.models.wrapping import wrap
 from assay.harness.results.errors import BadInput, brief
 from assay.harness.results.evidence import Evidence
 from assay.harness.results.expectations import judge, unexpected_lacks
@@ -187,9 +188,7 @@ def subject_of(
 
     A pass that does not end is stopped after the profile's ``brake``.
     """
-    if not isinstance(model, PreTrainedModel):
-        kind = type(model).__name__
-        raise BadInput(f"{name}: is a {kind} and not a PreTrainedModel of transformers")
+    model = wrap(name, model)
     if not isinstance(tokenizer, PreTrainedTokenizerBase | None):
         kind = type(tokenizer).__name__
         raise BadInput(f"{name}: its tokenizer is a {kind} and not a tokenizer of transformers")

@@ -1,0 +1,297 @@
+"""Plain modules and functions from ids to logits, and models with a signature of their own."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections import namedtuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import LlamaConfig, LlamaForCausalLM, LlamaModel, PreTrainedModel
+from transformers.modeling_outputs import CausalLMOutput
+
+import assay
+from assay.harness.models.wrapping import wrap
+from assay.harness.results.errors import BadInput
+from assay.harness.tests.support.plain_models import CONTEXT, VOCABULARY, PlainGPT
+
+LAWS = ["C1", "C5", "C6", "C9", "C13"]
+
+Returned = namedtuple("Returned", ["loss", "logits"])
+GLOBAL = PlainGPT()
+
+
+@dataclass
+class Answer:
+    """What a model of somebody's own may return."""
+
+    logits: Tensor
+    states: list[Tensor]
+
+
+def returning(change: Callable[[Tensor], Any]) -> nn.Module:
+    """A model whose logits come in another kind of output."""
+
+    class Returning(PlainGPT):
+        def forward(self, ids: Tensor) -> Any:
+            return change(self.logits(ids))
+
+    return Returning()
+
+
+class NamesThemX(PlainGPT):
+    """Takes its ids as ``x``, after nothing else."""
+
+    def forward(self, x: Tensor, targets: Any = None) -> Any:
+        return self.logits(x)
+
+
+class ByPlace(PlainGPT):
+    """Takes its ids by their place only."""
+
+    def forward(self, *inputs: Tensor) -> Any:
+        return self.logits(*inputs)
+
+
+class WithCache(PlainGPT):
+    """Has a cache of its own: the ids that it has read."""
+
+    def forward(self, ids: Tensor, past: Tensor | None = None) -> Any:
+        every = ids if past is None else torch.cat([past, ids], dim=1)
+        return self.logits(every)[:, -ids.shape[1] :], every
+
+
+class Object:
+    """An object that can be called and holds its model."""
+
+    def __init__(self) -> None:
+        self.network = PlainGPT()
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        return self.network(ids)
+
+
+def in_closure() -> Callable[[Tensor], Tensor]:
+    model = PlainGPT()
+    return lambda ids: model.logits(ids)
+
+
+def by_global(ids: Tensor) -> Tensor:
+    return GLOBAL(ids)
+
+
+def applied(model: nn.Module, ids: Tensor) -> Tensor:
+    return model(ids)
+
+
+def table(ids: Tensor) -> Tensor:
+    """No module in it: the logits of a token are those of its number and of the numbers before."""
+    tokens = torch.arange(VOCABULARY)
+    return torch.cos(ids.cumsum(1)[..., None] * 0.37 * (1 + tokens)) * 3
+
+
+SOUND: dict[str, Callable[[], Any]] = {
+    "tensor": PlainGPT,
+    "tuple": lambda: returning(lambda logits: (logits, None)),
+    "loss first": lambda: returning(lambda logits: (torch.tensor(0.0), logits)),
+    "list": lambda: returning(lambda logits: [logits]),
+    "dict": lambda: returning(lambda logits: {"logits": logits}),
+    "dataclass": lambda: returning(lambda logits: Answer(logits, [])),
+    "namedtuple": lambda: returning(lambda logits: Returned(None, logits)),
+    "output of transformers": lambda: returning(lambda logits: CausalLMOutput(logits=logits)),
+    "ids by another name": NamesThemX,
+    "ids by their place": ByPlace,
+    "cache of its own": WithCache,
+    "closure": in_closure,
+    "global": lambda: by_global,
+    "bound method": lambda: PlainGPT().logits,
+    "partial": lambda: functools.partial(applied, PlainGPT()),
+    "object": Object,
+    "function without modules": lambda: table,
+    "sequential": lambda: nn.Sequential(PlainGPT()),
+}
+
+
+@pytest.mark.parametrize("make", SOUND.values(), ids=SOUND)
+def test_what_maps_ids_to_logits_is_judged(make: Callable[[], Any]) -> None:
+    model = make()
+    before = copy.deepcopy(model.state_dict()) if isinstance(model, nn.Module) else {}
+    run = assay.check(model, claims=LAWS, attends="causal", profile="glance")
+    judged = {each.id for each in run.results if str(each.verdict) == "upheld"}
+    assert not [each.reason for each in run.results if str(each.verdict) == "refuted"]
+    assert not [each.reason for each in run.results if str(each.verdict) == "inconclusive"]
+    assert {"C1", "C5", "C6", "C13"} <= judged
+    if isinstance(model, nn.Module):
+        assert model.training
+        assert all(torch.equal(before[name], each) for name, each in model.state_dict().items())
+
+
+class ChangesItself(PlainGPT):
+    """Its weights drift with every pass."""
+
+    def forward(self, ids: Tensor) -> Any:
+        self.head.weight.data.mul_(1.001)
+        return self.logits(ids)
+
+
+class Random(PlainGPT):
+    """Adds noise, a thousandth of its logits."""
+
+    def forward(self, ids: Tensor) -> Any:
+        return self.logits(ids) * (1 + 1e-3 * torch.randn(1))
+
+
+class DependsOnLength(PlainGPT):
+    """Divides by the length of the whole prompt."""
+
+    def forward(self, ids: Tensor) -> Any:
+        return self.logits(ids) * (1 + 1e-3 / ids.shape[1])
+
+
+class RaisesOnRepeats(PlainGPT):
+    """Raises where a token occurs twice."""
+
+    def forward(self, ids: Tensor) -> Any:
+        if any(len(set(row)) < len(row) for row in ids.tolist()):
+            raise IndexError("twice")
+        return self.logits(ids)
+
+
+class Infinite(PlainGPT):
+    """Gives NaN for one token."""
+
+    def forward(self, ids: Tensor) -> Any:
+        return self.logits(ids).masked_fill((ids == 7)[..., None], torch.nan)
+
+
+def mixing() -> Callable[[Tensor], Tensor]:
+    model = PlainGPT()
+    return lambda ids: model(ids) + 1e-3 * model(ids).mean(0)
+
+
+BROKEN = {
+    "a leak of the next token": (lambda: PlainGPT(leak=1e-4), {"C1", "C6"}),
+    "mixed rows": (lambda: PlainGPT(mix=1e-4), {"C5"}),
+    "mixed rows, a function": (mixing, {"C5"}),
+    "weights that change": (ChangesItself, {"C6"}),
+    "noise": (Random, {"C6"}),
+    "length": (DependsOnLength, {"C1", "C6"}),
+    "raising": (RaisesOnRepeats, {"C1"}),
+    "not finite": (Infinite, {"C13"}),
+}
+
+
+@pytest.mark.parametrize(("make", "refuted"), BROKEN.values(), ids=BROKEN)
+def test_a_broken_one_is_refuted_by_the_claim_about_it(
+    make: Callable[[], Any], refuted: set[str]
+) -> None:
+    run = assay.check(make(), claims=LAWS, attends="causal", profile="quick")
+    assert refuted <= {each.id for each in run.refuted}
+
+
+def test_one_that_hangs_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dataclasses import replace
+
+    from assay.harness.checking.profiles import PROFILES
+
+    class Hanging(PlainGPT):
+        passes = 0
+
+        def forward(self, ids: Tensor) -> Any:
+            self.passes += 1
+            while self.passes > 20:
+                pass
+            return self.logits(ids)
+
+    monkeypatch.setitem(PROFILES, "glance", replace(PROFILES["glance"], brake=2.0))
+    run = assay.check(Hanging(), claims=["C1"], attends="causal", profile="glance")
+    assert [str(each.verdict) for each in run.results] == ["inconclusive"]
+
+
+def test_the_parts_are_found_in_a_pass() -> None:
+    plain = PlainGPT()
+    model: Any = wrap("plain", plain)
+    assert model.get_input_embeddings() is plain.tokens
+    assert model.get_output_embeddings() is plain.head
+    assert list(model.stack) == list(plain.blocks)
+    sizes = model.config
+    assert (sizes.vocab_size, sizes.hidden_size, sizes.num_hidden_layers) == (VOCABULARY, 32, 2)
+    assert sizes.max_position_embeddings == CONTEXT
+
+
+OWN = LlamaConfig(
+    vocab_size=VOCABULARY,
+    hidden_size=32,
+    intermediate_size=48,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    max_position_embeddings=CONTEXT,
+)
+
+
+class OwnSignature(PreTrainedModel):
+    """A model of transformers with ``forward(input_ids, labels)``, which returns logits alone."""
+
+    config_class = LlamaConfig
+
+    def __init__(self, config: LlamaConfig, leak: float = 0.0) -> None:
+        super().__init__(config)
+        self.gpt = PlainGPT(leak=leak)
+
+    def forward(self, input_ids: Tensor, labels: Any = None) -> Any:
+        return self.gpt.logits(input_ids)
+
+
+class AnyArguments(OwnSignature):
+    """The same that takes anything, and ignores it."""
+
+    def forward(self, input_ids: Tensor, **kwargs: Any) -> Any:
+        return {"logits": self.gpt.logits(input_ids)}
+
+
+@pytest.mark.parametrize("kind", [OwnSignature, AnyArguments])
+@pytest.mark.parametrize("leak", [0.0, 1e-4])
+def test_a_model_of_transformers_may_have_any_signature(
+    kind: type[OwnSignature], leak: float
+) -> None:
+    run = assay.check(kind(OWN, leak), claims=LAWS, profile="quick")
+    assert {each.id for each in run.refuted} == ({"C1", "C6"} if leak else set())
+    assert "C1" in {each.id for each in run.results if str(each.verdict) != "not applicable"}
+
+
+def test_a_body_without_a_head_is_judged_by_its_states() -> None:
+    run = assay.check(LlamaModel(OWN), claims=["C1", "C2", "C5", "A7"], profile="glance")
+    assert not run.refuted
+    upheld = {each.id for each in run.results if str(each.verdict) == "upheld"}
+    assert upheld == {"C1", "C2", "C5", "A7"}
+
+
+class Text:
+    """Returns no tensor."""
+
+    def __call__(self, ids: Tensor) -> str:
+        return "no logits"
+
+
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [
+        (Text(), "returns a str for ids"),
+        (7, "is int; give a model"),
+        (LlamaForCausalLM, "is the class LlamaForCausalLM"),
+        (lambda: 7, "takes 0 positional arguments"),
+        (nn.Linear(4, 4), "cannot run ids"),
+        (lambda ids: ids, "a tensor [1, 4] of torch.int64"),
+        (PlainGPT(), "nothing says whether PlainGPT is meant to be causal"),
+    ],
+)
+def test_what_cannot_be_judged_is_rejected_in_one_line(model: Any, why: str) -> None:
+    with pytest.raises(BadInput) as rejected:
+        assay.check(model)
+    assert why in str(rejected.value)
+    assert "\n" not in str(rejected.value)
