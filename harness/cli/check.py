@@ -15,8 +15,8 @@ USAGE = """\
 usage: assay check [MODEL ...] [OPTION ...]
 
 Check the claims on each MODEL: a folder that save_pretrained wrote, a model of the Hugging Face
-hub (owner/name), reference[:SIZE], untrained:SIZE:SEED, or tiny:MODEL_TYPE.  Without a model:
-reference.
+hub (owner/name), FILE.py:FUNCTION for a model of your own, reference[:SIZE], untrained:SIZE:SEED,
+or tiny:MODEL_TYPE.  Without a model: reference.
 
 Options are pytest's, with those of Assay among them; the most used:
   -m law                      only laws (or: finding)
