@@ -21,11 +21,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--model",
         default="reference",
         type=word,
-        help="a folder, a hub id, reference[:SIZE], untrained:SIZE:SEED, tiny:MODEL_TYPE or "
-        "geometry:NAME "
-        "(default: reference)",
+        help="a folder, a hub id, FILE.py:FUNCTION, reference[:SIZE], untrained:SIZE:SEED, "
+        "tiny:MODEL_TYPE or geometry:NAME (default: reference)",
     )
     add("--revision", type=word, help="the revision of a hub id")
+    add("--base", type=word, help="the base model of an adapter's folder")
     add("--device", default="cpu", type=word, help="cpu, cuda, cuda:1, mps (default: cpu)")
     add(
         "--dtype",
@@ -48,11 +48,5 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def loading(options: argparse.Namespace) -> Options:
     """The options as `Options`."""
-    return Options(
-        options.device,
-        options.dtype,
-        options.attention,
-        options.revision,
-        options.trust_remote_code,
-        attends=options.attends,
-    )
+    names = ("device", "dtype", "attention", "revision", "base", "trust_remote_code", "attends")
+    return Options(**{name: getattr(options, name) for name in names})

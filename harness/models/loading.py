@@ -9,6 +9,7 @@ import re
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -19,7 +20,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from assay.harness.models import allocation, compat, digests, sizes, tokenizers
+from assay.harness.models import adapters, allocation, compat, digests, sizes, tokenizers
 from assay.harness.models import placement as placing
 from assay.harness.models.checkpoints import Checkpoint, inspect_checkpoint, refuse_short_context
 from assay.harness.models.placement import Placement
@@ -117,16 +118,29 @@ def load(
     attention: str | None = None,
     trust_remote_code: bool = False,
     placement: Placement | None = None,
+    base: str | None = None,
 ) -> Loaded:
     """Load the model that ``spec`` names (see `inspect_checkpoint`) with its tokenizer.
 
     ``attention`` is an implementation that transformers has for the model (``eager``,
     ``sdpa``, …), None its default.  The digest is of the weights as stored: for a lossy cast the
     model is loaded twice, first exactly.  A ``placement`` distributes the model over devices and
-    possibly a disk.  Raises `BadInput`.
+    possibly a disk.  ``base`` is the model of an adapter's folder, by default the folder that the
+    adapter names.  Raises `BadInput`.
     """
     check_pair(device, dtype)
     _check_attention_name(spec, attention)
+    if (adapter := adapters.read(Path(spec).expanduser(), spec, base)) is not None:
+        loaded = load(
+            adapter.base,
+            dtype=dtype,
+            device=device,
+            attention=attention,
+            trust_remote_code=trust_remote_code,
+            placement=placement,
+        )
+        model = adapters.applied(adapter, loaded.model, spec)
+        return _ready(Loaded(spec, model, loaded.tokenizer, digests.digest(model)), device)
     with quiet():
         checkpoint = inspect_checkpoint(
             spec, revision=revision, trust_remote_code=trust_remote_code

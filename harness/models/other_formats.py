@@ -20,15 +20,12 @@ FORMATS = {
 
 
 def refuse_adapters(folder: Path, spec: str) -> None:
-    """Raise `BadInput` for a folder with an adapter, even if the folder also contains a model.
+    """Raise `BadInput` for a folder with an adapter in place of a model, or with both.
 
     Transformers ignores the adapter, or loads it and its base if peft is installed.
     """
     if (folder / ADAPTER).exists():
-        raise BadInput(
-            f"{spec}: holds an adapter ({ADAPTER}), which is a part of a model; load it with its "
-            "base, merge it by peft's merge_and_unload and save the result with save_pretrained"
-        )
+        raise BadInput(f"{spec}: holds an adapter ({ADAPTER}), which is no base; give a model")
 
 
 def in_place_of_a_model(folder: Path) -> str:

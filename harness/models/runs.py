@@ -28,13 +28,15 @@ PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "scip
 class Options:
     """How to load subjects: the values of `--device`, `--dtype`, `--attention` and so on.
 
-    ``attends`` is the user's declaration of how they attend (`harness.models.meant`).
+    ``base`` is the base model of an adapter's folder; ``attends`` is the user's declaration of
+    how they attend (`harness.models.meant`).
     """
 
     device: str = "cpu"
     dtype: str = "float32"
     attention: str | None = None
     revision: str | None = None
+    base: str | None = None
     trust_remote_code: bool = False
     device_map: str | None = None
     attends: str | None = None

@@ -27,8 +27,8 @@ from assay.harness.results.seeds import SHOWN, read_seed
 from assay.harness.results.specs import SIGN, ModelSpec
 
 TEXTS = (
-    *("models", "claims", "plant", "revision", "device", "device_map", "dtype", "attention"),
-    "attends",
+    *("models", "claims", "plant", "revision", "base", "device", "device_map", "dtype"),
+    *("attention", "attends"),
     *("profile", "seed", "replay", "rounding", "allocation"),
 )
 PATHS = ("evidence", "json", "report", "summary", "expectations")
@@ -75,6 +75,7 @@ def add(parser: pytest.Parser) -> None:
         "contains TEXT; may be given several times",
     )
     add("--revision", help="the revision of a hub id")
+    add("--base", help="the base model of an adapter's folder")
     add("--device", default="cpu", help="where to run: cpu, cuda, cuda:1, mps (default: cpu)")
     add(
         "--device-map",

@@ -79,7 +79,7 @@ class RunRequest:
         file, separator, test = nodeid.partition("::")
         file = os.path.relpath(self.root / file, self.directory)
         parts = ["pytest", f"{file}{separator}{test}", f"--model={subject}"]
-        for name in ("device", "device_map", "dtype", "attention", "attends", "revision"):
+        for name in ("device", "device_map", "dtype", "attention", "attends", "revision", "base"):
             if (value := getattr(self.loading, name)) != getattr(USUAL, name):
                 parts.append(f"--{name.replace('_', '-')}={value}")
         parts += [f"--{n}={value}" for n, value in self.emulated.items() if value is not None]

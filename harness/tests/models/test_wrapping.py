@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import peft
 import pytest
 import torch
 from torch import Tensor, nn
@@ -262,6 +263,14 @@ def test_a_model_of_transformers_may_have_any_signature(
     run = assay.check(kind(OWN, leak), claims=LAWS, profile="quick")
     assert {each.id for each in run.refuted} == ({"C1", "C6"} if leak else set())
     assert "C1" in {each.id for each in run.results if str(each.verdict) != "not applicable"}
+
+
+def test_the_model_in_an_adapter_of_peft_is_judged_with_it() -> None:
+    base = LlamaForCausalLM(OWN)
+    adapted = peft.get_peft_model(base, peft.LoraConfig(target_modules=["q_proj"]))
+    model = wrap("adapted", adapted)
+    assert model is base
+    assert any("lora_A" in name for name, _ in model.named_parameters())
 
 
 def test_a_body_without_a_head_is_judged_by_its_states() -> None:

@@ -1,0 +1,107 @@
+"""LoRA adapters: folders with adapter_config.json, loaded by peft onto their base model.
+
+Only fields that say what the adapter computes are read: others of peft's name files or modules
+that it would open, and are rejected where they are set.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file
+from transformers import PreTrainedModel
+
+from assay.harness.models.other_formats import ADAPTER
+from assay.harness.models.shortage import ENDS, contained, shortage
+from assay.harness.models.weight_files import read_json
+from assay.harness.results.errors import BadInput, Missing, brief, listed
+
+WEIGHTS = "adapter_model.safetensors"
+
+FIELDS = frozenset(
+    {
+        *("r", "lora_alpha", "rank_pattern", "alpha_pattern", "use_rslora", "use_dora", "bias"),
+        *("target_modules", "exclude_modules", "layers_to_transform", "layers_pattern"),
+        *("modules_to_save", "fan_in_fan_out", "lora_bias", "layer_replication"),
+        *("trainable_token_indices", "target_parameters", "ensure_weight_tying"),
+    }
+)
+"""Fields of peft's LoraConfig that are passed on."""
+
+ABOUT = frozenset(
+    {
+        *("peft_type", "task_type", "peft_version", "base_model_name_or_path", "revision"),
+        *("inference_mode", "lora_dropout", "init_lora_weights", "auto_mapping", "megatron_core"),
+        *("qalora_group_size", "runtime_config"),
+    }
+)
+"""Fields that say nothing about what a loaded adapter computes."""
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """The adapter in ``folder``: peft's ``settings`` for it, and its base's name or path."""
+
+    folder: Path
+    settings: dict[str, Any]
+    base: str
+
+
+def read(folder: Path, spec: str, base: str | None) -> Adapter | None:
+    """The adapter in a folder, None if it holds none; ``base`` replaces the base that it names.
+
+    Raises `BadInput` where it cannot be loaded, or names a base that is no folder here.
+    """
+    if not (folder / ADAPTER).exists():
+        return None
+    if (folder / "config.json").exists():
+        raise BadInput(
+            f"{spec}: holds an adapter ({ADAPTER}) and a model (config.json); give each its folder"
+        )
+    raw = read_json(folder / ADAPTER, spec)
+    if raw.get("peft_type") != "LORA":
+        raise BadInput(f"{spec}: its adapter is {raw.get('peft_type')!r}; only LORA can be loaded")
+    if wrong := sorted(name for name in raw if raw[name] and name not in FIELDS | ABOUT):
+        raise BadInput(f"{spec}: {ADAPTER} sets {listed(wrong)}, which Assay does not load")
+    if not (folder / WEIGHTS).is_file():
+        raise BadInput(f"{spec}: there is no {WEIGHTS} in it")
+    named = raw.get("base_model_name_or_path")
+    if base is None:
+        if not isinstance(named, str) or not Path(named).expanduser().is_dir():
+            raise BadInput(
+                f"{spec}: is an adapter of {named!r}, which is no folder here; say --base=MODEL"
+            )
+        base = named
+    settings = {name: value for name, value in raw.items() if name in FIELDS and value is not None}
+    return Adapter(folder, settings, base)
+
+
+def applied(adapter: Adapter, model: PreTrainedModel, spec: str) -> PreTrainedModel:
+    """``model``, the base, with the adapter in it; raises `BadInput`, also without peft."""
+    try:
+        import peft
+    except ImportError as error:
+        raise BadInput(f"{spec}: is an adapter; install peft (assay-lm[adapters])") from error
+    try:
+        with contained():
+            config = peft.LoraConfig(**adapter.settings, inference_mode=True)
+            whole: Any = peft.get_peft_model(model, config)
+            weights = load_file(adapter.folder / WEIGHTS)
+            outcome: Any = peft.set_peft_model_state_dict(whole, weights)
+    except ENDS as error:
+        why = shortage(error) or brief(error)
+        raise BadInput(f"{spec}: does not fit its base {adapter.base} ({why})") from error
+    if unexpected := sorted(outcome.unexpected_keys):
+        raise BadInput(f"{spec}: its base {adapter.base} has no module for {listed(unexpected)}")
+    if lacking := sorted(key for key in outcome.missing_keys if "lora_" in key):
+        raise BadInput(f"{spec}: its weights lack {listed(lacking)}")
+    based: PreTrainedModel = whole.get_base_model()
+    return based
+
+
+def require_none(model: PreTrainedModel) -> None:
+    """Raise `Missing` where an adapter is in the model: save_pretrained does not save it."""
+    if any(type(module).__module__.startswith("peft.") for module in model.modules()):
+        raise Missing("the model has an adapter in it, which save_pretrained does not save")
