@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -42,6 +44,10 @@ def main(arguments: Sequence[str], run: Callable[[list[str]], Any] | None = None
     models, pytest_arguments = separate(arguments)
     if not all(model.strip() for model in models):
         raise BadInput("assay check: a MODEL is empty; say which")
+    try:
+        shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
+    except ValueError as error:
+        raise BadInput(f"PYTEST_ADDOPTS: cannot be split into options ({error})") from error
     model_options = [f"--model={model}" for model in models]
     return int((run or _pytest)([str(claims()), *model_options, *join_paths(pytest_arguments)]))
 

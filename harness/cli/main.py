@@ -69,6 +69,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if arguments is None:
             streams.prepare()
+        if sys.flags.optimize > 1:
+            from assay.harness.plugin.path_guard import OPTIMISED
+
+            raise BadInput(OPTIMISED)
         name = _parser().parse_args(words[:1]).command
         if name not in COMMANDS:
             raise BadInput(f"{name!r}: no such command; there are {', '.join(COMMANDS)}")

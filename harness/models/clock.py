@@ -134,8 +134,12 @@ class ForwardClock:
 
     def watch(self, model: nn.Module) -> None:
         """Also count the passes of ``model``, until the block ends."""
-        enter = model.register_forward_pre_hook(self._enter, with_kwargs=True)
-        self._hooks[model] = [enter, model.register_forward_hook(self._leave, always_call=True)]
+        # A model that compiles itself in place would trace the hooks, and lose the clock.
+        enter, leave = map(torch.compiler.disable, (self._enter, self._leave))
+        self._hooks[model] = [
+            model.register_forward_pre_hook(enter, with_kwargs=True),
+            model.register_forward_hook(leave, always_call=True),
+        ]
 
     def _unwatch(self) -> list[nn.Module]:
         for hooks in self._hooks.values():

@@ -25,6 +25,9 @@ NEW_TOKENS = 6
 """Tokens to generate; the end token is suppressed, so that lengths are equal."""
 
 BEAMS = 3
+MOST_ENDS = 8
+"""End tokens that beam search allows for, in any vocabulary: more are reduced to the first one."""
+
 SEED = 0
 """The seed of sampling, which makes it repeatable."""
 
@@ -153,6 +156,9 @@ def default_settings(model: Any) -> Any:
     for name, value in vars(library).items():
         if not name.endswith("_token_id") or name.startswith("forced"):
             setattr(settings, name, value)
+    ends = settings.eos_token_id
+    if isinstance(ends, list) and len(ends) > MOST_ENDS:
+        settings.eos_token_id = ends[0]
     return settings
 
 

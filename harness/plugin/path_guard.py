@@ -33,6 +33,9 @@ workers read the same arguments.
 PATHS = WRITTEN | {"--model", "--expectations", "--device-map"}
 """Assay's options whose value may be a path."""
 
+OPTIMISED = "python -OO, or PYTHONOPTIMIZE=2: transformers cannot be imported without docstrings"
+"""Why nothing runs without docstrings, which transformers builds its own from."""
+
 ROOMS = frozenset({"benchmarks", "claims"})
 """Folders of a clone where pytest looks for tests, and runs every conftest.py and __init__.py."""
 
@@ -61,6 +64,8 @@ def pytest_load_initial_conftests(
                 "pytest --pyargs assay.claims --model=MODEL"
             )
         return (yield)
+    if sys.flags.optimize > 1:
+        raise pytest.UsageError(OPTIMISED)
     arguments = [*shlex.split(os.environ.get("PYTEST_ADDOPTS", "")), *invocation.args]
     _refuse_values_apart(early_config, arguments)
     _refuse_models_among_code(invocation.dir, arguments)

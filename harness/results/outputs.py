@@ -65,7 +65,7 @@ def keep_out(outputs: Mapping[str, Path | None], folders: Mapping[str, Path]) ->
     """
     for name, path in outputs.items():
         for other, folder in folders.items():
-            if path is not None and folder.is_dir() and is_in(path, folder):
+            if path is not None and folder.is_dir() and _is_of(path, folder):
                 raise BadInput(
                     f"{name} {path}: lies in the folder of {other}, where nothing is written; "
                     "give another path"
@@ -115,6 +115,18 @@ def _is_file_to_be(path: Path) -> bool:
 def _is_file_in(path: Path, folder: Path) -> bool:
     """Whether ``path`` is an existing file in a folder."""
     return os.path.isfile(path) and os.path.isdir(folder) and is_in(path, folder)
+
+
+def _is_of(path: Path, folder: Path) -> bool:
+    """Whether a path is ``folder``, lies in it, or is another name of a file in it."""
+    if is_in(path, folder):
+        return True
+    try:
+        if not path.is_file() or path.stat().st_nlink == 1:
+            return False
+        return any(each.is_file() and each.samefile(path) for each in folder.rglob("*"))
+    except OSError:
+        return False
 
 
 def is_in(path: Path, folder: Path) -> bool:

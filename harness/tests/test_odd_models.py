@@ -366,3 +366,41 @@ def test_what_cannot_be_checked_is_refused_in_one_line(model: Any, why: str) -> 
 def test_claims_that_are_no_numbers_are_refused(claims: Any) -> None:
     with pytest.raises(BadInput, match="claims"):
         assay.check(llama(), claims=claims)
+
+
+def test_a_model_without_layers_has_no_cache_to_break() -> None:
+    run = assay.check(
+        llama(num_hidden_layers=0), claims=["C2:a quantised cache"], profile="glance"
+    )
+    assert [str(each.verdict) for each in run.results] == ["not applicable"]
+
+
+def test_zero_embeddings_and_positions_break_no_sum() -> None:
+    model = families.tiny("gpt2")
+    with torch.no_grad():
+        model.transformer.wte.weight.zero_()
+        model.transformer.wpe.weight.zero_()
+    run = assay.check(model, claims=["D3"], profile="glance")
+    assert not run.refuted
+
+
+@pytest.mark.parametrize("ends", [list(range(60)), [2] * 90], ids=["many", "one, repeated"])
+def test_many_end_tokens_break_no_search(ends: list[int]) -> None:
+    model = llama()
+    model.generation_config.eos_token_id = ends
+    run = assay.check(model, claims=["C4:beam", "C4:[sampling]"], profile="glance")
+    assert [str(each.verdict) for each in run.results] == ["upheld", "upheld"]
+    assert model.generation_config.eos_token_id == ends
+
+
+def test_a_model_that_compiles_itself_is_judged() -> None:
+    model = llama()
+    model.compile(backend="eager")
+    run = assay.check(model, claims=["C13"], profile="glance")
+    assert [str(each.verdict) for each in run.results] == ["upheld"]
+
+
+@pytest.mark.parametrize("options", [{"replay": 5}, {"name": None}])
+def test_options_that_are_no_text_are_rejected(options: dict[str, Any]) -> None:
+    with pytest.raises(assay.BadInput, match="is no text"):
+        assay.check(llama(), **options)

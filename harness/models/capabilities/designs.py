@@ -105,6 +105,18 @@ DESIGNS = (
         lambda config: "lsh" in config.attn_layers and bool(config.is_decoder),
     ),
     Design(
+        ("reformer",),
+        ("repeats",),
+        "rotations are drawn anew in every pass where hash_seed is not set",
+        lambda config: "lsh" in config.attn_layers and config.hash_seed is None,
+    ),
+    Design(
+        ("yoso",),
+        ("repeats",),
+        "hashes are drawn anew in every pass where use_expectation is not set",
+        lambda config: not config.use_expectation,
+    ),
+    Design(
         ("rwkv",),
         ("padding",),
         "the model says that it does not use attention_mask",

@@ -20,6 +20,7 @@ if not (_HERE / "harness").is_dir():
 from assay.harness import __version__  # noqa: E402
 
 __all__ = [
+    "BadInput",
     "Lacking",
     "OwnClaim",
     "Refuted",
@@ -30,7 +31,11 @@ __all__ = [
     "parametrize",
 ]
 
-_HOMES = {"OwnClaim": "own_tests", "parametrize": "own_tests"}
+_HOMES = {
+    "BadInput": "harness.results.errors",
+    "OwnClaim": "own_tests",
+    "parametrize": "own_tests",
+}
 
 
 def __getattr__(name: str) -> Any:

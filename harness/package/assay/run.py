@@ -170,6 +170,9 @@ def check(
     'upheld'
     """
     check_profile(profile)
+    for what, value in (("name", name), ("replay", replay)):
+        if not isinstance(value, str) and not (what == "replay" and value is None):
+            raise BadInput(f"{what} {value!r}: is no text")
     if attends not in (None, *meant.WAYS):
         raise BadInput(f"attends {attends!r}: choose from {', '.join(meant.WAYS)}")
     chosen = choose(claims)

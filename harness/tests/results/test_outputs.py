@@ -160,3 +160,11 @@ def test_what_standard_output_already_holds_is_kept(
         outputs.replace_file(path, '{"schema": 1}\n')
         print("the end")
     assert path.read_text() == 'the table\n{"schema": 1}\nthe end\n'
+
+
+def test_another_name_of_a_file_of_a_model_is_in_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    (tmp_path / "summary.md").hardlink_to(tmp_path / "model" / "config.json")
+    with pytest.raises(BadInput, match="lies in the folder of --model"):
+        outputs.keep_out({"--summary": tmp_path / "summary.md"}, {"--model": tmp_path / "model"})
