@@ -28,7 +28,7 @@ def pseudo_inverse(subject):
 
 
 @memo
-def twinned(subject):
+def duplicated(subject):
     """Whether each token's row is in W more than once, bit for bit: [V]."""
     return has_duplicate(subject.embedding_table.detach())
 
@@ -41,7 +41,7 @@ def twinned(subject):
 )
 def test_the_nearest_row_is_the_token(subject, draw, check):
     ids = draw(prompts(subject, longest=MANY, rows=1), "tokens").ids[0].unique()
-    table, own = subject.embedding_table.detach(), ~twinned(subject)[ids]
+    table, own = subject.embedding_table.detach(), ~duplicated(subject)[ids]
     lost = ids[(nearest(table, table[ids]) != ids) & own]
     check.judge(len(lost) / len(ids), 0.0, f"tokens {lost.tolist()[:5]}")
     if check.wants() and int(ids[-1]) > 0 and bool(own[-1]):

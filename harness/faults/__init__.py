@@ -1,8 +1,8 @@
 """Injected faults: known defects, put into a sound model to check that the claims notice them.
 
-``planted(fault, subject)`` yields the subject with the fault for the length of a block.  The fault
-is in the subject's copies too (its float64 reference copy, and saved and loaded ones), like a bug
-in a model's code.  The other modules are the catalogue, by kind of fault.
+``injected(fault, subject)`` yields the subject with the fault for the length of a block.  The
+fault is in its copies too (the float64 reference copy, and saved and loaded ones), like a bug in
+a model's code.  The other modules are the catalogue, by kind of fault.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ __all__ = [
     "FAULTS",
     "DoesNotApply",
     "Fault",
-    "Planted",
+    "Injected",
+    "injected",
     "named",
-    "planted",
 ]
 
 
@@ -46,7 +46,7 @@ class DoesNotApply(BadInput):
     """A model lacks the part that a fault changes; the message names it."""
 
 
-class Planted:
+class Injected:
     """A fault in a model, until `undo`: ``subject`` is the faulty one.
 
     The sound one, which has the same model, must not be used meanwhile.  Raises `DoesNotApply`.
@@ -65,7 +65,7 @@ class Planted:
             raise
         name = f"{healthy.name}{SIGN}{fault.name}"
         digest = hashlib.sha256(f"{healthy.digest}{SIGN}{fault.name}".encode()).hexdigest()
-        self.subject = replace(healthy, name=name, digest=digest, planted=self)
+        self.subject = replace(healthy, name=name, digest=digest, injected=self)
 
     def sow(self, model: PreTrainedModel) -> None:
         """Inject the fault into another model that the same code runs."""
@@ -83,10 +83,10 @@ class Planted:
 
 
 @contextmanager
-def planted(fault: Fault, healthy: Subject) -> Iterator[Subject]:
+def injected(fault: Fault, healthy: Subject) -> Iterator[Subject]:
     """Yield ``healthy`` with the fault, for the length of a block."""
-    planting = Planted(fault, healthy)
+    fault_in_model = Injected(fault, healthy)
     try:
-        yield planting.subject
+        yield fault_in_model.subject
     finally:
-        planting.undo()
+        fault_in_model.undo()

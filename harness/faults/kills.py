@@ -286,7 +286,7 @@ class Attempt:
 
     def _probe(self) -> None:
         """Add capabilities that the faulty model lacks: each ends a run with exit code 1."""
-        with faults.planted(self.fault, self.healthy) as subject:
+        with faults.injected(self.fault, self.healthy) as subject:
             self.killers += [(CAPABILITY, name) for name in lacking(subject)]
 
     def try_others(self, cases: Sequence[Case]) -> bool:
@@ -305,7 +305,7 @@ class Attempt:
             return
         started = time.perf_counter()
         # One injection for all of them, as in a run of the suite on a faulty model.
-        with faults.planted(self.fault, self.healthy) as subject:
+        with faults.injected(self.fault, self.healthy) as subject:
             for case in cases:
                 result = settled(case, subject, session(profile))
                 law = (case.claim.id, case.name)

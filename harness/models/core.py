@@ -27,7 +27,7 @@ from assay.harness.models.wrapped import Wrapped, ids_argument
 from assay.harness.results.errors import Missing
 
 
-class Planted(Protocol):
+class Injected(Protocol):
     """An injected fault in a model, and in each further model that the same code runs."""
 
     def sow(self, model: PreTrainedModel) -> None:
@@ -102,7 +102,7 @@ class Core(ABC):
     """The fields of the model under test, and the raw passes that the modules below need.
 
     ``name`` as requested, ``model`` in evaluation mode with frozen parameters, ``digest`` of
-    configuration and weights; ``planted`` is its injected fault, if any (`harness.faults`);
+    configuration and weights; ``injected`` is its injected fault, if any (`harness.faults`);
     ``drawn_as`` the dtype in which a pass draws random numbers, where that is not the model's own;
     ``attends`` the value of ``--attends`` (`harness.models.meant`); ``offer`` the recorded
     capabilities of its type, or why there are none (`harness.models.offer`); ``provenance`` the
@@ -113,7 +113,7 @@ class Core(ABC):
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase | None = None
     digest: str = ""
-    planted: Planted | None = field(default=None, repr=False)
+    injected: Injected | None = field(default=None, repr=False)
     drawn_as: torch.dtype | None = None
     attends: str | None = None
     offer: Offer | str = ""

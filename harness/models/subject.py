@@ -207,11 +207,11 @@ class Subject(Core):
 
         ``provenance`` is that of its weights; None where they are the subject's own.
         """
-        if self.planted is not None:
-            self.planted.sow(model)
+        if self.injected is not None:
+            self.injected.sow(model)
         return Subject(
             *(name, model, self.tokenizer),
-            planted=self.planted,
+            injected=self.injected,
             attends=self.attends,
             provenance=provenance or self.provenance,
         )

@@ -245,7 +245,7 @@ class Batch:
             return _recorded(self)
         pays = self.rule.steps >= MANY_STEPS and self.x.numel() <= FEW_NUMBERS
         # An injected fault may count passes.
-        replays = self.runner == "replay" and pays and self.subject.planted is None
+        replays = self.runner == "replay" and pays and self.subject.injected is None
         self.slope = replay.replayed(self._slope, self.x) if replays else self._slope
         return self._advance
 

@@ -41,7 +41,7 @@ def drawn(seed: int, *shape: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-# Leaks that are planted.
+# Leaks that are injected.
 
 
 def test_a_planted_leak_has_its_size_and_its_direction_in_every_row():

@@ -291,7 +291,7 @@ def test_bfloat16_that_is_rounded_when_it_is_saved_is_caught(monkeypatch):
 def test_weights_that_are_lost_whenever_a_model_is_loaded_are_caught_in_bfloat16():
     """Both copies have lost them: their outputs agree."""
     law = execution.test_saving_and_loading_change_nothing_in_bfloat16
-    with faults.planted(faults.named("norm-lost-by-saving"), toy("llama")) as damaged:
+    with faults.injected(faults.named("norm-lost-by-saving"), toy("llama")) as damaged:
         result = verdict(law, damaged, FEW)
     assert result.verdict is Verdict.REFUTED
     assert "weights, rounded to bfloat16" in result.reason

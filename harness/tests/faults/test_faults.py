@@ -1,4 +1,4 @@
-"""Planted faults: in every copy of a model, and gone without a trace."""
+"""Injected faults: in every copy of a model, and gone without a trace."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def traces(subject: Subject) -> tuple:
     state = {}
     for name, module in model.named_modules():
         hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks)
-        own = {k: v for k, v in vars(module).items() if not k.startswith("_") or "planted" in k}
+        own = {k: v for k, v in vars(module).items() if not k.startswith("_") or "injected" in k}
         plain = {k: v for k, v in own.items() if isinstance(v, bool | int | float | str)}
         state[name] = (tuple(tuple(h) for h in hooks), sorted(own), plain)
     functions = (
@@ -70,7 +70,7 @@ def test_a_fault_that_is_taken_out_leaves_nothing_behind(model_type):
         if fault.lacks(subject):
             continue
         tried += 1
-        with faults.planted(fault, subject) as damaged:
+        with faults.injected(fault, subject) as damaged:
             probe(damaged)
         after = traces(subject)
         assert after[1:] == before[1:], fault.name
@@ -101,7 +101,7 @@ def test_no_two_faults_say_the_same():
 def test_a_fault_is_in_the_float64_copy_as_well():
     subject = toy("gpt2")
     ids = subject.content(torch.arange(6)[None] * 7)
-    with faults.planted(faults.named("future-seen-by-one"), subject) as damaged:
+    with faults.injected(faults.named("future-seen-by-one"), subject) as damaged:
         ours, exact = (s.rows(ids)["state 1"].double() for s in (damaged, damaged.oracle))
     usual = subject.rows(ids)["state 1"].double()
     assert (ours - exact).abs().max() < 1e-5
@@ -111,11 +111,11 @@ def test_a_fault_is_in_the_float64_copy_as_well():
 def test_a_fault_is_in_what_was_saved_and_loaded_as_well():
     subject = toy("gpt2")
     ids = subject.content(torch.arange(6)[None] * 7)
-    with faults.planted(faults.named("future-seen-by-one"), subject) as damaged:
+    with faults.injected(faults.named("future-seen-by-one"), subject) as damaged:
         loaded = variants.saved_and_loaded(damaged)
         # Not to the bit: a copy lies at other addresses (docs/rounding.md).
         torch.testing.assert_close(loaded.rows(ids)["logits"], damaged.rows(ids)["logits"])
-    with faults.planted(faults.named("norm-lost-by-saving"), subject) as damaged:
+    with faults.injected(faults.named("norm-lost-by-saving"), subject) as damaged:
         loaded = variants.saved_and_loaded(damaged)
         apart = loaded.rows(ids)["logits"] - damaged.rows(ids)["logits"]
         assert apart.abs().max() > 1e-3
@@ -125,7 +125,7 @@ def test_a_fault_of_one_implementation_is_in_no_other():
     subject = toy("mistral")
     ids = subject.content(torch.arange(16)[None] * 7)
     usual = subject.rows(ids)["logits"]
-    with faults.planted(faults.named("scale-missing-under-sdpa"), subject) as damaged:
+    with faults.injected(faults.named("scale-missing-under-sdpa"), subject) as damaged:
         assert (damaged.rows(ids)["logits"] - usual).abs().max() > 1e-2
         with damaged.attending_by("eager"):
             assert (damaged.rows(ids)["logits"] - usual).abs().max() < 1e-4
@@ -134,7 +134,7 @@ def test_a_fault_of_one_implementation_is_in_no_other():
 def test_another_model_is_not_touched_by_a_planted_one():
     other, subject = toy("gpt2"), toy("mistral")
     usual = probe(other)
-    with faults.planted(faults.named("mask-dropped-under-sdpa"), subject):
+    with faults.injected(faults.named("mask-dropped-under-sdpa"), subject):
         outputs = probe(other)
     assert all(torch.equal(t, outputs[name]) for name, t in usual.items())
 
@@ -142,7 +142,7 @@ def test_another_model_is_not_touched_by_a_planted_one():
 def test_a_copy_keeps_its_fault_when_the_original_is_put_back():
     subject = toy("gpt2")
     ids = subject.content(torch.arange(6)[None] * 7)
-    with faults.planted(faults.named("future-seen-by-one"), subject) as damaged:
+    with faults.injected(faults.named("future-seen-by-one"), subject) as damaged:
         taken = copy.deepcopy(damaged.model)
         expected = damaged.rows(ids)["logits"]
     torch.testing.assert_close(Subject("", taken).rows(ids)["logits"], expected)
@@ -150,7 +150,7 @@ def test_a_copy_keeps_its_fault_when_the_original_is_put_back():
 
 def test_the_subject_says_that_it_is_planted():
     subject = toy("gpt2")
-    with faults.planted(faults.named("cache-stale"), subject) as damaged:
+    with faults.injected(faults.named("cache-stale"), subject) as damaged:
         assert damaged.name == "tiny:gpt2+cache-stale"
         assert damaged.digest != subject.digest
         assert len(damaged.digest) == len(subject.digest)
@@ -158,8 +158,8 @@ def test_the_subject_says_that_it_is_planted():
 
 def test_a_planted_model_is_loaded_by_its_name():
     damaged = subjects.load("tiny:gpt2+cache-stale", Options())
-    assert damaged.planted is not None
-    damaged.planted.undo()
+    assert damaged.injected is not None
+    damaged.injected.undo()
 
 
 @pytest.mark.parametrize(

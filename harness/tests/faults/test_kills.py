@@ -75,7 +75,7 @@ def test_a_law_catches_its_fault_and_passes_without_it(every_case, family, name,
     subject, fault = unmodified(family), faults.named(name)
     assert id in fault.caught_by
     killers = []
-    with faults.planted(fault, subject) as damaged:
+    with faults.injected(fault, subject) as damaged:
         for case in (case for case in every_case if case.claim.id == id):
             if kills.settled(case, damaged, kills.session(kills.MUST)).verdict is Verdict.REFUTED:
                 killers.append(case)
@@ -134,13 +134,13 @@ def toys() -> ModuleType:
     """One law that every damaged model of ours breaks, one that none does."""
     module = ModuleType("toys")
 
-    @law("C1", "what is planted is noticed", source="here, for tests", control="as planted")
+    @law("C1", "what is injected is noticed", source="here, for tests", control="as injected")
     def test_sees(subject, draw, check):
         draw(prompts(subject), "prompt")
-        check.judge(float(subject.planted is not None), 0.5)
+        check.judge(float(subject.injected is not None), 0.5)
         check.judge_control(1.0, 0.5)
 
-    @law("C9", "nothing is ever noticed", source="here, for tests", control="as planted")
+    @law("C9", "nothing is ever noticed", source="here, for tests", control="as injected")
     def test_is_blind(subject, draw, check):
         draw(prompts(subject), "prompt")
         check.judge(0.0, 0.5)
@@ -166,7 +166,7 @@ def matrix_of(rooms, *names, whole=True, extent=Extent.LAWS):
 def test_a_fault_that_its_claim_notices_is_killed(rooms):
     matrix = matrix_of(rooms, "future-seen-by-one", whole=False)
     assert [row.state for row in matrix.rows] == ["killed", "does not apply"]
-    assert matrix.rows[0].killers == (("C1", "what is planted is noticed"),)
+    assert matrix.rows[0].killers == (("C1", "what is injected is noticed"),)
     assert matrix.rows[1].lacks.startswith("causal: ")
     assert matrix.holds
 
@@ -191,7 +191,7 @@ def test_a_law_that_kills_nothing_is_named(rooms):
 def test_a_law_that_need_not_catch_a_fault_is_tried_until_it_catches_one(rooms):
     matrix = matrix_of(rooms, "embeddings-without-scale")
     kills_of = [row.killers for row in matrix.rows]
-    assert kills_of == [(("C1", "what is planted is noticed"),), ()]  # once is enough
+    assert kills_of == [(("C1", "what is injected is noticed"),), ()]  # once is enough
     assert matrix.idle == [("C9", "nothing is ever noticed")]
 
 

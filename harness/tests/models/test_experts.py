@@ -97,7 +97,7 @@ def test_a_fault_of_one_way_is_in_no_other():
     subject = fresh("mixtral")
     ids = prompt(subject)
     usual = subject.rows(ids)["logits"]
-    with faults.planted(faults.named("experts-weighed-by-a-neighbour"), subject) as damaged:
+    with faults.injected(faults.named("experts-weighed-by-a-neighbour"), subject) as damaged:
         assert torch.equal(damaged.rows(ids)["logits"], usual)
         with experts.computed_by(damaged, "batched_mm"):
             assert (damaged.rows(ids)["logits"] - usual).abs().max() > 1e-2

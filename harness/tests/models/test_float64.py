@@ -1,4 +1,4 @@
-"""The twin in float64 runs wherever the model does."""
+"""The float64 copy runs wherever the model does."""
 
 from __future__ import annotations
 

@@ -152,14 +152,14 @@ def test_a_library_with_a_broken_cache_is_refuted(monkeypatch, method, broken):
 )
 @pytest.mark.parametrize("spec", ["gpt2", "llama"])
 def test_the_law_catches_each_injected_fault(spec, name):
-    with faults.planted(faults.named(name), toy(spec)) as damaged:
+    with faults.injected(faults.named(name), toy(spec)) as damaged:
         result = verdict(KEEPS, damaged, kills.MUST)
     assert result.verdict is Verdict.REFUTED
     assert verdict(KEEPS, toy(spec)).verdict is Verdict.UPHELD
 
 
 def test_updates_are_watched_to_the_end_whatever_is_read_of_a_cache():
-    with faults.planted(faults.named("cache-stale"), toy("llama")) as damaged:
+    with faults.injected(faults.named("cache-stale"), toy("llama")) as damaged:
         histories = quantised.histories(damaged, prompt(damaged, 6), [1, 3, 2])
     assert {len(history.updates) for history in histories} == {3}
 

@@ -103,14 +103,14 @@ def test_ids_run_without_gradients():
 @pytest.mark.parametrize("model_type", ["gpt2", "mixtral", "t5"])
 def test_the_oracle_is_the_same_model_in_float64(model_type):
     subject = toy(model_type)
-    twin = subject.oracle
-    theirs = dict(twin.model.named_parameters())
-    assert twin.dtype == torch.float64
-    assert twin is subject.oracle
+    reference = subject.oracle
+    theirs = dict(reference.model.named_parameters())
+    assert reference.dtype == torch.float64
+    assert reference is subject.oracle
     for name, parameter in subject.model.named_parameters():
         assert theirs[name].dtype == torch.float64
         assert torch.equal(theirs[name], parameter.double())
-    assert twin.oracle is twin
+    assert reference.oracle is reference
 
 
 def test_an_oracle_draws_the_numbers_that_its_model_draws():

@@ -27,7 +27,7 @@ dtypes = st.sampled_from(list(TOLERANCES))
 errors = st.floats(0, 1e3)
 
 
-def planted(rows: Rows, name: str, size: float, where: tuple[int, int]) -> Rows:
+def injected(rows: Rows, name: str, size: float, where: tuple[int, int]) -> Rows:
     """``rows`` with one row of one tensor off by ``size`` of its length, in a random direction."""
     tensor = rows[name].double()
     direction = torch.randn(tensor.shape[-1], dtype=torch.float64, generator=seeded(1))
@@ -98,7 +98,7 @@ def test_an_error_may_be_relative_to_something_else_than_its_row():
 
 def test_the_farthest_row_is_named():
     oracle = one_tensor(torch.ones(2, 5, 3), "state 1")
-    worst = farthest(planted(oracle, "state 1", 0.25, (1, 3)), oracle)["state 1"]
+    worst = farthest(injected(oracle, "state 1", 0.25, (1, 3)), oracle)["state 1"]
     assert worst.error == pytest.approx(0.25)
     assert worst.where == "state 1, row 1, position 3"
 
@@ -155,7 +155,7 @@ def test_the_smallest_defect_on_any_tensor_is_caught_in_float32(spec):
     assert not is_broken(check, expected, expected.plain)
     for name in expected.plain.tensors.keys() - {"router gap"}:
         for where in clear_rows(check, expected.oracle):
-            damaged = planted(expected.plain, name, SMALLEST_DEFECT, where)
+            damaged = injected(expected.plain, name, SMALLEST_DEFECT, where)
             assert is_broken(check, expected, damaged), (name, where)
 
 
@@ -169,7 +169,7 @@ def test_some_floors_on_any_tensor_are_caught_in_half_precision(spec, dtype, flo
     assert not is_broken(check, expected, expected.plain)
     for name in expected.plain.tensors.keys() - {"router gap"}:
         for where in clear_rows(check, expected.oracle)[:1]:
-            assert is_broken(check, expected, planted(expected.plain, name, size, where)), name
+            assert is_broken(check, expected, injected(expected.plain, name, size, where)), name
 
 
 def moved_or_reversed(spec: str, ids: Tensor, dtype: str, repetition: int) -> Rows:
@@ -204,15 +204,15 @@ def test_rows_are_compared_only_where_experts_are_clearly_chosen(gap, broken):
     gaps = torch.full((1, 3, 1), 0.5, dtype=torch.float64)
     gaps[0, 1] = gap
     rows = Rows({"logits": torch.ones(1, 3, 4), "router gap": gaps})
-    damaged = planted(rows, "logits", 0.1, (0, 1))
+    damaged = injected(rows, "logits", 0.1, (0, 1))
     assert is_broken(check, exactly(rows), damaged) is broken
-    assert is_broken(check, exactly(rows), planted(rows, "logits", 0.1, (0, 2)))
+    assert is_broken(check, exactly(rows), injected(rows, "logits", 0.1, (0, 2)))
 
 
 def test_a_router_gap_is_not_itself_compared():
     check = Check(toy("gpt2"))
     rows = Rows({"logits": torch.ones(1, 2, 4), "router gap": torch.ones(1, 2, 1)})
-    assert not is_broken(check, exactly(rows), planted(rows, "router gap", 0.1, (0, 1)))
+    assert not is_broken(check, exactly(rows), injected(rows, "router gap", 0.1, (0, 1)))
 
 
 def test_mixtral_tells_how_clearly_its_experts_are_chosen():
@@ -225,7 +225,7 @@ def test_mixtral_tells_how_clearly_its_experts_are_chosen():
 
 def test_what_stands_behind_a_router_gap_is_compared():
     rows = Rows({"router gap": torch.ones(1, 2, 1), "logits": torch.ones(1, 2, 4)})
-    damaged = planted(rows, "logits", 0.1, (0, 1))
+    damaged = injected(rows, "logits", 0.1, (0, 1))
     assert list(farthest(damaged, rows)) == ["logits"]
     assert is_broken(Check(toy("gpt2")), exactly(rows), damaged)
 

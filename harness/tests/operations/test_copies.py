@@ -92,6 +92,6 @@ def test_a_leak_in_a_copy_s_rows_is_beyond_the_bound_and_none_is_not(dtype):
 
 def test_where_addresses_tell_nothing_not_a_bit_may_differ():
     subject = adopted()
-    twin = Subject("a copy", copy.deepcopy(subject.model))
-    apart = copies.apart(subject, twin, IDS)
+    duplicate = Subject("a copy", copy.deepcopy(subject.model))
+    apart = copies.apart(subject, duplicate, IDS)
     assert apart.distance.error == 0 <= apart.allowed

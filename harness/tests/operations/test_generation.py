@@ -283,7 +283,7 @@ BROKEN = [
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize(("spec", "name", "law", "arguments"), BROKEN)
 def test_what_is_broken_is_caught_in_16_bits(spec, name, law, arguments, dtype):
-    with faults.planted(faults.named(name), toy(spec, dtype)) as damaged:
+    with faults.injected(faults.named(name), toy(spec, dtype)) as damaged:
         result = verdict(law, damaged, budget(12), arguments=arguments)
     assert result.verdict is Verdict.REFUTED, result.reason
 

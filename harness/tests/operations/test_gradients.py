@@ -157,7 +157,7 @@ def test_a_relu_near_0_moves_the_gradient_and_not_its_sum(dtype):
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("spec", ["t5", "llama"])
 def test_gradients_that_are_clipped_are_caught_in_16_bits(spec, dtype):
-    with faults.planted(faults.named("gradients-clipped"), toy(spec, dtype)) as damaged:
+    with faults.injected(faults.named("gradients-clipped"), toy(spec, dtype)) as damaged:
         broken = verdict(SUM, damaged, budget(6), arguments={"part": "block"})
     assert broken.verdict is Verdict.REFUTED
     assert verdict(SUM, toy(spec, dtype), budget(6), arguments={"part": "block"}).verdict is (

@@ -65,14 +65,14 @@ def test_the_gradient_passes_through_the_rounding():
 def test_linear_layers_of_every_kind_are_replaced():
     for spec in ("gpt2", "llama", "bert"):
         subject = toy(spec)
-        twin = int8.llm_int8(subject)
-        kinds = {type(module).__name__ for module in twin.blocks.modules()}
+        quantised = int8.llm_int8(subject)
+        kinds = {type(module).__name__ for module in quantised.blocks.modules()}
         assert "Int8" in kinds
         assert not {"Linear", "Conv1D"} & kinds
         ids = prompt(subject)
-        off = (twin.rows(ids)["state 2"] - subject.rows(ids)["state 2"]).abs().max()
+        off = (quantised.rows(ids)["state 2"] - subject.rows(ids)["state 2"]).abs().max()
         assert 0 < float(off) < 0.5
-        assert int8.llm_int8(subject) is twin
+        assert int8.llm_int8(subject) is quantised
 
 
 def test_few_draws_are_not_worth_their_jacobians():

@@ -137,7 +137,7 @@ def test_an_error_of_the_function_itself_is_raised():
 
 def test_a_planted_fault_may_count_passes_and_is_not_replayed():
     subject = fresh("gpt2")
-    subject.planted = object()
+    subject.injected = object()
     batch = batch_of(subject, Target(1))
     with batch.run_by("replay"):
         batch.stepper()

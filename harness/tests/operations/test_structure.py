@@ -111,7 +111,7 @@ def test_histograms_count_every_cosine_that_there_is():
 # The most similar pairs.
 
 
-def planted(cosines, rows=300, columns=60):
+def injected(cosines, rows=300, columns=60):
     """A table whose columns are orthogonal but for pairs of a known cosine.
 
     Of a pair (i, j) column j is made from i, so each column stands second once at most.
@@ -125,7 +125,7 @@ def planted(cosines, rows=300, columns=60):
 
 
 def test_the_top_pairs_are_those_that_were_planted():
-    table = planted({(3, 9): 0.5, (1, 40): 0.9, (20, 21): 0.7})
+    table = injected({(3, 9): 0.5, (1, 40): 0.9, (20, 21): 0.7})
     pairs = structure.top_pairs(table, (0, 1, 2))
     assert [(i, j) for i, j, _ in pairs] == [(1, 40), (20, 21), (3, 9)]
     assert [cosine for *_, cosine in pairs] == pytest.approx([0.9, 0.7, 0.5])
@@ -133,11 +133,11 @@ def test_the_top_pairs_are_those_that_were_planted():
 
 
 def test_ranks_beyond_the_last_pair_are_left_out():
-    assert len(structure.top_pairs(planted({}, columns=4), (0, 5, 6, 88))) == 2
+    assert len(structure.top_pairs(injected({}, columns=4), (0, 5, 6, 88))) == 2
 
 
 def test_a_pair_without_a_cosine_comes_last():
-    table = planted({(0, 1): -0.99}, columns=4)
+    table = injected({(0, 1): -0.99}, columns=4)
     table[:, 3] = 0
     pairs = structure.top_pairs(table, tuple(range(6)))
     assert pairs[2][:2] == (0, 1)
@@ -163,7 +163,7 @@ def published(changes=None):
         for step in range(1, count + 1):
             first = next(spare)
             cosines[first, first + 1] = above + (below - above) * step / (count + 1)
-    table = planted(cosines, *structure.PUBLISHED_SHAPE)
+    table = injected(cosines, *structure.PUBLISHED_SHAPE)
     rows = torch.tensor(structure.PUBLISHED_ROWS, dtype=torch.float64)
     table[:2, :3], table[:2, -3:] = rows[:, :3], rows[:, 3:]
     return table.float()
@@ -173,7 +173,7 @@ def with_table(table):
     """A small GPT-2 with ``table`` as its positions."""
     n, width = table.shape
     config = GPT2Config(vocab_size=50, n_positions=n, n_embd=width, n_layer=1, n_head=4)
-    subject = Subject("planted", GPT2LMHeadModel(config).eval().requires_grad_(False))
+    subject = Subject("injected", GPT2LMHeadModel(config).eval().requires_grad_(False))
     with torch.no_grad():
         positions.position_table(subject).weight.copy_(table)
     return subject

@@ -95,8 +95,8 @@ def test_an_attention_that_does_not_reach_the_parts_is_missing(monkeypatch):
 def test_eight_bits_round_each_row_to_255_numbers_and_leave_the_subject_alone():
     subject = toy("gpt2")
     kept = [p.clone() for p in subject.model.parameters()]
-    twin = variants.quantised(subject)
-    pairs = zip(twin.blocks.parameters(), subject.blocks.parameters(), strict=True)
+    quantised = variants.quantised(subject)
+    pairs = zip(quantised.blocks.parameters(), subject.blocks.parameters(), strict=True)
     for rounded, exact in pairs:
         if exact.ndim != 2:
             assert torch.equal(rounded, exact)
@@ -106,7 +106,7 @@ def test_eight_bits_round_each_row_to_255_numbers_and_leave_the_subject_alone():
         assert (rounded / scale).round().allclose(rounded / scale, atol=1e-3)
         assert not torch.equal(rounded, exact)
     assert all(torch.equal(a, b) for a, b in zip(kept, subject.model.parameters(), strict=True))
-    assert variants.quantised(subject) is twin
+    assert variants.quantised(subject) is quantised
 
 
 def test_two_bits_are_coarser_than_eight():

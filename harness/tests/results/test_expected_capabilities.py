@@ -29,8 +29,8 @@ def test_a_lost_capability_is_wrong_unless_the_model_s_file_allows_it(tmp_path):
     assert a_lack(tmp_path, LACK, subject="tiny:gpt2:7") == []
     assert a_lack(tmp_path, LACK, dtype="bfloat16") == []
     assert a_lack(tmp_path, LACK, subject="tiny:llama") == [f"tiny:llama {LINE}"]
-    planted = "tiny:gpt2+future-seen-by-one"
-    assert a_lack(tmp_path, LACK, subject=planted) == [f"{planted} {LINE}"]
+    injected = "tiny:gpt2+future-seen-by-one"
+    assert a_lack(tmp_path, LACK, subject=injected) == [f"{injected} {LINE}"]
 
 
 def test_a_lack_that_is_allowed_must_be_there_in_the_model_and_dtype_of_the_file(tmp_path):
