@@ -21,7 +21,7 @@ from assay.harness.models import capabilities
 from assay.harness.models.memo import memo
 from assay.harness.models.shortage import pass_on
 from assay.harness.models.subject import Subject
-from assay.harness.operations import generation
+from assay.harness.operations import generation, generation_settings
 from assay.harness.operations.generation import Generated
 from assay.harness.results.errors import REFUSALS, Missing, brief
 
@@ -105,7 +105,7 @@ def _assistant(subject: Subject) -> tuple[Any, _Erring]:
     except REFUSALS as error:  # an attribute, such as a lock, cannot be copied
         pass_on(error)
         raise Missing(f"the model cannot be copied ({brief(error, 100)})") from error
-    settings = model.generation_config = generation.default_settings(subject.model)
+    settings = model.generation_config = generation_settings.default_settings(subject.model)
     settings.num_assistant_tokens, settings.assistant_confidence_threshold = AT_ONCE, 0.0
     settings.num_assistant_tokens_schedule = "constant"
     erring = _Erring()

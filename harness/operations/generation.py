@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
+from transformers import LogitsProcessor, LogitsProcessorList
 
 from assay.harness.checking.reference import Reference, run_elsewhere
 from assay.harness.models import capabilities, encoders, float64
@@ -20,14 +19,12 @@ from assay.harness.models.rows import Rows
 from assay.harness.models.shortage import contained, pass_on
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import Tolerance, farthest
+from assay.harness.operations.generation_settings import library_settings
 
 NEW_TOKENS = 6
 """Tokens to generate; the end token is suppressed, so that lengths are equal."""
 
 BEAMS = 3
-MOST_ENDS = 8
-"""End tokens that beam search allows for, in any vocabulary: more are reduced to the first one."""
-
 SEED = 0
 """The seed of sampling, which makes it repeatable."""
 
@@ -146,36 +143,6 @@ def _start(subject: Subject) -> int:
     return int(subject.content(torch.zeros(1, dtype=torch.long, device=subject.device)))
 
 
-def default_settings(model: Any) -> Any:
-    """The library's generation settings, with the model's special tokens.
-
-    Keeps settings that only the model's own code reads.
-    """
-    settings = copy.deepcopy(model.generation_config)
-    library = GenerationConfig()
-    for name, value in vars(library).items():
-        if not name.endswith("_token_id") or name.startswith("forced"):
-            setattr(settings, name, value)
-    ends = settings.eos_token_id
-    if isinstance(ends, list) and len(ends) > MOST_ENDS:
-        settings.eos_token_id = ends[0]
-    return settings
-
-
-@contextmanager
-def _library_settings(model: Any) -> Iterator[None]:
-    """Generate with the library's settings in place of the model's, within a block.
-
-    A generation_config.json may set beams, penalties, drafts, guidance or several answers: a claim
-    would then measure something else, and some settings exclude others.
-    """
-    own, model.generation_config = model.generation_config, default_settings(model)
-    try:
-        yield
-    finally:
-        model.generation_config = own
-
-
 def _generate(
     subject: Subject,
     ids: Tensor,
@@ -197,7 +164,7 @@ def _generate(
     with torch.random.fork_rng(devices=[subject.device] if subject.device.type == "cuda" else []):
         torch.manual_seed(SEED)
         model: Any = subject.model
-        with _library_settings(model), contained():
+        with library_settings(model), contained():
             return model.generate(
                 ids,
                 attention_mask=torch.ones_like(ids) if mask is None else mask,
