@@ -210,7 +210,7 @@ class Core(ABC):
     @cached_property
     def ids_argument(self) -> str | None:
         """The name of forward's argument for the ids; None where it has none."""
-        return ids_argument(self._forward)
+        return "input_ids" if self.accepts("input_ids") else ids_argument(self._forward)
 
     @property
     def _forward(self) -> Callable[..., Any]:

@@ -81,10 +81,9 @@ def _embedded(subject: Core, embeddings: Tensor | None) -> Iterator[None]:
 
 def _called(subject: Core, arguments: dict[str, Any]) -> Any:
     """Call the model with the ids by its own name for them, and without what it does not take."""
-    name = subject.ids_argument
-    if name == "input_ids" and subject.takes_more:
-        return subject.model(**arguments)
-    fit = {n: v for n, v in arguments.items() if n not in SETTINGS or subject.accepts(n)}
+    name, fit = subject.ids_argument, arguments
+    if not subject.takes_more:
+        fit = {n: v for n, v in arguments.items() if n not in SETTINGS or subject.accepts(n)}
     if "input_ids" not in fit or name == "input_ids":
         return subject.model(**fit)
     ids = fit.pop("input_ids")

@@ -303,9 +303,8 @@ class Shorter(LlamaForCausalLM):
     [
         (lambda: llama(Shorter), "no row for each of 4 tokens"),
         (lambda: llama(vocab_size=2, pad_token_id=0), "a vocabulary of 2"),
-        (lambda: "a/path", "is a str and not a PreTrainedModel"),
-        (lambda: None, "is a NoneType and not a PreTrainedModel"),
-        (lambda: torch.nn.Linear(2, 2), "is a Linear and not a PreTrainedModel"),
+        (lambda: "a/path", "is str; give a model"),
+        (lambda: None, "is NoneType; give a model"),
         (lambda: llama().to("meta"), "without values"),
     ],
 )
