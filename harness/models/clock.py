@@ -48,12 +48,14 @@ class ForwardClock:
     With a ``brake`` in seconds, `Braked` ends a claim that has run that long, before or after the
     next pass, and one whose passes are all slower than ``share`` seconds: its examples or draws
     cannot fit.  The first pass alone is no evidence, as it includes one-time work.  `striking`
-    interrupts a pass that does not end.
+    interrupts a pass that does not end.  With ``each`` the brake is for each pass, not for all.
     """
 
-    def __init__(self, brake: float = math.inf, share: float = math.inf) -> None:
+    def __init__(
+        self, brake: float = math.inf, share: float = math.inf, each: bool = False
+    ) -> None:
         self.seconds = 0.0
-        self.brake, self.share = brake, share
+        self.brake, self.share, self.each = brake, share, each
         self._started = self._alive = perf_counter()
         self._passes, self._fastest = 0, math.inf
         self.size: tuple[int, int] | None = None
@@ -64,8 +66,8 @@ class ForwardClock:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the clock was created."""
-        return perf_counter() - self._started
+        """Seconds since the clock was created; with ``each``, since the latest pass began."""
+        return perf_counter() - (self._alive if self.each else self._started)
 
     def check(self) -> None:
         """Raise `Braked` where the claim has taken too long."""
@@ -89,12 +91,12 @@ class ForwardClock:
             yield
 
     def _strike(self, frame: FrameType | None) -> None:
-        passing = self._passing(frame)
+        passing, elapsed = self._passing(frame), self.elapsed
         silent = perf_counter() - self._alive > self.brake * PATIENCE
-        if silent or (passing and self.elapsed > self.brake * MARGIN):
+        if silent or (passing and elapsed > self.brake * MARGIN):
             self._alive = perf_counter()  # allows time for cleaning up
             where = " in a pass that did not end" if passing else ""
-            raise Braked(f"stopped after {self.elapsed:.3g} s{where}")
+            raise Braked(f"stopped after {elapsed:.3g} s{where}")
 
     def _passing(self, frame: FrameType | None) -> bool:
         """Whether ``frame`` is inside a pass of a watched model."""

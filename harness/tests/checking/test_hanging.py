@@ -145,7 +145,7 @@ def test_a_claim_that_ends_in_time_leaves_no_trace():
 def test_a_probe_that_hangs_when_a_model_is_described_is_not_asked_again(clock):
     subject = hanging(asleep, clock)
     described = describe_subject(subject, brake=SHORT)
-    assert described.missing["position-ids"] == "not found out: stopped after 1e+03 s"
+    assert described.missing["position-ids"].startswith("not found out: stopped after 1e+03 s")
     assert "causal" in described.capabilities  # for which nothing is run
     result = verdict(a_law(needs=["position-ids"]), subject, budget(4, brake=SHORT))
     assert (result.verdict, result.examples) == (Verdict.INCONCLUSIVE, 0)

@@ -1,0 +1,42 @@
+"""A model whose passes stop ending: only the first probe waits for one as long as it may."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from transformers import LlamaForCausalLM
+
+from assay.harness.models.capabilities import probe, registry
+from assay.harness.models.clock import ForwardClock
+from assay.harness.models.subject import Subject
+from assay.harness.tests.support.tiny_llama import llama
+
+
+class Sleeping(LlamaForCausalLM):
+    """Sleeps from its tenth pass on."""
+
+    passes = 0
+
+    def forward(self, *arguments: Any, **named: Any) -> Any:
+        self.passes += 1
+        if self.passes > 10:
+            time.sleep(3600)
+        return super().forward(*arguments, **named)
+
+
+def test_the_probes_after_one_that_hangs_have_little_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    brakes = []
+
+    def clock(brake: float, **options: Any) -> ForwardClock:
+        brakes.append(brake)
+        return ForwardClock(brake, **options)
+
+    monkeypatch.setattr(registry, "ForwardClock", clock)
+    model = llama(Sleeping).eval().requires_grad_(False)
+    reasons = probe(Subject("sleeping", model)).all(brake=5.0)
+    hung = [why for why in reasons.values() if why and "in a pass that did not end" in why]
+    assert len(hung) > 10
+    assert set(brakes) == {5.0, 0.05}
+    assert brakes.count(0.05) >= len(hung) - 1
