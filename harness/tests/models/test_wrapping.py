@@ -304,3 +304,18 @@ def test_what_cannot_be_judged_is_rejected_in_one_line(model: Any, why: str) -> 
         assay.check(model)
     assert why in str(rejected.value)
     assert "\n" not in str(rejected.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "claims"),
+    [(lambda: table, "all"), (PlainGPT, "laws")],
+    ids=["function", "module"],
+)
+def test_every_claim_has_a_row_on_a_model_that_lacks_most_of_what_others_have(
+    make: Callable[[], Any], claims: str
+) -> None:
+    """No cache, generation, tokenizer, mask or positions; the function has no parts at all."""
+    run = assay.check(make(), claims=claims, attends="causal", profile="glance")
+    assert len(run.results) > (200 if claims == "all" else 70)
+    assert not [each.reason for each in run.results if each.ended_in_error]
+    assert not [each.reason for each in run.refuted if each.kind.value == "law"]
