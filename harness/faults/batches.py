@@ -96,6 +96,17 @@ def _by_rows(forward: Pass, state: Tensor) -> Tensor:
 
 
 @fault(
+    "states-drawn-at-random",
+    "a thousandth of the last block's output is noise, as of dropout left on",
+    caught_by=["C6"],
+    needs=["repeats", "blocks"],
+    at=last_block,
+)
+def _drawn(forward: Pass, state: Tensor) -> Tensor:
+    return state + 1e-3 * state.norm(dim=-1, keepdim=True) * torch.randn_like(state)
+
+
+@fault(
     "positions-not-shifted-under-padding",
     "positions are counted from the padding, even if others are given",
     caught_by=["C5"],
