@@ -20,7 +20,7 @@ from assay.harness.models.positions import position_table
     "embeddings-without-scale",
     "embeddings that are given are taken a hundredth too large",
     caught_by=["C9"],
-    needs=["inputs-embeds", "scale of embeddings"],
+    needs=["embeddings-argument", "inputs-embeds", "scale of embeddings"],
     at=Bed.arguments,
 )
 def _scaled(forward: Pass, kwargs: dict[str, Any]) -> None:
@@ -34,7 +34,7 @@ def _scaled(forward: Pass, kwargs: dict[str, Any]) -> None:
     "embeddings-without-positions",
     "given embeddings get no positions",
     caught_by=["C9"],
-    needs=["inputs-embeds", "learned-positions"],
+    needs=["embeddings-argument", "inputs-embeds", "learned-positions"],
 )
 def _leave_out_positions(bed: Bed) -> None:
     table = position_table(bed.subject)
@@ -50,7 +50,7 @@ def _no_positions(forward: Pass, rows: Tensor) -> Tensor | None:
     "states-off-by-one-for-embeddings",
     "where embeddings are given, each returned state is one layer late",
     caught_by=["C9"],
-    needs=["inputs-embeds", "blocks"],
+    needs=["embeddings-argument", "inputs-embeds", "blocks"],
     at=output,
 )
 def _states_late(forward: Pass, result: Any) -> Any:
@@ -65,7 +65,7 @@ def _states_late(forward: Pass, result: Any) -> Any:
     "norm-lost-by-saving",
     "the weights of one norm are ones again after saving and loading",
     caught_by=["C10"],
-    needs=["norms"],
+    needs=["saving", "norms"],
 )
 def _lose_a_norm(bed: Bed) -> None:
     if bed.loaded:
@@ -77,7 +77,7 @@ def _lose_a_norm(bed: Bed) -> None:
     "positions-shuffled-by-loading",
     "the first two rows of the position embeddings are swapped after loading",
     caught_by=["C10"],
-    needs=["learned-positions"],
+    needs=["saving", "learned-positions"],
 )
 def _shuffle_positions(bed: Bed) -> None:
     table = position_table(bed.subject)
@@ -94,7 +94,7 @@ def _first_rows_swapped(weight: Tensor) -> None:
     "head-untied-by-loading",
     "the output embedding, the input's own before, is another tensor after loading",
     caught_by=["C10"],
-    needs=["tied-head"],
+    needs=["saving", "tied-head"],
 )
 def _untie_the_head(bed: Bed) -> None:
     if bed.loaded:
@@ -107,7 +107,7 @@ def _untie_the_head(bed: Bed) -> None:
     "head-lost-by-saving",
     "an output embedding of its own is the input's after loading",
     caught_by=["C10"],
-    needs=["lm-head", "untied head"],
+    needs=["saving", "lm-head", "untied head"],
 )
 def _lose_the_head(bed: Bed) -> None:
     if bed.loaded:
@@ -120,7 +120,7 @@ def _lose_the_head(bed: Bed) -> None:
     "settings-lost-by-saving",
     "how a model ends a text is forgotten by saving and loading",
     caught_by=["C10"],
-    needs=["generation"],
+    needs=["saving", "generation"],
 )
 def _lose_settings(bed: Bed) -> None:
     if bed.loaded:

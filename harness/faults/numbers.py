@@ -157,7 +157,7 @@ def _write_ids(forward: Pass, kwargs: dict[str, Any], vocabulary: int) -> None:
     "embeddings-changed-in-place",
     "the model writes into the embeddings that it was given",
     caught_by=["C9"],
-    needs=["inputs-embeds"],
+    needs=["embeddings-argument", "inputs-embeds"],
     at=Bed.arguments,
 )
 def _write_embeddings(forward: Pass, kwargs: dict[str, Any]) -> None:

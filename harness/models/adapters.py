@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 from assay.harness.models.other_formats import ADAPTER
 from assay.harness.models.shortage import ENDS, contained, shortage
 from assay.harness.models.weight_files import read_json
-from assay.harness.results.errors import BadInput, Missing, brief, listed
+from assay.harness.results.errors import BadInput, brief, listed
 
 WEIGHTS = "adapter_model.safetensors"
 
@@ -101,7 +101,6 @@ def applied(adapter: Adapter, model: PreTrainedModel, spec: str) -> PreTrainedMo
     return based
 
 
-def require_none(model: PreTrainedModel) -> None:
-    """Raise `Missing` where an adapter is in the model: save_pretrained does not save it."""
-    if any(type(module).__module__.startswith("peft.") for module in model.modules()):
-        raise Missing("the model has an adapter in it, which save_pretrained does not save")
+def is_within(model: PreTrainedModel) -> bool:
+    """Whether the model has an adapter in it."""
+    return any(type(module).__module__.startswith("peft.") for module in model.modules())

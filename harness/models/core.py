@@ -187,7 +187,7 @@ class Core(ABC):
     def _parameters(self) -> frozenset[str]:
         """The parameters of forward, and of its base class's while it passes ``**kwargs`` on."""
         if isinstance(self.model, Wrapped):
-            return _named(self.model.called)
+            return _named(self.model.called) | {"input_ids"}
         classes = [each for each in type(self.model).__mro__ if "forward" in vars(each)]
         names = _named(self.model.forward)
         for own, base in pairwise(classes):

@@ -68,9 +68,12 @@ class Wrapped(PreTrainedModel):
         """The device of the weights; of the logits where there are none."""
         return next((each.device for each in self.parameters()), self.logits_device)
 
-    def forward(self, *ids: Tensor, **arguments: Any) -> Any:
-        """Call the module or function."""
-        return self.inner(*ids, **arguments)
+    def forward(self, input_ids: Tensor, **arguments: Any) -> Any:
+        """Call the module or function with the ids by its own name for them."""
+        name = ids_argument(self.called)
+        if name is None:
+            return self.inner(input_ids, **arguments)
+        return self.inner(**{name: input_ids}, **arguments)
 
     def get_input_embeddings(self) -> Any:
         """The module that embeds the ids, or None."""

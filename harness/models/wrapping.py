@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from assay.harness.models import returned
 from assay.harness.models.shortage import ENDS, contained, shortage
-from assay.harness.models.wrapped import Wrapped, WrappedConfig, ids_argument
+from assay.harness.models.wrapped import Wrapped, WrappedConfig
 from assay.harness.results.errors import BadInput, brief
 
 LONGEST = 256
@@ -67,7 +67,7 @@ def _examine(name: str, model: Wrapped) -> None:
 
     hooks = [each.register_forward_hook(note) for each in model.modules() if each is not model]
     try:
-        output = call(model, ids)
+        output = model(ids)
     finally:
         for hook in hooks:
             hook.remove()
@@ -120,7 +120,7 @@ def _limit(model: Wrapped, ids: Tensor) -> int | None:
     def runs(n: int) -> bool:
         try:
             prompt = ids.repeat(1, -(-n // ids.shape[1]))[:, :n]
-            return "logits" in returned.tensors(call(model, prompt), 1, n)
+            return "logits" in returned.tensors(model(prompt), 1, n)
         except ENDS as error:
             if shortage(error):
                 raise
@@ -133,9 +133,3 @@ def _limit(model: Wrapped, ids: Tensor) -> int | None:
         middle = (fits + fails) // 2
         fits, fails = (middle, fails) if runs(middle) else (fits, middle)
     return fits
-
-
-def call(model: Wrapped, ids: Tensor) -> Any:
-    """Call the model with ids alone."""
-    name = ids_argument(model.called)
-    return model(ids) if name is None else model(**{name: ids})

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from assay.harness.models import adapters, allocation, compat, loading
+from assay.harness.models import allocation, compat, loading
 from assay.harness.models.capabilities import Missing, require
 from assay.harness.models.memo import memo
 from assay.harness.models.provenance import UNTRAINED
@@ -34,7 +34,7 @@ def saved_and_loaded(subject: Subject) -> Subject:
 
 def _round_trip(subject: Subject, dtype: torch.dtype) -> Subject:
     require(subject, "weights-in-memory")
-    adapters.require_none(subject.model)
+    require(subject, "saving")
     with tempfile.TemporaryDirectory() as folder, _unchanged_configuration(subject.model):
         subject.model.save_pretrained(folder)
         try:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from assay.harness.models import meant, placement
+from assay.harness.models import adapters, meant, placement
 from assay.harness.models.capabilities.registry import capability
 from assay.harness.models.provenance import Training
 from assay.harness.models.subject import Subject
+from assay.harness.models.wrapped import Wrapped
 from assay.harness.results.errors import Missing
 
 
@@ -52,6 +53,15 @@ def _weights_in_memory(subject: Subject) -> None:
     """For modified copies that read or redraw every weight; a pass does not need it."""
     if away := placement.offloaded(subject.model):
         raise Missing(f"{len(away)} parameters are offloaded by --device-map, such as {away[0]}")
+
+
+@capability("saving")
+def _saving(subject: Subject) -> None:
+    """The model's save_pretrained writes all of it."""
+    if isinstance(subject.model, Wrapped):
+        raise Missing("a plain module or function has no save_pretrained")
+    if adapters.is_within(subject.model):
+        raise Missing("the model has an adapter in it, which save_pretrained does not save")
 
 
 @capability("tokenizer")
