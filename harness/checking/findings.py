@@ -36,7 +36,7 @@ from assay.harness.checking.plans import Look, Plan, Settled
 from assay.harness.checking.profiles import Profile
 from assay.harness.checking.samples import Sample
 from assay.harness.checking.statistics import Pair
-from assay.harness.models.clock import TOO_SLOW, Braked, ForwardClock
+from assay.harness.models.clock import TOO_SLOW, Braked, ForwardClock, patience
 from assay.harness.models.shortage import ENDS
 from assay.harness.models.subject import Subject
 from assay.harness.results.arrays import Array
@@ -118,7 +118,8 @@ def run(
     started = time.perf_counter()
     sample, sizes = Sample(), plan.sizes(session.profile)
     blocks = 1 if plan.costly else max(1, math.ceil(max(sizes, default=0) / plan.block))
-    clock = ForwardClock(session.profile.brake, share=session.profile.brake / blocks)
+    brake = patience(subject, session.profile.brake)
+    clock = ForwardClock(brake, share=brake / blocks)
     try:
         with clock.striking(foreign=not claim.toy):
             if lacking := claim.lacks(subject):

@@ -29,7 +29,7 @@ from assay.harness.checking.claim import Claim, Session, as_test
 from assay.harness.checking.controls import Controls, Damage
 from assay.harness.checking.examples import Examples
 from assay.harness.models import finiteness
-from assay.harness.models.clock import TOO_SLOW, Braked, ForwardClock
+from assay.harness.models.clock import TOO_SLOW, Braked, ForwardClock, patience
 from assay.harness.models.shortage import ENDS
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import TOLERANCES, farthest
@@ -87,7 +87,8 @@ def run(
     check = Check(subject, controls=Controls(claim.controls))
     counterexample: Counterexample | None = None
     most = min(session.profile.examples, claim.enough or session.profile.examples)
-    clock = ForwardClock(session.profile.brake, share=session.profile.brake / most)
+    brake = patience(subject, session.profile.brake)
+    clock = ForwardClock(brake, share=brake / most)
     examples = Examples(most, body, subject, check, arguments, session, clock)
     try:
         with clock.striking(foreign=not claim.toy):

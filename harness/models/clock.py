@@ -36,6 +36,15 @@ PATIENCE = 5
 """Multiple of the brake that may go by without a pass: probes and code outside the model do."""
 
 
+HUNG = 10
+"""The part of the brake that a claim gets once a pass of its model has not ended."""
+
+
+def patience(subject: Core, brake: float) -> float:
+    """The brake for a claim on ``subject``, in seconds: less once a pass has not ended."""
+    return brake / HUNG if subject.hung else brake
+
+
 class Braked(BaseException):
     """A claim has used up its time; leaves Hypothesis as an interrupt would."""
 
@@ -60,6 +69,7 @@ class ForwardClock:
         self._passes, self._fastest = 0, math.inf
         self.size: tuple[int, int] | None = None
         self._watching = False
+        self._subject: Core | None = None
         self._depth = 0
         self._since = 0.0
         self._hooks: dict[nn.Module, list[Any]] = {}
@@ -96,6 +106,8 @@ class ForwardClock:
         if silent or (passing and elapsed > self.brake * MARGIN):
             self._alive = perf_counter()  # allows time for cleaning up
             where = " in a pass that did not end" if passing else ""
+            if passing and self._subject is not None:
+                self._subject.hung = True
             raise Braked(f"stopped after {elapsed:.3g} s{where}")
 
     def _passing(self, frame: FrameType | None) -> bool:
@@ -112,7 +124,7 @@ class ForwardClock:
 
         The float64 reference's passes count as well, once the block has built it.
         """
-        self._watching = True
+        self._watching, self._subject = True, subject
         self.watch(subject.model)
         if (reference := subject.known_reference) is not None:
             self.watch(reference.model)

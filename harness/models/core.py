@@ -122,6 +122,8 @@ class Core(ABC):
     """The float64 copy (`oracle`), once a claim has used it."""
     clocks: list[Watch] = field(default_factory=list, init=False, repr=False)
     """The clocks that now time its passes, and those of the float64 copy once it is built."""
+    hung: bool = field(default=False, init=False, repr=False)
+    """Whether a pass did not end, and was interrupted."""
     _no_reference: str = field(default="", init=False, repr=False)
 
     @property

@@ -55,13 +55,13 @@ class Capabilities:
     def all(self, brake: float = math.inf) -> dict[str, str | None]:
         """Every capability by name, with None or why it is missing.
 
-        A probe with a pass that takes more than ``brake`` seconds is ended; those after it have a
-        hundredth of that, since the model may hang in each.
+        A probe with a pass that takes more than ``brake`` seconds is ended.  Once a pass has not
+        ended, probes have a hundredth of that, since the model may hang in each.
         """
         return {name: self._described(name, brake) for name in PROBES}
 
     def _described(self, name: str, brake: float) -> str | None:
-        clock = ForwardClock(brake / 100 if self._hanging else brake, each=True)
+        clock = ForwardClock(brake / 100 if self.subject.hung else brake, each=True)
         try:
             with clock.striking(), clock.watching(self.subject):
                 return self.why_missing(name)

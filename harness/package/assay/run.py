@@ -157,6 +157,8 @@ def check(
     configuration do not say.  ``replay`` is the blob of a counterexample, which is then the only
     example tried: ``result.counterexample.blob`` of a refuted law.
     The model is in evaluation mode meanwhile; then its state is restored, gradients included.
+    A pass that does not end is interrupted by an exception after the profile's ``brake``; a model
+    that catches every exception can be stopped by ending the process only, as `assay check` does.
 
     Raises `BadInput` for arguments that cannot be used.
 

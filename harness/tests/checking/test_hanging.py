@@ -13,6 +13,7 @@ from assay.harness.checking.findings import finding
 from assay.harness.checking.laws import law
 from assay.harness.checking.profiles import Profile
 from assay.harness.checking.statistics import median
+from assay.harness.models.clock import HUNG, patience
 from assay.harness.models.runs import describe_subject
 from assay.harness.results.verdicts import Result, Verdict
 from assay.harness.tests.support.toys import Time, budget, fresh, prompt, toy, verdict
@@ -151,3 +152,17 @@ def test_a_probe_that_hangs_when_a_model_is_described_is_not_asked_again(clock):
     assert (result.verdict, result.examples) == (Verdict.INCONCLUSIVE, 0)
     assert result.reason.startswith("stopped after")
     assert unset()
+
+
+def test_claims_after_a_pass_that_did_not_end_have_less_time(clock):
+    def body(subject, draw, check):
+        subject.rows(prompt(subject, 3))
+        check.judge(0.0, 1.0)
+
+    subject = hanging(asleep, clock)
+    assert patience(subject, SHORT) == SHORT
+    result = verdict(a_law(body), subject, budget(4, brake=SHORT))
+    assert "in a pass that did not end" in result.reason
+    assert patience(subject, SHORT) == SHORT / HUNG
+    again = verdict(a_law(body), subject, budget(4, brake=SHORT))
+    assert again.verdict is Verdict.INCONCLUSIVE
