@@ -204,3 +204,19 @@ def test_a_prompt_gives_the_same_output_twice(subject, draw, check):
         return max(each.error for each in larger), check.tolerance.floor
 
     check.sees(scaled)
+
+
+@law(
+    "C6",
+    "asking for the states changes no logits",
+    needs=["logits"],
+    source="004, answer 1; beyond",
+    control="the logits of another prompt",
+    enough=12,
+)
+def test_asking_for_the_states_changes_no_logits(subject, draw, check):
+    prompt = draw(prompts(subject, shortest=2), "prompt")
+    other = draw(other_ids(subject, prompt), "other ids")
+    expected = check.reference(lambda s: s.rows(prompt.ids, states=False))
+    check.same(expected, subject.rows(prompt.ids, states=True))
+    check.rejects(expected, lambda: subject.rows(other, states=False))

@@ -55,6 +55,14 @@ def obey_first() -> None:
         signal.signal(signal.SIGINT, interrupt)
 
 
+def _has_line(entry: Any) -> bool:
+    """Whether pytest can show an entry of a traceback."""
+    try:
+        return bool(entry.lineno >= 0)
+    except TypeError:
+        return False
+
+
 class Interrupts:
     """A plug-in of pytest, in the controlling process; changes nothing outside the main thread."""
 
@@ -91,9 +99,15 @@ class Interrupts:
         if self._unraisable is not None and not isinstance(what.exc_value, KeyboardInterrupt):
             self._unraisable(what)
 
-    def pytest_keyboard_interrupt(self) -> None:
-        """The run is ending."""
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        """The run is ending.
+
+        An interrupt between two lines may leave an entry without a line's number in Python 3.11,
+        which pytest cannot show.
+        """
         self._ending = True
+        excinfo.traceback = excinfo.traceback.filter(_has_line)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self) -> Generator[None, object, object]:

@@ -330,3 +330,18 @@ def test_a_model_that_compiles_itself_is_judged() -> None:
 def test_options_that_are_no_text_are_rejected(options: dict[str, Any]) -> None:
     with pytest.raises(assay.BadInput, match="is no text"):
         assay.check(llama(), **options)
+
+
+class ScalesWhatItIsAsked(LlamaForCausalLM):
+    """Its logits depend on what else is returned."""
+
+    def forward(self, *arguments: Any, **named: Any) -> Any:
+        output = super().forward(*arguments, **named)
+        if named.get("output_hidden_states"):
+            output.logits = output.logits * 1.001
+        return output
+
+
+def test_logits_that_depend_on_what_else_is_returned_are_refuted() -> None:
+    run = assay.check(llama(ScalesWhatItIsAsked), claims=["C6:asking for"], profile="glance")
+    assert len(run.refuted) == 1
