@@ -1,6 +1,6 @@
 """xLSTM rounds its state to bfloat16 between the parts of a long prompt, unless it has a cache.
 
-Claims: C2
+Claims: C2, C6
 Types: xlstm
 Met by: use_cache=False with a prompt longer than max_inference_chunksize (16384)
 Seen in: transformers 5.23.0
