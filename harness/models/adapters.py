@@ -6,6 +6,7 @@ that it would open, and are rejected where they are set.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,12 +50,13 @@ class Adapter:
     base: str
 
 
-def read(folder: Path, spec: str, base: str | None) -> Adapter | None:
-    """The adapter in a folder, None if it holds none; ``base`` replaces the base that it names.
+def read(spec: str, base: str | None) -> Adapter | None:
+    """The adapter in the folder ``spec``, None if it holds none; ``base`` replaces its own base.
 
     Raises `BadInput` where it cannot be loaded, or names a base that is no folder here.
     """
-    if not (folder / ADAPTER).exists():
+    folder = Path(os.path.expanduser(spec))
+    if not os.path.exists(folder / ADAPTER):  # of any text: no error
         return None
     if (folder / "config.json").exists():
         raise BadInput(
@@ -69,7 +71,7 @@ def read(folder: Path, spec: str, base: str | None) -> Adapter | None:
         raise BadInput(f"{spec}: there is no {WEIGHTS} in it")
     named = raw.get("base_model_name_or_path")
     if base is None:
-        if not isinstance(named, str) or not Path(named).expanduser().is_dir():
+        if not isinstance(named, str) or not os.path.isdir(os.path.expanduser(named)):
             raise BadInput(
                 f"{spec}: is an adapter of {named!r}, which is no folder here; say --base=MODEL"
             )

@@ -9,7 +9,6 @@ import re
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -130,7 +129,7 @@ def load(
     """
     check_pair(device, dtype)
     _check_attention_name(spec, attention)
-    if (adapter := adapters.read(Path(spec).expanduser(), spec, base)) is not None:
+    if (adapter := adapters.read(spec, base)) is not None:
         loaded = load(
             adapter.base,
             dtype=dtype,
