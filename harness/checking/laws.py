@@ -166,7 +166,7 @@ def _overflow(claim: Claim, subject: Subject) -> str:
         if where and not finiteness.of_vocabulary(subject.oracle):
             return f"the model overflows, at {where}"
     except ENDS:
-        pass  # the error of the law's own says more
+        return ""  # the law's own error says more
     return ""
 
 

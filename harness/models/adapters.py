@@ -76,6 +76,8 @@ def read(spec: str, base: str | None) -> Adapter | None:
                 f"{spec}: is an adapter of {named!r}, which is no folder here; say --base=MODEL"
             )
         base = named
+    if os.path.exists(os.path.join(os.path.expanduser(base), ADAPTER)):
+        raise BadInput(f"{spec}: its base {base} is an adapter too; say --base=MODEL")
     settings = {name: value for name, value in raw.items() if name in FIELDS and value is not None}
     return Adapter(folder, settings, base)
 

@@ -132,6 +132,7 @@ def load(
     if (adapter := adapters.read(spec, base)) is not None:
         loaded = load(
             adapter.base,
+            revision=revision,
             dtype=dtype,
             device=device,
             attention=attention,

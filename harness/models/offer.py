@@ -8,11 +8,7 @@ INDIVIDUAL = frozenset(
     {
         *("weights-in-memory", "tokenizer", "trained", "usual-weights"),
         *("tied-head", "full-rank-embedding"),
-        *(
-            "logits",
-            "embeddings-argument",
-            "saving",
-        ),  # of every type with a head, and that takes embeddings
+        *("logits", "embeddings-argument", "saving"),  # lacking in models of other classes only
         "packed-positions",  # only a control needs it: no law depends on it
     }
 )

@@ -38,3 +38,10 @@ def load(checkpoint: Checkpoint) -> PreTrainedTokenizerBase | None:
     if not words:
         raise BadInput(f"{spec}: its tokenizer has no vocabulary; a file of it is missing")
     return tokenizer
+
+
+def check_kind(name: str, tokenizer: object) -> None:
+    """Raise `BadInput` unless ``tokenizer`` is one of transformers, or None."""
+    if not isinstance(tokenizer, PreTrainedTokenizerBase | None):
+        kind = type(tokenizer).__name__
+        raise BadInput(f"{name}: its tokenizer is a {kind} and not a tokenizer of transformers")

@@ -13,6 +13,7 @@ from assay.fixtures import families
 from assay.harness.checking.profiles import PROFILES
 from assay.harness.results.errors import BadInput
 from assay.harness.results.verdicts import Kind, Result, Verdict
+from assay.harness.tests.support.plain_models import PlainGPT
 from assay.harness.tests.support.sessions import PACKAGE
 
 pytest_plugins = ["pytester"]
@@ -133,6 +134,16 @@ def test_another_model_or_other_weights_are_checked_again() -> None:
     second = prepared.of(model, None, None, PROFILES["glance"])
     assert second.digest != first.digest
     assert prepared.of(families.tiny("llama"), None, None, PROFILES["glance"]) is not second
+
+
+def test_a_plain_module_is_checked_too_and_prepared_once() -> None:
+    prepared, model = own_tests.Prepared(), PlainGPT()
+    first = prepared.of(model, None, "causal", PROFILES["glance"])
+    assert prepared.of(model, None, "causal", PROFILES["glance"]) is first
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(model, "forward", lambda ids: 1 / 0)
+        with pytest.raises(BadInput, match="division by zero"):
+            prepared.of(model, None, "causal", PROFILES["glance"])
 
 
 @pytest.mark.parametrize(

@@ -107,13 +107,13 @@ DESIGNS = (
     Design(
         ("reformer",),
         ("repeats",),
-        "rotations are drawn anew in every pass where hash_seed is not set",
+        "every pass draws other rotations where hash_seed is not set",
         lambda config: "lsh" in config.attn_layers and config.hash_seed is None,
     ),
     Design(
         ("yoso",),
         ("repeats",),
-        "hashes are drawn anew in every pass where use_expectation is not set",
+        "every pass draws other hashes where use_expectation is not set",
         lambda config: not config.use_expectation,
     ),
     Design(

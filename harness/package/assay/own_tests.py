@@ -16,17 +16,20 @@ from __future__ import annotations
 import os
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from torch import nn
+from transformers import PreTrainedTokenizerBase
 
 from assay.harness.checking.cases import Case
 from assay.harness.checking.claim import Session
 from assay.harness.checking.profiles import PROFILES, Profile, check_profile
 from assay.harness.models import digests
 from assay.harness.models.subject import Subject
+from assay.harness.models.wrapping import wrap
 from assay.harness.results.errors import BadInput
 from assay.harness.results.expectations import judge
 from assay.harness.results.verdicts import Result, Verdict
@@ -47,15 +50,17 @@ class Prepared:
 
     def of(
         self,
-        model: PreTrainedModel,
+        model: nn.Module | Callable[..., Any],
         tokenizer: PreTrainedTokenizerBase | None,
         attends: str | None,
         profile: Profile,
     ) -> Subject:
         """The subject of ``model``, rebuilt if the model or its weights changed."""
-        key = (id(model), digests.digest(model), id(tokenizer), attends)
+        name = type(model).__name__
+        wrapped = wrap(name, model)
+        key = (id(model), digests.digest(wrapped), id(tokenizer), attends)
         if self.subject is None or self.key != key:
-            self.subject = subject_of(model, tokenizer, attends, type(model).__name__, profile)
+            self.subject = subject_of(wrapped, tokenizer, attends, name, profile)
             self.key = key
         return self.subject
 
@@ -77,7 +82,7 @@ class OwnClaim:
 
     def check(
         self,
-        model: PreTrainedModel,
+        model: nn.Module | Callable[..., Any],
         tokenizer: PreTrainedTokenizerBase | None = None,
         *,
         attends: str | None = None,

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import html
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from assay.harness.checking.cases import Case
 from assay.harness.checking.claim import Session, is_asked, unknown
 from assay.harness.checking.profiles import PROFILES, Profile, check_profile
 from assay.harness.cli.main import cases_of_claims, offer
-from assay.harness.models import digests, meant, runs
+from assay.harness.models import digests, meant, runs, tokenizers
 from assay.harness.models.admission import admit
 from assay.harness.models.clock import Braked, ForwardClock
 from assay.harness.models.runs import Options
@@ -139,7 +141,7 @@ class Run:
 
 
 def check(
-    model: PreTrainedModel,
+    model: nn.Module | Callable[..., Any],
     tokenizer: PreTrainedTokenizerBase | None = None,
     *,
     claims: str | Sequence[str] = "laws",
@@ -151,6 +153,8 @@ def check(
 ) -> Run:
     """Check claims on ``model`` as it is, on its own device and in its own dtype.
 
+    ``model`` is a model of transformers, a plain module, or a function from ids [batch, n] to
+    logits [batch, n, vocabulary].
     ``claims`` are ``laws``, ``findings``, ``all``, or numbers such as ``["C1", "C2"]``
     (``ID:TEXT`` for the variants whose name holds the text).  ``profile`` is ``glance``,
     ``quick``, ``standard`` or ``thorough``, ``attends`` ``causal`` or ``both`` where class and
@@ -172,8 +176,8 @@ def check(
     'upheld'
     """
     check_profile(profile)
-    for what, value in (("name", name), ("replay", replay)):
-        if not isinstance(value, str) and not (what == "replay" and value is None):
+    for what, value in (("name", name), ("replay", "" if replay is None else replay)):
+        if not isinstance(value, str):
             raise BadInput(f"{what} {value!r}: is no text")
     if attends not in (None, *meant.WAYS):
         raise BadInput(f"attends {attends!r}: choose from {', '.join(meant.WAYS)}")
@@ -183,7 +187,7 @@ def check(
 
 
 def subject_of(
-    model: PreTrainedModel,
+    model: nn.Module | Callable[..., Any],
     tokenizer: PreTrainedTokenizerBase | None,
     attends: str | None,
     name: str,
@@ -193,21 +197,19 @@ def subject_of(
 
     A pass that does not end is stopped after the profile's ``brake``.
     """
-    model = wrap(name, model)
-    if not isinstance(tokenizer, PreTrainedTokenizerBase | None):
-        kind = type(tokenizer).__name__
-        raise BadInput(f"{name}: its tokenizer is a {kind} and not a tokenizer of transformers")
-    if any(each.is_meta for each in model.parameters()):
+    wrapped = wrap(name, model)
+    tokenizers.check_kind(name, tokenizer)
+    if any(each.is_meta for each in wrapped.parameters()):
         raise BadInput(f"{name}: has parameters on the meta device, without values")
-    if any(each.is_inference() for each in model.parameters()):
+    if any(each.is_inference() for each in wrapped.parameters()):
         raise BadInput(
             f"{name}: its parameters were made under torch.inference_mode, where nothing has a "
             "gradient and nothing can be saved; make the model outside of it"
         )
     clock = ForwardClock(profile.brake)
     try:
-        subject = Subject(name, model, tokenizer, digests.digest(model), attends=attends)
-        with kept_running(), _evaluated(model), clock.striking(), clock.watching(subject):
+        subject = Subject(name, wrapped, tokenizer, digests.digest(wrapped), attends=attends)
+        with kept_running(), _evaluated(wrapped), clock.striking(), clock.watching(subject):
             admit(subject)
             subject.offer = offer(subject)
             return subject

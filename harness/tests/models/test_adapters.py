@@ -79,6 +79,11 @@ def test_without_a_base_it_says_how_to_name_one(adapter: Path) -> None:
     assert "--base=MODEL" in refusal(adapter)
 
 
+def test_an_adapter_is_no_base(adapter: Path) -> None:
+    edit_json(adapter / CONFIG, base_model_name_or_path=str(adapter))
+    assert "is an adapter too" in refusal(adapter)
+
+
 @pytest.mark.parametrize(
     "fields",
     [
