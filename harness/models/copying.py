@@ -7,6 +7,7 @@ install, would make the copy run the original's weights.
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from functools import partial, update_wrapper
 from types import CellType, FunctionType, MethodType
 from typing import Any, TypeVar
@@ -19,9 +20,13 @@ HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 """Attributes of a module that hold functions by number."""
 
 
-def copy_model(model: Model) -> Model:
-    """A deep copy in which patched functions call the copy.  Raises what deepcopy raises."""
-    copies: dict[int, Any] = {}
+def copy_model(model: Model, replaced: Mapping[int, Any] | None = None) -> Model:
+    """A deep copy in which patched functions call the copy.
+
+    ``replaced`` are objects to put in the place of others', by the `id` of those.  Raises what
+    deepcopy raises.
+    """
+    copies: dict[int, Any] = dict(replaced or {})
     duplicate = copy.deepcopy(model, copies)
     for module in duplicate.modules():
         for name, value in list(vars(module).items()):

@@ -106,7 +106,7 @@ class Core(ABC):
     ``drawn_as`` the dtype in which a pass draws random numbers, where that is not the model's own;
     ``attends`` the value of ``--attends`` (`harness.models.meant`); ``offer`` the recorded
     capabilities of its type, or why there are none (`harness.models.offer`); ``provenance`` the
-    origin of its weights.
+    origin of its weights; ``oracle_way`` the value of ``--oracle`` (`harness.models.float64`).
     """
 
     name: str
@@ -118,12 +118,15 @@ class Core(ABC):
     attends: str | None = None
     offer: Offer | str = ""
     provenance: Provenance = UNKNOWN
+    oracle_way: str = "auto"
     known_reference: Core | None = field(default=None, init=False, repr=False)
     """The float64 copy (`oracle`), once a claim has used it."""
     clocks: list[Watch] = field(default_factory=list, init=False, repr=False)
     """The clocks that now time its passes, and those of the float64 copy once it is built."""
     hung: bool = field(default=False, init=False, repr=False)
     """Whether a pass did not end, and was interrupted."""
+    home: torch.device | None = field(default=None, init=False, repr=False)
+    """Of a float64 reference, its model's device: rows are returned there."""
     _no_reference: str = field(default="", init=False, repr=False)
 
     @property

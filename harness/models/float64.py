@@ -1,4 +1,8 @@
-"""The float64 reference copy of a model, which draws the same random numbers as the model."""
+"""The float64 reference of a model, which draws the same random numbers as the model.
+
+It is a copy of the model where that fits well, else it has the model's own weights, which are
+upcast where they are used (`harness.models.upcasting`).
+"""
 
 from __future__ import annotations
 
@@ -13,12 +17,13 @@ import torch
 from torch.overrides import TorchFunctionMode
 from transformers import PreTrainedModel
 
-from assay.harness.models import allocation, compat
+from assay.harness.models import allocation, compat, memory, placement
 from assay.harness.models.copying import copy_model
 from assay.harness.models.core import Core
 from assay.harness.models.lengths import LONG
 from assay.harness.models.memo import memo
 from assay.harness.models.shortage import ENDS, contained, pass_on, shortage
+from assay.harness.models.upcasting import Upcast, as_parameter, with_buffers_in_float64
 from assay.harness.results.errors import REFUSALS, Missing, brief, first_line
 
 
@@ -51,6 +56,39 @@ def _draws(subject: Core) -> bool:
     with suppress(*REFUSALS), noted:
         subject(subject.content(torch.arange(n, device=subject.device)[None]), states=False)
     return noted.drew
+
+
+WAYS = ("auto", "copy", "stream", "cpu")
+"""The values of `--oracle`; ``cpu`` computes the reference on the CPU, for a model elsewhere."""
+
+SHARE = 1 / 3
+"""Share of the free memory that a float64 copy may take."""
+
+
+def streams(subject: Core, device: torch.device) -> bool:
+    """Whether the reference on ``device`` upcasts weights where they are used."""
+    if subject.oracle_way == "copy" or placement.offloaded(subject.model):
+        return False
+    if subject.oracle_way == "stream":
+        return True
+    size = sum(p.numel() for p in subject.model.parameters() if p.is_floating_point())
+    return size * torch.float64.itemsize > SHARE * memory.free(device)
+
+
+def _streamed(subject: Core, device: torch.device) -> PreTrainedModel | None:
+    """A copy without weights of its own on ``device``; None where the model cannot be copied."""
+    replaced = {
+        id(each): as_parameter(each.to(device))
+        for each in subject.model.parameters()
+        if each.is_floating_point()
+    }
+    with suppress(*REFUSALS), contained():
+        duplicate = copy_model(subject.model, replaced)
+        weights = [p for p in duplicate.parameters() if p.is_floating_point()]
+        if all(isinstance(weight, Upcast) for weight in weights):
+            with_buffers_in_float64(duplicate)
+            return duplicate
+    return None
 
 
 def _copied(subject: Core) -> PreTrainedModel:
@@ -93,9 +131,14 @@ def _short_prompt(subject: Core) -> torch.Tensor:
 
 
 def float64_copy(subject: Core) -> tuple[PreTrainedModel, torch.dtype | None]:
-    """A copy of the model in float64, parameter for parameter, and the dtype of its draws."""
-    model = _copied(subject).double()
-    allocation.allocated(model)
+    """The model in float64, parameter for parameter, and the dtype of its draws."""
+    device = torch.device("cpu") if subject.oracle_way == "cpu" else subject.device
+    model = _streamed(subject, device) if streams(subject, device) else None
+    if model is None:
+        model = _copied(subject).double()
+        allocation.allocated(model)
+    if device != subject.device:
+        model.to(device)  # type: ignore[arg-type]  # wrapped
     with suppress(Missing):
         compat.set_experts(model, "eager")  # the grouped kernels have no float64
     return model, subject.dtype if _draws(subject) else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -24,6 +25,8 @@ SETTINGS = ("return_dict", "output_hidden_states", "output_attentions")
 def run(subject: Core, request: Pass) -> Output:
     """Run the model once; without gradients unless the embeddings require one."""
     batch, n = request.inputs.shape[:2]
+    if away := subject.home is not None and subject.home != subject.device:
+        request = _moved(request, subject.device)
     arguments = _arguments(subject, request)
     wants_gradient = request.embeddings is not None and request.embeddings.requires_grad
     gradients = torch.set_grad_enabled(wants_gradient)
@@ -46,10 +49,23 @@ def run(subject: Core, request: Pass) -> Output:
         # A row depends on every row that it attends to: all of them under a caller's mask.
         top_k, ahead = subject.config.num_experts_per_tok, request.mask is not None
         rows.tensors["router gap"] = routing.gap(scores, top_k, batch, ahead)
+    if away:
+        rows = rows.map(lambda tensor: tensor.to(subject.home))
     cache = output.get(subject.cache_argument or "")
     if _needs_places(subject) and cache is not None:
         compat.count(cache, request.cache, n)
     return Output(rows, cache, pooled)
+
+
+def _moved(request: Pass, device: torch.device) -> Pass:
+    """The request with its inputs on ``device``; caches are there, as the model returned them."""
+    inputs = {n: v for n, v in vars(request).items() if torch.is_tensor(v)}
+    moved: dict[str, Any] = {name: tensor.to(device) for name, tensor in inputs.items()}
+    moved["options"] = {
+        name: value.to(device) if torch.is_tensor(value) else value
+        for name, value in request.options.items()
+    }
+    return replace(request, **moved)
 
 
 def returns_states(subject: Core) -> bool:

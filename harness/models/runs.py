@@ -29,7 +29,8 @@ class Options:
     """How to load subjects: the values of `--device`, `--dtype`, `--attention` and so on.
 
     ``base`` is the base model of an adapter's folder; ``attends`` is the user's declaration of
-    how they attend (`harness.models.meant`).
+    how they attend (`harness.models.meant`), ``oracle`` how to hold the float64 reference
+    (`harness.models.float64`).
     """
 
     device: str = "cpu"
@@ -40,6 +41,7 @@ class Options:
     trust_remote_code: bool = False
     device_map: str | None = None
     attends: str | None = None
+    oracle: str = "auto"
 
 
 def versions() -> dict[str, str]:

@@ -191,6 +191,7 @@ class Subject(Core):
         oracle = Subject(
             name, model, drawn_as=drawn_as, attends=self.attends, provenance=self.provenance
         )
+        oracle.home = self.device
         for clock in self.clocks:
             clock.watch(model)
         try:
@@ -213,6 +214,7 @@ class Subject(Core):
             *(name, model, self.tokenizer),
             injected=self.injected,
             attends=self.attends,
+            oracle_way=self.oracle_way,
             provenance=provenance or self.provenance,
         )
 

@@ -16,7 +16,7 @@ import pytest
 
 from assay.harness import faults
 from assay.harness.checking.profiles import PROFILES, check_profile
-from assay.harness.models import allocation, loading, meant, placement
+from assay.harness.models import allocation, float64, loading, meant, placement
 from assay.harness.models.runs import Options
 from assay.harness.plugin import path_guard, toy
 from assay.harness.plugin.request import DEFAULT, EXPAND, Expand, RunRequest
@@ -28,7 +28,7 @@ from assay.harness.results.specs import SIGN, ModelSpec
 
 TEXTS = (
     *("models", "claims", "plant", "revision", "base", "device", "device_map", "dtype"),
-    *("attention", "attends"),
+    *("attention", "attends", "oracle"),
     *("profile", "seed", "replay", "rounding", "allocation"),
 )
 PATHS = ("evidence", "json", "report", "summary", "expectations")
@@ -89,6 +89,13 @@ def add(parser: pytest.Parser) -> None:
         metavar="WAYS",
         help="which way the models attend, causal or both (default: what their class and "
         "configuration say)",
+    )
+    add(
+        "--oracle",
+        default="auto",
+        metavar="HOW",
+        help="the float64 reference: copy, stream (upcasts weights where they are used), cpu, or "
+        "auto, a copy where a third of the free memory holds it (default: auto)",
     )
     add(
         "--trust-remote-code",
@@ -196,6 +203,8 @@ def _models(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The models that claims run on, and those of them that only patterns name."""
     named = option.models or [DEFAULT]
+    if option.oracle not in float64.WAYS:
+        raise BadInput(f"--oracle {option.oracle!r}: choose from {', '.join(float64.WAYS)}")
     if option.plant is not None:
         named = [f"{name}{SIGN}{option.plant}" for name in named]
     models, by_pattern = (named, []) if expand is None else expand(named)

@@ -79,7 +79,7 @@ class RunRequest:
         file, separator, test = nodeid.partition("::")
         file = os.path.relpath(self.root / file, self.directory)
         parts = ["pytest", f"{file}{separator}{test}", f"--model={subject}"]
-        for name in ("device", "device_map", "dtype", "attention", "attends", "revision", "base"):
+        for name in LOADING:
             if (value := getattr(self.loading, name)) != getattr(USUAL, name):
                 parts.append(f"--{name.replace('_', '-')}={value}")
         parts += [f"--{n}={value}" for n, value in self.emulated.items() if value is not None]
@@ -87,5 +87,11 @@ class RunRequest:
             parts.append("--trust-remote-code")
         return shlex.join([*parts, f"--replay={blob}"])
 
+
+LOADING = (
+    *("device", "device_map", "dtype", "attention", "attends", "revision", "base"),
+    "oracle",
+)
+"""The options of `Options` that a replay repeats, where they are not the usual ones."""
 
 REQUEST = pytest.StashKey[RunRequest]()

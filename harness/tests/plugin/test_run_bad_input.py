@@ -26,6 +26,7 @@ OPTIONS = {
     "--device=meta": "stores no numbers",
     "--device=": "--device '': is empty",
     "--dtype=float7": "'float7': unsupported dtype",
+    "--oracle=disk": "--oracle 'disk': choose from auto, copy, stream, cpu",
     "--attends=neither": "--attends 'neither': choose from causal, both",
     "--attention=": "--attention '': is empty",
     "--attention=hub/kernel": "'hub/kernel' is not an attention implementation",

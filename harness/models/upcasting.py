@@ -1,0 +1,211 @@
+"""Weights in float64 without a second copy of the model: each is upcast where a product uses it.
+
+A float64 copy of a model in 16 bits takes four times the model's memory.  An `Upcast` takes none:
+it looks like a float64 tensor to the model's code and holds the stored weight, which every
+operation converts, and drops again.  Large tables are converted in slices, or by the rows that are
+looked up.  The numbers are those of the copy: conversion to float64 is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map, tree_map_only
+
+SLICE = 1 << 24
+"""Numbers of a weight that are converted at once in a product: 128 MiB."""
+
+aten = torch.ops.aten
+
+MOVES = frozenset(
+    {
+        *(aten.detach.default, aten.alias.default, aten.view.default, aten.t.default),
+        *(aten.transpose.int, aten.permute.default, aten.expand.default, aten.select.int),
+        *(aten.slice.Tensor, aten.unsqueeze.default, aten.squeeze.default, aten.squeeze.dim),
+        *(aten.split.Tensor, aten.split_with_sizes.default, aten.unbind.int),
+        *(aten._unsafe_view.default, aten.squeeze.dims, aten.unfold.default),
+    }
+)
+"""Operations that return other views of the same numbers, of any dtype."""
+
+
+class Upcast(Tensor):
+    """A float64 tensor that stores its numbers as ``stored``, of any shape and a float dtype.
+
+    Read only: an operation that would write to it raises RuntimeError.
+    """
+
+    stored: Tensor
+
+    @staticmethod
+    def __new__(cls, stored: Tensor, dtype: torch.dtype = torch.float64) -> Upcast:
+        """A tensor of the shape, strides and device of ``stored``."""
+        return Tensor._make_wrapper_subclass(
+            cls,
+            stored.shape,
+            strides=stored.stride(),
+            storage_offset=stored.storage_offset(),
+            dtype=dtype,
+            device=stored.device,
+        )
+
+    def __init__(self, stored: Tensor, dtype: torch.dtype = torch.float64) -> None:
+        self.stored = stored
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Leave an operation to `__torch_dispatch__`, below what records gradients."""
+        with torch._C.DisableTorchFunctionSubclass():
+            if (folded := FOLDED.get(func)) is not None:
+                return folded(*args, **(kwargs or {}))
+            if func is Tensor.data.__set__:  # type: ignore[attr-defined]
+                args[0].stored = args[1].detach()  # a module is converted to another dtype
+            return func(*args, **(kwargs or {}))
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]  # torch's stub is of a function
+        cls, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run an operation on the numbers in float64."""
+        kwargs = kwargs or {}
+        if func in MOVES:
+            moved = func(args[0].stored, *args[1:], **kwargs)
+            dtype = args[0].dtype
+            return tree_map(
+                lambda each: cls(each, dtype) if torch.is_tensor(each) else each, moved
+            )
+        if func._schema.is_mutable and _written(func, args, kwargs):
+            raise RuntimeError(f"{func}: weights of a float64 reference are read only")
+        if (by_parts := BY_PARTS.get(func)) is not None:
+            return by_parts(*args, **kwargs)
+        return func(*_wide(args), **_wide(kwargs))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Upcast:
+        """Copies share the numbers, which nothing changes through this tensor."""
+        if id(self) not in memo:
+            again = type(self)(self.stored, self.dtype)
+            memo[id(self)] = nn.Parameter(again, False) if self._is_parameter else again
+        copied: Upcast = memo[id(self)]
+        return copied
+
+    @property
+    def _is_parameter(self) -> bool:
+        return isinstance(self, nn.Parameter)
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        return f"Upcast({[*self.shape]} of {self.stored.dtype})"
+
+
+def as_parameter(weight: Tensor) -> Tensor:
+    """A frozen float64 parameter with the numbers of ``weight``, which it shares."""
+    return nn.Parameter(Upcast(weight.detach()), requires_grad=False)
+
+
+def _written(func: Any, args: Any, kwargs: Any) -> bool:
+    """Whether an operation writes to an `Upcast`."""
+    for place, argument in enumerate(func._schema.arguments):
+        value = args[place] if place < len(args) else kwargs.get(argument.name)
+        written = argument.alias_info is not None and argument.alias_info.is_write
+        if written and isinstance(value, Upcast):
+            return True
+    return False
+
+
+def _wide(arguments: Any) -> Any:
+    return tree_map_only(Upcast, lambda each: each.stored.to(each.dtype), arguments)
+
+
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """X [..., in] @ weight [out, in]ᵀ + bias [out], as torch folds it for plain tensors."""
+    if x.ndim < 3 or weight.ndim != 2:
+        return nn.functional.linear(x, weight, bias)
+    added = bias if x.is_contiguous() else None
+    y = nn.functional.linear(x.reshape(-1, x.shape[-1]), weight, added)
+    y = y.view(*x.shape[:-1], y.shape[-1])
+    return y if bias is None or added is not None else y + bias
+
+
+def _matmul(left: Tensor, right: Tensor) -> Tensor:
+    """Left @ right, where one may be a matrix, which torch would repeat for each batch."""
+    if left.ndim == 2 and right.ndim > 2:
+        return _matmul(right.mT, left.T).mT
+    if left.ndim < 3 or right.ndim != 2:
+        return torch.matmul(left, right)
+    y = left.reshape(-1, left.shape[-1]) @ right
+    return y.view(*left.shape[:-1], y.shape[-1])
+
+
+FOLDED: dict[Any, Callable[..., Tensor]] = {
+    nn.functional.linear: _linear,
+    torch.matmul: _matmul,
+    Tensor.matmul: _matmul,
+    Tensor.__matmul__: _matmul,
+}
+"""Functions that torch decomposes in another way for tensors of classes of their own."""
+
+
+def _mm(left: Tensor, right: Tensor) -> Tensor:
+    """Left [m, k] @ right [k, n] by columns of ``right``, or rows of ``left``."""
+    if isinstance(right, Upcast):
+        (left,) = _wide((left,))
+        return torch.cat([left @ part for part in _parts(right, 1)], dim=1)
+    return torch.cat([part @ right for part in _parts(left, 0)], dim=0)
+
+
+def _addmm(
+    bias: Tensor, left: Tensor, right: Tensor, *, beta: float = 1, alpha: float = 1
+) -> Tensor:
+    """Bias + left [m, k] @ right [k, n]; by columns where ``right`` is large."""
+    bias, left = _wide((bias, left))
+    if not isinstance(right, Upcast) or right.numel() <= SLICE:
+        (right,) = _wide((right,))
+        return torch.addmm(bias, left, right, beta=beta, alpha=alpha)
+    done, columns = [], 0
+    for part in _parts(right, 1):
+        width = part.shape[1]
+        some = bias if bias.shape[-1] == 1 else bias[..., columns : columns + width]
+        done.append(torch.addmm(some, left, part, beta=beta, alpha=alpha))
+        columns += width
+    return torch.cat(done, dim=1)
+
+
+def _parts(weight: Tensor, dim: int) -> Any:
+    """A matrix, in slices of at most `SLICE` numbers along ``dim``, one at a time."""
+    stored = weight.stored if isinstance(weight, Upcast) else weight
+    across = stored.numel() // max(1, stored.shape[dim])
+    for part in stored.split(max(1, SLICE // max(1, across)), dim):
+        yield part.to(weight.dtype)
+
+
+def _embedding(weight: Tensor, indices: Tensor, *options: Any, **named: Any) -> Tensor:
+    """The rows of a table that are looked up."""
+    stored = weight.stored if isinstance(weight, Upcast) else weight
+    return aten.embedding.default(stored, indices, *options, **named).to(weight.dtype)
+
+
+def _index(weight: Tensor, indices: Any) -> Tensor:
+    """Indexed numbers of a table."""
+    stored = weight.stored if isinstance(weight, Upcast) else weight
+    return aten.index.Tensor(stored, _wide(indices)).to(weight.dtype)
+
+
+BY_PARTS: dict[Any, Callable[..., Tensor]] = {
+    aten.mm.default: _mm,
+    aten.addmm.default: _addmm,
+    aten.embedding.default: _embedding,
+    aten.index.Tensor: _index,
+}
+"""Operations that need only parts of a weight at a time."""
+
+
+def with_buffers_in_float64(duplicate: nn.Module) -> None:
+    """Convert the buffers of a model whose parameters are `Upcast`, in place."""
+    for module in duplicate.modules():
+        for name, buffer in module._buffers.items():
+            if buffer is not None and buffer.is_floating_point():
+                module._buffers[name] = buffer.double()

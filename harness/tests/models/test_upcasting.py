@@ -1,0 +1,131 @@
+"""The float64 reference that upcasts the model's own weights: the same numbers as a copy's."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from assay.fixtures import families, subjects
+from assay.harness.models import float64, upcasting
+from assay.harness.models.float64 import WAYS
+from assay.harness.models.runs import Options
+from assay.harness.models.subject import Subject
+from assay.harness.models.upcasting import Upcast
+from assay.harness.results.errors import BadInput, Missing
+
+FLOAT64 = 1e-13
+"""Rounding of float64 in a tiny model, relative to the largest element."""
+
+ALIKE = sorted({*families.model_types("causal"), *families.model_types("masked"), "t5", "bart"})
+
+
+def oracle_of(model: nn.Module, way: str) -> Subject:
+    """The float64 reference of ``model``, held ``way``."""
+    return Subject("model", model, oracle_way=way).oracle
+
+
+def prompt(subject: Subject) -> torch.Tensor:
+    return subject.content(torch.arange(max(8, subject.shortest))[None] * 7)
+
+
+def distance(rows, others) -> float:
+    """The largest difference of two passes, relative to the largest element."""
+    assert rows.tensors.keys() == others.tensors.keys()
+    return max(
+        float((tensor - others[name]).nan_to_num(posinf=0, neginf=0).abs().max())
+        / max(1.0, float(tensor.nan_to_num(posinf=0, neginf=0).abs().max()))
+        for name, tensor in rows.tensors.items()
+    )
+
+
+@pytest.mark.parametrize("model_type", ALIKE)
+def test_the_numbers_are_those_of_a_copy(model_type: str) -> None:
+    try:
+        model = families.tiny(model_type).requires_grad_(False)
+    except BadInput as error:
+        pytest.skip(f"missing capability: {error}")
+    try:
+        copied = oracle_of(model, "copy")
+    except (Missing, RuntimeError, ValueError) as missing:
+        pytest.skip(f"missing capability: a float64 copy ({missing})")
+    streamed = oracle_of(model, "stream")
+    ids = prompt(copied)
+    assert distance(copied.rows(ids), streamed.rows(ids)) <= FLOAT64
+    assert streamed.dtype == torch.float64
+    weights = [w for w in streamed.model.parameters() if w.is_floating_point()]
+    assert all(isinstance(weight, Upcast) for weight in weights)
+    own = {w.data_ptr() for w in model.parameters()}
+    assert {w.stored.data_ptr() for w in weights} <= own
+
+
+def test_a_moved_weight_is_seen() -> None:
+    model = families.tiny("llama")
+    copied, streamed = (oracle_of(model, way) for way in ("copy", "stream"))
+    ids = prompt(copied)
+    with torch.no_grad():
+        model.model.layers[0].mlp.up_proj.weight[0, 0] += 0.1
+    assert distance(copied.rows(ids), streamed.rows(ids)) > 1e-6
+
+
+@pytest.mark.parametrize("model_type", ["gpt2", "llama", "bert", "mixtral", "t5"])
+def test_gradients_are_those_of_a_copy(model_type: str) -> None:
+    model = families.tiny(model_type).requires_grad_(False)
+    gradients = []
+    for way in ("copy", "stream"):
+        oracle = oracle_of(model, way)
+        embeddings = oracle.embedding_table[prompt(oracle)].double().detach().requires_grad_()
+        rows = oracle.rows(embeddings=embeddings)["logits"]
+        gradients.append(torch.autograd.grad(rows.square().sum(), embeddings)[0])
+    torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_in_16_bits_the_numbers_are_those_of_a_copy(dtype: str) -> None:
+    way = {w: subjects.load("tiny:llama", Options(dtype=dtype, oracle=w)).oracle for w in WAYS}
+    ids = prompt(way["copy"])
+    for each in ("stream", "cpu", "auto"):
+        assert distance(way["copy"].rows(ids), way[each].rows(ids)) <= FLOAT64
+
+
+def test_large_products_go_by_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = families.tiny("gpt2")
+    whole = oracle_of(model, "stream")
+    ids = prompt(whole)
+    rows = whole.rows(ids)
+    monkeypatch.setattr(upcasting, "SLICE", 100)
+    assert distance(rows, oracle_of(model, "stream").rows(ids)) <= FLOAT64
+
+
+def test_it_streams_where_a_copy_takes_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    subject = Subject("model", families.tiny("gpt2"))
+    device = torch.device("cpu")
+    size = sum(p.numel() for p in subject.model.parameters()) * 8
+    monkeypatch.setattr(float64.memory, "free", lambda _: 3 * size)
+    assert not float64.streams(subject, device)
+    monkeypatch.setattr(float64.memory, "free", lambda _: 3 * size - 3)
+    assert float64.streams(subject, device)
+    monkeypatch.setattr(subject, "oracle_way", "copy")
+    assert not float64.streams(subject, device)
+
+
+def test_weights_are_read_only_and_shared_by_copies() -> None:
+    weight = upcasting.as_parameter(torch.ones(3, 2, dtype=torch.bfloat16))
+    with pytest.raises(RuntimeError, match="read only"):
+        weight.mul_(2)
+    again = copy.deepcopy(weight)
+    assert isinstance(again, nn.Parameter)
+    assert again.stored.data_ptr() == weight.stored.data_ptr()
+    assert weight.dtype == torch.float64
+    assert torch.equal(weight @ torch.ones(2, dtype=torch.float64), torch.full((3,), 2.0).double())
+
+
+def test_a_part_that_converts_its_weights_keeps_their_dtype() -> None:
+    layer = nn.Linear(3, 2, bias=False)
+    layer._parameters["weight"] = upcasting.as_parameter(layer.weight)
+    x = torch.ones(1, 3)
+    with pytest.raises(RuntimeError, match="dtype"):
+        layer(x)
+    assert layer.to(torch.float32)(x).dtype == torch.float32
