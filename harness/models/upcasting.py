@@ -97,9 +97,6 @@ class Upcast(Tensor):
     def _is_parameter(self) -> bool:
         return isinstance(self, nn.Parameter)
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
-        return f"Upcast({[*self.shape]} of {self.stored.dtype})"
-
 
 def as_parameter(weight: Tensor) -> Tensor:
     """A frozen float64 parameter with the numbers of ``weight``, which it shares."""
