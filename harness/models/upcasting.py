@@ -97,6 +97,9 @@ class Upcast(Tensor):
     def _is_parameter(self) -> bool:
         return isinstance(self, nn.Parameter)
 
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+        return f"Upcast({self.stored!r})"
+
 
 def as_parameter(weight: Tensor) -> Tensor:
     """A frozen float64 parameter with the numbers of ``weight``, which it shares."""

@@ -119,6 +119,7 @@ def test_weights_are_read_only_and_shared_by_copies() -> None:
     assert isinstance(again, nn.Parameter)
     assert again.stored.data_ptr() == weight.stored.data_ptr()
     assert weight.dtype == torch.float64
+    assert "bfloat16" in repr(weight)
     assert torch.equal(weight @ torch.ones(2, dtype=torch.float64), torch.full((3,), 2.0).double())
 
 
