@@ -13,6 +13,7 @@ from hypothesis.errors import DidNotReproduce, HypothesisException, InvalidArgum
 from assay.harness.checking.controls import Damage
 from assay.harness.checking.profiles import Profile
 from assay.harness.models import capabilities
+from assay.harness.models.memo import release_copies
 from assay.harness.models.shortage import Size, at_size, kept_running, release, shortage
 from assay.harness.models.subject import Subject
 from assay.harness.results.errors import LONGEST, BadInput, Missing, brief, printable, shortened
@@ -127,6 +128,8 @@ def as_test(
             return ended(subject, error)
         except BaseException as error:  # pytest's Skipped, GeneratorExit, …
             return claim.not_run(subject, error, None)
+        finally:
+            release_copies(subject)
 
     def test(*, assay: Any, subject: Subject, **arguments: Any) -> None:
         __tracebackhide__ = True

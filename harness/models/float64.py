@@ -61,9 +61,6 @@ def _draws(subject: Core) -> bool:
 WAYS = ("auto", "copy", "stream", "cpu")
 """The values of `--oracle`; ``cpu`` computes the reference on the CPU, for a model elsewhere."""
 
-SHARE = 1 / 3
-"""Share of the free memory that a float64 copy may take."""
-
 
 def streams(subject: Core, device: torch.device) -> bool:
     """Whether the reference on ``device`` upcasts weights where they are used."""
@@ -72,7 +69,7 @@ def streams(subject: Core, device: torch.device) -> bool:
     if subject.oracle_way == "stream":
         return True
     size = sum(p.numel() for p in subject.model.parameters() if p.is_floating_point())
-    return size * torch.float64.itemsize > SHARE * memory.free(device)
+    return not memory.holds_copies(device, size * torch.float64.itemsize)
 
 
 def _streamed(subject: Core, device: torch.device) -> PreTrainedModel | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+from assay.harness.models import memory
 from assay.harness.models.core import Core
 
 AnyCore = TypeVar("AnyCore", bound=Core)
@@ -30,3 +31,28 @@ def memo(question: Callable[[AnyCore], Answer]) -> Callable[[AnyCore], Answer]:
         return answers[question]
 
     return remembered
+
+
+def release_copies(subject: Core) -> None:
+    """Forget answers that are modified copies of the model, unless all of them fit in memory.
+
+    Claims ask for them again, and share them while they are there.
+    """
+    answers: dict[Callable[..., Any], Any] = vars(subject).get(_KEPT, {})
+    copies = {question: [*_models(answer)] for question, answer in answers.items()}
+    size = sum(_bytes(each) for models in copies.values() for each in models)
+    if not memory.holds_copies(subject.device, size):
+        for question, models in copies.items():
+            if models:
+                del answers[question]
+
+
+def _models(answer: Any) -> Iterator[Core]:
+    """The copies that an answer holds, by themselves or by seed."""
+    for each in answer.values() if isinstance(answer, dict) else [answer]:
+        if isinstance(each, Core):
+            yield each
+
+
+def _bytes(subject: Core) -> int:
+    return sum(each.numel() * each.itemsize for each in subject.model.parameters())

@@ -21,6 +21,15 @@ def free(device: torch.device) -> int:
     return psutil.virtual_memory().available
 
 
+COPIES = 1 / 3
+"""Share of the free memory that copies of a model may take for the whole run."""
+
+
+def holds_copies(device: torch.device, size: int) -> bool:
+    """Whether copies of ``size`` bytes may stay in the memory of ``device``."""
+    return size <= COPIES * free(device)
+
+
 def rows_that_fit(device: torch.device, bytes_each: float) -> int:
     """How many rows of ``bytes_each`` fit in one pass: at least 1."""
     return max(1, int(SHARE * free(device) / bytes_each))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from assay.harness.checking import sensitivity
 from assay.harness.models import encoders
@@ -77,10 +77,19 @@ def _rows(subject: Subject, ids: Tensor) -> Rows:
 
 def _at_places(subject: Subject, copied: Subject, ids: Tensor) -> Iterator[Rows]:
     """The subject's rows at one place after another with the copy's alignment."""
+    parts: tuple[nn.Module, nn.Module] = subject.model, copied.model
+    if _addresses(subject) == _addresses(copied):  # one memory, but for the embedding
+        parts = subject.input_embeddings, copied.input_embeddings
     for place in range(PLACES + MORE_PLACES):
-        with lying_like(subject.model, copied.model, place):
+        with lying_like(parts[0], parts[1], place):
             rows = _rows(subject, ids)
         yield rows
+
+
+def _addresses(subject: Subject) -> dict[str, int]:
+    table = getattr(subject.input_embeddings, "weight", None)
+    named = subject.model.named_parameters()
+    return {name: weight.data_ptr() for name, weight in named if weight is not table}
 
 
 def _apart(one: Rows, other: Rows) -> Distance:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from assay.harness.models import allocation, compat, loading
+from assay.harness.models import allocation, compat, loading, memory
 from assay.harness.models.capabilities import Missing, require
 from assay.harness.models.memo import memo
 from assay.harness.models.provenance import UNTRAINED
@@ -36,20 +36,44 @@ def _round_trip(subject: Subject, dtype: torch.dtype) -> Subject:
     require(subject, "weights-in-memory")
     require(subject, "saving")
     with tempfile.TemporaryDirectory() as folder, _unchanged_configuration(subject.model):
-        subject.model.save_pretrained(folder)
-        try:
-            model = loading.load(
-                folder, dtype=dtype, device=subject.device, attention=subject.attention
-            ).model
-        except BadInput:  # a part of a larger model: only its own class can load it
-            model = _by_own_class(subject, folder, dtype)
+        if dtype == subject.dtype and not _fits_twice(subject):
+            model = _by_shards(subject, folder, dtype)
         else:
-            if type(model) is not type(subject.model):  # a class of somebody's own
-                model = _by_own_class(subject, folder, dtype)
+            subject.model.save_pretrained(folder)
+            model = _from_folder(subject, folder, dtype)
     loaded = subject.of_same_code(f"{subject.name}, saved and loaded", model)
     if loaded.attention != subject.attention:  # set here because at loading all parts must have it
         compat.set_attention(model, subject.attention)
     return loaded
+
+
+def _from_folder(subject: Subject, folder: str, dtype: torch.dtype) -> PreTrainedModel:
+    try:
+        model = loading.load(
+            folder, dtype=dtype, device=subject.device, attention=subject.attention
+        ).model
+    except BadInput:  # a part of a larger model: only its own class can load it
+        return _by_own_class(subject, folder, dtype)
+    if type(model) is not type(subject.model):  # a class of somebody's own
+        return _by_own_class(subject, folder, dtype)
+    return model
+
+
+SHARD = "256MB"
+"""The largest file of a large model that is saved and loaded."""
+
+
+def _by_shards(subject: Subject, folder: str, dtype: torch.dtype) -> PreTrainedModel:
+    """The saved and loaded model with the memory of the subject's weights where they are equal.
+
+    A file's tensors take memory once they are read, and until the last of them is dropped.
+    """
+    subject.model.save_pretrained(folder, max_shard_size=SHARD)
+    model = type(subject.model).from_pretrained(folder, **compat.in_dtype(dtype))
+    _share_equal_weights(subject.model, model)
+    model.to(subject.device)  # type: ignore[arg-type]  # wrapped
+    model.eval().requires_grad_(False)
+    return model
 
 
 def _by_own_class(subject: Subject, folder: str, dtype: torch.dtype) -> PreTrainedModel:
@@ -57,6 +81,27 @@ def _by_own_class(subject: Subject, folder: str, dtype: torch.dtype) -> PreTrain
     model = model.to(subject.device).eval().requires_grad_(False)  # type: ignore[arg-type]
     allocation.allocated(model)
     return model
+
+
+def _fits_twice(subject: Subject) -> bool:
+    size = sum(weight.numel() * weight.itemsize for weight in subject.model.parameters())
+    return memory.holds_copies(subject.device, size)
+
+
+def _share_equal_weights(model: PreTrainedModel, loaded: PreTrainedModel) -> None:
+    """Give ``loaded`` the memory of ``model``'s weights, tensor by tensor, where bits are equal.
+
+    The embedding gets a copy of its own, since controls move it.
+    """
+    own = dict(model.named_parameters())
+    table = getattr(loaded.get_input_embeddings(), "weight", None)
+    for name, weight in loaded.named_parameters():
+        if weight is table:
+            weight.data = weight.data.clone()
+        elif name in own and own[name].dtype == weight.dtype:
+            theirs = weight.detach().to(own[name].device)
+            if bit_equal(theirs, own[name]) == 0.0:
+                weight.data = own[name].data
 
 
 @contextmanager

@@ -1,0 +1,82 @@
+"""Saving and loading a large model without a second one in memory."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from assay.fixtures import families, subjects
+from assay.harness.models import memory
+from assay.harness.models.memo import release_copies
+from assay.harness.models.runs import Options
+from assay.harness.models.subject import Subject
+from assay.harness.operations import copies, variants
+from assay.harness.results.errors import BadInput
+
+TYPES = ["gpt2", "llama", "bert", "mixtral", "t5", "mamba", "gemma2"]
+
+
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine whose memory holds no copies."""
+    monkeypatch.setattr(memory, "free", lambda _: 0)
+
+
+def subject_of(model_type: str) -> Subject:
+    try:
+        return subjects.load(f"tiny:{model_type}", Options())
+    except BadInput as error:
+        pytest.skip(f"missing capability: {error}")
+
+
+@pytest.mark.parametrize("model_type", TYPES)
+def test_equal_weights_share_memory_and_nothing_is_lost(full: None, model_type: str) -> None:
+    subject = subject_of(model_type)
+    ids = subject.content(torch.arange(8)[None])
+    copied = variants.saved_and_loaded(subject)
+    mine, theirs = (dict(each.model.named_parameters()) for each in (subject, copied))
+    table = id(copied.model.get_input_embeddings().weight)
+    for name, weight in theirs.items():
+        assert (weight.data_ptr() == mine[name].data_ptr()) == (id(weight) != table)
+    assert set(variants.differences(subject, copied).values()) == {0.0}
+    apart = copies.apart(subject, copied, ids)
+    assert apart.distance.error <= apart.allowed
+
+
+def test_a_weight_that_is_lost_is_found(full: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    subject = subject_of("llama")
+    load = type(subject.model).from_pretrained
+
+    def losing(*arguments, **options):
+        model = load(*arguments, **options)
+        with torch.no_grad():
+            model.model.layers[0].mlp.up_proj.weight[0, 0] += 0.25
+        return model
+
+    monkeypatch.setattr(type(subject.model), "from_pretrained", losing)
+    copied = variants.saved_and_loaded(subject)
+    assert variants.differences(subject, copied)["weights"] > 0
+    apart = copies.apart(subject, copied, subject.content(torch.arange(8)[None]))
+    assert apart.distance.error > apart.allowed
+
+
+def test_moving_the_copy_s_embedding_leaves_the_subject_s(full: None) -> None:
+    subject = subject_of("gpt2")  # whose embedding is its head, too
+    ids = subject.content(torch.arange(8)[None])
+    before = subject.embedding_table.clone()
+    copied = variants.saved_and_loaded(subject)
+    with variants.nudge_embedding(copied, int(ids[0, 0])):
+        assert torch.equal(subject.embedding_table, before)
+        apart = copies.apart(subject, copied, ids)
+    assert apart.distance.error > apart.allowed
+
+
+def test_copies_are_released_where_they_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    subject = Subject("model", families.tiny("gpt2").requires_grad_(False))
+    variants.untrained(subject, 3)
+    quantised = variants.quantised(subject)
+    release_copies(subject)
+    assert variants.quantised(subject) is quantised
+    monkeypatch.setattr(memory, "free", lambda _: 0)
+    release_copies(subject)
+    assert variants.quantised(subject) is not quantised
