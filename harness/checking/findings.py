@@ -167,6 +167,7 @@ def run(
                 if name not in ("effect", "control") and len(sample.defined(name))
             },
             "seconds in forward passes": clock.seconds,
+            "passes and tokens": clock.work,
         },
         sample={name: sample.values(name) for name in sample.series},
         plots=tuple(sample.plots.values()),

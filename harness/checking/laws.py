@@ -89,6 +89,7 @@ def run(
     most = min(session.profile.examples, claim.enough or session.profile.examples)
     brake = patience(subject, session.profile.brake)
     clock = ForwardClock(brake, share=brake / most)
+    subject.reach = session.profile.reach
     examples = Examples(most, body, subject, check, arguments, session, clock)
     try:
         with clock.striking(foreign=not claim.toy):
@@ -133,6 +134,7 @@ def run(
             **({HIDDEN: True} if reason == _too_blunt(check) and check.hidden else {}),
             **({} if examples.failed_at is None else {UNTIL_BROKEN: examples.failed_at}),
             "seconds in forward passes": clock.seconds,
+            "passes and tokens": clock.work,
         },
         # A broken law's margins would only cover the examples before the failure.
         sample={} if counterexample else {"margin": np.asarray(check.margins, dtype=float)},

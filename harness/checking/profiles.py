@@ -16,6 +16,9 @@ class Profile:
     finding takes at most ``draws``, and one whose draws cost seconds, such as an inversion,
     ``prompts``.  A claim that takes longer than ``brake`` seconds ends inconclusive.
 
+    Most prompts of a law have at most ``reach`` tokens times the model's parameters: a law about a
+    large model takes as many examples as one about a small model, of shorter prompts.
+
     ``glance`` draws as much for a finding as ``quick``: an interval that is valid at every size
     still contains 0.7 after twelve draws that are all 1, so with half of the draws most findings
     would cost half as much and decide nothing.
@@ -27,13 +30,17 @@ class Profile:
     draws: int = 256
     prompts: int = 24
     brake: float = math.inf
+    reach: float = math.inf
 
+
+REACH = 2.0**32
+"""The reach of the short profiles: 256 tokens of 17 million parameters, 34 of 124 million."""
 
 PROFILES = {
     profile.name: profile
     for profile in (
-        Profile("glance", examples=4, shrink=10, brake=120.0),
-        Profile("quick", examples=12, shrink=30, brake=300.0),
+        Profile("glance", examples=4, shrink=10, brake=120.0, reach=REACH),
+        Profile("quick", examples=12, shrink=30, brake=300.0, reach=REACH),
         Profile("standard", examples=60, shrink=300, draws=1024, prompts=192, brake=1800.0),
         Profile("thorough", examples=1000, shrink=2000, draws=8192, prompts=480, brake=14400.0),
     )

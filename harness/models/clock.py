@@ -52,7 +52,8 @@ class Braked(BaseException):
 class ForwardClock:
     """Seconds spent in the forward passes of some models, nested ones counted once.
 
-    ``size`` is that of the latest pass: rows and tokens.
+    ``size`` is that of the latest pass: rows and tokens; ``work`` counts passes and tokens of the
+    model (``own``) and of its float64 reference.
 
     With a ``brake`` in seconds, `Braked` ends a claim that has run that long, before or after the
     next pass, and one whose passes are all slower than ``share`` seconds: its examples or draws
@@ -68,6 +69,7 @@ class ForwardClock:
         self._started = self._alive = perf_counter()
         self._passes, self._fastest = 0, math.inf
         self.size: tuple[int, int] | None = None
+        self.work = {"own": [0, 0], "reference": [0, 0]}
         self._watching = False
         self._subject: Core | None = None
         self._depth = 0
@@ -179,11 +181,15 @@ class ForwardClock:
                     self.size = (tensor.shape[0], tensor.shape[1])
         self._depth += 1
 
-    def _leave(self, *_: Any) -> None:
+    def _leave(self, module: nn.Module, *_: Any) -> None:
         if not self._watching:
             return
         self._depth -= 1
         if self._depth == 0:
+            own = self._subject is not None and module is self._subject.model
+            counts, (rows, tokens) = self.work["own" if own else "reference"], self.size or (1, 1)
+            counts[0] += 1
+            counts[1] += rows * tokens
             if torch.cuda.is_available():
                 torch.cuda.synchronize()
             took = perf_counter() - self._since

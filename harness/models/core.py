@@ -7,6 +7,7 @@ lengths, passes, …) take a `Core`, which avoids circular imports.
 from __future__ import annotations
 
 import inspect
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -125,6 +126,8 @@ class Core(ABC):
     """The clocks that now time its passes, and those of the float64 copy once it is built."""
     hung: bool = field(default=False, init=False, repr=False)
     """Whether a pass did not end, and was interrupted."""
+    reach: float = field(default=math.inf, init=False, repr=False)
+    """Parameters times tokens of a usual prompt of a law, from the run's profile."""
     home: torch.device | None = field(default=None, init=False, repr=False)
     """Of a float64 reference, its model's device: rows are returned there."""
     _no_reference: str = field(default="", init=False, repr=False)
