@@ -33,8 +33,8 @@ class Profile:
     reach: float = math.inf
 
 
-REACH = 2.0**32
-"""The reach of the short profiles: 256 tokens of 17 million parameters, 34 of 124 million."""
+REACH = 2.0**31
+"""The reach of the short profiles: 256 tokens of 8 million parameters, 17 of 124 million."""
 
 PROFILES = {
     profile.name: profile

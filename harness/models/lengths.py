@@ -15,6 +15,25 @@ LONG = 256
 """The length of the longest prompts: long enough for any effect of length."""
 
 
+FEWEST = 16
+"""Prompts of a large model have up to this many tokens, and more where its ``reach`` allows."""
+
+ONE_LONG_IN = 8
+"""One in so many prompts of a large model is as long as those of a small one."""
+
+
+def usual_longest(subject: Core) -> int:
+    """The tokens of a usual prompt, so that one pass costs at most the subject's ``reach``."""
+    within = subject.reach / max(1, subject.model.num_parameters())
+    return LONG if within > LONG else max(FEWEST, int(within))
+
+
+def share_of_tokens(subject: Core) -> float:
+    """The tokens of a law's prompts on ``subject`` as a share of those on a small model."""
+    usual = usual_longest(subject) / LONG
+    return usual + (1 - usual) / ONE_LONG_IN
+
+
 def context(subject: Core) -> int | None:
     """The longest prompt that the positions allow, or None where there is no limit."""
     table = positions.position_table(subject)

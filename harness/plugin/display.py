@@ -111,6 +111,8 @@ class Display:
             return
         if self.recorder.results:
             self.reporter.write(self._table())
+        if left := sum(result.left_out for result in self.recorder.results):
+            self.reporter.write_line(f"{left} claims had no time within --budget")
         self._print_notes()
         for problem in self.recorder.problems:
             self.reporter.write_line(f"ERROR: {problem}", red=True)

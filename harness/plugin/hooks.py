@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 
+from assay.harness.checking import costs
 from assay.harness.checking.claim import is_asked, unknown
 from assay.harness.models import capabilities
 from assay.harness.models.emulation import emulated
@@ -24,10 +25,12 @@ from assay.harness.models.shortage import gpu_failure
 from assay.harness.plugin import display, options, selection, together, toy
 from assay.harness.plugin.display import Display
 from assay.harness.plugin.interrupts import Interrupts, obey_first
+from assay.harness.plugin.planning import DryRun, Planner
 from assay.harness.plugin.recording import Recorder
 from assay.harness.plugin.request import REQUEST, RunRequest
 from assay.harness.plugin.settling import (
     DONE,
+    PLANNER,
     SETTLED,
     Assay,
     claim_of,
@@ -71,6 +74,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # The libraries' million objects stay: the collector need not scan them again.
     gc.freeze()
     config.stash[PROCESS] = os.getpid()
+    config.stash[PLANNER] = Planner(request.budget)
     config.stash[EMULATED] = ExitStack()
     # From now on, as models are loaded before the first test and shared by all tests.
     config.stash[EMULATED].enter_context(emulated(request.rounding, request.allocation))
@@ -80,6 +84,10 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     config.pluginmanager.register(Interrupts(), "assay-interrupts")
     config.pluginmanager.register(Leaving(), "assay-leaving")
+    if request.dry_run:
+        config.pluginmanager.register(DryRun(), "assay-dry-run")
+        config.stash[DONE] = {}
+        return
     recorder = Recorder(config)
     config.pluginmanager.register(recorder, "assay-recorder")
     config.pluginmanager.register(Display(config, recorder), "assay-display")
@@ -121,8 +129,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     _check_expectations(config, items)
     _keep_apart(config, items)
     _keep_claims(config, items)
-    groups = together.lines(config)
-    items.sort(key=lambda item: _turn(item, groups))
+    groups, cheap_first = together.lines(config), RunRequest.of(config).budget is not None
+    items.sort(key=lambda item: (*_turn(item, groups), _cost(item) if cheap_first else 0.0))
     items_by_name: dict[tuple[str, str], pytest.Item] = {}
     for item in items:
         if (claim := claim_of(item)) is None:
@@ -181,6 +189,14 @@ def _turn(item: pytest.Item, groups: Sequence[str]) -> tuple[bool, int]:
     """Laws come first, then findings that share costly work."""
     late = _is_finding(item)
     return late, together.turn(item.nodeid, groups) if late else 0
+
+
+def _cost(item: pytest.Item) -> float:
+    """The tokens of a claim's recorded passes, to order claims by."""
+    if (claim := claim_of(item)) is None:
+        return 0.0
+    cost = costs.cost_of(name_of(item, claim), claim.kind)
+    return cost.tokens + cost.reference_tokens
 
 
 def _is_finding(item: pytest.Item) -> bool:

@@ -18,7 +18,7 @@ from assay.harness import faults
 from assay.harness.checking.profiles import PROFILES, check_profile
 from assay.harness.models import allocation, float64, loading, meant, placement
 from assay.harness.models.runs import Options
-from assay.harness.plugin import path_guard, toy
+from assay.harness.plugin import path_guard, planning, toy
 from assay.harness.plugin.request import DEFAULT, EXPAND, Expand, RunRequest
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence_file import default_path
@@ -29,7 +29,7 @@ from assay.harness.results.specs import SIGN, ModelSpec
 TEXTS = (
     *("models", "claims", "plant", "revision", "base", "device", "device_map", "dtype"),
     *("attention", "attends", "oracle"),
-    *("profile", "seed", "replay", "rounding", "allocation"),
+    *("profile", "budget", "seed", "replay", "rounding", "allocation"),
 )
 PATHS = ("evidence", "json", "report", "summary", "expectations")
 """The options whose values are words, and those whose values are paths."""
@@ -103,6 +103,16 @@ def add(parser: pytest.Parser) -> None:
         help="run Python code that comes with a model; it can do anything that you can",
     )
     add("--profile", default="quick", help=f"how many examples and draws: {', '.join(PROFILES)}")
+    add(
+        "--dry-run",
+        action="store_true",
+        help="print which claims apply, and the memory and time that they take; check nothing",
+    )
+    add(
+        "--budget",
+        metavar="TIME",
+        help="leave out what does not fit into this time, such as 10m; laws come first",
+    )
     add("--seed", default="0", help="seed of all examples and draws (default: 0)")
     add(
         "--rounding",
@@ -180,7 +190,7 @@ def read(config: pytest.Config) -> RunRequest:
     models, by_pattern = _models(option, config.stash.get(EXPAND, None))
     optional = models if option.absent_ok else by_pattern
     same = ("profile", "replay", "allocation", *PATHS[:-1])
-    flags = ("resume", "explain", "record_expectations")
+    flags = ("resume", "explain", "record_expectations", "dry_run")
     return RunRequest(
         named=tuple(option.models or ()),
         models=models,
@@ -188,6 +198,7 @@ def read(config: pytest.Config) -> RunRequest:
         optional=frozenset([*optional, toy.spec_for(models)]),
         loading=Options(**{each.name: getattr(option, each.name) for each in fields(Options)}),
         seed=read_seed(option.seed, "--seed"),
+        budget=planning.read_budget(option.budget),
         rounding=None if option.rounding is None else read_seed(option.rounding, "--rounding"),
         claims=tuple(option.claims or ()),
         expectations=option.expectations or config.rootpath / "claims" / "expectations",
@@ -203,8 +214,6 @@ def _models(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The models that claims run on, and those of them that only patterns name."""
     named = option.models or [DEFAULT]
-    if option.oracle not in float64.WAYS:
-        raise BadInput(f"--oracle {option.oracle!r}: choose from {', '.join(float64.WAYS)}")
     if option.plant is not None:
         named = [f"{name}{SIGN}{option.plant}" for name in named]
     models, by_pattern = (named, []) if expand is None else expand(named)
@@ -226,6 +235,11 @@ def _check_texts(option: argparse.Namespace) -> None:
         raise BadInput(f"--allocation {option.allocation!r}: choose from {names}")
     if option.attends not in (None, *meant.WAYS):
         raise BadInput(f"--attends {option.attends!r}: choose from {', '.join(meant.WAYS)}")
+    if option.oracle not in float64.WAYS:
+        raise BadInput(f"--oracle {option.oracle!r}: choose from {', '.join(float64.WAYS)}")
+    for name in ("json", "report", "summary", "resume", "record_expectations"):
+        if option.dry_run and getattr(option, name):
+            raise BadInput(f"--dry-run: writes nothing; leave out --{name.replace('_', '-')}")
     if option.plant is not None:
         faults.named(option.plant)
         if option.record_expectations:

@@ -16,14 +16,16 @@ import pytest
 from assay.harness.checking.absent import Absent
 from assay.harness.checking.claim import Claim, Session
 from assay.harness.checking.profiles import PROFILES
+from assay.harness.models.clock import TOO_SLOW
 from assay.harness.models.runs import describe_subject
 from assay.harness.models.subject import Subject
+from assay.harness.plugin.planning import PLANNED, Planner, message
 from assay.harness.plugin.request import RunRequest
 from assay.harness.results import expectation_files, expectations
 from assay.harness.results.errors import BadInput
 from assay.harness.results.expectations import Expectations, Judgement
 from assay.harness.results.records import SubjectRecord
-from assay.harness.results.verdicts import Result, Verdict
+from assay.harness.results.verdicts import LEFT_OUT, Result, Verdict
 
 Recorded = dict[tuple[str, str, str], Result]
 """Results by (claim's name, subject's name, subject's digest)."""
@@ -36,6 +38,9 @@ DONE = pytest.StashKey[Recorded]()
 
 DESCRIBED = pytest.StashKey[dict[str, SubjectRecord]]()
 """The descriptions of the loaded subjects."""
+
+PLANNER = pytest.StashKey[Planner]()
+"""Plans the claims of a process."""
 
 SETTLED = pytest.StashKey["Settled"]()
 """The outcome of a test."""
@@ -119,6 +124,9 @@ class Assay:
         """Run the claim, attach its result to the report, and pass, fail or skip by it."""
         __tracebackhide__ = True
         name = name_of(self.node, claim)
+        if self.request.dry_run:
+            self._plan(claim, name, subject)
+            return
         result = self._recorded(name, subject)
         if result is None:
             result = self._with_command(replace(self._run(claim, subject, run), name=name))
@@ -137,7 +145,44 @@ class Assay:
     ) -> Result:
         if isinstance(subject, Absent):
             return subject.result(claim)
-        return run(self.session)
+        session = self.planner.session(
+            claim, name_of(self.node, claim), subject, self.session, self._others()
+        )
+        details = {LEFT_OUT: True}
+        if isinstance(session, str):
+            return claim.result(subject, Verdict.INCONCLUSIVE, reason=session, details=details)
+        result = run(session)
+        if self.request.budget is not None and TOO_SLOW in result.reason:
+            return replace(result, details=result.details | details)
+        return result
+
+    def _plan(self, claim: Claim, name: str, subject: Subject | Absent) -> None:
+        """Put on the report what the claim would cost."""
+        if isinstance(subject, Absent):
+            return
+        planned = self.planner.plan(claim, name, subject, self.session.profile)
+        text = message(self.planner, planned, subject)
+        self.node.user_properties.append((PLANNED, text))
+
+    @property
+    def planner(self) -> Planner:
+        """The planner of this process."""
+        return self.config.stash[PLANNER]
+
+    def _others(self) -> list[tuple[Claim, str]]:
+        """The claims of this process that run on the subject of this one, with their names.
+
+        A worker has its share of them, on average.
+        """
+        subject = self.node.callspec.params.get("subject")
+        named = [
+            (claim, name_of(item, claim))
+            for item in self.node.session.items
+            if (claim := claim_of(item)) is not None
+            and item.callspec.params.get("subject") == subject
+        ]
+        workers = getattr(self.config, "workerinput", {}).get("workercount", 1)
+        return named[::workers]
 
     def _with_command(self, result: Result) -> Result:
         # Hypothesis does not print the blob of a replayed example again.

@@ -142,7 +142,7 @@ def judge(result: Result, expected: Expected | None) -> Judgement:
         f"{result.id} ({result.name}) on {result.subject} is {result.verdict}",
     )
     reason = f": {result.reason}" if result.reason else ""
-    if result.rounding_hides:
+    if result.rounding_hides or result.left_out:
         return Judgement("inconclusive", f"{what}{reason}")
     if verdict is Verdict.INCONCLUSIVE and result.kind is Kind.LAW:
         return Judgement("unexpected", f"{what}, and a law must be decided{reason}")

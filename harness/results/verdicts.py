@@ -39,6 +39,9 @@ LEAK, LEAK_GOAL = "sees a leak of", "must see a leak of"
 SEES_ONE = "sees one"
 """Key of the details of a law that counts: one error, how many were injected and seen."""
 
+LEFT_OUT = "left out for the budget"
+"""The key in a result's details that says that the run's budget left no time for the claim."""
+
 HIDDEN = "rounding hides smaller leaks"
 """Key of a law's details: true where in 16 bits it sees no leak as small as it must."""
 
@@ -111,6 +114,11 @@ class Result:
         """
         undecided = self.kind is Kind.LAW and self.verdict is Verdict.INCONCLUSIVE
         return undecided and bool(self.details.get(HIDDEN))
+
+    @property
+    def left_out(self) -> bool:
+        """Whether the run's budget left no time for the claim, or not enough."""
+        return self.verdict is Verdict.INCONCLUSIVE and bool(self.details.get(LEFT_OUT))
 
     @property
     def ended_in_error(self) -> bool:
