@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from assay.harness.models.other_formats import ADAPTER
 from assay.harness.models.shortage import ENDS, contained, shortage
-from assay.harness.models.weight_files import read_json
+from assay.harness.models.weight_files import read_header, read_json
 from assay.harness.results.errors import BadInput, brief, listed
 
 WEIGHTS = "adapter_model.safetensors"
@@ -69,6 +69,7 @@ def read(spec: str, base: str | None) -> Adapter | None:
         raise BadInput(f"{spec}: {ADAPTER} sets {listed(wrong)}, which Assay does not load")
     if not (folder / WEIGHTS).is_file():
         raise BadInput(f"{spec}: there is no {WEIGHTS} in it")
+    read_header(folder / WEIGHTS, spec)
     named = raw.get("base_model_name_or_path")
     if base is None:
         if not isinstance(named, str) or not os.path.isdir(os.path.expanduser(named)):

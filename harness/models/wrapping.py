@@ -90,7 +90,7 @@ def _examine(name: str, model: Wrapped) -> None:
     config.num_hidden_layers = 0 if model.stack is None else len(list(model.stack.children()))
     weight = getattr(model.embedding, "weight", logits)
     config.hidden_size = weight.shape[-1]
-    config.max_position_embeddings = _limit(model, ids)
+    config.max_position_embeddings = _limit(name, model, ids)
 
 
 def _is(one: Any, other: Tensor) -> bool:
@@ -114,7 +114,7 @@ def _stack(model: Wrapped, called: list[nn.Module]) -> nn.Module | None:
     return max(stacks, key=len, default=None)
 
 
-def _limit(model: Wrapped, ids: Tensor) -> int | None:
+def _limit(name: str, model: Wrapped, ids: Tensor) -> int | None:
     """The longest prompt that runs, or None where one of `LONGEST` tokens does."""
 
     def runs(n: int) -> bool:
@@ -122,8 +122,8 @@ def _limit(model: Wrapped, ids: Tensor) -> int | None:
             prompt = ids.repeat(1, -(-n // ids.shape[1]))[:, :n]
             return "logits" in returned.tensors(model(prompt), 1, n)
         except ENDS as error:
-            if shortage(error):
-                raise
+            if why := shortage(error):
+                raise BadInput(f"{name}: cannot run ids [1, {n}] ({why})") from error
             return False
 
     if runs(LONGEST):

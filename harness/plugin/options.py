@@ -34,6 +34,9 @@ TEXTS = (
 PATHS = ("evidence", "json", "report", "summary", "expectations")
 """The options whose values are words, and those whose values are paths."""
 
+LOCAL = "file://"
+"""How pytest-benchmark names a folder."""
+
 WRITTEN_TO = ("log_file", "cache_dir")
 """Settings of pytest's own that name a path to which it writes."""
 
@@ -321,6 +324,8 @@ def _check_outputs(option: argparse.Namespace, settings: Mapping[str, Path]) -> 
     recorded = option.expectations if option.record_expectations else None
     folders: dict[str, Path | None] = {"--expectations": recorded}
     folders["cache_dir"] = settings.get("cache_dir")
+    if getattr(option, "benchmark_autosave", None) or getattr(option, "benchmark_save", None):
+        folders["--benchmark-storage"] = _storage(str(option.benchmark_storage))
     if option.basetemp:
         # pytest deletes its contents.
         folders["--basetemp"] = base = Path(option.basetemp).absolute()
@@ -330,6 +335,11 @@ def _check_outputs(option: argparse.Namespace, settings: Mapping[str, Path]) -> 
     if option.evidence is None and option.replay is None:
         folders["the default of --evidence"] = default_path()
     keep_out({**files, **folders}, read)
+
+
+def _storage(uri: str) -> Path | None:
+    """The folder to which pytest-benchmark saves; None where it is none."""
+    return Path(uri.removeprefix(LOCAL)).absolute() if uri.startswith(LOCAL) else None
 
 
 def refuse_debug_file(parser: pytest.Parser, config: pytest.Config | None) -> None:

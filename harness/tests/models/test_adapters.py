@@ -120,6 +120,12 @@ def test_pickled_weights_are_not_read(adapter: Path) -> None:
     assert "there is no adapter_model.safetensors" in refusal(adapter)
 
 
+def test_weights_that_are_cut_off_are_rejected(adapter: Path) -> None:
+    weights = adapter / "adapter_model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:500])
+    assert "adapter_model.safetensors is truncated" in refusal(adapter)
+
+
 def test_an_adapter_of_another_model_is_rejected(made: Path, adapter: Path) -> None:
     edit_json(adapter / CONFIG, target_modules=["c_attn"])
     with pytest.raises(BadInput, match="does not fit its base"):

@@ -280,6 +280,15 @@ def test_a_body_without_a_head_is_judged_by_its_states() -> None:
     assert upheld == {"C1", "C2", "C5", "A7"}
 
 
+class EndsEarly(PlainGPT):
+    """Ends the process at prompts of more than six tokens."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        if ids.shape[1] > 6:
+            raise SystemExit(0)
+        return self.logits(ids)
+
+
 class Text:
     """Returns no tensor."""
 
@@ -294,7 +303,8 @@ class Text:
         (7, "is int; give a model"),
         (LlamaForCausalLM, "is the class LlamaForCausalLM"),
         (lambda: 7, "takes 0 positional arguments"),
-        (nn.Linear(4, 4), "cannot run ids"),
+        (nn.Linear(4, 4), "cannot run ids [1, 4]"),
+        (EndsEarly(), "cannot run ids [1, 256]"),
         (lambda ids: ids, "a tensor [1, 4] of torch.int64"),
         (PlainGPT(), "nothing says whether PlainGPT is meant to be causal"),
     ],

@@ -71,6 +71,7 @@ IN_A_MODEL = {
     "--log-file": ["--log-file=model/config.json"],
     "--log-file ": ["-olog_file=model/new.log"],
     "cache_dir": ["-pcacheprovider", "-ocache_dir=model/cache"],
+    "--benchmark-storage": ["--benchmark-autosave", "--benchmark-storage=file://model/b"],
     "--debug": ["--debug=model/config.json"],
     "--debug ": ["--debug=evidence.sqlite"],
     "--debug  ": ["--debug=model/new.log"],
