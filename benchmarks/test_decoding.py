@@ -9,6 +9,7 @@ from torch import Tensor
 
 from assay.harness.models import memory
 from assay.harness.operations.decoding import PseudoInverse
+from assay.harness.operations.own_rows import recovered_after, recovery
 
 TOKENS = 20
 ROUNDS, FEW_ROUNDS = 5, 3
@@ -56,6 +57,7 @@ def test_decoding(race, report, device, v, d, condition):
 
     assert ours().equal(ids)
     factored = PseudoInverse.of(w)
+    assert factored.decode(e).equal(ids)
     others = {"again": lambda: factored.decode(e)}
     if waited_for:
         assert theirs().equal(ids)
@@ -67,3 +69,43 @@ def test_decoding(race, report, device, v, d, condition):
     report.figure(name, "seconds", np.array(rounds.seconds))
     report.figure(name, "seconds once factored", np.array(rounds.others["again"]))
     report.also(method=factored.method, condition=factored.condition)
+
+
+def like_trained(v: int, d: int) -> Tensor:
+    """Rows [v, d] around a common mean, of lengths and directions with wide spectra."""
+    generator = torch.Generator().manual_seed(0)
+    directions = torch.arange(1, d + 1) ** -0.5 * torch.randn(v, d, generator=generator)
+    turned = directions @ torch.linalg.qr(torch.randn(d, d, generator=generator)).Q
+    rows = turned / turned.std() * torch.exp(0.3 * torch.randn(v, 1, generator=generator))
+    return 0.1 * (rows + 3 * torch.randn(1, d, generator=generator))
+
+
+@pytest.mark.parametrize("kind", ["random", "like a trained one"])
+def test_every_row(race, report, device, kind):
+    """All of D1: every token decoded from its own row, and again with a row changed."""
+    v, d = 50257, 768
+    if v * d**2 > PATIENCE.get(device.type, float("inf")):
+        pytest.skip(f"no baseline on {device}")
+    w = (table(v, d, 1, device) if kind == "random" else like_trained(v, d)).to(device)
+    doubled = w.clone()
+    doubled[1] = 2 * doubled[0]
+    changed = torch.tensor([1], device=device)
+
+    def ours():
+        inverse = PseudoInverse.of(w)
+        result = recovery(inverse)
+        return result, recovered_after(PseudoInverse.of(doubled), changed, inverse, result)
+
+    def theirs():
+        return torch.linalg.pinv(w.double())
+
+    (result, after), inverse, some = ours(), theirs(), slice(0, 512)
+    for matrix, recovered in ((w, result.recovered), (doubled, after)):
+        other = inverse if matrix is w else torch.linalg.pinv(matrix.double())
+        decoded = (matrix[some].double() @ other).argmax(1)
+        assert recovered[some].equal(decoded == torch.arange(512, device=device))
+    rounds = race(ours, FEW_ROUNDS, {"pinv": theirs})
+    name = f"every row decoded, {v} × {d}, {kind}"
+    report.figure(name, "× torch.linalg.pinv alone", rounds.times("pinv"), 1)
+    report.figure(name, "seconds", np.array(rounds.seconds))
+    report.also(recovered=float(result.recovered.double().mean()), decoder=result.decoder)

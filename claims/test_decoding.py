@@ -11,7 +11,16 @@ from assay.fixtures.prompts import prompts
 from assay.harness.checking.laws import law
 from assay.harness.models import positions
 from assay.harness.models.memo import memo
-from assay.harness.operations.decoding import PseudoInverse, has_duplicate, nearest
+from assay.harness.operations.decoding import PseudoInverse, nearest
+from assay.harness.operations.equal_rows import has_duplicate
+from assay.harness.operations.factors import gram, triangle
+from assay.harness.operations.likeliest import (
+    BYTES_AT_ONCE,
+    in_chunks,
+    std,
+    times_rows,
+    times_table,
+)
 from assay.harness.results.errors import Missing
 
 MANY = 256
@@ -29,7 +38,7 @@ def pseudo_inverse(subject):
 
 @memo
 def duplicated(subject):
-    """Whether each token's row is in W more than once, bit for bit: [V]."""
+    """Whether each token's row is in W more than once: [V]."""
     return has_duplicate(subject.embedding_table.detach())
 
 
@@ -85,7 +94,8 @@ def test_positions_can_be_added_and_subtracted(subject, draw, check):
 
 def room_around(table, ids):
     """Half the distance from each token's row to the nearest other row: [n]."""
-    distances = torch.cdist(table[ids].double(), table.double())
+    points, chunks = table[ids].double(), in_chunks(table, torch.float64)
+    distances = torch.cat([torch.cdist(points, rows) for _, rows in chunks], dim=1)
     distances[torch.arange(len(ids)), ids] = torch.inf
     return distances.amin(1) / 2
 
@@ -105,15 +115,15 @@ def test_the_fast_decoder_is_the_pseudo_inverse(subject, draw, check):
     fast = pseudo_inverse(subject)
     check.details["decoder"] = f"{fast.method}, condition {fast.condition:.3g}, rank {fast.rank}"
     seed = draw(st.integers(0, 2**16), "seed")
-    points = random(seed, 8, subject.hidden, like=fast.table) * fast.table.std()
-    slow = points @ slow_inverse(subject)
+    points = random(seed, 8, subject.hidden, like=fast.matrix) * std(fast.matrix)
+    slow = slow_inverse(subject)(points)
     logits = fast.logits(points)
     check.judge(relative(logits, slow), allowed(fast), "values")
     check.judge(untied(logits, slow, allowed(fast)), 0.0, "tokens")
     leak = logits.roll(1, 0) / logits.norm() * slow.norm()
     check.sees(lambda size: (relative(logits + size * leak, slow), allowed(fast)))
     if check.wants():
-        check.judge_control(blind_solve_error(fast.table), allowed(fast))
+        check.judge_control(blind_solve_error(fast.matrix), allowed(fast))
 
 
 @law(
@@ -124,13 +134,13 @@ def test_the_fast_decoder_is_the_pseudo_inverse(subject, draw, check):
 )
 def test_the_fast_decoder_meets_the_penrose_conditions(subject, draw, check):
     fast, seed = pseudo_inverse(subject), draw(st.integers(0, 2**16), "seed")
-    a, b = random(seed, 2, subject.hidden, like=fast.table)
-    x, y = random(seed + 1, 2, subject.vocabulary, like=fast.table)
-    for name, error in penrose(fast.table, fast.apply, a, b, x, y).items():
+    a, b = random(seed, 2, subject.hidden, like=fast.matrix)
+    x, y = random(seed + 1, 2, subject.vocabulary, like=fast.matrix)
+    for name, error in penrose(fast.matrix, fast.apply, a, b, x, y).items():
         check.judge(error, allowed(fast), name)
-    worst = max(penrose(fast.table, lambda v: v @ fast.table, a, b, x, y).values())
+    worst = max(penrose(fast.matrix, lambda v: times_table(v, fast.matrix), a, b, x, y).values())
     check.judge_control(worst, allowed(fast))
-    longer = functools.partial(penrose, fast.table, a=a, b=b, x=x, y=y)
+    longer = functools.partial(penrose, fast.matrix, a=a, b=b, x=x, y=y)
     check.sees(
         lambda size: (
             max(longer(inverse=lambda v: (1 + size) * fast.apply(v)).values()),
@@ -148,16 +158,16 @@ def test_the_fast_decoder_meets_the_penrose_conditions(subject, draw, check):
 def test_the_fast_decoder_is_the_limit_and_of_least_norm(subject, draw, check):
     fast, seed = pseudo_inverse(subject), draw(st.integers(0, 2**16), "seed")
     alpha = fast.least * draw(st.sampled_from([1e-1, 1e-2, 1e-3]), "alpha")
-    x = fast.table @ random(seed, 1, subject.hidden, like=fast.table)[0]
+    x = times_rows(random(seed, 1, subject.hidden, like=fast.matrix)[0], fast.matrix)
     exact, bound = fast.apply(x), alpha / fast.least + allowed(fast)
-    check.judge(relative(regularised(fast.table, x, alpha), exact), bound, f"alpha {alpha:.2g}")
-    solution = fast.logits(x @ fast.table)
-    other = random(seed + 1, 1, subject.vocabulary, like=fast.table)[0]
-    null = other - fast.logits(other @ fast.table)
+    check.judge(relative(regularised(fast.matrix, x, alpha), exact), bound, f"alpha {alpha:.2g}")
+    solution = fast.logits(times_table(x, fast.matrix))
+    other = random(seed + 1, 1, subject.vocabulary, like=fast.matrix)[0]
+    null = other - fast.logits(times_table(other, fast.matrix))
     # Relative to all of it: with independent rows there is one solution, and null is noise.
     part = (solution @ null).abs() / (solution.norm() * other.norm())
     check.judge(float(part), allowed(fast), "least norm")
-    check.judge_control(relative(regularised(fast.table, x, 1e3 * fast.least), exact), bound)
+    check.judge_control(relative(regularised(fast.matrix, x, 1e3 * fast.least), exact), bound)
     if fast.rank == subject.vocabulary:
         return  # no vector that could leak: the null space is empty
     along = solution.norm() * null / null.norm()
@@ -171,9 +181,20 @@ def test_the_fast_decoder_is_the_limit_and_of_least_norm(subject, draw, check):
 
 @memo
 def slow_inverse(subject):
-    """W⁺ by torch's SVD in float64, with a cut-off at the size of rounding."""
-    table = subject.embedding_table.detach().double()
-    return torch.linalg.pinv(table, rtol=max(table.shape) * torch.finfo(torch.float64).eps)
+    """E [..., d] → e W⁺ [..., V] by SVD in float64, with a cut-off at the size of rounding.
+
+    By torch's own pseudo-inverse of a table of which there is room for several copies; of a larger
+    one by the SVD W = U S Vᵀ of a triangle, with U = W V S⁻¹.
+    """
+    table = subject.embedding_table.detach()
+    cut = max(table.shape) * torch.finfo(torch.float64).eps
+    if table.numel() * torch.float64.itemsize <= BYTES_AT_ONCE // 4:
+        inverse = torch.linalg.pinv(table.double(), rtol=cut)
+        return lambda points: points @ inverse
+    _, sizes, turned = torch.linalg.svd(triangle(table), full_matrices=False)
+    kept = sizes > cut * sizes[0]
+    turned = turned[kept] / sizes[kept, None]
+    return lambda points: times_rows(points @ turned.T @ turned, table)
 
 
 def random(seed, rows, columns, like):
@@ -205,8 +226,8 @@ def blind_solve_error(table):
     """The error of ``W⁺ W = identity on the range`` if a repeated column is not noticed."""
     broken = table.clone()
     broken[:, -1] = broken[:, 0]
-    gram = broken.T @ broken
-    solved, failed = torch.linalg.solve_ex(gram, gram[:, :1])
+    square = gram(broken, torch.float64)
+    solved, failed = torch.linalg.solve_ex(square, square[:, :1])
     if int(failed) or not bool(torch.isfinite(solved).all()):
         return float("inf")
     right = PseudoInverse.of(broken)
@@ -215,12 +236,13 @@ def blind_solve_error(table):
 
 def penrose(table, inverse, a, b, x, y):
     """The relative errors of the four conditions on vectors a, b [d] and x, y [V]."""
-    wa, vx = table @ a, inverse(x)
-    inner = ((a @ inverse(table @ b)) - (inverse(wa) @ b)).abs() / (a.norm() * b.norm())
-    outer = ((x @ (table @ inverse(y))) - ((table @ vx) @ y)).abs() / (x.norm() * y.norm())
+    w = functools.partial(times_rows, table=table)
+    wa, vx = w(a), inverse(x)
+    inner = ((a @ inverse(w(b))) - (inverse(wa) @ b)).abs() / (a.norm() * b.norm())
+    outer = ((x @ w(inverse(y))) - (w(vx) @ y)).abs() / (x.norm() * y.norm())
     return {
-        "W W⁺ W = W": relative(table @ inverse(wa), wa),
-        "W⁺ W W⁺ = W⁺": relative(inverse(table @ vx), vx),
+        "W W⁺ W = W": relative(w(inverse(wa)), wa),
+        "W⁺ W W⁺ = W⁺": relative(inverse(w(vx)), vx),
         "W⁺ W is symmetric": float(inner),
         "W W⁺ is symmetric": float(outer),
     }
@@ -228,6 +250,6 @@ def penrose(table, inverse, a, b, x, y):
 
 def regularised(table, x, alpha):
     """(WᵀW + αI)⁻¹Wᵀ x."""
-    gram = table.T @ table
-    gram.diagonal().add_(alpha)
-    return torch.linalg.solve(gram, table.T @ x)
+    square = gram(table, torch.float64)
+    square.diagonal().add_(alpha)
+    return torch.linalg.solve(square, times_table(x, table))

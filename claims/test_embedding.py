@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 
 from assay.fixtures.texts import on_text_and_random_tokens, prompts
 from assay.harness.checking import measures
 from assay.harness.checking.findings import Bound, finding
 from assay.harness.checking.statistics import exact, share
 from assay.harness.models.capabilities import Missing
-from assay.harness.operations.decoding import PseudoInverse, duplicates, recovery
+from assay.harness.operations.decoding import PseudoInverse
+from assay.harness.operations.equal_rows import duplicates
+from assay.harness.operations.likeliest import std
+from assay.harness.operations.own_rows import recovered_after, recovery
 
 MOST_LISTED = 20
 """Tokens that the evidence lists at most."""
@@ -33,13 +37,13 @@ def test_the_pseudo_inverse_recovers_every_token(subject, draws, sample):
     table = subject.embedding_table.detach()
     if len(table) < 2:
         raise Missing(f"a vocabulary of {len(table)} leaves nothing to confuse")
-    result = recovery(PseudoInverse.of(table))
+    inverse = PseudoInverse.of(table)
+    result = recovery(inverse)
     doubled = table.clone()
     doubled[1] = 2 * doubled[0]
-    sample.add(
-        effect=result.recovered.double().mean(),
-        control=recovery(PseudoInverse.of(doubled)).recovered.double().mean(),
-    )
+    changed = torch.tensor([1], device=table.device)
+    recovered = recovered_after(PseudoInverse.of(doubled), changed, inverse, result)
+    sample.add(effect=result.recovered.double().mean(), control=recovered.double().mean())
     failing = (~result.recovered).nonzero()[:, 0].tolist()
     for title, values in {"Leverage": result.leverages, "Margin": result.margins}.items():
         counts, edges = histogram(values.double().cpu().numpy())
@@ -73,8 +77,8 @@ def histogram(values):
 )
 @on_text_and_random_tokens
 def test_a_small_shift_keeps_the_next_token(subject, source, draws, sample):
-    std = float(subject.embedding_table.double().std())
-    sample.details["the shift over the embedding's own scale"] = SHIFT / std
+    scale = std(subject.embedding_table.detach())
+    sample.details["the shift over the embedding's own scale"] = SHIFT / scale
     for prompt in prompts(subject, source, draws):
         kept = {times: top_kept(subject, prompt, times * SHIFT) for times in (1, 20)}
         sample.add(effect=kept[1], control=kept[20])
@@ -90,7 +94,7 @@ def test_a_small_shift_keeps_the_next_token(subject, source, draws, sample):
 )
 @on_text_and_random_tokens
 def test_a_relatively_small_shift_keeps_the_next_token(subject, source, draws, sample):
-    shift = RELATIVE_SHIFT * float(subject.embedding_table.double().std())
+    shift = RELATIVE_SHIFT * std(subject.embedding_table.detach())
     sample.details["the shift"] = shift
     for prompt in prompts(subject, source, draws):
         kept = {times: top_kept(subject, prompt, times * shift) for times in (1, 20)}

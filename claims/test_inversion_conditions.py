@@ -19,6 +19,7 @@ from assay.harness.checking.statistics import (
     rank_correlation,
 )
 from assay.harness.models.capabilities import Missing
+from assay.harness.operations.factors import gram
 from assay.harness.operations.inversion.head import inverse
 from assay.harness.operations.inversion.jacobian import condition, jacobian
 from assay.harness.operations.inversion.target import Target
@@ -207,8 +208,8 @@ def test_the_head_is_conditioning_and_not_information(subject, way, draws, sampl
 
 def an_eighth(subject):
     """The projection onto the first eighth of the head's right-singular vectors: [h, h]."""
-    weight = subject.model.get_output_embeddings().weight.detach().double()
-    vectors = torch.linalg.eigh(weight.T @ weight).eigenvectors[:, -(weight.shape[1] // 8) :]
+    square = gram(subject.model.get_output_embeddings().weight.detach(), torch.float64)
+    vectors = torch.linalg.eigh(square).eigenvectors[:, -(len(square) // 8) :]
     return vectors @ vectors.T
 
 

@@ -16,35 +16,44 @@ import torch
 from torch import Tensor
 
 from assay.harness.operations.factors import EPSILON, Factored, Rough
-from assay.harness.operations.likeliest import Scorer, leaders, some_at_once, working_dtype
+from assay.harness.operations.likeliest import (
+    Scorer,
+    in_chunks,
+    leaders,
+    some_at_once,
+    times_rows,
+    times_table,
+    working_dtype,
+)
 
 
 @dataclass(frozen=True)
 class PseudoInverse:
     """W⁺ as an operator, of W [V, d], the ``matrix`` in its own dtype.
 
-    ``rough`` is a factorisation that is enough for most tokens, None if W is too close to rank
-    deficiency; W is factored in float64 (`exact`) when that is needed.
+    W is factored when that is needed: roughly to decode tokens, in float64 for all else.
     """
 
     matrix: Tensor
-    rough: Rough | None
 
     @classmethod
     def of(cls, table: Tensor) -> PseudoInverse:
         """W⁺ of W [V, d], in any floating dtype."""
-        w = table.detach()
-        return cls(w, Rough.of(w) if working_dtype(w) == torch.float32 else None)
+        return cls(table.detach())
+
+    @cached_property
+    def rough(self) -> Rough | None:
+        """A factorisation that is enough for most tokens.
+
+        None if W is in float64, or too close to rank deficiency.
+        """
+        single = working_dtype(self.matrix) == torch.float32
+        return Rough.of(self.matrix) if single else None
 
     @cached_property
     def exact(self) -> Factored:
         """W factored in float64."""
         return Factored.of(self.matrix)
-
-    @cached_property
-    def table(self) -> Tensor:
-        """W [V, d] in float64."""
-        return self.matrix.double()
 
     @cached_property
     def _scorer(self) -> Scorer:
@@ -53,7 +62,7 @@ class PseudoInverse:
     @property
     def _factored(self) -> Factored | Rough:
         """The best factorisation so far."""
-        return self.exact if self.rough is None or "exact" in vars(self) else self.rough
+        return self.exact if "exact" in vars(self) or self.rough is None else self.rough
 
     @property
     def method(self) -> str:
@@ -83,27 +92,20 @@ class PseudoInverse:
 
     def logits(self, embeddings: Tensor) -> Tensor:
         """``e W⁺`` for e [..., d]: [..., V], in float64."""
-        e, factor, basis = embeddings.double(), self.exact.factor, self.exact.basis
-        flat = e.reshape(-1, e.shape[-1])
-        if basis is None:
-            solved = torch.cholesky_solve(flat.T, factor).T
-            return solved.reshape(e.shape) @ self.table.T
-        if self.exact.method == "qr":
-            solved = torch.linalg.solve_triangular(factor, flat, upper=True, left=False)
-            return torch.matmul(solved.reshape(e.shape), basis.T)
-        return e @ factor @ basis.T
+        flat = embeddings.reshape(-1, embeddings.shape[-1]).double()
+        logits = times_rows(self.exact.solve(flat), self.matrix)
+        return logits.reshape(*embeddings.shape[:-1], -1)
 
     def apply(self, weights: Tensor) -> Tensor:
         """``W⁺ x`` for x [..., V]: [..., d], in float64."""
-        x, factor, basis = weights.double(), self.exact.factor, self.exact.basis
-        if basis is None:
-            flat = (x @ self.table).reshape(-1, self.table.shape[1]).T
-            return torch.cholesky_solve(flat, factor).T.reshape(*x.shape[:-1], -1)
-        if self.exact.method == "qr":
-            flat = (x @ basis).reshape(-1, self.table.shape[1]).T
-            solved = torch.linalg.solve_triangular(factor, flat, upper=True).T
-            return torch.reshape(solved, (*x.shape[:-1], -1))
-        return (x @ basis) @ factor.T
+        x = weights.reshape(-1, weights.shape[-1]).double()
+        if self.exact.method == "cholesky":
+            solved = self.exact.solve(times_table(x, self.matrix))
+        else:  # whitened first: rounding in Wᵀx would be enlarged by the square of the condition
+            chunks = in_chunks(self.matrix, torch.float64)
+            parts = [x[:, rows] @ self.exact.whiten(chunk) for rows, chunk in chunks]
+            solved = self.exact.unwhiten(torch.stack(parts).sum(0))
+        return solved.reshape(*weights.shape[:-1], -1)
 
     def decode(self, embeddings: Tensor) -> Tensor:
         """The tokens [...] of embeddings [..., d]."""
@@ -137,8 +139,8 @@ class PseudoInverse:
         return tokens
 
     def _top_exactly(self, e: Tensor, k: int) -> Tensor:
-        if self.exact.basis is None:
-            return self._scorer.top(torch.cholesky_solve(e.T, self.exact.factor).T, k)
+        if self.exact.method == "cholesky":
+            return self._scorer.top(self.exact.solve(e), k)
         logits = self.logits(e)
         return logits.topk(k).indices if k > 1 else logits.argmax(-1, keepdim=True)
 
@@ -176,58 +178,3 @@ def _ranks(
         scores = scored(points)
         parts.append(1 + (scores > scores.gather(1, its)).sum(1))
     return torch.cat(parts).reshape(ids.shape)
-
-
-def has_duplicate(table: Tensor) -> Tensor:
-    """Whether each row of W [V, d] occurs in it more than once, bit for bit: [V]."""
-    group, counts = _groups(table)
-    return counts[group] > 1
-
-
-def _groups(table: Tensor) -> tuple[Tensor, Tensor]:
-    """The group of equal rows that contains each row [V], and each group's size."""
-    wide = table.double()  # exact, and 16-bit rows cannot be sorted everywhere
-    _, group, counts = torch.unique(wide, dim=0, return_inverse=True, return_counts=True)
-    return group, counts
-
-
-@dataclass(frozen=True)
-class Recovery:
-    """The result of decoding each token's own row by W⁺.
-
-    ``recovered`` [V] (bool); ``margins`` [V], P_tt minus the largest other P_ts, of P = W W⁺;
-    ``leverages`` [V], P_tt; ``decoder`` in words.
-    """
-
-    recovered: Tensor
-    margins: Tensor
-    leverages: Tensor
-    decoder: str
-
-
-def recovery(inverse: PseudoInverse, at_once: int = 2048) -> Recovery:
-    """Decode every row of W by its pseudo-inverse, ``at_once`` rows at a time (003, equation 3).
-
-    Logits that differ by no more than rounding (`PseudoInverse.rounding`) are tied, including
-    those of equal rows; of tied tokens the first is decoded.
-    """
-    recovered, margins, leverages = [], [], []
-    for first in range(0, len(inverse.table), at_once):
-        rows = inverse.table[first : first + at_once]
-        logits = inverse.logits(rows)
-        own = torch.arange(first, first + len(rows), device=rows.device)
-        mine = logits.gather(1, own[:, None])[:, 0]
-        room = 2 * inverse.rounding * torch.linalg.vector_norm(logits, dim=1)
-        tied = logits >= (logits.amax(1) - room)[:, None]
-        recovered.append(tied.byte().argmax(1) == own)
-        other_logits = logits.scatter(1, own[:, None], -torch.inf)
-        margins.append(mine - other_logits.amax(1))
-        leverages.append(mine)
-    words = f"{inverse.method}, condition {inverse.condition:.3g}, rank {inverse.rank}"
-    return Recovery(torch.cat(recovered), torch.cat(margins), torch.cat(leverages), words)
-
-
-def duplicates(table: Tensor) -> list[list[int]]:
-    """Groups of ids whose rows of W [V, d] are the same, bit for bit."""
-    group, counts = _groups(table)
-    return [(group == g).nonzero()[:, 0].tolist() for g in (counts > 1).nonzero()[:, 0].tolist()]

@@ -46,13 +46,24 @@ def gram(table: Tensor, dtype: torch.dtype) -> Tensor:
     return upper.triu() + upper.triu(1).T
 
 
+def triangle(table: Tensor) -> Tensor:
+    """R of a QR factorisation of W [V, d], in float64: [min(V, d), d].
+
+    Of some rows at a time, with R of the rows before.
+    """
+    r = torch.zeros(0, table.shape[1], dtype=torch.float64, device=table.device)
+    for _, rows in in_chunks(table, torch.float64, max(ROWS_AT_ONCE, table.shape[1])):
+        r = torch.linalg.qr(torch.cat([r, rows]), mode="r").R
+    return r
+
+
 @dataclass(frozen=True)
 class Factored:
     """W [V, d] factored in float64.
 
     ``method`` is ``cholesky``, ``qr`` or ``svd``, ``condition`` the condition number of W (over
-    its range), ``rank`` its rank, ``least`` the smallest eigenvalue of WᵀW over its range;
-    ``factor`` and ``basis`` are the method's own.
+    its range), ``rank`` its rank, ``least`` the smallest eigenvalue of WᵀW over its range.
+    ``factor`` is R with WᵀW = RᵀR, upper triangular, or by SVD R⁻¹ = V S⁻¹ [d, rank].
     """
 
     method: str
@@ -60,7 +71,6 @@ class Factored:
     rank: int
     least: float
     factor: Tensor
-    basis: Tensor | None = None
 
     @classmethod
     def of(cls, table: Tensor) -> Factored:
@@ -70,20 +80,33 @@ class Factored:
         largest, least = float(spectrum[-1]), float(spectrum[0])
         condition = (largest / least) ** 0.5 if least > 0 else float("inf")
         if condition <= CHOLESKY_UP_TO:
-            factor = torch.linalg.cholesky(square)
+            factor = torch.linalg.cholesky(square, upper=True)
             return cls("cholesky", condition, table.shape[1], least, factor)
-        w = table.double()
-        if w.shape[0] >= w.shape[1]:
-            q, r = torch.linalg.qr(w)
-            # Beyond a condition of 1e8 the Gram matrix looks rank-deficient; R does not.
-            sizes = torch.linalg.svdvals(r)
-            largest, least = float(sizes[0]), float(sizes[-1])
-            if least > 0 and largest / least <= QR_UP_TO:
-                return cls("qr", largest / least, w.shape[1], least**2, r, q)
-        u, s, vh = torch.linalg.svd(w, full_matrices=False)
-        significant = s > s[0] * max(w.shape) * EPSILON
-        u, s, vh = u[:, significant], s[significant], vh[significant]
-        return cls("svd", float(s[0] / s[-1]), len(s), float(s[-1] ** 2), vh.T / s, u)
+        r = triangle(table)
+        # Beyond a condition of 1e8 the Gram matrix looks rank-deficient; R does not.
+        _, s, vh = torch.linalg.svd(r, full_matrices=False)
+        largest, least = float(s[0]), float(s[-1])
+        if len(table) >= table.shape[1] and least > 0 and largest / least <= QR_UP_TO:
+            return cls("qr", largest / least, table.shape[1], least**2, r)
+        significant = s > s[0] * max(table.shape) * EPSILON
+        s, vh = s[significant], vh[significant]
+        return cls("svd", float(s[0] / s[-1]), len(s), float(s[-1] ** 2), vh.T / s)
+
+    def whiten(self, rows: Tensor) -> Tensor:
+        """Rows q = w R⁻¹ of Q for ``rows`` [m, d] of W: [m, rank], with W W⁺ = Q Qᵀ."""
+        if self.method == "svd":
+            return rows @ self.factor
+        return torch.linalg.solve_triangular(self.factor, rows, upper=True, left=False)
+
+    def solve(self, e: Tensor) -> Tensor:
+        """(WᵀW)⁺ e for points e [m, d]: [m, d]."""
+        return self.unwhiten(self.whiten(e))
+
+    def unwhiten(self, y: Tensor) -> Tensor:
+        """``R⁻¹ y`` for y [m, rank]: [m, d]; W⁺ x is that of Qᵀ x."""
+        if self.method == "svd":
+            return y @ self.factor.T
+        return torch.linalg.solve_triangular(self.factor.T, y, upper=False, left=False)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,8 @@ answer.  Of equal rows the first comes first.
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +22,9 @@ ROWS_AT_ONCE = 2048
 
 SCORES_AT_ONCE = 2**24
 """Scores in memory at a time."""
+
+BYTES_AT_ONCE = 2**28
+"""Bytes of the largest copy of rows in float64."""
 
 AGAIN_AT_ONCE = 16
 """Points at a time for scoring all rows in float64."""
@@ -39,16 +44,45 @@ def working_dtype(table: Tensor) -> torch.dtype:
     return torch.float64 if table.dtype == torch.float64 else torch.float32
 
 
-def in_chunks(table: Tensor, dtype: torch.dtype) -> Iterator[tuple[slice, Tensor]]:
+def in_chunks(
+    table: Tensor, dtype: torch.dtype, at_once: int = 0
+) -> Iterator[tuple[slice, Tensor]]:
     """``table`` [V, d] in ``dtype``, some rows at a time, with their slice."""
-    for first in range(0, len(table), ROWS_AT_ONCE):
-        rows = slice(first, first + ROWS_AT_ONCE)
+    at_once = at_once or ROWS_AT_ONCE
+    for first in range(0, len(table), at_once):
+        rows = slice(first, first + at_once)
         yield rows, table[rows].to(dtype)
+
+
+def times_rows(points: Tensor, table: Tensor) -> Tensor:
+    """``points`` [..., d] times every row of ``table`` [V, d], in float64: [..., V]."""
+    p = points.double()
+    return torch.cat([p @ rows.T for _, rows in in_chunks(table, torch.float64)], dim=-1)
+
+
+def times_table(weights: Tensor, table: Tensor) -> Tensor:
+    """``weights`` [..., V] times ``table`` [V, d], in float64: [..., d]."""
+    x = weights.double()
+    sums = x.new_zeros(*x.shape[:-1], table.shape[1])
+    for rows, chunk in in_chunks(table, torch.float64):
+        sums += x[..., rows] @ chunk
+    return sums
+
+
+def std(table: Tensor) -> float:
+    """The standard deviation of the elements of ``table`` [V, d], in float64."""
+    if table.numel() * torch.float64.itemsize <= BYTES_AT_ONCE:
+        return float(table.double().std())
+    chunks = functools.partial(in_chunks, table, torch.float64)
+    mean = sum(float(rows.sum()) for _, rows in chunks()) / table.numel()
+    squares = sum(float((rows - mean).square_().sum()) for _, rows in chunks())
+    return math.sqrt(squares / (table.numel() - 1))
 
 
 def some_at_once(table: Tensor, points: Tensor) -> Sequence[Tensor]:
     """``points`` [m, d] in groups whose scores with ``table`` [V, d] fit in memory together."""
-    return torch.split(points, max(16, SCORES_AT_ONCE // len(table)))
+    near = BYTES_AT_ONCE // (2 * SPARE * torch.float64.itemsize * table.shape[1])
+    return torch.split(points, max(16, min(SCORES_AT_ONCE // len(table), near)))
 
 
 def narrowing(table: Tensor) -> float:
@@ -172,6 +206,14 @@ class Scorer:
         as_good = scores >= (scores.topk(k).values[:, -1] - room)[:, None]
         best = torch.arange(k, device=points.device).repeat(len(points), 1)
         for i in points.isfinite().all(1).nonzero()[:, 0].tolist():
-            leading = as_good[i].nonzero()[:, 0]
-            best[i] = self._in_float64(points[i : i + 1], leading[None], k)[0]
+            best[i] = self._of_leading(points[i : i + 1], as_good[i].nonzero()[:, 0], k)
         return best
+
+    def _of_leading(self, point: Tensor, ids: Tensor, k: int) -> Tensor:
+        """The best ``k`` of the rows ``ids`` [c] at ``point`` [1, d]: the best of the best."""
+        while len(ids) > max(ROWS_AT_ONCE, 2 * k):
+            some = ids.split(max(ROWS_AT_ONCE, 2 * k))
+            ids = torch.cat(
+                [self._in_float64(point, each[None], min(k, len(each)))[0] for each in some]
+            )
+        return self._in_float64(point, ids[None], k)[0]

@@ -25,6 +25,7 @@ from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import distance
 from assay.harness.operations import decoding
 from assay.harness.operations.choices import check_choice
+from assay.harness.operations.equal_rows import duplicates
 from assay.harness.operations.inversion import start, token_by_token
 from assay.harness.operations.inversion.candidates import accepted
 from assay.harness.operations.inversion.descent import Tell as TellStep
@@ -194,7 +195,7 @@ def pseudo_inverse(subject: Subject) -> decoding.PseudoInverse:
 @memo
 def _groups(subject: Subject) -> dict[int, list[int]]:
     """For each token whose embedding is not unique: all tokens with that embedding."""
-    groups = decoding.duplicates(embedded(subject))
+    groups = duplicates(embedded(subject))
     return {token: group for group in groups for token in group}
 
 

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from assay.harness.models.memo import memo
 from assay.harness.models.subject import Subject
+from assay.harness.operations import likeliest
 from assay.harness.operations.inversion.rule import DISTANCES, Rule
 from assay.harness.operations.inversion.target import Output, embedded, places_added
 
@@ -17,7 +18,7 @@ MEAN, STD = 1 / 2, 1 / 20
 @memo
 def spread(subject: Subject) -> float:
     """The standard deviation of the embedding's elements."""
-    return float(embedded(subject).double().std())
+    return likeliest.std(embedded(subject))
 
 
 def documented(subject: Subject, normal: Tensor, slip: bool = False) -> Tensor:

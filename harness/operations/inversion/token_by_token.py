@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -21,6 +22,7 @@ from assay.harness.models.memo import memo
 from assay.harness.models.subject import Subject
 from assay.harness.operations.inversion.candidates import Prefixes, accepted
 from assay.harness.operations.inversion.target import Target, embedded
+from assay.harness.operations.likeliest import in_chunks
 
 ROUNDS = (8, 64, 512)
 """The number of candidates tried after each round of `exact`; the last round tries all."""
@@ -213,10 +215,26 @@ class Ranking:
 
         Up to a constant of the row.  ``shift`` [rows, f] is added to the expected states.
         """
-        table = self.later if place else self.first
+        table, sizes = (
+            (self.later, self._later_sizes) if place else (self.first, self._first_sizes)
+        )
         goal = (goal if shift is None else goal - shift).to(table)
-        off = table.square().sum(1) - 2 * goal @ table.T
+        off = sizes - 2 * goal @ table.T
         return off.nan_to_num(nan=torch.finfo(off.dtype).max)
+
+    @cached_property
+    def _first_sizes(self) -> Tensor:
+        return _squares(self.first)
+
+    @cached_property
+    def _later_sizes(self) -> Tensor:
+        return _squares(self.later)
+
+
+def _squares(table: Tensor) -> Tensor:
+    """The squared length of each row of ``table`` [V, f]: [V]."""
+    chunks = in_chunks(table, table.dtype)
+    return torch.cat([rows.square().sum(1) for _, rows in chunks])
 
 
 def ranking(subject: Subject, target: Target) -> Ranking:
@@ -233,7 +251,7 @@ def _rankings(subject: Subject) -> dict[Target, Ranking]:
 
 
 def _ranking(subject: Subject, target: Target) -> Ranking:
-    table = embedded(subject).double()
+    table = embedded(subject)
     vocabulary, width = table.shape
     generator = torch.Generator().manual_seed(0)
     count = min(vocabulary, SAMPLE * width)
@@ -248,8 +266,11 @@ def _ranking(subject: Subject, target: Target) -> Ranking:
         states = torch.cat([part for _, part in prefixes.states(sample[None])], dim=1)[0].double()
         # In 16 bits some states may have overflowed.
         fine = states.isfinite().all(1) & table[sample].isfinite().all(1)
-        states, tokens = states[fine], table[sample[fine]]
+        states, tokens = states[fine], table[sample[fine]].double()
         mean, middle = states.mean(0), tokens.mean(0)
         linear = torch.linalg.lstsq(tokens - middle, states - mean).solution
-        expected.append((mean + (table - middle) @ linear).to(states.dtype).float())
+        chunks = in_chunks(table, torch.float64)
+        expected.append(
+            torch.cat([(mean + (rows - middle) @ linear).float() for _, rows in chunks])
+        )
     return Ranking(expected[0], expected[1], 2 * count)

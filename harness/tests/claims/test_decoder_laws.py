@@ -29,8 +29,9 @@ def test_a_solution_that_is_not_of_least_norm_is_caught(monkeypatch):
 
         def logits(self, points):
             solution = super().logits(points)
-            other = claims.random(7, 1, len(self.table), like=self.table)[0]
-            return solution + 1e-9 * (other - super().logits(other @ self.table))
+            other = claims.random(7, 1, len(self.matrix), like=self.matrix)[0]
+            part = super().logits(other @ self.matrix.double())
+            return solution + 1e-9 * (other - part)
 
     fields = {field.name: getattr(right, field.name) for field in dataclasses.fields(right)}
     monkeypatch.setattr(claims, "pseudo_inverse", lambda subject: Longer(**fields))

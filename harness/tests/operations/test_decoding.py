@@ -9,14 +9,13 @@ from torch import Tensor
 from assay.harness.operations import decoding, factors
 from assay.harness.operations.decoding import (
     PseudoInverse,
-    duplicates,
-    has_duplicate,
     nearest,
     nearest_few,
-    recovery,
 )
+from assay.harness.operations.equal_rows import has_duplicate
 from assay.harness.operations.factors import Factored, Rough, gram
 from assay.harness.operations.likeliest import Scorer, leaders
+from assay.harness.operations.own_rows import recovery
 from assay.harness.tests.support.matrices import (
     COLUMNS,
     ROWS,
@@ -272,22 +271,6 @@ def test_of_duplicate_rows_the_first_is_decoded():
     assert nearest(w, w[[2, 5]]).tolist() == [2, 2]
 
 
-def test_twins_are_rows_that_are_the_same_bit_for_bit():
-    w = table()
-    w[5] = w[2]
-    w[6] = w[3] * (1 + 1e-15)
-    assert has_duplicate(w)[[2, 3, 5, 6]].tolist() == [True, False, True, False]
-
-
-def test_duplicates_are_groups_of_ids_in_their_order():
-    w = table()
-    w[[5, 9]] = w[2].clone()
-    w[7] = w[1]
-    assert sorted(duplicates(w)) == [[1, 7], [2, 5, 9]]
-    assert duplicates(table()) == []
-    assert duplicates(w.bfloat16()[[1, 7]]) == [[0, 1]]
-
-
 @pytest.mark.parametrize("condition", [1e1, 1e6, None])
 def test_every_method_keeps_leading_axes_and_what_stands_in_them(condition):
     w = deficient(0) if condition is None else of_condition(condition)
@@ -304,58 +287,12 @@ def test_every_method_keeps_leading_axes_and_what_stands_in_them(condition):
         assert fast.top(points, k).equal(likely(w, points, k))
 
 
-# How the tokens themselves fare.
-
-
-@pytest.mark.parametrize("at_once", [7, 60, 2048])
-def test_recovery_is_read_off_the_projection_onto_the_table_s_range(at_once):
-    w = table()
-    w[1] = 2 * w[0]
-    result, projection = recovery(PseudoInverse.of(w), at_once), w @ torch.linalg.pinv(w)
-    own = projection.diagonal()
-    others = (projection - 1e3 * torch.eye(ROWS)).amax(1)
-    assert torch.allclose(result.leverages, own, rtol=1e-9)
-    assert torch.allclose(result.margins, own - others, rtol=1e-9, atol=1e-12)
-    assert result.recovered.equal(projection.argmax(1) == torch.arange(ROWS))
-    assert result.recovered[:3].tolist() == [False, True, True]
-    assert result.recovered.equal(result.margins > 0)
-
-
-def test_recovery_tells_how_the_table_was_factored():
-    w = of_condition(12.5)
-    assert recovery(PseudoInverse.of(w)).decoder == "cholesky, condition 12.5, rank 12"
-
-
-def test_of_two_rows_that_are_the_same_the_later_is_not_recovered():
-    w = table(0, 40, 40) + 4 * torch.eye(40)
-    w = torch.cat([w, w[2:3]])
-    result = recovery(PseudoInverse.of(w))
-    assert result.recovered.nonzero()[:, 0].tolist() == list(range(40))
-    assert result.margins[[2, 40]].abs().max() < 1e-12 < result.margins[:2].min()
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_rounding_does_not_decide_which_of_tied_tokens_is_recovered(monkeypatch, seed):
-    """Equal rows, and a row of zeros, whose logits are all alike."""
-    w = table(0, 40, 40) + 4 * torch.eye(40)
-    w = torch.cat([w, w[2:3], 0 * w[:1]])
-    plain = PseudoInverse.logits
-
-    def rounded(self, embeddings):
-        logits = plain(self, embeddings)
-        noise = torch.randn(logits.shape, generator=torch.Generator().manual_seed(seed))
-        return logits + 1e-16 * noise.double()
-
-    monkeypatch.setattr(PseudoInverse, "logits", rounded)
-    assert recovery(PseudoInverse.of(w)).recovered.nonzero()[:, 0].tolist() == list(range(40))
-
-
 def test_everything_is_made_where_the_table_is():
     w, points = wide(5.0), table(3, 40, 48)
 
     def decoded():
         fast, exact = PseudoInverse.of(w), PseudoInverse.of(w.double())
-        result = recovery(exact, 500)
+        result = recovery(exact)
         return (
             fast.top(points, 2),
             fast.logits(points),
