@@ -215,6 +215,8 @@ def same_next_token(models, one, other):
     for i, model in enumerate(models):
         rows = slice(i, None, len(models))
         if len(one[rows]):
-            p, q = (measures.next_token(model, ids[rows].to(model.device)) for ids in (one, other))
+            subject = sides.awake(model)
+            pair = (ids[rows].to(subject.device) for ids in (one, other))
+            p, q = (measures.next_token(subject, ids) for ids in pair)
             same[rows] = measures.same_top(p, q).cpu()
     return same

@@ -46,7 +46,7 @@ def test_exact_search_recovers_the_tokens(subject, source, depth, draws, sample)
 @pytest.mark.parametrize("depth", ["one block", "half of the blocks", "all blocks"])
 def test_exact_search_recovers_the_tokens_of_an_untrained_twin(subject, depth, draws, sample):
     source = texts.RANDOM if subject.tokenizer is None else texts.TEXT
-    search(sides.untrained(subject).models[0], source, depth, draws, sample)
+    search(sides.awake(sides.untrained(subject).models[0]), source, depth, draws, sample)
 
 
 def search(subject, source, depth, draws, sample):

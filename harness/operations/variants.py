@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -132,17 +133,33 @@ def in_bfloat16(subject: Subject) -> Subject:
     return rounded
 
 
-def untrained(subject: Subject, seed: int = 0) -> Subject:
-    """A model of the same configuration with fresh weights from ``seed``; cached on the subject.
+KEPT_SHARE = 0.125
+"""Share of the memory for untrained copies of a model that are kept; the last one always is."""
 
+
+def untrained(subject: Subject, seed: int = 0) -> Subject:
+    """A model of the same configuration with fresh weights from ``seed``.
+
+    As many as `KEPT_SHARE` of the memory holds are kept, those used last, and others made again.
     Raises `Missing` where it cannot be built from its configuration alone, or where the subject's
     own weights are not all in memory: the copy's would have to be.
     """
     require(subject, "weights-in-memory")
     copies = _untrained(subject)
     if seed not in copies:
+        _make_room(copies, subject)
         copies[seed] = fresh(subject, seed)
+    copies[seed] = copies.pop(seed)  # the last is the one used last
     return copies[seed]
+
+
+def _make_room(copies: dict[int, Subject], subject: Subject) -> None:
+    """Drop the copies that were not used for longest until another one fits."""
+    each = subject.model.get_memory_footprint()
+    room = KEPT_SHARE * (memory.free(subject.device) + len(copies) * each)
+    while copies and (len(copies) + 1) * each > room:
+        del copies[next(iter(copies))]
+        gc.collect()  # a model and the answers about it refer to each other
 
 
 @memo

@@ -80,7 +80,7 @@ def test_e6_s_control_fails_where_untrained_models_differ(monkeypatch):
 
     def noted(*arguments):
         populations = compared(*arguments)
-        others.update(map(id, populations[2].models))
+        others.update(id(sides.awake(model)) for model in populations[2].models)
         return populations
 
     monkeypatch.setattr(sides, "compared", noted)
