@@ -30,6 +30,9 @@ last layer reduced to the input's width, and one with every layer narrower than 
 SHARE = 0.5
 """Share of the free memory for the weights of one network."""
 
+DRAWN_AT_ONCE = 2**24
+"""Weights that are drawn at a time, in float32 whatever their dtype."""
+
 
 @dataclass(frozen=True, eq=False)
 class Net:
@@ -139,6 +142,8 @@ def _drawn(
     for inputs, outputs in pairwise(widths):
         reach = inputs**-0.5
         for shape, tensors in (((outputs, inputs), weights), ((outputs,), biases)):
-            drawn = torch.empty(shape).uniform_(-reach, reach, generator=generator)
-            tensors.append(drawn.to(like))
+            drawn = like.new_empty(shape)
+            for some in drawn.split(max(1, DRAWN_AT_ONCE // inputs)):
+                some.copy_(torch.empty(some.shape).uniform_(-reach, reach, generator=generator))
+            tensors.append(drawn)
     return Net(name, tuple(weights), tuple(biases), tokens)

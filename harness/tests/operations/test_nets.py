@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import torch
 from torch import nn
 
 from assay.claims import test_inversion_nets as claims
+from assay.fixtures import ways
 from assay.harness.checking.draws import Draws
 from assay.harness.models import memory
 from assay.harness.models.capabilities import Missing
@@ -16,8 +20,9 @@ from assay.harness.operations.inversion.rule import Rule
 from assay.harness.operations.inversion.target import embedded
 from assay.harness.results.errors import BadInput
 from assay.harness.results.verdicts import Verdict
+from assay.harness.tests.support.allocated import Allocated
 from assay.harness.tests.support.randoms import seeded
-from assay.harness.tests.support.toys import as_trained, prompt, toy, verdict
+from assay.harness.tests.support.toys import as_trained, fresh, prompt, toy, verdict
 
 N, D = 3, 8
 
@@ -123,6 +128,42 @@ def test_a_net_has_the_dtype_that_is_asked_for():
     wide = nets.per_token(D, seeded(), torch.empty(0, dtype=torch.float64))
     assert {w.dtype for w in (*wide.weights, *wide.biases)} == {torch.float64}
     assert torch.equal(wide.weights[0], nets.per_token(D, seeded()).weights[0].double())
+
+
+@pytest.mark.parametrize("at_once", [1, 100, 1000])
+def test_a_net_is_drawn_by_parts_as_it_is_whole(monkeypatch, at_once):
+    like = torch.empty(0, dtype=torch.bfloat16)
+    whole = nets.flattened("expanding", 3, 8, seeded(), like)
+    monkeypatch.setattr(nets, "DRAWN_AT_ONCE", at_once)
+    parts = nets.flattened("expanding", 3, 8, seeded(), like)
+    pairs = zip((*whole.weights, *whole.biases), (*parts.weights, *parts.biases), strict=True)
+    assert all(one.equal(other) for one, other in pairs)
+
+
+def test_a_net_of_sixteen_bits_takes_its_own_memory_and_little_more(monkeypatch):
+    def peak():
+        with Allocated() as allocated:
+            net = nets.flattened(
+                "expanding", 5, 128, seeded(), torch.empty(0, dtype=torch.bfloat16)
+            )
+        return allocated.peak / sum(w.nbytes for w in net.weights)
+
+    assert peak() > 2
+    monkeypatch.setattr(nets, "DRAWN_AT_ONCE", 2**16)
+    assert 1 <= peak() < 1.1
+
+
+def test_of_a_subject_s_nets_the_last_is_kept():
+    subject = fresh("llama")
+    first = ways.net(subject, "expanding")
+    assert ways.net(subject, "expanding") is first
+    kept = weakref.ref(first)
+    ways.net(subject, "contracting")
+    weights = first.weights[0].clone()
+    del first
+    gc.collect()
+    assert kept() is None
+    assert ways.net(subject, "expanding").weights[0].equal(weights)
 
 
 def test_a_net_that_does_not_fit_into_the_memory_is_a_missing_capability(monkeypatch):
