@@ -15,7 +15,10 @@ from torch import Tensor
 
 from assay.harness.operations.decoding import PseudoInverse
 from assay.harness.operations.equal_rows import first_equal
-from assay.harness.operations.likeliest import ROWS_AT_ONCE, in_chunks, rounding, some_at_once
+from assay.harness.operations.likeliest import in_chunks, rounding, some_at_once
+
+BLOCK = 512
+"""Rows and columns of a block of products: its maxima are taken while it is in a core's cache."""
 
 SURE = 1e-3
 """The largest relative error of M in `recovered_after`, for which its bound allows."""
@@ -86,35 +89,31 @@ def recovered_after(
     others = torch.ones(len(a), dtype=torch.bool, device=a.device)
     others[ids] = False
     by = sizes @ (middle.abs() + SURE * middle.norm()) @ sizes[others].amax(0)
-    leverages = whitened(changed, store=False)[1]
     of_new = changed.logits(new).amax(0)
-    of_others = result.leverages - result.margins + by
-    doubts = result.doubts + 3 * _room(changed, leverages)
-    recovered = leverages - torch.maximum(of_others, of_new) > doubts
-    lost = of_new - leverages > doubts
+    own, of_others = result.leverages, result.leverages - result.margins + by
+    doubts = result.doubts + by + 3 * _room(changed, own + by)
+    recovered = own - torch.maximum(of_others, of_new) > doubts
+    lost = of_new - own > doubts
     recovered[ids], lost[ids] = False, False
     open_ = (~recovered & ~lost).nonzero()[:, 0]
     recovered[open_] = _in_float64(changed, open_)[0]
     return recovered
 
 
-def whitened(inverse: PseudoInverse, store: bool = True) -> tuple[Tensor, Tensor]:
-    """Q [V, rank] with W W⁺ = Q Qᵀ, in float32 (without rows unless it is to ``store`` them), and
-    the squares of the lengths of its rows in float64, the leverages: [V].
+def whitened(inverse: PseudoInverse) -> tuple[Tensor, Tensor]:
+    """Q [V, rank] with W W⁺ = Q Qᵀ, in float32, and the leverages [V], in float64: the squares of
+    the lengths of its rows.
     """
     table, exact = inverse.matrix, inverse.exact
-    size = len(table) if store else 0
-    rows = torch.empty(size, exact.rank, dtype=torch.float32, device=table.device)
+    rows = torch.empty(len(table), exact.rank, dtype=torch.float32, device=table.device)
     leverages = torch.empty(len(table), dtype=torch.float64, device=table.device)
     for some, chunk in in_chunks(table, torch.float64):
         q = exact.whiten(chunk)
-        leverages[some] = q.square().sum(1)
-        if store:
-            rows[some] = q
+        rows[some], leverages[some] = q, q.square().sum(1)
     return rows, leverages
 
 
-def largest_others(rows: Tensor, at_once: int = ROWS_AT_ONCE) -> Tensor:
+def largest_others(rows: Tensor, at_once: int = BLOCK) -> Tensor:
     """For each of the rows q_t [V, r], the largest product q_t·q_s with another: [V].
 
     Every block of products serves its rows and, by symmetry, its columns.
