@@ -24,7 +24,7 @@ from assay.fixtures.subjects import LOADER
 from assay.harness.checking.absent import Absent
 from assay.harness.models import loading
 from assay.harness.models.subject import Subject
-from assay.harness.plugin.request import RunRequest
+from assay.harness.plugin.request import RunRequest, dtypes
 from assay.harness.results.arrays import Array
 
 FIGURES = pytest.StashKey[list[Figure]]()
@@ -99,8 +99,8 @@ def ceilings(device: torch.device, stopwatch: Stopwatch) -> Callable[[str], Ceil
 
 @pytest.fixture
 def ceiling(pytestconfig: pytest.Config, ceilings: Callable[[str], Ceiling]) -> Ceiling:
-    """The best matrix product in the dtype of the run."""
-    return ceilings(RunRequest.of(pytestconfig).loading.dtype)
+    """The best matrix product in the dtype of the run's first model."""
+    return ceilings(dtypes(pytestconfig)[0])
 
 
 @pytest.fixture(scope="session")

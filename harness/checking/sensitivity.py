@@ -11,7 +11,7 @@ from __future__ import annotations
 import bisect
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -48,6 +48,9 @@ GOALS = {
 Float16 has three bits more than bfloat16, so its goal is an eighth.  Two passes of unlike shapes
 are each off by 1e-2 in bfloat16 (docs/power.md), which hides smaller leaks.
 """
+
+HALVES = (torch.float16, torch.bfloat16)
+"""Dtypes in which rounding hides faults that float32 shows."""
 
 TIMES_NOISE = 12.0
 """A law must detect a leak of this multiple of the plain path's rounding error, where its goal is
@@ -100,3 +103,16 @@ def smallest_size(sees: Callable[[float], bool]) -> float:
     """The smallest of `SIZES` for which ``sees`` is true, by bisection; infinite if none is."""
     place = bisect.bisect_left(SIZES, True, key=sees)
     return SIZES[place] if place < len(SIZES) else math.inf
+
+
+def beyond_rounding(dtypes: Iterable[str]) -> list[str]:
+    """For each dtype of 16 bits, by name: a line on the faults that only float32 would show."""
+    fine = GOALS[torch.float32].other
+    return [
+        f"{name}: laws need only see faults of {GOALS[dtype].one_shape:g} of a row, or of "
+        f"{GOALS[dtype].other:g} where two passes differ in shape; with --dtype=float32 they see "
+        f"{fine:g}"
+        for name in dtypes
+        for dtype in HALVES
+        if f"torch.{name}" == str(dtype)
+    ]

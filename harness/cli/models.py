@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from assay.harness.cli.arguments import word
 from assay.harness.models import meant
+from assay.harness.models.devices import AUTO
 from assay.harness.models.runs import Options
 from assay.harness.models.subject import Subject
 
@@ -29,9 +30,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--device", default="cpu", type=word, help="cpu, cuda, cuda:1, mps (default: cpu)")
     add(
         "--dtype",
-        default="float32",
+        default=AUTO,
         type=word,
-        help="float32, bfloat16, float16 or float64 (default: float32)",
+        help="float32, bfloat16, float16, float64, or auto: a checkpoint's own, and float32 for "
+        "all other models (default: auto)",
     )
     add("--attention", type=word, metavar="NAME", help="eager, sdpa, flex_attention, ...")
     add(

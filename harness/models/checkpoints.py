@@ -18,7 +18,7 @@ from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig
 
-from assay.harness.models import sizes, stored
+from assay.harness.models import compat, sizes, stored
 from assay.harness.models.configuration import LEAST_TOKENS
 from assay.harness.models.hub import SMALL, fetch
 from assay.harness.models.other_formats import refuse_adapters
@@ -48,6 +48,8 @@ class Checkpoint:
 
     ``name`` is the requested one, and ``folder`` its location.  ``auto`` is the auto class of
     transformers that loads it.  ``weights`` are the files that contain the ``stored`` tensors.
+    ``dtype`` is its own, as ``dtype="auto"`` of transformers: the configuration's, or that of the
+    first tensor.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Checkpoint:
     auto: type[Any]
     weights: tuple[Path, ...]
     stored: Stored
+    dtype: torch.dtype
     trust_remote_code: bool = False
 
     def bytes_at(self, dtype: torch.dtype) -> int:
@@ -95,7 +98,8 @@ def inspect_checkpoint(
         with quiet():
             outline = sizes.check(raw, auto, tensors, spec)
         refuse_integers(raw, tensors, frozenset(outline.shapes if outline else ()), spec)
-    return Checkpoint(spec, folder, auto, tuple(weights), tensors, trust_remote_code)
+    dtype = compat.configured_dtype(config) or stored.read({min(weights): set()}, spec).first
+    return Checkpoint(spec, folder, auto, tuple(weights), tensors, dtype, trust_remote_code)
 
 
 def refuse_short_context(config: PretrainedConfig, spec: str) -> None:

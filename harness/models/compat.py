@@ -29,6 +29,13 @@ KEYS_AND_VALUES = frozenset({"DynamicLayer", "DynamicSlidingWindowLayer"})
 """Layers of a dynamic cache with keys and values, and no recurrent state."""
 
 
+def configured_dtype(config: Any) -> torch.dtype | None:
+    """The dtype that ``config`` names; None where it names none, or one for each part."""
+    value = getattr(config, DTYPE_ARGUMENT, None)
+    value = getattr(torch, value, None) if isinstance(value, str) else value
+    return value if isinstance(value, torch.dtype) else None
+
+
 def in_dtype(dtype: torch.dtype) -> dict[str, Any]:
     """The argument of `from_pretrained` and `from_config` that sets ``dtype``."""
     return {DTYPE_ARGUMENT: dtype}

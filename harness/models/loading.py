@@ -22,6 +22,7 @@ from transformers import (
 from assay.harness.models import adapters, allocation, compat, digests, sizes, tokenizers
 from assay.harness.models import placement as placing
 from assay.harness.models.checkpoints import Checkpoint, inspect_checkpoint, refuse_short_context
+from assay.harness.models.devices import DTYPES, check_pair, own_dtype, parse_device, parse_dtype
 from assay.harness.models.placement import Placement
 from assay.harness.models.shortage import ENDS, MEMORY, contained, kept_running, shortage
 from assay.harness.models.weight_files import read_json
@@ -30,6 +31,7 @@ from assay.harness.results.errors import BadInput, Missing, brief, listed
 from assay.harness.results.quiet import quiet
 
 __all__ = [
+    "DTYPES",
     "Checkpoint",
     "Loaded",
     "adopt",
@@ -39,13 +41,6 @@ __all__ = [
     "parse_device",
     "parse_dtype",
 ]
-
-DTYPES = {
-    "float32": torch.float32,
-    "float64": torch.float64,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-}
 
 
 @dataclass(frozen=True)
@@ -62,57 +57,11 @@ class Loaded:
     digest: str
 
 
-def parse_dtype(name: str) -> torch.dtype:
-    """The dtype of that name; raises `BadInput` for any but the four supported ones."""
-    if name not in DTYPES:
-        raise BadInput(f"{name!r}: unsupported dtype; choose from {', '.join(DTYPES)}")
-    return DTYPES[name]
-
-
-def parse_device(name: str) -> torch.device:
-    """The available device of that name (``cuda`` becomes the current GPU).
-
-    Raises `BadInput` for an unknown name, or a device that this machine or build lacks.
-    """
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise BadInput(f"{name!r}: is not a device; try cpu or cuda:0") from None
-    if device.type == "meta":
-        raise BadInput(f"{name!r}: stores no numbers; try cpu or cuda:0")
-    if device.type == "cuda":
-        cards = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        if cards == 0:
-            raise BadInput(f"{name!r}: torch {torch.__version__} finds no CUDA GPU; try cpu")
-        if device.index is not None and device.index >= cards:
-            raise BadInput(f"{name!r}: is not there, the last CUDA GPU is cuda:{cards - 1}")
-        index = torch.cuda.current_device() if device.index is None else device.index
-        device = torch.device("cuda", index)
-    if device.type == "cpu":
-        device = torch.device("cpu")  # torch accepts any index, but there is one CPU
-    try:
-        torch.zeros(1, device=device)
-    except (RuntimeError, NotImplementedError, AssertionError) as error:
-        raise BadInput(f"{name!r}: cannot be used here ({brief(error, 80)}); try cpu") from error
-    return device
-
-
-def check_pair(device: torch.device, dtype: torch.dtype) -> None:
-    """Raise `BadInput` unless ``device`` multiplies matrices in ``dtype``."""
-    try:
-        ones = torch.ones(2, 2, device=device, dtype=dtype)
-        usable = bool(((ones @ ones).float() == 2.0).all())
-    except (RuntimeError, NotImplementedError, TypeError) as error:
-        raise BadInput(f"{device} cannot compute in {dtype} ({brief(error, 80)})") from error
-    if not usable:
-        raise BadInput(f"{device} computes wrongly in {dtype}: a product of ones is not right")
-
-
 def load(
     spec: str,
     *,
     revision: str | None = None,
-    dtype: torch.dtype,
+    dtype: torch.dtype | None,
     device: torch.device,
     attention: str | None = None,
     trust_remote_code: bool = False,
@@ -121,13 +70,15 @@ def load(
 ) -> Loaded:
     """Load the model that ``spec`` names (see `inspect_checkpoint`) with its tokenizer.
 
+    A ``dtype`` of None is the checkpoint's own.
     ``attention`` is an implementation that transformers has for the model (``eager``,
     ``sdpa``, …), None its default.  The digest is of the weights as stored: for a lossy cast the
     model is loaded twice, first exactly.  A ``placement`` distributes the model over devices and
     possibly a disk.  ``base`` is the model of an adapter's folder, by default the folder that the
     adapter names.  Raises `BadInput`.
     """
-    check_pair(device, dtype)
+    if dtype is not None:
+        check_pair(device, dtype)
     _check_attention_name(spec, attention)
     if (adapter := adapters.read(spec, base)) is not None:
         loaded = load(
@@ -145,6 +96,8 @@ def load(
         checkpoint = inspect_checkpoint(
             spec, revision=revision, trust_remote_code=trust_remote_code
         )
+        if dtype is None:
+            check_pair(device, dtype := own_dtype(spec, checkpoint.dtype))
         exactly = torch.promote_types(checkpoint.stored.exact, dtype) == dtype
         first = dtype if exactly else checkpoint.stored.exact
         if placement is None:

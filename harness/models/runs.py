@@ -15,6 +15,7 @@ from assay import harness
 from assay.harness.models import capabilities, meant, placement
 from assay.harness.models.capabilities import recorded
 from assay.harness.models.clock import Braked, ForwardClock
+from assay.harness.models.devices import AUTO, dtype_name
 from assay.harness.models.shortage import ENDS, contained, kept_running, shortage
 from assay.harness.models.subject import Subject
 from assay.harness.results.errors import BadInput, brief
@@ -28,13 +29,14 @@ PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "scip
 class Options:
     """How to load subjects: the values of `--device`, `--dtype`, `--attention` and so on.
 
+    The ``dtype`` ``auto`` is a checkpoint's own, and float32 for all other models.
     ``base`` is the base model of an adapter's folder; ``attends`` is the user's declaration of
     how they attend (`harness.models.meant`), ``oracle`` how to hold the float64 reference
     (`harness.models.float64`).
     """
 
     device: str = "cpu"
-    dtype: str = "float32"
+    dtype: str = AUTO
     attention: str | None = None
     revision: str | None = None
     base: str | None = None
@@ -68,7 +70,10 @@ def now() -> str:
 
 
 def describe_run(options: Options, profile: str, seed: int) -> RunRecord:
-    """The evidence's record of a run that begins now; subjects are added as they are loaded."""
+    """The evidence's record of a run that begins now; subjects are added as they are loaded.
+
+    Its dtype is that of models without a checkpoint, until those of checkpoints are known.
+    """
     mapped = options.device_map
     placed = "" if mapped is None else f", device map {placement.describe(mapped)}"
     run = RunRecord(
@@ -78,7 +83,7 @@ def describe_run(options: Options, profile: str, seed: int) -> RunRecord:
         profile=profile,
         seed=seed,
         device=device_name(options.device) + placed,
-        dtype=options.dtype,
+        dtype="float32" if options.dtype == AUTO else options.dtype,
         attention=options.attention,
         versions=versions(),
         platform=platform.platform(),
@@ -113,6 +118,7 @@ def _described(subject: Subject, brake: float) -> SubjectRecord:
         hidden=subject.hidden,
         layers=subject.layers,
         attention=subject.attention,
+        dtype=dtype_name(subject.dtype),
         attends=Attends(direction.ways, direction.why),
         recorded=_recorded(subject),
         capabilities=[name for name, why in reasons.items() if why is None],

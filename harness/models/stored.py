@@ -70,6 +70,15 @@ class Stored:
         return torch.float32
 
     @cached_property
+    def first(self) -> torch.dtype:
+        """The dtype of the first floating-point tensor by name, but for those of 8 bits.
+
+        Float32 where there is none.
+        """
+        dtypes = (FLOATS[t.dtype] for _, t in sorted(self.tensors.items()) if t.dtype in FLOATS)
+        return next((dtype for dtype in dtypes if dtype.itemsize > 1), torch.float32)
+
+    @cached_property
     def widest(self) -> int:
         """The largest dimension of a tensor."""
         return max((n for t in self.tensors.values() for n in t.shape), default=0)

@@ -17,6 +17,7 @@ import pytest
 from assay.harness import faults
 from assay.harness.checking.profiles import PROFILES, check_profile
 from assay.harness.models import allocation, float64, loading, meant, placement
+from assay.harness.models.devices import AUTO
 from assay.harness.models.runs import Options
 from assay.harness.plugin import path_guard, planning, toy
 from assay.harness.plugin.request import DEFAULT, EXPAND, Expand, RunRequest
@@ -85,7 +86,12 @@ def add(parser: pytest.Parser) -> None:
         metavar="MAP",
         help="spread a large model: auto, balanced, balanced_low_0, sequential or a JSON file",
     )
-    add("--dtype", default="float32", help="float32, bfloat16, float16 or float64")
+    add(
+        "--dtype",
+        default=AUTO,
+        help="float32, bfloat16, float16, float64, or auto: a checkpoint's own, and float32 for "
+        "all other models (default: auto)",
+    )
     add("--attention", help="attention implementation: eager, sdpa, flex_attention, …")
     add(
         "--attends",

@@ -8,15 +8,18 @@ from typing import Any
 
 import pytest
 
+from assay.harness.checking.sensitivity import beyond_rounding
 from assay.harness.models import runs
+from assay.harness.models.devices import AUTO
 from assay.harness.plugin import options, selection, toy
-from assay.harness.plugin.request import DEFAULT, RunRequest
+from assay.harness.plugin.request import DEFAULT, RunRequest, dtypes
 from assay.harness.plugin.settling import RESUMED, Recorded, Settled, claim_of, expected_of_models
 from assay.harness.report import html, summary
 from assay.harness.results import expectation_files, expectations, outputs, records, schema
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence, resume_key
 from assay.harness.results.records import SubjectRecord
+from assay.harness.results.specs import ModelKind, ModelSpec
 from assay.harness.results.verdicts import Result, Verdict
 
 STOPPED = (
@@ -39,6 +42,9 @@ class Recorder:
         self.run.tell(**self.request.emulated)
         named = self.request.named or [DEFAULT]
         self.run.selection = selection.chosen(config, named, self.request.claims)
+        kinds = {ModelSpec.recorded(model).kind for model in self.request.models}
+        if self.request.loading.dtype == AUTO and ModelKind.CHECKPOINT in kinds:
+            self.run.selection.tell(dtype=AUTO)
         self.claims: dict[str, None] = {}
         self.results: list[Result] = []
         self._ended: set[str] = set()
@@ -76,6 +82,7 @@ class Recorder:
     def pytest_configure_node(self, node: Any) -> None:
         """An xdist worker is about to start: send it the recorded results."""
         self.run.threads = 1
+        self._settle_dtype()
         if self.request.resume:
             self._open()
             rows = [(result.as_json(), digest) for (*_, digest), result in self.resumed.items()]
@@ -85,10 +92,16 @@ class Recorder:
         """Prepare for these claims, by their node ids."""
         if claims and not self.claims:
             self.claims.update(dict.fromkeys(claims))
+            self._settle_dtype()
+            self.notes += beyond_rounding(dtypes(self.config))
             with options.usage_errors():
                 expected_of_models(self.config)
             self._open()
             self.run.per_subject = self._on_each(claims)
+
+    def _settle_dtype(self) -> None:
+        """Record in what the models compute, before a run to resume is looked for."""
+        self.run.dtype = ", ".join(dtypes(self.config))
 
     def _on_each(self, claims: Sequence[str]) -> int:
         """How many of the claims there are on each model, without those on toys."""
@@ -249,7 +262,8 @@ class Recorder:
         for subject in self.run.subjects:
             if toy.is_toy(subject) and subject not in request.models:
                 continue  # its file comes with Assay, whichever models were requested
-            path = expectation_files.record(folder, subject, self.results, request.loading.dtype)
+            dtype = self.run.dtype_of(subject)
+            path = expectation_files.record(folder, subject, self.results, dtype)
             self.notes.append(f"expectations are written to {path}")
         try:
             expectation_files.load(folder)
@@ -258,11 +272,12 @@ class Recorder:
 
     def _lacking(self) -> list[str]:
         """Capabilities that models lack and their types have; a note where none is recorded."""
-        expected, dtype = expected_of_models(self.config), self.request.loading.dtype
+        expected = expected_of_models(self.config)
         wrong: list[str] = []
         unjudged: dict[str, list[str]] = {}
         for name, subject in self.run.subjects.items():
             recorded = subject.recorded or records.Recorded()
+            dtype = self.run.dtype_of(name)
             wrong += expectations.unexpected_lacks(expected, name, recorded, dtype)
             if subject.parameters and recorded.why:
                 unjudged.setdefault(recorded.why, []).append(name)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from assay.harness.models.devices import dtype_name, parse_dtype
 from assay.harness.models.runs import Options
 from assay.harness.plugin import toy
 
@@ -95,5 +96,16 @@ LOADING = (
     "oracle",
 )
 """The options of `Options` that a replay repeats, where they are not the usual ones."""
+
+DTYPES = pytest.StashKey[list[str]]()
+"""The dtypes of the models, by name; set once they have been checked."""
+
+
+def dtypes(config: pytest.Config) -> list[str]:
+    """The dtypes in which the models of this run compute, each once."""
+    names: list[str] = config.stash.get(DTYPES, [])
+    usual = dtype_name(parse_dtype(RunRequest.of(config).loading.dtype))
+    return list(dict.fromkeys(names)) or [usual]
+
 
 REQUEST = pytest.StashKey[RunRequest]()

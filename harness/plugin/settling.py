@@ -17,6 +17,7 @@ from assay.harness.checking.absent import Absent
 from assay.harness.checking.claim import Claim, Session
 from assay.harness.checking.profiles import PROFILES
 from assay.harness.models.clock import TOO_SLOW
+from assay.harness.models.devices import dtype_name, parse_dtype
 from assay.harness.models.runs import describe_subject
 from assay.harness.models.subject import Subject
 from assay.harness.plugin.planning import PLANNED, Planner, message
@@ -130,7 +131,7 @@ class Assay:
         result = self._recorded(name, subject)
         if result is None:
             result = self._with_command(replace(self._run(claim, subject, run), name=name))
-        judgement = self._judge(result)
+        judgement = self._judge(result, subject)
         self.node.stash[SETTLED] = Settled(result, self._description(subject), judgement)
         self.node.user_properties.extend(_properties(result, judgement))
         if result.verdict is Verdict.NOT_APPLICABLE and judgement.ok:
@@ -201,9 +202,11 @@ class Assay:
             self.config.stash[DONE] = {(r.name, r.subject, d): r for r, d in results}
         return self.config.stash[DONE].get((name, subject.name, subject.digest))
 
-    def _judge(self, result: Result) -> Judgement:
+    def _judge(self, result: Result, subject: Subject | Absent) -> Judgement:
         expected = expected_of_models(self.config)
-        return expectations.judge_result(expected, result, self.request.loading.dtype)
+        usual = parse_dtype(self.request.loading.dtype)
+        dtype = usual if isinstance(subject, Absent) else subject.dtype
+        return expectations.judge_result(expected, result, dtype_name(dtype))
 
     def _description(self, subject: Subject | Absent) -> SubjectRecord:
         descriptions = self.config.stash.setdefault(DESCRIBED, {})

@@ -77,7 +77,7 @@ def margins(run: RunRecord, groups: dict[str, list[Result]], room: int) -> list[
         chosen = pictures.tightest(drawable, most)
         if not chosen:
             continue
-        dtype = str(run.dtype or "")
+        dtype = str(run.dtype_of(name) or "")
         drawings.append(
             {
                 "subject": texts.visible(name),

@@ -104,7 +104,7 @@ class Evidence(EvidenceFile):
                 "run": run_id,
                 "claim": row["id"],
                 "digest": digest,
-                "dtype": run.dtype,
+                "dtype": run.dtype_of(result.subject),
                 "device": run.device,
                 "recorded": _now(),
                 "result": _json(row),

@@ -13,13 +13,15 @@ from typing import Any, ClassVar, Self
 LATER = frozenset({"attends", "rounding", "allocation", "selection", "per_subject", "refused"})
 """Fields of a run that not every version writes."""
 
-NO_NULLS = frozenset({"parameters", "vocabulary", "hidden", "layers", "attends", "recorded"})
+NO_NULLS = frozenset(
+    {"parameters", "vocabulary", "hidden", "layers", "attends", "recorded", "dtype"}
+)
 """Fields of a subject that are left out where they are unknown."""
 
 ADDED = frozenset({"blob", "replay"})
 """Fields of a counterexample: in memory it has a blob, in pytest's run a command."""
 
-UNSAID = frozenset({"models", "keyword", "marker"})
+UNSAID = frozenset({"models", "keyword", "marker", "dtype"})
 """Fields of a selection that older runs do not have."""
 
 
@@ -106,6 +108,7 @@ class SubjectRecord(Stored):
     hidden: int | None = None
     layers: int | None = None
     attention: str = ""
+    dtype: str | None = None
     attends: Attends | None = None
     recorded: Recorded | None = None
     capabilities: list[str] = field(default_factory=list)
@@ -118,13 +121,17 @@ class SubjectRecord(Stored):
 
 @dataclass
 class Selection(Stored):
-    """The models and claims that were requested; None where an older run does not say."""
+    """The models and claims that were requested; None where an older run does not say.
+
+    ``dtype`` is ``auto`` where checkpoints ran in their own.
+    """
 
     models: list[str] | None = None
     numbers: list[str] = field(default_factory=list)
     keyword: str | None = None
     marker: str | None = None
     claims: list[str] = field(default_factory=list)
+    dtype: str | None = None
     absent: frozenset[str] = field(default=UNSAID, compare=False, repr=False, kw_only=True)
 
 
@@ -132,6 +139,7 @@ class Selection(Stored):
 class RunRecord(Stored):
     """A run: its settings, versions and machine; ``finished`` and ``exit`` are None until its end.
 
+    ``dtype`` names those of its models, each once (`dtype_of`).
     ``refused`` gives the reason for each model that could not be built.
     """
 
@@ -158,6 +166,10 @@ class RunRecord(Stored):
     absent: frozenset[str] = field(default=LATER, compare=False, repr=False, kw_only=True)
 
     PARTS: ClassVar = {"selection": Selection}
+
+    def dtype_of(self, subject: str) -> str:
+        """The dtype in which ``subject`` ran, which may differ from those of other models."""
+        return self.subjects.get(subject, SubjectRecord()).dtype or self.dtype
 
     @classmethod
     def _part(cls, name: str, value: Any) -> Any:

@@ -79,6 +79,10 @@ class Subject(Record):
     missing: Annotated[dict[str, str], says("What it cannot do: capability to the reason.")]
     attends: Annotated[Attends, says("Older runs do not say.")] | UnsetType = UNSET
     recorded: Annotated[Recorded, says("Older runs do not say.")] | UnsetType = UNSET
+    dtype: (
+        Annotated[Name, says("Type of its weights, such as float32; older runs do not say.")]
+        | UnsetType
+    ) = UNSET
 
 
 class Selection(Record):
@@ -88,6 +92,10 @@ class Selection(Record):
     keyword: Annotated[str, says("What -k said; or empty.")]
     marker: Annotated[str, says("What -m said; or empty.")]
     claims: Annotated[list[str], says("Paths from the root on.")]
+    dtype: (
+        Annotated[Literal["auto"], says("Checkpoints ran in their own; else not there.")]
+        | UnsetType
+    ) = UNSET
     models: (
         Annotated[
             list[Name], says("What --model said, so patterns as such; older runs do not say.")
@@ -107,7 +115,7 @@ class Run(Record):
     profile: Annotated[Literal["glance", "quick", "standard", "thorough"], says("Budgets.")]
     seed: Annotated[int, says("The seed that all draws come from.")]
     device: Annotated[Name, says("cpu, or an accelerator with the GPU's name.")]
-    dtype: Annotated[Name, says("Type of the weights under test, such as float32.")]
+    dtype: Annotated[Name, says("Types of the models' weights, such as float32: each once.")]
     attention: Annotated[
         str | None, says("Attention implementation asked for; null: each model's own.")
     ]

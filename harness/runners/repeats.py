@@ -73,7 +73,7 @@ def repeats(flips: Sequence[VerdictChange], collected: Collected) -> list[Repeat
             cell = collected.cells[flip.setting, flip.subject, flip.name, version]
             run = collected.runs[cell.run]
             device, attention = run.device.split(" ")[0], (run.attention, run.attends)
-            where = version, device, run.dtype, *attention
+            where = version, device, run.dtype_of(flip.subject), *attention
             claims_by_run[where][flip.subject].add(f"{cell.result.id}:{flip.name}")
     age = {version: index for index, version in enumerate(collected.versions)}
     runs = sorted(claims_by_run, key=lambda where: (age[where[0]], *map(str, where)))

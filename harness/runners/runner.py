@@ -23,6 +23,7 @@ from assay.harness import __version__
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence
 from assay.harness.results.records import RunRecord, Selection
+from assay.harness.results.specs import ModelKind, ModelSpec
 from assay.harness.results.verdicts import Result, Verdict
 
 ROOT = Path(__file__).parents[2]
@@ -111,7 +112,7 @@ class Settings:
         return (
             run.suite == __version__
             and (run.profile, run.seed) == (self.profile, self.seed)
-            and run.dtype == (self.dtype or "float32")
+            and self._match_dtype(run, selection)
             and (run.attention, run.attends) == (self.attention, self.attends)
             and device.partition(" (")[0] == (self.device or "cpu")
             and placed.partition(" (")[0] == (self.device_map or "")
@@ -121,6 +122,13 @@ class Settings:
             # Recorded relative to the root, which is not the clone's for claims from elsewhere.
             and all(f"/{a}".endswith(f"/{b}") for a, b in zip(paths, recorded, strict=True))
         )
+
+    def _match_dtype(self, run: RunRecord, selection: Selection) -> bool:
+        """Whether the run was in this dtype; by default a checkpoint's own, or float32."""
+        if self.dtype not in (None, "auto"):
+            return run.dtype == self.dtype
+        outside = any(ModelSpec.recorded(n).kind is ModelKind.CHECKPOINT for n in run.subjects)
+        return selection.dtype == "auto" or (run.dtype == "float32" and not outside)
 
 
 @dataclass(frozen=True, kw_only=True)

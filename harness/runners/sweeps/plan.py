@@ -3,7 +3,7 @@
 ::
 
     models = ["reference:small", "my-model"]    # as --model; folders relative to this file
-    dtypes = ["float32", "bfloat16"]            # default: ["float32"]
+    dtypes = ["float32", "bfloat16"]            # default: ["auto"], as --dtype
     devices = ["cpu"]                           # default: ["cpu"]
     versions = ["here", "/envs/old/bin/python"] # default: ["here"], the Python that sweeps
     profile = "quick"
@@ -48,8 +48,8 @@ from assay.harness.results.specs import ModelSpec
 from assay.harness.runners.environments import HERE
 from assay.harness.runners.runner import Settings
 
-DTYPES = ("float32", "bfloat16", "float16", "float64")
-"""As in `harness.models.loading`, which would have to import torch."""
+DTYPES = ("float32", "bfloat16", "float16", "float64", "auto")
+"""As in `harness.models.devices`, which would have to import torch."""
 
 ATTENDS = ("causal", "both")
 """As in `harness.models.meant`, which would have to import transformers."""
@@ -125,7 +125,7 @@ def read(path: str | Path) -> Sweep:
         raise BadInput(f"{path}: models is missing; say which, such as ['reference:small']")
     profile = content.get("profile", "quick")
     _check_among(f"{path}: profile", [profile], PROFILES)
-    dtypes = content.get("dtypes", ["float32"])
+    dtypes = content.get("dtypes", ["auto"])
     _check_among(f"{path}: dtypes", dtypes, DTYPES)
     if "attends" in content:
         _check_among(f"{path}: attends", [content["attends"]], ATTENDS)

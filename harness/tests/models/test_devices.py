@@ -8,6 +8,7 @@ import psutil
 import pytest
 import torch
 
+from assay.harness.models.devices import AUTO
 from assay.harness.models.loading import (
     adopt,
     check_pair,
@@ -24,6 +25,10 @@ from assay.harness.tests.support.loading import CPU, PLAIN, refused
 @pytest.mark.parametrize("name", ["float32", "float64", "bfloat16", "float16"])
 def test_a_dtype_is_known_by_its_name(name: str) -> None:
     assert parse_dtype(name) is getattr(torch, name)
+
+
+def test_a_model_without_a_checkpoint_has_float32_as_its_own_dtype() -> None:
+    assert parse_dtype(AUTO) is torch.float32
 
 
 @pytest.mark.parametrize("name", ["int8", "float8", "double", "", "torch.float32"])

@@ -29,7 +29,8 @@ class Toys:
     def write(self, text: str) -> Path:
         """Write sweep.toml, with the toys for its claims."""
         path = self.folder / "sweep.toml"
-        path.write_text(f'{text}\n[select]\nclaims = ["{self.folder}/claims"]\n')
+        dtypes = "" if "dtypes" in text else 'dtypes = ["float32"]\n'
+        path.write_text(f'{dtypes}{text}\n[select]\nclaims = ["{self.folder}/claims"]\n')
         return path
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:

@@ -135,7 +135,7 @@ def test_a_cell_that_no_node_has_room_for_is_named_and_the_others_run(
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 1
     why = "no node of the cluster has what it takes: CPU 1, GPU 0.5"
-    assert f"tiny:gpt2 · float32 · cuda: failed, {why}" in output
+    assert f"tiny:gpt2 · auto · cuda: failed, {why}" in output
     assert "2 cells: 1 held, 0 broke, 1 failed" in output
     assert project.ran == ["1"]
 

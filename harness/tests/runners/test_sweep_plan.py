@@ -12,6 +12,7 @@ from rich.console import Console
 
 from assay.harness.cli import sweep as command
 from assay.harness.models import loading
+from assay.harness.models.devices import AUTO
 from assay.harness.results.errors import BadInput
 from assay.harness.results.records import RunRecord
 from assay.harness.runners import environments
@@ -152,7 +153,7 @@ def test_a_cluster_that_does_not_answer_is_refused_at_once(
 
 
 def test_dtypes_are_those_that_models_are_run_in() -> None:
-    assert set(plan.DTYPES) == set(loading.DTYPES)
+    assert set(plan.DTYPES) == {*loading.DTYPES, AUTO}
 
 
 def test_environments_are_pythons_that_have_what_claims_need(tmp_path: Path) -> None:
@@ -198,13 +199,13 @@ def test_a_run_is_a_cells_only_if_all_that_matters_is_the_same(tmp_path: Path) -
     here = environments.find("here")
     from assay import harness
 
-    every = {"keyword": "cache", "marker": "", "claims": ["claims"]}
+    every = {"keyword": "cache", "marker": "", "claims": ["claims"], "dtype": "auto"}
     run = {
         "suite": harness.__version__,
         "profile": "quick",
         "seed": 0,
         "device": "cpu",
-        "dtype": "float32",
+        "dtype": "bfloat16",  # which the folder's weights have
         "attention": None,
         "versions": here.versions,
         "subjects": {"a": {"digest": "0"}},
@@ -222,7 +223,7 @@ def test_a_run_is_a_cells_only_if_all_that_matters_is_the_same(tmp_path: Path) -
         {"seed": 1},
         {"device": "cuda:0 (a card)"},
         {"device": "cpu, device map auto"},
-        {"dtype": "float64"},
+        {"selection": {k: v for k, v in every.items() if k != "dtype"}},
         {"attention": "eager"},
         {"attends": "causal"},
         {"versions": {**here.versions, "torch": "1.0"}},
@@ -253,5 +254,5 @@ def test_on_a_terminal_each_cell_has_a_line_that_changes(tmp_path: Path) -> None
         output = file.getvalue()
         assert "3 upheld, 2.0 s" in output
         assert "no such [model]" in output
-        assert "[bad] · float32 · cpu" in output
+        assert "[bad] · auto · cpu" in output
         assert ("[2/2]" in output) is not live

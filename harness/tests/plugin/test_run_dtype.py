@@ -1,0 +1,95 @@
+"""The dtype of a run: resolved in the evidence, and the same for a run that is resumed."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import torch
+
+from assay.harness.checking.sensitivity import beyond_rounding
+from assay.harness.results import expectation_files
+from assay.harness.results.verdicts import Verdict
+from assay.harness.tests.support import folders
+from assay.harness.tests.support.claims_text import LAWS
+from assay.harness.tests.support.sessions import Project, law
+
+
+@pytest.fixture
+def half(tmp_path: Path) -> Path:
+    """A checkpoint in bfloat16."""
+    folder = tmp_path / "half"
+    folders.tiny("gpt2").to(torch.bfloat16).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "in workers"])
+def test_the_evidence_has_the_dtype_of_each_model(
+    project: Project, half: Path, workers: tuple[str, ...]
+) -> None:
+    project.claims(law(1))
+    models = (f"--model={half}", "--model=tiny:gpt2")
+    run = project.run(*models, *workers, "--json=out.json")
+    assert run.exit == 0
+    report = project.json()["run"]
+    assert report["dtype"] == "bfloat16, float32"
+    dtypes = {name: each["dtype"] for name, each in report["subjects"].items()}
+    assert dtypes == {str(half): "bfloat16", "tiny:gpt2": "float32"}
+    assert report["selection"]["dtype"] == "auto"
+    with closing(sqlite3.connect(project.folder / "evidence.sqlite")) as db:
+        assert dict(db.execute("SELECT subject, dtype FROM claims")) == dtypes
+
+
+def test_what_only_float32_shows_is_one_line(project: Project, half: Path) -> None:
+    project.claims(law(1))
+    own = project.run(f"--model={half}")
+    (line,) = [line for line in own.output.splitlines() if "--dtype=float32" in line]
+    assert [line] == beyond_rounding(["bfloat16"])
+    assert "faults of 0.001 of a row, or of 0.1" in line
+    assert line.endswith("they see 1e-05")
+    assert "--dtype=float32" not in project.run(f"--model={half}", "--dtype=float32").output
+    assert "--dtype=float32" not in project.run().output
+
+
+def test_a_run_in_the_same_dtype_is_resumed_however_it_is_named(
+    project: Project, half: Path
+) -> None:
+    project.claims(*LAWS)
+    model = f"--model={half}"
+    assert project.run(model, "-x").exit == 1
+    other = project.run(model, "--resume", "--dtype=float32", "-x").output
+    assert "nothing to resume" in other
+    assert "resuming the run" in project.run(model, "--resume", "--dtype=bfloat16", "-x").output
+    folders.edit_json(half / "config.json", dtype="float16")
+    assert "nothing to resume" in project.run(model, "--resume", "-x").output
+
+
+def test_a_replay_names_a_dtype_only_where_it_was_named(project: Project, half: Path) -> None:
+    project.claims(law(1, "2.0 if draw(st.text(min_size=2), 'word') else 0.0"))
+
+    def replay(*arguments: str) -> str:
+        project.run(f"--model={half}", *arguments, "--json=out.json")
+        (claim,) = project.json()["claims"]
+        return str(claim["counterexample"]["replay"])
+
+    assert "--dtype" not in replay()
+    assert "--dtype=float32" in replay("--dtype=float32")
+
+
+def test_expectations_are_those_of_the_models_own_dtype(project: Project, half: Path) -> None:
+    project.claims(law(1, "2.0"))
+    folder = project.folder / "expected"
+    record = ("--record-expectations", f"--expectations={folder}")
+    assert project.run(f"--model={half}", *record).exit == 1
+    (path,) = folder.iterdir()
+    assert 'dtype = "bfloat16"' in path.read_text()
+    path.write_text(path.read_text().replace('reason = ""', 'reason = "known"'))
+    (read,) = expectation_files.load(folder).values()
+    assert [entry.verdict for entry in read.entries.values()] == [Verdict.REFUTED]
+    assert project.run(f"--model={half}", f"--expectations={folder}").exit == 0
+    # The same claim upheld is unexpected in the dtype of the file alone.
+    project.claims(law(1))
+    assert project.run(f"--model={half}", f"--expectations={folder}").exit == 1
+    assert project.run(f"--model={half}", f"--expectations={folder}", "--dtype=float32").exit == 0
