@@ -30,6 +30,7 @@ from assay.harness.checking.controls import Controls, Damage
 from assay.harness.checking.examples import Examples
 from assay.harness.models import finiteness
 from assay.harness.models.clock import TOO_SLOW, Braked, ForwardClock, patience
+from assay.harness.models.quantised_weights import rounding
 from assay.harness.models.shortage import ENDS
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import TOLERANCES, farthest
@@ -185,5 +186,5 @@ def repeats(subject: Subject) -> bool:
         once, again = subject.rows(ids), subject.rows(ids)
     except ENDS:  # the exception is its own finding
         return True
-    floor = TOLERANCES[subject.dtype].floor
+    floor = TOLERANCES[rounding(subject.model, subject.dtype)].floor
     return all(apart.error <= floor for apart in farthest(again, once).values())

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from assay.harness.models import masks, memory, positions
+from assay.harness.models.quantised_weights import rounding
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import TOLERANCES, distance
 
@@ -84,7 +85,7 @@ def far_distance(subject: Subject, times: float) -> float:
 
     A larger difference says no more, though multiples of 16-bit tolerances exceed it.
     """
-    return min(times * TOLERANCES[subject.dtype].floor, FAR_AT_MOST)
+    return min(times * TOLERANCES[rounding(subject.model, subject.dtype)].floor, FAR_AT_MOST)
 
 
 def apart(one: Tensor, other: Tensor) -> Tensor:

@@ -29,7 +29,11 @@ from assay.harness.models.remote_code import (
 )
 from assay.harness.models.shortage import ENDS, contained, kept_running
 from assay.harness.models.stored import Stored
-from assay.harness.models.weight_dtypes import refuse_integers, refuse_unknown_quantisation
+from assay.harness.models.weight_dtypes import (
+    refuse_integers,
+    refuse_unknown_quantisation,
+    refuse_unusable_quantisation,
+)
 from assay.harness.models.weight_files import read_json, weight_files, weight_map
 from assay.harness.results.errors import BadInput, NotHere, brief, listed
 from assay.harness.results.quiet import quiet
@@ -49,7 +53,7 @@ class Checkpoint:
     ``name`` is the requested one, and ``folder`` its location.  ``auto`` is the auto class of
     transformers that loads it.  ``weights`` are the files that contain the ``stored`` tensors.
     ``dtype`` is its own, as ``dtype="auto"`` of transformers: the configuration's, or that of the
-    first tensor.
+    first tensor.  Its weights may be ``quantised``, as config.json says.
     """
 
     name: str
@@ -58,6 +62,7 @@ class Checkpoint:
     weights: tuple[Path, ...]
     stored: Stored
     dtype: torch.dtype
+    quantised: bool = False
     trust_remote_code: bool = False
 
     def bytes_at(self, dtype: torch.dtype) -> int:
@@ -81,6 +86,7 @@ def inspect_checkpoint(
         refuse_remote_code(raw, "config.json", spec)
         refuse_code_of_the_hub(raw, spec)
     refuse_unknown_quantisation(raw, spec)
+    refuse_unusable_quantisation(raw, spec)
     config = _configuration(raw, folder, spec, trust_remote_code)
     refuse_short_context(config, spec)
     try:
@@ -98,8 +104,11 @@ def inspect_checkpoint(
         with quiet():
             outline = sizes.check(raw, auto, tensors, spec)
         refuse_integers(raw, tensors, frozenset(outline.shapes if outline else ()), spec)
+    quantised = raw.get("quantization_config") is not None
     dtype = compat.configured_dtype(config) or stored.read({min(weights): set()}, spec).first
-    return Checkpoint(spec, folder, auto, tuple(weights), tensors, dtype, trust_remote_code)
+    return Checkpoint(
+        spec, folder, auto, tuple(weights), tensors, dtype, quantised, trust_remote_code
+    )
 
 
 def refuse_short_context(config: PretrainedConfig, spec: str) -> None:

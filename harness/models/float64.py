@@ -17,11 +17,12 @@ import torch
 from torch.overrides import TorchFunctionMode
 from transformers import PreTrainedModel
 
-from assay.harness.models import allocation, compat, memory, placement
+from assay.harness.models import allocation, compat, dequantised, memory, placement
 from assay.harness.models.copying import copy_model
 from assay.harness.models.core import Core
 from assay.harness.models.lengths import LONG
 from assay.harness.models.memo import memo
+from assay.harness.models.quantised_weights import is_quantised
 from assay.harness.models.shortage import ENDS, contained, pass_on, shortage
 from assay.harness.models.upcasting import Upcast, as_parameter, with_buffers_in_float64
 from assay.harness.results.errors import REFUSALS, Missing, brief, first_line
@@ -64,11 +65,12 @@ WAYS = ("auto", "copy", "stream", "cpu")
 
 def streams(subject: Core, device: torch.device) -> bool:
     """Whether the reference on ``device`` upcasts weights where they are used."""
-    if subject.oracle_way == "copy" or placement.offloaded(subject.model):
+    model = subject.model
+    if subject.oracle_way == "copy" or placement.offloaded(model) or is_quantised(model):
         return False
     if subject.oracle_way == "stream":
         return True
-    size = sum(p.numel() for p in subject.model.parameters() if p.is_floating_point())
+    size = sum(p.numel() for p in model.parameters() if p.is_floating_point())
     return not memory.holds_copies(device, size * torch.float64.itemsize)
 
 
@@ -132,7 +134,7 @@ def float64_copy(subject: Core) -> tuple[PreTrainedModel, torch.dtype | None]:
     device = torch.device("cpu") if subject.oracle_way == "cpu" else subject.device
     model = _streamed(subject, device) if streams(subject, device) else None
     if model is None:
-        model = _copied(subject).double()
+        model = dequantised.in_float64(_copied(subject))
         allocation.allocated(model)
     if device != subject.device:
         model.to(device)  # type: ignore[arg-type]  # wrapped

@@ -19,7 +19,15 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from assay.harness.models import adapters, allocation, compat, digests, sizes, tokenizers
+from assay.harness.models import (
+    adapters,
+    allocation,
+    compat,
+    digests,
+    quantised_weights,
+    sizes,
+    tokenizers,
+)
 from assay.harness.models import placement as placing
 from assay.harness.models.checkpoints import Checkpoint, inspect_checkpoint, refuse_short_context
 from assay.harness.models.devices import DTYPES, check_pair, own_dtype, parse_device, parse_dtype
@@ -98,13 +106,17 @@ def load(
         )
         if dtype is None:
             check_pair(device, dtype := own_dtype(spec, checkpoint.dtype))
-        exactly = torch.promote_types(checkpoint.stored.exact, dtype) == dtype
+        if checkpoint.quantised and dtype == torch.float64:
+            raise BadInput(f"{spec}: its weights are quantised: nothing computes so in float64")
+        exactly = checkpoint.quantised or _holds(dtype, checkpoint.stored.exact)
         first = dtype if exactly else checkpoint.stored.exact
         if placement is None:
             _check_memory(checkpoint, max(first, dtype, key=lambda kind: kind.itemsize), "cpu")
             if device.type == "cuda":
                 _check_memory(checkpoint, dtype, device)
         placed = {} if placement is None else placement.arguments(device)
+        if checkpoint.quantised and placement is None:
+            placed = quantised_weights.placed_on(device)
         tokenizer = tokenizers.load(checkpoint)
         model = _from_pretrained(checkpoint, first, attention, placed)
         if placement is not None:
@@ -116,6 +128,11 @@ def load(
             model = _from_pretrained(checkpoint, dtype, attention, placed)
             _check_finite(spec, model, f" in {dtype}, whose range is too small for it")
         return _ready(Loaded(spec, model, tokenizer, digest), device)
+
+
+def _holds(dtype: torch.dtype, stored: torch.dtype) -> bool:
+    """Whether ``dtype`` has every number of ``stored``."""
+    return torch.promote_types(stored, dtype) == dtype
 
 
 def adopt(
@@ -139,6 +156,8 @@ def adopt(
     _check_finite(name, model)
     digest = digests.digest(model)
     with quiet():
+        if quantised_weights.is_quantised(model):
+            dtype = model.dtype  # a cast would change more than the dtype
         if dtype != model.dtype and isinstance(model, Wrapped):
             model.to(dtype=dtype)  # type: ignore[call-arg]
         elif dtype != model.dtype:
@@ -176,6 +195,7 @@ def _from_pretrained(
         why = lacking or brief(error) + _cause(checkpoint)
         raise BadInput(f"{checkpoint.name}: cannot be loaded ({why})") from error
     _check_keys(checkpoint.name, model, info)
+    quantised_weights.unpack(model)
     return model
 
 
@@ -299,7 +319,7 @@ def _ready(loaded: Loaded, device: torch.device) -> Loaded:
     _check_tokenizer(loaded)
     module: nn.Module = loaded.model
     try:
-        if not placing.is_dispatched(module):
+        if not placing.is_dispatched(module) and not quantised_weights.is_quantised(module):
             module.to(device)
     except (RuntimeError, TypeError, NotImplementedError) as error:
         raise BadInput(f"{loaded.name}: cannot be moved to {device} ({brief(error)})") from error

@@ -22,7 +22,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from assay.harness.models.quantised_weights import parts
 from assay.harness.results.errors import BadInput
 
 NAMED = ("auto", "balanced", "balanced_low_0", "sequential")
@@ -110,10 +110,18 @@ def offloaded(model: nn.Module) -> list[str]:
 
 
 def tensors(model: PreTrainedModel, named: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    """The ``named`` tensors of a model, by order of names; reads offloaded ones one by one."""
+    """The ``named`` tensors of a model, by order of names; reads offloaded ones one by one.
+
+    Of quantised ones, those that they are made of; of another kind of state, nothing.
+    """
     for name, tensor in sorted(named.items()):
+        if not isinstance(tensor, Tensor):
+            continue
         module, _, attribute = name.rpartition(".")
-        with _read_in(model.get_submodule(module)) if tensor.is_meta else nullcontext():
+        if not tensor.is_meta:
+            yield from parts(name, tensor)
+            continue
+        with _read_in(model.get_submodule(module)):
             yield name, getattr(model.get_submodule(module), attribute, tensor)
 
 

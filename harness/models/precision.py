@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from assay.harness.models.memo import memo
+from assay.harness.models.quantised_weights import rounding
 from assay.harness.models.subject import Subject
 
 
@@ -41,8 +42,11 @@ def all_float64(subject: Subject) -> bool:
     return not watch.narrow
 
 
+@memo
 def working(subject: Subject) -> torch.dtype:
-    """The dtype whose tolerance applies: the parameters', or float32 for partial float64."""
+    """The dtype whose tolerance applies: the parameters', float32 for partial float64, or bfloat16
+    where activations have 8 bits.
+    """
     if subject.dtype == torch.float64 and not all_float64(subject):
         return torch.float32
-    return subject.dtype
+    return rounding(subject.model, subject.dtype)

@@ -2,7 +2,8 @@
 
 Two passes of one shape give the same bits, since every product is computed in the same way.  Where
 tokens are routed to experts, or sorted into buckets, a later token changes the shape of an earlier
-one's products, and rounding differs although nothing is wrong.
+one's products, and rounding differs although nothing is wrong.  So it may where activations are
+quantised.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from assay.harness.models.memo import memo
+from assay.harness.models.quantised_weights import rounds_activations
 from assay.harness.models.subject import Subject
 
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
@@ -44,6 +46,8 @@ def depend_on_tokens(subject: Subject) -> bool:
 
     True where it cannot be determined.
     """
+    if rounds_activations(subject.model):
+        return True  # the scale of a row, or how it is split, may depend on the other rows
     if _has_experts(subject.config) or _has_experts(subject.model.config):
         return True
     n = max(subject.shortest, min(TOKENS, subject.context or TOKENS))

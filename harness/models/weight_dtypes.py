@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 from transformers import __version__
 from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING as METHODS
+from transformers.quantizers.auto import AutoHfQuantizer
 
+from assay.harness.models.shortage import ENDS, contained, kept_running
 from assay.harness.models.stored import FLOATS, Stored
-from assay.harness.results.errors import BadInput, NotHere, listed
+from assay.harness.results.errors import BadInput, NotHere, brief, listed
+from assay.harness.results.quiet import quiet
+
+PACKAGES = {
+    "bitsandbytes": ("bitsandbytes", "accelerate"),
+    "torchao": ("torchao",),
+    "compressed-tensors": ("compressed-tensors",),
+    "gptq": ("gptqmodel", "optimum"),
+    "awq": ("gptqmodel",),
+}
+"""The packages that a method's weights need; transformers names those of other methods."""
+
+EXTRA = "assay-lm[quantised]"
+
+IN_EXTRA = ("compressed-tensors", "torchao")
+"""The packages that come with `EXTRA`."""
 
 
 def refuse_unknown_quantisation(raw: dict[str, Any], spec: str) -> None:
@@ -33,6 +51,28 @@ def refuse_unknown_quantisation(raw: dict[str, Any], spec: str) -> None:
             f"unknown to transformers {__version__}; another version may know it, or convert the "
             "weights to floats"
         )
+
+
+def refuse_unusable_quantisation(raw: dict[str, Any], spec: str) -> None:
+    """Raise `BadInput` where quantised weights lack their package, or a GPU that they need."""
+    quantisation = raw.get("quantization_config")
+    if quantisation is None:
+        return
+    method = quantisation.get("quant_method", "bitsandbytes")
+    for package in PACKAGES.get(method, ()):
+        if find_spec(package.replace("-", "_")) is None:
+            extra = f" ({EXTRA})" if package in IN_EXTRA else ""
+            raise BadInput(
+                f"{spec}: its weights are quantised ({method}); install {package}{extra}"
+            )
+    try:
+        with quiet(), kept_running(), contained():
+            quantiser = AutoHfQuantizer.from_config(dict(quantisation), pre_quantized=True)
+            quantiser.validate_environment(device_map=None)
+    except ENDS as error:  # whatever the library or a package raises
+        raise BadInput(
+            f"{spec}: its weights are quantised ({method}) and cannot be used ({brief(error)})"
+        ) from error
 
 
 def refuse_integers(

@@ -10,6 +10,7 @@ from torch import Tensor
 from assay.harness.checking.check import Unsettled
 from assay.harness.models.capabilities import Missing
 from assay.harness.models.memo import memo
+from assay.harness.models.quantised_weights import passes_gradients
 from assay.harness.models.rows import Rows
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import TOLERANCES, Distance, Tolerance, distance, worst
@@ -88,9 +89,16 @@ def vanishing(subject: Subject) -> frozenset[str]:
 
 
 def require(subject: Subject, part: str) -> None:
-    """Raise `Missing` where the sum of the part's output has no gradient."""
+    """Raise `Missing` where the sum of the part's output has no gradient, or none flows."""
     if part in vanishing(subject):
         raise Missing(f"the output of the {part} is normalised last: its sum is always the same")
+    if part != "mlp" and not _flow(subject):
+        raise Missing("the layers with quantised weights pass no gradient on")
+
+
+@memo
+def _flow(subject: Subject) -> bool:
+    return passes_gradients(subject.model, subject.dtype)
 
 
 def lengths(terms: list[Rows]) -> Tensor:

@@ -8,6 +8,7 @@ from transformers import PreTrainedTokenizerBase
 from assay.harness.models import adapters, meant, placement
 from assay.harness.models.capabilities.registry import capability
 from assay.harness.models.provenance import Training
+from assay.harness.models.quantised_weights import is_quantised
 from assay.harness.models.subject import Subject
 from assay.harness.models.wrapped import Wrapped
 from assay.harness.results.errors import Missing
@@ -53,6 +54,8 @@ def _weights_in_memory(subject: Subject) -> None:
     """For modified copies that read or redraw every weight; a pass does not need it."""
     if away := placement.offloaded(subject.model):
         raise Missing(f"{len(away)} parameters are offloaded by --device-map, such as {away[0]}")
+    if is_quantised(subject.model):  # nor does transformers save them again
+        raise Missing("the weights are quantised, and no copy of them is made")
 
 
 @capability("saving")

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from assay.harness.models.quantised_weights import rounding
 from assay.harness.models.rows import Rows
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import TOLERANCES, distance
@@ -39,7 +40,7 @@ def visible(subject: Subject) -> float:
     In 16 bits two implementations of one result differ by more than `VISIBLE`, and differently on
     each processor.
     """
-    return max(VISIBLE, ABOVE_NOISE * TOLERANCES[subject.dtype].floor)
+    return max(VISIBLE, ABOVE_NOISE * TOLERANCES[rounding(subject.model, subject.dtype)].floor)
 
 
 def changes(subject: Subject, one: Tensor, other: Tensor) -> bool:
