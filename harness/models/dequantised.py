@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from assay.harness.models.quantised_weights import (
     FOUR_BITS_LAYER,
     INT8_LAYER,
+    LAID_OUT,
     is_plain,
     packed,
 )
@@ -72,7 +73,7 @@ def _dense(module: Any, name: str, weight: Any) -> Tensor | None:
 def _of_four_bits(weight: Any) -> Tensor:
     """The values of a weight of bitsandbytes, [rows, columns]."""
     state = weight.quant_state
-    if not getattr(state, "packing_format_for_cpu", False):
+    if not getattr(state, LAID_OUT, False):
         from bitsandbytes.functional import dequantize_4bit
 
         dense: Tensor = dequantize_4bit(weight.data, state)

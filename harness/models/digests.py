@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedModel
 
 from assay.harness.models import placement as placing
+from assay.harness.models.quantised_weights import left_as_they_are
 
 VOLATILE = re.compile(r"transformers_version|(torch_)?dtype|architectures|_.*|attn_implementation")
 """Configuration keys about how a model was built or loaded, not what it computes."""
@@ -35,7 +36,9 @@ def digest(model: PreTrainedModel) -> str:
         usual = {}
     settings = {k: value for k, value in settings.items() if k not in usual or value != usual[k]}
     digest.update(f"{type(model).__name__} {json.dumps(settings, sort_keys=True)}".encode())
-    for name, tensor in placing.tensors(model, model.state_dict()):
+    with left_as_they_are(model):
+        tensors = model.state_dict()
+    for name, tensor in placing.tensors(model, tensors):
         chunks = tensor.detach().flatten().split(CHUNK)
         kind = tensor.dtype
         if tensor.is_floating_point():

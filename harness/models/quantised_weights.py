@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from contextlib import redirect_stderr
+from contextlib import contextmanager, redirect_stderr
 from importlib.util import find_spec
 from typing import Any
 
@@ -23,6 +23,8 @@ INT8_LAYER = "Linear8bitLt"
 FOUR_BITS_LAYER = "Linear4bit"
 """The layer of bitsandbytes whose weight has 4 bits."""
 
+LAID_OUT = "packing_format_for_cpu"
+"""Its weight's attribute that says whether the first pass has laid it out for a kernel of the CPU."""
 
 PACKAGES = (
     *("bitsandbytes", "torchao", "compressed_tensors", "gptqmodel", "optimum", "awq", "hqq"),
@@ -122,6 +124,23 @@ def placed_on(device: torch.device) -> dict[str, Any]:
     accelerate, without which there is none: other packages' weights are loaded on the CPU.
     """
     return {"device_map": {"": device}} if find_spec("accelerate") else {}
+
+
+@contextmanager
+def left_as_they_are(model: nn.Module) -> Iterator[None]:
+    """For a block in which a model's ``state_dict`` is taken.
+
+    Bitsandbytes undoes the layout of its CPU kernel there, and leaves the scales in a wrong order.
+    """
+    states = [getattr(weight, "quant_state", None) for weight in model.parameters()]
+    packed_states = [each for each in states if getattr(each, LAID_OUT, False)]
+    try:
+        for each in packed_states:
+            setattr(each, LAID_OUT, False)
+        yield
+    finally:
+        for each in packed_states:
+            setattr(each, LAID_OUT, True)
 
 
 def unpack(model: Any) -> None:

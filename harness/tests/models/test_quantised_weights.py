@@ -15,6 +15,7 @@ import assay
 from assay.fixtures import subjects
 from assay.harness.models import (
     dequantised,
+    digests,
     loading,
     precision,
     quantised_weights,
@@ -236,6 +237,14 @@ def edit_weights_of(folder: Path, change: Any) -> None:
     tensors = load_file(path)
     change(tensors)
     save_file(tensors, path, metadata=metadata)
+
+
+@every_kind
+def test_reading_a_model_that_has_run_changes_nothing(tmp_path: Path, kind: str) -> None:
+    subject = loaded(kind, tmp_path)
+    before = subject.rows(IDS)["logits"]
+    digests.digest(subject.model)
+    assert torch.equal(subject.rows(IDS)["logits"], before)
 
 
 def test_no_copy_is_made_of_quantised_weights() -> None:
