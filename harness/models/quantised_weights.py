@@ -24,7 +24,7 @@ FOUR_BITS_LAYER = "Linear4bit"
 """The layer of bitsandbytes whose weight has 4 bits."""
 
 LAID_OUT = "packing_format_for_cpu"
-"""Its weight's attribute that says whether the first pass has laid it out for a kernel of the CPU."""
+"""Its weight's attribute: whether the first pass has laid it out for a kernel of the CPU."""
 
 PACKAGES = (
     *("bitsandbytes", "torchao", "compressed_tensors", "gptqmodel", "optimum", "awq", "hqq"),
