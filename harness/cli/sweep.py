@@ -111,7 +111,7 @@ def _digest(sweep: Sweep, load: Load) -> Callable[[str], str | None]:
 
         folder = sweep.folder / model
         try:
-            return load(str(folder) if folder.is_dir() else model, Options()).digest
+            return load(str(folder) if folder.exists() else model, Options()).digest
         except BadInput:
             return ""
 

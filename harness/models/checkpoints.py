@@ -18,10 +18,10 @@ from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig
 
-from assay.harness.models import compat, sizes, stored
+from assay.harness.models import compat, gguf_files, sizes, stored
 from assay.harness.models.configuration import LEAST_TOKENS
 from assay.harness.models.hub import SMALL, fetch
-from assay.harness.models.other_formats import refuse_adapters
+from assay.harness.models.other_formats import GGUF, refuse_adapters
 from assay.harness.models.remote_code import (
     refuse_code_of_the_hub,
     refuse_generation_code,
@@ -53,7 +53,8 @@ class Checkpoint:
     ``name`` is the requested one, and ``folder`` its location.  ``auto`` is the auto class of
     transformers that loads it.  ``weights`` are the files that contain the ``stored`` tensors.
     ``dtype`` is its own, as ``dtype="auto"`` of transformers: the configuration's, or that of the
-    first tensor.  Its weights may be ``quantised``, as config.json says.
+    first tensor.  Its weights may be ``quantised``, as config.json says.  ``gguf`` is the name of
+    a GGUF file that is loaded in place of all others, which may have tokens of a tokenizer.
     """
 
     name: str
@@ -64,6 +65,8 @@ class Checkpoint:
     dtype: torch.dtype
     quantised: bool = False
     trust_remote_code: bool = False
+    gguf: str | None = None
+    has_tokens: bool = False
 
     def bytes_at(self, dtype: torch.dtype) -> int:
         """Memory that the weights take in ``dtype``."""
@@ -76,9 +79,13 @@ def inspect_checkpoint(
     """Find the model that ``spec`` names and check its files without loading its weights.
 
     ``spec`` is a folder in the layout of ``save_pretrained``, a folder in the layout of the
-    hub's cache, or a hub id, which alone may use the network.  Raises `BadInput`.
+    hub's cache, a GGUF file or the folder of one, or a hub id, which alone may use the network.
+    Raises `BadInput`.
     """
     folder, hub = _locate(spec, revision)
+    gguf = folder if folder.suffix == GGUF else None if hub else gguf_files.within(folder, spec)
+    if gguf is not None:
+        return _inspect_gguf(gguf, spec)
     refuse_adapters(folder, spec)
     raw = _read_configuration(folder, spec)
     if not trust_remote_code:
@@ -111,6 +118,32 @@ def inspect_checkpoint(
     )
 
 
+def _inspect_gguf(path: Path, spec: str) -> Checkpoint:
+    """The checkpoint in a GGUF file, which has configuration, weights and tokenizer."""
+    refuse_adapters(path.parent, spec)  # transformers would load one from there
+    file = gguf_files.read(path, spec)
+    try:
+        with quiet(), kept_running(), contained():
+            raw, _ = PretrainedConfig.get_config_dict(
+                path.parent, gguf_file=path.name, local_files_only=True
+            )
+    except ENDS as error:  # any error of the library's
+        raise BadInput(
+            f"{spec}: transformers {transformers.__version__} cannot read {path.name}, of the "
+            f"architecture {file.architecture!r} ({brief(error)})"
+        ) from error
+    config = _configuration(raw, path.parent, spec, False)
+    refuse_short_context(config, spec)
+    auto = _auto_class(config, {})
+    with quiet():
+        sizes.check(raw, auto, file.stored, spec)
+    return Checkpoint(
+        *(spec, path.parent, auto, (path,), file.stored, torch.float32),
+        gguf=path.name,
+        has_tokens=file.has_tokens,
+    )
+
+
 def refuse_short_context(config: PretrainedConfig, spec: str) -> None:
     """Raise `BadInput` unless prompts of `LEAST_TOKENS` tokens fit."""
     context = getattr(config, "max_position_embeddings", None)
@@ -121,10 +154,14 @@ def refuse_short_context(config: PretrainedConfig, spec: str) -> None:
 
 
 def _locate(spec: str, revision: str | None) -> tuple[Path, bool]:
-    """The folder that ``spec`` names, and whether it is the hub's."""
+    """The folder, or the GGUF file, that ``spec`` names, and whether it is the hub's."""
     path = os.path.expanduser(spec)
     if spec.strip() and os.path.isdir(path):
         return _local(Path(path), spec, revision), False
+    if path.endswith(GGUF) and os.path.exists(path):
+        if revision is not None:
+            raise BadInput(f"{spec}: is a file and has no revision {revision!r}")
+        return Path(path), False
     if os.path.exists(path):
         raise BadInput(f"{spec}: is a file; give the folder that holds the model")
     try:

@@ -46,6 +46,16 @@ def _takes(cls: type) -> frozenset[str]:
     return frozenset(inspect.signature(cls).parameters)
 
 
+def from_gguf(name: str) -> dict[str, Any]:
+    """The arguments of `from_pretrained` by which the weights of a GGUF file become floats.
+
+    Since 5.2x some would stay quantised where a kernel for them can be had from the hub.
+    """
+    config = getattr(transformers, "GgufConfig", None)
+    settings = {} if config is None else {"quantization_config": config(dequantize=True)}
+    return {"gguf_file": name, **settings}
+
+
 # -- what a model is ------------------------------------------------------------------------------
 
 

@@ -5,9 +5,10 @@ Unusable models are rejected with a one-line `BadInput` before anything is measu
 
 from __future__ import annotations
 
+import io
 import re
 import tempfile
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, redirect_stderr, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -176,8 +177,12 @@ def _from_pretrained(
     options: dict[str, Any] = compat.in_dtype(dtype) | placed
     if attention is not None:
         options["attn_implementation"] = attention
+    bars: AbstractContextManager[Any] = nullcontext()
+    if checkpoint.gguf is not None:
+        options |= compat.from_gguf(checkpoint.gguf)
+        bars = redirect_stderr(io.StringIO())  # nothing else keeps theirs quiet
     try:
-        with kept_running(), contained():
+        with kept_running(), contained(), bars:
             model, info = checkpoint.auto.from_pretrained(
                 checkpoint.folder,
                 use_safetensors=True,
@@ -201,6 +206,8 @@ def _from_pretrained(
 
 def _cause(checkpoint: Checkpoint) -> str:
     """The field of config.json for which the model cannot be made, if it is one field."""
+    if checkpoint.gguf is not None:
+        return ""
     raw = read_json(checkpoint.folder / "config.json", checkpoint.name)
     if checkpoint.trust_remote_code and raw.get("auto_map"):
         return ""

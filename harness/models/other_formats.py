@@ -8,8 +8,10 @@ from assay.harness.results.errors import BadInput, listed
 
 ADAPTER = "adapter_config.json"
 
+GGUF = ".gguf"
+"""How the name of a GGUF file ends."""
+
 FORMATS = {
-    "*.gguf": "GGUF",
     "*.h5": "TensorFlow",
     "*.msgpack": "Flax",
     "*.onnx": "ONNX",

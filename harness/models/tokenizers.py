@@ -18,6 +18,8 @@ def load(checkpoint: Checkpoint) -> PreTrainedTokenizerBase | None:
     Raises `BadInput` for one that cannot be read, has no vocabulary or has code of its own.
     """
     folder, spec = checkpoint.folder, checkpoint.name
+    if checkpoint.gguf is not None:
+        return _read(checkpoint, gguf_file=checkpoint.gguf) if checkpoint.has_tokens else None
     settings = folder / "tokenizer_config.json"
     if not settings.exists() and not any(any(folder.glob(name)) for name in VOCABULARIES):
         return None
@@ -26,9 +28,15 @@ def load(checkpoint: Checkpoint) -> PreTrainedTokenizerBase | None:
         content = read_json(file, spec) if file.exists() else {}
         if file == settings and not checkpoint.trust_remote_code:
             refuse_remote_code(content, file.name, spec)
+    return _read(checkpoint)
+
+
+def _read(checkpoint: Checkpoint, **options: str) -> PreTrainedTokenizerBase:
+    spec = checkpoint.name
     try:
         tokenizer = AutoTokenizer.from_pretrained(
-            folder,
+            checkpoint.folder,
+            **options,
             local_files_only=not checkpoint.trust_remote_code,
             trust_remote_code=checkpoint.trust_remote_code,
         )
@@ -37,7 +45,8 @@ def load(checkpoint: Checkpoint) -> PreTrainedTokenizerBase | None:
         raise BadInput(f"{spec}: its tokenizer cannot be read ({brief(error)})") from error
     if not words:
         raise BadInput(f"{spec}: its tokenizer has no vocabulary; a file of it is missing")
-    return tokenizer
+    whole: PreTrainedTokenizerBase = tokenizer
+    return whole
 
 
 def check_kind(name: str, tokenizer: object) -> None:

@@ -20,7 +20,7 @@ BEGINNINGS = {
     b"version ": "is a Git LFS pointer; run `git lfs pull`",
     b"PK\x03\x04": "is an archive of pickles, not safetensors; convert it with save_pretrained",
     b"\x80": "is a pickle, not safetensors; convert it with save_pretrained",
-    b"GGUF": "is a GGUF file, not safetensors; get the model in safetensors",
+    b"GGUF": "is a GGUF file, not safetensors; rename it to NAME.gguf",
     b"<": "is a web page; download the file again",
 }
 """The first bytes of other formats, and advice; as a header's length they are too large."""

@@ -87,7 +87,6 @@ def test_a_file_of_weights_by_another_ending(folder: Path, name: str, by: str) -
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("model.q4_k_m.gguf", "GGUF"),
         ("tf_model.h5", "TensorFlow"),
         ("flax_model.msgpack", "Flax"),
         ("consolidated.safetensors", "the layout of its makers"),
