@@ -55,9 +55,9 @@ def add(parser: pytest.Parser) -> None:
         action="append",
         dest="models",
         metavar="MODEL",
-        help="a folder, a GGUF file, a hub id, reference[:SIZE], untrained:SIZE:SEED, tiny:MODEL_TYPE, "
-        "tiny:* or tiny:KIND:* for all that fit (KIND: causal, masked, seq2seq) or geometry:NAME; "
-        "may be given several times (default: reference)",
+        help="a folder, a GGUF file, a hub id, reference[:SIZE], untrained:SIZE:SEED, "
+        "tiny:MODEL_TYPE, tiny:* or tiny:KIND:* for all that fit (KIND: causal, masked, seq2seq) "
+        "or geometry:NAME; may be given several times (default: reference)",
     )
     add(
         "--plant",
