@@ -81,18 +81,32 @@ def takes_embeddings(subject: Core) -> bool:
 
 @contextmanager
 def _embedded(subject: Core, embeddings: Tensor | None) -> Iterator[None]:
-    """Make the model's embedding return ``embeddings`` [batch, n, hidden] within a block."""
+    """Make the model's embedding return ``embeddings`` [batch, n, hidden] within a block.
+
+    Raises `Missing` where the embedding is never given the ids as a whole.
+    """
     if embeddings is None or takes_embeddings(subject):
         yield
         return
     embedding = subject.input_embeddings
     if not isinstance(embedding, nn.Module):
         raise Missing("the model's forward takes no embeddings, and no module embeds its ids")
-    hook = embedding.register_forward_hook(lambda *_: embeddings.clone())
+    calls = 0
+
+    def replaced(module: nn.Module, inputs: tuple[Any, ...], result: Any) -> Tensor | None:
+        nonlocal calls
+        if not inputs or not torch.is_tensor(inputs[0]) or inputs[0].shape != embeddings.shape[:2]:
+            return None
+        calls += 1
+        return embeddings.clone()
+
+    hook = embedding.register_forward_hook(replaced)
     try:
         yield
     finally:
         hook.remove()
+    if not calls:
+        raise Missing("the model does not embed its ids as a whole, and takes no embeddings")
 
 
 def _called(subject: Core, arguments: dict[str, Any]) -> Any:

@@ -28,10 +28,13 @@ def wrap(name: str, inner: Any) -> PreTrainedModel:
     The model inside of an adapter (peft) is taken out of it.  Raises `BadInput` where ``inner``
     cannot be called, rejects ids or returns no logits.
     """
-    if isinstance(base := getattr(inner, "base_model", None), nn.Module) and hasattr(
-        inner, "peft_config"
-    ):
-        inner = getattr(base, "model", base)
+    try:
+        if isinstance(base := getattr(inner, "base_model", None), nn.Module) and hasattr(
+            inner, "peft_config"
+        ):
+            inner = getattr(base, "model", base)
+    except ENDS as error:
+        raise BadInput(f"{name}: cannot be looked at ({brief(error)})") from error
     if isinstance(inner, PreTrainedModel):
         return inner
     if isinstance(inner, type) or not callable(inner):
@@ -85,12 +88,28 @@ def _examine(name: str, model: Wrapped) -> None:
         (m for m, _, out in reversed(calls) if isinstance(m, nn.Linear) and _is(out, logits)), None
     )
     model.stack = _stack(model, [module for module, _, out in calls if _has_rows(out, ids)])
+    if model.stack is not None and not _runs_again(model, model.stack, ids):
+        model.stack = None  # a model that keeps its answers: logits alone are judged
     config: Any = model.config
     config.vocab_size = logits.shape[-1]
     config.num_hidden_layers = 0 if model.stack is None else len(list(model.stack.children()))
     weight = getattr(model.embedding, "weight", logits)
     config.hidden_size = weight.shape[-1]
     config.max_position_embeddings = _limit(name, model, ids)
+
+
+def _runs_again(model: Wrapped, stack: nn.Module, ids: Tensor) -> bool:
+    """Whether the blocks run in a second pass over the same ids."""
+    calls: list[nn.Module] = []
+    hooks = [
+        each.register_forward_hook(lambda m, *_: calls.append(m)) for each in stack.children()
+    ]
+    try:
+        model(ids)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return bool(calls)
 
 
 def _is(one: Any, other: Tensor) -> bool:

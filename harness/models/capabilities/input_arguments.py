@@ -21,13 +21,15 @@ from assay.harness.models.capabilities.registry import capability, needs, probe
 from assay.harness.models.positions import counted_besides, first_position, follow_padding
 from assay.harness.models.shortage import pass_on
 from assay.harness.models.subject import Subject
-from assay.harness.results.errors import REFUSALS, Missing
+from assay.harness.results.errors import REFUSALS, Missing, brief
 
 
 @capability("inputs-embeds")
 def _inputs_embeds(subject: Subject) -> None:
     needs(subject, "embedding-table")
     embeddings = subject.input_embeddings(prompt(subject)).detach()
+    if not passes.takes_embeddings(subject):
+        embeddings = embeddings.repeat(2, 1, 1)  # a model may embed its rows one by one
     try:
         attempt(subject, "embeddings in place of ids", embeddings=embeddings)
     except Missing as refused:
@@ -60,8 +62,14 @@ def _free_embeddings(subject: Subject) -> None:
     embeddings = subject.input_embeddings(prompt(subject)).detach()
     free = (1.1 * embeddings).requires_grad_()
     rows = attempt(subject, "embeddings that are no token's", embeddings=free)
-    if not first_output(rows).requires_grad:
+    if not (output := first_output(rows)).requires_grad:
         raise Missing("no gradient reaches the embeddings")
+    if not passes.takes_embeddings(subject):
+        try:  # the model may compute again what its embedding no longer returns
+            torch.autograd.grad(output.sum(), free)
+        except REFUSALS as error:
+            pass_on(error)
+            raise Missing(f"no gradient reaches the embeddings ({brief(error)})") from error
 
 
 @capability("position-ids")

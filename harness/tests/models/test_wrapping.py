@@ -329,3 +329,47 @@ def test_every_claim_has_a_row_on_a_model_that_lacks_most_of_what_others_have(
     assert len(run.results) > (200 if claims == "all" else 70)
     assert not [each.reason for each in run.results if each.ended_in_error]
     assert not [each.reason for each in run.refuted if each.kind.value == "law"]
+
+
+class RowByRow(PlainGPT):
+    """Embeds and runs each prompt of a batch alone."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return torch.cat([self.logits(row[None]) for row in ids])
+
+
+class ComputesAgain(PlainGPT):
+    """Keeps nothing for the gradient, and runs again instead."""
+
+    def forward(self, ids: Tensor) -> Any:
+        return torch.utils.checkpoint.checkpoint(self.logits, ids, use_reentrant=False)
+
+
+class Remembers(PlainGPT):
+    """Returns the logits of a prompt that it has seen, without running its blocks."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        kept = self.__dict__.setdefault("kept", {})
+        key = ids.shape, ids.numpy().tobytes(), self.head.weight.dtype, torch.is_grad_enabled()
+        if key not in kept:
+            kept[key] = self.logits(ids)
+        return kept[key].clone()
+
+
+@pytest.mark.parametrize("model", [RowByRow(), ComputesAgain(), Remembers()])
+def test_models_that_compute_in_another_order_are_not_accused(model: nn.Module) -> None:
+    claims = ["C1", "C6", "C9", "F1", "F2"]
+    run = assay.check(model, claims=claims, profile="glance", attends="causal")
+    assert not run.refuted
+    assert {result.id for result in run.upheld} >= {"C1", "C6"}
+
+
+def test_a_model_that_cannot_be_looked_at_is_rejected() -> None:
+    class Hidden(PlainGPT):
+        def __getattr__(self, name: str) -> Any:
+            if name == "base_model":
+                raise RuntimeError("no attribute for you")
+            return super().__getattr__(name)
+
+    with pytest.raises(BadInput, match="cannot be looked at"):
+        assay.check(Hidden())
