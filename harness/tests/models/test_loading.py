@@ -11,6 +11,7 @@ import transformers
 from torch import Tensor
 from transformers.utils import logging as transformers_logging
 
+import assay
 from assay.harness.models.loading import load
 from assay.harness.tests.support.folders import commit_of, edit_json, edit_weights, hub_cache, tiny
 from assay.harness.tests.support.loading import CPU, KINDS, PLAIN, refused, same
@@ -32,6 +33,17 @@ def test_a_loaded_model_is_frozen_and_in_evaluation_mode(saved: dict[str, Path])
     assert {(weight.dtype, weight.device) for weight in model.parameters()} == {
         (torch.float64, CPU)
     }
+
+
+def test_shards_are_judged_as_one_file_is(shards: Path, folder: Path) -> None:
+    whole, parts = (
+        assay.check(load(str(path), **PLAIN).model, claims=["C1", "C2"], profile="glance")
+        for path in (folder, shards)
+    )
+    assert whole.digest == parts.digest
+    numbers = [[(r.name, r.verdict, r.bound) for r in run.results] for run in (whole, parts)]
+    assert numbers[0] == numbers[1]
+    assert not parts.refuted
 
 
 def test_shards_load_as_one_file_does(shards: Path, folder: Path) -> None:
