@@ -78,7 +78,7 @@ def _rows(subject: Subject, ids: Tensor) -> Rows:
 def _at_places(subject: Subject, copied: Subject, ids: Tensor) -> Iterator[Rows]:
     """The subject's rows at one place after another with the copy's alignment."""
     parts: tuple[nn.Module, nn.Module] = subject.model, copied.model
-    if _addresses(subject) == _addresses(copied):  # one memory, but for the embedding
+    if _addresses(subject) == _addresses(copied):  # one memory, perhaps but for the embedding
         parts = subject.input_embeddings, copied.input_embeddings
     for place in range(PLACES + MORE_PLACES):
         with lying_like(parts[0], parts[1], place):

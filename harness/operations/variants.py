@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from assay.harness.models import allocation, compat, loading, memory
+from assay.harness.models import allocation, compat, loading, memory, needs
 from assay.harness.models.capabilities import Missing, require
 from assay.harness.models.memo import memo
 from assay.harness.models.provenance import UNTRAINED
@@ -60,16 +60,12 @@ def _from_folder(subject: Subject, folder: str, dtype: torch.dtype) -> PreTraine
     return model
 
 
-SHARD = "256MB"
-"""The largest file of a large model that is saved and loaded."""
-
-
 def _by_shards(subject: Subject, folder: str, dtype: torch.dtype) -> PreTrainedModel:
     """The saved and loaded model with the memory of the subject's weights where they are equal.
 
     A file's tensors take memory once they are read, and until the last of them is dropped.
     """
-    subject.model.save_pretrained(folder, max_shard_size=SHARD)
+    subject.model.save_pretrained(folder, max_shard_size=needs.SHARD)
     model = type(subject.model).from_pretrained(folder, **compat.in_dtype(dtype))
     _share_equal_weights(subject.model, model)
     model.to(subject.device)  # type: ignore[arg-type]  # wrapped
@@ -90,16 +86,10 @@ def _fits_twice(subject: Subject) -> bool:
 
 
 def _share_equal_weights(model: PreTrainedModel, loaded: PreTrainedModel) -> None:
-    """Give ``loaded`` the memory of ``model``'s weights, tensor by tensor, where bits are equal.
-
-    The embedding gets a copy of its own, since controls move it.
-    """
+    """Give ``loaded`` the memory of ``model``'s weights, one by one, where bits are equal."""
     own = dict(model.named_parameters())
-    table = getattr(loaded.get_input_embeddings(), "weight", None)
     for name, weight in loaded.named_parameters():
-        if weight is table:
-            weight.data = weight.data.clone()
-        elif name in own and own[name].dtype == weight.dtype:
+        if name in own and own[name].dtype == weight.dtype:
             theirs = weight.detach().to(own[name].device)
             if bit_equal(theirs, own[name]) == 0.0:
                 weight.data = own[name].data
@@ -286,32 +276,30 @@ def _settings(model: Any) -> set[tuple[str, str]]:
 
 
 @contextmanager
-def _restored(weights: Tensor) -> Iterator[Tensor]:
-    """Restore ``weights`` after a block that changes them in place; yields their copy."""
-    original = weights.detach().clone()
+def _replaced(table: Tensor, numbers: Tensor) -> Iterator[None]:
+    """Give ``table`` other ``numbers``, in memory of their own, within a block."""
+    original = table.data
+    table.data = numbers
     try:
-        yield original
+        yield
     finally:
-        with torch.no_grad():
-            weights.copy_(original)
+        table.data = original
 
 
 @contextmanager
 def nudge_embedding(subject: Subject, token: int) -> Iterator[None]:
     """Enlarge the embedding of ``token`` by 1 %, within a block."""
-    row = subject.embedding_table[token]
-    with _restored(row):
-        with torch.no_grad():
-            row.mul_(1.01).add_(0.01 * float(subject.embedding_table.std()))
+    table = subject.embedding_table
+    numbers = table.detach().clone()
+    numbers[token].mul_(1.01).add_(0.01 * float(table.std()))
+    with _replaced(table, numbers):
         yield
 
 
 @contextmanager
 def flip_last_bit(subject: Subject) -> Iterator[None]:
     """Move one element of the embedding matrix by one unit in the last place, within a block."""
-    with _restored(subject.embedding_table) as table:
-        with torch.no_grad():
-            subject.embedding_table.copy_(one_bit_off(table))
+    with _replaced(subject.embedding_table, one_bit_off(subject.embedding_table)):
         yield
 
 

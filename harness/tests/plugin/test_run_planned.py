@@ -125,6 +125,6 @@ def test_most_claims_have_a_recorded_cost() -> None:
 
 
 def test_what_is_needed_adds_up() -> None:
-    need = Needs(weights=10, copy=80, largest=8, embedding=2, activations=5)
+    need = Needs(weights=10, copy=80, largest=8, files=10, activations=5)
     assert need.streamed == 25
     assert need.copied == 105

@@ -1,0 +1,54 @@
+"""Measures, in a process of its own, the memory that the parts of laws take on a large model."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from assay.benchmarks.peak import resident
+from assay.fixtures import subjects
+from assay.harness.models import needs
+from assay.harness.models.runs import Options
+from assay.harness.operations import copies, variants
+
+TOKENS = 16
+"""Of each of two prompts."""
+
+RESET = "5"
+"""What makes Linux forget the peak of a process, in its file ``clear_refs``."""
+
+
+def forget_peak() -> int:
+    """Begin to measure; the bytes that are resident now."""
+    Path("/proc/self/clear_refs").write_text(RESET)
+    return resident()
+
+
+def main(model: str) -> None:
+    """Print, as JSON, bytes above those of the loaded model, and what was predicted."""
+    torch.set_num_threads(1)
+    subject = subjects.load(model, Options(dtype="bfloat16", oracle="stream"))
+    variants._fits_twice = lambda _: False  # as on a machine of the model's size
+    ids = subject.content(torch.arange(TOKENS).repeat(2, 1))
+    subject.oracle.rows(ids)  # looks at a longer prompt, once
+    need, before = needs.of(subject.model, 2 * TOKENS), forget_peak()
+    rows, exact = subject.rows(ids), subject.oracle.rows(ids)
+    off = float((rows["logits"].double() - exact["logits"]).abs().max())
+    copied = variants.saved_and_loaded(subject)
+    lost = max(variants.differences(subject, copied).values())
+    apart = copies.apart(subject, copied, ids)
+    peak = resident() - before
+    forget_peak()
+    _ = replace(subject, oracle_way="copy").oracle
+    with_copy = resident() - before
+    measured = {"peak": peak, "with_copy": with_copy, "off": off, "lost": lost}
+    measured |= {"apart": apart.distance.error - apart.allowed, "weights": need.weights}
+    print(json.dumps(measured | {"predicted": need.streamed - need.weights}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
