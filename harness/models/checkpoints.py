@@ -31,6 +31,7 @@ from assay.harness.models.shortage import ENDS, contained, kept_running
 from assay.harness.models.stored import Stored
 from assay.harness.models.weight_dtypes import (
     refuse_integers,
+    refuse_kernels_of_the_hub,
     refuse_unknown_quantisation,
     refuse_unusable_quantisation,
 )
@@ -93,6 +94,8 @@ def inspect_checkpoint(
         refuse_remote_code(raw, "config.json", spec)
         refuse_code_of_the_hub(raw, spec)
     refuse_unknown_quantisation(raw, spec)
+    if not trust_remote_code:
+        refuse_kernels_of_the_hub(raw, spec)
     refuse_unusable_quantisation(raw, spec)
     config = _configuration(raw, folder, spec, trust_remote_code)
     refuse_short_context(config, spec)

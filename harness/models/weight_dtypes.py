@@ -23,6 +23,11 @@ PACKAGES = {
 }
 """The packages that a method's weights need; transformers names those of other methods."""
 
+FROM_THE_HUB = frozenset(
+    {"bitsandbytes", "eetq", "fbgemm_fp8", "fp8", "metal", "mxfp4", "mxfp8", "nvfp4"}
+)
+"""Methods for which the package kernels, if it is installed, fetches code from the hub."""
+
 EXTRA = "assay-lm[quantised]"
 
 IN_EXTRA = ("compressed-tensors", "torchao")
@@ -73,6 +78,16 @@ def refuse_unusable_quantisation(raw: dict[str, Any], spec: str) -> None:
         raise BadInput(
             f"{spec}: its weights are quantised ({method}) and cannot be used ({brief(error)})"
         ) from error
+
+
+def refuse_kernels_of_the_hub(raw: dict[str, Any], spec: str) -> None:
+    """Raise `BadInput` where code of the hub would be fetched to compute with the weights."""
+    method = (raw.get("quantization_config") or {}).get("quant_method", "bitsandbytes")
+    if raw.get("quantization_config") and method in FROM_THE_HUB and find_spec("kernels"):
+        raise BadInput(
+            f"{spec}: its weights are quantised ({method}), for which the package kernels fetches "
+            "code from the hub; uninstall kernels, or pass --trust-remote-code to let it"
+        )
 
 
 def refuse_integers(

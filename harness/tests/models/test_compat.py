@@ -137,7 +137,7 @@ IN_ALL_VERSIONS = {
     *("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",),
     *("MODEL_FOR_MASKED_LM_MAPPING_NAMES", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES"),
     *("PreTrainedModel", "PreTrainedTokenizerBase", "PreTrainedTokenizerFast"),
-    *("PretrainedConfig", "__version__", "logging", "modeling_auto"),
+    *("AutoHfQuantizer", "PretrainedConfig", "__version__", "logging", "modeling_auto"),
 }
 """Names of transformers that 4.48 and all versions after it have.  Before a name is added here,
 look for it in 4.48; a later one belongs in `harness.models.compat`."""

@@ -283,6 +283,17 @@ def test_without_its_package_nothing_is_loaded(
     assert refusal(tmp_path).endswith(f"its weights are quantised ({method}); {package}")
 
 
+def test_kernels_are_not_fetched_from_the_hub_unasked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quantised.fp8(tmp_path, torch.bfloat16)
+    subjects.check(str(tmp_path), Options())
+    monkeypatch.setattr(weight_dtypes, "find_spec", lambda name: name == "kernels")
+    line = refusal(tmp_path)
+    assert "the package kernels fetches code from the hub; uninstall kernels, or pass" in line
+    subjects.check(str(tmp_path), Options(trust_remote_code=True))
+
+
 def test_a_method_whose_package_transformers_names(tmp_path: Path) -> None:
     tiny("llama").save_pretrained(tmp_path)
     quantised.quantised(tmp_path, "eetq")
