@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -71,11 +72,15 @@ IN_A_MODEL = {
     "--log-file": ["--log-file=model/config.json"],
     "--log-file ": ["-olog_file=model/new.log"],
     "cache_dir": ["-pcacheprovider", "-ocache_dir=model/cache"],
-    "--benchmark-storage": ["--benchmark-autosave", "--benchmark-storage=file://model/b"],
     "--debug": ["--debug=model/config.json"],
     "--debug ": ["--debug=evidence.sqlite"],
     "--debug  ": ["--debug=model/new.log"],
 }
+if find_spec("pytest_benchmark") is not None:
+    IN_A_MODEL["--benchmark-storage"] = [
+        "--benchmark-autosave",
+        "--benchmark-storage=file://model/b",
+    ]
 
 
 def test_nothing_is_written_into_a_model_s_folder_or_deleted_from_it(ran: Project) -> None:
