@@ -24,7 +24,7 @@ from assay.harness.models.emulation import emulated
 from assay.harness.models.shortage import gpu_failure
 from assay.harness.plugin import display, options, selection, together, toy
 from assay.harness.plugin.display import Display
-from assay.harness.plugin.interrupts import Interrupts, obey_first
+from assay.harness.plugin.interrupts import Interrupts, InWorker
 from assay.harness.plugin.planning import DryRun, Planner
 from assay.harness.plugin.recording import Recorder
 from assay.harness.plugin.request import REQUEST, RunRequest
@@ -80,7 +80,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[EMULATED].enter_context(emulated(request.rounding, request.allocation))
     if request.worker:
         torch.set_num_threads(1)  # workers share the cores among themselves
-        obey_first()
+        config.pluginmanager.register(InWorker(), "assay-interrupts")
         return
     config.pluginmanager.register(Interrupts(), "assay-interrupts")
     config.pluginmanager.register(Leaving(), "assay-leaving")

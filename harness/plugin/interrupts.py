@@ -3,8 +3,8 @@
 By default a process dies of SIGTERM at once.  Schedulers, containers and `timeout` send it.
 
 `KeyboardInterrupt` is raised wherever the program is, and is lost in a callback from C, such as
-those of the garbage collector: Python prints it and continues.  It is then raised again, and not
-printed, when the next test begins.
+those of the garbage collector: Python prints it and continues.  Libraries may catch it, too.  It is
+then raised again when the claim ends, and not printed.
 
 Once the last claim has ended, or the first signal is being handled, an exception would only stop
 the report halfway.  So the first signal after the last claim changes nothing, and a Ctrl-C that
@@ -44,15 +44,47 @@ ENDING = 5.0
 """Seconds in which an interrupted process ends; another Ctrl-C in them changes nothing."""
 
 
-def obey_first() -> None:
+class Heeding:
+    """A plug-in of pytest: a claim during which the process was interrupted has no result.
+
+    transformers, for one, takes an interrupt while it imports for a missing module.
+    """
+
+    interrupt: type[KeyboardInterrupt] | None = None
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self) -> Generator[None, object, object]:
+        """Raise an interrupt that was lost while a model was loaded."""
+        return (yield from self._heed())
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_call(self) -> Generator[None, object, object]:
+        """Raise an interrupt that was lost in a claim."""
+        return (yield from self._heed())
+
+    def _heed(self) -> Generator[None, object, object]:
+        try:
+            result = yield
+        except BaseException as error:
+            if self.interrupt is None or isinstance(error, KeyboardInterrupt):
+                raise
+            raise self.interrupt from None
+        if self.interrupt is not None:
+            raise self.interrupt
+        return result
+
+
+class InWorker(Heeding):
     """In a worker process: the first Ctrl-C ends its run, and others do not end that report."""
 
-    def interrupt(number: int, frame: Any) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.default_int_handler(number, frame)
+    def __init__(self) -> None:
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._interrupt)
 
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, interrupt)
+    def _interrupt(self, number: int, frame: Any) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self.interrupt = KeyboardInterrupt
+        signal.default_int_handler(number, frame)
 
 
 def _has_line(entry: Any) -> bool:
@@ -63,11 +95,10 @@ def _has_line(entry: Any) -> bool:
         return False
 
 
-class Interrupts:
-    """A plug-in of pytest, in the controlling process; changes nothing outside the main thread."""
+class Interrupts(Heeding):
+    """In the controlling process; changes nothing outside the main thread."""
 
     def __init__(self) -> None:
-        self.interrupt: type[KeyboardInterrupt] | None = None
         self._ending = False
         self._at = -math.inf
         self._replaced: list[signal.Signals] = []

@@ -22,6 +22,8 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -177,18 +179,37 @@ def _apart(args: Sequence[str]) -> list[tuple[str, str]]:
 
 @contextmanager
 def _interrupts_in_one_line() -> Iterator[None]:
-    """Report an interrupt in one line while libraries are imported, which pytest does not do."""
+    """Report an interrupt in one line while libraries are imported, which pytest does not do.
+
+    transformers takes any exception in an import for a missing module, and so an interrupt too.
+    """
+    came = False
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal came
+        came = True
+        signal.default_int_handler(number, frame)
+
+    usual: dict[int, Any] = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGTERM: signal.SIG_DFL,
+    }
     main = threading.current_thread() is threading.main_thread()
-    ours = main and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-    if ours:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    ours = [which for which in usual if main and signal.getsignal(which) == usual[which]]
+    for which in ours:
+        signal.signal(which, interrupt)
     try:
         yield
-    except KeyboardInterrupt:
-        for which in (signal.SIGINT, signal.SIGTERM):  # the process ends, which takes a second
+    except BaseException as error:
+        if not came and not isinstance(error, KeyboardInterrupt):
+            raise
+        came = True
+    finally:
+        for which in ours:
+            if signal.getsignal(which) == interrupt:
+                signal.signal(which, usual[which])
+    if came:
+        for which in usual if main else ():  # the process ends, which takes a second
             signal.signal(which, signal.SIG_IGN)
         print("interrupted before any claim was run", file=sys.stderr)
-        raise SystemExit(int(pytest.ExitCode.INTERRUPTED)) from None
-    finally:
-        if ours and signal.getsignal(signal.SIGTERM) == signal.default_int_handler:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        raise SystemExit(int(pytest.ExitCode.INTERRUPTED))

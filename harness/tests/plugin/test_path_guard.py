@@ -172,6 +172,25 @@ def test_an_interrupt_while_the_libraries_are_imported_is_one_line(clone: Path, 
     assert done.stderr.strip() == "interrupted before any claim was run"
 
 
+@pytest.mark.parametrize("then", ["raise ModuleNotFoundError('torch')", "pass"])
+@pytest.mark.parametrize("blow", ["SIGINT", "SIGTERM"])
+def test_an_interrupt_that_a_library_catches_is_one_line_too(
+    clone: Path, blow: str, then: str
+) -> None:
+    (clone / "conftest.py").write_text(
+        "import os, signal\n"
+        "try:\n"
+        f"    os.kill(os.getpid(), signal.{blow})\n"
+        f"except BaseException:\n    {then}\n"
+    )
+    usual = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    begin = usual + "import pytest; sys.exit(pytest.main(sys.argv[1:]))"
+    done = run(clone, "--model=x", command=("-P", "-c", begin))
+    assert done.returncode == pytest.ExitCode.INTERRUPTED
+    assert "Traceback" not in done.stdout + done.stderr
+    assert done.stderr.strip() == "interrupted before any claim was run"
+
+
 @pytest.mark.parametrize("value", ["--dash", "--json=x"])
 def test_a_value_that_begins_with_a_dash_is_refused_by_its_option(clone: Path, value: str) -> None:
     done = run(clone, "--model", value)
