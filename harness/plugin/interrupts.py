@@ -3,7 +3,7 @@
 By default a process dies of SIGTERM at once.  Schedulers, containers and `timeout` send it.
 
 `KeyboardInterrupt` is raised wherever the program is, and is lost in a callback from C, such as
-those of the garbage collector: Python prints it and continues.  Libraries may catch it, too.  It is
+those of the garbage collector: Python prints it and continues.  Libraries may catch it.  It is
 then raised again when the claim ends, and not printed.
 
 Once the last claim has ended, or the first signal is being handled, an exception would only stop
