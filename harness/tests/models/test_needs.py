@@ -16,6 +16,10 @@ from assay.harness.tests.support.sessions import PACKAGE
 
 GIGABYTE = 1e9
 
+BESIDE = 0.1 * GIGABYTE
+"""What else a process may come to hold: code that is loaded at its first use, and memory that was
+released and that the allocator keeps."""
+
 SEVENTY_BILLION = LlamaConfig(
     vocab_size=128256,
     hidden_size=8192,
@@ -60,4 +64,4 @@ def test_a_model_of_350_million_parameters_takes_what_was_predicted() -> None:
     assert measured["off"] < 1
     assert measured["lost"] == 0
     assert measured["apart"] <= 0
-    assert measured["peak"] <= measured["predicted"] < measured["with_copy"]
+    assert measured["peak"] <= measured["predicted"] + BESIDE < measured["with_copy"]
