@@ -36,7 +36,7 @@ from assay.harness.models.weight_dtypes import (
     refuse_unusable_quantisation,
 )
 from assay.harness.models.weight_files import read_json, weight_files, weight_map
-from assay.harness.results.errors import BadInput, NotHere, brief, listed
+from assay.harness.results.errors import BadInput, NotHere, brief, listed, shortened
 from assay.harness.results.quiet import quiet
 
 HEADS = (
@@ -218,7 +218,7 @@ def _configuration(
         )
     if kind not in CONFIG_MAPPING and not custom:
         raise NotHere(
-            f"{spec}: the model type {kind!r} is unknown to transformers "
+            f"{spec}: the model type {shortened(kind, 100)!r} is unknown to transformers "
             f"{transformers.__version__}; another version may know it"
         )
     if not custom:

@@ -37,6 +37,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # Those that look at a terminal's lines bring one of their own.
     os.environ["TERM"] = "xterm"
     config.addinivalue_line("markers", "ray: needs Ray, which only `tox -e sweep` installs")
+    only = "torchao: needs torchao, which only `tox -e quantised` installs"
+    config.addinivalue_line("markers", only)
 
 
 @pytest.fixture

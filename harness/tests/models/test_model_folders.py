@@ -112,6 +112,11 @@ def test_a_model_beside_an_adapter(folder: Path) -> None:
     assert refused(folder).startswith("holds an adapter (adapter_config.json) and a model")
 
 
+def test_a_model_type_of_many_characters(folder: Path) -> None:
+    edit_json(folder / "config.json", model_type="x" * 100_000)
+    assert len(refused(folder)) < 300
+
+
 # Weights that are no floats
 
 

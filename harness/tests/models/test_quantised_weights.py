@@ -29,13 +29,13 @@ from assay.harness.models.tolerances import farthest
 from assay.harness.results.errors import BadInput, Missing
 from assay.harness.tests.support import quantised
 from assay.harness.tests.support.folders import tiny
-from assay.harness.tests.support.quantised import KINDS, ROUND_ACTIVATIONS, written
+from assay.harness.tests.support.quantised import ROUND_ACTIVATIONS, kinds, written
 
 IDS = torch.arange(3, 27).reshape(2, 12)
 FLOAT32 = Options(dtype="float32")
 LAWS = ["C1", "C2", "C5", "C6", "F1"]
 
-every_kind = pytest.mark.parametrize("kind", KINDS)
+every_kind = pytest.mark.parametrize("kind", kinds())
 
 
 def loaded(kind: str, folder: Path, dtype: torch.dtype = torch.bfloat16) -> Subject:
@@ -165,7 +165,7 @@ def test_a_sound_quantised_model_keeps_the_laws(tmp_path: Path, kind: str) -> No
     assert upheld >= {"C1", "C2", "C5", "C6"}
 
 
-@pytest.mark.parametrize("kind", [*KINDS])
+@every_kind
 def test_a_leak_of_a_hundredth_is_caught(tmp_path: Path, kind: str) -> None:
     subject = loaded(kind, tmp_path)
     # Where activations have 8 bits, rounding is that large.
@@ -186,7 +186,7 @@ def test_a_fault_of_one_way_is_caught_against_the_reference(tmp_path: Path, kind
     assert any("cached decoding" in result.name for result in run.refuted)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind in ROUND_ACTIVATIONS])
+@pytest.mark.parametrize("kind", kinds(ROUND_ACTIVATIONS))
 def test_activations_of_8_bits_are_judged_as_16_bits_are(tmp_path: Path, kind: str) -> None:
     subject = loaded(kind, tmp_path, torch.float32)
     assert subject.dtype is torch.float32

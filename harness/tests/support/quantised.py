@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +160,16 @@ KINDS: dict[str, tuple[str, Write]] = {
 ROUND_ACTIVATIONS = {
     *("8 bits, activations too", "torchao, activations too", "bitsandbytes, 8 bits"),
 }
+
+
+def kinds(among: Collection[str] = KINDS) -> list[Any]:
+    """The kinds as parameters, with a mark where a package is only in `tox -e quantised`."""
+    marks = {"torchao": pytest.mark.torchao}
+    return [
+        pytest.param(kind, id=kind, marks=[marks[package]] if package in marks else [])
+        for kind, (package, _) in KINDS.items()
+        if kind in among
+    ]
 
 
 def written(kind: str, folder: Path, dtype: torch.dtype = torch.bfloat16) -> Path:
