@@ -12,7 +12,7 @@ from torch import Tensor
 
 from assay.harness.checking import sensitivity
 from assay.harness.checking.controls import Controls
-from assay.harness.checking.reference import Reference, run_elsewhere
+from assay.harness.checking.reference import Reference, run_both
 from assay.harness.models import precision, shapes
 from assay.harness.models.rows import Rows
 from assay.harness.models.subject import Subject
@@ -67,6 +67,8 @@ class Check:
     leak: float | None = None
     """The smallest leak, relative to a row, that a comparison of this law detected; None: not
     tried."""
+    shared: bool = False
+    """Whether the example is of a prompt that laws share."""
     _room: float = math.inf
     _worst: float = margin(0.0, 1.0)
 
@@ -91,9 +93,7 @@ class Check:
 
     def reference(self, plain: Callable[[Subject], Rows]) -> Reference:
         """Run the plain path on the subject and on its float64 reference copy."""
-        subject = self.subject
-        elsewhere = run_elsewhere(lambda: plain(subject))
-        return Reference(plain(subject), plain(subject.oracle), elsewhere)
+        return run_both(self.subject, plain, self.shared)
 
     def same(
         self, expected: Reference, observed: Rows, tolerance: Tolerance | None = None
@@ -173,8 +173,9 @@ class Check:
         if room < self._worst or self.compared == 1:
             self._worst, self.observed, self.allowed = room, observed, allowed
 
-    def begin(self) -> None:
+    def begin(self, shared: bool = False) -> None:
         """Begin an example: forget the comparisons of the one before."""
+        self.shared = shared
         self._room, self._equal, self._emulated = math.inf, None, False
 
     def end(self) -> None:

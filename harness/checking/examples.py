@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import traceback
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from assay.harness.checking.check import Broken, Check, Unsettled
 from assay.harness.checking.claim import Session, with_subject
+from assay.harness.checking.shared import Offer, examples, offered
 from assay.harness.models import capabilities
 from assay.harness.models.clock import Braked, ForwardClock
 from assay.harness.models.shortage import ENDS, Limits, Size, release, shortage
@@ -80,6 +82,7 @@ class Examples:
         self.limits = Limits()
         self.size: Size | None = None
         self.last: dict[str, str] = {}
+        self.offer: Offer | None = None
         self.blob: str | None = None
 
     def search(self) -> None:
@@ -92,22 +95,32 @@ class Examples:
         for number in range(1 if self.session.replay is not None else ROUNDS):
             try:
                 self._round(number)
+                if self.offer is not None and not number and self.tried < self.most:
+                    self._round(number, shared=True)
             except _NothingSmaller:
                 return
             if self.check.can_fail or self._hopeless:
                 return
 
-    def _round(self, number: int) -> None:
-        """One round of examples; the rounds draw different ones."""
+    def _round(self, number: int, shared: bool = False) -> None:
+        """One round of examples; the rounds draw different ones.
+
+        The first ends after one where the law can share prompts with others, and a round of
+        ``shared`` ones follows.
+        """
         __tracebackhide__ = True
         arguments = with_subject(self.body, self.subject, self.arguments)
+        session, calls = self.session, itertools.count()
+        most = self.most - self.tried if shared else self.most
+        database = examples(self.offer if shared else None, str(session.seed or 0), most)
 
         def example(data: st.DataObject) -> None:
             __tracebackhide__ = True
+            known = next(calls) < len(database.entries) and self.smallest is None
             shown: dict[str, str] = {}
             self.shrunk += self.smallest is not None
             lacking, self.size = "", None
-            self.check.begin()
+            self.check.begin(shared=known)
             try:
                 self.body(draw=self._drawer(data, shown), check=self.check, **arguments)
                 self.check.end()
@@ -143,7 +156,9 @@ class Examples:
             if self._small_enough():
                 raise _SmallEnough
             self.clock.check()
-            if number and self.check.can_fail and self.smallest is None:
+            if self.smallest is None and (
+                (number and self.check.can_fail) or (self.offer and not number and not shared)
+            ):
                 raise _Enough
 
         # Hypothesis keys its draws in CI by the function's name.
@@ -152,12 +167,11 @@ class Examples:
         example.__name__ = re.sub(r"\W", "_", f"{self.body.__name__}_{variant}")
         example.__qualname__ = example.__name__
         example.__module__ = self.body.__module__
-        session = self.session
         test = settings(
-            max_examples=self.most,
+            max_examples=most,
             deadline=None,
-            database=None,  # the draws depend on the seed alone
-            derandomize=session.derandomize and session.seed is None,
+            database=database,
+            derandomize=False,  # it allows no database
             # A slow model makes slow examples; the brake is ours.
             suppress_health_check=list(HealthCheck),
             print_blob=True,
@@ -166,6 +180,8 @@ class Examples:
         )(given(st.data())(example))
         if session.seed is not None:
             test = hypothesis.seed(f"{session.seed}/{number}" if number else session.seed)(test)
+        elif session.derandomize:
+            test = hypothesis.seed(f"{example.__module__}.{example.__name__}")(test)
         if session.replay is not None:
             blob = session.replay.encode()
             test = hypothesis.reproduce_failure(hypothesis.__version__, blob)(test)
@@ -191,6 +207,8 @@ class Examples:
 
     def _drawer(self, data: st.DataObject, shown: dict[str, str]) -> Callable[..., Any]:
         def draw(strategy: st.SearchStrategy, label: str) -> Any:
+            if not shown and not self.tried and self.session.replay is None:
+                self.offer = offered(strategy)
             value = data.draw(strategy, label=label)
             if (size := _size(value)) is not None:
                 self.size = size
@@ -244,7 +262,7 @@ def _size(value: Any) -> Size | None:
 
 def _phases(session: Session) -> list[Phase]:
     """Hypothesis's phases: without shrinking where the profile has no budget for it."""
-    phases = [Phase.explicit, Phase.generate]
+    phases = [Phase.explicit, Phase.reuse, Phase.generate]
     return [*phases, Phase.shrink] if session.profile.shrink > 0 else phases
 
 

@@ -28,7 +28,7 @@ from assay.harness.checking.check import NOT_NUMBERS, Broken, Check
 from assay.harness.checking.claim import Claim, Session, as_test
 from assay.harness.checking.controls import Controls, Damage
 from assay.harness.checking.examples import Examples
-from assay.harness.models import finiteness
+from assay.harness.models import finiteness, kept_rows
 from assay.harness.models.clock import TOO_SLOW, Braked, ForwardClock, patience
 from assay.harness.models.quantised_weights import rounding
 from assay.harness.models.shortage import ENDS
@@ -91,6 +91,7 @@ def run(
     brake = patience(subject, session.profile.brake)
     clock = ForwardClock(brake, share=brake / most)
     subject.reach = session.profile.reach
+    spared_before = kept_rows.spared(subject)
     examples = Examples(most, body, subject, check, arguments, session, clock)
     try:
         with clock.striking(foreign=not claim.toy):
@@ -136,6 +137,10 @@ def run(
             **({} if examples.failed_at is None else {UNTIL_BROKEN: examples.failed_at}),
             "seconds in forward passes": clock.seconds,
             "passes and tokens": clock.work,
+            "passes and tokens shared": [
+                after - before
+                for after, before in zip(kept_rows.spared(subject), spared_before, strict=True)
+            ],
         },
         # A broken law's margins would only cover the examples before the failure.
         sample={} if counterexample else {"margin": np.asarray(check.margins, dtype=float)},

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from torch import Tensor
 
+from assay.harness.models import kept_rows
 from assay.harness.models.rounding import Rounding
 from assay.harness.models.rows import Rows
+from assay.harness.models.subject import Subject
 
 MACHINES = 8
 """Emulated roundings of the plain path before a law is refuted."""
@@ -37,6 +40,20 @@ class Reference:
     def at(self, index: slice | Tensor | list[int]) -> Reference:
         """The positions that ``index`` selects."""
         return self.map(lambda rows: rows.at(index))
+
+
+def run_both(subject: Subject, plain: Callable[[Subject], Rows], shared: bool) -> Reference:
+    """Run ``plain`` on the subject and on its float64 reference.
+
+    On a prompt that laws share its passes are looked up, once computed.
+    """
+
+    def run(model: Subject) -> Rows:
+        with kept_rows.reused(model) if shared else nullcontext():
+            return plain(model)
+
+    # The model first: building its reference takes longer, and fails for some.
+    return Reference(run(subject), run(subject.oracle), run_elsewhere(lambda: plain(subject)))
 
 
 def run_elsewhere(plain: Callable[[], Rows]) -> Callable[[], Sequence[Rows]]:

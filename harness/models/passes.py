@@ -10,7 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from assay.harness.models import blocks, compat, encoders, positions, returned, routing
+from assay.harness.models import (
+    blocks,
+    compat,
+    encoders,
+    kept_rows,
+    positions,
+    returned,
+    routing,
+)
 from assay.harness.models.core import Core, Output, Pass
 from assay.harness.models.float64 import Drawn
 from assay.harness.models.lengths import SHORT
@@ -23,7 +31,21 @@ SETTINGS = ("return_dict", "output_hidden_states", "output_attentions")
 
 
 def run(subject: Core, request: Pass) -> Output:
-    """Run the model once; without gradients unless the embeddings require one."""
+    """Run the model once; without gradients unless the embeddings require one.
+
+    Where the laws share the pass, it is looked up instead (`kept_rows.reused`).
+    """
+    if (key := kept_rows.key(subject, request)) is None:
+        return _run(subject, request)
+    kept = kept_rows.of(subject)
+    if (found := kept.find(key, request.inputs.numel())) is not None:
+        return found
+    output = _run(subject, request)
+    kept.keep(key, output)
+    return output
+
+
+def _run(subject: Core, request: Pass) -> Output:
     batch, n = request.inputs.shape[:2]
     if away := subject.home is not None and subject.home != subject.device:
         request = _moved(request, subject.device)

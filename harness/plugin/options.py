@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
 
+import hypothesis
+import hypothesis.errors
 import pytest
 
 from assay.harness import faults
@@ -170,6 +172,15 @@ def usage_errors() -> Iterator[None]:
         raise pytest.UsageError(str(error)) from error
 
 
+def _check_search(config: pytest.Config) -> None:
+    """Raise `BadInput` for a profile that Hypothesis does not know; it shows its own lines."""
+    name = config.getoption("--hypothesis-profile", None)
+    try:
+        hypothesis.settings.get_profile(name or "default")
+    except hypothesis.errors.InvalidArgument as error:
+        raise BadInput(f"--hypothesis-profile {name!r}: is unknown") from error
+
+
 def read(config: pytest.Config) -> RunRequest:
     """The run that the options ask for; raises `BadInput` for values that cannot be used.
 
@@ -180,6 +191,7 @@ def read(config: pytest.Config) -> RunRequest:
         if argument.startswith("--") and argument.endswith("=--"):  # argparse reads an empty list
             raise BadInput(f"{argument.removesuffix('=--')}: '--' is not a value")
     _check_texts(option)
+    _check_search(config)
     directory = config.invocation_params.dir
     for model in option.models or []:
         path = ModelSpec.recorded(model).path

@@ -51,6 +51,7 @@ OPTIONS = {
     f"--device-map={'m' * 5000}": "is not a file",
     "--allocation=even": "--allocation 'even': choose from odd",
     "--claim=": "--claim '': is empty",
+    "--hypothesis-profile=swift": "--hypothesis-profile 'swift': is unknown",
     "--replay=": "--replay '': is empty",
     "--json=.": "is a folder",
     "--json=": "--json '': is empty",

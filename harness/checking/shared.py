@@ -1,0 +1,66 @@
+"""Prompts that laws share, so that the plain path of each is computed once for a model.
+
+A law compares a path with the plain pass of the same prompt, on the model and on its float64
+reference: three quarters of its time.  Laws that begin with the same prompts share these passes
+(`harness.models.kept_rows`).
+
+Hypothesis reads examples from its database before it draws any, and completes short ones at
+random.  So the draws that make a shared prompt are such examples, and what a law draws after its
+prompt differs from law to law.  They shrink like all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from hypothesis import strategies as st
+from hypothesis.database import ExampleDatabase
+
+Value = TypeVar("Value")
+Draws = tuple[int | bytes, ...]
+Offer = Callable[[str, int], Draws]
+"""The draws that make a shared value, by the run's seed and a number."""
+
+_OFFER = "_assay_shared"
+
+
+def offer(strategy: st.SearchStrategy[Value], draws: Offer) -> st.SearchStrategy[Value]:
+    """Make values of ``strategy`` shared ones of the laws that draw it first."""
+    setattr(strategy, _OFFER, draws)
+    return strategy
+
+
+def offered(strategy: st.SearchStrategy[Any]) -> Offer | None:
+    """What makes shared values of ``strategy``; None where it has none."""
+    found: Offer | None = getattr(strategy, _OFFER, None)
+    return found
+
+
+class Shared(ExampleDatabase):
+    """A database of examples that begin with shared draws; it records nothing."""
+
+    def __init__(self, entries: Iterable[bytes] = ()) -> None:
+        super().__init__()
+        self.entries = [*entries]
+
+    def fetch(self, key: bytes) -> Iterable[bytes]:
+        """The examples, for each law the same."""
+        return iter(self.entries)
+
+    def save(self, key: bytes, value: bytes) -> None:
+        """Nothing: the next run begins with the same examples."""
+
+    def delete(self, key: bytes, value: bytes) -> None:
+        """Nothing."""
+
+
+def examples(draws: Offer | None, seed: str, count: int) -> Shared:
+    """``count`` examples that begin with shared draws; none where nothing is offered."""
+    try:
+        from hypothesis.database import choices_to_bytes
+    except ImportError:  # another version of Hypothesis: laws draw prompts of their own
+        return Shared()
+    if draws is None:
+        return Shared()
+    return Shared(choices_to_bytes(draws(seed, number)) for number in range(count))
