@@ -130,7 +130,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     _keep_apart(config, items)
     _keep_claims(config, items)
     groups, cheap_first = together.lines(config), RunRequest.of(config).budget is not None
-    items.sort(key=lambda item: (*_turn(item, groups), _cost(item) if cheap_first else 0.0))
+    items.sort(key=lambda item: _turn(item, groups, cheap_first))
     items_by_name: dict[tuple[str, str], pytest.Item] = {}
     for item in items:
         if (claim := claim_of(item)) is None:
@@ -185,18 +185,18 @@ def _keep_apart(config: pytest.Config, items: list[pytest.Item]) -> None:
         items[:] = [item for item in items if item not in set(mixed)]
 
 
-def _turn(item: pytest.Item, groups: Sequence[str]) -> tuple[bool, int]:
-    """Laws come first, then findings that share costly work."""
-    late = _is_finding(item)
-    return late, together.turn(item.nodeid, groups) if late else 0
+def _turn(item: pytest.Item, groups: Sequence[str], cheap_first: bool) -> tuple[bool, int, float]:
+    """Laws come first, cheap before dear ones, then findings.
 
-
-def _cost(item: pytest.Item) -> float:
-    """The tokens of a claim's recorded passes, to order claims by."""
-    if (claim := claim_of(item)) is None:
-        return 0.0
-    cost = costs.cost_of(name_of(item, claim), claim.kind)
-    return cost.tokens + cost.reference_tokens
+    Findings share costly work with others of their file, and so stay with them unless the time is
+    limited (``cheap_first``).
+    """
+    late, claim = _is_finding(item), claim_of(item)
+    tokens = 0.0
+    if claim is not None and (cheap_first or not late):
+        cost = costs.cost_of(name_of(item, claim), claim.kind)
+        tokens = cost.tokens + cost.reference_tokens
+    return late, together.turn(item.nodeid, groups) if late else 0, tokens
 
 
 def _is_finding(item: pytest.Item) -> bool:
