@@ -17,6 +17,8 @@ pytest.importorskip("xdist")
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
+from assay.harness.checking import costs
+from assay.harness.checking.costs import Cost
 from assay.harness.plugin import hooks as plugin
 from assay.harness.plugin import together
 from assay.harness.plugin.request import REQUEST, RunRequest
@@ -171,15 +173,35 @@ def test_the_groups_of_the_suite_are_files_of_claims(pytestconfig):
 
 def test_findings_of_groups_come_before_others_and_after_laws(pytestconfig):
     def item(file: str, kind: Kind) -> Any:
-        obj = mock.Mock(claim=mock.Mock(kind=kind))
-        return mock.Mock(obj=obj, nodeid=f"claims/test_{file}.py::test_x")
+        obj = mock.Mock(claim=mock.Mock(kind=kind, says="says"))
+        return mock.Mock(obj=obj, nodeid=f"claims/test_{file}.py::test_x", callspec=None)
 
     items = [
         *(item("0", Kind.FINDING), item("3", Kind.FINDING), item("1", Kind.FINDING)),
         *(item("2", Kind.LAW), item("4", Kind.LAW)),
     ]
-    turns = sorted(items, key=lambda each: plugin._turn(each, GROUPS))
+    turns = sorted(items, key=lambda each: plugin._turn(each, GROUPS, False))
     assert [each.nodeid[12] for each in turns] == ["2", "4", "1", "3", "0"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "cheap_first", "first"),
+    [(Kind.LAW, False, "cheap"), (Kind.FINDING, False, "dear"), (Kind.FINDING, True, "cheap")],
+)
+def test_cheap_laws_come_first_and_findings_where_time_is_limited(
+    monkeypatch, kind, cheap_first, first
+):
+    tokens = {"cheap": 10.0, "dear": 1000.0}
+    known = {f"{kind.value}: {says}": Cost(1, each, 1, each, 0) for says, each in tokens.items()}
+    monkeypatch.setattr(costs, "recorded", lambda: known)
+
+    def item(says: str) -> Any:
+        obj = mock.Mock(claim=mock.Mock(kind=kind, says=says))
+        return mock.Mock(obj=obj, nodeid="claims/test_2.py::test_x", callspec=None)
+
+    items = [item("dear"), item("cheap")]
+    items.sort(key=lambda each: plugin._turn(each, GROUPS, cheap_first))
+    assert items[0].obj.claim.says == first
 
 
 @pytest.mark.parametrize("dies", [0, 1, 5, 60, 115, 118])
