@@ -134,7 +134,8 @@ def check(model: str, claims: Sequence[str]) -> None:
 
     if why := unknown(claims, [(e.claim, e.name) for e in cases_of_claims()], "claim"):
         raise BadInput(f"--claim {why}")
-    expand([model])
+    if len(expanded := expand([model])) > 1:
+        raise BadInput(f"--model {model}: stands for {len(expanded)} models; name one")
 
 
 def cases_of_claims() -> list[Case]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from assay.harness.cli import robust
+from assay.harness.cli.main import check
 from assay.harness.results.errors import BadInput
 from assay.harness.results.verdicts import Kind, Result, Verdict
 from assay.harness.runners import runner
@@ -137,3 +138,8 @@ def test_a_law_that_rests_on_addresses_is_found(project: Project, monkeypatch, c
         assert differences == ["a copy gives the same bits: upheld, here refuted"]
     assert plain["a pass gives the same bits again"] is Verdict.UPHELD
     assert not any("again" in line for line in differences)
+
+
+def test_one_model_is_looked_at() -> None:
+    with pytest.raises(BadInput, match=r"--model tiny:\*: stands for [0-9]+ models; name one"):
+        check("tiny:*", ["C1"])
