@@ -307,17 +307,30 @@ def require_attention(subject: Subject, implementation: str) -> None:
     """Raise `Missing` unless the subject can attend by another ``implementation`` than its own."""
     if implementation == subject.attention:
         raise Missing(f"{implementation} is the implementation that the model already uses")
+    known = _obstacles(subject)
+    if implementation not in known:
+        known[implementation] = _obstacle(subject, implementation)
+    if why := known[implementation]:
+        raise Missing(f"the model does not attend by {implementation}: {why}")
+
+
+@memo
+def _obstacles(subject: Subject) -> dict[str, str]:
+    """Why the subject does not attend by an implementation, as far as that was looked at."""
+    return {}
+
+
+def _obstacle(subject: Subject, implementation: str) -> str:
+    """Why the subject does not attend by an implementation, or empty."""
     try:
         with subject.attending_by(implementation):
             changed = subject.attention == implementation
             reached = implementation in compat.attentions_in_force(subject.model)
             subject(subject.content(torch.arange(3, device=subject.device)[None]))
     except (ValueError, ImportError, NotImplementedError, RuntimeError) as error:
-        first = first_line(error)
-        raise Missing(f"the model does not attend by {implementation}: {first}") from error
+        return first_line(error)
     if not changed:
-        why = f"it keeps what it was made with, {subject.attention}"
-        raise Missing(f"the model does not attend by {implementation}: {why}")
+        return f"it keeps what it was made with, {subject.attention}"
     if not reached:
-        why = "its parts are not switched, and keep the implementation that they were built with"
-        raise Missing(f"the model does not attend by {implementation}: {why}")
+        return "its parts are not switched, and keep the implementation that they were built with"
+    return ""

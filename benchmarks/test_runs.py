@@ -1,0 +1,166 @@
+"""Time and memory of whole runs of claims, each in processes of its own, from start to summary."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from assay.fixtures import subjects
+from assay.harness.models.runs import Options
+from assay.harness.plugin.request import RunRequest
+
+ROOT = Path(__file__).parents[1]
+GIGABYTE = 1e9
+
+LOOK = 0.2
+"""Seconds between two looks at the memory."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of claims in ``processes``, with its goals: seconds, and gigabytes resident."""
+
+    model: str
+    arguments: tuple[str, ...]
+    seconds: float | None = None
+    peak: float | None = None
+    processes: int = 1
+
+    @property
+    def name(self) -> str:
+        """The run in words."""
+        return f"{self.model}, {'laws' if 'law' in self.arguments else 'all claims'}"
+
+
+RUNS = [
+    Run("tiny:llama", ("-m", "law"), 12, 1.0),
+    Run("tiny:llama", (), 20, 1.0),
+    Run("reference", ("-m", "law"), 40, 1.3),
+    Run("reference", (), 240, 1.3),
+    Run("geometry:bert-6x384", ("-m", "law"), 90, 1.5),
+    Run("geometry:bert-6x384", (), 360, 1.5),
+    Run("geometry:gpt2", ("-m", "law"), 180, 2.2),
+    Run("geometry:gpt2", (), 720, 2.2),
+    Run("geometry:rotary-1b", ("-m", "law", "--dtype=bfloat16", "--budget=20m"), 1200, 5.5),
+]
+
+SIZES = ("rotary-small", "bert-6x384", "gpt2", "gpt2-medium", "rotary-1b")
+"""Geometries of 5, 23, 124, 355 and 1100 million parameters."""
+
+FEW = ("--claim=C1", "--claim=C2:[default]", "--claim=C5", "--claim=C6")
+"""Laws that apply to most models, for the growth of time with parameters."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a run took: seconds, bytes resident at the peak, and its claims as JSON."""
+
+    seconds: float
+    peak: int
+    claims: list[dict]
+
+    @property
+    def laws(self) -> list[dict]:
+        """The laws that applied."""
+        return [e for e in self.claims if e["kind"] == "law" and e["verdict"] != "not applicable"]
+
+    @property
+    def inside(self) -> float:
+        """The share of the laws' time inside of the model's passes."""
+        passes = sum(each["details"].get("seconds in forward passes", 0.0) for each in self.laws)
+        return passes / sum(each["seconds"] for each in self.laws)
+
+    @property
+    def shared(self) -> float:
+        """The share of the laws' tokens whose passes were looked up."""
+        details = [each["details"] for each in self.laws if "passes and tokens" in each["details"]]
+        ran = sum(tokens for each in details for _, tokens in each["passes and tokens"].values())
+        spared = sum(each["passes and tokens shared"][1] for each in details)
+        return spared / (ran + spared)
+
+
+def measured(run: Run, folder: Path, threads: int) -> Measured:
+    """Run it, and look at its memory meanwhile."""
+    report = folder / "claims.json"
+    report.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "pytest", "-q", "-c", str(ROOT / "pyproject.toml"), "claims"]
+    command += [f"--model={run.model}", f"--json={report}", f"--evidence={folder / 'evidence'}"]
+    command += run.arguments
+    if run.processes > 1:
+        command += ["-n", str(run.processes), "--dist=loadfile"]
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
+    began, peak = time.perf_counter(), 0
+    with (folder / "output").open("w") as output:
+        process = psutil.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)
+        while process.poll() is None:
+            peak = max(peak, resident(process))
+            time.sleep(LOOK)
+    seconds = time.perf_counter() - began
+    assert process.returncode in (0, 1), (folder / "output").read_text()[-2000:]
+    return Measured(seconds, peak, json.loads(report.read_text())["claims"])
+
+
+def resident(process: psutil.Process) -> int:
+    """Bytes of a process and its children that are in memory."""
+    total = 0
+    for each in [process, *children(process)]:
+        try:
+            total += each.memory_info().rss
+        except psutil.Error:  # it has ended
+            continue
+    return total
+
+
+def children(process: psutil.Process) -> Sequence[psutil.Process]:
+    """The processes that it started."""
+    try:
+        return process.children(recursive=True)
+    except psutil.Error:
+        return []
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)
+def test_run(benchmark, report, pytestconfig, tmp_path, run):
+    threads = pytestconfig.option.threads
+    result = benchmark.pedantic(lambda: measured(run, tmp_path, threads), rounds=1, iterations=1)
+    assert result.laws, "no law was looked at"
+    report.figure(run.name, "seconds", np.array([result.seconds]), run.seconds, at_most=True)
+    peak = np.array([result.peak / GIGABYTE])
+    report.figure(run.name, "GB resident", peak, run.peak, at_most=True)
+    report.figure(run.name, "share of the laws' time in passes", np.array([result.inside]))
+    report.figure(run.name, "share of the laws' tokens looked up", np.array([result.shared]))
+    examples = sorted(each["examples"] for each in result.laws)
+    verdicts = [each["verdict"] for each in result.claims]
+    report.also(laws=len(result.laws), examples=examples, verdicts=verdicts)
+
+
+def test_growth(benchmark, report, pytestconfig, tmp_path):
+    """The exponent that the laws' time grows with over the parameters."""
+    threads = pytestconfig.option.threads
+    loading = RunRequest.of(pytestconfig).loading
+
+    def seconds(name):
+        options = (*FEW, f"--dtype={loading.dtype}")
+        laws = measured(Run(f"geometry:{name}", options), tmp_path, threads).laws
+        return float(np.mean([law["seconds"] for law in laws]))
+
+    def all_sizes():
+        return [seconds(name) for name in SIZES]
+
+    took = benchmark.pedantic(all_sizes, rounds=1, iterations=1)
+    sizes = [
+        subjects.load(f"geometry:{name}", Options(dtype="bfloat16")).model.num_parameters()
+        for name in SIZES
+    ]
+    exponent = np.polyfit(np.log(sizes), np.log(took), 1)[0]
+    report.figure("laws by parameters", "exponent", np.array([exponent]), 1, at_most=True)
+    report.also(parameters=sizes, seconds=took)
