@@ -220,9 +220,13 @@ class Examples:
         return draw
 
     def _could_not_run(self, lacking: str) -> None:
-        """Skip an example that the machine cannot run; end the search where none is smaller."""
+        """Skip an example that the machine cannot run; end the search where none is smaller, or
+        too many could not run: a model whose code ends the process does so at any size.
+        """
         self.limits.note(lacking, self.size or self.clock.size)
-        if (self.size is None or self.limits.exhausted) and self.smallest is None:
+        self.passed_over += 1
+        none_left = self.size is None or self.limits.exhausted or self._hopeless
+        if none_left and self.smallest is None:
             raise _NothingSmaller
         hypothesis.reject()
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import UnsatisfiedAssumption
 
 from assay.fixtures.prompts import prompts
+from assay.harness.checking.examples import PASSED_OVER
 from assay.harness.checking.findings import Bound, finding
 from assay.harness.checking.laws import law
 from assay.harness.checking.statistics import mean
@@ -126,6 +127,19 @@ def test_a_recursion_too_deep_on_some_prompts_leaves_a_law_undecided():
     result = verdict(declared(), raising(SHORTAGES["recursion"], beyond=12), budget(8))
     assert result.verdict is Verdict.INCONCLUSIVE
     assert result.reason.startswith("recursion too deep")
+
+
+@pytest.mark.parametrize("kind", ["recursion", "an end of the process", "a full disk"])
+def test_what_happens_at_every_size_is_not_tried_without_end(kind):
+    tried = []
+
+    def body(subject, draw, check):
+        tried.append(draw(prompts(subject), "prompt"))
+        raise SHORTAGES[kind]
+
+    result = verdict(declared(body), toy("gpt2"), budget(2))
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert len(tried) <= 2 * PASSED_OVER
 
 
 def test_a_law_without_a_prompt_ends_at_once_where_memory_runs_out():
