@@ -154,6 +154,7 @@ def adopt(
     check_pair(device, dtype)
     _check_attention_name(name, attention)
     refuse_short_context(model.config, name)
+    placing.refuse_without_numbers(name, model)
     _check_finite(name, model)
     digest = digests.digest(model)
     with quiet():

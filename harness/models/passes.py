@@ -105,7 +105,7 @@ def takes_embeddings(subject: Core) -> bool:
 def _embedded(subject: Core, embeddings: Tensor | None) -> Iterator[None]:
     """Make the model's embedding return ``embeddings`` [batch, n, hidden] within a block.
 
-    Raises `Missing` where the embedding is never given the ids as a whole.
+    Raises `Missing` where the embedding is not given the ids as a whole, and nothing else.
     """
     if embeddings is None or takes_embeddings(subject):
         yield
@@ -113,13 +113,14 @@ def _embedded(subject: Core, embeddings: Tensor | None) -> Iterator[None]:
     embedding = subject.input_embeddings
     if not isinstance(embedding, nn.Module):
         raise Missing("the model's forward takes no embeddings, and no module embeds its ids")
-    calls = 0
+    whole, others = 0, 0
 
     def replaced(module: nn.Module, inputs: tuple[Any, ...], result: Any) -> Tensor | None:
-        nonlocal calls
+        nonlocal whole, others
         if not inputs or not torch.is_tensor(inputs[0]) or inputs[0].shape != embeddings.shape[:2]:
+            others += 1
             return None
-        calls += 1
+        whole += 1
         return embeddings.clone()
 
     hook = embedding.register_forward_hook(replaced)
@@ -127,7 +128,7 @@ def _embedded(subject: Core, embeddings: Tensor | None) -> Iterator[None]:
         yield
     finally:
         hook.remove()
-    if not calls:
+    if others or not whole:
         raise Missing("the model does not embed its ids as a whole, and takes no embeddings")
 
 

@@ -125,6 +125,14 @@ def tensors(model: PreTrainedModel, named: dict[str, Tensor]) -> Iterator[tuple[
             yield name, getattr(model.get_submodule(module), attribute, tensor)
 
 
+def refuse_without_numbers(name: str, model: PreTrainedModel) -> None:
+    """Raise `BadInput` where a parameter is on torch's meta device and nothing reads it in."""
+    for key, parameter in model.named_parameters():
+        owner = model.get_submodule(key.rpartition(".")[0])
+        if parameter.is_meta and not hasattr(owner, "_hf_hook"):
+            raise BadInput(f"{name}: {key} is on the meta device, without numbers; load it")
+
+
 def _read_in(module: nn.Module) -> Any:
     from accelerate.utils import align_module_device
 

@@ -38,6 +38,7 @@ def test_an_adopted_model_passes_the_same_checks() -> None:
         (broken, None, f"{FC} are NaN or infinite"),
         (small, byte_pairs(), "its embedding has 100 rows"),
         (tiny("gpt2", max_position_embeddings=1), None, "a context of 1"),
+        (tiny("gpt2").to("meta"), None, "is on the meta device, without numbers"),
     ]:
         with pytest.raises(BadInput, match=said):
             adopt("made", model, tokenizer, **PLAIN)

@@ -338,6 +338,14 @@ class RowByRow(PlainGPT):
         return torch.cat([self.logits(row[None]) for row in ids])
 
 
+class StepByStep(PlainGPT):
+    """Computes every position from the tokens up to it, as generation without a cache does."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        ends = range(1, ids.shape[1] + 1)
+        return torch.cat([self.logits(ids[:, :end])[:, -1:] for end in ends], dim=1)
+
+
 class ComputesAgain(PlainGPT):
     """Keeps nothing for the gradient, and runs again instead."""
 
@@ -356,7 +364,7 @@ class Remembers(PlainGPT):
         return kept[key].clone()
 
 
-@pytest.mark.parametrize("model", [RowByRow(), ComputesAgain(), Remembers()])
+@pytest.mark.parametrize("model", [RowByRow(), StepByStep(), ComputesAgain(), Remembers()])
 def test_models_that_compute_in_another_order_are_not_accused(model: nn.Module) -> None:
     claims = ["C1", "C6", "C9", "F1", "F2"]
     run = assay.check(model, claims=claims, profile="glance", attends="causal")
