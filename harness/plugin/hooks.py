@@ -71,6 +71,8 @@ def pytest_configure(config: pytest.Config) -> None:
         request = config.stash[REQUEST] = options.read(config)
     for kind, what in MARKS.items():
         config.addinivalue_line("markers", f"{kind}: {what}")
+    # peft imports what torch deprecates, which nobody who checks a model can change.
+    config.addinivalue_line("filterwarnings", "ignore::DeprecationWarning:torch.jit._script")
     # The libraries' million objects stay: the collector need not scan them again.
     gc.freeze()
     config.stash[PROCESS] = os.getpid()
