@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import time
 from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -193,6 +194,15 @@ def test_a_broken_one_is_refuted_by_the_claim_about_it(
 ) -> None:
     run = assay.check(make(), claims=LAWS, attends="causal", profile="quick")
     assert refuted <= {each.id for each in run.refuted}
+
+
+def test_one_whose_first_pass_hangs_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hanging(ids: Tensor) -> Any:
+        time.sleep(1e6)
+
+    monkeypatch.setattr("assay.harness.models.wrapping.PATIENCE", 1.0)
+    with pytest.raises(BadInput, match="its first passes did not end in 1 s"):
+        assay.check(hanging, claims=["C1"], profile="glance")
 
 
 def test_one_that_hangs_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
