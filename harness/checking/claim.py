@@ -171,7 +171,6 @@ def unknown(selectors: Sequence[str], named: Collection[tuple[Claim, str]], what
     for each in selectors:
         if not any(is_asked(each, claim, name) for claim, name in named):
             numbers = sorted({claim.id for claim, _ in named}, key=lambda n: (n[0], int(n[1:])))
-            return (
-                f"{printable(each)}: there is no such {what} here; there are {', '.join(numbers)}"
-            )
+            asked = shortened(printable(each), 100)
+            return f"{asked}: there is no such {what} here; there are {', '.join(numbers)}"
     return ""

@@ -151,6 +151,8 @@ def read(path: str | Path) -> Sweep:
         )
     ]
     evidence = folder / Path(content.get("evidence", "sweep.sqlite")).expanduser()
+    if not evidence.name or evidence.is_dir():
+        raise BadInput(f"{path}: evidence: {evidence} is a folder")
     names = {f"the model {name}": ModelSpec.recorded(name).path for name in content["models"]}
     folders = {name: Path(model) for name, model in names.items() if model}
     keep_out({f"{path}: evidence": evidence}, folders)

@@ -86,6 +86,8 @@ def test_every_combination_is_a_cell_and_each_only_once(tmp_path: Path) -> None:
         ("models = ['a']\ndtypes = ['int4']", ["dtypes: 'int4' is unknown", "there are float32"]),
         ("models = ['a']\nattends = 'left'", ["attends: 'left' is unknown", "causal, both"]),
         ("models = ['a']\nexpectations = 'no'", ["expectations:", "is not a folder"]),
+        ("models = ['a']\nevidence = '/'", ["evidence: / is a folder"]),
+        ("models = ['a']\nevidence = '.'", ["evidence:", "is a folder"]),
         ("models = ['a']\nzebra = 1", ["unknown key 'zebra'; there are models, dtypes"]),
         ("models = ['a']\nevidence = ' '", ["evidence is ' ', not a text"]),
     ],
