@@ -11,11 +11,12 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Generator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
 import torch
+from hypothesis.configuration import set_hypothesis_home_dir
 
 from assay.harness.checking import costs
 from assay.harness.checking.claim import is_asked, unknown
@@ -39,6 +40,7 @@ from assay.harness.plugin.settling import (
 )
 from assay.harness.plugin.watchdog import Leaving, watched
 from assay.harness.results.errors import BadInput
+from assay.harness.results.evidence_file import default_path
 from assay.harness.results.verdicts import Kind
 
 MARKS = {
@@ -73,6 +75,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", f"{kind}: {what}")
     # peft imports what torch deprecates, which nobody who checks a model can change.
     config.addinivalue_line("filterwarnings", "ignore::DeprecationWarning:torch.jit._script")
+    _keep_hypothesis_out_of_here()
     # The libraries' million objects stay: the collector need not scan them again.
     gc.freeze()
     config.stash[PROCESS] = os.getpid()
@@ -164,6 +167,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from assay.harness.plugin.scheduling import BySubject
 
     return BySubject(config, log, request.subjects, together.lines(config))
+
+
+def _keep_hypothesis_out_of_here() -> None:
+    """Let Hypothesis keep its files beside the evidence: by default in the current folder."""
+    if "HYPOTHESIS_STORAGE_DIRECTORY" not in os.environ:
+        with suppress(BadInput):  # there is no home
+            set_hypothesis_home_dir(default_path().with_name("hypothesis"))
 
 
 def _subject(item: pytest.Item) -> str:

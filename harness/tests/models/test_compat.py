@@ -117,7 +117,13 @@ def test_a_fault_in_attention_is_planted_where_its_functions_are_looked_up(llama
 
 
 IN_ALL_VERSIONS = {
-    *("AutoConfig", "AutoModelForCausalLM", "AutoModelForMaskedLM", "AutoModelForSeq2SeqLM"),
+    *(
+        "AutoConfig",
+        "AutoModel",
+        "AutoModelForCausalLM",
+        "AutoModelForMaskedLM",
+        "AutoModelForSeq2SeqLM",
+    ),
     *(
         "AUTO_QUANTIZATION_CONFIG_MAPPING",
         "AutoTokenizer",

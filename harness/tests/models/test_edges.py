@@ -47,7 +47,7 @@ def test_lengths_around_a_window_are_in_bounds():
 def test_prompts_at_edges_come_to_every_edge_and_elsewhere():
     lengths: list[int] = []
 
-    @SOME
+    @settings(SOME, max_examples=100)
     @given(prompts(toy("mistral"), 2, at_edges=True))
     def collect(drawn):
         lengths.append(drawn.length)
