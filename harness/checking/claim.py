@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,10 +38,13 @@ class Claim:
     bound: str = ""
     """What a finding's statistic must reach, in words."""
 
-    def lacks(self, subject: Subject) -> str:
-        """The first missing capability of ``subject``, and why; empty if it has them all."""
+    def lacks(self, subject: Subject, brake: float = math.inf) -> str:
+        """The first missing capability of ``subject``, and why; empty if it has them all.
+
+        Raises `Braked` where a pass of a probe takes more than ``brake`` seconds.
+        """
         for name in self.needs:
-            if (why := capabilities.probe(subject).why_missing(name)) is not None:
+            if (why := capabilities.probe(subject).why_missing_within(brake, name)) is not None:
                 return f"{name}: {why}"
         return ""
 

@@ -122,7 +122,7 @@ def run(
     clock = ForwardClock(brake, share=brake / blocks)
     try:
         with clock.striking(foreign=not claim.toy):
-            if lacking := claim.lacks(subject):
+            if lacking := claim.lacks(subject, brake):
                 return claim.result(subject, Verdict.NOT_APPLICABLE, reason=lacking)
             with clock.watching(subject):
                 settled = _settle(claim, plan, body, subject, arguments, session, sample, clock)

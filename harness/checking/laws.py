@@ -95,7 +95,7 @@ def run(
     examples = Examples(most, body, subject, check, arguments, session, clock)
     try:
         with clock.striking(foreign=not claim.toy):
-            if lacking := claim.lacks(subject):
+            if lacking := claim.lacks(subject, brake):
                 return claim.result(subject, Verdict.NOT_APPLICABLE, reason=lacking)
             check.controls.on(subject)
             with clock.watching(subject):

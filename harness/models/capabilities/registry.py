@@ -26,7 +26,7 @@ class Capabilities:
 
         Raises KeyError for an unknown name, and the probe's error where it gives no answer: a
         shortage of the machine (`harness.models.shortage`), or an error by which no model rejects
-        its input.  Such an error is not cached.  Raises `Braked` where the probe hung in `all`.
+        its input.  Such an error is not cached.  Raises `Braked` where the probe hung before.
         """
         probe = PROBES[name]
         if name in self._hanging:
@@ -60,13 +60,24 @@ class Capabilities:
         """
         return {name: self._described(name, brake) for name in PROBES}
 
-    def _described(self, name: str, brake: float) -> str | None:
-        clock = ForwardClock(brake / 100 if self.subject.hung else brake, each=True)
+    def why_missing_within(self, brake: float, name: str) -> str | None:
+        """`why_missing`; raises `Braked` where a pass of the probe takes more than ``brake``
+        seconds, and at once when asked again.
+        """
+        if name in self._reasons or name in self._hanging:
+            return self.why_missing(name)
+        clock = ForwardClock(brake, each=True)
         try:
             with clock.striking(), clock.watching(self.subject):
                 return self.why_missing(name)
         except Braked as braked:
             self._hanging[name] = str(braked)
+            raise
+
+    def _described(self, name: str, brake: float) -> str | None:
+        try:
+            return self.why_missing_within(brake / 100 if self.subject.hung else brake, name)
+        except Braked as braked:
             return f"not found out: {braked}"
         except ENDS as error:
             return f"not found out: {shortage(error) or brief(error)}"

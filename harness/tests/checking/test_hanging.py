@@ -121,9 +121,10 @@ def test_what_hangs_outside_of_a_pass_is_ended_too(clock):
 
     law_with_a_probe = a_law(needs=["position-ids"])
     probed = verdict(law_with_a_probe, hanging(looping, clock), budget(4, brake=SHORT))
-    for result in (probed, verdict(a_law(body), toy("gpt2"), budget(4, brake=SHORT))):
+    outside = verdict(a_law(body), toy("gpt2"), budget(4, brake=SHORT))
+    for result, where in ((probed, " in a pass that did not end"), (outside, "")):
         assert result.verdict is Verdict.INCONCLUSIVE
-        assert result.reason.startswith("stopped after 1e+03 s at 0 of 4 examples")
+        assert result.reason.startswith(f"stopped after 1e+03 s{where} at 0 of 4 examples")
     assert unset()
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from transformers import LlamaForCausalLM
 
+import assay
+from assay.harness.checking.profiles import PROFILES
 from assay.harness.models.capabilities import probe, registry
 from assay.harness.models.clock import ForwardClock
 from assay.harness.models.subject import Subject
+from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.tiny_llama import llama
 
 
@@ -40,3 +44,24 @@ def test_the_probes_after_one_that_hangs_have_little_time(monkeypatch: pytest.Mo
     assert len(hung) > 10
     assert set(brakes) == {5.0, 0.05}
     assert brakes.count(0.05) >= len(hung) - 1
+
+
+class SleepsWithACache(LlamaForCausalLM):
+    """Sleeps in every pass that continues a cache."""
+
+    slept = 0
+
+    def forward(self, *arguments: Any, past_key_values: Any = None, **named: Any) -> Any:
+        if past_key_values is not None and past_key_values.get_seq_length():
+            type(self).slept += 1
+            time.sleep(3600)
+        return super().forward(*arguments, past_key_values=past_key_values, **named)
+
+
+def test_claims_that_need_what_hangs_wait_for_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PROFILES, "glance", replace(PROFILES["glance"], brake=2.0))
+    run = assay.check(llama(SleepsWithACache).eval(), claims=["C2"], profile="glance")
+    undecided = [result for result in run.results if result.verdict is Verdict.INCONCLUSIVE]
+    assert len(undecided) > 5
+    assert all("in a pass that did not end" in result.reason for result in undecided)
+    assert SleepsWithACache.slept <= 3
