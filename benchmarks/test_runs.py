@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+import torch
 
-from assay.fixtures import subjects
-from assay.harness.models.runs import Options
+from assay.fixtures import geometries
 from assay.harness.plugin.request import RunRequest
 
 ROOT = Path(__file__).parents[1]
@@ -27,13 +27,12 @@ LOOK = 0.2
 
 @dataclass(frozen=True)
 class Run:
-    """A run of claims in ``processes``, with its goals: seconds, and gigabytes resident."""
+    """A run of claims, with its goals: seconds, and gigabytes resident."""
 
     model: str
     arguments: tuple[str, ...]
     seconds: float | None = None
     peak: float | None = None
-    processes: int = 1
 
     @property
     def name(self) -> str:
@@ -54,7 +53,7 @@ RUNS = [
 ]
 
 SIZES = ("rotary-small", "bert-6x384", "gpt2", "gpt2-medium", "rotary-1b")
-"""Geometries of 5, 23, 124, 355 and 1100 million parameters."""
+"""Geometries of 6, 23, 124, 355 and 1100 million parameters."""
 
 FEW = ("--claim=C1", "--claim=C2:[default]", "--claim=C5", "--claim=C6")
 """Laws that apply to most models, for the growth of time with parameters."""
@@ -95,8 +94,6 @@ def measured(run: Run, folder: Path, threads: int) -> Measured:
     command = [sys.executable, "-m", "pytest", "-q", "-c", str(ROOT / "pyproject.toml"), "claims"]
     command += [f"--model={run.model}", f"--json={report}", f"--evidence={folder / 'evidence'}"]
     command += run.arguments
-    if run.processes > 1:
-        command += ["-n", str(run.processes), "--dist=loadfile"]
     environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
     began, peak = time.perf_counter(), 0
     with (folder / "output").open("w") as output:
@@ -157,10 +154,7 @@ def test_growth(benchmark, report, pytestconfig, tmp_path):
         return [seconds(name) for name in SIZES]
 
     took = benchmark.pedantic(all_sizes, rounds=1, iterations=1)
-    sizes = [
-        subjects.load(f"geometry:{name}", Options(dtype="bfloat16")).model.num_parameters()
-        for name in SIZES
-    ]
+    sizes = [geometries.size(name, torch.uint8) for name in SIZES]  # a byte for each parameter
     exponent = np.polyfit(np.log(sizes), np.log(took), 1)[0]
     report.figure("laws by parameters", "exponent", np.array([exponent]), 1, at_most=True)
     report.also(parameters=sizes, seconds=took)

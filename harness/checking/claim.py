@@ -38,6 +38,12 @@ class Claim:
     bound: str = ""
     """What a finding's statistic must reach, in words."""
 
+    def examples(self, profile: Profile) -> int:
+        """The examples that a law takes in ``profile``; 1 for a finding, which takes draws."""
+        if self.kind is Kind.FINDING:
+            return 1
+        return min(profile.examples, self.enough or profile.examples)
+
     def lacks(self, subject: Subject, brake: float = math.inf) -> str:
         """The first missing capability of ``subject``, and why; empty if it has them all.
 

@@ -87,7 +87,7 @@ def run(
     started = time.perf_counter()
     check = Check(subject, controls=Controls(claim.controls))
     counterexample: Counterexample | None = None
-    most = min(session.profile.examples, claim.enough or session.profile.examples)
+    most = claim.examples(session.profile)
     brake = patience(subject, session.profile.brake)
     clock = ForwardClock(brake, share=brake / most)
     subject.reach = session.profile.reach

@@ -24,7 +24,7 @@ LONGEST = 256
 
 
 PATIENCE = 120.0
-"""Seconds for the first passes of a model, of four tokens each."""
+"""Seconds for the first passes of a model, which find its sizes and its longest prompt."""
 
 
 def wrap(name: str, inner: Any) -> PreTrainedModel:

@@ -75,7 +75,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", f"{kind}: {what}")
     # peft imports what torch deprecates, which nobody who checks a model can change.
     config.addinivalue_line("filterwarnings", "ignore::DeprecationWarning:torch.jit._script")
-    _keep_hypothesis_out_of_here()
+    _move_files_of_hypothesis()
     # The libraries' million objects stay: the collector need not scan them again.
     gc.freeze()
     config.stash[PROCESS] = os.getpid()
@@ -169,7 +169,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return BySubject(config, log, request.subjects, together.lines(config))
 
 
-def _keep_hypothesis_out_of_here() -> None:
+def _move_files_of_hypothesis() -> None:
     """Let Hypothesis keep its files beside the evidence: by default in the current folder."""
     if "HYPOTHESIS_STORAGE_DIRECTORY" not in os.environ:
         with suppress(BadInput):  # there is no home

@@ -99,9 +99,7 @@ class Planner:
         common = (claim.id, name, claim.kind.value, subject.name)
         if lacking := claim.lacks(subject):
             return Planned(*common, lacking=lacking)
-        examples = 1
-        if claim.kind is Kind.LAW:
-            examples = min(profile.examples, claim.enough or profile.examples)
+        examples = claim.examples(profile)
         seconds = self._seconds(claim, name, subject, profile, examples)
         return Planned(*common, examples=examples, seconds=seconds)
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from assay.harness.checking import costs
 from assay.harness.checking.claim import Claim
 from assay.harness.checking.profiles import Profile
-from assay.harness.results.verdicts import Kind, Result, Verdict
+from assay.harness.results.verdicts import Result, Verdict
 
 ENOUGH = 5
 """Claims that must have run before a time is shown."""
@@ -32,9 +32,7 @@ class Work(NamedTuple):
 def work(claim: Claim, name: str, profile: Profile) -> Work:
     """The work of a claim in this profile."""
     cost = costs.cost_of(name, claim.kind)
-    examples = 1
-    if claim.kind is Kind.LAW:
-        examples = min(profile.examples, claim.enough or profile.examples)
+    examples = claim.examples(profile)
     tokens = cost.tokens + REFERENCE * cost.reference_tokens
     return Work(examples * tokens, examples * cost.other)
 
