@@ -27,12 +27,16 @@ LOOK = 0.2
 
 @dataclass(frozen=True)
 class Run:
-    """A run of claims, with its goals: seconds, and gigabytes resident."""
+    """A run of claims, with its goals: seconds, and gigabytes resident.
+
+    In ``processes`` of pytest-xdist, among which the threads are divided.
+    """
 
     model: str
     arguments: tuple[str, ...]
     seconds: float | None = None
     peak: float | None = None
+    processes: int = 2
 
     @property
     def name(self) -> str:
@@ -41,7 +45,7 @@ class Run:
 
 
 RUNS = [
-    Run("tiny:llama", ("-m", "law"), 12, 1.0),
+    Run("tiny:llama", ("-m", "law"), 12, 1.0, 1),
     Run("tiny:llama", (), 20, 1.0),
     Run("reference", ("-m", "law"), 40, 1.3),
     Run("reference", (), 240, 1.3),
@@ -49,7 +53,7 @@ RUNS = [
     Run("geometry:bert-6x384", (), 360, 1.5),
     Run("geometry:gpt2", ("-m", "law"), 180, 2.2),
     Run("geometry:gpt2", (), 720, 2.2),
-    Run("geometry:rotary-1b", ("-m", "law", "--dtype=bfloat16", "--budget=20m"), 1200, 5.5),
+    Run("geometry:rotary-1b", ("-m", "law", "--dtype=bfloat16", "--budget=20m"), 1200, 5.5, 1),
 ]
 
 SIZES = ("rotary-small", "bert-6x384", "gpt2", "gpt2-medium", "rotary-1b")
@@ -94,7 +98,9 @@ def measured(run: Run, folder: Path, threads: int) -> Measured:
     command = [sys.executable, "-m", "pytest", "-q", "-c", str(ROOT / "pyproject.toml"), "claims"]
     command += [f"--model={run.model}", f"--json={report}", f"--evidence={folder / 'evidence'}"]
     command += run.arguments
-    environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
+    if run.processes > 1:
+        command += ["-n", str(run.processes), "--dist", "loadfile"]
+    environment = os.environ | {"OMP_NUM_THREADS": str(max(1, threads // run.processes))}
     began, peak = time.perf_counter(), 0
     with (folder / "output").open("w") as output:
         process = psutil.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)
@@ -107,11 +113,12 @@ def measured(run: Run, folder: Path, threads: int) -> Measured:
 
 
 def resident(process: psutil.Process) -> int:
-    """Bytes of a process and its children that are in memory."""
+    """Bytes of a process and its children that are in memory, what they share counted once."""
     total = 0
     for each in [process, *children(process)]:
         try:
-            total += each.memory_info().rss
+            memory = each.memory_full_info()
+            total += getattr(memory, "pss", memory.rss)  # Linux alone knows the shares
         except psutil.Error:  # it has ended
             continue
     return total
@@ -147,7 +154,8 @@ def test_growth(benchmark, report, pytestconfig, tmp_path):
 
     def seconds(name):
         options = (*FEW, f"--dtype={loading.dtype}")
-        laws = measured(Run(f"geometry:{name}", options), tmp_path, threads).laws
+        run = Run(f"geometry:{name}", options, processes=1)
+        laws = measured(run, tmp_path, threads).laws
         return float(np.mean([law["seconds"] for law in laws]))
 
     def all_sizes():

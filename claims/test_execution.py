@@ -99,7 +99,8 @@ def test_saving_and_loading_change_nothing(subject, draw, check):
     enough=4,
 )
 def test_saving_and_loading_change_nothing_in_bfloat16(subject, draw, check):
-    prompt = draw(prompts(subject, rows=2), "prompt")
+    # Short ones: on many processors a product in bfloat16 takes fifty times that in float32.
+    prompt = draw(prompts(subject, longest=4, rows=1), "prompt")
     rounded = variants.in_bfloat16(subject)
     check.judge(variants.weights_lost(subject, rounded), 0.0, "weights, rounded to bfloat16")
     if check.wants("weights"):
@@ -111,10 +112,11 @@ def test_saving_and_loading_change_nothing_in_bfloat16(subject, draw, check):
 def judge_the_loaded(check, subject, prompt, control=""):
     """Compare a copy's outputs with those of the model's own weights at the copy's addresses."""
     copy = variants.saved_and_loaded(subject)
-    apart = copies.apart(subject, copy, prompt.ids)
+    wanted = check.wants(control)
+    apart = copies.apart(subject, copy, prompt.ids, noise_too=wanted)
     check.judge(apart.distance.error, apart.allowed, apart.distance.where)
-    check.sees(apart.with_leak, sensitivity.GOALS[subject.dtype].other)
-    if check.wants(control):
+    if wanted:
+        check.sees(apart.with_leak, sensitivity.GOALS[subject.dtype].other)
         with variants.nudge_embedding(copy, int(prompt.ids[0, 0])):
             damaged = copies.apart(subject, copy, prompt.ids)
         check.judge_control(damaged.distance.error, damaged.allowed, control)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from assay.harness.checking import sensitivity
 from assay.harness.checking.controls import Controls
@@ -24,7 +24,6 @@ from assay.harness.models.tolerances import (
     Tolerance,
     farthest,
     incomparable,
-    not_a_reference,
 )
 from assay.harness.results.verdicts import LEAK, LEAK_GOAL, SEES_ONE, margin
 
@@ -319,20 +318,23 @@ class Check:
         if self.sharp and math.isfinite(self.goal):
             return
 
-        def rejects(rows: Rows) -> bool:
-            exact, names = expected.oracle, [*rows.tensors]
+        @functools.cache
+        def few(*names: str) -> Reference:
+            exact = expected.oracle
             router = ["router gap"] if "router gap" in exact.tensors else []
-            few = Reference(
+            return Reference(
                 expected.plain.only(*names),
                 exact.only(*names, *router),
                 lambda: [rows.only(*names) for rows in expected.elsewhere()],
             )
-            worst, allowed = self._compare(few, rows, tolerance)
+
+        def rejects(rows: Rows) -> bool:
+            worst, allowed = self._compare(few(*rows.tensors), rows, tolerance)
             return _beyond(worst.error, allowed)
 
         plain = _shared(expected.plain, expected)
-        errors = farthest(plain, expected.oracle, self._settled(expected, tolerance))
-        noise = max(distance.error for distance in errors.values())
+        errors = expected.errors(self._gap(tolerance))
+        noise = max(errors[name].error for name in plain.tensors if name in errors)
         self._least_noise = min(self._least_noise, noise)
         try:
             self._saw(sensitivity.smallest_leak(plain, damaged, rejects))
@@ -346,9 +348,9 @@ class Check:
 
             self._saw(sensitivity.smallest_leak(first, damaged, differs))
 
-    def _settled(self, expected: Reference, tolerance: Tolerance | None) -> Tensor | None:
-        """The rows without near-ties between experts; None where there are no experts."""
-        return expected.oracle.settled(ROUTER_GAP * (tolerance or self.tolerance).floor)
+    def _gap(self, tolerance: Tolerance | None) -> float:
+        """Experts chosen by less are near-tied."""
+        return ROUTER_GAP * (tolerance or self.tolerance).floor
 
     def _compare(
         self, expected: Reference, observed: Rows, tolerance: Tolerance | None
@@ -356,16 +358,17 @@ class Check:
         """The distance with the least margin, of a farthest or median row, and its bound."""
         tolerance = tolerance or self.tolerance
         observed = _shared(observed, expected)
-        settled = self._settled(expected, tolerance)
+        gap = self._gap(tolerance)
+        settled = expected.settled(gap)
         if settled is not None and not bool(settled.any()):
             raise Unsettled("every row is routed to experts by near-ties")
-        if name := not_a_reference(expected.plain, expected.oracle):
-            raise Unsettled(f"the float64 copy gives no numbers where the model does, at {name}")
+        if expected.fault:
+            raise Unsettled(expected.fault)
         least = torch.finfo(self.subject.dtype).tiny
-        for name, tensor in expected.oracle.tensors.items():
-            if 0.0 < float(tensor.abs().max()) < least:
+        for name, largest in expected.largest.items():
+            if 0.0 < largest < least:
                 raise Unsettled(f"{name} are too small for {self.subject.dtype}, which underflows")
-        plain = farthest(expected.plain, expected.oracle, settled)
+        plain = expected.errors(gap)
         for rows in expected.elsewhere() if self._emulated else ():
             other = farthest(rows.only(*plain), expected.oracle, settled)
             plain = {name: plain[name].largest(other[name]) for name in plain}

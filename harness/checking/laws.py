@@ -87,10 +87,10 @@ def run(
     started = time.perf_counter()
     check = Check(subject, controls=Controls(claim.controls))
     counterexample: Counterexample | None = None
-    most = claim.examples(session.profile)
+    subject.reach = session.profile.reach
+    most = claim.examples(session.profile, subject)
     brake = patience(subject, session.profile.brake)
     clock = ForwardClock(brake, share=brake / most)
-    subject.reach = session.profile.reach
     spared_before = kept_rows.spared(subject)
     examples = Examples(most, body, subject, check, arguments, session, clock)
     try:

@@ -17,7 +17,7 @@ class Profile:
     ``prompts``.  A claim that takes longer than ``brake`` seconds ends inconclusive.
 
     Most prompts of a law have at most ``reach`` tokens times the model's parameters: a law about a
-    large model takes as many examples as one about a small model, of shorter prompts.
+    large model takes shorter prompts, and of the largest `LEAST` examples (`models.lengths`).
 
     ``glance`` draws as much for a finding as ``quick``: an interval that is valid at every size
     still contains 0.7 after twelve draws that are all 1, so with half of the draws most findings
@@ -32,6 +32,11 @@ class Profile:
     brake: float = math.inf
     reach: float = math.inf
 
+
+LEAST = 8
+"""Examples that a law takes at least, where its own number and the profile's are not less: about a
+large model in the short profiles, and within a budget.
+"""
 
 REACH = 2.0**31
 """The reach of the short profiles: 256 tokens of 8 million parameters, 17 of 124 million."""

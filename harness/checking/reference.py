@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -13,6 +13,7 @@ from assay.harness.models import kept_rows
 from assay.harness.models.rounding import Rounding
 from assay.harness.models.rows import Rows
 from assay.harness.models.subject import Subject
+from assay.harness.models.tolerances import Distance, farthest, not_a_reference
 
 MACHINES = 8
 """Emulated roundings of the plain path before a law is refuted."""
@@ -29,6 +30,32 @@ class Reference:
     plain: Rows
     oracle: Rows
     elsewhere: Callable[[], Sequence[Rows]] = tuple
+    _errors: dict[float, dict[str, Distance]] = field(default_factory=dict, repr=False)
+
+    def settled(self, gap: float) -> Tensor | None:
+        """The rows whose experts are chosen by more than ``gap`` (`Rows.settled`)."""
+        return self.oracle.settled(gap)
+
+    def errors(self, gap: float) -> dict[str, Distance]:
+        """How far the plain path is off in the worst row of each tensor, of the settled rows.
+
+        Every comparison asks for it, dozens of them where a law looks for its smallest leak.
+        """
+        if gap not in self._errors:
+            self._errors[gap] = farthest(self.plain, self.oracle, self.settled(gap))
+        return self._errors[gap]
+
+    @functools.cached_property
+    def fault(self) -> str:
+        """Why it is no reference, in words; empty if it is one."""
+        if name := not_a_reference(self.plain, self.oracle):
+            return f"the float64 copy gives no numbers where the model does, at {name}"
+        return ""
+
+    @functools.cached_property
+    def largest(self) -> dict[str, float]:
+        """The largest absolute number of each tensor of the reference."""
+        return {name: float(t.abs().max()) for name, t in self.oracle.tensors.items()}
 
     def map(self, change: Callable[[Rows], Rows]) -> Reference:
         """Apply the same change to all rows."""

@@ -66,16 +66,22 @@ def with_leak(observed: Rows, damaged: Rows, size: float) -> Rows:
 
     A row that the control leaves unchanged moves towards itself with its features rolled by one.
     """
-    tensors = {}
+    return _leaking(observed, damaged)(size)
+
+
+def _leaking(observed: Rows, damaged: Rows) -> Callable[[float], Rows]:
+    """`with_leak` as a function of the size: the directions are computed once."""
+    exact, leaks = {}, {}
     for name, tensor in observed.tensors.items():
-        rows = tensor.double()
+        rows = exact[name] = tensor.double()
         towards = damaged[name].to(rows) - rows
         still = ~(towards != 0).any(-1, keepdim=True)
-        towards = torch.where(still, rows.roll(1, -1) - rows, towards)
+        if bool(still.any()):
+            towards = torch.where(still, rows.roll(1, -1) - rows, towards)
         length = torch.linalg.vector_norm(towards, dim=-1, keepdim=True)
         own = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
-        tensors[name] = rows + size * own * torch.where(length > 0, towards / length, 0.0)
-    return Rows(tensors)
+        leaks[name] = own * torch.where(length > 0, towards / length, 0.0)
+    return lambda size: Rows({name: exact[name] + size * leaks[name] for name in exact})
 
 
 def smallest_leak(observed: Rows, damaged: Rows, rejects: Callable[[Rows], bool]) -> float:
@@ -89,14 +95,16 @@ def smallest_leak(observed: Rows, damaged: Rows, rejects: Callable[[Rows], bool]
         other = damaged.tensors.get(name)
         if name == "router gap" or other is None or observed[name].shape != other.shape:
             continue
-        one, away = observed.only(name), damaged.only(name)
-        size = smallest_size(functools.partial(_rejected, one, away, rejects))
+        leaking = _leaking(observed.only(name), damaged.only(name))
+        size = smallest_size(functools.partial(_rejected, leaking, rejects))
         largest = size if math.isnan(largest) else max(largest, size)
     return largest
 
 
-def _rejected(one: Rows, away: Rows, rejects: Callable[[Rows], bool], size: float) -> bool:
-    return rejects(with_leak(one, away, size))
+def _rejected(
+    leaking: Callable[[float], Rows], rejects: Callable[[Rows], bool], size: float
+) -> bool:
+    return rejects(leaking(size))
 
 
 def smallest_size(sees: Callable[[float], bool]) -> float:

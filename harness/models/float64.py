@@ -21,7 +21,6 @@ from assay.harness.models import allocation, compat, dequantised, memory, placem
 from assay.harness.models.copying import copy_model
 from assay.harness.models.core import Core
 from assay.harness.models.lengths import LONG
-from assay.harness.models.memo import memo
 from assay.harness.models.quantised_weights import is_quantised
 from assay.harness.models.shortage import ENDS, contained, pass_on, shortage
 from assay.harness.models.upcasting import Upcast, as_parameter, with_buffers_in_float64
@@ -49,13 +48,15 @@ class Drawn(TorchFunctionMode):
         return func(*args, **kwargs | {"dtype": self.dtype}).to(dtype)
 
 
-@memo
-def _draws(subject: Core) -> bool:
-    """Whether a long prompt's pass draws random numbers: some models hash or sample with them."""
-    n = min(subject.context or LONG, LONG)
-    noted = Drawn(subject.dtype)
+def draws(oracle: Core) -> bool:
+    """Whether a long prompt's pass draws random numbers: some models hash or sample with them.
+
+    Asked of the float64 copy: in 16 bits a long pass takes minutes on many processors.
+    """
+    n = min(oracle.context or LONG, LONG)
+    noted = Drawn(oracle.dtype)
     with suppress(*REFUSALS), noted:
-        subject(subject.content(torch.arange(n, device=subject.device)[None]), states=False)
+        oracle(oracle.content(torch.arange(n, device=oracle.device)[None]), states=False)
     return noted.drew
 
 
@@ -129,8 +130,8 @@ def _short_prompt(subject: Core) -> torch.Tensor:
     return subject.content(torch.arange(max(2, subject.shortest), device=subject.device)[None])
 
 
-def float64_copy(subject: Core) -> tuple[PreTrainedModel, torch.dtype | None]:
-    """The model in float64, parameter for parameter, and the dtype of its draws."""
+def float64_copy(subject: Core) -> PreTrainedModel:
+    """The model in float64, parameter for parameter."""
     device = torch.device("cpu") if subject.oracle_way == "cpu" else subject.device
     model = _streamed(subject, device) if streams(subject, device) else None
     if model is None:
@@ -140,7 +141,7 @@ def float64_copy(subject: Core) -> tuple[PreTrainedModel, torch.dtype | None]:
         model.to(device)  # type: ignore[arg-type]  # wrapped
     with suppress(Missing):
         compat.set_experts(model, "eager")  # the grouped kernels have no float64
-    return model, subject.dtype if _draws(subject) else None
+    return model
 
 
 def require_runs(oracle: Core, subject: Core) -> None:

@@ -28,6 +28,13 @@ def usual_longest(subject: Core) -> int:
     return LONG if within > LONG else max(FEWEST, int(within))
 
 
+def is_large(subject: Core) -> bool:
+    """Whether a usual prompt is so short that a pass reads more weights than tokens: above 67
+    million parameters within the reach of `quick`.
+    """
+    return usual_longest(subject) <= 2 * FEWEST
+
+
 def share_of_tokens(subject: Core) -> float:
     """The tokens of a law's prompts on ``subject`` as a share of those on a small model."""
     usual = usual_longest(subject) / LONG

@@ -186,11 +186,9 @@ class Subject(Core):
         with ExitStack() as pauses:
             for clock in self.clocks:
                 pauses.enter_context(clock.paused())
-            model, drawn_as = float64.float64_copy(self)
+            model = float64.float64_copy(self)
         name = f"{self.name} in float64"
-        oracle = Subject(
-            name, model, drawn_as=drawn_as, attends=self.attends, provenance=self.provenance
-        )
+        oracle = Subject(name, model, attends=self.attends, provenance=self.provenance)
         oracle.home = self.device
         for clock in self.clocks:
             clock.watch(model)
@@ -199,6 +197,8 @@ class Subject(Core):
         except Missing as missing:
             self._no_reference = str(missing)
             raise
+        if float64.draws(oracle):
+            oracle.drawn_as = self.dtype
         return oracle
 
     def of_same_code(

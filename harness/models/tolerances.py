@@ -125,15 +125,31 @@ def distance(
     most = torch.finfo(observed.dtype).max
     oracle = oracle.double()
     observed = observed.to(oracle)
+    if _within(observed, most) and _within(oracle, most):
+        if sizes is None:
+            sizes = torch.linalg.vector_norm(oracle, dim=-1)
+        return _relative(observed - oracle, sizes, settled)
     finite = oracle.abs() < most
     extreme = (observed.abs() == most) & (oracle.abs() >= most) & torch.isfinite(oracle)
     same = (observed == oracle) | (extreme & (observed.sign() == oracle.sign()))
     alike = ~finite & (same | (torch.isnan(observed) & torch.isnan(oracle)))
     if sizes is None:
         sizes = torch.linalg.vector_norm(torch.where(finite, oracle, 0.0), dim=-1)
+    return _relative(torch.where(alike, 0.0, observed - oracle), sizes, settled)
+
+
+def _within(tensor: Tensor, most: float) -> bool:
+    """Whether every element is finite and smaller than ``most``, read once."""
+    if not tensor.numel():
+        return True
+    least, largest = torch.aminmax(tensor)  # NaN where an element is
+    return -most < float(least) and float(largest) < most
+
+
+def _relative(apart: Tensor, sizes: Tensor, settled: Tensor | None) -> Tensor:
+    """The lengths of the rows of ``apart`` relative to ``sizes``; infinite where not a number."""
     size = torch.maximum(sizes, SMALL_ROW * sizes.mean())
     size = size.clamp_min(torch.finfo(torch.float64).tiny)
-    apart = torch.where(alike, 0.0, observed - oracle)
     error = torch.linalg.vector_norm(apart, dim=-1) / size
     error = torch.where(torch.isnan(error), math.inf, error)
     return error if settled is None else torch.where(settled, error, 0.0)
@@ -143,16 +159,20 @@ def incomparable(observed: Rows, oracle: Rows) -> tuple[int, bool]:
     """How many rows have a NaN on both sides, and whether no element can be compared."""
     rows, finite = 0, False
     for name, tensor in observed.tensors.items():
-        if name != "router gap":
+        if name == "router gap":
+            continue
+        if not _within(tensor, math.inf):
             rows += int((torch.isnan(tensor) & torch.isnan(oracle[name])).any(-1).sum())
-            finite = finite or bool(torch.isfinite(oracle[name]).any())
+        finite = finite or bool(torch.isfinite(oracle[name]).any())
     return rows, not finite
 
 
 def not_a_reference(plain: Rows, oracle: Rows) -> str:
     """The tensor where the model is finite and the float64 copy is not; empty if there is none."""
     for name, tensor in plain.tensors.items():
-        if name != "router gap" and bool((tensor.isfinite() & ~oracle[name].isfinite()).any()):
+        if name == "router gap" or _within(oracle[name], math.inf):
+            continue
+        if bool((tensor.isfinite() & ~oracle[name].isfinite()).any()):
             return name
     return ""
 

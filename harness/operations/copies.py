@@ -51,16 +51,19 @@ class Apart:
         return _apart(Rows(rounded), self.mine).error, self.allowed
 
 
-def apart(subject: Subject, copied: Subject, ids: Tensor) -> Apart:
+def apart(subject: Subject, copied: Subject, ids: Tensor, noise_too: bool = True) -> Apart:
     """The distance of a copy's outputs for ``ids`` [batch, n] from the subject's.
 
-    The copy has the subject's parameters under the same names.
+    The copy has the subject's parameters under the same names.  Without ``noise_too`` nothing is
+    allowed where the copy's outputs have the model's own bits.
     """
     theirs = _rows(copied, ids)
     _rows(subject, ids)  # before moving, as some models change their weights in their first pass
     places = _at_places(subject, copied, ids)
     mine = next(places)
     worst, noise = _apart(theirs, mine), 0.0
+    if worst.error == 0.0 and not noise_too:
+        return Apart(mine, theirs, worst, 0.0)
     for place in range(1, PLACES + MORE_PLACES):
         if place >= PLACES and worst.error <= TIMES * noise:
             break

@@ -19,7 +19,7 @@ import pytest
 
 from assay.harness.checking import costs
 from assay.harness.checking.claim import Claim, Session
-from assay.harness.checking.profiles import Profile
+from assay.harness.checking.profiles import LEAST, Profile
 from assay.harness.models import float64, lengths, needs
 from assay.harness.models.needs import Needs
 from assay.harness.models.speed import Speed
@@ -27,9 +27,6 @@ from assay.harness.models.subject import Subject
 from assay.harness.report.texts import duration
 from assay.harness.results.errors import BadInput
 from assay.harness.results.verdicts import Kind
-
-LEAST = 8
-"""Examples that a law takes at least, if the profile has as many."""
 
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -99,7 +96,8 @@ class Planner:
         common = (claim.id, name, claim.kind.value, subject.name)
         if lacking := claim.lacks(subject):
             return Planned(*common, lacking=lacking)
-        examples = claim.examples(profile)
+        subject.reach = profile.reach
+        examples = claim.examples(profile, subject)
         seconds = self._seconds(claim, name, subject, profile, examples)
         return Planned(*common, examples=examples, seconds=seconds)
 
@@ -108,7 +106,6 @@ class Planner:
     ) -> float:
         cost = costs.cost_of(name, claim.kind)
         if claim.kind is Kind.LAW:
-            subject.reach = profile.reach
             share = lengths.share_of_tokens(subject)
             cost = replace(
                 cost, tokens=cost.tokens * share, reference_tokens=cost.reference_tokens * share

@@ -13,6 +13,7 @@ from torch import Tensor
 from assay.fixtures.prompts import cuts, prompts
 from assay.harness.checking.check import Broken, Check, Unsettled
 from assay.harness.checking.laws import law
+from assay.harness.checking.profiles import PROFILES
 from assay.harness.checking.reference import Reference
 from assay.harness.models.capabilities import Missing
 from assay.harness.models.rows import Rows
@@ -42,6 +43,21 @@ def causality(subject, draw, check):
     whole = subject.rows(ids.ids)
     check.same(expected, whole.at(slice(0, cut)))
     check.rejects(expected, whole.at(slice(1, cut + 1)))
+
+
+# Examples.
+
+
+@pytest.mark.parametrize(
+    ("profile", "large", "examples"),
+    [("quick", False, 12), ("quick", True, 8), ("glance", True, 4), ("standard", True, 60)],
+)
+def test_a_law_about_a_large_model_takes_eight_examples_at_least(profile, large, examples):
+    subject = fresh("llama")
+    most = PROFILES[profile].reach
+    parameters = subject.model.num_parameters()
+    subject.reach = min(most, 20.0 * parameters) if large and math.isfinite(most) else most
+    assert declare(causality).claim.examples(PROFILES[profile], subject) == examples
 
 
 # Verdicts.

@@ -135,3 +135,26 @@ def test_a_law_that_lost_some_rows_to_nan_says_how_many():
     result = verdict(body, toy("gpt2"), budget(4))
     assert result.verdict is Verdict.UPHELD
     assert result.details[NOT_NUMBERS] > 0
+
+
+def test_of_a_large_vocabulary_the_tokens_of_extreme_rows_are_run():
+    subject = fresh("gpt2")
+    ids = torch.arange(subject.vocabulary)
+    with torch.no_grad():
+        subject.embedding_table[17] *= 1e3
+        subject.embedding_table[23] *= 1e-3
+    few = finiteness._telling(subject, ids, 8)
+    assert {17, 23, 0, len(ids) - 1} <= set(few.tolist())
+    assert len(few) <= 8
+
+
+@pytest.mark.parametrize("share", [10.0, 0.2])
+def test_as_many_tokens_are_run_alone_as_the_reach_allows(monkeypatch, share):
+    subject, usual, ran = fresh("gpt2"), finiteness.outputs, []
+    subject.reach = share * subject.vocabulary * subject.model.num_parameters() / finiteness.PASSES
+    monkeypatch.setattr(
+        finiteness, "outputs", lambda s, ids: ran.append(len(ids)) or usual(s, ids)
+    )
+    finiteness.of_vocabulary(subject)
+    most = min(1.0, share) * subject.vocabulary
+    assert 0.8 * most <= sum(ran) <= most

@@ -39,6 +39,20 @@ def injected(rows: Rows, name: str, size: float, where: tuple[int, int]) -> Rows
 # Distances.
 
 
+@pytest.mark.parametrize("dtype", list(TOLERANCES))
+def test_a_row_is_as_far_beside_rows_that_are_no_numbers(dtype):
+    oracle = torch.randn(6, 5, dtype=torch.float64, generator=seeded(3))
+    observed = (oracle * (1 + 1e-3 * torch.randn(6, 5, generator=seeded(4)))).to(dtype)
+    sizes = torch.linalg.vector_norm(oracle, dim=-1)
+    alone = distance(observed, oracle, sizes=sizes)
+    infinite, nan = torch.full((1, 5), math.inf), torch.full((1, 5), math.nan)
+    for row in (infinite, nan):
+        beside = [torch.cat([each, row.to(each)]) for each in (observed, oracle)]
+        both = distance(*beside, sizes=torch.cat([sizes, sizes.mean(0, keepdim=True)]))
+        assert torch.equal(both[:-1], alone)
+        assert both[-1] == 0
+
+
 def test_a_distance_is_relative_to_its_own_row():
     oracle = torch.tensor([[3.0, 4.0], [300.0, 400.0]])
     off = oracle + torch.tensor([[0.5, 0.0], [0.5, 0.0]])

@@ -90,6 +90,20 @@ def test_a_leak_in_a_copy_s_rows_is_beyond_the_bound_and_none_is_not(dtype):
     assert error > allowed
 
 
+@pytest.mark.parametrize("change", [0.0, 1e-3])
+def test_noise_that_is_not_asked_for_is_measured_where_bits_differ_alone(change):
+    subject = adopted()
+    copied = variants.saved_and_loaded(subject)
+    with torch.no_grad():
+        copied.embedding_table[int(IDS[0, 0])].mul_(1 + change)
+    few, all_places = (
+        copies.apart(subject, copied, IDS, noise_too=each) for each in (False, True)
+    )
+    assert few.distance == all_places.distance
+    assert few.allowed == (all_places.allowed if few.distance.error else 0.0)
+    assert (few.distance.error > few.allowed) == bool(change)
+
+
 def test_where_addresses_tell_nothing_not_a_bit_may_differ():
     subject = adopted()
     duplicate = Subject("a copy", copy.deepcopy(subject.model))

@@ -34,7 +34,9 @@ WORK: dict[str, Callable[[Tensor, Tensor], object]] = {
     "a triangle": lambda w, points: triangle(w),
     "leverages": lambda w, points: whitened(PseudoInverse.of(w)),
     "standard deviation": lambda w, points: likeliest.std(w),
-    "the limit": lambda w, points: claims.regularised(w, points.new_ones(V), 0.1),
+    "the limit": lambda w, points: claims.regularised(
+        claims.gram(w, torch.float64), claims.times_table(points.new_ones(V), w), 0.1
+    ),
     "room": lambda w, points: claims.room_around(w, torch.arange(8)),
 }
 

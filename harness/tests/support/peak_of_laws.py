@@ -15,8 +15,8 @@ from assay.harness.models import needs
 from assay.harness.models.runs import Options
 from assay.harness.operations import copies, variants
 
-TOKENS = 16
-"""Of each of two prompts."""
+TOKENS = 4
+"""Of each of two prompts: a product in bfloat16 takes long on many processors."""
 
 RESET = "5"
 """What makes Linux forget the peak of a process, in its file ``clear_refs``."""
