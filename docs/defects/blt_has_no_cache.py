@@ -1,6 +1,6 @@
 """BLT cannot generate: its configuration has no num_hidden_layers.
 
-Claims: C2, C4, C5, C6, C8, A7
+Claims: C2, C4, C5, C6, C8, A7, G7
 Types: blt
 Met by: everyone who calls generate(), or a forward pass with its defaults
 Seen in: transformers 5.23.0

@@ -1,6 +1,6 @@
 """Mamba's mixers begin a chunk of several tokens from an empty state.
 
-Claims: C2, C5
+Claims: C2, C5, G7
 Types: mamba, falcon_mamba, jamba, zamba
 Met by: generate() with prefill_chunk_size; whoever goes on from a cache with more than one token
 Seen in: transformers 5.23.0

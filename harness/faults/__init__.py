@@ -25,6 +25,7 @@ from assay.harness.faults import (  # noqa: F401
     quantised,
     sight,
     states,
+    uses,
 )
 from assay.harness.faults.bed import Bed
 from assay.harness.faults.catalogue import FAULTS, Fault, named

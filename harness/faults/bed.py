@@ -40,6 +40,7 @@ class Hook:
 
     def __call__(self, module: nn.Module, *args: Any) -> Any:
         """Call the change with the arguments of torch's hook."""
+        self.forward.training = module.training
         return self.change(self.forward, *args, **self.options)
 
 

@@ -15,13 +15,14 @@ class Pass:
 
     ``padded`` marks the new tokens that are padding (bool [rows, new]) or is None; ``embedded``
     says whether the input is embeddings; ``positions`` (argument ``positions_name``) and ``ids``
-    are the caller's, or None.  Faults keep state in ``notes``.
+    are the caller's, or None; ``training`` is the mode of the module that is called.  Faults keep
+    state in ``notes``.
     """
 
     def __init__(self) -> None:
         self.past, self.new, self.rows = 0, 0, 0
         self.padded: Tensor | None = None
-        self.embedded = False
+        self.embedded = self.training = False
         self.positions: Tensor | None = None
         self.positions_name = "position_ids"
         self.ids: Tensor | None = None

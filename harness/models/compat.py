@@ -7,6 +7,8 @@ module handles the difference, and names the version that introduced it.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -239,3 +241,40 @@ def experts_functions() -> Any:
     except ImportError as error:
         raise Missing("this version of transformers has one implementation of experts") from error
     return ALL_EXPERTS_FUNCTIONS
+
+
+@contextmanager
+def looking_for_samples() -> Iterator[list[Tensor]]:
+    """The positions in which the library's masks look for packed samples, within a block.
+
+    They do where a model's code hands its positions on to them.
+    """
+    masking: Any = getattr(transformers, "masking_utils", None)
+    usual = getattr(masking, "find_packed_sequence_indices", None)
+    seen: list[Tensor] = []
+    if usual is None:
+        yield seen
+        return
+
+    def look(positions: Tensor) -> Any:
+        seen.append(positions)
+        return usual(positions)
+
+    masking.find_packed_sequence_indices = look
+    try:
+        yield seen
+    finally:
+        masking.find_packed_sequence_indices = usual
+
+
+def checkpointing(model: Any, settings: dict[str, Any]) -> Callable[[], None]:
+    """Let a model compute activations again on the way back; returns what ends that."""
+    kind = "activation" if hasattr(model, "activation_checkpointing_enable") else "gradient"
+    getattr(model, f"{kind}_checkpointing_enable")(settings)
+
+    def end() -> None:
+        getattr(model, f"{kind}_checkpointing_disable")()
+        if getattr(model, "_require_grads_hook", None) is not None:
+            model.disable_input_require_grads()  # the library leaves its hook (docs/defects)
+
+    return end

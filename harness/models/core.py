@@ -56,11 +56,13 @@ class Output:
     """The output of one forward pass: ``rows`` and, if requested, the cache.
 
     ``pooled`` names states whose rows are not one for each token: they are not among ``rows``.
+    ``loss`` is the model's own, of the ``labels`` among the options.
     """
 
     rows: Rows
     cache: Any = None
     pooled: tuple[str, ...] = ()
+    loss: Tensor | None = None
 
 
 @dataclass(frozen=True)

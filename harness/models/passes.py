@@ -31,7 +31,7 @@ SETTINGS = ("return_dict", "output_hidden_states", "output_attentions")
 
 
 def run(subject: Core, request: Pass) -> Output:
-    """Run the model once; without gradients unless the embeddings require one.
+    """Run the model once; without gradients unless the embeddings or a parameter require one.
 
     Where the laws share the pass, it is looked up instead (`kept_rows.reused`).
     """
@@ -51,6 +51,7 @@ def _run(subject: Core, request: Pass) -> Output:
         request = _moved(request, subject.device)
     arguments = _arguments(subject, request)
     wants_gradient = request.embeddings is not None and request.embeddings.requires_grad
+    wants_gradient = wants_gradient or any(p.requires_grad for p in subject.model.parameters())
     gradients = torch.set_grad_enabled(wants_gradient)
     drawing = Drawn(subject.drawn_as) if subject.drawn_as else nullcontext()
     listening = routing.listening(subject)
@@ -76,7 +77,8 @@ def _run(subject: Core, request: Pass) -> Output:
     cache = output.get(subject.cache_argument or "")
     if _needs_places(subject) and cache is not None:
         compat.count(cache, request.cache, n)
-    return Output(rows, cache, pooled)
+    loss = output.get("loss") if "labels" in request.options else None
+    return Output(rows, cache, pooled, loss)
 
 
 def _moved(request: Pass, device: torch.device) -> Pass:
@@ -199,7 +201,7 @@ def _rows(subject: Core, output: Any, n: int, request: Pass) -> tuple[Rows, tupl
     `Missing` where nothing has a row for each token, and ValueError where that happens with a
     cache: a model that returns rows without one breaks its laws.
     """
-    kept_logits = request.options.get("logits_to_keep")
+    few_logits = request.options.get("logits_to_keep") is not None
     decoder = "decoder_" if subject.is_encoder_decoder else ""
     tensors: dict[str, Tensor] = {}
     for k, state in enumerate(output.get(f"{decoder}hidden_states") or ()):
@@ -214,7 +216,7 @@ def _rows(subject: Core, output: Any, n: int, request: Pass) -> tuple[Rows, tupl
     by_position = {
         name: tensor
         for name, tensor in tensors.items()
-        if tensor.ndim == 3 and (tensor.shape[1] == n or (kept_logits and name == "logits"))
+        if tensor.ndim == 3 and (tensor.shape[1] == n or (few_logits and name == "logits"))
     }
     if tensors and not by_position:
         shape = [*tensors.values()][-1].shape

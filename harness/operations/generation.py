@@ -273,7 +273,7 @@ def scores(
     returned = {"output_logits": True, "output_scores": True}
     options = {"use_cache": use_cache, **returned, **MODES[mode], **options}
     try:
-        with _refusals(mode):
+        with _refusals(mode), _refusals(mode, "prefill chunking without a cache"):
             output = _generate(subject, ids, mask=mask, **options)
     except RuntimeError as error:
         pass_on(error)
@@ -283,6 +283,16 @@ def scores(
     logits = torch.stack(output.logits, dim=1)
     new = output.sequences[:, -logits.shape[1] :]
     return Generated(ids, new, Rows({"logits": logits}), torch.stack(output.scores, dim=1))
+
+
+def raw(subject: Subject, ids: Tensor, **options: Any) -> Any:
+    """The library's output of greedy decoding, with logits and scores of `NEW_TOKENS` steps.
+
+    Raises `Missing` where the model rejects the ``options``.
+    """
+    returned = {"output_logits": True, "output_scores": True}
+    with _refusals("generation"):
+        return _generate(subject, ids, **{**returned, **MODES["greedy"], **options})
 
 
 def _takes_back(subject: Subject, ids: Tensor) -> bool:

@@ -36,8 +36,8 @@ def saved_and_loaded(subject: Subject) -> Subject:
 def _round_trip(subject: Subject, dtype: torch.dtype) -> Subject:
     require(subject, "weights-in-memory")
     require(subject, "saving")
-    with tempfile.TemporaryDirectory() as folder, _unchanged_configuration(subject.model):
-        if dtype == subject.dtype and not _fits_twice(subject):
+    with tempfile.TemporaryDirectory() as folder, unchanged_configuration(subject.model):
+        if dtype == subject.dtype and not fits_twice(subject):
             model = _by_shards(subject, folder, dtype)
         else:
             subject.model.save_pretrained(folder)
@@ -67,7 +67,7 @@ def _by_shards(subject: Subject, folder: str, dtype: torch.dtype) -> PreTrainedM
     """
     subject.model.save_pretrained(folder, max_shard_size=needs.SHARD)
     model = type(subject.model).from_pretrained(folder, **compat.in_dtype(dtype))
-    _share_equal_weights(subject.model, model)
+    share_equal_weights(subject.model, model)
     model.to(subject.device)  # type: ignore[arg-type]  # wrapped
     model.eval().requires_grad_(False)
     return model
@@ -80,12 +80,13 @@ def _by_own_class(subject: Subject, folder: str, dtype: torch.dtype) -> PreTrain
     return model
 
 
-def _fits_twice(subject: Subject) -> bool:
+def fits_twice(subject: Subject) -> bool:
+    """Whether free memory holds another model of the subject's size."""
     size = sum(weight.numel() * weight.itemsize for weight in subject.model.parameters())
     return memory.holds_copies(subject.device, size)
 
 
-def _share_equal_weights(model: PreTrainedModel, loaded: PreTrainedModel) -> None:
+def share_equal_weights(model: PreTrainedModel, loaded: PreTrainedModel) -> None:
     """Give ``loaded`` the memory of ``model``'s weights, one by one, where bits are equal."""
     own = dict(model.named_parameters())
     for name, weight in loaded.named_parameters():
@@ -96,7 +97,7 @@ def _share_equal_weights(model: PreTrainedModel, loaded: PreTrainedModel) -> Non
 
 
 @contextmanager
-def _unchanged_configuration(model: PreTrainedModel) -> Iterator[None]:
+def unchanged_configuration(model: PreTrainedModel) -> Iterator[None]:
     """For a block in which the model is saved, which sets fields of its configuration."""
     before = dict(vars(model.config))
     try:

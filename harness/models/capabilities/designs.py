@@ -66,7 +66,7 @@ DESIGNS = (
     ),
     Design(
         ("deepseek_v4",),
-        ("relative-positions", "left-padding", "padding-by-mask", "steady-cost"),
+        ("relative-positions", "left-padding", "padding-by-mask", "packing", "steady-cost"),
         "keys are compressed in blocks counted from the first column, padding included",
         _has("layer_types", "compressed"),
     ),
@@ -94,7 +94,7 @@ DESIGNS = (
     ),
     Design(
         ("blt",),
-        ("left-padding", "padding-by-mask"),
+        ("left-padding", "padding-by-mask", "packing"),
         "bytes are hashed with those before them and cut into patches before a mask is looked at",
     ),
     Design(
@@ -109,6 +109,21 @@ DESIGNS = (
         ("repeats",),
         "every pass draws other rotations where hash_seed is not set",
         lambda config: "lsh" in config.attn_layers and config.hash_seed is None,
+    ),
+    Design(
+        ("reformer",),
+        ("parameter-gradients",),
+        "a backward pass is refused in evaluation, by an assertion",
+    ),
+    Design(
+        ("trocr",),
+        ("loss",),
+        "a decoder of VisionEncoderDecoderModel, which shifts the labels itself",
+    ),
+    Design(
+        ("prophetnet",),
+        ("loss",),
+        "the loss is that of several predicting streams, and smooths the labels",
     ),
     Design(
         ("yoso",),

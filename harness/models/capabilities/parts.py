@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from assay.harness.models import compat, sinks
+import torch
+from transformers import GenerationConfig
+
+from assay.harness.models import compat, float64, positions, sinks
 from assay.harness.models.capabilities.blending import blends, embeds_several
 from assay.harness.models.capabilities.probing import prompt, visible
-from assay.harness.models.capabilities.registry import capability, probe
+from assay.harness.models.capabilities.registry import capability, needs, probe
+from assay.harness.models.quantised_weights import is_quantised
 from assay.harness.models.subject import Subject
 from assay.harness.results.errors import Missing
 
@@ -51,3 +55,84 @@ def _blocks(subject: Subject) -> None:
         subject.block_output(subject.layers, prompt(subject))
     except LookupError as error:
         raise Missing(str(error)) from error
+
+
+@capability("loss")
+def _loss(subject: Subject) -> None:
+    """Forward takes labels, and returns a loss of them: one number."""
+    needs(subject, "logits")
+    if not subject.accepts("labels"):
+        raise Missing("the model's forward takes no labels")
+    ids = prompt(subject)
+    loss = subject(ids, states=False, labels=ids).loss
+    if not torch.is_tensor(loss) or loss.numel() != 1:
+        raise Missing(f"the model returns no loss of labels, but {type(loss).__name__}")
+
+
+@capability("loss-over-batches")
+def _loss_over_batches(subject: Subject) -> None:
+    """A loss can be divided by the labels of several batches, by the rule of the library's
+    trainer: forward takes arguments that it does not name, and the class does not deny it.
+    """
+    needs(subject, "loss")
+    if not subject.takes_more or not getattr(subject.model, "accepts_loss_kwargs", True):
+        raise Missing("the model's forward takes no num_items_in_batch")
+
+
+@capability("logits-to-keep")
+def _logits_to_keep(subject: Subject) -> None:
+    needs(subject, "logits")
+    if not subject.accepts("logits_to_keep"):
+        raise Missing("the model's forward has no logits_to_keep")
+
+
+@capability("parameter-gradients")
+def _parameter_gradients(subject: Subject) -> None:
+    """The gradients of parameters can be compared with float64's, parameter by parameter."""
+    needs(subject, "logits")
+    if is_quantised(subject.model):
+        raise Missing("no gradient reaches quantised weights")
+    if float64.streams(subject, subject.device):
+        raise Missing("the float64 reference is streamed: its parameters are not in float64")
+
+
+@capability("gradient-checkpointing")
+def _gradient_checkpointing(subject: Subject) -> None:
+    if not getattr(subject.model, "supports_gradient_checkpointing", False):
+        raise Missing("the model's class does not compute activations again")
+
+
+@capability("chunked-generation")
+def _chunked_generation(subject: Subject) -> None:
+    """`generate` reads a prompt in chunks: where the library has the setting."""
+    needs(subject, "continued-generation")
+    if "prefill_chunk_size" not in vars(GenerationConfig()):
+        raise Missing("this version of transformers has no prefill_chunk_size")
+
+
+@capability("packing")
+def _packing(subject: Subject) -> None:
+    """Samples in one row are kept apart by positions that begin anew: the model hands them on to
+    the library's masks (`transformers.masking_utils`), and has no other way along a row.
+    """
+    needs(subject, "position-ids")
+    if "recurrence" in probe(subject):
+        raise Missing("a layer has a recurrent state, which positions do not divide")
+    if blended := blends(subject) or embeds_several(subject):
+        raise Missing(blended)
+    ids = prompt(subject)
+    with compat.looking_for_samples() as looked:
+        subject.rows(ids, states=False, positions=positions.usual(subject, ids.shape[1]))
+    if not looked:
+        raise Missing("the model's masks are not made of its positions")
+
+
+@capability("continued-generation")
+def _continued_generation(subject: Subject) -> None:
+    """`generate` goes on from the cache of a prefix that it is given."""
+    needs(subject, "cached-generation")
+    if subject.is_encoder_decoder:
+        raise Missing("the prompt is the encoder's, and the cache the decoder's")
+    if subject.cache_argument != "past_key_values":
+        raise Missing("the model's forward takes no past_key_values")
+    needs(subject, "chunks-beside-cache")

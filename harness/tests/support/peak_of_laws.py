@@ -32,7 +32,7 @@ def main(model: str) -> None:
     """Print, as JSON, bytes above those of the loaded model, and what was predicted."""
     torch.set_num_threads(1)
     subject = subjects.load(model, Options(dtype="bfloat16", oracle="stream"))
-    variants._fits_twice = lambda _: False  # as on a machine of the model's size
+    variants.fits_twice = lambda _: False  # as on a machine of the model's size
     ids = subject.content(torch.arange(TOKENS).repeat(2, 1))
     subject.oracle.rows(ids)  # looks at a longer prompt, once
     need, before = needs.of(subject.model, 2 * TOKENS), forget_peak()

@@ -1,0 +1,29 @@
+"""What loading leaves in a model's parameters and buffers (beyond the documents)."""
+
+from __future__ import annotations
+
+from assay.harness.checking.laws import law
+from assay.harness.operations import stored, variants
+
+
+@law(
+    "H1",
+    "what is loaded is what is stored, or is computed anew",
+    needs=["weights-in-memory", "saving"],
+    source="beyond the documents; transformers#46620, #48892, #45902",
+    control="the largest weight stored under another name",
+    enough=1,
+)
+def test_what_is_loaded_is_what_is_stored(subject, draw, check):
+    with stored.stored(subject) as folder:
+        loaded = stored.loaded(subject, folder)
+        for what, share in variants.differences(subject, loaded.subject).items():
+            check.judge(share, 0.0, f"{what}, loaded into memory of NaN")
+        for kind, names in loaded.reported.items():
+            check.judge(len(names), 0.0, f"{kind}: {', '.join(names[:3])}")
+        with variants.flip_last_bit(loaded.subject):
+            check.sees_one_bit(max(variants.differences(subject, loaded.subject).values()))
+        del loaded
+        stored.rename_a_weight(subject, folder)
+        damaged = stored.loaded(subject, folder)
+        check.judge_control(max(variants.differences(subject, damaged.subject).values()), 0.0)

@@ -1,0 +1,97 @@
+"""Prefixes that are read once: over turns, copied, or in chunks (beyond the documents)."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import strategies as st
+
+from assay.fixtures.prompts import other_ids, prompts
+from assay.harness.checking.laws import law
+from assay.harness.operations import generation, turns
+
+TURNS = 3
+
+
+@law(
+    "G7",
+    "a conversation on one cache is continued as when all of it is read again",
+    needs=["continued-generation", "lm-head", "causal"],
+    source="beyond the documents",
+    control="the cache of another first turn",
+    enough=4,
+)
+def test_turns_on_one_cache_are_those_read_again(subject, draw, check):
+    said = draw(short_prompts(subject, TURNS), "prompt")
+    later = [subject.content(said.ids + 11 * turn) for turn in range(1, TURNS)]
+    first = turns.continued(subject, said.ids)
+    for number, more in enumerate(later):
+        ids = torch.cat([first.sequence, more[:, : 3 + number]], dim=1)
+        again = generation.scores(subject, ids, "greedy", use_cache=False)
+        kept = turns.continued(subject, ids, first.cache)
+        expected, same = again.reference(subject), slice(0, again.common(kept.generated))
+        check.same(expected.at(same), kept.generated.rows.at(same))
+        allowed = generation.near_tie(expected.at(same), check.tolerance)
+        check.judge(again.gap(kept.generated), allowed, f"the choice in turn {number + 2}")
+        if check.wants():
+            other = turns.read(subject, subject.content(ids[:, :-1] + 5))
+            wrong = turns.continued(subject, ids, other)
+            check.rejects(expected.at(slice(0, 1)), wrong.generated.rows.at(slice(0, 1)))
+        first = kept
+
+
+@law(
+    "G7",
+    "a prefix read once is continued by copies of its cache as when it is read each time",
+    needs=["continued-generation", "lm-head", "causal"],
+    source="beyond the documents",
+    control="the cache of another prefix",
+    enough=4,
+)
+def test_copies_of_a_prefix_are_continued_alike(subject, draw, check):
+    prefix = draw(short_prompts(subject, 1), "prompt")
+    others = draw(other_ids(subject, prefix), "other ids")
+    kept = turns.read(subject, prefix.ids)
+    for number in range(2):
+        ids = torch.cat([prefix.ids, subject.content(prefix.ids[:, :1] + 7 + number)], dim=1)
+        again = generation.scores(subject, ids, "greedy", use_cache=False)
+        copied = turns.continued(subject, ids, turns.copy_of(kept))
+        expected, same = again.reference(subject), slice(0, again.common(copied.generated))
+        check.same(expected.at(same), copied.generated.rows.at(same))
+        if check.wants():
+            wrong = turns.continued(subject, ids, turns.read(subject, others))
+            check.rejects(expected.at(slice(0, 1)), wrong.generated.rows.at(slice(0, 1)))
+
+
+@law(
+    "G7",
+    "a prompt read in chunks is continued as when it is read at once",
+    needs=["chunked-generation", "lm-head", "causal"],
+    source="beyond the documents",
+    control="a prompt whose last token is another",
+    enough=6,
+)
+def test_a_prompt_read_in_chunks_is_continued_alike(subject, draw, check):
+    prompt = draw(short_prompts(subject, 1), "prompt")
+    size = draw(st.integers(1, max(1, prompt.length - 1)), "chunk")
+    whole = generation.scores(subject, prompt.ids, "greedy", use_cache=False)
+    chunks = generation.scores(
+        subject, prompt.ids, "greedy", use_cache=True, prefill_chunk_size=size
+    )
+    expected, same = whole.reference(subject), slice(0, whole.common(chunks))
+    check.same(expected.at(same), chunks.rows.at(same))
+    allowed = generation.near_tie(expected.at(same), check.tolerance)
+    check.judge(whole.gap(chunks), allowed, "the choice of a token")
+    altered = prompt.ids.clone()
+    altered[:, -1] = subject.content(altered[:, -1] + 3)
+    check.rejects(
+        expected.at(slice(0, 1)),
+        lambda: generation.scores(
+            subject, altered, "greedy", use_cache=True, prefill_chunk_size=size
+        ).rows.at(slice(0, 1)),
+    )
+
+
+def short_prompts(subject, turns_taken):
+    """Prompts of 2 to 16 tokens that leave room for their continuations."""
+    room = (subject.context or 96) - turns_taken * (generation.NEW_TOKENS + 4)
+    return prompts(subject, shortest=2, longest=max(2, min(16, room)), rows=2)

@@ -1,0 +1,78 @@
+"""Gradients by which a model is trained, summed in several ways (beyond the documents)."""
+
+from __future__ import annotations
+
+import pytest
+
+from assay.fixtures.prompts import lengths, prompts
+from assay.harness.checking.laws import law
+from assay.harness.models import capabilities
+from assay.harness.operations import padding, training
+
+
+@law(
+    "G3",
+    "gradients of a padded batch are the sum of each sample's",
+    needs=["lm-head", "padding", "parameter-gradients"],
+    source="beyond the documents; transformers#34191",
+    control="one sample left out",
+    enough=6,
+)
+def test_gradients_of_a_batch_are_the_sum_of_its_samples(subject, draw, check):
+    prompt = draw(short_prompts(subject, rows=3, least_rows=2), "prompt")
+    batch = padding.ragged(subject, prompt.ids, draw(lengths(prompt), "lengths"))
+    alone = [
+        training.sample(subject, prompt.ids[row : row + 1, -size:])
+        for row, size in enumerate(batch.lengths)
+    ]
+    names = training.names(subject)
+    summed = training.gradients(subject, alone, names)
+    exact = training.exact(subject, alone, names)
+    noise, _ = training.apart(summed, exact)
+    allowed = check.tolerance.allowed(noise)
+    together = training.gradients(subject, [training.padded(subject, batch)], names)
+    error, where = training.apart(together, exact)
+    check.judge(error, allowed, where)
+    fewer = training.gradients(subject.oracle, alone[:-1], names)
+    check.judge_control(training.apart(fewer, exact)[0], allowed)
+    check.sees(
+        lambda size: (training.apart(training.moved(summed, size), exact)[0], allowed), noise=noise
+    )
+
+
+@law(
+    "G3",
+    "gradients in training without dropout are those in evaluation",
+    needs=["lm-head", "parameter-gradients"],
+    source="beyond the documents; transformers#48205, #37766",
+    control="the gradients of the prompt without its first token",
+    enough=6,
+)
+@pytest.mark.parametrize("activations", ["kept", "computed again", "computed again, reentrant"])
+def test_gradients_in_training_are_those_in_evaluation(subject, activations, draw, check):
+    if activations != "kept":
+        capabilities.require(subject, "gradient-checkpointing")
+    prompt = draw(short_prompts(subject, rows=2), "prompt")
+    samples = [training.sample(subject, prompt.ids)]
+    names = training.names(subject)
+    plain = training.gradients(subject, samples, names)
+    exact = training.exact(subject, samples, names)
+    noise, _ = training.apart(plain, exact)
+    allowed = check.tolerance.allowed(noise)
+    reentrant = {"kept": None, "computed again": False}.get(activations, True)
+    with training.in_training(subject, reentrant):
+        trained = training.gradients(subject, samples, names)
+    error, where = training.apart(trained, exact)
+    check.judge(error, allowed, where)
+    later = [training.sample(subject, prompt.ids[:, 1:])]
+    check.judge_control(
+        training.apart(training.gradients(subject, later, names), exact)[0], allowed
+    )
+    check.sees(
+        lambda size: (training.apart(training.moved(plain, size), exact)[0], allowed), noise=noise
+    )
+
+
+def short_prompts(subject, **how):
+    """Prompts of 3 to 24 tokens, of which all but the first are predicted."""
+    return prompts(subject, shortest=max(3, subject.shortest + 1), longest=24, **how)

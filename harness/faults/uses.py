@@ -1,0 +1,149 @@
+"""Faults in ways of running a model: packed samples, losses, training, turns, large batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from assay.harness.faults.bed import Bed
+from assay.harness.faults.calls import AttentionCall, Pass
+from assay.harness.faults.catalogue import fault
+from assay.harness.faults.spots import first_block, sdpa
+
+LEAK = 1e-3
+"""Share of a row, or of a gradient, that is wrong."""
+
+MANY = 4
+"""Rows up to which a batch is handled rightly."""
+
+
+@fault(
+    "packed-samples-seen",
+    "samples packed into one row see those before them under sdpa",
+    caught_by=["G1"],
+    needs=["packing", "sdpa"],
+    at=sdpa,
+)
+def _one_sample(call: AttentionCall) -> Any:
+    places, mask = call.forward.positions, call.mask
+    if places is None or mask is None or not bool((places.diff(dim=-1) < 0).any()):
+        return call.attend()
+    earlier = torch.ones_like(mask, dtype=torch.bool).tril()
+    if mask.dtype != torch.bool:
+        earlier = torch.zeros_like(mask).masked_fill(~earlier, torch.finfo(mask.dtype).min)
+    return call.attend(mask=earlier)
+
+
+@fault(
+    "labels-late",
+    "labels are compared one position too late",
+    caught_by=["G2"],
+    needs=["loss"],
+    at=Bed.arguments,
+)
+def _late(forward: Pass, kwargs: dict[str, Any]) -> None:
+    if isinstance(kwargs.get("labels"), Tensor):
+        kwargs["labels"] = kwargs["labels"].roll(1, 1)
+
+
+@fault(
+    "ignored-labels-counted",
+    "labels to ignore count as the first token",
+    caught_by=["G2"],
+    needs=["loss"],
+    at=Bed.arguments,
+)
+def _counted(forward: Pass, kwargs: dict[str, Any]) -> None:
+    if isinstance(kwargs.get("labels"), Tensor):
+        kwargs["labels"] = kwargs["labels"].clamp_min(0)
+
+
+@fault(
+    "loss-of-one-batch",
+    "the loss is divided by its own batch's labels, whatever the number given",
+    caught_by=["G2"],
+    needs=["loss-over-batches"],
+    at=Bed.arguments,
+)
+def _own_number(forward: Pass, kwargs: dict[str, Any]) -> None:
+    kwargs.pop("num_items_in_batch", None)
+
+
+@fault(
+    "gradients-of-several-rows-larger",
+    "the gradient through the first block is a thousandth larger for several rows",
+    caught_by=["G3"],
+    needs=["parameter-gradients", "blocks", "lm-head", "padding"],
+    at=first_block,
+)
+def _larger(forward: Pass, state: Tensor) -> Tensor | None:
+    return _scaled(state) if forward.rows > 1 else None
+
+
+@fault(
+    "gradients-in-training-larger",
+    "the gradient through the first block is a thousandth larger in train mode",
+    caught_by=["G3"],
+    needs=["parameter-gradients", "blocks", "lm-head"],
+    at=first_block,
+)
+def _larger_in_training(forward: Pass, state: Tensor) -> Tensor | None:
+    return _scaled(state) if forward.training else None
+
+
+def _scaled(state: Tensor) -> Tensor:
+    """The same numbers, with a gradient that is larger by `LEAK`."""
+    return state + LEAK * (state - state.detach())
+
+
+@fault(
+    "turns-lose-a-token",
+    "where several tokens are read beside a cache, the first of them is read as the second",
+    caught_by=["G7"],
+    needs=["continued-generation", "lm-head", "causal"],
+    at=Bed.arguments,
+)
+def _second_twice(forward: Pass, kwargs: dict[str, Any]) -> None:
+    ids = kwargs.get("input_ids")
+    if forward.cached and isinstance(ids, Tensor) and ids.shape[1] > 1:
+        kwargs["input_ids"] = torch.cat([ids[:, 1:2], ids[:, 1:]], dim=1)
+
+
+@fault(
+    "last-logits-early",
+    "logits asked for alone are those of one position before",
+    caught_by=["G8"],
+    needs=["logits-to-keep"],
+    at=Bed.arguments,
+)
+def _early(forward: Pass, kwargs: dict[str, Any]) -> None:
+    asked, n = kwargs.get("logits_to_keep"), forward.new
+    if isinstance(asked, Tensor):
+        kwargs["logits_to_keep"] = (asked - 1).clamp_min(0)
+    elif asked:
+        kwargs["logits_to_keep"] = (torch.arange(n - asked, n) - 1).clamp_min(0)
+
+
+@fault(
+    "large-batches-mixed",
+    "in batches of more than four rows a thousandth of the mean row is added to each",
+    caught_by=["G9"],
+    needs=["blocks"],
+    at=first_block,
+)
+def _mixed(forward: Pass, state: Tensor) -> Tensor | None:
+    return state + LEAK * state.mean(0, keepdim=True) if forward.rows > MANY else None
+
+
+@fault(
+    "loading-leaves-a-number",
+    "loading leaves the last number of a weight unset",
+    caught_by=["H1"],
+    needs=["saving", "weights-in-memory"],
+)
+def _unset(bed: Bed) -> None:
+    if bed.loaded:
+        weight = max(bed.model.parameters(), key=torch.numel)
+        bed.weights(weight, lambda numbers: numbers.view(-1)[-1:].zero_())

@@ -1,0 +1,49 @@
+"""A model's own loss of labels, and the cross-entropy that it must equal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from assay.harness.models import meant
+from assay.harness.models.rows import Rows
+from assay.harness.models.subject import Subject
+
+IGNORED = -100
+"""The label of a position that does not count, in transformers."""
+
+
+def is_shifted(subject: Subject) -> bool:
+    """Whether label i is predicted by the row before it.
+
+    So in causal models.  A decoder beside an encoder is given its inputs already shifted, and a
+    masked model predicts a label where it stands.
+    """
+    causal = meant.direction(subject).ways == meant.CAUSAL
+    return causal and not subject.is_encoder_decoder
+
+
+def own(subject: Subject, ids: Tensor, labels: Tensor, **options: Any) -> float:
+    """The loss that the model itself returns for ``labels`` [batch, n]."""
+    loss = subject(ids, states=False, labels=labels, **options).loss
+    if not torch.is_tensor(loss) or loss.numel() != 1:
+        raise ValueError(f"the model returns {loss!r:.40} as the loss of labels, not one number")
+    return float(loss)
+
+
+def each(rows: Rows, labels: Tensor, shifted: bool) -> Tensor:
+    """The cross-entropy of each of ``labels`` [batch, n] that counts, in float64: [labels]."""
+    logits = rows["logits"].double()
+    if shifted:
+        logits, labels = logits[:, :-1], labels[:, 1:]
+    flat = logits.reshape(-1, logits.shape[-1])
+    wanted = labels.reshape(-1).to(flat.device)
+    counts = wanted != IGNORED
+    return torch.nn.functional.cross_entropy(flat[counts], wanted[counts], reduction="none")
+
+
+def counted(labels: Tensor, shifted: bool) -> int:
+    """How many of ``labels`` count."""
+    return int((labels[:, 1:] if shifted else labels).ne(IGNORED).sum())

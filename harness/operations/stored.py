@@ -1,0 +1,102 @@
+"""Stores a model and loads it into memory that holds no numbers."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from assay.harness.models import compat, needs
+from assay.harness.models.capabilities import require
+from assay.harness.models.subject import Subject
+from assay.harness.operations import variants
+
+REPORTED = ("missing_keys", "unexpected_keys", "mismatched_keys")
+"""What loading reports of keys that it did not find, did not use, or found in another shape."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A loaded model, and the names that loading reported, by `REPORTED`."""
+
+    subject: Subject
+    reported: dict[str, list[str]]
+
+
+@contextmanager
+def stored(subject: Subject) -> Iterator[Path]:
+    """A folder with the model, in small files where memory does not hold another model, within a
+    block.
+
+    Raises `Missing` where the model cannot be saved.
+    """
+    require(subject, "weights-in-memory")
+    require(subject, "saving")
+    size = "1000GB" if variants.fits_twice(subject) else needs.SHARD
+    with tempfile.TemporaryDirectory() as folder:
+        with variants.unchanged_configuration(subject.model):
+            subject.model.save_pretrained(folder, max_shard_size=size)
+        yield Path(folder)
+
+
+def loaded(subject: Subject, folder: Path) -> Loaded:
+    """The model in ``folder`` by the subject's class, loaded where new memory is filled with NaN,
+    so that what loading neither reads nor computes shows.
+
+    Where memory does not hold another model, equal weights take the memory of the subject's.
+    """
+    own_class: Any = type(subject.model)
+    with filled_with_nan():
+        model, info = own_class.from_pretrained(
+            folder, output_loading_info=True, **compat.in_dtype(subject.dtype)
+        )
+    if not variants.fits_twice(subject):
+        variants.share_equal_weights(subject.model, model)
+    model.to(subject.device).eval().requires_grad_(False)
+    other = subject.of_same_code(f"{subject.name}, loaded into NaN", model)
+    reported = {kind: sorted(map(str, info.get(kind, ()))) for kind in REPORTED}
+    return Loaded(other, reported)
+
+
+@contextmanager
+def filled_with_nan() -> Iterator[None]:
+    """Fill new memory with NaN, of integers with the largest, within a block
+    (`torch.utils.deterministic.fill_uninitialized_memory`).
+    """
+    before = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    settings: Any = torch.utils.deterministic
+    fill = settings.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    settings.fill_uninitialized_memory = True
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*deterministic")
+            yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=warn_only)
+        settings.fill_uninitialized_memory = fill
+
+
+def rename_a_weight(subject: Subject, folder: Path) -> str:
+    """Store the largest weight of a file under another name; returns the old one."""
+    file = sorted(folder.glob("*.safetensors"))[0]
+    tensors = load_file(file)
+    weights = {name for name, _ in subject.model.named_parameters()}
+    stored = tensors.keys() & weights or tensors.keys()  # some are stored under names of their own
+    name = max(stored, key=lambda each: (tensors[each].numel(), each))
+    tensors[f"{name}_"] = tensors.pop(name)
+    save_file(tensors, file, metadata={"format": "pt"})
+    for index in folder.glob("*.index.json"):
+        table = json.loads(index.read_text())
+        table["weight_map"][f"{name}_"] = table["weight_map"].pop(name)
+        index.write_text(json.dumps(table))
+    return name

@@ -1,0 +1,194 @@
+"""Gradients of a loss with respect to a model's parameters, summed in several ways."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from assay.harness.checking.check import Unsettled
+from assay.harness.models import compat
+from assay.harness.models.subject import Subject
+from assay.harness.operations import losses
+from assay.harness.operations.padding import Ragged
+from assay.harness.results.errors import Missing
+
+AT_ONCE = 1 << 25
+"""Numbers of all the gradients that are compared: of a large model, its smaller parameters'."""
+
+SMALL = 1e-3
+"""Gradients shorter than this share of the mean one are measured against that share."""
+
+RANDOM = re.compile(r"drop|noise|jitter|mask_time_prob|mask_feature_prob", re.IGNORECASE)
+"""Names of what makes a pass in training random, as numbers of modules and configurations."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Ids [batch, n], with what hides padding; ``labels`` [batch, n] stand at the rows that
+    predict them.
+    """
+
+    ids: Tensor
+    labels: Tensor
+    arguments: dict[str, Any]
+
+
+Gradients = dict[str, Tensor]
+"""Gradients by the names of parameters, in float64."""
+
+
+def names(subject: Subject) -> list[str]:
+    """The parameters whose gradients are compared: all, or the smaller ones of a large model."""
+    named = {n: p for n, p in subject.model.named_parameters() if p.is_floating_point()}
+    chosen, room = [], AT_ONCE
+    for name, parameter in sorted(named.items(), key=lambda item: item[1].numel()):
+        if parameter.numel() > room:
+            break
+        chosen.append(name)
+        room -= parameter.numel()
+    return chosen
+
+
+def sample(subject: Subject, ids: Tensor) -> Sample:
+    """A sample of ``ids`` [batch, n], all of which count that a row predicts."""
+    return Sample(ids, _labels(subject, ids), {})
+
+
+def padded(subject: Subject, batch: Ragged) -> Sample:
+    """A padded batch, of which the rows of padding do not count."""
+    labels = _labels(subject, batch.ids).masked_fill(batch.mask == 0, losses.IGNORED)
+    arguments: dict[str, Any] = {"mask": batch.mask}
+    if batch.positions is not None:
+        arguments["positions"] = batch.positions
+    if not batch.left and losses.is_shifted(subject):
+        ends = torch.tensor(batch.lengths, device=labels.device)[:, None] - 1
+        labels = labels.scatter(1, ends, losses.IGNORED)  # it would predict the padding
+    return Sample(batch.ids, labels, arguments)
+
+
+def _labels(subject: Subject, ids: Tensor) -> Tensor:
+    """The id that each row of ``ids`` [batch, n] predicts."""
+    if not losses.is_shifted(subject):
+        return ids
+    labels = ids.roll(-1, 1)
+    labels[:, -1] = losses.IGNORED
+    return labels
+
+
+def gradients(subject: Subject, samples: Sequence[Sample], names: Sequence[str]) -> Gradients:
+    """The gradients of the summed cross-entropy of ``samples``, a backward pass for each.
+
+    Those that the loss does not depend on are left out.
+    """
+    own = dict(subject.model.named_parameters())
+    sums: Gradients = {}
+    # The embedding too: torch's reentrant checkpoints pass no gradient to inputs without one.
+    with _trainable([subject.embedding_table, *(own[name] for name in names)]):
+        for sample in samples:
+            _loss(subject, sample).backward()
+            for name in names:
+                if (part := own[name].grad) is not None:
+                    sums[name] = sums.get(name, 0.0) + part.detach().double()
+                    own[name].grad = None
+            subject.embedding_table.grad = None
+    return sums
+
+
+def exact(subject: Subject, samples: Sequence[Sample], names: Sequence[str]) -> Gradients:
+    """`gradients` of the float64 reference; `Unsettled` where they are no numbers."""
+    found = gradients(subject.oracle, samples, names)
+    for name, tensor in found.items():
+        if not bool(tensor.isfinite().all()):
+            raise Unsettled(f"the float64 copy gives no gradient of {name}")
+    return found
+
+
+def _loss(subject: Subject, sample: Sample) -> Tensor:
+    """The summed cross-entropy of a sample, as the library computes it: in float32 at least."""
+    logits = subject.rows(sample.ids, states=False, **sample.arguments)["logits"]
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    known = sample.labels < logits.shape[-1]  # some heads score fewer ids than are embedded
+    return nn.functional.cross_entropy(
+        logits.flatten(0, 1),
+        sample.labels.where(known, losses.IGNORED).flatten(),
+        ignore_index=losses.IGNORED,
+        reduction="sum",
+    )
+
+
+@contextmanager
+def _trainable(parameters: Sequence[Tensor]) -> Iterator[None]:
+    """Let gradients reach the parameters within a block."""
+    before = [each.requires_grad for each in parameters]
+    for each in parameters:
+        each.requires_grad_(True)
+    try:
+        yield
+    finally:
+        for each, was in zip(parameters, before, strict=True):
+            each.requires_grad_(was)
+
+
+@contextmanager
+def in_training(subject: Subject, checkpoints: bool | None = None) -> Iterator[None]:
+    """Train mode without anything random within a block.
+
+    With ``checkpoints`` activations are computed again on the way back, by torch's reentrant way
+    or (False) the other; None: they are kept.  Raises `Missing` where the model cannot.
+    """
+    model: Any = subject.model
+    with ExitStack() as stack:
+        for module in model.modules():
+            for name, value in list(vars(module).items()):
+                if isinstance(value, float) and value and RANDOM.search(name):
+                    _set(stack, module, name, 0.0)
+            if isinstance(module, nn.Dropout) and module.p:
+                _set(stack, module, "p", 0.0)
+        for config in {id(c): c for c in (model.config, subject.config)}.values():
+            for name, value in list(vars(config).items()):
+                if isinstance(value, float) and value and RANDOM.search(name):
+                    _set(stack, config, name, 0.0)
+        was = model.training
+        model.train()
+        stack.callback(model.train, was)
+        if checkpoints is not None:
+            if not getattr(model, "supports_gradient_checkpointing", False):
+                raise Missing("gradient-checkpointing: the model's class does not support it")
+            stack.callback(compat.checkpointing(model, {"use_reentrant": checkpoints}))
+        yield
+
+
+def _set(stack: ExitStack, owner: Any, name: str, value: float) -> None:
+    stack.callback(setattr, owner, name, getattr(owner, name))
+    setattr(owner, name, value)
+
+
+def apart(one: Gradients, other: Gradients) -> tuple[float, str]:
+    """The largest difference of a parameter's gradient, relative to its length, and its name.
+
+    A parameter with a gradient on one side only is infinitely far.
+    """
+    if set(one) != set(other):
+        name = min(set(one) ^ set(other))
+        return math.inf, f"{name}, which has a gradient on one side only"
+    sizes = {name: float(tensor.norm()) for name, tensor in other.items()}
+    least = SMALL * sum(sizes.values()) / max(1, len(sizes))
+    worst, where = 0.0, ""
+    for name, size in sizes.items():
+        length = max(size, least, torch.finfo(torch.float64).tiny)
+        error = float((one[name] - other[name]).norm()) / length
+        if not error <= worst:
+            worst, where = (error if math.isfinite(error) else math.inf), name
+    return worst, where
+
+
+def moved(gradients: Gradients, share: float) -> Gradients:
+    """The same with each gradient off by ``share`` of its length."""
+    return {name: (1 + share) * tensor for name, tensor in gradients.items()}

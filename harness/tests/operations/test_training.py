@@ -1,0 +1,85 @@
+"""Gradients of parameters, and train mode without anything random."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from assay.harness.models.subject import Subject
+from assay.harness.operations import losses, padding, training
+from assay.harness.tests.support.folders import tiny
+from assay.harness.tests.support.toys import fresh, prompt, toy
+
+LONG = 7
+
+
+def gradients(subject, ids):
+    return training.gradients(subject, [training.sample(subject, ids)], training.names(subject))
+
+
+def test_gradients_are_those_of_the_library_s_loss():
+    subject, ids = fresh("llama"), prompt(toy("llama"), LONG)
+    mine = gradients(subject, ids)
+    subject.model.requires_grad_(True)
+    loss = subject.model(ids, labels=ids, use_cache=False).loss
+    (loss * losses.counted(ids, shifted=True)).backward()
+    theirs = {n: p.grad.double() for n, p in subject.model.named_parameters()}
+    assert training.apart(mine, theirs)[0] < 1e-4
+
+
+def test_nothing_of_a_model_is_left_changed():
+    subject = fresh("llama")
+    before = {n: (p.requires_grad, p._version) for n, p in subject.model.named_parameters()}
+    hooks = [len(module._forward_hooks) for module in subject.model.modules()]
+    with training.in_training(subject, checkpoints=True):
+        gradients(subject, prompt(subject, LONG))
+        assert subject.model.training
+    assert not subject.model.training
+    assert not any(getattr(m, "gradient_checkpointing", 0) for m in subject.model.modules())
+    assert all(p.grad is None for p in subject.model.parameters())
+    assert not subject.rows(prompt(subject, LONG))["logits"].requires_grad
+    once = subject.model.model.embed_tokens
+    assert len(once._forward_hooks) == hooks[[*subject.model.modules()].index(once)]
+    after = {n: (p.requires_grad, p._version) for n, p in subject.model.named_parameters()}
+    assert after == before
+
+
+def test_nothing_is_random_in_training():
+    model = tiny("gpt2", resid_pdrop=0.5, embd_pdrop=0.5, attn_pdrop=0.5)
+    subject = Subject("dropping", model.eval().requires_grad_(False))
+    ids = prompt(subject, LONG)
+    plain = gradients(subject, ids)
+    with training.in_training(subject):
+        assert training.apart(gradients(subject, ids), plain)[0] < 1e-5
+    subject.model.train()
+    assert training.apart(gradients(subject, ids), plain)[0] > 1e-2
+
+
+@pytest.mark.parametrize("spec", ["llama", "bert"])
+def test_a_row_that_would_predict_padding_does_not_count(spec):
+    subject = toy(spec)
+    batch = padding.ragged(subject, prompt(subject, LONG), [LONG, 3])
+    sample = training.padded(subject, batch)
+    per_row = (sample.labels != losses.IGNORED).sum(1).tolist()
+    assert per_row == ([LONG - 1, 2] if spec == "llama" else [LONG, 3])
+
+
+def test_only_small_parameters_of_a_large_model_are_compared(monkeypatch):
+    subject = toy("llama")
+    sizes = {n: p.numel() for n, p in subject.model.named_parameters()}
+    monkeypatch.setattr(training, "AT_ONCE", sum(sizes.values()) // 4)
+    names = training.names(subject)
+    assert names
+    assert sum(sizes[name] for name in names) <= sum(sizes.values()) // 4
+    assert max(sizes[name] for name in names) <= min(sizes[n] for n in set(sizes) - set(names))
+
+
+def test_a_gradient_on_one_side_is_infinitely_far():
+    one = {"a": torch.ones(3, dtype=torch.float64)}
+    assert training.apart(one, one) == (0.0, "")
+    error, where = training.apart(one, one | {"b": torch.ones(2)})
+    assert error == math.inf
+    assert where == "b, which has a gradient on one side only"
+    assert training.apart(training.moved(one, 0.01), one)[0] == pytest.approx(0.01)
