@@ -17,7 +17,7 @@ LONGEST = 8
     "G9",
     "a row does not depend on how many rows are beside it",
     source="beyond the documents; pytorch#159239, vllm#5898",
-    control="a hundredth of the batch's mean added to each row",
+    control="the batch's mean added to each row",
 )
 @pytest.mark.parametrize("rows", [2, 8, 32, 128])
 def test_a_row_does_not_depend_on_the_size_of_its_batch(subject, rows, draw, check):
@@ -32,5 +32,4 @@ def test_a_row_does_not_depend_on_the_size_of_its_batch(subject, rows, draw, che
     shares = check.details.setdefault("share of elements whose bits differ", [])
     names = [name for name in own.tensors if name in expected.plain.tensors]
     shares.append(max(bit_equal(own[name], expected.plain[name]) for name in names))
-    mean = together.map(lambda t: t[:1] + 0.01 * t.mean(0, keepdim=True))
-    check.rejects(expected, mean)
+    check.rejects(expected, together.map(lambda t: t[:1] + t.mean(0, keepdim=True)))

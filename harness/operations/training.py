@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from assay.harness.checking.check import Unsettled
-from assay.harness.models import compat
+from assay.harness.models import compat, precision
 from assay.harness.models.subject import Subject
+from assay.harness.models.tolerances import ROUTER_GAP, TOLERANCES
 from assay.harness.operations import losses
 from assay.harness.operations.padding import Ragged
 from assay.harness.results.errors import Missing
@@ -102,7 +103,15 @@ def gradients(subject: Subject, samples: Sequence[Sample], names: Sequence[str])
 
 
 def exact(subject: Subject, samples: Sequence[Sample], names: Sequence[str]) -> Gradients:
-    """`gradients` of the float64 reference; `Unsettled` where they are no numbers."""
+    """`gradients` of the float64 reference.
+
+    Raises `Unsettled` where they are no numbers, or depend on near-ties between experts.
+    """
+    gap = ROUTER_GAP * TOLERANCES[precision.working(subject)].floor
+    for sample in samples if subject.routes else ():
+        settled = subject.oracle.rows(sample.ids, **sample.arguments).settled(gap)
+        if settled is not None and not bool(settled.all()):
+            raise Unsettled("a row is routed to experts by near-ties")
     found = gradients(subject.oracle, samples, names)
     for name, tensor in found.items():
         if not bool(tensor.isfinite().all()):

@@ -5,13 +5,16 @@ from __future__ import annotations
 import torch
 from transformers import GenerationConfig
 
-from assay.harness.models import compat, float64, positions, sinks
+from assay.harness.models import compat, configuration, float64, positions, sinks
 from assay.harness.models.capabilities.blending import blends, embeds_several
 from assay.harness.models.capabilities.probing import prompt, visible
 from assay.harness.models.capabilities.registry import capability, needs, probe
 from assay.harness.models.quantised_weights import is_quantised
 from assay.harness.models.subject import Subject
 from assay.harness.results.errors import Missing
+
+HALF = 16
+"""Bits of the narrower dtypes."""
 
 
 @capability("attention-only")
@@ -94,6 +97,8 @@ def _parameter_gradients(subject: Subject) -> None:
         raise Missing("no gradient reaches quantised weights")
     if float64.streams(subject, subject.device):
         raise Missing("the float64 reference is streamed: its parameters are not in float64")
+    if configuration.routes(subject.config) and torch.finfo(subject.dtype).bits <= HALF:
+        raise Missing("in 16 bits rounding chooses a token's experts, and so which have gradients")
 
 
 @capability("gradient-checkpointing")
