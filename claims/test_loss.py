@@ -44,11 +44,12 @@ def test_the_loss_is_the_cross_entropy_of_the_labels(subject, labels, draw, chec
     costs = losses.each(expected.oracle, wanted, shifted)
     plain = losses.each(expected.plain, wanted, shifted)
     exact = float(costs.sum()) / number
+    size = float(losses.sizes(expected.oracle, wanted, shifted).sum()) / number
     # The labels' own errors, of which many would cancel in the sum by luck.
-    noise = float((plain - costs).abs().sum()) / number / exact
+    noise = float((plain - costs).abs().sum()) / number / size
     allowed = check.tolerance.allowed(noise)
     mine = losses.own(subject, prompt.ids, wanted, **options)
-    check.judge(abs(mine - exact) / exact, allowed, "the loss")
+    check.judge(abs(mine - exact) / size, allowed, "the loss")
     later = float(losses.each(expected.oracle, wanted.roll(1, 1), shifted).sum()) / number
-    check.judge_control(abs(later - exact) / exact, allowed)
-    check.sees(lambda size: (abs((1 + size) * exact - exact) / exact, allowed), noise=noise)
+    check.judge_control(abs(later - exact) / size, allowed)
+    check.sees(lambda share: (share, allowed), noise=noise)

@@ -35,13 +35,28 @@ def own(subject: Subject, ids: Tensor, labels: Tensor, **options: Any) -> float:
 
 def each(rows: Rows, labels: Tensor, shifted: bool) -> Tensor:
     """The cross-entropy of each of ``labels`` [batch, n] that counts, in float64: [labels]."""
+    return torch.nn.functional.cross_entropy(*_counting(rows, labels, shifted), reduction="none")
+
+
+def sizes(rows: Rows, labels: Tensor, shifted: bool) -> Tensor:
+    """The sizes of the two numbers whose difference each cross-entropy is, added: [labels].
+
+    Rounding is relative to them: a cross-entropy near zero is their difference.
+    """
+    scores, wanted = _counting(rows, labels, shifted)
+    own = scores.gather(1, wanted[:, None])[:, 0]
+    return own.abs() + scores.logsumexp(1).abs()
+
+
+def _counting(rows: Rows, labels: Tensor, shifted: bool) -> tuple[Tensor, Tensor]:
+    """The scores [labels, V] that predict the labels that count, in float64, and these labels."""
     logits = rows["logits"].double()
     if shifted:
         logits, labels = logits[:, :-1], labels[:, 1:]
     flat = logits.reshape(-1, logits.shape[-1])
     wanted = labels.reshape(-1).to(flat.device)
     counts = wanted != IGNORED
-    return torch.nn.functional.cross_entropy(flat[counts], wanted[counts], reduction="none")
+    return flat[counts], wanted[counts]
 
 
 def counted(labels: Tensor, shifted: bool) -> int:

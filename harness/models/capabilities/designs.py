@@ -121,6 +121,12 @@ DESIGNS = (
         "a decoder of VisionEncoderDecoderModel, which shifts the labels itself",
     ),
     Design(
+        ("whisper",),
+        ("loss",),
+        "a decoder alone drafts for the whole model, whose labels are not shifted",
+        lambda config: not config.is_encoder_decoder,
+    ),
+    Design(
         ("prophetnet",),
         ("loss",),
         "the loss is that of several predicting streams, and smooths the labels",
