@@ -26,6 +26,13 @@ from assay.harness.results.verdicts import Kind, Verdict
 from assay.harness.tests.support.toys import toy
 
 SAMPLE = [
+    ("rotary", "packed-samples-seen", "G1"),
+    ("alibi", "labels-late", "G2"),
+    ("rotary", "gradients-in-training-larger", "G3"),
+    ("rotary", "turns-lose-a-token", "G7"),
+    ("mixture", "last-logits-early", "G8"),
+    ("encoder", "large-batches-mixed", "G9"),
+    ("recurrent", "loading-leaves-a-number", "H1"),
     ("learned positions", "explicit-positions-off-by-one", "A7"),
     ("learned positions", "nan-in-a-position", "D3"),
     ("learned positions", "states-off-by-one-for-embeddings", "C9"),
