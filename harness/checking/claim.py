@@ -37,6 +37,8 @@ class Claim:
     """A law's controls by name; a law's only control has the empty name."""
     bound: str = ""
     """What a finding's statistic must reach, in words."""
+    slow: bool = False
+    """Whether an example takes seconds, as compiling does: short profiles leave such laws out."""
 
     def examples(self, profile: Profile, subject: Subject | None = None) -> int:
         """The examples that a law takes in ``profile``, on ``subject`` if that is known; 1 for a

@@ -55,6 +55,7 @@ def law(
     control: str | Damage | Mapping[str, str | Damage],
     enough: int | None = None,
     toy: bool = False,
+    slow: bool = False,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Declare a test function as the law ``id``.
 
@@ -62,13 +63,16 @@ def law(
     the document and section, ``control`` what the body's `Check.rejects` does, in words (where
     there are several, a sentence for each name; a `Damage` where it applies to some models only),
     ``enough`` a number of examples beyond which more add nothing.  ``toy`` says that the law is
-    about networks that Assay makes itself (`harness.plugin.toy`).  The function's further
-    parameters are pytest's (fixtures, parametrisation).
+    about networks that Assay makes itself (`harness.plugin.toy`).  ``slow`` says that an example
+    takes seconds on any model, because the law compiles it or starts processes: the short profiles
+    leave it out.  The function's further parameters are pytest's (fixtures, parametrisation).
     """
     controls = Controls(control)
     says_control = "; ".join(map(controls.sentence, controls.damages))
     damages = controls.damages
-    claim = Claim(id, says, Kind.LAW, source, tuple(needs), says_control, enough, toy, damages)
+    claim = Claim(
+        *(id, says, Kind.LAW, source, tuple(needs), says_control, enough, toy, damages), slow=slow
+    )
 
     def declare(body: Callable[..., None]) -> Callable[..., None]:
         return as_test(claim, body, {"draw", "check"}, functools.partial(run, claim))

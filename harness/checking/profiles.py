@@ -19,6 +19,8 @@ class Profile:
     Most prompts of a law have at most ``reach`` tokens times the model's parameters: a law about a
     large model takes shorter prompts, and of the largest `LEAST` examples (`models.lengths`).
 
+    Only with ``slow_laws`` it includes the laws that are slow on any model.
+
     ``glance`` draws as much for a finding as ``quick``: an interval that is valid at every size
     still contains 0.7 after twelve draws that are all 1, so with half of the draws most findings
     would cost half as much and decide nothing.
@@ -31,6 +33,7 @@ class Profile:
     prompts: int = 24
     brake: float = math.inf
     reach: float = math.inf
+    slow_laws: bool = False
 
 
 LEAST = 8
@@ -44,10 +47,10 @@ REACH = 2.0**31
 PROFILES = {
     profile.name: profile
     for profile in (
-        Profile("glance", examples=4, shrink=10, brake=120.0, reach=REACH),
-        Profile("quick", examples=12, shrink=30, brake=300.0, reach=REACH),
-        Profile("standard", examples=60, shrink=300, draws=1024, prompts=192, brake=1800.0),
-        Profile("thorough", examples=1000, shrink=2000, draws=8192, prompts=480, brake=14400.0),
+        Profile("glance", 4, 10, brake=120.0, reach=REACH),
+        Profile("quick", 12, 30, brake=300.0, reach=REACH),
+        Profile("standard", 60, 300, draws=1024, prompts=192, brake=1800.0, slow_laws=True),
+        Profile("thorough", 1000, 2000, draws=8192, prompts=480, brake=14400.0, slow_laws=True),
     )
 }
 """The profiles by name; ``quick`` is the default."""

@@ -88,6 +88,7 @@ def document(cases: Sequence[Case]) -> list[dict[str, Any]]:
                 "kind": claim.kind.value,
                 "needs": list(claim.needs),
                 "about": "a network that Assay makes itself" if claim.toy else "the model",
+                "slow": claim.slow,
                 "source": claim.source,
                 "control": claim.control,
                 "bound": claim.bound,

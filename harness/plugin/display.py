@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from assay.harness.checking.profiles import PROFILES
+from assay.harness.plugin import selection
 from assay.harness.plugin.recording import Recorder
 from assay.harness.plugin.remaining import Remaining, Work, work
 from assay.harness.plugin.request import RunRequest
@@ -125,6 +126,10 @@ class Display:
             self.reporter.write(self._table())
         if left := sum(result.left_out for result in self.recorder.results):
             self.reporter.write_line(f"{left} claims had no time within --budget")
+        if selection.leaves_out_slow_laws(self.config) and selection.has_all_claims(self.config):
+            self.reporter.write_line(
+                "slow laws were left out: --profile=standard or -m slow_law runs them"
+            )
         self._print_notes()
         for problem in self.recorder.problems:
             self.reporter.write_line(f"ERROR: {problem}", red=True)

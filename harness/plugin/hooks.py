@@ -47,6 +47,7 @@ MARKS = {
     "law": "follows from the architecture and must hold for every input",
     "finding": "is about particular weights and settled by draws",
     "toy": "is about networks that Assay builds itself, and runs once",
+    "slow_law": "compiles the model or starts processes: seconds for each example",
 }
 """The marks that claims bear: ``-m law`` runs laws only."""
 
@@ -124,6 +125,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(claim.kind.value)
         if claim.toy:
             item.add_marker("toy")
+        if claim.slow:
+            item.add_marker("slow_law")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -134,6 +137,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     _check_expectations(config, items)
     _keep_apart(config, items)
     _keep_claims(config, items)
+    _leave_out_slow_laws(config, items)
     groups, cheap_first = together.lines(config), RunRequest.of(config).budget is not None
     items.sort(key=lambda item: _turn(item, groups, cheap_first))
     items_by_name: dict[tuple[str, str], pytest.Item] = {}
@@ -252,6 +256,14 @@ def _keep_claims(config: pytest.Config, items: list[pytest.Item]) -> None:
             selected.append(item)
     config.hook.pytest_deselected(items=[item for item in items if item not in set(selected)])
     items[:] = selected
+
+
+def _leave_out_slow_laws(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect slow laws in the short profiles, unless they are named."""
+    slow = [item for item in items if (claim := claim_of(item)) and claim.slow]
+    if slow and selection.leaves_out_slow_laws(config):
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in set(slow)]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from assay.harness.checking.profiles import PROFILES
+from assay.harness.plugin.request import RunRequest
 from assay.harness.results.records import Selection
 
 
@@ -23,6 +25,13 @@ def has_all_claims(config: pytest.Config) -> bool:
         return False
     root = config.rootpath
     return bool({root, root / "claims"} & set(paths(config)))
+
+
+def leaves_out_slow_laws(config: pytest.Config) -> bool:
+    """Whether the profile is a short one, and neither ``-m`` nor ``--claim`` names slow laws."""
+    request, marker = RunRequest.of(config), config.option.markexpr or ""
+    named = "slow_law" in marker or bool(request.claims)
+    return not named and not PROFILES[request.profile].slow_laws
 
 
 def chosen(config: pytest.Config, models: Iterable[str], claims: Iterable[str] = ()) -> Selection:

@@ -130,7 +130,7 @@ def parametrize(
     ['C3-default', 'C3-dynamic', 'C3-sliding', 'C3-static', 'C1']
     """
     check_profile(profile)
-    cases, prepared = choose(claims), Prepared()
+    cases, prepared = choose(claims, PROFILES[profile].slow_laws), Prepared()
     session = Session(PROFILES[profile], seed)
     reasons = dict(xfail or {})
     named = {id: case for id, case in _named().items() if case in cases}
@@ -148,7 +148,7 @@ def _named() -> dict[str, Case]:
     """Every claim by the id of its test: the number, where a number has several sentences the name
     of Assay's own test, and the variant.
     """
-    cases = choose("all")
+    cases = choose("all", slow_laws=True)
     sentences = Counter(number for number, _ in {(c.claim.id, c.claim.says) for c in cases})
     named = {}
     for case in cases:

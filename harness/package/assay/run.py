@@ -181,7 +181,7 @@ def check(
             raise BadInput(f"{what} {value!r}: is no text")
     if attends not in (None, *meant.WAYS):
         raise BadInput(f"attends {attends!r}: choose from {', '.join(meant.WAYS)}")
-    chosen = choose(claims)
+    chosen = choose(claims, slow_laws=PROFILES[profile].slow_laws)
     session = Session(PROFILES[profile], read_seed(str(seed), "seed"), replay)
     return settle(subject_of(model, tokenizer, attends, name, session.profile), chosen, session)
 
@@ -235,16 +235,19 @@ def settle(subject: Subject, cases: Sequence[Case], session: Session) -> Run:
     return outcome
 
 
-def choose(claims: str | Sequence[str]) -> list[Case]:
-    """The cases about models that ``claims`` name; raises `BadInput`."""
+def choose(claims: str | Sequence[str], slow_laws: bool = False) -> list[Case]:
+    """The cases about models that ``claims`` name; raises `BadInput`.
+
+    A kind of claims includes slow laws only with ``slow_laws``; a number names them too.
+    """
     cases = [case for case in _every() if not case.claim.toy]
     if isinstance(claims, str) and claims in KINDS:
-        return [case for case in cases if case.claim.kind.value in KINDS[claims]]
+        named = [case for case in cases if case.claim.kind.value in KINDS[claims]]
+        return [case for case in named if slow_laws or not case.claim.slow]
     requested = [claims] if isinstance(claims, str) else claims
     if not isinstance(requested, Sequence) or not all(isinstance(each, str) for each in requested):
         raise BadInput(f"claims {claims!r}: give numbers such as ['C1', 'C2']")
-    named = [(case.claim, case.name) for case in cases]
-    why = unknown(requested, named, "claim")
+    why = unknown(requested, [(case.claim, case.name) for case in cases], "claim")
     if why or not requested:
         raise BadInput(f"claims: {why or 'name some, or one of ' + ', '.join(KINDS)}")
     return [

@@ -34,6 +34,24 @@ def test_claims_are_picked_by_number_and_variant(project: Project, options, ran)
         assert run.selection.numbers == sorted(numbers)
 
 
+@pytest.mark.parametrize(
+    ("options", "ran"),
+    [
+        ([], ["1"]),
+        (["--profile=standard"], ["1", "2"]),
+        (["-m", "slow_law"], ["2"]),
+        (["-m", "not slow_law"], ["1"]),
+        (["--claim=X2"], ["2"]),
+    ],
+)
+def test_slow_laws_run_in_the_long_profiles_or_where_they_are_named(project, options, ran):
+    project.claims(law(1), law(2, slow=True))
+    ended = project.run("--model=tiny:gpt2", *options)
+    assert ended.exit == 0, ended.output
+    assert sorted(set(project.ran)) == ran
+    assert ("slow laws were left out" in ended.output) == (not options)
+
+
 def test_laws_come_before_findings(project: Project):
     finding = law(2).replace('@a_law("X2", "law 2")', '@a_finding("X2")')
     finding = finding.replace("draw, check", "draws, sample").partition("    pass")[0]

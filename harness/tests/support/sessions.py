@@ -78,11 +78,18 @@ def a_law(id, says="a law", **more):
 """What every file of claims begins with."""
 
 
-def law(number: int, observed: str = "0.5", *, decorator: str = "", body: str = "pass") -> str:
+def law(
+    number: int,
+    observed: str = "0.5",
+    *,
+    decorator: str = "",
+    body: str = "pass",
+    slow: bool = False,
+) -> str:
     """The text of the law ``X<number>``, which compares ``observed`` with 1."""
     lines = [
         decorator,
-        f'@a_law("X{number}", "law {number}")',
+        f'@a_law("X{number}", "law {number}"{", slow=True" if slow else ""})',
         f"def test_law_{number}(subject, draw, check):",
         f'    ran("{number}")',
         f"    {body}",
