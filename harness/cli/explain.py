@@ -66,11 +66,7 @@ def describe(row: dict[str, Any], case: Case) -> list[str]:
     law = row["kind"] == "law"
     facts = {
         "about": row["about"],
-        **(
-            {"run": "with --profile=standard or -m slow_law: it takes seconds"}
-            if row["slow"]
-            else {}
-        ),
+        "run": "with --profile=standard or -m slow_law" if row["slow"] else "",
         "needs": ", ".join(row["needs"]) or "nothing: it applies to every model",
         "bound": row["bound"] or PLAIN,
         "control": row["control"],
