@@ -6,10 +6,11 @@ Met by: whoever trains with gradient_checkpointing_kwargs={"use_reentrant": True
     the default
 Seen in: transformers 5.23.0
 Expected: the gradients of plain training
-Observed: those of the shared values are off by 66 %; without reentrance by 0 %
+Observed: those of the shared values are off by 69 %; without reentrance by 0 %
 Cause: layers hand their keys and values on in a dictionary beside the arguments of the checkpoint;
     reentrant checkpoints pass gradients to tensors among the arguments alone.
-Upstream: not found by searching for "gemma3n kv sharing use_reentrant gradient"
+Upstream: not found in transformers by searching for "gemma3n kv sharing use_reentrant gradient";
+    unsloth-zoo #813 describes the same in Gemma 4 and works around it
 """
 
 import sys
