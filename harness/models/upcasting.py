@@ -153,8 +153,8 @@ def _mm(left: Tensor, right: Tensor) -> Tensor:
     """Left [m, k] @ right [k, n] by columns of ``right``, or rows of ``left``."""
     if isinstance(right, Upcast):
         (left,) = _wide((left,))
-        return torch.cat([left @ part for part in _parts(right, 1)], dim=1)
-    return torch.cat([part @ right for part in _parts(left, 0)], dim=0)
+        return torch.cat([left @ part.to(right.dtype) for part in _parts(right, 1)], dim=1)
+    return torch.cat([part.to(left.dtype) @ right for part in _parts(left, 0)], dim=0)
 
 
 def _addmm(
@@ -169,17 +169,19 @@ def _addmm(
     for part in _parts(right, 1):
         width = part.shape[1]
         some = bias if bias.shape[-1] == 1 else bias[..., columns : columns + width]
-        done.append(torch.addmm(some, left, part, beta=beta, alpha=alpha))
+        done.append(torch.addmm(some, left, part.to(right.dtype), beta=beta, alpha=alpha))
         columns += width
     return torch.cat(done, dim=1)
 
 
 def _parts(weight: Tensor, dim: int) -> Any:
-    """A matrix, in slices of at most `SLICE` numbers along ``dim``, one at a time."""
+    """A matrix as stored, in slices of at most `SLICE` numbers along ``dim``.
+
+    Converted where it is used, so that a slice in float64 is dropped before the next.
+    """
     stored = weight.stored if isinstance(weight, Upcast) else weight
     across = stored.numel() // max(1, stored.shape[dim])
-    for part in stored.split(max(1, SLICE // max(1, across)), dim):
-        yield part.to(weight.dtype)
+    return stored.split(max(1, SLICE // max(1, across)), dim)
 
 
 def _embedding(weight: Tensor, indices: Tensor, *options: Any, **named: Any) -> Tensor:
