@@ -164,8 +164,8 @@ def test_the_fast_decoder_is_the_limit_and_of_least_norm(subject, draw, check):
     right = times_table(torch.stack([x, other]), fast.matrix)
     regular = regularised(square_of(subject), right[0], alpha)
     check.judge(relative(regular, exact), bound, f"alpha {alpha:.2g}")
-    solution, seen = fast.logits(right)
-    null = other - seen
+    solution, reached = fast.logits(right)
+    null = other - reached
     # Relative to all of it: with independent rows there is one solution, and null is noise.
     part = (solution @ null).abs() / (solution.norm() * other.norm())
     check.judge(float(part), allowed(fast), "least norm")

@@ -99,7 +99,7 @@ def test_saving_and_loading_change_nothing(subject, draw, check):
     enough=4,
 )
 def test_saving_and_loading_change_nothing_in_bfloat16(subject, draw, check):
-    # Short ones: on many processors a product in bfloat16 takes fifty times that in float32.
+    # Short ones: on many processors a product in bfloat16 takes over ten times that in float32.
     prompt = draw(prompts(subject, longest=4, rows=1), "prompt")
     rounded = variants.in_bfloat16(subject)
     check.judge(variants.weights_lost(subject, rounded), 0.0, "weights, rounded to bfloat16")

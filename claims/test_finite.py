@@ -16,6 +16,7 @@ from assay.harness.models import finiteness
 def test_finite_inputs_give_finite_outputs(subject, draw, check):
     alone = finiteness.of_vocabulary(subject)
     check.judge(float(bool(alone)), 0.0, alone)
+    check.details["tokens run alone"] = finiteness.tokens_alone(subject)
     ids = draw(prompts(subject, at_edges=True), "prompt").ids
     rows = finiteness.outputs(subject, ids)
     index = finiteness.first(rows)

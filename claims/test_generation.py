@@ -53,7 +53,7 @@ def test_generation_is_the_same_with_and_without_the_cache(subject, mode, draw, 
     "beam search finds the same scores with and without the cache",
     needs=["generation", "cached-generation", "lm-head"],
     source="004, answers 1 and 2",
-    control="the scores of the beam beside it in place of a beam's own",
+    control="the scores of another beam in place of a beam's own",
     enough=6,
 )
 def test_beam_search_finds_the_same_scores_with_and_without_the_cache(subject, draw, check):

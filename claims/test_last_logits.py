@@ -1,4 +1,4 @@
-"""The logits of some positions only, which generation asks for (beyond the documents)."""
+"""The logits of some positions only, which generation requests (beyond the documents)."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from assay.harness.checking.laws import law
 
 @law(
     "G8",
-    "logits asked for alone are those of the whole pass",
+    "requested logits are those of the whole pass",
     needs=["logits-to-keep"],
     source="beyond the documents",
     control="the logits one position before",
 )
 @pytest.mark.parametrize("how", ["number", "positions"])
-def test_logits_asked_for_alone_are_those_of_the_whole_pass(subject, how, draw, check):
+def test_requested_logits_are_those_of_the_whole_pass(subject, how, draw, check):
     prompt = draw(prompts(subject, shortest=2), "prompt")
     places = torch.arange(prompt.length, device=prompt.ids.device)
     if how == "number":
-        asked = draw(st.integers(1, prompt.length), "number")
-        which = places[-asked:]
+        request = draw(st.integers(1, prompt.length), "number")
+        which = places[-request:]
     else:
         anywhere = st.sets(st.integers(0, prompt.length - 1), min_size=1, max_size=4)
-        asked = which = places[sorted(draw(anywhere, "positions"))]
+        request = which = places[sorted(draw(anywhere, "positions"))]
     expected = check.reference(lambda s: s.rows(prompt.ids, states=False))
-    alone = subject.rows(prompt.ids, states=False, logits_to_keep=asked)
+    alone = subject.rows(prompt.ids, states=False, logits_to_keep=request)
     check.same(expected.at(which), alone.only("logits"))
     check.rejects(expected.at(which), expected.plain.map(lambda t: t.roll(1, 1)).at(which))

@@ -8,14 +8,14 @@ from assay.harness.operations import stored, variants
 
 @law(
     "H1",
-    "what is loaded is what is stored, or is computed anew",
+    "what is loaded is what is stored, or is recomputed",
     needs=["weights-in-memory", "saving"],
     source="beyond the documents; transformers#46620, #48892, #45902",
     control="the largest weight stored under another name",
     enough=1,
 )
 def test_what_is_loaded_is_what_is_stored(subject, draw, check):
-    with stored.stored(subject) as folder:
+    with variants.saved(subject) as folder:
         loaded = stored.loaded(subject, folder)
         for what, share in variants.differences(subject, loaded.subject).items():
             check.judge(share, 0.0, f"{what}, loaded into memory of NaN")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from hypothesis import strategies as st
 
 from assay.fixtures.prompts import other_ids, prompts
 from assay.harness.checking.laws import law
-from assay.harness.operations import generation, turns
+from assay.harness.operations import generation
 
 TURNS = 3
 
@@ -23,19 +25,19 @@ TURNS = 3
 def test_turns_on_one_cache_are_those_read_again(subject, draw, check):
     said = draw(short_prompts(subject, TURNS), "prompt")
     later = [subject.content(said.ids + 11 * turn) for turn in range(1, TURNS)]
-    first = turns.continued(subject, said.ids)
+    first = generation.continued(subject, said.ids)
     for number, more in enumerate(later):
         ids = torch.cat([first.sequence, more[:, : 3 + number]], dim=1)
         again = generation.scores(subject, ids, "greedy", use_cache=False)
-        kept = turns.continued(subject, ids, first.cache)
-        expected, same = again.reference(subject), slice(0, again.common(kept.generated))
-        check.same(expected.at(same), kept.generated.rows.at(same))
+        kept = generation.continued(subject, ids, first.cache)
+        expected, same = again.reference(subject), slice(0, again.common(kept))
+        check.same(expected.at(same), kept.rows.at(same))
         allowed = generation.near_tie(expected.at(same), check.tolerance)
-        check.judge(again.gap(kept.generated), allowed, f"the choice in turn {number + 2}")
+        check.judge(again.gap(kept), allowed, f"the choice in turn {number + 2}")
         if check.wants():
-            other = turns.read(subject, subject.content(ids[:, :-1] + 5))
-            wrong = turns.continued(subject, ids, other)
-            check.rejects(expected.at(slice(0, 1)), wrong.generated.rows.at(slice(0, 1)))
+            other = cache_of(subject, subject.content(ids[:, :-1] + 5))
+            wrong = generation.continued(subject, ids, other)
+            check.rejects(expected.at(slice(0, 1)), wrong.rows.at(slice(0, 1)))
         first = kept
 
 
@@ -50,16 +52,16 @@ def test_turns_on_one_cache_are_those_read_again(subject, draw, check):
 def test_copies_of_a_prefix_are_continued_alike(subject, draw, check):
     prefix = draw(short_prompts(subject, 1), "prompt")
     others = draw(other_ids(subject, prefix), "other ids")
-    kept = turns.read(subject, prefix.ids)
+    kept = cache_of(subject, prefix.ids)
     for number in range(2):
         ids = torch.cat([prefix.ids, subject.content(prefix.ids[:, :1] + 7 + number)], dim=1)
         again = generation.scores(subject, ids, "greedy", use_cache=False)
-        copied = turns.continued(subject, ids, turns.copy_of(kept))
-        expected, same = again.reference(subject), slice(0, again.common(copied.generated))
-        check.same(expected.at(same), copied.generated.rows.at(same))
+        copied = generation.continued(subject, ids, copy.deepcopy(kept))
+        expected, same = again.reference(subject), slice(0, again.common(copied))
+        check.same(expected.at(same), copied.rows.at(same))
         if check.wants():
-            wrong = turns.continued(subject, ids, turns.read(subject, others))
-            check.rejects(expected.at(slice(0, 1)), wrong.generated.rows.at(slice(0, 1)))
+            wrong = generation.continued(subject, ids, cache_of(subject, others))
+            check.rejects(expected.at(slice(0, 1)), wrong.rows.at(slice(0, 1)))
 
 
 @law(
@@ -89,6 +91,11 @@ def test_a_prompt_read_in_chunks_is_continued_alike(subject, draw, check):
             subject, altered, "greedy", use_cache=True, prefill_chunk_size=size
         ).rows.at(slice(0, 1)),
     )
+
+
+def cache_of(subject, ids):
+    """The cache of a pass over ``ids`` [batch, n]."""
+    return subject(ids, keep=True, states=False).cache
 
 
 def short_prompts(subject, turns_taken):

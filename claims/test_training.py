@@ -48,7 +48,7 @@ def test_gradients_of_a_batch_are_the_sum_of_its_samples(subject, draw, check):
     control="the gradients of the prompt without its first token",
     enough=6,
 )
-@pytest.mark.parametrize("activations", ["kept", "computed again", "computed again, reentrant"])
+@pytest.mark.parametrize("activations", ["kept", "recomputed", "recomputed, reentrant"])
 def test_gradients_in_training_are_those_in_evaluation(subject, activations, draw, check):
     if activations != "kept":
         capabilities.require(subject, "gradient-checkpointing")
@@ -59,7 +59,7 @@ def test_gradients_in_training_are_those_in_evaluation(subject, activations, dra
     exact = training.exact(subject, samples, names)
     noise, _ = training.apart(plain, exact)
     allowed = check.tolerance.allowed(noise)
-    reentrant = {"kept": None, "computed again": False}.get(activations, True)
+    reentrant = {"kept": None, "recomputed": False}.get(activations, True)
     with training.in_training(subject, reentrant):
         trained = training.gradients(subject, samples, names)
     error, where = training.apart(trained, exact)

@@ -8,8 +8,8 @@ Types: albert, bart, bert, big_bird, bigbird_pegasus, blenderbot, blenderbot-sma
     megatron-bert, mobilebert, modernvbert, mpnet, mra, mt5, mvp, nllb-moe, nomic_bert,
     nystromformer, pegasus, pegasus_x, plbart, qwen2_audio, reformer, rembert, roberta,
     roberta-prelayernorm, roc_bert, roformer, seamless_m4t, seamless_m4t_v2, squeezebert,
-    switch_transformers, t5, tapas, ultravbert, umt5, xlm, xlm-roberta, xlm-roberta-xl,
-    xlnet, xmod, yoso
+    switch_transformers, t5, tapas, trocr, ultravbert, umt5, whisper, xlm, xlm-roberta,
+    xlm-roberta-xl, xlnet, xmod, yoso
 Met by: whoever trains with Trainer and gradient_accumulation_steps: gradients are so many times
     larger
 Seen in: transformers 5.23.0

@@ -62,7 +62,7 @@ def _counted(forward: Pass, kwargs: dict[str, Any]) -> None:
 
 @fault(
     "loss-of-one-batch",
-    "the loss is divided by its own batch's labels, whatever the number given",
+    "the loss is divided by its own batch's labels, whatever num_items_in_batch says",
     caught_by=["G2"],
     needs=["loss-over-batches"],
     at=Bed.arguments,
@@ -113,7 +113,7 @@ def _second_twice(forward: Pass, kwargs: dict[str, Any]) -> None:
 
 @fault(
     "last-logits-early",
-    "logits asked for alone are those of one position before",
+    "requested logits are those of one position before",
     caught_by=["G8"],
     needs=["logits-to-keep"],
     at=Bed.arguments,

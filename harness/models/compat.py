@@ -247,28 +247,28 @@ def experts_functions() -> Any:
 def looking_for_samples() -> Iterator[list[Tensor]]:
     """The positions in which the library's masks look for packed samples, within a block.
 
-    They do where a model's code hands its positions on to them.
+    They do where a model's code passes its positions to them.
     """
     masking: Any = getattr(transformers, "masking_utils", None)
     usual = getattr(masking, "find_packed_sequence_indices", None)
-    seen: list[Tensor] = []
+    searched: list[Tensor] = []
     if usual is None:
-        yield seen
+        yield searched
         return
 
     def look(positions: Tensor) -> Any:
-        seen.append(positions)
+        searched.append(positions)
         return usual(positions)
 
     masking.find_packed_sequence_indices = look
     try:
-        yield seen
+        yield searched
     finally:
         masking.find_packed_sequence_indices = usual
 
 
 def checkpointing(model: Any, settings: dict[str, Any]) -> Callable[[], None]:
-    """Let a model compute activations again on the way back; returns what ends that."""
+    """Let a model recompute activations on the way back; returns what ends that."""
     kind = "activation" if hasattr(model, "activation_checkpointing_enable") else "gradient"
     getattr(model, f"{kind}_checkpointing_enable")(settings)
 

@@ -59,17 +59,40 @@ def in_words(subject: Subject, ids: Tensor, place: Place) -> str:
     return f"{name}, {named}row {row}, position {position}"
 
 
-@memo
 def of_vocabulary(subject: Subject) -> str:
     """The first token that alone gives a number that is not finite, in words; empty if none.
 
-    Runs every token that is text, in batches, or `_telling` ones where a profile's reach does not
-    allow all; repeats it for an encoder that needs more than one.
+    Runs `tokens_alone` of the tokens that are text, in batches; repeats each for an encoder that
+    needs more than one.
     """
-    every = subject.content(torch.arange(subject.vocabulary, device=subject.device)).unique()
+    answers, number = _answers(subject), tokens_alone(subject)
+    if number not in answers:
+        answers[number] = _of_tokens(subject, number)
+    return answers[number]
+
+
+def tokens_alone(subject: Subject) -> int:
+    """About how many tokens `of_vocabulary` runs: all, or as many as a profile's reach allows."""
     most = subject.reach * PASSES / max(1, subject.model.num_parameters())
+    return int(min(most, len(_text(subject))))
+
+
+@memo
+def _text(subject: Subject) -> Tensor:
+    """The tokens that are text: [tokens]."""
+    return subject.content(torch.arange(subject.vocabulary, device=subject.device)).unique()
+
+
+@memo
+def _answers(subject: Subject) -> dict[int, str]:
+    """What `of_vocabulary` answered, by the number of tokens: profiles differ in their reach."""
+    return {}
+
+
+def _of_tokens(subject: Subject, most: int) -> str:
+    every = _text(subject)
     if len(every) > most:
-        every = _telling(subject, every, int(most))
+        every = _telling(subject, every, most)
     every = every[:, None].expand(-1, subject.shortest)
     # A row of every layer and of the logits, and as much again for intermediate results.
     numbers = 2 * subject.shortest * (subject.vocabulary + subject.hidden * (subject.layers + 1))

@@ -43,13 +43,20 @@ CACHING = ("assisted", "static")
 class Generated:
     """New ids [batch, steps], and the raw logits of every step, as rows [batch, steps, V].
 
-    ``scores`` [batch, steps, V] are the logits as processed, which chose the tokens.
+    ``scores`` [batch, steps, V] are the logits as processed, which chose the tokens.  The
+    library's ``cache`` after it holds all but the last token.
     """
 
     prompt: Tensor
     ids: Tensor
     rows: Rows
     scores: Tensor
+    cache: Any = None
+
+    @property
+    def sequence(self) -> Tensor:
+        """The prompt and the new ids: [batch, n + steps]."""
+        return torch.cat([self.prompt, self.ids.to(self.prompt.device)], dim=1)
 
     def beaten(self, ids: Tensor) -> float:
         """The share of ``ids`` [batch, steps] that another token's score beats at its step."""
@@ -282,17 +289,13 @@ def scores(
         raise
     logits = torch.stack(output.logits, dim=1)
     new = output.sequences[:, -logits.shape[1] :]
-    return Generated(ids, new, Rows({"logits": logits}), torch.stack(output.scores, dim=1))
+    chosen_by, cache = torch.stack(output.scores, dim=1), output.get("past_key_values")
+    return Generated(ids, new, Rows({"logits": logits}), chosen_by, cache)
 
 
-def raw(subject: Subject, ids: Tensor, **options: Any) -> Any:
-    """The library's output of greedy decoding, with logits and scores of `NEW_TOKENS` steps.
-
-    Raises `Missing` where the model rejects the ``options``.
-    """
-    returned = {"output_logits": True, "output_scores": True}
-    with _refusals("generation"):
-        return _generate(subject, ids, **{**returned, **MODES["greedy"], **options})
+def continued(subject: Subject, ids: Tensor, cache: Any = None) -> Generated:
+    """Continue ``ids`` [batch, n], of which ``cache`` holds the first ones, greedily."""
+    return scores(subject, ids, "greedy", use_cache=True, past_key_values=cache)
 
 
 def _takes_back(subject: Subject, ids: Tensor) -> bool:

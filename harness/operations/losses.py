@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assay.harness.models import meant
+from assay.harness.models import capabilities
 from assay.harness.models.rows import Rows
 from assay.harness.models.subject import Subject
 
@@ -18,19 +18,14 @@ IGNORED = -100
 def is_shifted(subject: Subject) -> bool:
     """Whether label i is predicted by the row before it.
 
-    So in causal models.  A decoder beside an encoder is given its inputs already shifted, and a
-    masked model predicts a label where it stands.
+    It is by design in a causal model; a masked one predicts a label where it stands.
     """
-    causal = meant.direction(subject).ways == meant.CAUSAL
-    return causal and not subject.is_encoder_decoder
+    return "shifted-labels" in capabilities.probe(subject)
 
 
 def own(subject: Subject, ids: Tensor, labels: Tensor, **options: Any) -> float:
     """The loss that the model itself returns for ``labels`` [batch, n]."""
-    loss = subject(ids, states=False, labels=labels, **options).loss
-    if not torch.is_tensor(loss) or loss.numel() != 1:
-        raise ValueError(f"the model returns {loss!r:.40} as the loss of labels, not one number")
-    return float(loss)
+    return float(subject(ids, states=False, labels=labels, **options).loss)
 
 
 def each(rows: Rows, labels: Tensor, shifted: bool) -> Tensor:

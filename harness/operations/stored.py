@@ -1,9 +1,8 @@
-"""Stores a model and loads it into memory that holds no numbers."""
+"""Loads a saved model into memory that holds no numbers."""
 
 from __future__ import annotations
 
 import json
-import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,8 +13,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from assay.harness.models import compat, needs
-from assay.harness.models.capabilities import require
+from assay.harness.models import compat
 from assay.harness.models.subject import Subject
 from assay.harness.operations import variants
 
@@ -31,23 +29,7 @@ class Loaded:
     reported: dict[str, list[str]]
 
 
-@contextmanager
-def stored(subject: Subject) -> Iterator[Path]:
-    """A folder with the model, in small files where memory does not hold another model, within a
-    block.
-
-    Raises `Missing` where the model cannot be saved.
-    """
-    require(subject, "weights-in-memory")
-    require(subject, "saving")
-    size = "1000GB" if variants.fits_twice(subject) else needs.SHARD
-    with tempfile.TemporaryDirectory() as folder:
-        with variants.unchanged_configuration(subject.model):
-            subject.model.save_pretrained(folder, max_shard_size=size)
-        yield Path(folder)
-
-
-def loaded(subject: Subject, folder: Path) -> Loaded:
+def loaded(subject: Subject, folder: str) -> Loaded:
     """The model in ``folder`` by the subject's class, loaded where new memory is filled with NaN,
     so that what loading neither reads nor computes shows.
 
@@ -86,16 +68,16 @@ def filled_with_nan() -> Iterator[None]:
         settings.fill_uninitialized_memory = fill
 
 
-def rename_a_weight(subject: Subject, folder: Path) -> str:
+def rename_a_weight(subject: Subject, folder: str) -> str:
     """Store the largest weight of a file under another name; returns the old one."""
-    file = sorted(folder.glob("*.safetensors"))[0]
+    file = sorted(Path(folder).glob("*.safetensors"))[0]
     tensors = load_file(file)
     weights = {name for name, _ in subject.model.named_parameters()}
     stored = tensors.keys() & weights or tensors.keys()  # some are stored under names of their own
     name = max(stored, key=lambda each: (tensors[each].numel(), each))
     tensors[f"{name}_"] = tensors.pop(name)
     save_file(tensors, file, metadata={"format": "pt"})
-    for index in folder.glob("*.index.json"):
+    for index in Path(folder).glob("*.index.json"):
         table = json.loads(index.read_text())
         table["weight_map"][f"{name}_"] = table["weight_map"].pop(name)
         index.write_text(json.dumps(table))

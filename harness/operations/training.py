@@ -26,7 +26,7 @@ AT_ONCE = 1 << 25
 SMALL = 1e-3
 """Gradients shorter than this share of the mean one are measured against that share."""
 
-RANDOM = re.compile(r"drop|noise|jitter|mask_time_prob|mask_feature_prob", re.IGNORECASE)
+RANDOM = re.compile(r"drop|noise|jitter", re.IGNORECASE)
 """Names of what makes a pass in training random, as numbers of modules and configurations."""
 
 
@@ -112,11 +112,11 @@ def exact(subject: Subject, samples: Sequence[Sample], names: Sequence[str]) -> 
         settled = subject.oracle.rows(sample.ids, **sample.arguments).settled(gap)
         if settled is not None and not bool(settled.all()):
             raise Unsettled("a row is routed to experts by near-ties")
-    found = gradients(subject.oracle, samples, names)
-    for name, tensor in found.items():
+    sums = gradients(subject.oracle, samples, names)
+    for name, tensor in sums.items():
         if not bool(tensor.isfinite().all()):
             raise Unsettled(f"the float64 copy gives no gradient of {name}")
-    return found
+    return sums
 
 
 def _loss(subject: Subject, sample: Sample) -> Tensor:
@@ -149,21 +149,17 @@ def _trainable(parameters: Sequence[Tensor]) -> Iterator[None]:
 def in_training(subject: Subject, checkpoints: bool | None = None) -> Iterator[None]:
     """Train mode without anything random within a block.
 
-    With ``checkpoints`` activations are computed again on the way back, by torch's reentrant way
+    With ``checkpoints`` activations are recomputed on the way back, by torch's reentrant way
     or (False) the other; None: they are kept.  Raises `Missing` where the model cannot.
     """
     model: Any = subject.model
     with ExitStack() as stack:
-        for module in model.modules():
-            for name, value in list(vars(module).items()):
+        for owner in {id(o): o for o in (*model.modules(), model.config, subject.config)}.values():
+            for name, value in list(vars(owner).items()):
                 if isinstance(value, float) and value and RANDOM.search(name):
-                    _set(stack, module, name, 0.0)
-            if isinstance(module, nn.Dropout) and module.p:
-                _set(stack, module, "p", 0.0)
-        for config in {id(c): c for c in (model.config, subject.config)}.values():
-            for name, value in list(vars(config).items()):
-                if isinstance(value, float) and value and RANDOM.search(name):
-                    _set(stack, config, name, 0.0)
+                    _set(stack, owner, name, 0.0)
+            if isinstance(owner, nn.Dropout) and owner.p:
+                _set(stack, owner, "p", 0.0)
         was = model.training
         model.train()
         stack.callback(model.train, was)

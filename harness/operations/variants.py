@@ -34,18 +34,31 @@ def saved_and_loaded(subject: Subject) -> Subject:
 
 
 def _round_trip(subject: Subject, dtype: torch.dtype) -> Subject:
-    require(subject, "weights-in-memory")
-    require(subject, "saving")
-    with tempfile.TemporaryDirectory() as folder, unchanged_configuration(subject.model):
+    with saved(subject) as folder:
         if dtype == subject.dtype and not fits_twice(subject):
             model = _by_shards(subject, folder, dtype)
         else:
-            subject.model.save_pretrained(folder)
             model = _from_folder(subject, folder, dtype)
     loaded = subject.of_same_code(f"{subject.name}, saved and loaded", model)
     if loaded.attention != subject.attention:  # set here because at loading all parts must have it
         compat.set_attention(model, subject.attention)
     return loaded
+
+
+@contextmanager
+def saved(subject: Subject) -> Iterator[str]:
+    """A folder with the model, in small files where memory does not hold another model, within a
+    block.
+
+    Raises `Missing` where not all weights are in memory, or the model cannot be saved.
+    """
+    require(subject, "weights-in-memory")
+    require(subject, "saving")
+    small = {} if fits_twice(subject) else {"max_shard_size": needs.SHARD}
+    with tempfile.TemporaryDirectory() as folder:
+        with unchanged_configuration(subject.model):
+            subject.model.save_pretrained(folder, **small)
+        yield folder
 
 
 def _from_folder(subject: Subject, folder: str, dtype: torch.dtype) -> PreTrainedModel:
@@ -65,7 +78,6 @@ def _by_shards(subject: Subject, folder: str, dtype: torch.dtype) -> PreTrainedM
 
     A file's tensors take memory once they are read, and until the last of them is dropped.
     """
-    subject.model.save_pretrained(folder, max_shard_size=needs.SHARD)
     model = type(subject.model).from_pretrained(folder, **compat.in_dtype(dtype))
     share_equal_weights(subject.model, model)
     model.to(subject.device)  # type: ignore[arg-type]  # wrapped

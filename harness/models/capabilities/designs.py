@@ -117,13 +117,13 @@ DESIGNS = (
     ),
     Design(
         ("trocr",),
-        ("loss",),
-        "a decoder of VisionEncoderDecoderModel, which shifts the labels itself",
+        ("shifted-labels",),
+        "labels are not shifted inside the model: VisionEncoderDecoderModel shifts its inputs",
     ),
     Design(
         ("whisper",),
-        ("loss",),
-        "a decoder alone drafts for the whole model, whose labels are not shifted",
+        ("shifted-labels",),
+        "labels are not shifted inside the decoder, which drafts for the whole model",
         lambda config: not config.is_encoder_decoder,
     ),
     Design(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from transformers import GenerationConfig
 
-from assay.harness.models import compat, configuration, float64, positions, sinks
+from assay.harness.models import compat, configuration, float64, meant, positions, sinks
 from assay.harness.models.capabilities.blending import blends, embeds_several
 from assay.harness.models.capabilities.probing import prompt, visible
 from assay.harness.models.capabilities.registry import capability, needs, probe
@@ -72,6 +72,15 @@ def _loss(subject: Subject) -> None:
         raise Missing(f"the model returns no loss of labels, but {type(loss).__name__}")
 
 
+@capability("shifted-labels")
+def _shifted_labels(subject: Subject) -> None:
+    """The row before a label predicts it."""
+    if subject.is_encoder_decoder:
+        raise Missing("the inputs of a decoder with an encoder are shifted already")
+    if meant.direction(subject).ways != meant.CAUSAL:
+        raise Missing("a model that is not causal predicts a label where it stands")
+
+
 @capability("loss-over-batches")
 def _loss_over_batches(subject: Subject) -> None:
     """A loss can be divided by the labels of several batches, by the rule of the library's
@@ -104,7 +113,7 @@ def _parameter_gradients(subject: Subject) -> None:
 @capability("gradient-checkpointing")
 def _gradient_checkpointing(subject: Subject) -> None:
     if not getattr(subject.model, "supports_gradient_checkpointing", False):
-        raise Missing("the model's class does not compute activations again")
+        raise Missing("the model's class does not recompute activations")
 
 
 @capability("chunked-generation")
@@ -117,7 +126,7 @@ def _chunked_generation(subject: Subject) -> None:
 
 @capability("packing")
 def _packing(subject: Subject) -> None:
-    """Samples in one row are kept apart by positions that begin anew: the model hands them on to
+    """Samples in one row are kept apart by positions that restart: the model passes them to
     the library's masks (`transformers.masking_utils`), and has no other way along a row.
     """
     needs(subject, "position-ids")

@@ -26,7 +26,7 @@ TRAINED = test_training.test_gradients_in_training_are_those_in_evaluation
 TURNS = test_prefixes.test_turns_on_one_cache_are_those_read_again
 COPIES = test_prefixes.test_copies_of_a_prefix_are_continued_alike
 CHUNKS = test_prefixes.test_a_prompt_read_in_chunks_is_continued_alike
-KEPT = test_last_logits.test_logits_asked_for_alone_are_those_of_the_whole_pass
+KEPT = test_last_logits.test_requested_logits_are_those_of_the_whole_pass
 BATCH = test_batch_size.test_a_row_does_not_depend_on_the_size_of_its_batch
 LOADED = test_loading.test_what_is_loaded_is_what_is_stored
 
@@ -37,7 +37,7 @@ CASES = {
     "loss over batches": (LOSS, {"labels": "counted over batches"}),
     "summed": (SUMMED, {}),
     "trained": (TRAINED, {"activations": "kept"}),
-    "checkpointed": (TRAINED, {"activations": "computed again"}),
+    "checkpointed": (TRAINED, {"activations": "recomputed"}),
     "turns": (TURNS, {}),
     "copies": (COPIES, {}),
     "chunks": (CHUNKS, {}),

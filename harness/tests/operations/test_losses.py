@@ -7,6 +7,8 @@ import math
 import pytest
 import torch
 
+from assay.harness.models import capabilities
+from assay.harness.models.capabilities import Missing
 from assay.harness.models.rows import Rows
 from assay.harness.operations import losses
 from assay.harness.tests.support.toys import fresh, prompt, toy
@@ -54,5 +56,5 @@ def test_the_own_loss_is_the_mean():
 def test_a_model_that_returns_no_loss_is_named():
     subject = fresh("llama")
     subject.model.register_forward_hook(lambda module, inputs, output: {"logits": output.logits})
-    with pytest.raises(ValueError, match="returns None as the loss of labels, not one number"):
-        losses.own(subject, prompt(subject, 4), prompt(subject, 4))
+    with pytest.raises(Missing, match="the model returns no loss of labels, but NoneType"):
+        capabilities.require(subject, "loss")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 
 from assay.harness.operations import stored, variants
@@ -17,7 +19,7 @@ def test_new_memory_is_filled_with_nan_in_the_block_alone():
 
 def test_a_sound_model_is_loaded_as_it_was_stored():
     subject = fresh("llama")
-    with stored.stored(subject) as folder:
+    with variants.saved(subject) as folder:
         loaded = stored.loaded(subject, folder)
     assert max(variants.differences(subject, loaded.subject).values()) == 0
     assert not any(loaded.reported.values())
@@ -25,7 +27,7 @@ def test_a_sound_model_is_loaded_as_it_was_stored():
 
 def test_a_renamed_tensor_is_reported_and_not_loaded():
     subject = fresh("llama")
-    with stored.stored(subject) as folder:
+    with variants.saved(subject) as folder:
         name = stored.rename_a_weight(subject, folder)
         loaded = stored.loaded(subject, folder)
     assert loaded.reported["missing_keys"] == [name]
@@ -44,7 +46,7 @@ def test_a_buffer_that_loading_leaves_unset_is_nan():
     model = Lazy(subject.config).eval()
     model.scale.fill_(1.0)
     lazy = type(subject)("lazy", model.requires_grad_(False))
-    with stored.stored(lazy) as folder:
+    with variants.saved(lazy) as folder:
         loaded = stored.loaded(lazy, folder)
     assert variants.differences(lazy, loaded.subject)["buffers"] == 1
 
@@ -52,9 +54,9 @@ def test_a_buffer_that_loading_leaves_unset_is_nan():
 def test_a_model_that_does_not_fit_twice_is_loaded_from_small_files(monkeypatch):
     subject = fresh("llama")
     monkeypatch.setattr(variants, "fits_twice", lambda subject: False)
-    monkeypatch.setattr(stored.needs, "SHARD", "20KB")
-    with stored.stored(subject) as folder:
-        assert len(list(folder.glob("*.safetensors"))) > 1
+    monkeypatch.setattr(variants.needs, "SHARD", "20KB")
+    with variants.saved(subject) as folder:
+        assert len(list(Path(folder).glob("*.safetensors"))) > 1
         loaded = stored.loaded(subject, folder)
         own = subject.embedding_table.data_ptr()
         assert loaded.subject.embedding_table.data_ptr() == own
