@@ -147,3 +147,17 @@ def _unset(bed: Bed) -> None:
     if bed.loaded:
         weight = max(bed.model.parameters(), key=torch.numel)
         bed.weights(weight, lambda numbers: numbers.view(-1)[-1:].zero_())
+
+
+@fault(
+    "autocast-cuts-large-numbers",
+    "under autocast the first block's output is cut off at half its largest number",
+    caught_by=["G14"],
+    needs=["blocks", "bfloat16"],
+    at=first_block,
+)
+def _cut_off(forward: Pass, state: Tensor) -> Tensor | None:
+    if not torch.is_autocast_enabled(state.device.type):
+        return None
+    most = state.abs().amax(-1, keepdim=True) / 2
+    return state.clamp(-most, most)

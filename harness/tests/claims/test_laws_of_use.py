@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from assay.claims import (
+    test_autocast,
     test_batch_size,
     test_last_logits,
     test_loading,
@@ -28,6 +29,7 @@ COPIES = test_prefixes.test_copies_of_a_prefix_are_continued_alike
 CHUNKS = test_prefixes.test_a_prompt_read_in_chunks_is_continued_alike
 KEPT = test_last_logits.test_requested_logits_are_those_of_the_whole_pass
 BATCH = test_batch_size.test_a_row_does_not_depend_on_the_size_of_its_batch
+MIXED = test_autocast.test_autocast_is_as_near_to_float64_as_a_copy_in_bfloat16
 LOADED = test_loading.test_what_is_loaded_is_what_is_stored
 
 CASES = {
@@ -45,6 +47,7 @@ CASES = {
     "some logits": (KEPT, {"how": "positions"}),
     "batch": (BATCH, {"rows": 8}),
     "loaded": (LOADED, {}),
+    "autocast": (MIXED, {}),
 }
 """A claim and the parameters of its test."""
 
@@ -62,6 +65,7 @@ FAULTS = [
     ("last-logits-early", "some logits"),
     ("large-batches-mixed", "batch"),
     ("loading-leaves-a-number", "loaded"),
+    ("autocast-cuts-large-numbers", "autocast"),
 ]
 
 
