@@ -161,3 +161,20 @@ def _cut_off(forward: Pass, state: Tensor) -> Tensor | None:
         return None
     most = state.abs().amax(-1, keepdim=True) / 2
     return state.clamp(-most, most)
+
+
+@fault(
+    "exported-rows-mixed",
+    "in an exported program a thousandth of the mean row is added to each",
+    caught_by=["G13"],
+    needs=["blocks"],
+    at=first_block,
+)
+def _mixed_in_export(forward: Pass, state: Tensor) -> Tensor | None:
+    return state + LEAK * state.mean(1, keepdim=True) if _exporting() else None
+
+
+def _exporting() -> bool:
+    """Whether a program is traced for export; before torch 2.7, or to be compiled."""
+    compiler: Any = torch.compiler
+    return bool(getattr(compiler, "is_exporting", compiler.is_compiling)())

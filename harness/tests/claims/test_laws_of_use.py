@@ -8,6 +8,7 @@ import torch
 from assay.claims import (
     test_autocast,
     test_batch_size,
+    test_exported,
     test_last_logits,
     test_loading,
     test_loss,
@@ -30,6 +31,8 @@ CHUNKS = test_prefixes.test_a_prompt_read_in_chunks_is_continued_alike
 KEPT = test_last_logits.test_requested_logits_are_those_of_the_whole_pass
 BATCH = test_batch_size.test_a_row_does_not_depend_on_the_size_of_its_batch
 MIXED = test_autocast.test_autocast_is_as_near_to_float64_as_a_copy_in_bfloat16
+EXPORTED = test_exported.test_an_exported_program_computes_what_the_model_does
+EXPORTED_PADDED = test_exported.test_an_exported_program_reads_padding_as_the_model_does
 LOADED = test_loading.test_what_is_loaded_is_what_is_stored
 
 CASES = {
@@ -48,6 +51,8 @@ CASES = {
     "batch": (BATCH, {"rows": 8}),
     "loaded": (LOADED, {}),
     "autocast": (MIXED, {}),
+    "exported": (EXPORTED, {}),
+    "exported, padded": (EXPORTED_PADDED, {}),
 }
 """A claim and the parameters of its test."""
 
@@ -66,6 +71,7 @@ FAULTS = [
     ("large-batches-mixed", "batch"),
     ("loading-leaves-a-number", "loaded"),
     ("autocast-cuts-large-numbers", "autocast"),
+    ("exported-rows-mixed", "exported"),
 ]
 
 
