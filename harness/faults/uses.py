@@ -178,3 +178,16 @@ def _exporting() -> bool:
     """Whether a program is traced for export; before torch 2.7, or to be compiled."""
     compiler: Any = torch.compiler
     return bool(getattr(compiler, "is_exporting", compiler.is_compiling)())
+
+
+@fault(
+    "compiled-rows-mixed",
+    "in compiled code a thousandth of the mean row is added to each",
+    caught_by=["G4"],
+    needs=["blocks"],
+    at=first_block,
+)
+def _mixed_if_compiled(forward: Pass, state: Tensor) -> Tensor | None:
+    if not torch.compiler.is_compiling() or _exporting():
+        return None
+    return state + LEAK * state.mean((0, 1), keepdim=True)

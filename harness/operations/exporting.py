@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +10,12 @@ from torch import Tensor, nn
 
 from assay.harness.checking.check import Unsettled
 from assay.harness.models import encoders
-from assay.harness.models.copying import copy_model
 from assay.harness.models.lengths import LONG
 from assay.harness.models.memo import memo
 from assay.harness.models.rows import Rows
 from assay.harness.models.shortage import contained, pass_on, shortage
 from assay.harness.models.subject import Subject
+from assay.harness.operations import variants
 from assay.harness.operations.padding import Ragged
 from assay.harness.results.errors import Missing, brief, first_line, text_of
 
@@ -123,7 +122,7 @@ def _export(subject: Subject, batch: Ragged | None) -> Program | str:
     """The program, or why there is none."""
     if not hasattr(torch.export, "Dim") or not hasattr(torch.export.Dim, "AUTO"):
         return "this version of torch finds no ranges of lengths by itself"
-    traced = _apart(subject)
+    traced = variants.sharing_weights(subject)
     inputs = _inputs(traced, prompt(traced)) if batch is None else _padded(traced, batch)
     any_length = {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}
     lengths = {n: {0: any_length[0]} if n == "encoded" else any_length for n in inputs}
@@ -156,17 +155,3 @@ def _bounds(exported: Any, size: Any) -> tuple[int, int]:
     if bounds is None:  # as of even sizes only
         return 2, 2
     return max(2, int(bounds.lower)), int(min(bounds.upper, LONG))
-
-
-def _apart(subject: Subject) -> Subject:
-    """A copy with the subject's own weights: tracing may leave its own tensors in a module."""
-    own = {id(each): each for each in subject.model.parameters()}
-    with ExitStack() as pauses:
-        for clock in subject.clocks:
-            pauses.enter_context(clock.paused())
-        model = copy_model(subject.model, own)
-    return Subject(
-        *(f"{subject.name}, to be exported", model, subject.tokenizer),
-        attends=subject.attends,
-        provenance=subject.provenance,
-    )

@@ -8,6 +8,7 @@ import torch
 from assay.claims import (
     test_autocast,
     test_batch_size,
+    test_compiled,
     test_exported,
     test_last_logits,
     test_loading,
@@ -31,6 +32,8 @@ CHUNKS = test_prefixes.test_a_prompt_read_in_chunks_is_continued_alike
 KEPT = test_last_logits.test_requested_logits_are_those_of_the_whole_pass
 BATCH = test_batch_size.test_a_row_does_not_depend_on_the_size_of_its_batch
 MIXED = test_autocast.test_autocast_is_as_near_to_float64_as_a_copy_in_bfloat16
+COMPILED = test_compiled.test_a_compiled_model_computes_what_it_does_uncompiled
+COMPILED_STEPS = test_compiled.test_a_prompt_is_continued_by_compiled_code_as_without
 EXPORTED = test_exported.test_an_exported_program_computes_what_the_model_does
 EXPORTED_PADDED = test_exported.test_an_exported_program_reads_padding_as_the_model_does
 LOADED = test_loading.test_what_is_loaded_is_what_is_stored
@@ -51,6 +54,8 @@ CASES = {
     "batch": (BATCH, {"rows": 8}),
     "loaded": (LOADED, {}),
     "autocast": (MIXED, {}),
+    "compiled": (COMPILED, {"backend": "aot_eager"}),
+    "compiled steps": (COMPILED_STEPS, {"backend": "aot_eager"}),
     "exported": (EXPORTED, {}),
     "exported, padded": (EXPORTED_PADDED, {}),
 }
@@ -71,6 +76,8 @@ FAULTS = [
     ("large-batches-mixed", "batch"),
     ("loading-leaves-a-number", "loaded"),
     ("autocast-cuts-large-numbers", "autocast"),
+    ("compiled-rows-mixed", "compiled"),
+    ("compiled-rows-mixed", "compiled steps"),
     ("exported-rows-mixed", "exported"),
 ]
 

@@ -32,6 +32,7 @@ SAMPLE = [
     ("rotary", "turns-lose-a-token", "G7"),
     ("mixture", "last-logits-early", "G8"),
     ("encoder", "large-batches-mixed", "G9"),
+    ("learned positions", "compiled-rows-mixed", "G4"),
     ("rotary", "exported-rows-mixed", "G13"),
     ("alibi", "autocast-cuts-large-numbers", "G14"),
     ("recurrent", "loading-leaves-a-number", "H1"),
