@@ -95,13 +95,21 @@ def forward(subject: Subject, backend: str) -> Compiled:
     require(subject, backend)
     known = _compiled(subject)
     if backend not in known:
-        torch.compiler.reset()  # limits of recompilations count for a class, not for a model
-        counted, copied = Backend(backend), variants.sharing_weights(subject)
+        counted, copied = Backend(backend), _copied(subject)
         model: Any = copied.model
         model.forward = torch.compile(model.forward, backend=counted, dynamic=DYNAMIC[backend])
         vars(copied)["routes"] = False  # the hooks that listen to routers would be compiled too
         known[backend] = Compiled(copied, counted)
     return known[backend]
+
+
+def _copied(subject: Subject) -> Subject:
+    """A copy to be compiled, of a class of which nothing is compiled."""
+    torch.compiler.reset()  # limits of recompilations count for a class, not for a model
+    copied = variants.sharing_weights(subject)
+    # What is looked up once is looked up now: code that ran under a watch is never compiled.
+    copied.rows(copied.content(torch.arange(copied.shortest + 1, device=copied.device)[None]))
+    return copied
 
 
 @memo
@@ -126,9 +134,8 @@ def continued(subject: Subject, ids: Tensor, backend: str) -> Generated:
     require(subject, backend)
     known = _generating(subject)
     if backend not in known:
-        torch.compiler.reset()
         counted = Backend(backend)
-        known[backend] = variants.sharing_weights(subject), counted, _settings(counted)
+        known[backend] = _copied(subject), counted, _settings(counted)
     copied, counted, settings = known[backend]
     before = counted.ran
     with _compilation():

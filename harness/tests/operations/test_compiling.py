@@ -24,6 +24,14 @@ def test_one_compilation_serves_further_lengths_and_leaves_the_model_as_it_was()
     assert "forward" not in vars(subject.model)
 
 
+def test_the_decoder_of_an_encoder_decoder_is_compiled():
+    subject = fresh("t5")
+    compiled = compiling.forward(subject, "aot_eager")
+    rows, plain = compiled.rows(prompt(subject)), subject.rows(prompt(subject))
+    torch.testing.assert_close(rows["logits"], plain["logits"], rtol=1e-4, atol=1e-4)
+    assert compiled.backend.ran
+
+
 def test_a_pass_of_which_nothing_is_compiled_does_not_count():
     subject = fresh("gpt2")
     subject.model.forward = torch.compiler.disable(subject.model.forward)
