@@ -6,7 +6,10 @@ import pytest
 import torch
 
 from assay.claims import (
+    test_autocast,
     test_batch_size,
+    test_compiled,
+    test_exported,
     test_last_logits,
     test_loading,
     test_loss,
@@ -28,6 +31,11 @@ COPIES = test_prefixes.test_copies_of_a_prefix_are_continued_alike
 CHUNKS = test_prefixes.test_a_prompt_read_in_chunks_is_continued_alike
 KEPT = test_last_logits.test_requested_logits_are_those_of_the_whole_pass
 BATCH = test_batch_size.test_a_row_does_not_depend_on_the_size_of_its_batch
+MIXED = test_autocast.test_autocast_is_as_near_to_float64_as_a_copy_in_bfloat16
+COMPILED = test_compiled.test_a_compiled_model_computes_what_it_does_uncompiled
+COMPILED_STEPS = test_compiled.test_a_prompt_is_continued_by_compiled_code_as_without
+EXPORTED = test_exported.test_an_exported_program_computes_what_the_model_does
+EXPORTED_PADDED = test_exported.test_an_exported_program_reads_padding_as_the_model_does
 LOADED = test_loading.test_what_is_loaded_is_what_is_stored
 
 CASES = {
@@ -45,6 +53,11 @@ CASES = {
     "some logits": (KEPT, {"how": "positions"}),
     "batch": (BATCH, {"rows": 8}),
     "loaded": (LOADED, {}),
+    "autocast": (MIXED, {}),
+    "compiled": (COMPILED, {"backend": "aot_eager"}),
+    "compiled steps": (COMPILED_STEPS, {"backend": "aot_eager"}),
+    "exported": (EXPORTED, {}),
+    "exported, padded": (EXPORTED_PADDED, {}),
 }
 """A claim and the parameters of its test."""
 
@@ -62,6 +75,10 @@ FAULTS = [
     ("last-logits-early", "some logits"),
     ("large-batches-mixed", "batch"),
     ("loading-leaves-a-number", "loaded"),
+    ("autocast-cuts-large-numbers", "autocast"),
+    ("compiled-rows-mixed", "compiled"),
+    ("compiled-rows-mixed", "compiled steps"),
+    ("exported-rows-mixed", "exported"),
 ]
 
 
