@@ -7,6 +7,7 @@ import torch
 
 from assay.claims import (
     test_batch_size,
+    test_drafts,
     test_last_logits,
     test_loading,
     test_loss,
@@ -23,6 +24,7 @@ PACKED = test_packing.test_samples_packed_into_one_row_do_not_see_each_other
 LOSS = test_loss.test_the_loss_is_the_cross_entropy_of_the_labels
 SUMMED = test_training.test_gradients_of_a_batch_are_the_sum_of_its_samples
 TRAINED = test_training.test_gradients_in_training_are_those_in_evaluation
+DRAFTS = test_drafts.test_drafted_tokens_change_nothing
 TURNS = test_prefixes.test_turns_on_one_cache_are_those_read_again
 COPIES = test_prefixes.test_copies_of_a_prefix_are_continued_alike
 CHUNKS = test_prefixes.test_a_prompt_read_in_chunks_is_continued_alike
@@ -38,6 +40,9 @@ CASES = {
     "summed": (SUMMED, {}),
     "trained": (TRAINED, {"activations": "kept"}),
     "checkpointed": (TRAINED, {"activations": "recomputed"}),
+    "assistant": (DRAFTS, {"drafter": "assistant"}),
+    "prompt lookup": (DRAFTS, {"drafter": "prompt"}),
+    "early exit": (DRAFTS, {"drafter": "early exit"}),
     "turns": (TURNS, {}),
     "copies": (COPIES, {}),
     "chunks": (CHUNKS, {}),
@@ -48,6 +53,9 @@ CASES = {
 }
 """A claim and the parameters of its test."""
 
+UNVERIFIED = ["draft-accepted-unseen", "cache-crop-left-out", "rejected-draft-kept"]
+"""Faults of assisted decoding, whoever drafts."""
+
 FAULTS = [
     ("packed-samples-seen", "packed"),
     ("labels-late", "loss"),
@@ -56,6 +64,11 @@ FAULTS = [
     ("gradients-of-several-rows-larger", "summed"),
     ("gradients-in-training-larger", "trained"),
     ("gradients-in-training-larger", "checkpointed"),
+    *(
+        (fault, case)
+        for fault in UNVERIFIED
+        for case in ("assistant", "prompt lookup", "early exit")
+    ),
     ("turns-lose-a-token", "turns"),
     ("turns-lose-a-token", "chunks"),
     ("last-logits-early", "last logits"),
@@ -117,3 +130,24 @@ def test_a_model_whose_buffer_is_left_unset_by_loading_is_refuted():
     result = verdict(LOADED, type(subject)("lazy", model), budget(1))
     assert result.verdict is Verdict.REFUTED
     assert "buffers" in result.reason
+
+
+def test_every_example_counts_accepted_and_rejected_drafts():
+    result = verdict(DRAFTS, toy("llama"), budget(3), arguments={"drafter": "early exit"})
+    counts = result.details["drafts accepted and rejected, by example"]
+    assert len(counts) == result.examples
+    assert all(right > 0 and wrong > 0 for right, wrong in counts)
+
+
+@pytest.mark.parametrize(
+    ("spec", "drafter", "lacking"),
+    [
+        ("gpt2", "early exit", "early-exit: the model runs all blocks"),
+        ("t5", "prompt", "own-prompt: "),
+        ("mamba", "assistant", "assisted-generation: the model's cache cannot drop"),
+    ],
+)
+def test_a_way_to_draft_that_a_model_lacks_has_a_name(spec, drafter, lacking):
+    result = verdict(DRAFTS, toy(spec), budget(2), arguments={"drafter": drafter})
+    assert result.verdict is Verdict.NOT_APPLICABLE
+    assert result.reason.startswith(lacking)
