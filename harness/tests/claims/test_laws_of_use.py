@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -115,6 +117,33 @@ def test_the_share_of_bits_that_differ_is_recorded_for_each_example():
     shares = result.details["share of elements whose bits differ"]
     assert len(shares) == result.examples
     assert all(0 <= share <= 1 for share in shares)
+
+
+def row_by_row(subject):
+    """A copy of the subject whose forward runs each row of a batch by itself."""
+
+    class RowByRow(type(subject.model)):
+        def forward(self, input_ids, **options):
+            each = [super(RowByRow, self).forward(row[None], **options) for row in input_ids]
+            if each[0].hidden_states:
+                states = zip(*(output.hidden_states for output in each), strict=True)
+                each[0].hidden_states = tuple(torch.cat(state) for state in states)
+            each[0].logits = torch.cat([output.logits for output in each])
+            return each[0]
+
+    model = RowByRow(subject.config).eval().requires_grad_(False)
+    model.load_state_dict(subject.model.state_dict())
+    return type(subject)("row by row", model)
+
+
+def test_bitwise_a_row_must_have_the_same_bits_in_every_batch():
+    usual, apart = replace(fresh("llama"), bitwise=True), row_by_row(fresh("llama"))
+    differs = verdict(BATCH, usual, budget(4), arguments={"rows": 8})
+    assert differs.verdict is Verdict.REFUTED
+    assert "the bits of row" in differs.reason
+    equal = verdict(BATCH, replace(apart, bitwise=True), budget(4), arguments={"rows": 8})
+    assert equal.verdict is Verdict.UPHELD, equal.reason
+    assert set(equal.details["share of elements whose bits differ"]) == {0.0}
 
 
 def test_a_model_whose_buffer_is_left_unset_by_loading_is_refuted():
