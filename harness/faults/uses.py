@@ -136,6 +136,20 @@ class _ShortCrop:
 
 
 @fault(
+    "requests-mixed",
+    "where several requests are packed into a batch, each token attends to those of the others",
+    caught_by=["G5"],
+    needs=["continuous-batching", "sdpa"],
+    at=sdpa,
+)
+def _all_requests(call: AttentionCall) -> Any:
+    mask = call.mask
+    if call.kwargs.get("cache") is None or mask is None:
+        return call.attend()
+    return call.attend(mask=torch.zeros_like(mask))
+
+
+@fault(
     "last-logits-early",
     "requested logits are those of one position before",
     caught_by=["G8"],

@@ -109,8 +109,8 @@ class Core(ABC):
     ``drawn_as`` the dtype in which a pass draws random numbers, where that is not the model's own;
     ``attends`` the value of ``--attends`` (`harness.models.meant`); ``offer`` the recorded
     capabilities of its type, or why there are none (`harness.models.offer`); ``provenance`` the
-    origin of its weights; ``oracle_way`` the value of ``--oracle`` (`harness.models.float64`); with
-    ``bitwise`` a row must have the same bits in batches of any size.
+    origin of its weights; ``oracle_way`` the value of ``--oracle`` (`harness.models.float64`);
+    with ``bitwise`` a row must have the same bits in batches of any size.
     """
 
     name: str

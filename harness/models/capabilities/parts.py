@@ -5,7 +5,16 @@ from __future__ import annotations
 import torch
 from transformers import GenerationConfig
 
-from assay.harness.models import blocks, compat, configuration, float64, meant, positions, sinks
+from assay.harness.models import (
+    blocks,
+    compat,
+    configuration,
+    float64,
+    meant,
+    positions,
+    serving,
+    sinks,
+)
 from assay.harness.models.capabilities.blending import blends, embeds_several
 from assay.harness.models.capabilities.probing import prompt, visible
 from assay.harness.models.capabilities.registry import capability, needs, probe
@@ -195,3 +204,12 @@ def _early_exit(subject: Subject) -> None:
         raise Missing(why) from error
     if torch.equal(first.to(whole["logits"].device), whole["logits"]):
         raise Missing("the model runs all blocks whatever num_hidden_layers says")
+
+
+@capability("continuous-batching")
+def _continuous_batching(subject: Subject) -> None:
+    """The library has a server for such models (`harness.models.serving`)."""
+    needs(subject, "lm-head")
+    needs(subject, "causal")
+    if why := serving.why_not(subject):
+        raise Missing(why)

@@ -15,6 +15,7 @@ from assay.claims import (
     test_loss,
     test_packing,
     test_prefixes,
+    test_serving,
     test_training,
 )
 from assay.harness import faults
@@ -30,6 +31,7 @@ DRAFTS = test_drafts.test_drafted_tokens_change_nothing
 TURNS = test_prefixes.test_turns_on_one_cache_are_those_read_again
 COPIES = test_prefixes.test_copies_of_a_prefix_are_continued_alike
 CHUNKS = test_prefixes.test_a_prompt_read_in_chunks_is_continued_alike
+SERVED = test_serving.test_a_request_among_others_is_answered_as_alone
 KEPT = test_last_logits.test_requested_logits_are_those_of_the_whole_pass
 BATCH = test_batch_size.test_a_row_does_not_depend_on_the_size_of_its_batch
 LOADED = test_loading.test_what_is_loaded_is_what_is_stored
@@ -48,6 +50,8 @@ CASES = {
     "turns": (TURNS, {}),
     "copies": (COPIES, {}),
     "chunks": (CHUNKS, {}),
+    "served": (SERVED, {"arrival": "together"}),
+    "served late": (SERVED, {"arrival": "late"}),
     "last logits": (KEPT, {"how": "number"}),
     "some logits": (KEPT, {"how": "positions"}),
     "batch": (BATCH, {"rows": 8}),
@@ -73,6 +77,8 @@ FAULTS = [
     ),
     ("turns-lose-a-token", "turns"),
     ("turns-lose-a-token", "chunks"),
+    ("requests-mixed", "served"),
+    ("requests-mixed", "served late"),
     ("last-logits-early", "last logits"),
     ("last-logits-early", "some logits"),
     ("large-batches-mixed", "batch"),
