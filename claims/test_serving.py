@@ -44,7 +44,7 @@ def test_a_request_among_others_is_answered_as_alone(subject, arrival, draw, che
         if answer.logprobs:
             off = answers.apart(expected, answer, gap)
             check.judge(off, far, f"the log probabilities for request {number}")
-            noise = short - far  # the plain path's error
+            noise = answers.noise(expected)
             check.sees(lambda size, off=off, far=far: (off + size, far), noise=noise)
         if check.wants():
             other = given[number - 1].tokens

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from assay.harness.checking.reference import Reference
 from assay.harness.models.rows import Rows
@@ -37,24 +38,34 @@ def shortfall(expected: Reference, tokens: Sequence[int], gap: float) -> float:
 def apart(expected: Reference, answer: Answer, gap: float) -> float:
     """How far the answer's log probabilities are from float64's, in the worst step.
 
-    Relative to the length of the row of logits; steps of near-tied experts do not count.
+    As an error of the row of logits that would move them so far: their gradient is 1 for the
+    token, less every token's probability.  Steps of near-tied experts do not count.
     """
     logits = expected.oracle["logits"][0].double()
     exact = _of(logits.log_softmax(-1), answer.tokens)
     given = torch.tensor(answer.logprobs, dtype=torch.float64, device=logits.device)
-    size = torch.linalg.vector_norm(logits, dim=-1)
+    tokens = torch.tensor(answer.tokens, device=logits.device)
+    gradient = one_hot(tokens, logits.shape[-1]) - logits.softmax(-1)
+    # A token that is nearly certain has nearly no gradient, and its rounding is no smaller.
+    steep = torch.linalg.vector_norm(gradient, dim=-1).clamp_min(1.0)
+    size = torch.linalg.vector_norm(logits, dim=-1) * steep
     return _worst(expected, (given - exact).abs() / size, gap)
 
 
 def allowed(expected: Reference, tolerance: Tolerance) -> tuple[float, float]:
     """The largest `shortfall` and the largest distance (`apart`) of a sound server.
 
-    If its logits are within the tolerance of float64, log probabilities are within √2 times as
-    much, by their gradient; and a chosen token falls short by the errors of both paths.
+    Its logits may be off by the tolerance, and two of them differ by √2 times the errors of both
+    paths.
     """
-    plain = farthest(expected.plain, expected.oracle)["logits"].error
+    plain = noise(expected)
     bound = tolerance.allowed(plain)
-    return math.sqrt(2) * (plain + bound), math.sqrt(2) * bound
+    return math.sqrt(2) * (plain + bound), bound
+
+
+def noise(expected: Reference) -> float:
+    """The relative error of the plain path's logits, in the worst step."""
+    return farthest(expected.plain, expected.oracle)["logits"].error
 
 
 def _of(values: Tensor, tokens: Sequence[int]) -> Tensor:

@@ -47,7 +47,20 @@ def test_steps_of_near_tied_experts_do_not_count():
 def test_the_bounds_allow_what_two_paths_within_the_tolerance_may_differ_by():
     tolerance = TOLERANCES[torch.float32]
     short, far = answers.allowed(EXPECTED, tolerance)
-    assert short == far == pytest.approx(math.sqrt(2) * tolerance.floor)
+    assert short == pytest.approx(math.sqrt(2) * tolerance.floor)
+    assert far == pytest.approx(tolerance.floor)
+
+
+def test_an_error_of_a_row_of_logits_moves_log_probabilities_by_no_more():
+    drawn = torch.Generator().manual_seed(0)
+    for _ in range(50):
+        logits = torch.randn(1, 6, 20, generator=drawn, dtype=torch.float64)
+        error = torch.randn(1, 6, 20, generator=drawn, dtype=torch.float64)
+        error *= 1e-5 * logits.norm(dim=-1, keepdim=True) / error.norm(dim=-1, keepdim=True)
+        tokens = logits[0].argmax(-1).tolist()
+        given = (logits + error)[0].log_softmax(-1)[range(6), tokens].tolist()
+        expected = exactly(one_tensor(logits, "logits"))
+        assert 0 < answers.apart(expected, Answer(tokens, given), 0.0) < 1.001e-5
 
 
 def test_the_logits_are_those_that_choose_each_token():
