@@ -18,10 +18,7 @@ TOKENS = 12
     "drafted tokens change nothing",
     needs=["assisted-generation"],
     source="beyond the documents; transformers#30042, #30413",
-    control={
-        "token": "a wrong draft accepted unseen",
-        "logits": "the logits after a wrong draft that was accepted unseen",
-    },
+    control="a wrong draft accepted unseen",
     enough=6,
 )
 @pytest.mark.parametrize("drafter", [*drafting.DRAFTERS])
@@ -38,9 +35,10 @@ def test_drafted_tokens_change_nothing(subject, drafter, draw, check):
     check.same(expected.at(same), drafted.rows.at(same))
     allowed = generation.near_tie(expected.at(same), check.tolerance)
     check.judge(plain.gap(drafted), allowed, f"the choice of token {plain.common(drafted) - 1}")
-    unseen = plain.choosing(*drafts.rejected[0])
-    check.judge_control(plain.gap(unseen), allowed, "token")
-    check.rejects(expected, lambda: unseen.recomputed(subject, subject), control="logits")
+    # Its own choice may be a near tie in 16 bits; then the logits after it differ.
+    unseen = max((plain.choosing(*each) for each in drafts.rejected), key=plain.gap)
+    check.judge_control(plain.gap(unseen), allowed)
+    check.rejects(expected, lambda: unseen.recomputed(subject, subject))
 
 
 def short_prompts(subject):
