@@ -109,7 +109,8 @@ class Core(ABC):
     ``drawn_as`` the dtype in which a pass draws random numbers, where that is not the model's own;
     ``attends`` the value of ``--attends`` (`harness.models.meant`); ``offer`` the recorded
     capabilities of its type, or why there are none (`harness.models.offer`); ``provenance`` the
-    origin of its weights; ``oracle_way`` the value of ``--oracle`` (`harness.models.float64`).
+    origin of its weights; ``oracle_way`` the value of ``--oracle`` (`harness.models.float64`);
+    with ``bitwise`` a row must have the same bits in batches of any size.
     """
 
     name: str
@@ -122,6 +123,7 @@ class Core(ABC):
     offer: Offer | str = ""
     provenance: Provenance = UNKNOWN
     oracle_way: str = "auto"
+    bitwise: bool = False
     known_reference: Core | None = field(default=None, init=False, repr=False)
     """The float64 copy (`oracle`), once a claim has used it."""
     clocks: list[Watch] = field(default_factory=list, init=False, repr=False)

@@ -5,13 +5,23 @@ from __future__ import annotations
 import torch
 from transformers import GenerationConfig
 
-from assay.harness.models import compat, configuration, float64, meant, positions, sinks
+from assay.harness.models import (
+    blocks,
+    compat,
+    configuration,
+    float64,
+    meant,
+    positions,
+    serving,
+    sinks,
+)
 from assay.harness.models.capabilities.blending import blends, embeds_several
 from assay.harness.models.capabilities.probing import prompt, visible
 from assay.harness.models.capabilities.registry import capability, needs, probe
 from assay.harness.models.quantised_weights import is_quantised
+from assay.harness.models.shortage import pass_on
 from assay.harness.models.subject import Subject
-from assay.harness.results.errors import Missing
+from assay.harness.results.errors import REFUSALS, Missing, first_line
 
 HALF = 16
 """Bits of the narrower dtypes."""
@@ -150,3 +160,57 @@ def _continued_generation(subject: Subject) -> None:
     if subject.cache_argument != "past_key_values":
         raise Missing("the model's forward takes no past_key_values")
     needs(subject, "chunks-beside-cache")
+
+
+@capability("assisted-generation")
+def _assisted_generation(subject: Subject) -> None:
+    """`generate` verifies drafted tokens in one pass, and drops rejected ones from the cache."""
+    needs(subject, "generation")
+    needs(subject, "lm-head")
+    needs(subject, "chunks-beside-cache")  # drafts are read in one chunk
+    cache = subject(prompt(subject), keep=True, states=False).cache
+    if not hasattr(cache, "crop") or not getattr(cache, "is_croppable", True):
+        raise Missing("the model's cache cannot drop drafted tokens")
+    if getattr(subject.model, "_is_stateful", False) and not hasattr(cache, "is_croppable"):
+        raise Missing("the model's state cannot be taken back: it is stateful")
+
+
+@capability("own-prompt")
+def _own_prompt(subject: Subject) -> None:
+    """The prompt is read by the decoder that continues it."""
+    if subject.is_encoder_decoder:
+        raise Missing("the prompt is the encoder's, and the decoder's start holds no drafts")
+
+
+@capability("early-exit")
+def _early_exit(subject: Subject) -> None:
+    """The head reads the first blocks alone where ``num_hidden_layers`` is lowered in between."""
+    needs(subject, "lm-head")
+    body = getattr(subject.model, getattr(subject.model, "base_model_prefix", ""), None)
+    if "assistant_early_exit" not in vars(GenerationConfig()):
+        raise Missing("this version of transformers has no assistant_early_exit")
+    if body is None or getattr(body, "config", None) is not subject.config:
+        raise Missing("the library finds no decoder whose number of blocks it could lower")
+    if subject.layers < 2:
+        raise Missing("the model has one block")
+    ids = prompt(subject)
+    whole = subject.rows(ids, states=False)
+    try:
+        with blocks.layers_kept(subject, 1):
+            output = subject.model(ids, use_cache=True)
+            output.past_key_values.get_seq_length()  # which needs a block that attends
+    except REFUSALS as error:
+        pass_on(error)
+        why = f"the model cannot run its first block alone: {first_line(error)}"
+        raise Missing(why) from error
+    if torch.equal(output.logits.to(whole["logits"].device), whole["logits"]):
+        raise Missing("the model runs all blocks whatever num_hidden_layers says")
+
+
+@capability("continuous-batching")
+def _continuous_batching(subject: Subject) -> None:
+    """The library has a server for such models (`harness.models.serving`)."""
+    needs(subject, "lm-head")
+    needs(subject, "causal")
+    if why := serving.why_not(subject):
+        raise Missing(why)

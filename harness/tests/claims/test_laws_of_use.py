@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -10,11 +12,13 @@ from assay.claims import (
     test_batch_size,
     test_compiled,
     test_exported,
+    test_drafts,
     test_last_logits,
     test_loading,
     test_loss,
     test_packing,
     test_prefixes,
+    test_serving,
     test_training,
 )
 from assay.harness import faults
@@ -26,9 +30,11 @@ PACKED = test_packing.test_samples_packed_into_one_row_do_not_see_each_other
 LOSS = test_loss.test_the_loss_is_the_cross_entropy_of_the_labels
 SUMMED = test_training.test_gradients_of_a_batch_are_the_sum_of_its_samples
 TRAINED = test_training.test_gradients_in_training_are_those_in_evaluation
+DRAFTS = test_drafts.test_drafted_tokens_change_nothing
 TURNS = test_prefixes.test_turns_on_one_cache_are_those_read_again
 COPIES = test_prefixes.test_copies_of_a_prefix_are_continued_alike
 CHUNKS = test_prefixes.test_a_prompt_read_in_chunks_is_continued_alike
+SERVED = test_serving.test_a_request_among_others_is_answered_as_alone
 KEPT = test_last_logits.test_requested_logits_are_those_of_the_whole_pass
 BATCH = test_batch_size.test_a_row_does_not_depend_on_the_size_of_its_batch
 MIXED = test_autocast.test_autocast_is_as_near_to_float64_as_a_copy_in_bfloat16
@@ -46,9 +52,14 @@ CASES = {
     "summed": (SUMMED, {}),
     "trained": (TRAINED, {"activations": "kept"}),
     "checkpointed": (TRAINED, {"activations": "recomputed"}),
+    "assistant": (DRAFTS, {"drafter": "assistant"}),
+    "prompt lookup": (DRAFTS, {"drafter": "prompt"}),
+    "early exit": (DRAFTS, {"drafter": "early exit"}),
     "turns": (TURNS, {}),
     "copies": (COPIES, {}),
     "chunks": (CHUNKS, {}),
+    "served": (SERVED, {"arrival": "together"}),
+    "served late": (SERVED, {"arrival": "late"}),
     "last logits": (KEPT, {"how": "number"}),
     "some logits": (KEPT, {"how": "positions"}),
     "batch": (BATCH, {"rows": 8}),
@@ -61,6 +72,9 @@ CASES = {
 }
 """A claim and the parameters of its test."""
 
+UNVERIFIED = ["draft-accepted-unseen", "cache-crop-left-out", "rejected-draft-kept"]
+"""Faults of assisted decoding, whoever drafts."""
+
 FAULTS = [
     ("packed-samples-seen", "packed"),
     ("labels-late", "loss"),
@@ -69,8 +83,15 @@ FAULTS = [
     ("gradients-of-several-rows-larger", "summed"),
     ("gradients-in-training-larger", "trained"),
     ("gradients-in-training-larger", "checkpointed"),
+    *(
+        (fault, case)
+        for fault in UNVERIFIED
+        for case in ("assistant", "prompt lookup", "early exit")
+    ),
     ("turns-lose-a-token", "turns"),
     ("turns-lose-a-token", "chunks"),
+    ("requests-mixed", "served"),
+    ("requests-mixed", "served late"),
     ("last-logits-early", "last logits"),
     ("last-logits-early", "some logits"),
     ("large-batches-mixed", "batch"),
@@ -121,6 +142,33 @@ def test_the_share_of_bits_that_differ_is_recorded_for_each_example():
     assert all(0 <= share <= 1 for share in shares)
 
 
+def row_by_row(subject):
+    """A copy of the subject whose forward runs each row of a batch by itself."""
+
+    class RowByRow(type(subject.model)):
+        def forward(self, input_ids, **options):
+            each = [super(RowByRow, self).forward(row[None], **options) for row in input_ids]
+            if each[0].hidden_states:
+                states = zip(*(output.hidden_states for output in each), strict=True)
+                each[0].hidden_states = tuple(torch.cat(state) for state in states)
+            each[0].logits = torch.cat([output.logits for output in each])
+            return each[0]
+
+    model = RowByRow(subject.config).eval().requires_grad_(False)
+    model.load_state_dict(subject.model.state_dict())
+    return type(subject)("row by row", model)
+
+
+def test_bitwise_a_row_must_have_the_same_bits_in_every_batch():
+    usual, apart = replace(fresh("llama"), bitwise=True), row_by_row(fresh("llama"))
+    differs = verdict(BATCH, usual, budget(4), arguments={"rows": 8})
+    assert differs.verdict is Verdict.REFUTED
+    assert "the bits of row" in differs.reason
+    equal = verdict(BATCH, replace(apart, bitwise=True), budget(4), arguments={"rows": 8})
+    assert equal.verdict is Verdict.UPHELD, equal.reason
+    assert set(equal.details["share of elements whose bits differ"]) == {0.0}
+
+
 def test_a_model_whose_buffer_is_left_unset_by_loading_is_refuted():
     subject = fresh("llama")
 
@@ -134,3 +182,24 @@ def test_a_model_whose_buffer_is_left_unset_by_loading_is_refuted():
     result = verdict(LOADED, type(subject)("lazy", model), budget(1))
     assert result.verdict is Verdict.REFUTED
     assert "buffers" in result.reason
+
+
+def test_every_example_counts_accepted_and_rejected_drafts():
+    result = verdict(DRAFTS, toy("llama"), budget(3), arguments={"drafter": "early exit"})
+    counts = result.details["drafts accepted and rejected, by example"]
+    assert len(counts) == result.examples
+    assert all(right > 0 and wrong > 0 for right, wrong in counts)
+
+
+@pytest.mark.parametrize(
+    ("spec", "drafter", "lacking"),
+    [
+        ("gpt2", "early exit", "early-exit: the model runs all blocks"),
+        ("t5", "prompt", "own-prompt: "),
+        ("mamba", "assistant", "assisted-generation: the model's cache cannot drop"),
+    ],
+)
+def test_a_way_to_draft_that_a_model_lacks_has_a_name(spec, drafter, lacking):
+    result = verdict(DRAFTS, toy(spec), budget(2), arguments={"drafter": drafter})
+    assert result.verdict is Verdict.NOT_APPLICABLE
+    assert result.reason.startswith(lacking)

@@ -29,6 +29,8 @@ SAMPLE = [
     ("rotary", "packed-samples-seen", "G1"),
     ("alibi", "labels-late", "G2"),
     ("rotary", "gradients-in-training-larger", "G3"),
+    ("rotary", "requests-mixed", "G5"),
+    ("rotary", "rejected-draft-kept", "G6"),
     ("rotary", "turns-lose-a-token", "G7"),
     ("mixture", "last-logits-early", "G8"),
     ("encoder", "large-batches-mixed", "G9"),
