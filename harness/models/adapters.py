@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from safetensors.torch import load_file
+from torch import nn
 from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
 
 from assay.harness.models.other_formats import ADAPTER
 from assay.harness.models.shortage import ENDS, contained, shortage
@@ -109,3 +111,25 @@ def applied(adapter: Adapter, model: PreTrainedModel, spec: str) -> PreTrainedMo
 def is_within(model: PreTrainedModel) -> bool:
     """Whether the model has an adapter in it."""
     return any(type(module).__module__.startswith("peft.") for module in model.modules())
+
+
+def linear_layers(model: PreTrainedModel) -> list[str]:
+    """The names of the layers to which peft's "all-linear" gives adapters: all but the head.
+
+    Layers that share their weight with other modules are left out: an adapter is one layer's.
+    """
+    owners: dict[int, set[int]] = {}
+    for module in model.modules():
+        for weight in module.parameters(recurse=False):
+            owners.setdefault(id(weight), set()).add(id(module))
+    try:
+        head: Any = model.get_output_embeddings()
+    except (AttributeError, NotImplementedError):
+        head = None
+    return [
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear | Conv1D)
+        and module is not head
+        and all(len(owners[id(weight)]) == 1 for weight in module.parameters(recurse=False))
+    ]

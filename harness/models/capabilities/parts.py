@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import torch
 from transformers import GenerationConfig
 
-from assay.harness.models import compat, configuration, float64, meant, positions, sinks
+from assay.harness.models import (
+    adapters,
+    compat,
+    configuration,
+    float64,
+    meant,
+    positions,
+    sinks,
+)
 from assay.harness.models.capabilities.blending import blends, embeds_several
 from assay.harness.models.capabilities.probing import prompt, visible
 from assay.harness.models.capabilities.registry import capability, needs, probe
@@ -150,3 +160,17 @@ def _continued_generation(subject: Subject) -> None:
     if subject.cache_argument != "past_key_values":
         raise Missing("the model's forward takes no past_key_values")
     needs(subject, "chunks-beside-cache")
+
+
+@capability("adapters")
+def _adapters(subject: Subject) -> None:
+    """Its linear layers can be given low-rank adapters (LoRA)."""
+    needs(subject, "weights-in-memory")
+    if find_spec("peft") is None:
+        raise Missing("peft is not installed (assay-lm[adapters])")
+    if adapters.is_within(subject.model):
+        raise Missing("the model has an adapter in it already")
+    if is_quantised(subject.model):
+        raise Missing("an adapter is merged into quantised weights by rounding them again")
+    if not adapters.linear_layers(subject.model):
+        raise Missing("the model has no linear layer but its head")
