@@ -43,14 +43,14 @@ def test_an_idle_adapter_changes_nothing(subject, adapter, draw, check):
 
 @law(
     "G10",
-    "a merged adapter is the adapter beside its layers",
+    "a merged adapter computes what it does unmerged",
     needs=["adapters", "repeats"],
     source=f"{SOURCE}.1; peft#2502, unsloth#4112",
     control="the model without its adapter",
     enough=6,
 )
 @pytest.mark.parametrize("where", [adapters.LINEAR, adapters.EXPERTS])
-def test_a_merged_adapter_is_the_adapter_beside_its_layers(subject, where, draw, check):
+def test_a_merged_adapter_computes_what_it_does_unmerged(subject, where, draw, check):
     prompt = draw(prompts(subject), "prompt")
     adapted, merged = adapters.kept(subject, where), adapters.merged(subject, where)
     expected = reference.run_both(adapted, lambda s: s.rows(prompt.ids), shared=False)
@@ -72,14 +72,13 @@ def test_an_adapter_is_loaded_as_it_was_saved(subject, by, draw, check):
     adapted = adapters.kept(subject)
     with adapters.saved(adapted) as folder:
         loaded = adapters.loaded(subject, folder, by)
-    ours = adapters.weights(adapted)
-    lost = adapters.share_that_differs(ours, adapters.weights(loaded))
-    check.judge(lost, 0.0, "the adapter's weights")
-    check.sees_one_bit(adapters.share_that_differs(ours, adapters.one_off(ours)))
+    theirs = adapters.weights(loaded)
+    check.judge(adapters.share_lost(adapted, theirs), 0.0, "the adapter's weights")
+    check.sees_one_bit(adapters.share_lost(adapted, adapters.one_off(theirs)))
     expected = reference.run_both(adapted, lambda s: s.rows(prompt.ids), shared=False)
     check.same(expected, loaded.rows(prompt.ids))
     adapters.move(loaded, adapters.HUNDREDTH)
-    check.judge_control(adapters.share_that_differs(ours, adapters.weights(loaded)), 0.0)
+    check.judge_control(adapters.share_lost(adapted, adapters.weights(loaded)), 0.0)
 
 
 @law(
@@ -95,7 +94,7 @@ def test_each_of_two_adapters_acts_as_it_does_alone(subject, draw, check):
     adapted = adapters.strong(subject)
     alone = adapted.rows(prompt.ids)
     adapters.add_another(adapted)
-    judge_equal(check, adapted, prompt, alone, adapted.rows(prompt.ids), "beside another")
+    judge_equal(check, adapted, prompt, alone, adapted.rows(prompt.ids), "with another added")
     adapters.choose(adapted, adapters.SECOND)
     second = adapted.rows(prompt.ids)
     adapters.choose(adapted, adapters.FIRST)

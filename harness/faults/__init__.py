@@ -15,6 +15,7 @@ from dataclasses import replace
 from transformers import PreTrainedModel
 
 from assay.harness.faults import (  # noqa: F401
+    adapters,
     batches,
     embeddings,
     kernels,

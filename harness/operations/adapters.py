@@ -169,11 +169,21 @@ def weights(adapted: Subject) -> dict[str, Tensor]:
     return {name: weight for name, weight in named if ".lora_" in name}
 
 
-def share_that_differs(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
-    """The largest share of any weight's elements that differ; 1 where names do."""
-    if one.keys() != other.keys():
+def share_lost(adapted: Adapted, others: dict[str, Tensor]) -> float:
+    """The largest share of any of the adapter's weights that ``others`` do not have, 0 to 1.
+
+    They may be rounded to the model's own dtype, in which transformers keeps adapters.
+    """
+    ours = weights(adapted)
+    if ours.keys() != others.keys():
         return 1.0
-    return max(bit_equal(weight, other[name]) for name, weight in one.items())
+    shares = [0.0]
+    for name, own in ours.items():
+        loaded = others[name]
+        if loaded.dtype not in (own.dtype, adapted.dtype):
+            return 1.0
+        shares.append(bit_equal(own.to(loaded), loaded))
+    return max(shares)
 
 
 def one_off(ours: dict[str, Tensor]) -> dict[str, Tensor]:
