@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from assay.claims import (
+    test_adapters,
     test_batch_size,
     test_last_logits,
     test_loading,
@@ -29,6 +30,10 @@ CHUNKS = test_prefixes.test_a_prompt_read_in_chunks_is_continued_alike
 KEPT = test_last_logits.test_requested_logits_are_those_of_the_whole_pass
 BATCH = test_batch_size.test_a_row_does_not_depend_on_the_size_of_its_batch
 LOADED = test_loading.test_what_is_loaded_is_what_is_stored
+IDLE = test_adapters.test_an_idle_adapter_changes_nothing
+MERGED = test_adapters.test_a_merged_adapter_computes_what_it_does_unmerged
+STORED = test_adapters.test_an_adapter_is_loaded_as_it_was_saved
+TWO = test_adapters.test_each_of_two_adapters_acts_as_it_does_alone
 
 CASES = {
     "packed": (PACKED, {}),
@@ -45,6 +50,12 @@ CASES = {
     "some logits": (KEPT, {"how": "positions"}),
     "batch": (BATCH, {"rows": 8}),
     "loaded": (LOADED, {}),
+    "new adapter": (IDLE, {"adapter": "new"}),
+    "disabled adapter": (IDLE, {"adapter": "disabled"}),
+    "merged adapter": (MERGED, {"where": "linear layers"}),
+    "stored adapter": (STORED, {"by": "peft"}),
+    "adapter stored, loaded by transformers": (STORED, {"by": "transformers"}),
+    "two adapters": (TWO, {}),
 }
 """A claim and the parameters of its test."""
 
@@ -62,6 +73,12 @@ FAULTS = [
     ("last-logits-early", "some logits"),
     ("large-batches-mixed", "batch"),
     ("loading-leaves-a-number", "loaded"),
+    ("new-adapters-act", "new adapter"),
+    ("disabled-adapters-act", "disabled adapter"),
+    ("merged-adapters-larger", "merged adapter"),
+    ("saved-adapters-lose-a-number", "stored adapter"),
+    ("saved-adapters-lose-a-number", "adapter stored, loaded by transformers"),
+    ("adapters-add-up", "two adapters"),
 ]
 
 
@@ -117,3 +134,24 @@ def test_a_model_whose_buffer_is_left_unset_by_loading_is_refuted():
     result = verdict(LOADED, type(subject)("lazy", model), budget(1))
     assert result.verdict is Verdict.REFUTED
     assert "buffers" in result.reason
+
+
+def test_an_adapter_on_a_layer_that_is_not_called_is_refuted():
+    subject = fresh("llama")
+    layer = subject.model.model.layers[0].mlp.down_proj
+    layer.forward = None  # whoever calls it fails
+
+    def product(states):
+        return states @ layer.weight.T
+
+    mlp = subject.model.model.layers[0].mlp
+    mlp.forward = lambda x: product(mlp.act_fn(mlp.gate_proj(x)) * mlp.up_proj(x))
+    result = verdict(MERGED, subject, budget(2), arguments={"where": "linear layers"})
+    assert result.verdict is Verdict.REFUTED, result.reason
+
+
+@pytest.mark.parametrize("adapter", ["new, of experts", "disabled, of experts"])
+def test_experts_take_adapters(adapter):
+    for case in ((IDLE, {"adapter": adapter}), (MERGED, {"where": "experts"})):
+        result = verdict(case[0], toy("mixtral"), budget(3), arguments=case[1])
+        assert result.verdict is Verdict.UPHELD, result.reason
