@@ -97,14 +97,13 @@ def _merged(subject: Subject) -> dict[str, Subject]:
 
 def loaded(subject: Subject, folder: str, by: str) -> Adapted:
     """The subject with the adapter in ``folder``, loaded by "peft" or by "transformers"."""
-    import peft
-
     model: Any = in_same_memory(subject)
     with quiet():
         if by == "peft":
-            return _adapted(subject, peft.PeftModel.from_pretrained(model, folder))
+            wrapper = type(kept(subject).whole)
+            return _adapted(subject, wrapper.from_pretrained(model, folder))
         model.load_adapter(folder, adapter_name=FIRST)
-    return Adapted(f"{subject.name}, with an adapter", model, attends=subject.attends)
+    return _like(subject, f"{subject.name}, with an adapter", model, Adapted)
 
 
 @contextmanager
