@@ -174,3 +174,9 @@ def _adapters(subject: Subject) -> None:
         raise Missing("an adapter is merged into quantised weights by rounding them again")
     if not adapters.linear_layers(subject.model):
         raise Missing("the model has no linear layer but its head")
+
+
+@capability("quantised-weights")
+def _quantised_weights(subject: Subject) -> None:
+    if not is_quantised(subject.model):
+        raise Missing("the model's weights are not quantised")
