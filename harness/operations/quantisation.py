@@ -37,6 +37,13 @@ OWN, EIGHT, FOUR = "its own", "8 bits", "4 bits"
 BLOCK = 64
 """Numbers with one scale, in 4 bits.  A kernel of some processors takes rows of whole blocks."""
 
+MOST_DIMENSIONS = 3
+"""Of an input whose rows bitsandbytes quantises."""
+
+SEES = 0.3
+"""The leak that the law must see where activations have 8 bits: rounding moves rows by hundredths.
+"""
+
 SLIGHTLY, GREATLY = 1.01, 2.0
 """Factors of a scale: one that float32 shows, and one that 16 bits show."""
 
@@ -82,7 +89,9 @@ def _by_bitsandbytes(subject: Subject, which: str) -> Subject:
     if next(quantised_weights.packed(model), None) is None:
         raise Missing(f"{which}: bitsandbytes quantises no layer of the model")
     _require_blocks(model)
-    return subject.of_same_code(f"{subject.name} in {which}", model)
+    quantised = subject.of_same_code(f"{subject.name} in {which}", model)
+    _require_rows(quantised, which)
+    return quantised
 
 
 def _require_blocks(model: nn.Module) -> None:
@@ -90,6 +99,28 @@ def _require_blocks(model: nn.Module) -> None:
         four = type(module).__name__ == quantised_weights.FOUR_BITS_LAYER
         if four and int(module.in_features) % BLOCK:
             raise Missing(f"{FOUR}: rows of {name} are not whole blocks of {BLOCK} numbers")
+
+
+def _require_rows(quantised: Subject, which: str) -> None:
+    """Raise `Missing` where a layer's input has more dimensions than bitsandbytes takes."""
+    plain, deep = dense(quantised), []
+
+    def look(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        if inputs[0].ndim > MOST_DIMENSIONS:
+            deep.append(inputs[0].ndim)
+
+    names = [name.rpartition(".")[0] for name in packed(quantised)]
+    hooks = [plain.model.get_submodule(name).register_forward_pre_hook(look) for name in names]
+    try:
+        ids = torch.arange(max(2, plain.shortest), device=plain.device)[None]
+        plain.rows(plain.content(ids), states=False)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if deep:
+        most = MOST_DIMENSIONS
+        why = f"a layer's input has {deep[0]} dimensions, and bitsandbytes takes {most} at most"
+        raise Missing(f"{which}: {why}")
 
 
 def _loaded(subject: Subject, folder: str, **settings: Any) -> Any:
@@ -147,14 +178,27 @@ def reference(quantised: Subject, ids: Tensor) -> Reference:
     """
     plain = dense(quantised)
     if quantised_weights.rounds_activations(quantised.model):
-        plain = int8.llm_int8(plain)
+        plain = _rounding(quantised)
     return Reference(plain.rows(ids), quantised.oracle.rows(ids))
+
+
+@memo
+def _rounding(quantised: Subject) -> Subject:
+    """The dense copy with `int8.Int8` in place of the layers that are quantised."""
+    plain = dense(quantised)
+    model: Any = copy_model(plain.model)
+    for name in packed(quantised):
+        parent, _, last = name.rpartition(".")[0].rpartition(".")
+        layer = model.get_submodule(f"{parent}.{last}".removeprefix("."))
+        setattr(model.get_submodule(parent), last, int8.Int8(layer.weight, layer.bias))
+    return Subject(plain.name, model, attends=plain.attends, provenance=plain.provenance)
 
 
 def tolerance(quantised: Subject) -> Tolerance:
     """What the dtype allows in which the model computes."""
     dtype = _computes_in(quantised)
-    return replace(TOLERANCES[dtype], sees=GOALS[dtype].other)
+    eight = quantised_weights.rounds_activations(quantised.model)
+    return replace(TOLERANCES[dtype], sees=SEES if eight else GOALS[dtype].other)
 
 
 def _computes_in(quantised: Subject) -> torch.dtype:
