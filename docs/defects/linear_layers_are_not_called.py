@@ -1,9 +1,10 @@
 """Mamba, Jamba, LongCat Flash and MobileBERT use a layer's weight without calling the layer.
 
-Claims: G10 [linear layers]
+Claims: G10 [linear layers], G11 [8 bits]
 Types: mamba, falcon_mamba, jamba, longcat_flash, mobilebert
-Met by: whoever trains an adapter (LoRA) on all linear layers: these have no effect and no gradient
-    until they are merged, and a merged model differs from the trained one; hooks do not run either
+Met by: whoever trains an adapter (LoRA) on all linear layers: these have no effect and no
+    gradient until they are merged, and the merged model is not the trained one. Whoever loads in
+    8 bits: Mamba breaks, and MobileBERT takes the integers for numbers (logits off 80 times)
 Seen in: transformers 5.23.0
 Expected: a pass calls Mamba's dt_proj, LongCat Flash's router and MobileBERT's last dense layer
 Observed: 0 of 3 are called

@@ -24,6 +24,7 @@ from assay.harness.faults import (  # noqa: F401
     pasts,
     places,
     quantised,
+    quantised_weights,
     sight,
     states,
     uses,

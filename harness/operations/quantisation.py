@@ -8,6 +8,7 @@ transformers imports.
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -74,6 +75,7 @@ def _by_bitsandbytes(subject: Subject, which: str) -> Subject:
         raise Missing(f"{which}: bitsandbytes and accelerate are not installed")
     from transformers import BitsAndBytesConfig
 
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # a warning in every pass
     settings: Any = BitsAndBytesConfig(load_in_8bit=True)
     if which == FOUR:
         settings = BitsAndBytesConfig(
@@ -174,11 +176,14 @@ def dense(quantised: Subject) -> Subject:
 def reference(quantised: Subject, ids: Tensor) -> Reference:
     """The dense copy's rows for ``ids`` [batch, n], and those of the dense weights in float64.
 
-    Where the method rounds activations to 8 bits, the dense copy rounds them as LLM.int8 does.
+    Where the method rounds activations to 8 bits, the dense copy rounds them as LLM.int8 does; and
+    where it computes in a narrower dtype, the copy is in that.
     """
     plain = dense(quantised)
     if quantised_weights.rounds_activations(quantised.model):
         plain = _rounding(quantised)
+    elif torch.finfo(_computes_in(quantised)).eps > torch.finfo(quantised.dtype).eps:
+        plain = _narrower(quantised)
     return Reference(plain.rows(ids), quantised.oracle.rows(ids))
 
 
@@ -191,6 +196,13 @@ def _rounding(quantised: Subject) -> Subject:
         parent, _, last = name.rpartition(".")[0].rpartition(".")
         layer = model.get_submodule(f"{parent}.{last}".removeprefix("."))
         setattr(model.get_submodule(parent), last, int8.Int8(layer.weight, layer.bias))
+    return Subject(plain.name, model, attends=plain.attends, provenance=plain.provenance)
+
+
+@memo
+def _narrower(quantised: Subject) -> Subject:
+    plain = dense(quantised)
+    model: Any = nn.Module.to(copy_model(plain.model), _computes_in(quantised))
     return Subject(plain.name, model, attends=plain.attends, provenance=plain.provenance)
 
 

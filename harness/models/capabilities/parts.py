@@ -19,7 +19,7 @@ from assay.harness.models import (
 from assay.harness.models.capabilities.blending import blends, embeds_several
 from assay.harness.models.capabilities.probing import prompt, visible
 from assay.harness.models.capabilities.registry import capability, needs, probe
-from assay.harness.models.quantised_weights import is_quantised
+from assay.harness.models.quantised_weights import is_quantised, packed
 from assay.harness.models.subject import Subject
 from assay.harness.results.errors import Missing
 
@@ -178,5 +178,8 @@ def _adapters(subject: Subject) -> None:
 
 @capability("quantised-weights")
 def _quantised_weights(subject: Subject) -> None:
+    """Some of its weights are integers in memory, with which a package's kernels compute."""
     if not is_quantised(subject.model):
         raise Missing("the model's weights are not quantised")
+    if next(packed(subject.model), None) is None:
+        raise Missing("the model's weights are dense in memory")  # unpacked as they were loaded

@@ -13,6 +13,7 @@ from assay.claims import (
     test_loss,
     test_packing,
     test_prefixes,
+    test_quantised_weights,
     test_training,
 )
 from assay.harness import faults
@@ -34,6 +35,8 @@ IDLE = test_adapters.test_an_idle_adapter_changes_nothing
 MERGED = test_adapters.test_a_merged_adapter_computes_what_it_does_unmerged
 STORED = test_adapters.test_an_adapter_is_loaded_as_it_was_saved
 TWO = test_adapters.test_each_of_two_adapters_acts_as_it_does_alone
+QUANTISED = test_quantised_weights.test_a_quantised_model_computes_with_its_dequantised_weights
+KEPT_QUANTISED = test_quantised_weights.test_quantised_weights_are_loaded_as_they_were_saved
 
 CASES = {
     "packed": (PACKED, {}),
@@ -56,6 +59,8 @@ CASES = {
     "stored adapter": (STORED, {"by": "peft"}),
     "adapter stored, loaded by transformers": (STORED, {"by": "transformers"}),
     "two adapters": (TWO, {}),
+    "quantised": (QUANTISED, {"weights": "8 bits"}),
+    "quantised, stored": (KEPT_QUANTISED, {"weights": "8 bits"}),
 }
 """A claim and the parameters of its test."""
 
@@ -79,6 +84,8 @@ FAULTS = [
     ("saved-adapters-lose-a-number", "stored adapter"),
     ("saved-adapters-lose-a-number", "adapter stored, loaded by transformers"),
     ("adapters-add-up", "two adapters"),
+    ("quantised-products-larger", "quantised"),
+    ("saved-scales-larger", "quantised, stored"),
 ]
 
 

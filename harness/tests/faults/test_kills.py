@@ -33,6 +33,7 @@ SAMPLE = [
     ("mixture", "last-logits-early", "G8"),
     ("encoder", "large-batches-mixed", "G9"),
     ("learned positions", "merged-adapters-larger", "G10"),
+    ("rotary", "quantised-products-larger", "G11"),
     ("recurrent", "loading-leaves-a-number", "H1"),
     ("learned positions", "explicit-positions-off-by-one", "A7"),
     ("learned positions", "nan-in-a-position", "D3"),
