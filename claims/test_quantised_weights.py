@@ -43,7 +43,7 @@ def test_a_quantised_model_computes_with_its_dequantised_weights(subject, weight
 )
 @pytest.mark.parametrize("weights", WEIGHTS)
 def test_quantised_weights_are_loaded_as_they_were_saved(subject, weights, draw, check):
-    quantised = quantisation.of(subject, weights)
+    quantised = quantisation.unused(subject, weights)
     ours, packed = quantisation.dense(quantised), quantisation.packed(quantised)
     with quantisation.saved_and_loaded(quantised) as loaded:
         check.judge(len(packed) - len(quantisation.packed(loaded)), 0.0, "quantised weights")

@@ -70,6 +70,23 @@ def _copies(subject: Subject) -> dict[str, Subject]:
     return {}
 
 
+def unused(subject: Subject, which: str) -> Subject:
+    """`of`, where it can be saved: a copy is one that no pass has run.
+
+    On some processors the first pass lays 4-bit weights out for a kernel.  Saving undoes that, and
+    leaves scales in a wrong order, in the file and in the model (bitsandbytes 0.50,
+    ``_convert_weight_packed_for_cpu_inverse``).  Raises `Missing` where this has happened.
+    """
+    if which != OWN:
+        require(subject, "weights-in-memory")
+        return _by_bitsandbytes(subject, which)
+    require(subject, "quantised-weights")
+    states = (getattr(weight, "quant_state", None) for weight in subject.model.parameters())
+    if any(getattr(state, quantised_weights.LAID_OUT, False) for state in states):
+        raise Missing("its weights are laid out for a kernel, and bitsandbytes loses their scales")
+    return subject
+
+
 def _by_bitsandbytes(subject: Subject, which: str) -> Subject:
     if find_spec("bitsandbytes") is None or find_spec("accelerate") is None:
         raise Missing(f"{which}: bitsandbytes and accelerate are not installed")
