@@ -99,9 +99,9 @@ def test_a_model_with_whole_blocks_is_quantised_in_4_bits():
         assert result.verdict is Verdict.UPHELD, result.reason
 
 
-def test_weights_that_a_pass_has_laid_out_are_not_saved(tmp_path):
+def test_a_law_about_saving_leaves_the_model_as_it_was(tmp_path):
     subject = loaded("bitsandbytes, 4 bits", tmp_path, torch.bfloat16)
-    quantisation.unused(subject, quantisation.OWN)
-    before, ids = subject.rows(prompt(subject))["logits"], prompt(subject)
+    ids = prompt(subject)
+    before = subject.rows(ids)["logits"]
     verdict(STORED, subject, budget(1), arguments=OWN)
-    assert torch.equal(subject.rows(ids)["logits"], before)  # where the law did save, it may
+    assert torch.equal(subject.rows(ids)["logits"], before)
