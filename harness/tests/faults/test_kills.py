@@ -37,6 +37,8 @@ SAMPLE = [
     ("learned positions", "compiled-rows-mixed", "G4"),
     ("rotary", "exported-rows-mixed", "G13"),
     ("alibi", "autocast-cuts-large-numbers", "G14"),
+    ("learned positions", "merged-adapters-larger", "G10"),
+    ("rotary", "quantised-products-larger", "G11"),
     ("recurrent", "loading-leaves-a-number", "H1"),
     ("learned positions", "explicit-positions-off-by-one", "A7"),
     ("learned positions", "nan-in-a-position", "D3"),
