@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from assay.harness.models import rotations
+
 _PLACEHOLDER = re.compile(
     r"(image|video|audio|vision|speech|bo[iav]|eo[iav])\w*_token(_id|_index)"
 )
@@ -36,7 +38,8 @@ def context(config: Any) -> int | None:
     """The configuration's longest prompt, or None."""
     # Some write -1 for no limit.
     named = ("max_position_embeddings", "max_seq_len", "max_target_positions")
-    return min([*_numbers(config, *named), *_served(config)], default=None)
+    usual = [int(size * rotations.lengthened(config)) for size in _numbers(config, *named)]
+    return min([*usual, *_served(config)], default=None)
 
 
 def _served(config: Any) -> list[int]:

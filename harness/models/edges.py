@@ -1,4 +1,4 @@
-"""Lengths at which a model's computation changes: windows, chunks, convolutions.
+"""Lengths at which a model's computation changes: windows, chunks, convolutions, rotations.
 
 Read from the configuration by the names of its fields.  Only the draws depend on them, so a
 superfluous length costs an example but no verdict.
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 
+from assay.harness.models import rotations
 from assay.harness.models.memo import memo
 from assay.harness.models.subject import Subject
 
 FIELDS = re.compile(
     r".*window.*|.*chunk_size|.*chunk_length|local_attention|.*block_size|.*(d_)?conv(_kernel.*)?"
-    r"|conv1d_width|.*L_cache|.*compress_ratio.*|.*topk"
+    r"|conv1d_width|.*L_cache|.*compress_ratio.*|.*topk|floor_scale"
 )
 """Names of fields with such a length."""
 
@@ -28,7 +29,7 @@ def steps(subject: Subject) -> list[int]:
     fields = subject.config.to_dict()
     named = [size for name, size in fields.items() if FIELDS.fullmatch(name)]
     sizes = {size for size in named if isinstance(size, int) and not isinstance(size, bool)}
-    sizes |= {subject.window or 0, KERNEL}
+    sizes |= {subject.window or 0, KERNEL, *rotations.made_for(subject.config)}
     return sorted(size for size in sizes if 1 < size <= most)
 
 
