@@ -35,11 +35,16 @@ def window(config: Any) -> int | None:
 
 
 def context(config: Any) -> int | None:
-    """The configuration's longest prompt, or None."""
+    """The configuration's longest prompt, or None.
+
+    Where a rotation's frequencies depend on the length of a pass, the longest before they do:
+    beyond it a token's output depends on those after it, by design.
+    """
     # Some write -1 for no limit.
     named = ("max_position_embeddings", "max_seq_len", "max_target_positions")
-    usual = [int(size * rotations.lengthened(config)) for size in _numbers(config, *named)]
-    return min([*usual, *_served(config)], default=None)
+    switch = [rotations.switch(config) or 0]
+    sizes = [*_numbers(config, *named), *_served(config), *filter(None, switch)]
+    return min(sizes, default=None)
 
 
 def _served(config: Any) -> list[int]:
