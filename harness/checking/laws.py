@@ -161,11 +161,11 @@ def _conclusion(claim: Claim, check: Check, examples: Examples) -> tuple[Verdict
     limits = examples.limits
     if limits.reason and (limits.fatal or not check.compared):
         return Verdict.INCONCLUSIVE, limits.reason
+    if check.unreached:
+        return Verdict.INCONCLUSIVE, check.unreached
     if not check.compared:
         why = NOT_NUMBERS if NOT_NUMBERS in check.details else examples.unsettled
         return Verdict.INCONCLUSIVE, ": ".join(filter(None, ["no example could be compared", why]))
-    if check.unreached:
-        return Verdict.INCONCLUSIVE, check.unreached
     if complaint := check.controls.complaint:
         return Verdict.INCONCLUSIVE, "; ".join(filter(None, [complaint, limits.reason]))
     if check.blunt:

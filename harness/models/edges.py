@@ -47,20 +47,20 @@ def steps(subject: Subject) -> list[int]:
     return sorted(size for size in {*named(subject).values(), KERNEL} if size <= most)
 
 
-def beyond(subject: Subject, room: int = 0) -> int | None:
+def beyond(subject: Subject, room: int = 0, context: int | None = None) -> int | None:
     """The length of a prompt past every edge that one can pass; None where there is none.
 
-    ``room`` tokens of the context stay free.  A prompt of a large model may be shorter than its
-    edges (`lengths.farthest`).
+    ``room`` tokens of the ``context``, or of the subject's, stay free.  A prompt of a large model
+    may be shorter than its edges (`lengths.farthest`).
     """
-    most = min(lengths.farthest(subject), (subject.context or math.inf) - room)
+    most = min(lengths.farthest(subject), (context or subject.context or math.inf) - room)
     edge = max((size for size in named(subject).values() if size < most), default=None)
     return None if edge is None else int(min(most, edge + min(edge, PAST)))
 
 
 def passed(subject: Subject, tokens: int) -> tuple[dict[str, int], dict[str, int]]:
     """The edges that a prompt of so many tokens passes, and those that a longer one could."""
-    most = subject.context or math.inf
+    most = max(subject.context or math.inf, tokens)
     able = {name: size for name, size in named(subject).items() if size < most}
     beyond_it = {name: size for name, size in able.items() if size >= tokens}
     return {name: size for name, size in able.items() if size < tokens}, beyond_it

@@ -9,13 +9,18 @@ BY_LENGTH = ("dynamic", "longrope")
 """Types of scaling whose frequencies depend on the length of a pass, past a certain one."""
 
 
+def whole(config: Any) -> Any:
+    """The parameters of one rotation, or those by kind of layer; None where there are none."""
+    return getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
+
+
 def parameters(config: Any) -> Iterator[dict[str, Any]]:
     """The parameters of each rotation: one, or one for each kind of layer."""
-    whole = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
-    if not isinstance(whole, dict):
+    every = whole(config)
+    if not isinstance(every, dict):
         return
-    parts = [part for part in whole.values() if isinstance(part, dict)]
-    yield from parts or [whole]
+    parts = [part for part in every.values() if isinstance(part, dict)]
+    yield from parts or [every]
 
 
 def kind(rotation: dict[str, Any]) -> str:
@@ -23,14 +28,16 @@ def kind(rotation: dict[str, Any]) -> str:
     return str(rotation.get("rope_type") or rotation.get("type") or "default")
 
 
-def lengthened(config: Any) -> float:
-    """How many times longer a prompt may be than ``max_position_embeddings``.
+def longest(config: Any) -> int | None:
+    """The longest prompt for which positions are scaled; None where that is not said.
 
-    Dynamic scaling takes that for the length of training: "this factor effectively stretches the
-    context window" (docstring of transformers' ``_compute_dynamic_ntk_parameters``).
+    Dynamic scaling takes ``max_position_embeddings`` for the length of training: "this factor
+    effectively stretches the context window" (docstring of transformers'
+    ``_compute_dynamic_ntk_parameters``).
     """
     factors = [r.get("factor") or 1.0 for r in parameters(config) if kind(r) == "dynamic"]
-    return min(factors, default=1.0)
+    most = getattr(config, "max_position_embeddings", None)
+    return int(most * min(factors, default=1.0)) if most else None
 
 
 def made_for(config: Any) -> list[int]:
