@@ -113,10 +113,11 @@ def test_cached_decoding_past_the_switch_equals_recomputation(subject, kind, dra
 @pytest.mark.parametrize("kind", ["default", "static"])
 def test_cached_keys_keep_their_frequencies(subject, kind, draw, check):
     caches.make(subject, kind, 1, 1)
-    prompt = past_the_switch(subject, draw, check)
-    cut = draw(st.integers(1, rotations.switch(subject.config)), "cut")
-    subject.rows(prompt.ids[:, : subject.shortest])
-    before, after = caches.grown(subject, prompt.ids, cut, kind)
+    longer, switch = past_the_switch(subject, draw, check), rotations.switch(subject.config)
+    ids = longer.ids[:, : switch + 2]
+    cut = draw(st.integers(max(1, switch - 3), switch), "cut")  # a window keeps the latest
+    subject.rows(ids[:, : subject.shortest])
+    before, after = caches.grown(subject, ids, cut, kind)
     check.judge(max(bit_equal(a, b) for a, b in zip(before, after, strict=True)), 0.0, "the past")
     moved = max(bit_equal(a, b.roll(1, dims=-2)) for a, b in zip(before, after, strict=True))
     check.judge_control(moved, 0.0)
