@@ -23,6 +23,7 @@ from assay.harness.faults import (  # noqa: F401
     pasts,
     places,
     quantised,
+    rotations,
     sight,
     states,
     uses,

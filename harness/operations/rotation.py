@@ -31,8 +31,9 @@ def by_formula(subject: Subject, length: int, scaled: bool = True) -> Iterator[N
     Not ``scaled``, it rotates as if the configuration named no scaling.  Passes of other lengths
     rotate alike.  Raises `Missing` where no module of the model keeps such frequencies.
     """
+    modules = _modules(subject)
     with ExitStack() as undo:
-        for module, layer, rotation in _modules(subject):
+        for module, layer, rotation in modules:
             prefix = "" if layer is None else f"{layer}_"
             width = 2 * getattr(module, f"{prefix}inv_freq").numel()
             frequencies, factor = _formula(subject.config, rotation, width, length, scaled)
@@ -41,7 +42,33 @@ def by_formula(subject: Subject, length: int, scaled: bool = True) -> Iterator[N
             undo.enter_context(_set(module, f"{prefix}attention_scaling", factor))
             still: Any = "default" if layer is None else {**module.rope_type, layer: "default"}
             undo.enter_context(_set(module, "rope_type", still))
+        for module in {each for each, _, _ in modules}:
+            undo.callback(module.register_forward_hook(_forward_alone, with_kwargs=True).remove)
         yield
+
+
+def _forward_alone(module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> Any:
+    """The module's own output: other hooks may have changed the angles."""
+    return module.forward(*args, **kwargs)
+
+
+@contextmanager
+def forgotten(subject: Subject, ids: Tensor) -> Iterator[None]:
+    """After the block ``subject`` and its float64 reference read the first of ``ids`` [batch, n]:
+    dynamic scaling keeps a long prompt's frequencies until it reads a short one.
+    """
+    try:
+        yield
+    finally:
+        for each in filter(None, (subject, subject.known_reference)):
+            each.rows(ids[:1, : subject.shortest])
+
+
+def of_length(subject: Subject, length: int, scaled: bool = True) -> Rotation:
+    """The rotation of a pass of ``length`` tokens; raises `Missing` like `by_formula`."""
+    module, layer, rotation = _modules(subject)[0]
+    width = 2 * getattr(module, "inv_freq" if layer is None else f"{layer}_inv_freq").numel()
+    return _formula(subject.config, rotation, width, length, scaled)
 
 
 def require(subject: Subject) -> None:
