@@ -25,6 +25,7 @@ from assay.harness.faults import (  # noqa: F401
     places,
     quantised,
     quantised_weights,
+    rotations,
     sight,
     states,
     uses,

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from assay.harness.models import rotations
+
 _PLACEHOLDER = re.compile(
     r"(image|video|audio|vision|speech|bo[iav]|eo[iav])\w*_token(_id|_index)"
 )
@@ -33,10 +35,16 @@ def window(config: Any) -> int | None:
 
 
 def context(config: Any) -> int | None:
-    """The configuration's longest prompt, or None."""
+    """The configuration's longest prompt, or None.
+
+    Where a rotation's frequencies depend on the length of a pass, the longest before they do:
+    beyond it a token's output depends on those after it, by design.
+    """
     # Some write -1 for no limit.
     named = ("max_position_embeddings", "max_seq_len", "max_target_positions")
-    return min([*_numbers(config, *named), *_served(config)], default=None)
+    switch = [rotations.switch(config) or 0]
+    sizes = [*_numbers(config, *named), *_served(config), *filter(None, switch)]
+    return min(sizes, default=None)
 
 
 def _served(config: Any) -> list[int]:

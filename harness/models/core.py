@@ -132,6 +132,8 @@ class Core(ABC):
     """Whether a pass did not end, and was interrupted."""
     reach: float = field(default=math.inf, init=False, repr=False)
     """Parameters times tokens of a usual prompt of a law, from the run's profile."""
+    far: float = field(default=math.inf, init=False, repr=False)
+    """Parameters times tokens of the one prompt that is to pass every window."""
     home: torch.device | None = field(default=None, init=False, repr=False)
     """Of a float64 reference, its model's device: rows are returned there."""
     _no_reference: str = field(default="", init=False, repr=False)
