@@ -21,13 +21,14 @@ from typing import Any
 
 from torch import Tensor
 
+from assay.harness.models import compat
 from assay.harness.models.rows import Rows
 from assay.harness.models.subject import Subject
 from assay.harness.operations import ranks, variants
 from assay.harness.operations.generation import Generated
-from assay.harness.operations.ranks import PROCESSES, Source
+from assay.harness.operations.ranks import LAST_WORDS, PROCESSES, Source
 from assay.harness.operations.training import Gradients, Sample
-from assay.harness.results.errors import Missing, printable, shortened
+from assay.harness.results.errors import BadInput, Missing, printable, shortened
 
 SIZES = {"tensor": {"tp_size": PROCESSES}, "expert": {"tp_size": PROCESSES, "ep_size": PROCESSES}}
 """The plans, by the capability `<plan>-parallel`: over how many processes each kind goes."""
@@ -38,19 +39,22 @@ PATIENCE = 120.0
 FAREWELL = 5.0
 """Seconds that the second process has to answer, once the first one's answer is an error."""
 
-LAST_WORDS = 400
-"""Characters of the errors of a process that are quoted."""
-
 
 class ProcessesFailed(RuntimeError):
-    """A process raised an error, died, or did not answer; the message quotes its last words."""
+    """The model's code, or the library's, raised an error in a process; the message quotes it."""
+
+
+class ProcessesLost(BadInput):
+    """A process died or did not answer, which says nothing about the model; the message quotes
+    its last words.
+    """
 
 
 def rows(subject: Subject, plan: str, ids: Tensor, zeroed: bool = False) -> list[Rows]:
     """Each process's rows of a pass over ``ids`` [batch, n].
 
     ``plan`` is one of `SIZES`.  With ``zeroed`` a shard of one weight is zero.  Raises
-    `ProcessesFailed`, and `Missing` where the processes do without something.
+    `ProcessesFailed`, `ProcessesLost`, and `Missing` where they cannot run here.
     """
     return _spread(subject, plan)(ranks.rows, plan, ids, zeroed)
 
@@ -158,6 +162,8 @@ class Processes:
                     self._died(rank)
                 if kind == "missing":
                     raise Missing(answer)
+                if kind == "lost":
+                    raise ProcessesLost(f"process {rank} of {PROCESSES}: {answer}")
                 if kind == "raised":
                     errors[rank] = answer
                     until = min(until, time.monotonic() + FAREWELL)
@@ -169,17 +175,17 @@ class Processes:
         if waiting:
             rank = min(waiting)
             why = f"process {rank} of {PROCESSES} gave no answer in {PATIENCE:g} seconds"
-            raise ProcessesFailed(f"{why}; its last words: {self._last_words(rank)}")
+            raise ProcessesLost(f"{why}; its last words: {self._last_words(rank)}")
         return [answers[rank] for rank in range(PROCESSES)]
 
     def _died(self, rank: int) -> None:
-        """Raise `ProcessesFailed` about a process that has closed its connection."""
+        """Raise `ProcessesLost` about a process that has closed its connection."""
         try:
             code = self._running[rank].wait(FAREWELL)
         except subprocess.TimeoutExpired:
             code = None
         why = f"process {rank} of {PROCESSES} ended (exit code {code})"
-        raise ProcessesFailed(f"{why}; its last words: {self._last_words(rank)}")
+        raise ProcessesLost(f"{why}; its last words: {self._last_words(rank)}")
 
     def _last_words(self, rank: int) -> str:
         text = self._log(rank).read_text(errors="replace").strip()
@@ -221,11 +227,13 @@ def _spread(subject: Subject, plan: str) -> Processes:
 
 def _load(processes: Processes, subject: Subject, plan: str) -> list[str]:
     """Load a saved copy of the subject; returns the names of the parameters that are divided."""
-    own: Any = type(subject.model)
+    own_model, own = subject.model, type(subject.model)
     with variants.saved(subject) as folder:
         source = Source(
             *(subject.name, folder, f"{own.__module__}:{own.__qualname__}", subject.dtype),
-            *(subject.attention, subject.attends),
+            attention=subject.attention,
+            experts=tuple(name for _, name in compat.settings(own_model, compat.EXPERTS)),
+            attends=subject.attends,
             sow=() if subject.injected is None else subject.injected.elsewhere,
         )
         divided: list[str] = processes(ranks.load, plan, source, SIZES[plan])[0]

@@ -26,23 +26,28 @@ from torch import Tensor, distributed
 
 from assay.harness.models import compat
 from assay.harness.models.rows import Rows
+from assay.harness.models.shortage import ENDS, shortage
 from assay.harness.models.subject import Subject
 from assay.harness.operations import generation, training
 from assay.harness.operations.generation import Generated
 from assay.harness.operations.training import Gradients, Sample
-from assay.harness.results.errors import Missing
+from assay.harness.results.errors import Missing, brief
 
 PROCESSES = 2
 """The processes over which a model is spread."""
 
-PATIENCE = timedelta(seconds=60)
-"""How long a process waits in a collective operation for the other one."""
+LAST_WORDS = 400
+"""Characters of a process's errors that are quoted."""
+
+PATIENCE = timedelta(minutes=10)
+"""How long a process waits for the other one: longer than anyone waits for its answer."""
 
 
 @dataclass(frozen=True)
 class Source:
     """A saved model: its class as ``module:name``, and what a `Subject` of it has.
 
+    ``experts`` are the experts implementations of its configurations (`compat.settings`).
     ``sow`` is a function, as ``module:name``, with its arguments: it injects the fault of the
     model into what is loaded.
     """
@@ -52,6 +57,7 @@ class Source:
     model_class: str
     dtype: torch.dtype
     attention: str
+    experts: tuple[str | None, ...]
     attends: str | None
     sow: tuple[str, ...] = ()
 
@@ -87,6 +93,8 @@ def load(rank: Rank, plan: str, source: Source, sizes: dict[str, int]) -> list[s
         **compat.parallel(sizes),
         **compat.in_dtype(source.dtype),
     )
+    configs = [config for config, _ in compat.settings(model, compat.EXPERTS)]
+    compat.restore(list(zip(configs, source.experts, strict=True)), compat.EXPERTS)
     model.eval().requires_grad_(False)
     if source.sow:
         named(source.sow[0])(model, *source.sow[1:])
@@ -168,9 +176,10 @@ def main(descriptor: str, number: str, file: str) -> None:
             answer = "returned", named(function)(rank, *arguments)
         except Missing as missing:
             answer = "missing", str(missing)
-        except Exception as error:
+        except ENDS as error:
             traceback.print_exc()
-            answer = "raised", f"{type(error).__name__}: {error}"
+            lacking = shortage(error)
+            answer = ("lost", lacking) if lacking else ("raised", brief(error, LAST_WORDS))
         requests.send_bytes(pickle.dumps(answer))
 
 

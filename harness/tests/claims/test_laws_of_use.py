@@ -11,11 +11,12 @@ from assay.claims import (
     test_loading,
     test_loss,
     test_packing,
+    test_parallel,
     test_prefixes,
     test_training,
 )
 from assay.harness import faults
-from assay.harness.operations import drafting, generation
+from assay.harness.operations import drafting, generation, parallel
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.toys import budget, fresh, prompt, toy, verdict
 
@@ -29,6 +30,9 @@ CHUNKS = test_prefixes.test_a_prompt_read_in_chunks_is_continued_alike
 KEPT = test_last_logits.test_requested_logits_are_those_of_the_whole_pass
 BATCH = test_batch_size.test_a_row_does_not_depend_on_the_size_of_its_batch
 LOADED = test_loading.test_what_is_loaded_is_what_is_stored
+TWO_ROWS = test_parallel.test_rows_of_two_processes_are_those_of_one
+TWO_GRADIENTS = test_parallel.test_gradients_of_two_processes_are_those_of_one
+TWO_GENERATE = test_parallel.test_two_processes_generate_what_one_does
 
 CASES = {
     "packed": (PACKED, {}),
@@ -45,6 +49,9 @@ CASES = {
     "some logits": (KEPT, {"how": "positions"}),
     "batch": (BATCH, {"rows": 8}),
     "loaded": (LOADED, {}),
+    "rows of two": (TWO_ROWS, {"plan": "tensor"}),
+    "gradients of two": (TWO_GRADIENTS, {"plan": "tensor"}),
+    "generation of two": (TWO_GENERATE, {"plan": "tensor"}),
 }
 """A claim and the parameters of its test."""
 
@@ -62,6 +69,9 @@ FAULTS = [
     ("last-logits-early", "some logits"),
     ("large-batches-mixed", "batch"),
     ("loading-leaves-a-number", "loaded"),
+    ("shares-not-summed", "rows of two"),
+    ("shares-not-summed", "generation of two"),
+    ("gradients-not-summed", "gradients of two"),
 ]
 
 
@@ -117,3 +127,15 @@ def test_a_model_whose_buffer_is_left_unset_by_loading_is_refuted():
     result = verdict(LOADED, type(subject)("lazy", model), budget(1))
     assert result.verdict is Verdict.REFUTED
     assert "buffers" in result.reason
+
+
+def test_experts_are_divided_as_well():
+    result = verdict(TWO_ROWS, toy("mixtral"), budget(2), arguments={"plan": "expert"})
+    assert result.verdict is Verdict.UPHELD, result.reason
+
+
+def test_a_lost_process_says_nothing_about_the_model(monkeypatch):
+    monkeypatch.setattr(parallel, "PATIENCE", 0.0)
+    result = verdict(TWO_ROWS, fresh("llama"), budget(1), arguments={"plan": "tensor"})
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert "process 0 of 2 gave no answer in 0 seconds" in result.reason

@@ -32,6 +32,7 @@ SAMPLE = [
     ("rotary", "turns-lose-a-token", "G7"),
     ("mixture", "last-logits-early", "G8"),
     ("encoder", "large-batches-mixed", "G9"),
+    ("rotary", "gradients-not-summed", "G12"),
     ("recurrent", "loading-leaves-a-number", "H1"),
     ("learned positions", "explicit-positions-off-by-one", "A7"),
     ("learned positions", "nan-in-a-position", "D3"),

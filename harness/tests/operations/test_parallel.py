@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from assay.harness.operations import parallel, training
-from assay.harness.operations.parallel import Processes, ProcessesFailed
+from assay.harness.operations.parallel import Processes, ProcessesFailed, ProcessesLost
 from assay.harness.results.errors import Missing
 from assay.harness.tests.support.toys import fresh, prompt, toy
 
@@ -53,7 +53,7 @@ def processes():
 
 def test_a_process_that_dies_is_one_error_with_its_last_words(processes):
     assert processes(whoever) == [(0, 2), (1, 2)]
-    with pytest.raises(ProcessesFailed, match=r"ended \(exit code 3\).*no more to say"):
+    with pytest.raises(ProcessesLost, match=r"ended \(exit code 3\).*no more to say"):
         processes(dies)
     assert not processes.alive
 
@@ -61,7 +61,7 @@ def test_a_process_that_dies_is_one_error_with_its_last_words(processes):
 def test_a_process_that_hangs_is_one_error(processes, monkeypatch):
     processes(whoever)
     monkeypatch.setattr(parallel, "PATIENCE", 1.0)
-    with pytest.raises(ProcessesFailed, match="no answer in 1 seconds"):
+    with pytest.raises(ProcessesLost, match="no answer in 1 seconds"):
         processes(hangs)
     assert not processes.alive
 
