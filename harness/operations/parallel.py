@@ -80,6 +80,7 @@ class Processes:
 
     def __init__(self) -> None:
         self.loaded: dict[str, list[str]] = {}
+        self._in_step = False
         self._folder = tempfile.TemporaryDirectory()
         self._connections: list[Connection] = []
         self._running: list[subprocess.Popen[bytes]] = []
@@ -130,8 +131,9 @@ class Processes:
     def __call__(self, function: Any, *arguments: Any) -> list[Any]:
         """What each process's ``function(rank, *arguments)`` returns.
 
-        Ends the processes where it is left by an exception: their answers may be out of step.
+        Ends the processes where it is left by an exception, unless both have answered.
         """
+        self._in_step = False
         request = pickle.dumps((f"{function.__module__}:{function.__name__}", *arguments))
         try:
             for rank, connection in enumerate(self._connections):
@@ -141,12 +143,14 @@ class Processes:
                     self._died(rank)
             return self._answers()
         except BaseException:
-            self.end()
+            if not self._in_step:
+                self.end()
             raise
 
     def _answers(self) -> list[Any]:
         answers: dict[int, Any] = {}
         errors: dict[int, str] = {}
+        missing: list[str] = []
         until = time.monotonic() + PATIENCE
         waiting = set(range(PROCESSES))
         while waiting:
@@ -161,13 +165,16 @@ class Processes:
                 except (EOFError, OSError):
                     self._died(rank)
                 if kind == "missing":
-                    raise Missing(answer)
+                    missing.append(answer)
                 if kind == "lost":
                     raise ProcessesLost(f"process {rank} of {PROCESSES}: {answer}")
                 if kind == "raised":
                     errors[rank] = answer
                     until = min(until, time.monotonic() + FAREWELL)
                 answers[rank] = answer
+        self._in_step = not waiting
+        if missing:
+            raise Missing(missing[0])
         if errors:
             # The other one's error may be that the first one no longer takes part.
             rank, error = next(iter(errors.items()))

@@ -75,6 +75,7 @@ def test_the_first_error_is_reported_and_not_who_waits_for_it(processes, monkeyp
 def test_a_missing_capability_is_passed_on(processes):
     with pytest.raises(Missing, match="no such thing"):
         processes(lacks)
+    assert processes(whoever) == [(0, 2), (1, 2)]
 
 
 def test_weights_are_divided_and_rows_are_whole():
