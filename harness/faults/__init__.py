@@ -26,6 +26,7 @@ from assay.harness.faults import (  # noqa: F401
     quantised,
     quantised_weights,
     rotations,
+    shards,
     sight,
     states,
     uses,
@@ -80,10 +81,22 @@ class Injected:
         self._beds.append(bed)
         self.fault.plant(bed)
 
+    @property
+    def elsewhere(self) -> tuple[str, ...]:
+        """What injects it into a model of another process: a function, as ``module:name``, with
+        the arguments that follow the model.
+        """
+        return f"{__name__}:inject", self.fault.name
+
     def undo(self) -> None:
         """Restore every model."""
         while self._beds:
             self._beds.pop().undo()
+
+
+def inject(model: PreTrainedModel, name: str) -> None:
+    """Inject a fault into a model for as long as this process runs it."""
+    named(name).plant(Bed(Subject("", model), loaded=True))
 
 
 @contextmanager

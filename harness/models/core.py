@@ -31,6 +31,12 @@ from assay.harness.results.errors import Missing
 class Injected(Protocol):
     """An injected fault in a model, and in each further model that the same code runs."""
 
+    @property
+    def elsewhere(self) -> tuple[str, ...]:
+        """A function, as ``module:name``, and arguments: it injects the fault where another
+        process runs the code.
+        """
+
     def sow(self, model: PreTrainedModel) -> None:
         """Inject it into another model."""
 

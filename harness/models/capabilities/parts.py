@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from importlib.util import find_spec
 
 import torch
+from torch import distributed
 from transformers import GenerationConfig
 
 from assay.harness.models import (
@@ -240,3 +243,36 @@ def _quantised_weights(subject: Subject) -> None:
         raise Missing("the model's weights are not quantised")
     if next(packed(subject.model), None) is None:
         raise Missing("the model's weights are dense in memory")  # unpacked as they were loaded
+
+
+@capability("tensor-parallel")
+def _tensor_parallel(subject: Subject) -> None:
+    """The library divides the model's layers among processes, which talk over gloo."""
+    _parallel(subject, "tensor", "tp")
+    for name, number in configuration.head_counts(subject.config).items():
+        if number % 2:
+            raise Missing(f"two processes cannot have equal shares of {number} heads ({name})")
+
+
+@capability("expert-parallel")
+def _expert_parallel(subject: Subject) -> None:
+    """The library divides the model's experts among processes."""
+    needs(subject, "tensor-parallel")
+    _parallel(subject, "expert", "ep")
+
+
+def _parallel(subject: Subject, kind: str, plan: str) -> None:
+    """Raise `Missing` unless a class has a plan, and the library and machine carry it out."""
+    for need in ("weights-in-memory", "saving"):
+        needs(subject, need)
+    compat.parallel({f"{plan}_size": 1})
+    if not getattr(subject.model, f"{plan}_plan", None):
+        raise Missing(f"the model's class has no plan of {kind} parallelism")
+    if is_quantised(subject.model):
+        raise Missing("quantised weights are saved in a format of their own")
+    if subject.device.type != "cpu":
+        raise Missing(f"the processes run on the CPU, and the model on {subject.device.type}")
+    if os.name != "posix" or sys.platform == "darwin":
+        raise Missing(f"the processes are not run on {sys.platform}")
+    if not distributed.is_available() or not distributed.is_gloo_available():
+        raise Missing("this build of torch has no gloo")

@@ -18,13 +18,14 @@ from assay.claims import (
     test_loading,
     test_loss,
     test_packing,
+    test_parallel,
     test_prefixes,
     test_quantised_weights,
     test_serving,
     test_training,
 )
 from assay.harness import faults
-from assay.harness.operations import drafting, generation
+from assay.harness.operations import drafting, generation, parallel
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.toys import budget, fresh, prompt, toy, verdict
 
@@ -51,6 +52,9 @@ STORED = test_adapters.test_an_adapter_is_loaded_as_it_was_saved
 TWO = test_adapters.test_each_of_two_adapters_acts_as_it_does_alone
 QUANTISED = test_quantised_weights.test_a_quantised_model_computes_with_its_dequantised_weights
 KEPT_QUANTISED = test_quantised_weights.test_quantised_weights_are_loaded_as_they_were_saved
+TWO_ROWS = test_parallel.test_rows_of_two_processes_are_those_of_one
+TWO_GRADIENTS = test_parallel.test_gradients_of_two_processes_are_those_of_one
+TWO_GENERATE = test_parallel.test_two_processes_generate_what_one_does
 
 CASES = {
     "packed": (PACKED, {}),
@@ -85,6 +89,9 @@ CASES = {
     "two adapters": (TWO, {}),
     "quantised": (QUANTISED, {"weights": "8 bits"}),
     "quantised, stored": (KEPT_QUANTISED, {"weights": "8 bits"}),
+    "rows of two": (TWO_ROWS, {"plan": "tensor"}),
+    "gradients of two": (TWO_GRADIENTS, {"plan": "tensor"}),
+    "generation of two": (TWO_GENERATE, {"plan": "tensor"}),
 }
 """A claim and the parameters of its test."""
 
@@ -124,6 +131,9 @@ FAULTS = [
     ("adapters-add-up", "two adapters"),
     ("quantised-products-larger", "quantised"),
     ("saved-scales-larger", "quantised, stored"),
+    ("shares-not-summed", "rows of two"),
+    ("shares-not-summed", "generation of two"),
+    ("gradients-not-summed", "gradients of two"),
 ]
 
 
@@ -248,3 +258,15 @@ def test_experts_take_adapters(adapter):
     for case in ((IDLE, {"adapter": adapter}), (MERGED, {"where": "experts"})):
         result = verdict(case[0], toy("mixtral"), budget(3), arguments=case[1])
         assert result.verdict is Verdict.UPHELD, result.reason
+
+
+def test_experts_are_divided_as_well():
+    result = verdict(TWO_ROWS, toy("mixtral"), budget(2), arguments={"plan": "expert"})
+    assert result.verdict is Verdict.UPHELD, result.reason
+
+
+def test_a_lost_process_says_nothing_about_the_model(monkeypatch):
+    monkeypatch.setattr(parallel, "PATIENCE", 0.0)
+    result = verdict(TWO_ROWS, fresh("llama"), budget(1), arguments={"plan": "tensor"})
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert "process 0 of 2 gave no answer in 0 seconds" in result.reason

@@ -39,6 +39,7 @@ SAMPLE = [
     ("alibi", "autocast-cuts-large-numbers", "G14"),
     ("learned positions", "merged-adapters-larger", "G10"),
     ("rotary", "quantised-products-larger", "G11"),
+    ("rotary", "gradients-not-summed", "G12"),
     ("recurrent", "loading-leaves-a-number", "H1"),
     ("learned positions", "explicit-positions-off-by-one", "A7"),
     ("learned positions", "nan-in-a-position", "D3"),
