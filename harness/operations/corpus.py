@@ -49,7 +49,8 @@ LINES = (
 )
 """Lines of many scripts, of numbers, code, spaces and signs.  A change of them is another text."""
 
-TEXT = hashlib.sha256("\n".join(LINES).encode()).hexdigest()
+WHOLE = "\n".join(LINES)
+TEXT = hashlib.sha256(WHOLE.encode()).hexdigest()
 """The digest of the lines."""
 
 NUMBERS = re.compile(r"([0-9]{1,9}( [0-9]{1,9})*)?")

@@ -121,20 +121,29 @@ def without(tokenizer: Tokenizer, text: str) -> Tokenizer:
     """
     settings = json.loads(tokenizer.to_str())
     model = settings["model"]
-    added = {token["content"] for token in settings["added_tokens"]}
-    tokens = [each for each in tokenizer.encode(text).tokens if each not in added]
-    lost = max(tokens, key=len, default="")
-    if model.get("merges") is not None:
-        pairs = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
-        model["merges"] = [pair for pair in pairs if "".join(pair) != lost]
+    tokens = {*tokenizer.encode(text, add_special_tokens=False).tokens}
+    tokens -= {token["content"] for token in settings["added_tokens"]} | {model.get("unk_token")}
+    vocabulary, merges = model["vocab"], model.get("merges")
+    if merges is not None:
+        pairs = ["".join(pair.split(" ") if isinstance(pair, str) else pair) for pair in merges]
+        lost = max(sorted(tokens & {*pairs}), key=len, default="")
+        model["merges"] = [
+            each for each, whole in zip(merges, pairs, strict=True) if whole != lost
+        ]
         model["ignore_merges"] = False
-    elif isinstance(vocabulary := model["vocab"], dict):
-        model["vocab"] = {UNUSED if k == lost else k: v for k, v in vocabulary.items()}
-        if lost == model.get("unk_token"):
-            model["vocab"][lost] = vocabulary[lost]
     else:
-        model["vocab"] = [[UNUSED if k == lost else k, score] for k, score in vocabulary]
+        lost = max(sorted(tokens), key=len, default="")
+        if isinstance(vocabulary, dict):
+            model["vocab"] = {UNUSED if k == lost else k: i for k, i in vocabulary.items()}
+        else:
+            model["vocab"] = [[UNUSED if k == lost else k, score] for k, score in vocabulary]
     return Tokenizer.from_str(json.dumps(settings))
+
+
+def with_and_without(tokenizer: Tokenizer, text: str) -> tuple[Ids, Ids]:
+    """The ids of a text, and those once the tokenizer has lost the longest token of it."""
+    damaged = without(tokenizer, text)
+    return in_library(tokenizer, text), in_library(damaged, text)
 
 
 @contextmanager
