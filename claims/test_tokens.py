@@ -137,14 +137,15 @@ def test_a_tokenizer_is_saved_and_loaded_with_all_that_it_holds(subject, draw, c
     control="its ids with truncation left on",
     enough=6,
 )
-def test_a_fixed_text_has_the_same_ids_after_any_other_call(subject, draw, check):
+def test_a_fixed_text_has_the_same_ids_after_calls(subject, draw, check):
     text = draw(writing.texts(subject), "text")
     options = draw(st.sampled_from(list(tokens.CALLS)), "call")
     before = corpus.ids(subject)
+    if corpus.KEY not in check.details:  # `assay compare` compares them
+        check.details[corpus.KEY] = corpus.record(subject)
     for other in (text, *(f"a{token}b" for token in writing.special_texts(subject))):
         tokens.of(subject.tokenizer, other, **tokens.CALLS[options])
     after = corpus.ids(subject)
     check.judge(tokens.unlike(before, after), 0.0, "lines of the fixed text")
-    check.details[corpus.KEY] = corpus.record(subject)  # `assay compare` compares them
     short = [line[:1] for line in before]
     check.judge_control(tokens.unlike(short, before), 0.0)

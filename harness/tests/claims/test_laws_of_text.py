@@ -20,7 +20,7 @@ BATCH = test_tokens.test_a_text_in_a_batch_has_the_ids_that_it_has_alone
 BACK = test_tokens.test_the_tokens_of_a_normalised_text_give_it_back
 OFFSETS = test_tokens.test_the_offsets_of_a_token_point_at_its_text
 SAVED = test_tokens.test_a_tokenizer_is_saved_and_loaded_with_all_that_it_holds
-AFTER = test_tokens.test_a_fixed_text_has_the_same_ids_after_any_other_call
+AFTER = test_tokens.test_a_fixed_text_has_the_same_ids_after_calls
 
 READ = {"special": "special tokens read"}
 CASES = {
@@ -80,7 +80,8 @@ ZEPHYR = (
 )
 MISTRAL = (
     "{{ bos_token }}{% for m in messages %}"
-    "{% if (m['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('roles must alternate') }}{% endif %}"
+    "{% if (m['role'] == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('roles must alternate') }}{% endif %}"
     "{% if m['role'] == 'user' %}{{ '[INST] ' + m['content'] + ' [/INST]' }}{% else %}"
     "{{ m['content'] + eos_token }}{% endif %}"
     "{% endfor %}"
