@@ -41,9 +41,10 @@ def test_the_prompt_for_an_answer_is_appended_to_a_chat(subject, draw, check):
     chat = draw(writing.chats("user"), "chat")
     text = tokens.rendered(subject, chat)
     prompted = tokens.rendered(subject, chat, add_generation_prompt=True)
-    check.judge(len(text) - tokens.first_unlike(text, prompted), 0.0, f"letters of {text!r} lost")
+    lost = tokens.unprompted(subject, text, prompted)
+    check.judge(lost, 0.0, f"letters of {text!r} lost")
     longer = tokens.rendered(subject, tokens.with_a_letter(chat))
-    check.judge_control(len(longer) - tokens.first_unlike(longer, prompted), 0.0)
+    check.judge_control(tokens.unprompted(subject, longer, prompted), 0.0)
 
 
 @law(

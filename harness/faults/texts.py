@@ -191,18 +191,18 @@ def _twice(bed: Bed) -> None:
 
 
 @fault(
-    "chat-cut-before-the-prompt",
-    "the prompt for an answer takes the place of the chat's last letter",
+    "prompt-before-the-chat",
+    "the prompt for an answer stands before the chat",
     caught_by=["H3"],
     needs=["chat-template"],
 )
-def _cut_before(bed: Bed) -> None:
+def _before(bed: Bed) -> None:
     def change(usual: Any, *args: Any, **kwargs: Any) -> Any:
         whole = usual(*args, **kwargs)
         if not (kwargs.get("add_generation_prompt") and isinstance(whole, str)):
             return whole
         chat = usual(*args, **{**kwargs, "add_generation_prompt": False})
-        return chat[:-1] + whole[len(chat) :]
+        return whole[len(chat) :] + chat
 
     _around(bed, "apply_chat_template", change)
 

@@ -132,6 +132,14 @@ def lossless(subject: Subject) -> None:
         raise Missing("its vocabulary does not have every byte: some text becomes unknown")
 
 
+def unknown(tokenizer: Tokenizer) -> str | None:
+    """The token for text that the vocabulary does not have."""
+    model = tokenizer.model
+    if (number := getattr(model, "unk_id", None)) is not None:
+        return tokenizer.id_to_token(number)
+    return getattr(model, "unk_token", None)
+
+
 def writes_bytes(tokenizer: Tokenizer) -> bool:
     """Whether its tokens write bytes as letters (byte-level)."""
     return any(stage["type"] == "ByteLevel" for stage in stages(tokenizer.pre_tokenizer))
@@ -142,7 +150,8 @@ def normaliser(tokenizer: Tokenizer) -> Callable[[str], str]:
     kept = [
         stage
         for stage in stages(tokenizer.normalizer)
-        if stage["type"] != "Prepend" and stage.get("content") != WORD
+        if stage["type"] != "Prepend"
+        and (stage.get("pattern"), stage.get("content")) != ({"String": " "}, WORD)
     ]
     if not kept:
         return lambda text: text

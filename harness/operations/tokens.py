@@ -166,7 +166,9 @@ def saved(subject: Subject) -> Iterator[Path]:
 def reloaded(subject: Subject) -> tuple[Any, Tokenizer]:
     """The tokenizer saved and loaded: by transformers, and its file by the tokenizers library."""
     with saved(subject) as folder:
-        other = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        own_class: Any = type(subject.tokenizer)
+        ours = own_class.__module__.startswith("transformers.")
+        other = (AutoTokenizer if ours else own_class).from_pretrained(folder)
         return other, pipelines.by_path(folder / pipelines.FILE)
 
 
@@ -233,8 +235,8 @@ def misplaced(subject: Subject, text: str, spans: Sequence[tuple[str, int, int]]
     """
     inner = pipelines.backend(subject)
     normalise = pipelines.normaliser(inner)
-    unknown = getattr(subject.tokenizer, "unk_token", None)
-    added = {*added_texts(subject), str(unknown)}
+    own = getattr(subject.tokenizer, "unk_token", None)
+    added = {*added_texts(subject), str(own), pipelines.unknown(inner)}
     wrong, last = [], 0
     for token, start, end in spans:
         span = f"{token!r} at {start}:{end}"
@@ -268,6 +270,17 @@ def of_chat(subject: Subject, chat: Any, **options: Any) -> Ids:
 def first_run(numbers: Ids, number: int | None) -> int:
     """How often ``number`` stands at the beginning."""
     return next((i for i, each in enumerate(numbers) if each != number), len(numbers))
+
+
+def unprompted(subject: Subject, text: str, prompted: str) -> int:
+    """How many letters of a chat are lost where the prompt for an answer is added.
+
+    A token that ends the whole chat may be left out: some templates write it only where no answer
+    is to follow.
+    """
+    end = getattr(subject.tokenizer, "eos_token", None) or ""
+    texts = (text, text.rstrip("\n").removesuffix(str(end)))
+    return min(len(each) - first_unlike(each, prompted) for each in texts)
 
 
 def with_a_letter(chat: Any) -> Any:

@@ -50,7 +50,7 @@ FAULTS = [
     ("merge-lost-by-saving", "saved"),
     ("padding-side-lost-by-saving", "saved"),
     ("chat-begins-twice", "chat"),
-    ("chat-cut-before-the-prompt", "prompt"),
+    ("prompt-before-the-chat", "prompt"),
     ("continued-message-cut-short", "continued"),
     ("special-tokens-in-messages-read", "sanitised"),
 ]
@@ -86,10 +86,11 @@ MISTRAL = (
     "{{ m['content'] + eos_token }}{% endif %}"
     "{% endfor %}"
 )
+PHI = ZEPHYR + "{% if not add_generation_prompt %}{{ eos_token }}{% endif %}"
 TRIMMED = ZEPHYR.replace("m['content']", "m['content'] | trim")
 
 
-@pytest.mark.parametrize("template", [ZEPHYR, MISTRAL, TRIMMED])
+@pytest.mark.parametrize("template", [ZEPHYR, MISTRAL, TRIMMED, PHI])
 @pytest.mark.parametrize("name", ["metaspace", "byte-level"])
 @pytest.mark.parametrize("case", CHATS)
 def test_no_sound_template_is_accused(tmp_path, name, template, case):
@@ -103,7 +104,7 @@ def test_no_sound_template_is_accused(tmp_path, name, template, case):
     ("template", "case"),
     [
         (ZEPHYR.replace("{% for", "{{ bos_token + bos_token }}{% for", 1), "chat"),
-        (ZEPHYR + "{% if not add_generation_prompt %}{{ eos_token }}{% endif %}", "prompt"),
+        ("{% if not add_generation_prompt %}{{ bos_token }}{% endif %}" + ZEPHYR, "prompt"),
     ],
 )
 def test_a_wrong_template_is_refuted(tmp_path, template, case):
