@@ -29,6 +29,7 @@ from assay.harness.faults import (  # noqa: F401
     shards,
     sight,
     states,
+    texts,
     uses,
 )
 from assay.harness.faults.bed import Bed
@@ -64,7 +65,8 @@ class Injected:
         self._beds: list[Bed] = []
         self.fault = fault
         try:
-            self._plant(Subject("", healthy.model, attends=healthy.attends), loaded=False)
+            own = Subject("", healthy.model, healthy.tokenizer, attends=healthy.attends)
+            self._plant(own, loaded=False)
         except BaseException:
             self.undo()
             raise

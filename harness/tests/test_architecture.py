@@ -31,6 +31,8 @@ LAWS = {
     *("G1", "G2", "G3", "G5", "G6", "G7", "G8", "G9", "H1"),
     *("G1", "G2", "G3", "G7", "G8", "G9", "G10", "G11", "H1"),
     *("G1", "G2", "G3", "G7", "G8", "G9", "G12", "H1"),
+    *("G1", "G2", "G3", "G7", "G8", "G9", "H1"),
+    *("H2", "H3", "H4"),
     "C13",  # beyond the catalogue
 }
 MODEL_CLASS = re.compile(r"(?!Auto|PreTrained)[A-Z]\w*(For[A-Z]\w*|Model)")
