@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from assay.harness.faults.bed import Bed
-from assay.harness.faults.calls import AttentionCall, Pass
+from assay.harness.faults.calls import AttentionCall, Pass, own_cache
 from assay.harness.faults.catalogue import fault
 from assay.harness.faults.spots import first_block, sdpa
 
@@ -64,7 +65,7 @@ def _counted(forward: Pass, kwargs: dict[str, Any]) -> None:
     "loss-of-one-batch",
     "the loss is divided by its own batch's labels, whatever num_items_in_batch says",
     caught_by=["G2"],
-    needs=["loss-over-batches"],
+    needs=["num_items_in_batch"],
     at=Bed.arguments,
 )
 def _own_number(forward: Pass, kwargs: dict[str, Any]) -> None:
@@ -109,6 +110,43 @@ def _second_twice(forward: Pass, kwargs: dict[str, Any]) -> None:
     ids = kwargs.get("input_ids")
     if forward.cached and isinstance(ids, Tensor) and ids.shape[1] > 1:
         kwargs["input_ids"] = torch.cat([ids[:, 1:2], ids[:, 1:]], dim=1)
+
+
+@fault(
+    "rejected-draft-kept",
+    "the first of the rejected drafted tokens stays in the cache",
+    caught_by=["G6", "C4"],
+    needs=["drafts", "kv-cache"],
+    at=Bed.arguments,
+)
+def _one_kept(forward: Pass, kwargs: dict[str, Any]) -> None:
+    cache = own_cache(forward.cache)
+    if cache is not None and not isinstance(vars(cache).get("crop"), _ShortCrop):
+        cache.crop = _ShortCrop(cache.crop)
+
+
+class _ShortCrop:
+    """Replaces a cache's ``crop``: it removes one token less, or keeps one more."""
+
+    def __init__(self, usual: Callable[[int], Any]) -> None:
+        self.usual = usual
+
+    def __call__(self, tokens: int) -> Any:
+        return self.usual(tokens + 1 if tokens else 0)
+
+
+@fault(
+    "requests-mixed",
+    "where several requests are packed into a batch, each token attends to those of the others",
+    caught_by=["G5"],
+    needs=["continuous-batching", "sdpa"],
+    at=sdpa,
+)
+def _all_requests(call: AttentionCall) -> Any:
+    mask = call.mask
+    if call.kwargs.get("cache") is None or mask is None:
+        return call.attend()
+    return call.attend(mask=torch.zeros_like(mask))
 
 
 @fault(
