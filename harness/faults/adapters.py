@@ -22,7 +22,7 @@ LEAK = 1e-3
 def _act(bed: Bed) -> None:
     from peft.tuners.lora import LoraLayer
 
-    usual = LoraLayer.reset_lora_parameters
+    usual: Any = LoraLayer.reset_lora_parameters
 
     def reset(self: Any, adapter_name: str, init_lora_weights: Any) -> None:
         usual(self, adapter_name, init_lora_weights)
@@ -70,7 +70,8 @@ def _larger(bed: Bed) -> None:
 def _lose(bed: Bed) -> None:
     from peft import peft_model
 
-    usual = peft_model.get_peft_model_state_dict
+    owner: Any = peft_model
+    usual = owner.get_peft_model_state_dict
 
     def state(*args: Any, **kwargs: Any) -> Any:
         tensors = dict(usual(*args, **kwargs))

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from assay.harness.faults.bed import Bed
 from assay.harness.faults.catalogue import fault, part
+from assay.harness.models import quantised_weights
 from assay.harness.models.subject import Subject
 from assay.harness.operations import quantisation
 
@@ -27,15 +28,16 @@ def _copy_in_8_bits(subject: Subject) -> None:
     needs=["copy in 8 bits"],
 )
 def _larger(bed: Bed) -> None:
-    from bitsandbytes.nn import Linear8bitLt
+    from bitsandbytes import nn
 
-    usual = Linear8bitLt.forward
+    layer: Any = getattr(nn, quantised_weights.INT8_LAYER)
+    usual = layer.forward
 
     def forward(self: Any, x: Tensor) -> Tensor:
         output: Tensor = usual(self, x)
         return LARGER * output
 
-    bed.set(Linear8bitLt, "forward", forward)
+    bed.set(layer, "forward", forward)
 
 
 @fault(
@@ -45,9 +47,10 @@ def _larger(bed: Bed) -> None:
     needs=["copy in 8 bits"],
 )
 def _saved_larger(bed: Bed) -> None:
-    from bitsandbytes.nn import Linear8bitLt
+    from bitsandbytes import nn
 
-    usual = Linear8bitLt._save_to_state_dict
+    layer: Any = getattr(nn, quantised_weights.INT8_LAYER)
+    usual = layer._save_to_state_dict
 
     def save(self: Any, destination: Any, prefix: str, keep_vars: bool) -> None:
         usual(self, destination, prefix, keep_vars)
@@ -56,4 +59,4 @@ def _saved_larger(bed: Bed) -> None:
             destination[name] = destination[name].clone()
             destination[name][:1].mul_(quantisation.SLIGHTLY)
 
-    bed.set(Linear8bitLt, "_save_to_state_dict", save)
+    bed.set(layer, "_save_to_state_dict", save)

@@ -45,6 +45,9 @@ SEES = 0.3
 """The leak that the law must see where activations have 8 bits: rounding moves rows by hundredths.
 """
 
+ROWS = 32
+"""Rows that the kernel takes together."""
+
 SLIGHTLY, GREATLY = 1.01, 2.0
 """Factors of a scale: one that float32 shows, and one that 16 bits show."""
 
@@ -118,6 +121,8 @@ def _require_blocks(model: nn.Module) -> None:
         four = type(module).__name__ == quantised_weights.FOUR_BITS_LAYER
         if four and int(module.in_features) % BLOCK:
             raise Missing(f"{FOUR}: rows of {name} are not whole blocks of {BLOCK} numbers")
+        if four and int(module.out_features) % ROWS:
+            raise Missing(f"{FOUR}: {name} has not {ROWS} rows or a multiple of that")
 
 
 def _require_rows(quantised: Subject, which: str) -> None:
