@@ -12,6 +12,9 @@ _PLACEHOLDER = re.compile(
     r"(image|video|audio|vision|speech|bo[iav]|eo[iav])\w*_token(_id|_index)"
 )
 
+HEADS = re.compile(r"num_(attention|\w*key_value)_heads")
+"""Names of the fields with a number of attention heads."""
+
 LEAST_TOKENS = 4
 """The least length of some claims' prompts, and the least number of ids to draw them from."""
 
@@ -20,6 +23,18 @@ def heads(config: Any) -> int:
     """The most attention heads in a layer; 1 where the configuration does not say."""
     counts = [_numbers(layer, "num_attention_heads") for layer in _layers(config)]
     return max((number for numbers in counts for number in numbers), default=1)
+
+
+def head_counts(config: Any) -> dict[str, int]:
+    """The numbers of heads of every kind that any layer has, by the name of the field; of several
+    numbers an odd one.
+    """
+    counts: dict[str, int] = {}
+    for layer in _layers(config):
+        for name in (field for field in layer.to_dict() if HEADS.fullmatch(field)):
+            for number in _numbers(layer, name):
+                counts[name] = max(counts.get(name, 0), number, key=lambda n: (n % 2, n))
+    return counts
 
 
 def window(config: Any) -> int | None:

@@ -31,6 +31,12 @@ from assay.harness.results.errors import Missing
 class Injected(Protocol):
     """An injected fault in a model, and in each further model that the same code runs."""
 
+    @property
+    def elsewhere(self) -> tuple[str, ...]:
+        """A function, as ``module:name``, and arguments: it injects the fault where another
+        process runs the code.
+        """
+
     def sow(self, model: PreTrainedModel) -> None:
         """Inject it into another model."""
 
@@ -109,7 +115,8 @@ class Core(ABC):
     ``drawn_as`` the dtype in which a pass draws random numbers, where that is not the model's own;
     ``attends`` the value of ``--attends`` (`harness.models.meant`); ``offer`` the recorded
     capabilities of its type, or why there are none (`harness.models.offer`); ``provenance`` the
-    origin of its weights; ``oracle_way`` the value of ``--oracle`` (`harness.models.float64`).
+    origin of its weights; ``oracle_way`` the value of ``--oracle`` (`harness.models.float64`);
+    with ``bitwise`` a row must have the same bits in batches of any size.
     """
 
     name: str
@@ -122,6 +129,7 @@ class Core(ABC):
     offer: Offer | str = ""
     provenance: Provenance = UNKNOWN
     oracle_way: str = "auto"
+    bitwise: bool = False
     known_reference: Core | None = field(default=None, init=False, repr=False)
     """The float64 copy (`oracle`), once a claim has used it."""
     clocks: list[Watch] = field(default_factory=list, init=False, repr=False)

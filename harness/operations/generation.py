@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -108,16 +108,22 @@ class Generated:
             return Reference(
                 self.rows, forced(subject.oracle), run_elsewhere(lambda: forced(subject))
             )
+        elsewhere = run_elsewhere(lambda: self.recomputed(subject, subject))
+        return Reference(self.rows, self.recomputed(subject, subject.oracle), elsewhere)
+
+    def recomputed(self, subject: Subject, which: Subject) -> Rows:
+        """The steps' logits by ``which``, ``subject`` or its copy, in one pass over the tokens."""
         first = torch.full_like(self.prompt[:, :1], _start(subject))
         before = first if subject.is_encoder_decoder else self.prompt
         inputs = torch.cat([before, self.ids[:, :-1]], dim=1)
+        rows = _recomputed(which, self.prompt, inputs)
+        return rows.at(slice(rows["logits"].shape[1] - self.ids.shape[1], None))
 
-        def uncached(which: Subject) -> Rows:
-            rows = _recomputed(which, self.prompt, inputs)
-            return rows.at(slice(rows["logits"].shape[1] - steps, None))
-
-        elsewhere = run_elsewhere(lambda: uncached(subject))
-        return Reference(self.rows, uncached(subject.oracle), elsewhere)
+    def choosing(self, step: int, token: int) -> Generated:
+        """The same, with another token chosen at ``step``: rows and scores stay as they are."""
+        ids = self.ids.clone()
+        ids[:, step] = token
+        return replace(self, ids=ids)
 
 
 def _recomputed(subject: Subject, prompt: Tensor, ids: Tensor) -> Rows:

@@ -37,6 +37,8 @@ class ModelKind(StrEnum):
     TINY = "tiny"
     GEOMETRY = "geometry"
     TOY = "toy"
+    CHAT = "chat"
+    """A tiny model with a tokenizer and a chat template."""
     CODE = "code"
     """A function of the user's own that returns a model, in a file or a module."""
     CHECKPOINT = "checkpoint"
@@ -67,7 +69,7 @@ class ModelSpec:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read ``reference[:SIZE]``, ``untrained[:SIZE[:SEED]]``, ``tiny:[TASK:]TYPE[:SEED]``
-        with any ``+VARIANT``, ``geometry:NAME[:SEED]``, ``toy``, ``FILE.py:FUNCTION``,
+        with any ``+VARIANT``, ``geometry:NAME[:SEED]``, ``toy``, ``chat``, ``FILE.py:FUNCTION``,
         ``PACKAGE.MODULE:FUNCTION``, a path or a hub id, each with ``+FAULT`` or without.
 
         A path that exists has no fault.  Raises `BadInput`; whether there is such a size, type or
@@ -104,10 +106,10 @@ class ModelSpec:
         if word in (ModelKind.UNTRAINED, ModelKind.GEOMETRY):
             name, _, seed = rest.partition(":")
             return cls(ModelKind(word), name, seed=read_seed(seed, text) if seed else None)
-        if word == ModelKind.TOY:
+        if word in (ModelKind.TOY, ModelKind.CHAT):
             if colon:
-                raise BadInput(f"{text}: there is one such subject only, {ModelKind.TOY}")
-            return cls(ModelKind.TOY)
+                raise BadInput(f"{text}: there is one such subject only, {word}")
+            return cls(ModelKind(word))
         if _CODE.fullmatch(text) and not os.path.exists(text):
             return cls(ModelKind.CODE, text)
         return cls(ModelKind.CHECKPOINT, text)

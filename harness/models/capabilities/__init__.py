@@ -20,6 +20,7 @@ from assay.harness.models.capabilities import (  # noqa: F401
     parts,
     position_encoding,
     rotation,
+    text,
 )
 from assay.harness.models.capabilities.probing import PROBE, VISIBLE, agree
 from assay.harness.models.capabilities.registry import (

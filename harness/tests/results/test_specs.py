@@ -26,6 +26,7 @@ NAMES = {
     "tiny:gpt2:3+no": ModelSpec(ModelKind.TINY, "gpt2", seed=3, fault="no"),
     "geometry:rotary-8b:1": ModelSpec(ModelKind.GEOMETRY, "rotary-8b", seed=1),
     "toy": ModelSpec(ModelKind.TOY),
+    "chat": ModelSpec(ModelKind.CHAT),
     "toy+cache-stale": ModelSpec(ModelKind.TOY, fault="cache-stale"),
     "owner/name": ModelSpec(ModelKind.CHECKPOINT, "owner/name"),
     "owner/name+cache-stale": ModelSpec(ModelKind.CHECKPOINT, "owner/name", fault="cache-stale"),
