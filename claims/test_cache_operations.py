@@ -47,8 +47,7 @@ def test_a_rearranged_cache_is_that_of_the_rows_rearranged(subject, operation, d
     control="drafts that are left in the cache",
 )
 def test_drafts_taken_back_leave_no_trace(subject, draw, check):
-    longest = subject.context and subject.context - 8
-    prompt = draw(prompts(subject, 2, longest, rows=3, at_edges=True), "prompt")
+    prompt = draw(prompts(subject, 2, rows=3, at_edges=True, room=8), "prompt")
     cut = draw(endings(prompt), "cut")
     count = draw(st.integers(1, min(8, prompt.length)), "drafts")
     early = draw(st.booleans(), "told before the prompt")

@@ -45,5 +45,5 @@ def test_an_exported_program_reads_padding_as_the_model_does(subject, draw, chec
 def other_lengths(subject, program):
     """Batches of prompts that the program takes, of other lengths than it was traced with."""
     few, many = program.fewest, min(exporting.ROWS, program.at_most)
-    drawn = prompts(subject, program.least, program.most, many, few, at_edges=True)
+    drawn = prompts(subject, program.least, program.most, many, few, at_edges=True, capped=True)
     return drawn.filter(lambda prompt: prompt.length != exporting.traced_length(subject))

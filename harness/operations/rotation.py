@@ -40,7 +40,8 @@ def by_formula(subject: Subject, length: int, scaled: bool = True) -> Iterator[N
             device = getattr(module, f"{prefix}inv_freq").device
             undo.enter_context(_set(module, f"{prefix}inv_freq", frequencies.to(device)))
             undo.enter_context(_set(module, f"{prefix}attention_scaling", factor))
-            still: Any = "default" if layer is None else {**module.rope_type, layer: "default"}
+            kinds: Any = module.rope_type
+            still = "default" if layer is None else {**kinds, layer: "default"}
             undo.enter_context(_set(module, "rope_type", still))
         for module in {each for each, _, _ in modules}:
             undo.callback(module.register_forward_hook(_forward_alone, with_kwargs=True).remove)
