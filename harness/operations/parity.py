@@ -1,4 +1,4 @@
-"""Compares two models that should compute the same: a port with its original, two loaders, …
+"""Compares two models that should compute the same, such as a port and its original.
 
 The same ids go to both.  Two comparisons, each against a float64 reference of the model compared
 with, and each with a control that must be rejected (one weight of that model, moved):
@@ -32,10 +32,11 @@ from assay.harness.checking.measures import kl
 from assay.harness.checking.profiles import Profile
 from assay.harness.checking.reference import Reference, run_elsewhere
 from assay.harness.checking.statistics import bounded_mean
-from assay.harness.models import edges, meant, precision
+from assay.harness.models import edges, meant, precision, runs
 from assay.harness.models.devices import dtype_name
 from assay.harness.models.lengths import LONG, ONE_LONG_IN, usual_longest
 from assay.harness.models.rows import Rows
+from assay.harness.models.runs import Options
 from assay.harness.models.shortage import ENDS, shortage
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import ROUTER_GAP, TOLERANCES, Tolerance
@@ -43,7 +44,8 @@ from assay.harness.models.upcasting import Upcast
 from assay.harness.operations import divergence, variants
 from assay.harness.operations.divergence import STATE, Divergence
 from assay.harness.results.errors import BadInput, Missing, brief
-from assay.harness.results.records import Counterexample
+from assay.harness.results.quiet import quiet
+from assay.harness.results.records import Counterexample, RunRecord
 from assay.harness.results.verdicts import Kind, Result, Verdict, margin
 
 AS_RUN, IN_FLOAT64 = "the same rows as they run", "the same rows in float64"
@@ -55,6 +57,9 @@ CONFIDENCE = 0.95
 
 CONTINUED = 32
 """Tokens of the prompts whose next tokens are compared."""
+
+MOST_UNLIKE = 100
+"""Tensors that are named, of those that differ."""
 
 MASKED = -1e9
 """Logits below this are as good as masked."""
@@ -144,6 +149,11 @@ class Parity:
         upheld = bool(made) and all(each is Verdict.UPHELD for each in made)
         return Verdict.UPHELD if upheld else Verdict.INCONCLUSIVE
 
+    @property
+    def exit(self) -> int:
+        """The exit code: 0 where the models agree, else 1."""
+        return 0 if self.verdict is Verdict.UPHELD else 1
+
 
 def require_comparable(one: Subject, other: Subject) -> None:
     """Raise `BadInput` where the same ids cannot go to both, or nothing can be compared."""
@@ -191,6 +201,11 @@ def compare(
     Without ``states`` logits alone are compared.  Raises `BadInput` where they cannot be.
     """
     require_comparable(one, other)
+    with quiet():
+        return _compared(one, other, profile, seed, states)
+
+
+def _compared(one: Subject, other: Subject, profile: Profile, seed: int, states: bool) -> Parity:
     outcome = Parity([])
     given = one, other
     one, other, notes = in_one_dtype(one, other)
@@ -335,8 +350,18 @@ class Level:
         return Reference(self.plain(ids), self.comparison.rows(self.models[2], ids), elsewhere)
 
     def same(self, expected: Reference, observed: Rows) -> Broken | None:
-        """How the two differ, if they do."""
+        """How the two differ, if they do.
+
+        Raises `Unsettled` where the plain path itself is off by more than any bound allows, as
+        where it overflows.
+        """
         self.check.begin()
+        for name, own in expected.errors(ROUTER_GAP * self.tolerance.floor).items():
+            if not own.error <= self.tolerance.most:
+                raise Unsettled(
+                    f"{self.comparison.other.name} itself is off by {own.error:.2g} at {name}, "
+                    f"which is more than any bound in {dtype_name(self.comparison.other.dtype)}"
+                )
         try:
             self.check.same(expected, observed, self.tolerance)
         except Broken as broken:
@@ -403,14 +428,14 @@ class Level:
         ids, broken = self._smallest(ids, broken)
         reason = ""
         verdict = Verdict.REFUTED
-        if broken.where.startswith(STATE) and not self.comparison.alike:
-            if not self._logits_differ():
-                verdict = Verdict.INCONCLUSIVE
-                reason = (
-                    f"the logits agree and the outputs of blocks do not ({broken.where}): the "
-                    "models divide their work into blocks otherwise, or logits hide a "
-                    "difference; --logits-only decides about logits alone"
-                )
+        of_states = broken.where.startswith(STATE) and not self.comparison.alike
+        if of_states and not self._logits_differ():
+            verdict = Verdict.INCONCLUSIVE
+            reason = (
+                f"the logits agree and the outputs of blocks do not ({broken.where}): the models "
+                "divide their work into blocks otherwise, or logits hide a difference; compare "
+                "logits alone"
+            )
         place = self.locate(ids)
         if place is not None:
             result.details["first divergence"] = place.as_json()
@@ -559,7 +584,27 @@ def moved(weight: Tensor, index: int, by: float) -> Iterator[None]:
             weight[place] = before
 
 
-# -- prompts, weights, next tokens ------------------------------------------------------------------
+def describe(
+    outcome: Parity, one: Subject, other: Subject, profile: Profile, seed: int
+) -> RunRecord:
+    """The record of the run for evidence and JSON, with both models; details join the results."""
+    names = [one.name, other.name if other.name != one.name else f"{other.name} (against)"]
+    options = Options(str(one.device), dtype_name(one.dtype), attends=one.attends)
+    run = runs.describe_run(options, profile.name, seed)
+    run.dtype = ", ".join(dict.fromkeys(dtype_name(each.dtype) for each in (one, other)))
+    for name, subject in zip(names, (one, other), strict=True):
+        run.subjects[name] = runs.describe_subject(subject, profile.brake)
+    for result in outcome.results:
+        result.details["against"] = names[1]
+        result.details["notes"] = outcome.notes
+        result.details["unequal tensors"] = outcome.unlike[:MOST_UNLIKE]
+        if outcome.distributions is not None:
+            result.details["next tokens"] = outcome.distributions.as_json()
+    run.finished, run.exit = runs.now(), outcome.exit
+    return run
+
+
+# -- prompts, weights, next tokens ----------------------------------------------------------------
 
 
 def prompts(one: Subject, other: Subject, profile: Profile, seed: int) -> list[Tensor]:
@@ -629,7 +674,7 @@ def unlike_weights(one: Subject, other: Subject) -> list[str]:
             lines.append(f"{name}: {[*own.shape]} and {[*theirs.shape]}")
             continue
         apart = (own.double().cpu() - theirs.double().cpu()).abs()
-        if apart.numel() and not float(apart.max()) == 0.0:
+        if apart.numel() and float(apart.max()) != 0.0:
             many = int((apart != 0).sum())
             lines.append(f"{name}: {many} of {apart.numel()} numbers, by {float(apart.max()):.2g}")
     return lines
