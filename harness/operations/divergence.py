@@ -186,6 +186,25 @@ def rounding_to(subject: Subject, dtype: torch.dtype) -> Iterator[None]:
             hook.remove()
 
 
+@contextmanager
+def moved_tables(subject: Subject, dtype: torch.dtype) -> Iterator[None]:
+    """Within a block every other number of the buffers is a unit of ``dtype`` nearer to 0.
+
+    Tables, as of rotary frequencies, come out so by another formula; at far positions that moves
+    angles by more than rounding does.
+    """
+    tables = [each for each in subject.model.buffers() if each.is_floating_point()]
+    before = [each.clone() for each in tables]
+    try:
+        for each in tables:
+            odd = torch.arange(each.numel(), device=each.device).view(each.shape) % 2
+            each.mul_(1 - torch.finfo(dtype).eps * odd.to(each.dtype))
+        yield
+    finally:
+        for each, values in zip(tables, before, strict=True):
+            each.copy_(values)
+
+
 def rows(subject: Subject, ids: Tensor, states: str) -> Rows:
     """The rows of a pass over ``ids`` [batch, n], on the CPU: logits, or the last states without.
 

@@ -15,6 +15,7 @@ Of two dtypes, the model in the finer one is converted to the other first.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -211,7 +212,11 @@ def _compared(one: Subject, other: Subject, profile: Profile, seed: int, states:
     one, other, notes = in_one_dtype(one, other)
     outcome.notes += notes
     comparison = Comparison(one, other, profile, seed, states, outcome)
-    outcome.results = [comparison.as_run(), comparison.in_float64()]
+    as_run, in_float64 = comparison.as_run(), comparison.in_float64()
+    if as_run.verdict is Verdict.UPHELD and in_float64.verdict is Verdict.REFUTED:
+        why = f"as they run, rounding in {dtype_name(other.dtype)} hides the difference"
+        in_float64 = replace(in_float64, reason=why)
+    outcome.results = [as_run, in_float64]
     outcome.unlike = unlike_weights(one, other)
     outcome.distributions = distributions(*given, profile, seed)
     return outcome
@@ -337,16 +342,27 @@ class Level:
 
     def plain(self, ids: Tensor) -> Rows:
         """The rows by which the bound is calibrated."""
+        subject = self.models[1]
         if self.rounded is None:
-            return self.comparison.rows(self.models[1], ids)
-        with divergence.rounding_to(self.models[1], self.rounded):
-            return self.comparison.rows(self.models[1], ids)
+            return self.comparison.rows(subject, ids)
+        with (
+            divergence.rounding_to(subject, self.rounded),
+            divergence.moved_tables(subject, torch.float32),
+        ):
+            return self.comparison.rows(subject, ids)
+
+    def elsewhere(self, ids: Tensor) -> list[Rows]:
+        """The plain path as other machines round it, and with tables made otherwise."""
+        exact = self.tolerance == TOLERANCES[torch.float64]
+        with divergence.moved_tables(self.models[1], torch.float64 if exact else torch.float32):
+            other_tables = self.comparison.rows(self.models[1], ids)
+        return [*run_elsewhere(lambda: self.plain(ids))(), other_tables]
 
     def reference(self, ids: Tensor) -> Reference:
         """The plain path and its reference for a batch of ids [batch, n]."""
         elsewhere: Callable[[], Sequence[Rows]] = tuple
         if self.rounded is None:
-            elsewhere = run_elsewhere(lambda: self.plain(ids))
+            elsewhere = functools.cache(lambda: self.elsewhere(ids))
         return Reference(self.plain(ids), self.comparison.rows(self.models[2], ids), elsewhere)
 
     def same(self, expected: Reference, observed: Rows) -> Broken | None:
