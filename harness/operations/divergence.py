@@ -224,7 +224,7 @@ def rows(subject: Subject, ids: Tensor, states: str) -> Rows:
         taken[f"{STATE}{k}"] = state
     named = {name: t for name, t in taken.items() if t.ndim == 3 and t.shape[:2] == (batch, n)}
     order = sorted(named, key=lambda name: (not name.startswith(STATE), _number(name)))
-    return Rows({name: named[name].cpu() for name in order})
+    return Rows({name: named[name].detach().cpu() for name in order})
 
 
 HOOKS, RETURNED, NONE = "hooks", "returned", "none"
