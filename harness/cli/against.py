@@ -42,9 +42,9 @@ def main(arguments: Sequence[str], load: Load, inspect: Callable[[str, Options],
     own = {each: getattr(options, f"against_{each}") for each in OWN}
     theirs = replace(mine, **{each: value for each, value in own.items() if value is not None})
     both = ((name, mine), (options.against, theirs))
+    _require_one_vocabulary(name, options.against)
     for spec, how in both:
         inspect(spec, how)
-    _require_one_vocabulary(name, options.against)
     profile = PROFILES[options.profile]
     with kept_running():
         one, other = (load(spec, how) for spec, how in both)
