@@ -13,7 +13,7 @@ from assay.harness.checking.profiles import PROFILES, check_profile
 from assay.harness.models import meant
 from assay.harness.models.shortage import kept_running
 from assay.harness.operations import parity
-from assay.harness.operations.divergence import Divergence
+from assay.harness.operations.parity.divergence import Divergence
 from assay.harness.report.parity import lines
 from assay.harness.results.errors import BadInput
 from assay.harness.results.seeds import read_seed

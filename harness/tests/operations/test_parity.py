@@ -13,8 +13,8 @@ from assay.harness.checking.profiles import PROFILES
 from assay.harness.models.subject import Subject
 from assay.harness.models.wrapping import wrap
 from assay.harness.operations import parity
-from assay.harness.operations.divergence import GETS, RETURNS
-from assay.harness.operations.parity import AS_RUN, IN_FLOAT64
+from assay.harness.operations.parity import AS_RUN, IN_FLOAT64, control, tensors
+from assay.harness.operations.parity.divergence import GETS, RETURNS
 from assay.harness.results.errors import BadInput
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.ported_llama import PortedLlama
@@ -297,7 +297,7 @@ def test_the_movement_that_the_control_names_is_refuted_and_a_fifth_of_it_is_not
 
 
 def test_a_comparison_that_cannot_see_a_moved_weight_decides_nothing(original, monkeypatch):
-    monkeypatch.setattr(parity, "LARGEST_MOVE", 1e-9)
+    monkeypatch.setattr(control, "LARGEST_MOVE", 1e-9)
     outcome = compared(copy.deepcopy(original), original)
     assert outcome.verdict is INCONCLUSIVE
     assert outcome.exit == 1
@@ -306,6 +306,6 @@ def test_a_comparison_that_cannot_see_a_moved_weight_decides_nothing(original, m
 
 def test_equal_numbers_are_found_whatever_their_names_and_shapes(original):
     port = subject(PortedLlama(original), "port")
-    assert parity.same_numbers(port, subject(original))
+    assert tensors.same_numbers(port, subject(original))
     port.model.inner.h[0].out.weight.data[0, 0] += 1e-3
-    assert not parity.same_numbers(port, subject(original))
+    assert not tensors.same_numbers(port, subject(original))

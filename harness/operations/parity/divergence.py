@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,16 +17,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from assay.harness.models import blocks, encoders, passes
-from assay.harness.models.rows import Rows
 from assay.harness.models.subject import Subject
-from assay.harness.models.tolerances import Distance, Tolerance, distance, worst
-from assay.harness.models.wrapped import Wrapped
+from assay.harness.models.tolerances import (
+    Distance,
+    Tolerance,
+    distance,
+    worst,
+)
+from assay.harness.operations.parity.states import block_names, own_name
 
 GETS, RETURNS = "gets", "returns"
-
-STATE, OUTPUTS = "state ", ("logits", "output")
-"""Names of rows: of the blocks' outputs, numbered, and of the model's."""
 
 
 @dataclass(frozen=True)
@@ -83,29 +83,12 @@ class Calls:
     parts: dict[str, str] = field(default_factory=dict)
 
 
-def block_names(subject: Subject) -> list[str]:
-    """The names of the blocks' modules, in order; empty where there is no list of blocks."""
-    try:
-        stack = list(blocks.find(subject))
-    except LookupError:
-        return []
-    names = {id(module): name for name, module in subject.model.named_modules()}
-    return [_own(subject, names.get(id(block), "")) for block in stack]
-
-
-def _own(subject: Subject, name: str) -> str:
-    """A module's name as its owner knows it: without that of what wraps the model."""
-    if isinstance(subject.model, Wrapped):
-        return name.removeprefix("inner.").removeprefix("held.0.")
-    return name
-
-
 def _keys(subject: Subject) -> Iterator[tuple[nn.Module, str, str, int | None]]:
     """Every module but the model itself, with its key, its name, and the number of its block."""
     stack = block_names(subject)
     base = f"{subject.model.base_model_prefix}." if subject.model.base_model_prefix else ""
     for full, module in subject.model.named_modules():
-        name = _own(subject, full)
+        name = own_name(subject, full)
         if not name or module is subject.model or isinstance(module, nn.ModuleList):
             continue
         for number, block in enumerate(stack, 1):
@@ -161,112 +144,6 @@ def _has_rows(value: Any, batch: int, n: int) -> bool:
         return False
     shape = value.shape
     return (len(shape) == 3 and shape[0] in (batch, 1)) or tuple(shape[:-1]) == (batch * n,)
-
-
-@contextmanager
-def rounding_to(subject: Subject, dtype: torch.dtype) -> Iterator[None]:
-    """Within a block every module's output is rounded to ``dtype``, and goes on in its own."""
-
-    def rounded(value: Any) -> Any:
-        if torch.is_tensor(value) and value.is_floating_point():
-            return value.to(dtype).to(value.dtype)
-        if type(value) is tuple:
-            return tuple(map(rounded, value))
-        return value
-
-    hooks = [
-        module.register_forward_hook(lambda module, inputs, result: rounded(result))
-        for module in subject.model.modules()
-        if module is not subject.model
-    ]
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-@contextmanager
-def moved_tables(subject: Subject, dtype: torch.dtype) -> Iterator[None]:
-    """Within a block every other number of the buffers is a unit of ``dtype`` nearer to 0.
-
-    Tables, as of rotary frequencies, come out so by another formula; at far positions that moves
-    angles by more than rounding does.
-    """
-    tables = [each for each in subject.model.buffers() if each.is_floating_point()]
-    before = [each.clone() for each in tables]
-    try:
-        for each in tables:
-            odd = torch.arange(each.numel(), device=each.device).view(each.shape) % 2
-            each.mul_(1 - torch.finfo(dtype).eps * odd.to(each.dtype))
-        yield
-    finally:
-        for each, values in zip(tables, before, strict=True):
-            each.copy_(values)
-
-
-def rows(subject: Subject, ids: Tensor, states: str) -> Rows:
-    """The rows of a pass over ``ids`` [batch, n], on the CPU: logits, or the last states without.
-
-    And the outputs of the blocks, ``state 0`` being what the first one gets: ``hooks`` takes them
-    at the blocks, ``returned`` those that the model returns, and ``none`` takes none.
-    """
-    batch, n = ids.shape
-    hooked = blocks.states(subject) if states == HOOKS else nullcontext({})
-    with torch.random.fork_rng(devices=[]), hooked as hidden:
-        torch.manual_seed(0)  # some models hash or sample
-        prompt: dict[str, Any] = {}
-        if subject.is_encoder_decoder:  # run here, so that its modules are seen too
-            prompt["encoder_outputs"] = encoders.encoded(subject, batch)
-        found = subject.rows(ids.to(subject.device), states=states == RETURNED, **prompt)
-    taken = dict(found.tensors)
-    for k, state in enumerate(hidden.get("hidden_states", ())):
-        taken[f"{STATE}{k}"] = state
-    named = {name: t for name, t in taken.items() if t.ndim == 3 and t.shape[:2] == (batch, n)}
-    order = sorted(named, key=lambda name: (not name.startswith(STATE), _number(name)))
-    return Rows({name: named[name].detach().cpu() for name in order})
-
-
-HOOKS, RETURNED, NONE = "hooks", "returned", "none"
-WAYS = {
-    HOOKS: "the output of each block",
-    RETURNED: "the hidden states that the models return",
-    NONE: "no hidden states",
-}
-"""How the outputs of the blocks are taken, in words."""
-
-
-def _number(name: str) -> int:
-    return int(name.removeprefix(STATE)) if name.startswith(STATE) else -1
-
-
-def common_states(one: Subject, other: Subject, ids: Tensor) -> tuple[str, str]:
-    """How to take the blocks' outputs of both models (`WAYS`), and why not, where there are none.
-
-    Those that models return count only where both are of one class: one may return the last
-    state before its final norm and the other after it.
-    """
-    why = "a model's blocks are no list of modules, or not called once each"
-    for way in (HOOKS, RETURNED):
-        if way == RETURNED:
-            if type(one.model) is not type(other.model):
-                continue
-            if not (passes.returns_states(one) and passes.returns_states(other)):
-                continue
-        mine, theirs = (_states(rows(each, ids, way)) for each in (one, other))
-        if not mine or not theirs:
-            continue
-        if mine != theirs:
-            why = f"the models have {len(mine) - 1} and {len(theirs) - 1} blocks"
-            if len(mine) == len(theirs):
-                why = "the models' blocks differ in width"
-            continue
-        return way, ""
-    return NONE, why
-
-
-def _states(found: Rows) -> list[tuple[str, int]]:
-    return [(n, t.shape[-1]) for n, t in found.tensors.items() if n.startswith(STATE)]
 
 
 @dataclass(frozen=True)
