@@ -70,6 +70,12 @@ def _number(name: str) -> int:
     return int(name.removeprefix(STATE)) if name.startswith(STATE) else -1
 
 
+def is_one_class(one: Subject, other: Subject) -> bool:
+    """Whether both models are of one class, or of one function's making."""
+    kinds = {(type(each.model), getattr(each.model.config, "inner", "")) for each in (one, other)}
+    return len(kinds) == 1
+
+
 def common_states(one: Subject, other: Subject, ids: Tensor) -> tuple[str, str]:
     """How to take the blocks' outputs of both models (`WAYS`), and why not, where there are none.
 
@@ -79,7 +85,7 @@ def common_states(one: Subject, other: Subject, ids: Tensor) -> tuple[str, str]:
     why = "a model's blocks are no list of modules, or not called once each"
     for way in (HOOKS, RETURNED):
         if way == RETURNED:
-            if type(one.model) is not type(other.model):
+            if not is_one_class(one, other):
                 continue
             if not (passes.returns_states(one) and passes.returns_states(other)):
                 continue

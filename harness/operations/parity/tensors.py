@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from assay.harness.models.quantised_weights import is_plain, is_quantised
 from assay.harness.models.subject import Subject
 
 
@@ -14,7 +15,10 @@ def same_numbers(one: Subject, other: Subject) -> bool:
     """Whether the weights of both are the same numbers, whatever their names and shapes.
 
     By a sum over hashes of their bits, so a fused or a transposed matrix is the same.
+    Quantised weights are not looked into, and not the same.
     """
+    if is_quantised(one.model) or is_quantised(other.model):
+        return False
     return _fingerprint(one) == _fingerprint(other)
 
 
@@ -55,5 +59,5 @@ def _tensors(subject: Subject) -> Iterator[tuple[str, Tensor]]:
     base = f"{model.base_model_prefix}." if model.base_model_prefix else ""
     for named in (model.named_parameters(), model.named_buffers()):
         for name, tensor in named:
-            if tensor.is_floating_point():
+            if tensor.is_floating_point() and is_plain(tensor):
                 yield name.removeprefix("inner.").removeprefix(base), tensor.detach()
