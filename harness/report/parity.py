@@ -40,9 +40,10 @@ def _model(subject: Subject) -> str:
 def _result(result: Result) -> list[str]:
     text = [f"{result.name}: {result.verdict.value}"]
     if result.observed is not None and result.bound is not None and result.margin is not None:
+        count = "1 batch" if result.examples == 1 else f"{result.examples} batches"
         text[0] += (
             f": off by {result.observed:.2g} of a row at most, allowed {result.bound:.2g} "
-            f"(margin {result.margin:+.1f}), {result.examples} batches of prompts"
+            f"(margin {result.margin:+.1f}), {count} of prompts"
         )
     if result.reason:
         text.append(f"  {result.reason}")

@@ -321,13 +321,13 @@ class Level:
     # -- the control ----------------------------------------------------------------------------
 
     def control(self) -> Moved | None:
-        """One weight of the model compared with, moved until it is told apart; None: no weight."""
+        """One weight of the model compared with, moved until that is detected; None: no weight."""
         ids = max(self.comparison.prompts, key=lambda each: each.shape[1])
         expected = self.reference(ids)
         if self.check.wide:
             expected.elsewhere()  # now, while no weight is moved
 
-        def told_apart() -> bool:
+        def detected() -> bool:
             observed = self.comparison.rows(self.moves, ids)
             try:
                 Check(self.check.subject).same(expected, observed, self.tolerance)
@@ -337,7 +337,7 @@ class Level:
                 return False
             return False
 
-        return control.smallest(self.moves, told_apart)
+        return control.smallest(self.moves, detected)
 
 
 def _outputs(rows: Rows) -> Rows:

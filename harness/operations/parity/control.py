@@ -1,4 +1,4 @@
-"""The control of a comparison: one weight is moved until that is told apart."""
+"""The control of a comparison: one weight is moved, and the smallest movement detected."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CANDIDATES = 6
 
 @dataclass(frozen=True)
 class Moved:
-    """The control: the smallest movement of one weight that is told apart, or None if none is.
+    """The control: the smallest movement of one weight that is detected, or None if none is.
 
     ``weight`` names the parameter, ``index`` its element; ``by`` is the movement, and ``typical``
     the root of the mean square of the parameter's elements.
@@ -41,11 +41,11 @@ class Moved:
     def __str__(self) -> str:
         where = f"{self.weight}{[*self.index]}"
         if self.by is None:
-            return f"{where} moved by {LARGEST_MOVE * self.typical:.2g} is not told apart"
+            return f"{where} moved by {LARGEST_MOVE * self.typical:.2g} is not detected"
         times = self.by / self.typical if self.typical else float("inf")
         return (
             f"one weight, {where}, moved by {self.by:.2g} ({times:.2g} times a typical weight of "
-            "its matrix) is told apart; less is not"
+            "its matrix) is detected, a smaller movement is not"
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -88,10 +88,10 @@ def moved(weight: Tensor, index: int, by: float) -> Iterator[None]:
             weight[place] = before
 
 
-def smallest(subject: Subject, told_apart: Callable[[], bool]) -> Moved | None:
-    """The smallest movement of one weight of ``subject`` that is told apart; None: no weight.
+def smallest(subject: Subject, detected: Callable[[], bool]) -> Moved | None:
+    """The smallest movement of one weight of ``subject`` that is detected; None: no weight.
 
-    ``told_apart`` compares while the weight is moved.  The weight is put back.
+    ``detected`` compares while the weight is moved.  The weight is put back.
     """
     last = None
     for name, weight in control_weights(subject):
@@ -101,7 +101,7 @@ def smallest(subject: Subject, told_apart: Callable[[], bool]) -> Moved | None:
             size: float, weight: Tensor = weight, index: int = index, typical: float = typical
         ) -> bool:
             with moved(weight, index, size * LARGEST_MOVE * typical):
-                return told_apart()
+                return detected()
 
         size = sensitivity.smallest_size(seen)
         place = tuple(int(i) for i in np.unravel_index(index, tuple(weight.shape)))

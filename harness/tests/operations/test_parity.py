@@ -256,6 +256,25 @@ def test_without_blocks_logits_alone_are_compared(original):
     assert "compared: logits alone (the models have 2 and 3 blocks)" in deeper.notes
 
 
+def test_the_reference_is_that_of_the_other_model_where_one_has_none(original):
+    one, other = subject(copy.deepcopy(original)), subject(original, "original")
+    other._no_reference = "nothing runs in float64"
+    outcome = parity.compare(one, other, PROFILES["glance"])
+    assert verdicts(outcome) == {AS_RUN: UPHELD, IN_FLOAT64: Verdict.NOT_APPLICABLE}
+    assert outcome.verdict is UPHELD
+    one.known_reference, one._no_reference = None, "nor does this"
+    assert parity.compare(one, other, PROFILES["glance"]).verdict is INCONCLUSIVE
+
+
+def test_where_the_original_overflows_nothing_is_said_of_the_other_as_it_runs(original):
+    original.lm_head.weight.data *= 3e4
+    for weight in original.parameters():
+        weight.data = weight.data.to(torch.float16)
+    outcome = compared(copy.deepcopy(original), original)
+    assert verdicts(outcome) == {AS_RUN: INCONCLUSIVE, IN_FLOAT64: UPHELD}
+    assert "original itself is off by inf" in outcome.results[0].reason
+
+
 def test_models_that_cannot_take_the_same_ids_are_rejected(original):
     wide = subject(llama(vocab_size=96), "wide")
     with pytest.raises(BadInput, match="wide has a vocabulary of 96 and original of"):
