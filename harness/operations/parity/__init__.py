@@ -87,8 +87,14 @@ def compare(
     Without ``states`` logits alone are compared.  Raises `BadInput` where they cannot be.
     """
     require_comparable(one, other)
-    with quiet():
-        return _compared(one, other, profile, seed, states)
+    try:
+        with quiet():
+            return _compared(one, other, profile, seed, states)
+    except BadInput:
+        raise
+    except ENDS as error:  # whatever the models' own code raises
+        why = shortage(error) or brief(error)
+        raise BadInput(f"{one.name} and {other.name} cannot be compared ({why})") from error
 
 
 def _compared(one: Subject, other: Subject, profile: Profile, seed: int, states: bool) -> Parity:
@@ -103,7 +109,11 @@ def _compared(one: Subject, other: Subject, profile: Profile, seed: int, states:
         in_float64 = replace(in_float64, reason=why)
     outcome.results = [as_run, in_float64]
     outcome.unlike = unlike_weights(one, other)
-    outcome.distributions = distributions(*given, profile, seed)
+    try:
+        outcome.distributions = distributions(*given, profile, seed)
+    except ENDS as error:
+        why = shortage(error) or brief(error)
+        outcome.notes.append(f"next tokens cannot be compared ({why})")
     return outcome
 
 

@@ -52,11 +52,20 @@ class Comparison:
         self.prompts = prompts(self.one, self.other, self.profile, self.seed)
         self.way, why = states.NONE, "logits alone were asked for"
         if self.with_states:
-            self.way, why = states.common_states(self.one, self.other, self.prompts[0])
+            self.way, why = states.common_states(
+                self.one, self.other, min(self.prompts, key=lambda p: p.shape[1])
+            )
         compared = f"compared: logits, and {states.WAYS[self.way]}"
         if self.way == states.NONE:
             compared = f"compared: logits alone ({why})"
         self.outcome.notes.append(compared)
+        contexts = self.one.context, self.other.context
+        if contexts[0] != contexts[1]:
+            words = ["no limit" if each is None else f"a limit of {each}" for each in contexts]
+            self.outcome.notes.append(
+                f"prompts: {self.one.name} has {words[0]} on tokens and {self.other.name} "
+                f"{words[1]}; longer prompts are not compared"
+            )
         self.alike = states.is_one_class(self.one, self.other)
 
     @property
@@ -313,8 +322,18 @@ class Level:
             first,
             settled,
         )
-        if place is not None or apart is None:
+        if place is not None:
             return place
+        if apart is None:  # the blocks agree, and so do modules that both have
+            apart = divergence.first_apart(
+                observed.tensors,
+                expected.plain.tensors,
+                _outputs(expected.oracle).tensors,
+                self.tolerance,
+                settled,
+            )
+            many = len(names)
+            return apart and Divergence(None, many, "", "", "", apart.observed, apart.allowed)
         name = names[first - 1] if 0 < first <= len(names) else ""
         return Divergence(first, len(outputs) - 1, name, "", "", apart.observed, apart.allowed)
 

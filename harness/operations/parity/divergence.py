@@ -58,8 +58,10 @@ class Divergence:
         else:
             name = f" ({self.block_name})" if self.block_name else ""
             block = f"block {self.block} of {self.blocks}{name}"
+        if not self.module and self.block is None:
+            return "after the blocks, in no module that both models have"
         if not self.module:
-            return f"{block}; no module has a partner of its name that is recorded"
+            return f"{block}, in no module that both models have"
         if self.part == RETURNS:
             return f"{block}: {self.module} gets the same and returns something else"
         return f"{block}: in the code that calls {self.module}, which gets something else"
@@ -89,7 +91,8 @@ def _keys(subject: Subject) -> Iterator[tuple[nn.Module, str, str, int | None]]:
     base = f"{subject.model.base_model_prefix}." if subject.model.base_model_prefix else ""
     for full, module in subject.model.named_modules():
         name = own_name(subject, full)
-        if not name or module is subject.model or isinstance(module, nn.ModuleList):
+        whole = module in (subject.model, getattr(subject.model, "inner", None))
+        if not name or whole or isinstance(module, nn.ModuleList):
             continue
         for number, block in enumerate(stack, 1):
             if name == block or name.startswith(f"{block}."):

@@ -206,6 +206,19 @@ def test_a_fault_in_the_second_block_of_a_port_is_not_placed_in_the_first(origin
     assert compared(port, original).divergence.block == 2
 
 
+class Shifted(PortedLlama):
+    """A port that adds to its logits."""
+
+    def forward(self, ids):
+        return super().forward(ids) + 0.1
+
+
+def test_what_happens_to_logits_in_no_module_is_placed_after_the_blocks(original):
+    place = compared(Shifted(original), PortedLlama(original)).divergence
+    assert place.where == "after the blocks, in no module that both models have"
+    assert place.module == ""
+
+
 def test_a_weight_of_an_encoder_is_placed_in_it():
     original = families.tiny("t5")
     model = copy.deepcopy(original)
@@ -273,6 +286,29 @@ def test_where_the_original_overflows_nothing_is_said_of_the_other_as_it_runs(or
     outcome = compared(copy.deepcopy(original), original)
     assert verdicts(outcome) == {AS_RUN: INCONCLUSIVE, IN_FLOAT64: UPHELD}
     assert "original itself is off by inf" in outcome.results[0].reason
+
+
+class Short(PortedLlama):
+    """A port that fails on longer prompts."""
+
+    def forward(self, ids):
+        if ids.shape[1] > 20:
+            raise RuntimeError("too long")
+        return super().forward(ids)
+
+
+def test_a_port_that_cannot_run_every_prompt_is_not_decided(original):
+    one, other = subject(Short(original)), subject(original, "original")
+    outcome = parity.compare(one, other, PROFILES["glance"])
+    assert outcome.verdict is UPHELD  # as far as both go
+    assert "model has a limit of 20 on tokens and original a limit of 64" in outcome.notes[1]
+    one = subject(Short(original))
+    one.model.config.max_position_embeddings = 64
+    outcome = parity.compare(one, other, PROFILES["glance"])
+    assert outcome.verdict is INCONCLUSIVE
+    assert "cannot be run by both (RuntimeError: too long)" in outcome.results[0].reason
+    assert outcome.distributions is None
+    assert "next tokens cannot be compared (RuntimeError: too long)" in outcome.notes
 
 
 def test_models_that_cannot_take_the_same_ids_are_rejected(original):
