@@ -64,7 +64,7 @@ def _counted(forward: Pass, kwargs: dict[str, Any]) -> None:
     "loss-of-one-batch",
     "the loss is divided by its own batch's labels, whatever num_items_in_batch says",
     caught_by=["G2"],
-    needs=["loss-over-batches"],
+    needs=["num_items_in_batch"],
     at=Bed.arguments,
 )
 def _own_number(forward: Pass, kwargs: dict[str, Any]) -> None:
