@@ -332,8 +332,9 @@ class Level:
                 self.tolerance,
                 settled,
             )
-            many = len(names)
-            return apart and Divergence(None, many, "", "", "", apart.observed, apart.allowed)
+            if apart is None:
+                return None
+            return Divergence(None, len(names), "", "", "", apart.observed, apart.allowed)
         name = names[first - 1] if 0 < first <= len(names) else ""
         return Divergence(first, len(outputs) - 1, name, "", "", apart.observed, apart.allowed)
 
