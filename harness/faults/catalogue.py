@@ -123,6 +123,14 @@ def _several_layers(subject: Subject) -> None:
         raise Missing("the model has one layer")
 
 
+@part("halves rotated")
+def _halves(subject: Subject) -> None:
+    """One rotation for all layers, of the first half of each head against the second."""
+    for module in anatomy.angles(subject):
+        if not torch.is_tensor(getattr(module, "inv_freq", None)):
+            raise Missing("no module keeps one set of rotary frequencies")
+
+
 @part("window")
 def _window(subject: Subject) -> None:
     if subject.window is None:

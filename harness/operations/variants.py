@@ -6,7 +6,7 @@ import copy
 import gc
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -151,6 +151,20 @@ def in_dtype(subject: Subject, dtype: torch.dtype) -> Subject:
         pass_on(error)
         raise Missing(f"the model cannot be copied ({brief(error, 100)})") from error
     return subject.of_same_code(subject.name, model.to(dtype=dtype))  # type: ignore[call-arg]
+
+
+def sharing_weights(subject: Subject) -> Subject:
+    """A copy of the subject with its own weights, in which a trace may leave what it likes."""
+    own = {id(each): each for each in subject.model.parameters()}
+    with ExitStack() as pauses:
+        for clock in subject.clocks:
+            pauses.enter_context(clock.paused())
+        model = copy_model(subject.model, own)
+    return Subject(
+        *(f"{subject.name}, traced", model, subject.tokenizer),
+        attends=subject.attends,
+        provenance=subject.provenance,
+    )
 
 
 KEPT_SHARE = 0.125
