@@ -20,6 +20,9 @@ Check the claims on each MODEL: a folder that save_pretrained wrote, a model of 
 hub (owner/name), FILE.py:FUNCTION for a model of your own, reference[:SIZE], untrained:SIZE:SEED,
 or tiny:MODEL_TYPE.  Without a model: reference.
 
+With --against=MODEL, compare a model with another one that should compute the same; see
+`assay check MODEL --against MODEL --help`.
+
 Options are pytest's, with those of Assay among them; the most used:
   -m law                      only laws (or: finding)
   --claim=ID[:TEXT]           only this claim, or its variants whose name contains TEXT

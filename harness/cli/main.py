@@ -76,6 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         name = _parser().parse_args(words[:1]).command
         if name not in COMMANDS:
             raise BadInput(f"{name!r}: no such command; there are {', '.join(COMMANDS)}")
+        if name == "check" and _names_another(words[1:]):
+            name = "against"
         command = importlib.import_module(f"assay.harness.cli.{name}")
         # Other processes look `rooms` up in this module by its own name, not as ``__main__``.
         rooms_by_name = importlib.import_module("assay.harness.cli.main").rooms
@@ -83,6 +85,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         functions |= {"bisect": check, "robust": check, "versions": expand}
         functions |= {"explain": cases_of_claims, "list": cases_of_claims}
         functions |= dict.fromkeys(("faults", "invert", "sweep"), load)
+        if name == "against":
+            return command.main(words[1:], load, inspect)
         return command.main(words[1:], *([functions[name]] if name in functions else []))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -114,6 +118,17 @@ def _parser() -> argparse.ArgumentParser:
 def load(spec: str, options: Options) -> Subject:
     """The subject that ``spec`` names, as a run of claims would load it; raises `BadInput`."""
     return _of_fixtures("subjects").load(spec, options)
+
+
+def _names_another(arguments: Sequence[str]) -> bool:
+    """Whether `assay check` is to compare a model with another one."""
+    options = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return any(each.partition("=")[0] == "--against" for each in options)
+
+
+def inspect(spec: str, options: Options) -> None:
+    """Raise the `BadInput` that loading the model would, as far as is known without weights."""
+    _of_fixtures("subjects").check(spec, options)
 
 
 def expand(specs: list[str]) -> list[str]:

@@ -22,6 +22,7 @@ from assay.harness.models.rows import Rows
 from assay.harness.models.shortage import pass_on
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import bit_equal, one_bit_off
+from assay.harness.models.wrapped import Wrapped
 from assay.harness.results.errors import REFUSALS, BadInput, brief, first_line
 
 
@@ -135,6 +136,21 @@ def in_bfloat16(subject: Subject) -> Subject:
         pass_on(error)
         raise Missing(f"bfloat16: the model does not run in it ({brief(error, 100)})") from error
     return rounded
+
+
+def in_dtype(subject: Subject, dtype: torch.dtype) -> Subject:
+    """The subject saved and then loaded in ``dtype``; a plain module is copied, and cast whole.
+
+    Raises `Missing` where it cannot be saved or copied.
+    """
+    if not isinstance(subject.model, Wrapped):
+        return _round_trip(subject, dtype)
+    try:
+        model = copy_model(subject.model)
+    except REFUSALS as error:
+        pass_on(error)
+        raise Missing(f"the model cannot be copied ({brief(error, 100)})") from error
+    return subject.of_same_code(subject.name, model.to(dtype=dtype))  # type: ignore[call-arg]
 
 
 def sharing_weights(subject: Subject) -> Subject:

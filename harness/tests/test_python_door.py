@@ -100,3 +100,32 @@ def test_the_examples_in_docstrings_run() -> None:
 def test_nothing_else_is_offered() -> None:
     with pytest.raises(AttributeError, match="nosuch"):
         _ = assay.nosuch
+
+
+# -- two models -----------------------------------------------------------------------------------
+
+
+def test_two_models_are_compared_and_left_as_they_were(tmp_path: Path) -> None:
+    model, other = gpt2().train(), gpt2()
+    found = assay.compare_models(model, other, profile="glance", names=("mine", "theirs"))
+    assert found.require() is found
+    assert found.verdict.value == "upheld"
+    assert found.exit == 0
+    assert found.next_tokens is not None
+    assert found.divergence is None
+    assert model.training
+    assert all(parameter.requires_grad for parameter in other.parameters())
+    found.save(path := tmp_path / "evidence.sqlite")
+    with Evidence.read(path) as evidence:
+        (kept,) = evidence.runs()
+        assert list(kept.subjects) == ["mine", "theirs"]
+
+
+def test_a_difference_of_two_models_is_raised_with_its_place() -> None:
+    found = assay.compare_models(seeing_ahead(), gpt2(), profile="glance")
+    assert found.divergence is not None
+    assert found.divergence.module == "transformer.ln_f"
+    with pytest.raises(assay.Refuted, match=r"transformer\.ln_f gets the same and returns"):
+        found.require()
+    with pytest.raises(BadInput, match="attends 'up'"):
+        assay.compare_models(gpt2(), gpt2(), attends="up")

@@ -21,6 +21,7 @@ from assay.harness import __version__  # noqa: E402
 
 __all__ = [
     "BadInput",
+    "Compared",
     "Lacking",
     "OwnClaim",
     "Refuted",
@@ -28,11 +29,14 @@ __all__ = [
     "Undecided",
     "__version__",
     "check",
+    "compare_models",
     "parametrize",
 ]
 
 _HOMES = {
     "BadInput": "harness.results.errors",
+    "Compared": "parity",
+    "compare_models": "parity",
     "OwnClaim": "own_tests",
     "parametrize": "own_tests",
 }

@@ -209,7 +209,7 @@ def subject_of(
     clock = ForwardClock(profile.brake)
     try:
         subject = Subject(name, wrapped, tokenizer, digests.digest(wrapped), attends=attends)
-        with kept_running(), _evaluated(wrapped), clock.striking(), clock.watching(subject):
+        with kept_running(), evaluated(wrapped), clock.striking(), clock.watching(subject):
             admit(subject)
             subject.offer = offer(subject)
             return subject
@@ -224,7 +224,7 @@ def subject_of(
 def settle(subject: Subject, cases: Sequence[Case], session: Session) -> Run:
     """Check ``cases`` on a subject; its model's state is restored."""
     model = subject.model
-    with kept_running(), _evaluated(model), torch.random.fork_rng(devices=[]):
+    with kept_running(), evaluated(model), torch.random.fork_rng(devices=[]):
         dtype = str(model.dtype).removeprefix("torch.")
         options = Options(str(model.device), dtype, attends=subject.attends)
         run = runs.describe_run(options, session.profile.name, session.seed or 0)
@@ -261,7 +261,7 @@ def _every() -> list[Case]:
 
 
 @contextmanager
-def _evaluated(model: PreTrainedModel) -> Iterator[None]:
+def evaluated(model: PreTrainedModel) -> Iterator[None]:
     """The model in evaluation mode with frozen parameters; afterwards its state is restored.
 
     So are torch's default dtype and device, which are float32 and the processor meanwhile.

@@ -1,0 +1,120 @@
+"""`assay check A --against B`: what it loads, prints and writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from assay.fixtures import families
+from assay.harness.cli import main as command_line
+from assay.harness.results.evidence import Evidence
+from assay.harness.results.schema import SCHEMA
+from assay.harness.results.verdicts import Verdict
+from assay.harness.tests.support.inverted import Outcome
+from assay.harness.tests.support.tiny_llama import llama
+
+GLANCE = "--profile=glance"
+
+
+@pytest.fixture
+def check(capsys: pytest.CaptureFixture[str]):
+    """Runs `assay check` in this process."""
+
+    def run(*arguments: str) -> Outcome:
+        code = command_line.main(["check", *map(str, arguments)])
+        captured = capsys.readouterr()
+        return Outcome(code, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> tuple[Path, Path]:
+    """A checkpoint, and one whose conversion lost a matrix's orientation."""
+    model = families.tiny("llama")
+    model.save_pretrained(before := tmp_path / "before")
+    weight = model.model.layers[1].self_attn.o_proj.weight
+    weight.data = weight.data.T.contiguous()
+    model.save_pretrained(after := tmp_path / "after")
+    return before, after
+
+
+def test_two_kernels_of_one_model_agree(check, tmp_path):
+    report, evidence = tmp_path / "o.json", tmp_path / "o.sqlite"
+    outcome = check(
+        *("tiny:gpt2", "--against", "tiny:gpt2", "--against-attention=eager", GLANCE),
+        *(f"--json={report}", f"--evidence={evidence}"),
+    )
+    assert (outcome.exit, outcome.errors) == (0, "")
+    assert outcome.last == "upheld"
+    assert "attention sdpa" in outcome.lines[0]
+    assert "attention eager" in outcome.lines[1]
+    written = json.loads(report.read_text())
+    jsonschema.validate(written, SCHEMA)
+    assert [claim["verdict"] for claim in written["claims"]] == ["upheld", "upheld"]
+    assert list(written["run"]["subjects"]) == ["tiny:gpt2", "tiny:gpt2 (against)"]
+    assert written["claims"][0]["details"]["next tokens"]["top-1 agreement"] == 1.0
+    with Evidence.read(evidence) as kept:
+        (run,) = kept.runs()
+        assert run.exit == 0
+        assert [each.verdict for each in kept.results(run.id)] == [Verdict.UPHELD] * 2
+
+
+def test_a_wrong_conversion_is_placed(check, folders, tmp_path):
+    before, after = folders
+    outcome = check(after, f"--against={before}", GLANCE)
+    assert outcome.exit == 1
+    assert outcome.last == "refuted"
+    place = "first difference: block 2 of 2 (model.layers.1): model.layers.1.self_attn.o_proj gets"
+    assert any(line.startswith(place) for line in outcome.lines)
+    assert any("layers.1.self_attn.o_proj.weight: " in line for line in outcome.lines)
+    evidence = tmp_path / "o.sqlite"
+    check(after, f"--against={before}", GLANCE, f"--evidence={evidence}")
+    with Evidence.read(evidence) as kept:
+        (run,) = kept.runs()
+        result = kept.results(run.id)[0]
+    assert result.verdict is Verdict.REFUTED
+    assert result.details["first divergence"]["block"] == 2
+
+
+def test_a_checkpoint_in_two_dtypes_is_compared_in_the_coarser(check, folders):
+    before, _ = folders
+    outcome = check(before, f"--against={before}", "--against-dtype=bfloat16", GLANCE)
+    assert outcome.exit == 0
+    assert any("was converted to bfloat16" in line for line in outcome.lines)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["tiny:gpt2", "--against=/no/such/folder"], "'/no/such/folder': no such folder"),
+        (["/no/such/folder", "--against=tiny:gpt2"], "'/no/such/folder': no such folder"),
+        (["tiny:bert", "--against=tiny:gpt2"], "tiny:bert attends both ways and tiny:gpt2 is"),
+        (["tiny:t5", "--against=tiny:gpt2"], "t5 is an encoder-decoder, and the other is not"),
+        (["tiny:gpt2", "tiny:llama", "--against=tiny:gpt2"], "compares one model, not 2"),
+        (["tiny:gpt2", "--against"], "--against: expected one argument"),
+        (["tiny:gpt2", "--against=tiny:gpt2", "--claim=C1"], "unrecognized arguments"),
+        (["tiny:gpt2", "--against=tiny:gpt2", "--against-dtype=int3"], "unsupported dtype"),
+    ],
+)
+def test_what_cannot_be_compared_is_rejected_in_a_line(check, arguments, message):
+    outcome = check(*arguments)
+    assert outcome.exit == 4
+    assert message in outcome.errors
+    assert outcome.errors.count("\n") == 1
+    assert outcome.output == ""
+
+
+def test_two_vocabularies_are_rejected_before_weights_are_read(check, folders, tmp_path):
+    before, _ = folders
+    llama(vocab_size=96).save_pretrained(wide := tmp_path / "wide")
+    size = families.tiny("llama").config.vocab_size
+    for folder in (before, wide):
+        weights = folder / "model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:-100])  # whoever reads them notices
+    outcome = check(wide, f"--against={before}")
+    assert outcome.exit == 4
+    assert f"{wide} has a vocabulary of 96 and {before} of {size}" in outcome.errors
