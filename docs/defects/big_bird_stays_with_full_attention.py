@@ -53,8 +53,8 @@ def fix():
                 "    max_tokens_to_attend = ",
             ),
             (
-                '        self.set_attention_type("original_full")\n',
-                '        self.set_attention_type("original_full")\n        self.too_short = True\n',
+                'self.set_attention_type("original_full")\n',
+                'self.set_attention_type("original_full")\n        self.too_short = True\n',
             ),
         )
 

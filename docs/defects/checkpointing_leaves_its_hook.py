@@ -10,7 +10,7 @@ Observed: 3 hooks after enabling and disabling it three times; the logits requir
 Cause: modeling_utils.py: `_activation_checkpointing_enable` calls enable_input_require_grads() for
     every model, and `_activation_checkpointing_disable` removes the hook for models with adapters
     alone.  Each enabling replaces the handle of the one before, which nothing can remove then.
-Fix: modeling_utils.py, 3276: the hook is removed for every model; 2143: an earlier one is removed
+Fix: modeling_utils.py, 3273: the hook is removed for every model; 2143: an earlier one is removed
     first
 Upstream: not found by searching for "gradient_checkpointing_disable enable_input_require_grads
     _require_grads_hook"

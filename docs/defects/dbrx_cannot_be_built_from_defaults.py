@@ -10,7 +10,7 @@ Observed: 'DbrxAttentionConfig' object has no attribute 'rope_theta'; with a rop
 Cause: models/dbrx/modeling_dbrx.py, 184, reads `attn_config.rope_theta`, a field that
     `DbrxAttentionConfig` has not and that nothing uses; the attention's forward passes `clip_qkv`,
     None by default and documented as optional, to `clamp` as both bounds.
-Fix: models/dbrx/modeling_dbrx.py, 184: without the field that nothing uses; 203: clamped where
+Fix: models/dbrx/modeling_dbrx.py, 184: without the field that nothing uses; 205: clamped where
     there is something to clamp to
 Upstream: not found by searching for "DbrxAttentionConfig has no attribute rope_theta" and "dbrx
     clip_qkv clamp None"

@@ -8,7 +8,7 @@ Expected: a prompt of 6 tokens in a static cache with room for 8 gives the logit
 Observed: a RuntimeError, as tensors of sizes 8 and 6 do not match; with room for 6 it is right
 Cause: models/falcon/modeling_falcon.py, 748: the alibi bias is built from the prompt's own mask,
     so it has as many columns as the prompt; the causal mask has as many as the cache.
-Fix: models/falcon/modeling_falcon.py, 772: the bias is padded to the mask's columns, which are
+Fix: models/falcon/modeling_falcon.py, 773: the bias is padded to the mask's columns, which are
     masked there
 Upstream: not found by searching for "falcon alibi static cache size of tensor must match";
     keras-hub had the same (https://github.com/keras-team/keras-hub/issues/2861)

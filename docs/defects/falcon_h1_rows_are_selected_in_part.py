@@ -11,7 +11,7 @@ Cause: `LinearAttentionAndFullAttentionLayer` (cache_utils.py, 1251) and its sib
     windows inherit `batch_select_indices` and `batch_repeat_interleave` from `DynamicLayer`, which
     know keys and values only (183, 189); they override `reorder_cache`, `crop` and others for
     both. Purely linear layers have no such methods and say so.
-Fix: cache_utils.py, 1251 and 1301: both classes get `batch_select_indices` and
+Fix: cache_utils.py, 1251 and 1290: both classes get `batch_select_indices` and
     `batch_repeat_interleave` by way of their `reorder_cache`, which knows keys, values and states
 Upstream: not found by searching for "LinearAttentionAndFullAttentionLayer batch_select_indices
     batch_repeat_interleave"

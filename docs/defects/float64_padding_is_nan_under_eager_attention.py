@@ -11,7 +11,7 @@ Observed: NaN in every row under eager attention, and a difference of 3e-07 unde
 Cause: masking_utils.py fills the mask with the least number of the model's dtype, and
     `eager_attention_forward` computes the softmax in float32, where the least float64 is -inf.  A
     row of padding, masked entirely, becomes NaN, and 0 times NaN in the next block spreads it.
-Fix: masking_utils.py, 631: the least number of float32, in which the softmax is computed, where
+Fix: masking_utils.py, 630: the least number of float32, in which the softmax is computed, where
     the model's dtype is wider
 Upstream: not found by searching for "eager attention float64 left padding nan"
 """

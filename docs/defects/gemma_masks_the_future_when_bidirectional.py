@@ -13,7 +13,7 @@ Cause: the field reaches `self.is_causal` of the attention modules only (models/
     `create_causal_mask` (431; models/gemma/modeling_gemma.py, 402), which heeds
     `config.is_causal` (masking_utils.py, 954), and nothing sets that. With
     `config.is_causal = False` all four change, by 0.19 to 0.25.
-Fix: models/gemma/configuration_gemma.py, 86, and models/gemma2/configuration_gemma2.py:
+Fix: models/gemma/configuration_gemma.py, 97, and models/gemma2/configuration_gemma2.py, 100:
     `is_causal` is set as `Gemma4TextConfig` sets it (186)
 Upstream: issue #46077 (closed) is the same defect of Gemma 4, PR #46079 (merged) its fix by that
     field; of Gemma and Gemma 2 not found by searching for "gemma2 use_bidirectional_attention

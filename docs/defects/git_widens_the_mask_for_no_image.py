@@ -10,7 +10,7 @@ Cause: models/git/modeling_git.py, 841–852: with a filled cache and a mask, pl
     `image_patch_tokens` are put before the mask whether or not an image is in the cache, so the
     mask's zeros fall beside the padding, which is then attended to. With image_patch_tokens set to
     0 the difference is gone (2e-6).
-Fix: models/git/modeling_git.py, 845: the mask is widened by what the cache holds beyond it, which
+Fix: models/git/modeling_git.py, 848: the mask is widened by what the cache holds beyond it, which
     is nothing without an image
 Upstream: not found by searching for "GIT attention mask cache text only image_patch_tokens"
 """

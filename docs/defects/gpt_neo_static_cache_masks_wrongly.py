@@ -10,7 +10,7 @@ Cause: models/gpt_neo/modeling_gpt_neo.py, 115: the rows of the layer's own mask
     the length of the keys, which with a static cache is its room and not what was seen. With the
     rows of the queries the difference is gone (5e-6). The class says `_can_compile_fullgraph =
     False` (363), which turns compilation off and nothing else: the cache is made and used.
-Fix: models/gpt_neo/modeling_gpt_neo.py, 115 and 151: the rows of the mask are those of the
+Fix: models/gpt_neo/modeling_gpt_neo.py, 115 and 153: the rows of the mask are those of the
     queries, whose places are read from the cache before it is filled
 Upstream: not found by searching for "gpt_neo static cache wrong outputs"
 """

@@ -13,9 +13,10 @@ Cause: models/inkling/modeling_inkling.py, 243: a static cache's `get_query_offs
     masks of sliding layers are as wide as the room and biases as the window: an error.
     inkling2 has the same lines (models/inkling2/modeling_inkling2.py, 457 and 581). Nothing
     refuses the cache: `_can_compile_fullgraph = False` turns off compiling only.
-Fix: models/inkling/modeling_inkling.py, 243, and models/inkling2/modeling_inkling2.py, 457 and
-    581: a copy of the count; masking_utils.py, 1544: masks of hybrid sliding layers have the
-    window
+Fix: models/inkling/modeling_inkling.py, 243, and models/inkling2/modeling_inkling2.py, 458 and
+    582: a copy of the count; masking_utils.py, 1544: masks of hybrid sliding layers have the
+    window; cache_utils.py, 1900: a hybrid layer with a static cache is no linear one, so that its
+    mask has its room
 Upstream: not found by searching for "Inkling static cache get_query_offset position bias"
 """
 
@@ -24,7 +25,7 @@ import sys
 import textwrap
 
 import torch
-from transformers import InklingForCausalLM, InklingTextConfig, masking_utils
+from transformers import Cache, InklingForCausalLM, InklingTextConfig, masking_utils
 from transformers.models.inkling.modeling_inkling import InklingAttention
 from transformers.models.inkling2 import modeling_inkling2
 
@@ -51,6 +52,14 @@ def fix():
     change(modeling_inkling2.Inkling2FullAttention.forward, (line, f"{line} + 0"))
     masks = masking_utils.LAYER_PATTERN_TO_MASK_FUNCTION_MAPPING["hybrid_sliding"]
     masks["sliding_attention"] = masking_utils.create_sliding_window_causal_mask
+    change(
+        Cache.is_linear.fget,
+        (
+            "isinstance(layer, LinearAttentionAndFullAttentionLayer)",
+            "isinstance(layer, (LinearAttentionAndFullAttentionLayer, "
+            "LinearAttentionAndStaticFullAttentionLayer))",
+        ),
+    )
 
 
 if "--fixed" in sys.argv:

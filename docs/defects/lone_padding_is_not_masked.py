@@ -34,10 +34,11 @@ def change(function, *lines):
     for old, new in lines:
         assert source.count(old) == 1, f"transformers has no single line {old!r}"
         source = source.replace(old, new)
+    body = "def " + source.partition("def ")[2]  # its decorators stay as they are
     cells = function.__code__.co_freevars
-    source = f"def scope({', '.join(cells)}):\n{textwrap.indent(source, '    ')}"
-    exec(f"{source}\n    return {function.__name__}", function.__globals__, made := {})
-    function.__code__ = inspect.unwrap(made["scope"](*cells)).__code__
+    body = f"def scope({', '.join(cells)}):\n{textwrap.indent(body, '    ')}"
+    exec(f"{body}\n    return {function.__name__}", function.__globals__, made := {})
+    function.__code__ = made["scope"](*cells).__code__
 
 
 def fix():

@@ -9,7 +9,7 @@ Observed: float32 works, bfloat16 RuntimeError, float16 RuntimeError
 Cause: models/mra/modeling_mra.py, 591: `MraSelfAttention.forward` takes queries, keys and values
     in float32 and never goes back, so the next linear layer gets float32. With `context_layer`
     taken back to the dtype of `hidden_states` the error is gone.
-Fix: models/mra/modeling_mra.py, 600: what comes back is taken to the dtype of `hidden_states`
+Fix: models/mra/modeling_mra.py, 609: what comes back is taken to the dtype of `hidden_states`
 Upstream: not found by searching for "MRA model bfloat16 half precision mat1 and mat2 must have the
     same dtype"
 """

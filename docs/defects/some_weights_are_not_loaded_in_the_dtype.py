@@ -57,10 +57,7 @@ def change(function, *lines):
 
 def fix():
     """Apply the fix to transformers as it is installed."""
-    biases = [
-        f"self.{name} = nn.Parameter(torch.zeros((self.all_head_size)"
-        for name in ("q_bias", "v_bias")
-    ]
+    biases = [f"self.{x}_bias = nn.Parameter(torch.zeros((self.all_head_size)" for x in "qv"]
     change(
         modeling_deberta.DisentangledSelfAttention.__init__,
         *((f"{bias}, dtype=torch.float))", f"{bias}))") for bias in biases),

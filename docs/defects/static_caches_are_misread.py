@@ -14,7 +14,7 @@ Cause: models/led/modeling_led.py, 1651: a single token is given no mask and att
     `_can_compile_fullgraph = False` turns off compiling only.
 Fix: models/led/modeling_led.py, 1651: a mask for a single token on a cache, too;
     models/nllb_moe/modeling_nllb_moe.py, 247: the columns that end with the last one seen;
-    models/prophetnet/modeling_prophetnet.py, 615: the keys without free room; its masks are made
+    models/prophetnet/modeling_prophetnet.py, 616: the keys without free room; its masks are made
     by the model (`create_masks_for_generate` passes on the 2-D mask)
 Upstream: the library's tests of static caches skip models that cannot be compiled, as
     "some old models cannot correctly use a static cache because they don't create the causal masks

@@ -8,7 +8,7 @@ Expected: tokens read one by one with a cache give the logits of one pass
 Observed: logits that are off by 5.6; with sliding_window=2 by 3e-06
 Cause: cache_utils.py, 246: the layer keeps `keys[:, :, -sliding_window + 1 :]`, which is all of
     them for a window of one (`-0:`).
-Fix: cache_utils.py, 246 and 293: the window's keys are counted from the front, which is right for
+Fix: cache_utils.py, 246 and 301: the window's keys are counted from the front, which is right for
     none as well. `crop` needs the same where it goes back to the window
 Upstream: not found by searching for "sliding_window=1 cache keeps all keys"
 """

@@ -47,15 +47,11 @@ def fix():
             'k_head_r = torch.einsum("ibh,hnd->ibnd", r.type(self.r.dtype), self.r)',
         ),
     )
+    sizes = ("(effective_batch_size, sequence_length", "(effective_batch_size, 1")
+    lines = [f"{size}, sequence_length), dtype=" for size in sizes]
     change(
         XLNetLMHeadModel.prepare_inputs_for_generation,
-        *(
-            (
-                f"{sizes}, sequence_length), dtype=torch.float,",
-                f"{sizes}, sequence_length), dtype=self.dtype,",
-            )
-            for sizes in ("(effective_batch_size, sequence_length", "(effective_batch_size, 1")
-        ),
+        *((f"{line}torch.float,", f"{line}self.dtype,") for line in lines),
     )
 
 

@@ -9,7 +9,7 @@ Observed: 63 tokens: works; 64: RuntimeError; 64 with a cache: works
 Cause: `wrap_chunkwise_arbitrary_sequence_length` (models/xlstm/modeling_xlstm.py, 641) makes its
     first state in float32, and the gates that come of it are multiplied by values in bfloat16
     (146). A cache's state has the model's dtype. Given the keys' dtype the error is gone.
-Fix: models/xlstm/modeling_xlstm.py, 646, 651 and 656: the first state has the keys' dtype
+Fix: models/xlstm/modeling_xlstm.py, 647, 652 and 657: the first state has the keys' dtype
 Upstream: not found by searching for "xLSTM bfloat16 expected m1 and m2 to have the same dtype
     chunkwise"; PR #47046 (open) leaves a fresh cache's state out, too
 """
