@@ -41,16 +41,17 @@ def change(function, *lines):
 
 def fix():
     """Apply the fix to transformers as it is installed."""
+    line = "    attention_mask, encoder_attention_mask = self._create_attention_masks("
     change(
         EsmModel.forward,
         (
-            "    if inputs_embeds is None:\n        # Important",
-            "    if True:  # ids or embeddings\n        # Important",
-        ),
-        (
-            "            position_ids=position_ids,\n        )\n\n    attention_mask, encoder",
-            "            position_ids=position_ids,\n            inputs_embeds=inputs_embeds,\n"
-            "        )\n\n    attention_mask, encoder",
+            line,
+            "    else:\n"
+            "        inputs_embeds = self.embeddings(\n"
+            "            attention_mask=attention_mask,\n"
+            "            position_ids=position_ids,\n"
+            "            inputs_embeds=inputs_embeds,\n"
+            f"        )\n\n{line}",
         ),
     )
 

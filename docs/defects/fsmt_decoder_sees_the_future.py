@@ -14,7 +14,8 @@ Cause: `FSMTModel.forward` (models/fsmt/modeling_fsmt.py, 857) makes the causal 
     token on a cache needs none, so greedy decoding with a cache is right; without one generate()
     passes encoder_outputs and no ids. With the masks made in every case the difference is gone.
 Fix: models/fsmt/modeling_fsmt.py, 857: the masks are made in every case, and on a cache as wide as
-    what it holds
+    what it holds; 732: attention leaves out the free room of a static cache, whose 4-D masks
+    generate() must not make for it
 Upstream: issue #21719 (closed) is about the same branch, when use_cache=True gave the last
     logits only; PR #11218 (closed, not merged) would have made its decoder like BART's
 """
@@ -25,7 +26,7 @@ import textwrap
 
 import torch
 from transformers import FSMTConfig, FSMTForConditionalGeneration
-from transformers.models.fsmt.modeling_fsmt import FSMTModel
+from transformers.models.fsmt import modeling_fsmt
 
 
 def change(function, *lines):
@@ -45,10 +46,10 @@ def change(function, *lines):
 def fix():
     """Apply the fix to transformers as it is installed."""
     change(
-        FSMTModel.forward,
+        modeling_fsmt.FSMTModel.forward,
         (
             "if not use_cache and input_ids is not None:",
-            "past = past_key_values.get_seq_length() if past_key_values is not None else 0\n"
+            "past = 0 if past_key_values is None else int(past_key_values.get_seq_length())\n"
             "    if decoder_input_ids is not None or input_ids is not None:",
         ),
         (
@@ -59,6 +60,22 @@ def fix():
             "    else:\n        decoder_padding_mask, causal_mask = None, None\n",
         ),
     )
+    update = (
+        "key_states, value_states = "
+        "curr_past_key_values.update(key_states, value_states, self.layer_idx)"
+    )
+    change(
+        modeling_fsmt.Attention.forward,
+        (
+            update,
+            "seen = int(curr_past_key_values.get_seq_length(self.layer_idx))\n"
+            f"            seen += key_states.shape[2]\n            {update}\n"
+            "            key_states = key_states[:, :, :seen]\n"
+            "            value_states = value_states[:, :, :seen]",
+        ),
+    )
+    generating = modeling_fsmt.FSMTForConditionalGeneration
+    generating.create_masks_for_generate = staticmethod(lambda attention_mask, **_: attention_mask)
 
 
 if "--fixed" in sys.argv:

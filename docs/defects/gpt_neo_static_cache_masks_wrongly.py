@@ -11,7 +11,8 @@ Cause: models/gpt_neo/modeling_gpt_neo.py, 115: the rows of the layer's own mask
     rows of the queries the difference is gone (5e-6). The class says `_can_compile_fullgraph =
     False` (363), which turns compilation off and nothing else: the cache is made and used.
 Fix: models/gpt_neo/modeling_gpt_neo.py, 115 and 153: the rows of the mask are those of the
-    queries, whose places are read from the cache before it is filled
+    queries, whose places are read from the cache before it is filled; room beyond the context is
+    masked
 Upstream: not found by searching for "gpt_neo static cache wrong outputs"
 """
 
@@ -46,7 +47,9 @@ def fix():
         ("attention_mask=None):", "attention_mask, past):"),
         (
             "self.bias[:, :, key_length - query_length : key_length, :key_length]",
-            "self.bias[:, :, past : past + query_length, :key_length]",
+            "self.bias[:, :, past : past + query_length, :key_length]\n"
+            "    room = (0, key_length - causal_mask.shape[-1])\n"
+            "    causal_mask = nn.functional.pad(causal_mask, room)",
         ),
     )
     change(
