@@ -1,4 +1,7 @@
-"""Rows of a large batch, as servers run them (beyond the documents)."""
+"""Rows of a large batch, as servers run them (beyond the documents).
+
+With ``--bitwise`` a row must have the same bits in every batch.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from hypothesis import strategies as st
 
 from assay.fixtures.prompts import prompts
 from assay.harness.checking.laws import law
-from assay.harness.models.tolerances import bit_equal
+from assay.harness.models.tolerances import bit_equal, one_bit_off
 
 LONGEST = 8
 """Tokens of a prompt: 128 rows of them are a pass over a thousand tokens."""
@@ -31,7 +34,16 @@ def test_a_row_does_not_depend_on_the_size_of_its_batch(subject, rows, draw, che
     together = subject.rows(batch)
     own = together.map(lambda t: t[index : index + 1])
     check.same(expected, own)
-    shares = check.details.setdefault("share of elements whose bits differ", [])
-    names = [name for name in own.tensors if name in expected.plain.tensors]
-    shares.append(max(bit_equal(own[name], expected.plain[name]) for name in names))
-    check.rejects(expected, together.map(lambda t: t[index : index + 1] + t.mean(0, keepdim=True)))
+    share = unequal_bits(own, expected.plain)
+    check.details.setdefault("share of elements whose bits differ", []).append(share)
+    if subject.bitwise:
+        check.judge(share, 0.0, f"the bits of row {index}: share of elements that differ")
+        check.sees_one_bit(unequal_bits(expected.plain.map(one_bit_off), expected.plain))
+    mean = together.map(lambda t: t[index : index + 1] + t.mean(0, keepdim=True))
+    check.rejects(expected, mean)
+
+
+def unequal_bits(observed, expected):
+    """The largest share of elements of one tensor whose bits differ."""
+    names = [name for name in observed.tensors if name in expected.tensors]
+    return max(bit_equal(observed[name], expected[name]) for name in names)

@@ -32,6 +32,9 @@ def test_cached_decoding_equals_recomputation(subject, kind, draw, check):
     caches.make(subject, kind, 1, 1)  # skip a kind of cache that the model lacks
     prompt = draw(prompts(subject, 2, LONGEST, rows=3, at_edges=True), "prompt")
     chunks = draw(chunkings(prompt, subject=subject), "chunks")
+    if kind == "sliding":
+        window, read = subject.window or 1, prompt.length - chunks[-1]  # before the last chunk
+        check.reaches(f"a window of {window} tokens that slides", read >= window)
     tolerance = None
     expected = check.reference(lambda s: s.rows(prompt.ids, states=False))
     if kind == "quantised":

@@ -26,7 +26,7 @@ PLAINLY = 100
     control="every row moved one place back, as if each position had seen one token ahead",
 )
 def test_a_prefix_ignores_what_follows_it(subject, draw, check):
-    prompt = draw(prompts(subject, shortest=2), "prompt")
+    prompt = draw(prompts(subject, shortest=2, at_edges=True), "prompt")
     cut = draw(cuts(prompt) | st.just(prompt.length - 1), "cut")  # late ones are rare otherwise
     altered = prompt.ids.clone()
     altered[:, cut:] = draw(other_ids(subject, prompt), "other ids")[:, cut:]
@@ -47,7 +47,7 @@ def test_a_prefix_ignores_what_follows_it(subject, draw, check):
     control="the distributions of one pass, each taken one position too early",
 )
 def test_one_pass_scores_every_prefix(subject, draw, check):
-    prompt = draw(prompts(subject, shortest=2, rows=2), "prompt")
+    prompt = draw(prompts(subject, shortest=2, rows=2, at_edges=True), "prompt")
     cut = draw(cuts(prompt), "cut")
     ends = sorted({1, cut, prompt.length})
     expected = check.reference(lambda s: s.rows(prompt.ids, states=False)).at(

@@ -110,5 +110,4 @@ def decoded(subject, ids, mode, plain, draw):
 
 def short_prompts(subject, **how):
     """Prompts of up to 32 tokens that leave room for the continuation."""
-    longest = (subject.context or 40) - generation.NEW_TOKENS
-    return prompts(subject, longest=min(32, longest), at_edges=True, **how)
+    return prompts(subject, longest=32, at_edges=True, room=generation.NEW_TOKENS, **how)

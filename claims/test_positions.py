@@ -79,7 +79,7 @@ def test_without_a_causal_mask_permuting_both_restores_the_output(subject, draw,
     },
 )
 def test_moving_rows_of_the_table_is_moving_position_ids(subject, draw, check):
-    prompt = draw(prompts(subject, shortest=2), "prompt")
+    prompt = draw(prompts(subject, shortest=2, at_edges=True), "prompt")
     order = draw(orders(prompt.length), "order")
     moved = positions.usual(subject, prompt.length)[order]
     # Without an explicit mask, positions out of order are read as packed sequences.

@@ -66,6 +66,12 @@ class Check:
     leak: float | None = None
     """The smallest leak, relative to a row, that a comparison of this law detected; None: not
     tried."""
+    tokens: int = 0
+    """Tokens of the longest prompt that was compared."""
+    at_edges: bool = False
+    """Whether the law's prompts are to pass the model's windows and chunks."""
+    reached: dict[str, bool] = field(default_factory=dict)
+    """What an example has to reach for the law to say anything, and whether one did."""
     shared: bool = False
     """Whether the example is of a prompt that laws share."""
     _room: float = math.inf
@@ -246,6 +252,21 @@ class Check:
         counts["injected"] += 1
         counts["seen"] += _beyond(observed, allowed)
 
+    def reaches(self, what: str, reached: bool) -> None:
+        """Note whether this example reached ``what``, without which the law says nothing.
+
+        A law of which no example did is inconclusive.
+        """
+        self.reached[what] = self.reached.get(what, False) or reached
+
+    @property
+    def unreached(self) -> str:
+        """What no example reached, in words; empty if nothing is missing."""
+        missing = [what for what, reached in self.reached.items() if not reached]
+        if not missing:
+            return ""
+        return f"not reached with prompts of up to {self.tokens} tokens: {', '.join(missing)}"
+
     @property
     def leaks(self) -> dict[str, float]:
         """The details about leaks: the smallest one detected, and the goal, if there is one."""
@@ -302,8 +323,11 @@ class Check:
 
     @property
     def can_fail(self) -> bool:
-        """Whether every control was rejected, and a leak as small as the goal detected."""
-        return not self.controls.outstanding and (self.leak is None or self.sharp)
+        """Whether every control was rejected, a leak as small as the goal detected, and what the
+        law is about reached.
+        """
+        seen = self.leak is None or self.sharp
+        return not self.controls.outstanding and seen and not self.unreached
 
     def _saw(self, size: float) -> None:
         self._looks += 1

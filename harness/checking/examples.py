@@ -125,6 +125,8 @@ class Examples:
                 self.body(draw=self._drawer(data, shown), check=self.check, **arguments)
                 self.check.end()
                 self.limits.ran(self.size)
+                if self.size is not None:
+                    self.check.tokens = max(self.check.tokens, self.size[1])
                 self.tried += 1
             except (Unsettled, hypothesis.errors.UnsatisfiedAssumption) as why:
                 self.unsettled = str(why) if isinstance(why, Unsettled) else ""
@@ -167,6 +169,12 @@ class Examples:
         example.__name__ = re.sub(r"\W", "_", f"{self.body.__name__}_{variant}")
         example.__qualname__ = example.__name__
         example.__module__ = self.body.__module__
+        test = given(st.data())(example)
+        # Before the settings: a seed takes their database away.
+        if session.seed is not None:
+            test = hypothesis.seed(f"{session.seed}/{number}" if number else session.seed)(test)
+        elif session.derandomize:
+            test = hypothesis.seed(f"{example.__module__}.{example.__name__}")(test)
         test = settings(
             max_examples=most,
             deadline=None,
@@ -177,11 +185,7 @@ class Examples:
             print_blob=True,
             report_multiple_bugs=False,
             phases=_phases(session),
-        )(given(st.data())(example))
-        if session.seed is not None:
-            test = hypothesis.seed(f"{session.seed}/{number}" if number else session.seed)(test)
-        elif session.derandomize:
-            test = hypothesis.seed(f"{example.__module__}.{example.__name__}")(test)
+        )(test)
         if session.replay is not None:
             blob = session.replay.encode()
             test = hypothesis.reproduce_failure(hypothesis.__version__, blob)(test)
@@ -214,6 +218,7 @@ class Examples:
                 self.size = size
                 if not self.limits.admits(size):
                     hypothesis.reject()
+            self.check.at_edges |= getattr(value, "at_edges", False)
             shown[label] = value.show(self.subject) if hasattr(value, "show") else repr(value)
             return value
 

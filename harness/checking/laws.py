@@ -28,7 +28,7 @@ from assay.harness.checking.check import NOT_NUMBERS, Broken, Check
 from assay.harness.checking.claim import Claim, Session, as_test
 from assay.harness.checking.controls import Controls, Damage
 from assay.harness.checking.examples import Examples
-from assay.harness.models import finiteness, kept_rows
+from assay.harness.models import edges, finiteness, kept_rows
 from assay.harness.models.clock import TOO_SLOW, Braked, ForwardClock, patience
 from assay.harness.models.quantised_weights import rounding
 from assay.harness.models.shortage import ENDS
@@ -38,6 +38,9 @@ from assay.harness.results.records import Counterexample
 from assay.harness.results.verdicts import (
     BOUND,
     HIDDEN,
+    NOT_PASSED,
+    NOT_REACHED,
+    PASSED,
     UNTIL_BROKEN,
     Kind,
     Result,
@@ -91,7 +94,7 @@ def run(
     started = time.perf_counter()
     check = Check(subject, controls=Controls(claim.controls))
     counterexample: Counterexample | None = None
-    subject.reach = session.profile.reach
+    subject.reach, subject.far = session.profile.reach, session.profile.far
     most = claim.examples(session.profile, subject)
     brake = patience(subject, session.profile.brake)
     clock = ForwardClock(brake, share=brake / most)
@@ -137,6 +140,8 @@ def run(
             "controls": check.controls.as_json(),
             BOUND: check.judged_by,
             **check.leaks,
+            **_edges(subject, check),
+            **({NOT_REACHED: check.unreached} if reason == check.unreached != "" else {}),
             **({HIDDEN: True} if reason == _too_blunt(check) and check.hidden else {}),
             **({} if examples.failed_at is None else {UNTIL_BROKEN: examples.failed_at}),
             "seconds in forward passes": clock.seconds,
@@ -156,6 +161,8 @@ def _conclusion(claim: Claim, check: Check, examples: Examples) -> tuple[Verdict
     limits = examples.limits
     if limits.reason and (limits.fatal or not check.compared):
         return Verdict.INCONCLUSIVE, limits.reason
+    if check.unreached:
+        return Verdict.INCONCLUSIVE, check.unreached
     if not check.compared:
         why = NOT_NUMBERS if NOT_NUMBERS in check.details else examples.unsettled
         return Verdict.INCONCLUSIVE, ": ".join(filter(None, ["no example could be compared", why]))
@@ -163,7 +170,25 @@ def _conclusion(claim: Claim, check: Check, examples: Examples) -> tuple[Verdict
         return Verdict.INCONCLUSIVE, "; ".join(filter(None, [complaint, limits.reason]))
     if check.blunt:
         return Verdict.INCONCLUSIVE, _too_blunt(check)
-    return Verdict.UPHELD, limits.upheld_up_to
+    why = [limits.upheld_up_to, _short_of(check)]
+    return Verdict.UPHELD, "; ".join(filter(None, why))
+
+
+def _edges(subject: Subject, check: Check) -> dict[str, Any]:
+    """The details about the model's windows, chunks and rotations: which ones prompts passed."""
+    if not check.tokens:
+        return {}
+    passed, beyond = edges.passed(subject, check.tokens)
+    return {name: each for name, each in ((PASSED, passed), (NOT_PASSED, beyond)) if each}
+
+
+def _short_of(check: Check) -> str:
+    """The note of an upheld law whose prompts should pass every edge, on those that none does."""
+    _, beyond = edges.passed(check.subject, check.tokens)
+    if not check.at_edges or not beyond:
+        return ""
+    names = ", ".join(f"{name} of {size}" for name, size in beyond.items())
+    return f"compared up to {check.tokens} tokens, not past {names}"
 
 
 def _overflow(claim: Claim, subject: Subject) -> str:

@@ -19,6 +19,9 @@ class Profile:
     Most prompts of a law have at most ``reach`` tokens times the model's parameters: a law about a
     large model takes shorter prompts, and of the largest `LEAST` examples (`models.lengths`).
 
+    One example of some laws passes every window of the model, where that takes at most ``far``
+    tokens times parameters (`models.lengths.farthest`).
+
     Only with ``slow_laws`` it includes the laws that are slow on any model.
 
     ``glance`` draws as much for a finding as ``quick``: an interval that is valid at every size
@@ -33,6 +36,7 @@ class Profile:
     prompts: int = 24
     brake: float = math.inf
     reach: float = math.inf
+    far: float = 2.0**41
     slow_laws: bool = False
 
 
@@ -44,13 +48,25 @@ large model in the short profiles, and within a budget.
 REACH = 2.0**31
 """The reach of the short profiles: 256 tokens of 8 million parameters, 17 of 124 million."""
 
+FAR = 2.0**34
+"""`Profile.far` of the short profiles: eight times their reach, for one prompt in eight."""
+
 PROFILES = {
     profile.name: profile
     for profile in (
-        Profile("glance", 4, 10, brake=120.0, reach=REACH),
-        Profile("quick", 12, 30, brake=300.0, reach=REACH),
+        Profile("glance", 4, 10, brake=120.0, reach=REACH, far=FAR),
+        Profile("quick", 12, 30, brake=300.0, reach=REACH, far=FAR),
         Profile("standard", 60, 300, draws=1024, prompts=192, brake=1800.0, slow_laws=True),
-        Profile("thorough", 1000, 2000, draws=8192, prompts=480, brake=14400.0, slow_laws=True),
+        Profile(
+            "thorough",
+            1000,
+            2000,
+            draws=8192,
+            prompts=480,
+            brake=14400.0,
+            far=2.0**44,
+            slow_laws=True,
+        ),
     )
 }
 """The profiles by name; ``quick`` is the default."""

@@ -53,7 +53,8 @@ def main(arguments: Sequence[str], run: Callable[[list[str]], Any] | None = None
 
 
 FLAGS = re.compile(
-    r"-[vqsxl]|-\w.+|--(?:[^=]+=.*|resume|explain|trust-remote-code|absent-ok|lf|pdb)", re.S
+    r"-[vqsxl]|-\w.+|--(?:[^=]+=.*|resume|explain|bitwise|trust-remote-code|absent-ok|lf|pdb)",
+    re.S,
 )
 """Options without a value in the next argument: those that contain it, or take none."""
 

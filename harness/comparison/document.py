@@ -9,6 +9,7 @@ from msgspec import Meta
 from assay.harness.comparison.changes import Flip
 from assay.harness.comparison.judging import ERROR, Compared, Comparison
 from assay.harness.comparison.sides import Key, Side
+from assay.harness.comparison.texts import TokenChange
 from assay.harness.results.json_schema import Count, Name, Record, says, schema
 from assay.harness.results.verdicts import Kind, Verdict, plain_json
 
@@ -44,6 +45,7 @@ def document(comparison: Comparison, least: float) -> dict[str, Any]:
         "new": [_key(key) for key in comparison.new],
         "gone_subjects": comparison.gone_subjects,
         "new_subjects": comparison.new_subjects,
+        "other_ids": [_texts(each) for each in comparison.token_changes],
         "other_weights": {
             name: [comparison.before.digest(name), comparison.after.digest(name)]
             for name in comparison.other_weights
@@ -60,6 +62,12 @@ def _side(side: Side) -> dict[str, Any]:
 
 def _key(key: Key) -> dict[str, str]:
     return dict(zip(("id", "name", "subject"), key, strict=True))
+
+
+def _texts(each: TokenChange) -> dict[str, Any]:
+    change = each.change
+    where = {"line": change.line + 1, "letter": change.letter, "text": change.text}
+    return {"subject": each.subject, **where, "before": change.before, "after": change.after}
 
 
 def _claim(each: Compared, least: float) -> dict[str, Any]:
@@ -175,6 +183,17 @@ class ClaimRecord(ClaimKey):
     shift: Annotated[ShiftRecord | None, says("By how much its number moved.")]
 
 
+class TextRecord(Record):
+    """A model whose tokenizer gives the fixed text of H4 other ids."""
+
+    subject: Annotated[Name, says("The model.")]
+    line: Annotated[Count, says("The first line that differs, from 1.")]
+    letter: Annotated[Count, says("The letter in it where the ids begin to differ, from 0.")]
+    text: Annotated[str, says("The text from there on.")]
+    before: Annotated[list[int], says("The next ids before.")]
+    after: Annotated[list[int], says("The next ids after.")]
+
+
 Pair = Annotated[list[Any], Meta(min_length=2, max_length=2)]
 
 
@@ -203,6 +222,9 @@ class ComparisonRecord(Record):
     new: Annotated[list[ClaimKey], says("Only in the second run.")]
     gone_subjects: Annotated[list[str], says("Models of the first run only.")]
     new_subjects: Annotated[list[str], says("Models of the second run only.")]
+    other_ids: Annotated[
+        list[TextRecord], says("Models whose tokenizers give a fixed text other ids.")
+    ]
     other_weights: Annotated[
         dict[str, list[str]],
         says(

@@ -13,7 +13,10 @@ from typing import Any
 from assay.harness.comparison.sides import Key, Side, read
 from assay.harness.results.records import RunRecord, SubjectRecord
 
-SETTINGS = ("dtype", "device", "attention", "profile", "seed", "rounding", "allocation")
+SETTINGS = (
+    *("dtype", "device", "attention", "profile", "seed", "rounding", "allocation"),
+    "bitwise",
+)
 PACKAGES = ("transformers", "torch")
 """Settings and packages that distinguish models of the same name."""
 

@@ -16,16 +16,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from scipy import stats
 
 from assay.harness.checking.statistics import EVERY, Pair, Statistic
-from assay.harness.comparison import shifts
+from assay.harness.comparison import shifts, texts
 from assay.harness.comparison.changes import Flip, Search, VerdictChange, meaning
 from assay.harness.comparison.shifts import Shift
 from assay.harness.comparison.sides import Key, Side
+from assay.harness.comparison.texts import TokenChange
 from assay.harness.results.arrays import unpack
 from assay.harness.results.errors import BadInput
 from assay.harness.results.verdicts import Kind, Verdict
@@ -137,6 +139,16 @@ class Comparison:
         """Significant moves of at least ``least`` under the same verdict, farthest first."""
         drifts = [each for each in self.claims if each.flip is None and each.drifted(least)]
         return sorted(drifts, key=lambda each: -each.shift.size if each.shift else 0.0)
+
+    @cached_property
+    def token_changes(self) -> list[TokenChange]:
+        """Models whose tokenizers give the fixed text of H4 other ids."""
+        return texts.changes(self.before, self.after)
+
+    @property
+    def worse(self) -> bool:
+        """Whether something regressed: a verdict or a capability, or the ids of a text."""
+        return bool(self.flips(Flip.REGRESSION) or self.token_changes)
 
     @property
     def gone(self) -> list[Key]:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from transformers import PreTrainedModel
 
 from assay.harness.faults import (  # noqa: F401
+    adapters,
     batches,
     embeddings,
     kernels,
@@ -23,8 +24,12 @@ from assay.harness.faults import (  # noqa: F401
     pasts,
     places,
     quantised,
+    quantised_weights,
+    rotations,
+    shards,
     sight,
     states,
+    texts,
     uses,
 )
 from assay.harness.faults.bed import Bed
@@ -60,7 +65,8 @@ class Injected:
         self._beds: list[Bed] = []
         self.fault = fault
         try:
-            self._plant(Subject("", healthy.model, attends=healthy.attends), loaded=False)
+            own = Subject("", healthy.model, healthy.tokenizer, attends=healthy.attends)
+            self._plant(own, loaded=False)
         except BaseException:
             self.undo()
             raise
@@ -77,10 +83,22 @@ class Injected:
         self._beds.append(bed)
         self.fault.plant(bed)
 
+    @property
+    def elsewhere(self) -> tuple[str, ...]:
+        """What injects it into a model of another process: a function, as ``module:name``, with
+        the arguments that follow the model.
+        """
+        return f"{__name__}:inject", self.fault.name
+
     def undo(self) -> None:
         """Restore every model."""
         while self._beds:
             self._beds.pop().undo()
+
+
+def inject(model: PreTrainedModel, name: str) -> None:
+    """Inject a fault into a model for as long as this process runs it."""
+    named(name).plant(Bed(Subject("", model), loaded=True))
 
 
 @contextmanager

@@ -223,7 +223,7 @@ class _Backwards:
 @fault(
     "cache-crop-left-out",
     "rejected drafted tokens stay in the cache",
-    caught_by=["C4", "C2"],
+    caught_by=["C4", "C2", "G6"],
     needs=["drafts", *KV],
     at=Bed.arguments,
 )
@@ -236,7 +236,7 @@ def _never_cropped(forward: Pass, kwargs: dict[str, Any]) -> None:
 @fault(
     "draft-accepted-unseen",
     "assisted decoding accepts every draft, even one that the model would not choose",
-    caught_by=["C4"],
+    caught_by=["C4", "G6"],
     needs=["drafts"],
 )
 def _accepted_unseen(bed: Bed) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from assay.harness.faults.bed import Bed
-from assay.harness.faults.calls import AttentionCall, Pass
+from assay.harness.faults.calls import AttentionCall, Pass, own_cache
 from assay.harness.faults.catalogue import fault
 from assay.harness.faults.spots import first_block, sdpa
 
@@ -64,7 +65,7 @@ def _counted(forward: Pass, kwargs: dict[str, Any]) -> None:
     "loss-of-one-batch",
     "the loss is divided by its own batch's labels, whatever num_items_in_batch says",
     caught_by=["G2"],
-    needs=["loss-over-batches"],
+    needs=["num_items_in_batch"],
     at=Bed.arguments,
 )
 def _own_number(forward: Pass, kwargs: dict[str, Any]) -> None:
@@ -112,6 +113,43 @@ def _second_twice(forward: Pass, kwargs: dict[str, Any]) -> None:
 
 
 @fault(
+    "rejected-draft-kept",
+    "the first of the rejected drafted tokens stays in the cache",
+    caught_by=["G6", "C4"],
+    needs=["drafts", "kv-cache"],
+    at=Bed.arguments,
+)
+def _one_kept(forward: Pass, kwargs: dict[str, Any]) -> None:
+    cache = own_cache(forward.cache)
+    if cache is not None and not isinstance(vars(cache).get("crop"), _ShortCrop):
+        cache.crop = _ShortCrop(cache.crop)
+
+
+class _ShortCrop:
+    """Replaces a cache's ``crop``: it removes one token less, or keeps one more."""
+
+    def __init__(self, usual: Callable[[int], Any]) -> None:
+        self.usual = usual
+
+    def __call__(self, tokens: int) -> Any:
+        return self.usual(tokens + 1 if tokens else 0)
+
+
+@fault(
+    "requests-mixed",
+    "where several requests are packed into a batch, each token attends to those of the others",
+    caught_by=["G5"],
+    needs=["continuous-batching", "sdpa"],
+    at=sdpa,
+)
+def _all_requests(call: AttentionCall) -> Any:
+    mask = call.mask
+    if call.kwargs.get("cache") is None or mask is None:
+        return call.attend()
+    return call.attend(mask=torch.zeros_like(mask))
+
+
+@fault(
     "last-logits-early",
     "requested logits are those of one position before",
     caught_by=["G8"],
@@ -147,3 +185,47 @@ def _unset(bed: Bed) -> None:
     if bed.loaded:
         weight = max(bed.model.parameters(), key=torch.numel)
         bed.weights(weight, lambda numbers: numbers.view(-1)[-1:].zero_())
+
+
+@fault(
+    "autocast-cuts-large-numbers",
+    "under autocast the first block's output is cut off at half its largest number",
+    caught_by=["G14"],
+    needs=["blocks", "bfloat16"],
+    at=first_block,
+)
+def _cut_off(forward: Pass, state: Tensor) -> Tensor | None:
+    if not torch.is_autocast_enabled(state.device.type):
+        return None
+    most = state.abs().amax(-1, keepdim=True) / 2
+    return state.clamp(-most, most)
+
+
+@fault(
+    "exported-rows-mixed",
+    "in an exported program a thousandth of the mean row is added to each",
+    caught_by=["G13"],
+    needs=["blocks"],
+    at=first_block,
+)
+def _mixed_in_export(forward: Pass, state: Tensor) -> Tensor | None:
+    return state + LEAK * state.mean(1, keepdim=True) if _exporting() else None
+
+
+def _exporting() -> bool:
+    """Whether a program is traced for export; before torch 2.7, or to be compiled."""
+    compiler: Any = torch.compiler
+    return bool(getattr(compiler, "is_exporting", compiler.is_compiling)())
+
+
+@fault(
+    "compiled-rows-mixed",
+    "in compiled code a thousandth of the mean row is added to each",
+    caught_by=["G4"],
+    needs=["blocks"],
+    at=first_block,
+)
+def _mixed_if_compiled(forward: Pass, state: Tensor) -> Tensor | None:
+    if not torch.compiler.is_compiling() or _exporting():
+        return None
+    return state + LEAK * state.mean((0, 1), keepdim=True)

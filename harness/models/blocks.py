@@ -41,6 +41,20 @@ def find(subject: Core) -> nn.ModuleList:
     raise LookupError(f"{subject.name}: no list of {layers} blocks in {type(body).__name__}")
 
 
+@contextmanager
+def layers_kept(subject: Core, first: int | None = None) -> Iterator[None]:
+    """Run only the ``first`` blocks in a block of code, where the model's code reads their number
+    in every pass; afterwards the number is the former one, whatever the code set.
+    """
+    config = subject.config
+    usual = config.num_hidden_layers
+    try:
+        config.num_hidden_layers = usual if first is None else first
+        yield
+    finally:
+        config.num_hidden_layers = usual
+
+
 def _run_by_a_pass(subject: Core, lists: list[nn.ModuleList]) -> list[nn.ModuleList]:
     """Those of ``lists`` that a prompt's pass calls: not the blocks of an image encoder."""
     called: list[nn.Module] = []

@@ -6,6 +6,7 @@ module handles the difference, and names the version that introduced it.
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -278,3 +279,18 @@ def checkpointing(model: Any, settings: dict[str, Any]) -> Callable[[], None]:
             model.disable_input_require_grads()  # the library leaves its hook (docs/defects)
 
     return end
+
+
+def parallel(sizes: dict[str, int]) -> dict[str, Any]:
+    """The argument of `from_pretrained` that spreads a model over processes, by ``sizes`` as of
+    ``tp_size``.
+
+    Raises `Missing` where this version of the library has no such argument (before 5.x).
+    """
+    module = importlib.util.find_spec("transformers.distributed")
+    config: Any = module and importlib.import_module("transformers.distributed").DistributedConfig
+    if config is None or not sizes.keys() <= _takes(config):
+        raise Missing(
+            f"this version of transformers has no DistributedConfig of {', '.join(sizes)}"
+        )
+    return {"distributed_config": config(**sizes)}

@@ -6,9 +6,14 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from assay.harness.models import rotations
+
 _PLACEHOLDER = re.compile(
     r"(image|video|audio|vision|speech|bo[iav]|eo[iav])\w*_token(_id|_index)"
 )
+
+HEADS = re.compile(r"num_(attention|\w*key_value)_heads")
+"""Names of the fields with a number of attention heads."""
 
 LEAST_TOKENS = 4
 """The least length of some claims' prompts, and the least number of ids to draw them from."""
@@ -18,6 +23,18 @@ def heads(config: Any) -> int:
     """The most attention heads in a layer; 1 where the configuration does not say."""
     counts = [_numbers(layer, "num_attention_heads") for layer in _layers(config)]
     return max((number for numbers in counts for number in numbers), default=1)
+
+
+def head_counts(config: Any) -> dict[str, int]:
+    """The numbers of heads of every kind that any layer has, by the name of the field; of several
+    numbers an odd one.
+    """
+    counts: dict[str, int] = {}
+    for layer in _layers(config):
+        for name in (field for field in layer.to_dict() if HEADS.fullmatch(field)):
+            for number in _numbers(layer, name):
+                counts[name] = max(counts.get(name, 0), number, key=lambda n: (n % 2, n))
+    return counts
 
 
 def window(config: Any) -> int | None:
@@ -33,10 +50,16 @@ def window(config: Any) -> int | None:
 
 
 def context(config: Any) -> int | None:
-    """The configuration's longest prompt, or None."""
+    """The configuration's longest prompt, or None.
+
+    Where a rotation's frequencies depend on the length of a pass, the longest before they do:
+    beyond it a token's output depends on those after it, by design.
+    """
     # Some write -1 for no limit.
     named = ("max_position_embeddings", "max_seq_len", "max_target_positions")
-    return min([*_numbers(config, *named), *_served(config)], default=None)
+    switch = [rotations.switch(config) or 0]
+    sizes = [*_numbers(config, *named), *_served(config), *filter(None, switch)]
+    return min(sizes, default=None)
 
 
 def _served(config: Any) -> list[int]:

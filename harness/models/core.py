@@ -31,6 +31,12 @@ from assay.harness.results.errors import Missing
 class Injected(Protocol):
     """An injected fault in a model, and in each further model that the same code runs."""
 
+    @property
+    def elsewhere(self) -> tuple[str, ...]:
+        """A function, as ``module:name``, and arguments: it injects the fault where another
+        process runs the code.
+        """
+
     def sow(self, model: PreTrainedModel) -> None:
         """Inject it into another model."""
 
@@ -109,7 +115,8 @@ class Core(ABC):
     ``drawn_as`` the dtype in which a pass draws random numbers, where that is not the model's own;
     ``attends`` the value of ``--attends`` (`harness.models.meant`); ``offer`` the recorded
     capabilities of its type, or why there are none (`harness.models.offer`); ``provenance`` the
-    origin of its weights; ``oracle_way`` the value of ``--oracle`` (`harness.models.float64`).
+    origin of its weights; ``oracle_way`` the value of ``--oracle`` (`harness.models.float64`);
+    with ``bitwise`` a row must have the same bits in batches of any size.
     """
 
     name: str
@@ -122,6 +129,7 @@ class Core(ABC):
     offer: Offer | str = ""
     provenance: Provenance = UNKNOWN
     oracle_way: str = "auto"
+    bitwise: bool = False
     known_reference: Core | None = field(default=None, init=False, repr=False)
     """The float64 copy (`oracle`), once a claim has used it."""
     clocks: list[Watch] = field(default_factory=list, init=False, repr=False)
@@ -130,6 +138,8 @@ class Core(ABC):
     """Whether a pass did not end, and was interrupted."""
     reach: float = field(default=math.inf, init=False, repr=False)
     """Parameters times tokens of a usual prompt of a law, from the run's profile."""
+    far: float = field(default=math.inf, init=False, repr=False)
+    """Parameters times tokens of the one prompt that is to pass every window."""
     home: torch.device | None = field(default=None, init=False, repr=False)
     """Of a float64 reference, its model's device: rows are returned there."""
     _no_reference: str = field(default="", init=False, repr=False)

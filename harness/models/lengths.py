@@ -28,6 +28,20 @@ def usual_longest(subject: Core) -> int:
     return LONG if within > LONG else max(FEWEST, int(within))
 
 
+MOST_LOGITS = 2**29
+"""Logits of the longest prompt, at most: two gigabytes in float32."""
+
+
+def farthest(subject: Core) -> int:
+    """The tokens of the prompt that is to pass a model's windows and rotations.
+
+    One example of a law: it may cost as much as the profile's ``far`` allows.
+    """
+    within = subject.far / max(1, subject.model.num_parameters())
+    vocabulary = getattr(subject.config, "vocab_size", None) or 1
+    return max(LONG, int(min(within, MOST_LOGITS / vocabulary)))
+
+
 def is_large(subject: Core) -> bool:
     """Whether a usual prompt is so short that a pass reads more weights than tokens: above 67
     million parameters within the reach of `quick`.

@@ -9,6 +9,9 @@ INDIVIDUAL = frozenset(
         *("weights-in-memory", "tokenizer", "trained", "usual-weights"),
         *("tied-head", "full-rank-embedding"),
         *("logits", "embeddings-argument", "saving"),  # lacking in models of other classes only
+        *("scaled-rotation", "switched-rotation", "two-rotations", "rotation-made-again"),
+        *("fast-tokenizer", "tokenizer-file", "padding-token", "lossless-tokens"),
+        *("chat-template", "continued-messages", "sanitised-chats"),
         "packed-positions",  # only a control needs it: no law depends on it
     }
 )

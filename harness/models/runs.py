@@ -32,7 +32,7 @@ class Options:
     The ``dtype`` ``auto`` is a checkpoint's own, and float32 for all other models.
     ``base`` is the base model of an adapter's folder; ``attends`` is the user's declaration of
     how they attend (`harness.models.meant`), ``oracle`` how to hold the float64 reference
-    (`harness.models.float64`).
+    (`harness.models.float64`); ``bitwise`` demands equal bits of rows in batches of any size.
     """
 
     device: str = "cpu"
@@ -44,6 +44,7 @@ class Options:
     device_map: str | None = None
     attends: str | None = None
     oracle: str = "auto"
+    bitwise: bool = False
 
 
 def versions() -> dict[str, str]:
@@ -89,7 +90,7 @@ def describe_run(options: Options, profile: str, seed: int) -> RunRecord:
         platform=platform.platform(),
         threads=torch.get_num_threads(),
     )
-    run.tell(attends=options.attends)
+    run.tell(attends=options.attends, bitwise=options.bitwise)
     return run
 
 

@@ -215,6 +215,7 @@ class Subject(Core):
             injected=self.injected,
             attends=self.attends,
             oracle_way=self.oracle_way,
+            bitwise=self.bitwise,
             provenance=provenance or self.provenance,
         )
 

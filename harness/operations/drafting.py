@@ -2,6 +2,9 @@
 
 A correct draft saves a pass; a wrong one must be removed from the cache again.  Decoding without
 drafts of one kind says nothing about that kind.
+
+Drafts come from the ``prompt`` (what followed its last tokens earlier in it), from an
+``assistant`` (a copy of the model that errs) or from an ``early exit`` (the model's first blocks).
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.harness.checking.check import Unsettled
-from assay.harness.models import capabilities
+from assay.harness.models import blocks, capabilities
 from assay.harness.models.memo import memo
 from assay.harness.models.shortage import pass_on
 from assay.harness.models.subject import Subject
@@ -28,14 +31,24 @@ from assay.harness.results.errors import REFUSALS, Missing, brief
 AT_ONCE = 3
 """Drafted tokens for one pass."""
 
+LIKELY = 64
+"""Tokens that are tried as the one that a prompt repeats (`repeating`)."""
+
+DRAFTERS = {"assistant": "weights-in-memory", "prompt": "own-prompt", "early exit": "early-exit"}
+"""The ways to draft, each with the capability that it needs beyond ``assisted-generation``."""
+
 
 @dataclass
 class Drafts:
-    """The ids [1, n] that each pass of a decoding read; the counts of right and wrong drafts."""
+    """The ids [1, n] that each pass of a decoding read; the counts of right and wrong drafts.
+
+    ``rejected`` are the first wrong drafts of the passes, each with its step of the decoding.
+    """
 
     passes: list[Tensor] = field(default_factory=list)
     right: int = 0
     wrong: int = 0
+    rejected: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def both(self) -> bool:
@@ -57,6 +70,8 @@ class Drafts:
                 right, compared = _agreeing(drafted, plain[count:])
                 self.right += right
                 self.wrong += compared - right
+                if right < compared:
+                    self.rejected.append((count + right, drafted[right]))
             count, unread = count + _agreeing(drafted, tokens[count:])[0] + 1, 1
 
 
@@ -68,13 +83,14 @@ def _agreeing(drafted: list[int], chosen: Tensor) -> tuple[int, int]:
 
 @contextmanager
 def watch_passes(subject: Subject) -> Iterator[Drafts]:
-    """Record what each pass of the subject reads within the block."""
-    drafts = Drafts()
+    """Record what each pass of the whole subject reads within the block."""
+    drafts, layers = Drafts(), subject.config.num_hidden_layers
     name = "decoder_input_ids" if subject.is_encoder_decoder else "input_ids"
 
     def keep(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         ids = kwargs.get(name, args[0] if args else None)
-        if ids is not None:
+        # A pass over fewer blocks drafts.
+        if ids is not None and subject.config.num_hidden_layers == layers:
             drafts.passes.append(ids.detach().clone())
 
     hook = subject.model.register_forward_pre_hook(keep, with_kwargs=True)
@@ -131,20 +147,51 @@ def drafters(subject: Subject) -> list[str]:
     return ["assistant", "prompt"] if copied else ["prompt"]
 
 
-def decode(subject: Subject, ids: Tensor, drafter: str, plain: Generated) -> Generated:
+def repeating(subject: Subject, ids: Tensor) -> Tensor:
+    """A prompt [1, n + 2] that ends with ``ids`` [1, n] and repeats itself at its end: it begins
+    with the last token and with the one that the subject then chooses, if one is found.
+
+    So the first draft from this prompt is right, and later ones mostly are wrong.
+    """
+    last = ids[:, -1:]
+    start = torch.cat([last, last, ids], dim=1)
+    scores = subject.rows(start, states=False).last["logits"][0, 0]
+    tokens = scores.topk(min(LIKELY, len(scores))).indices.to(ids.device)
+    tokens = tokens[subject.content(tokens) == tokens]
+    prompts = start.repeat(len(tokens), 1)
+    prompts[:, 1] = tokens
+    if not len(tokens):
+        return start
+    chosen = subject.rows(prompts, states=False).last["logits"][:, 0].argmax(-1)
+    found = (chosen.to(tokens.device) == tokens).nonzero()
+    index = int(found[0]) if len(found) else 0
+    return prompts[index : index + 1]
+
+
+def draft(
+    subject: Subject, ids: Tensor, drafter: str, plain: Generated, **more: Any
+) -> tuple[Generated, Drafts]:
     """Continue ``ids`` [1, n] by greedy assisted decoding; ``plain`` is the same without drafts.
 
-    The ``drafter`` is the ``prompt``, which contains the drafts, or an ``assistant``.  Raises
+    ``drafter`` is one of `DRAFTERS`; ``more`` are options for transformers' ``generate``.  Raises
     `Missing` where the model rejects this, and `Unsettled` where no draft had to be accepted or
     none rejected: that is plain decoding, or decoding that never drops anything.
     """
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = dict(more)
     if drafter == "assistant":
-        options = {"assistant_model": assistant(subject), "prompt_lookup_num_tokens": None}
-    with watch_passes(subject) as drafts:
+        options |= {"assistant_model": assistant(subject), "prompt_lookup_num_tokens": None}
+    if drafter == "early exit":
+        options |= {"assistant_early_exit": 1, "prompt_lookup_num_tokens": None}
+    early = drafter == "early exit"
+    with watch_passes(subject) as drafts, blocks.layers_kept(subject) if early else nullcontext():
         generated = generation.scores(subject, ids, "assisted", use_cache=True, **options)
     unread = 1 if subject.is_encoder_decoder else ids.shape[1]
     drafts.settle(generated.ids[0], plain.ids[0], unread)
     if not drafts.both:
         raise Unsettled("no draft was right, or none was wrong")
-    return generated
+    return generated, drafts
+
+
+def decode(subject: Subject, ids: Tensor, drafter: str, plain: Generated) -> Generated:
+    """What `draft` generates."""
+    return draft(subject, ids, drafter, plain)[0]

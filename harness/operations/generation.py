@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
 from assay.harness.checking.reference import Reference, run_elsewhere
-from assay.harness.models import capabilities, encoders, float64
+from assay.harness.models import capabilities, encoders, float64, rotations
 from assay.harness.models.capabilities import Missing
 from assay.harness.models.rows import Rows
 from assay.harness.models.shortage import contained, pass_on
@@ -94,9 +94,12 @@ class Generated:
 
         An MoE model reports there how clearly its experts are chosen (`Rows.settled`).  A model
         that is not causal generates the same tokens again: a pass over all of them computes
-        something else, and some models get more inputs than tokens.
+        something else, and some models get more inputs than tokens.  Nor does one pass do where
+        the frequencies of a rotation switch on the way.
         """
-        if "causal" not in capabilities.probe(subject):
+        steps = self.ids.shape[1]
+        switch = rotations.switch(subject.config) or math.inf
+        if "causal" not in capabilities.probe(subject) or self.prompt.shape[1] + steps > switch:
 
             def forced(which: Subject) -> Rows:
                 again = _forced(which, self.prompt, self.ids)
@@ -105,17 +108,22 @@ class Generated:
             return Reference(
                 self.rows, forced(subject.oracle), run_elsewhere(lambda: forced(subject))
             )
-        steps = self.ids.shape[1]
+        elsewhere = run_elsewhere(lambda: self.recomputed(subject, subject))
+        return Reference(self.rows, self.recomputed(subject, subject.oracle), elsewhere)
+
+    def recomputed(self, subject: Subject, which: Subject) -> Rows:
+        """The steps' logits by ``which``, ``subject`` or its copy, in one pass over the tokens."""
         first = torch.full_like(self.prompt[:, :1], _start(subject))
         before = first if subject.is_encoder_decoder else self.prompt
         inputs = torch.cat([before, self.ids[:, :-1]], dim=1)
+        rows = _recomputed(which, self.prompt, inputs)
+        return rows.at(slice(rows["logits"].shape[1] - self.ids.shape[1], None))
 
-        def uncached(which: Subject) -> Rows:
-            rows = _recomputed(which, self.prompt, inputs)
-            return rows.at(slice(rows["logits"].shape[1] - steps, None))
-
-        elsewhere = run_elsewhere(lambda: uncached(subject))
-        return Reference(self.rows, uncached(subject.oracle), elsewhere)
+    def choosing(self, step: int, token: int) -> Generated:
+        """The same, with another token chosen at ``step``: rows and scores stay as they are."""
+        ids = self.ids.clone()
+        ids[:, step] = token
+        return replace(self, ids=ids)
 
 
 def _recomputed(subject: Subject, prompt: Tensor, ids: Tensor) -> Rows:
@@ -163,8 +171,11 @@ def _generate(
     Raises `Missing` where the context has no room for ``tokens``.
     """
     before = 1 if subject.is_encoder_decoder else ids.shape[1]
-    if subject.context is not None and before + tokens > subject.context:
-        why = f"a context of {subject.context} tokens has no room for {tokens} after {before}"
+    context = subject.context
+    if rotations.switch(subject.config) is not None:  # generation may go past it
+        context = rotations.longest(subject.config)
+    if context is not None and before + tokens > context:
+        why = f"a context of {context} tokens has no room for {tokens} after {before}"
         raise Missing(f"generation: {why}")
     if subject.is_encoder_decoder:
         arguments["decoder_start_token_id"] = _start(subject)

@@ -13,7 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from assay.harness.checking.check import Unsettled
+from assay.harness.checking.reference import MACHINES
 from assay.harness.models import compat, precision
+from assay.harness.models.rounding import Rounding
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import ROUTER_GAP, TOLERANCES
 from assay.harness.operations import losses
@@ -117,6 +119,21 @@ def exact(subject: Subject, samples: Sequence[Sample], names: Sequence[str]) -> 
         if not bool(tensor.isfinite().all()):
             raise Unsettled(f"the float64 copy gives no gradient of {name}")
     return sums
+
+
+def noise_elsewhere(
+    subject: Subject, samples: Sequence[Sample], names: Sequence[str], exact: Gradients
+) -> float:
+    """How far `gradients` are from ``exact`` at most, as other machines may round them.
+
+    A single run's error may be small by luck, where much of a gradient cancels.
+    """
+    errors = [0.0]
+    for seed in range(MACHINES):
+        with Rounding(seed):
+            rounded = gradients(subject, samples, names)
+        errors.append(apart(rounded, exact)[0])
+    return max(errors)
 
 
 def _loss(subject: Subject, sample: Sample) -> Tensor:

@@ -109,6 +109,12 @@ def add(parser: pytest.Parser) -> None:
         "auto, a copy where a third of the free memory holds it (default: auto)",
     )
     add(
+        "--bitwise",
+        action="store_true",
+        help="G9: a row must have the same bits in batches of any size, not only the same numbers "
+        "within the tolerance",
+    )
+    add(
         "--trust-remote-code",
         action="store_true",
         help="run Python code that comes with a model; it can do anything that you can",

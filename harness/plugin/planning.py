@@ -96,7 +96,7 @@ class Planner:
         common = (claim.id, name, claim.kind.value, subject.name)
         if lacking := claim.lacks(subject):
             return Planned(*common, lacking=lacking)
-        subject.reach = profile.reach
+        subject.reach, subject.far = profile.reach, profile.far
         examples = claim.examples(profile, subject)
         seconds = self._seconds(claim, name, subject, profile, examples)
         return Planned(*common, examples=examples, seconds=seconds)

@@ -86,8 +86,9 @@ class RunRequest:
             if (value := getattr(self.loading, name)) != getattr(USUAL, name):
                 parts.append(f"--{name.replace('_', '-')}={value}")
         parts += [f"--{n}={value}" for n, value in self.emulated.items() if value is not None]
-        if self.loading.trust_remote_code:
-            parts.append("--trust-remote-code")
+        for flag in ("bitwise", "trust_remote_code"):
+            if getattr(self.loading, flag):
+                parts.append(f"--{flag.replace('_', '-')}")
         return shlex.join([*parts, f"--replay={blob}"])
 
 

@@ -35,7 +35,9 @@ def headline(comparison: Comparison, least: float) -> str:
     regressions, lost = len(comparison.flips(Flip.REGRESSION)), len(comparison.flips(Flip.LOST))
     gained = len(comparison.flips(Flip.GAINED))
     drifts = len(comparison.drifts(least))
+    texts = len(comparison.token_changes)
     parts = [counted(regressions, "regression") if regressions else "no regression"]
+    parts += [f"{counted(texts, 'tokenizer')} changed"] * bool(texts)
     parts += [f"{lost} lost"] * bool(lost) + [f"{gained} gained"] * bool(gained)
     other = len(comparison.flips(Flip.OTHER))
     parts += [counted(other, "other flip")] * bool(other)
@@ -75,6 +77,7 @@ def notes(comparison: Comparison, least: float) -> list[str]:
             f"change is unknown (a larger --profile decides): {_listed(unseen)}"
         )
     lines += vanished(comparison)
+    lines += [f"tokenizer of {each}" for each in comparison.token_changes]
     if not comparison.paired:
         lines.append(
             "the runs drew different inputs, so they are not paired and smaller drifts are missed"
@@ -140,7 +143,7 @@ def show(console: Console, comparison: Comparison, least: float) -> None:
         console.print()
     for line in notes(comparison, least):
         console.print(Text(line), soft_wrap=True)  # a name must be whole to be copied
-    bad = bool(comparison.flips(Flip.REGRESSION))
+    bad = comparison.worse
     console.print(Text(headline(comparison, least), style="bold red" if bad else "bold"))
 
 

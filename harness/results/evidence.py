@@ -65,6 +65,8 @@ def resume_key(run: RunRecord) -> str:
     settings += [emulated] if emulated else []
     if run.attends is not None:  # unset, it leaves the key of older runs as it was
         settings.append(run.attends)
+    if run.bitwise:
+        settings.append("bitwise")
     return hashlib.sha256(json.dumps([versions, settings]).encode()).hexdigest()
 
 

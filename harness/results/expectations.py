@@ -100,8 +100,9 @@ class Judgement:
     """A result compared with its expectation: ``as expected``, ``unexpected``, ``inconclusive``.
 
     Only the first is a pass and only the second fails a run.  The third is that of a finding
-    which needs more samples, where no entry says that it is decided, and of a law in 16 bits on a
-    model whose rounding hides the leaks that the law must see.  A claim that an error ended fails
+    which needs more samples, where no entry says that it is decided, of a law in 16 bits on a
+    model whose rounding hides the leaks that the law must see, and of a law whose prompts were too
+    short for what it is about.  A claim that an error ended fails
     a run.
     """
 
@@ -142,7 +143,7 @@ def judge(result: Result, expected: Expected | None) -> Judgement:
         f"{result.id} ({result.name}) on {result.subject} is {result.verdict}",
     )
     reason = f": {result.reason}" if result.reason else ""
-    if result.rounding_hides or result.left_out:
+    if result.rounding_hides or result.left_out or result.not_reached:
         return Judgement("inconclusive", f"{what}{reason}")
     if verdict is Verdict.INCONCLUSIVE and result.kind is Kind.LAW:
         return Judgement("unexpected", f"{what}, and a law must be decided{reason}")

@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
-LATER = frozenset({"attends", "rounding", "allocation", "selection", "per_subject", "refused"})
+LATER = frozenset(
+    {"attends", "bitwise", "rounding", "allocation", "selection", "per_subject", "refused"}
+)
 """Fields of a run that not every version writes."""
 
 NO_NULLS = frozenset(
@@ -154,6 +156,7 @@ class RunRecord(Stored):
     dtype: str = ""
     attention: str | None = None
     attends: str | None = None
+    bitwise: bool = False
     versions: dict[str, str] = field(default_factory=dict)
     platform: str = ""
     threads: int | str | None = None  # a text for several runs joined

@@ -156,6 +156,9 @@ class Run(Record):
         ]
         | UnsetType
     ) = UNSET
+    bitwise: (
+        Annotated[bool, says("Whether --bitwise was given; older runs do not say.")] | UnsetType
+    ) = UNSET
     per_subject: (
         Annotated[Count, says("How many claims were asked for on each; older runs do not say.")]
         | UnsetType

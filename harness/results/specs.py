@@ -14,11 +14,14 @@ from assay.harness.results.seeds import read_seed
 TASKS = ("causal", "masked", "seq2seq")
 """The kinds of language model that a model type may be built as."""
 
+VARIANTS = ("linear", "dynamic", "yarn", "longrope", "llama3", "proportional", "partial")
+"""Ways to change a tiny model's rotary positions: types of scaling, and a partial rotation."""
+
 WILD = frozenset("*?[")
 """Characters that make a name a pattern."""
 
 SIGN = "+"
-"""Separates a model's name from that of the fault injected into it."""
+"""Separates a model's name from its variants and from the fault injected into it."""
 
 _CODE = re.compile(r"(.+\.py|[A-Za-z_]\w*(\.\w+)+):([A-Za-z_]\w*)")
 """A function in a file or a module, which makes a model."""
@@ -34,6 +37,8 @@ class ModelKind(StrEnum):
     TINY = "tiny"
     GEOMETRY = "geometry"
     TOY = "toy"
+    CHAT = "chat"
+    """A tiny model with a tokenizer and a chat template."""
     CODE = "code"
     """A function of the user's own that returns a model, in a file or a module."""
     CHECKPOINT = "checkpoint"
@@ -51,6 +56,7 @@ class ModelSpec:
     ``name`` is the size of a reference (empty: the default), a model type or a pattern of them, a
     geometry, a folder's path, a hub id, or ``FILE.py:FUNCTION``.  ``task`` is one of `TASKS`, or
     None for the usual one of a model type; ``seed`` and ``fault`` are None where there is none.
+    ``variants`` of a tiny model are among `VARIANTS`.
     """
 
     kind: ModelKind
@@ -58,18 +64,21 @@ class ModelSpec:
     task: str | None = None
     seed: int | None = None
     fault: str | None = None
+    variants: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read ``reference[:SIZE]``, ``untrained[:SIZE[:SEED]]``, ``tiny:[TASK:]TYPE[:SEED]``,
-        ``geometry:NAME[:SEED]``, ``toy``, ``FILE.py:FUNCTION``, ``PACKAGE.MODULE:FUNCTION``, a
-        path or a hub id, each with ``+FAULT`` or without.
+        """Read ``reference[:SIZE]``, ``untrained[:SIZE[:SEED]]``, ``tiny:[TASK:]TYPE[:SEED]``
+        with any ``+VARIANT``, ``geometry:NAME[:SEED]``, ``toy``, ``chat``, ``FILE.py:FUNCTION``,
+        ``PACKAGE.MODULE:FUNCTION``, a path or a hub id, each with ``+FAULT`` or without.
 
         A path that exists has no fault.  Raises `BadInput`; whether there is such a size, type or
         fault is not checked.
         """
         model, sign, fault = text.rpartition(SIGN)
         if not sign:
+            return cls._sound(text)
+        if text.startswith(f"{ModelKind.TINY}:") and fault in VARIANTS:
             return cls._sound(text)
         spec = cls._sound(model)
         if spec.kind in OUTSIDE and (not _FAULT.fullmatch(fault) or os.path.exists(text)):
@@ -92,14 +101,15 @@ class ModelSpec:
         if word == ModelKind.REFERENCE:
             return cls(ModelKind.REFERENCE, rest)
         if word == ModelKind.TINY:
-            return cls._tiny(text, rest.split(":"))
+            rest, *variants = rest.split(SIGN)
+            return replace(cls._tiny(text, rest.split(":")), variants=tuple(variants))
         if word in (ModelKind.UNTRAINED, ModelKind.GEOMETRY):
             name, _, seed = rest.partition(":")
             return cls(ModelKind(word), name, seed=read_seed(seed, text) if seed else None)
-        if word == ModelKind.TOY:
+        if word in (ModelKind.TOY, ModelKind.CHAT):
             if colon:
-                raise BadInput(f"{text}: there is one such subject only, {ModelKind.TOY}")
-            return cls(ModelKind.TOY)
+                raise BadInput(f"{text}: there is one such subject only, {word}")
+            return cls(ModelKind(word))
         if _CODE.fullmatch(text) and not os.path.exists(text):
             return cls(ModelKind.CODE, text)
         return cls(ModelKind.CHECKPOINT, text)
@@ -122,6 +132,7 @@ class ModelSpec:
         seed = None if self.seed is None else str(self.seed)
         parts = [*first, self.task, self.name or None if seed is None else self.name, seed]
         text = ":".join(part for part in parts if part is not None)
+        text = SIGN.join([text, *self.variants])
         return text if self.fault is None else f"{text}{SIGN}{self.fault}"
 
     @property

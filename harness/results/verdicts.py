@@ -45,6 +45,12 @@ LEFT_OUT = "left out for the budget"
 HIDDEN = "rounding hides smaller leaks"
 """Key of a law's details: true where in 16 bits it sees no leak as small as it must."""
 
+NOT_REACHED = "not reached"
+"""Key of a law's details: what no example reached, without which the law says nothing."""
+
+PASSED, NOT_PASSED = "lengths passed", "lengths not passed"
+"""Keys of a law's details: windows, chunks and rotations of the model, by name, in tokens."""
+
 STORED = 20_000
 """Characters of a traceback that are kept."""
 
@@ -114,6 +120,11 @@ class Result:
         """
         undecided = self.kind is Kind.LAW and self.verdict is Verdict.INCONCLUSIVE
         return undecided and bool(self.details.get(HIDDEN))
+
+    @property
+    def not_reached(self) -> bool:
+        """Whether a law is undecided since no prompt was long enough for what it is about."""
+        return self.verdict is Verdict.INCONCLUSIVE and NOT_REACHED in self.details
 
     @property
     def left_out(self) -> bool:

@@ -19,6 +19,8 @@ from assay.harness.models.capabilities import (  # noqa: F401
     kept_states,
     parts,
     position_encoding,
+    rotation,
+    text,
 )
 from assay.harness.models.capabilities.probing import PROBE, VISIBLE, agree
 from assay.harness.models.capabilities.registry import (

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from importlib.util import find_spec
+
 import torch
+from torch import distributed
 from transformers import GenerationConfig
 
-from assay.harness.models import compat, configuration, float64, meant, positions, sinks
+from assay.harness.models import (
+    adapters,
+    blocks,
+    compat,
+    configuration,
+    float64,
+    meant,
+    positions,
+    serving,
+    sinks,
+)
 from assay.harness.models.capabilities.blending import blends, embeds_several
 from assay.harness.models.capabilities.probing import prompt, visible
 from assay.harness.models.capabilities.registry import capability, needs, probe
-from assay.harness.models.quantised_weights import is_quantised
+from assay.harness.models.quantised_weights import is_quantised, packed
+from assay.harness.models.shortage import pass_on
 from assay.harness.models.subject import Subject
-from assay.harness.results.errors import Missing
+from assay.harness.results.errors import REFUSALS, Missing, first_line
 
 HALF = 16
 """Bits of the narrower dtypes."""
@@ -150,3 +166,113 @@ def _continued_generation(subject: Subject) -> None:
     if subject.cache_argument != "past_key_values":
         raise Missing("the model's forward takes no past_key_values")
     needs(subject, "chunks-beside-cache")
+
+
+@capability("assisted-generation")
+def _assisted_generation(subject: Subject) -> None:
+    """`generate` verifies drafted tokens in one pass, and drops rejected ones from the cache."""
+    needs(subject, "generation")
+    needs(subject, "lm-head")
+    needs(subject, "chunks-beside-cache")  # drafts are read in one chunk
+    cache = subject(prompt(subject), keep=True, states=False).cache
+    if not hasattr(cache, "crop") or not getattr(cache, "is_croppable", True):
+        raise Missing("the model's cache cannot drop drafted tokens")
+    if getattr(subject.model, "_is_stateful", False) and not hasattr(cache, "is_croppable"):
+        raise Missing("the model's state cannot be taken back: it is stateful")
+
+
+@capability("own-prompt")
+def _own_prompt(subject: Subject) -> None:
+    """The prompt is read by the decoder that continues it."""
+    if subject.is_encoder_decoder:
+        raise Missing("the prompt is the encoder's, and the decoder's start holds no drafts")
+
+
+@capability("early-exit")
+def _early_exit(subject: Subject) -> None:
+    """The head reads the first blocks alone where ``num_hidden_layers`` is lowered in between."""
+    needs(subject, "lm-head")
+    body = getattr(subject.model, getattr(subject.model, "base_model_prefix", ""), None)
+    if "assistant_early_exit" not in vars(GenerationConfig()):
+        raise Missing("this version of transformers has no assistant_early_exit")
+    if body is None or getattr(body, "config", None) is not subject.config:
+        raise Missing("the library finds no decoder whose number of blocks it could lower")
+    if subject.layers < 2:
+        raise Missing("the model has one block")
+    ids = prompt(subject)
+    whole = subject.rows(ids, states=False)
+    try:
+        with blocks.layers_kept(subject, 1):
+            output = subject.model(ids, use_cache=True)
+            output.past_key_values.get_seq_length()  # which needs a block that attends
+    except REFUSALS as error:
+        pass_on(error)
+        why = f"the model cannot run its first block alone: {first_line(error)}"
+        raise Missing(why) from error
+    if torch.equal(output.logits.to(whole["logits"].device), whole["logits"]):
+        raise Missing("the model runs all blocks whatever num_hidden_layers says")
+
+
+@capability("continuous-batching")
+def _continuous_batching(subject: Subject) -> None:
+    """The library has a server for such models (`harness.models.serving`)."""
+    needs(subject, "lm-head")
+    needs(subject, "causal")
+    if why := serving.why_not(subject):
+        raise Missing(why)
+
+
+@capability("adapters")
+def _adapters(subject: Subject) -> None:
+    """Its linear layers can be given low-rank adapters (LoRA)."""
+    needs(subject, "weights-in-memory")
+    if find_spec("peft") is None:
+        raise Missing("peft is not installed (assay-lm[adapters])")
+    if adapters.is_within(subject.model):
+        raise Missing("the model has an adapter in it already")
+    if is_quantised(subject.model):
+        raise Missing("an adapter is merged into quantised weights by rounding them again")
+    if not adapters.linear_layers(subject.model):
+        raise Missing("the model has no linear layer but its head")
+
+
+@capability("quantised-weights")
+def _quantised_weights(subject: Subject) -> None:
+    """Some of its weights are integers in memory, with which a package's kernels compute."""
+    if not is_quantised(subject.model):
+        raise Missing("the model's weights are not quantised")
+    if next(packed(subject.model), None) is None:
+        raise Missing("the model's weights are dense in memory")  # unpacked as they were loaded
+
+
+@capability("tensor-parallel")
+def _tensor_parallel(subject: Subject) -> None:
+    """The library divides the model's layers among processes, which talk over gloo."""
+    _parallel(subject, "tensor", "tp")
+    for name, number in configuration.head_counts(subject.config).items():
+        if number % 2:
+            raise Missing(f"two processes cannot have equal shares of {number} heads ({name})")
+
+
+@capability("expert-parallel")
+def _expert_parallel(subject: Subject) -> None:
+    """The library divides the model's experts among processes."""
+    needs(subject, "tensor-parallel")
+    _parallel(subject, "expert", "ep")
+
+
+def _parallel(subject: Subject, kind: str, plan: str) -> None:
+    """Raise `Missing` unless a class has a plan, and the library and machine carry it out."""
+    for need in ("weights-in-memory", "saving"):
+        needs(subject, need)
+    compat.parallel({f"{plan}_size": 1})
+    if not getattr(subject.model, f"{plan}_plan", None):
+        raise Missing(f"the model's class has no plan of {kind} parallelism")
+    if is_quantised(subject.model):
+        raise Missing("quantised weights are saved in a format of their own")
+    if subject.device.type != "cpu":
+        raise Missing(f"the processes run on the CPU, and the model on {subject.device.type}")
+    if os.name != "posix" or sys.platform == "darwin":
+        raise Missing(f"the processes are not run on {sys.platform}")
+    if not distributed.is_available() or not distributed.is_gloo_available():
+        raise Missing("this build of torch has no gloo")

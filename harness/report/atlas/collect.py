@@ -126,6 +126,8 @@ class Collected:
         A tiny model's name has its type: ``tiny:mamba``, ``tiny:causal:bert:1``.
         """
         spec = ModelSpec.recorded(subject)
+        if spec.variants:  # no other model of its type
+            return {subject}
         named = {spec.name} if spec.kind is ModelKind.TINY else set()
         return named | {self.facts.get(subject, SubjectRecord()).model_type or subject}
 

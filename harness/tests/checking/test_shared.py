@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from hypothesis.database import choices_to_bytes
 
 from assay.fixtures import subjects
 from assay.fixtures.prompts import LONGEST, cuts, prompts
@@ -15,6 +13,7 @@ from assay.harness.checking.laws import law
 from assay.harness.models import kept_rows
 from assay.harness.models.runs import Options
 from assay.harness.results.verdicts import Verdict
+from assay.harness.tests.support.completed import completed
 from assay.harness.tests.support.toys import budget, fresh, seeing_ahead, verdict
 
 LIMITS = [
@@ -46,25 +45,6 @@ def drawn_by(subject, body, examples=8, **more):
     declared = declare(lambda subject, draw, check: body(subject, draw, check, drawn, passes))
     result = verdict(declared, subject, budget(examples), **more)
     return result, drawn, passes
-
-
-def completed(strategy, draws):
-    """The first example that Hypothesis makes of ``draws``, and all of its draws."""
-    found = []
-
-    @settings(
-        max_examples=1,
-        database=shared.Shared([choices_to_bytes(draws)]),
-        deadline=None,
-        derandomize=False,
-        suppress_health_check=[*HealthCheck],
-    )
-    @given(st.data())
-    def collect(data):
-        found.append((data.draw(strategy()), data.conjecture_data.choices))
-
-    collect()
-    return found[0]
 
 
 @pytest.mark.parametrize("model", ["tiny:gpt2", "tiny:mistral", "tiny:bloom"])

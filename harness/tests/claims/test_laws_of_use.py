@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from assay.claims import (
+    test_adapters,
+    test_autocast,
     test_batch_size,
+    test_compiled,
+    test_drafts,
+    test_exported,
     test_last_logits,
     test_loading,
     test_loss,
     test_packing,
+    test_parallel,
     test_prefixes,
+    test_quantised_weights,
+    test_serving,
     test_training,
 )
 from assay.harness import faults
-from assay.harness.operations import drafting, generation
+from assay.harness.operations import drafting, generation, parallel
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.toys import budget, fresh, prompt, toy, verdict
 
@@ -23,12 +33,28 @@ PACKED = test_packing.test_samples_packed_into_one_row_do_not_see_each_other
 LOSS = test_loss.test_the_loss_is_the_cross_entropy_of_the_labels
 SUMMED = test_training.test_gradients_of_a_batch_are_the_sum_of_its_samples
 TRAINED = test_training.test_gradients_in_training_are_those_in_evaluation
+DRAFTS = test_drafts.test_drafted_tokens_change_nothing
 TURNS = test_prefixes.test_turns_on_one_cache_are_those_read_again
 COPIES = test_prefixes.test_copies_of_a_prefix_are_continued_alike
 CHUNKS = test_prefixes.test_a_prompt_read_in_chunks_is_continued_alike
+SERVED = test_serving.test_a_request_among_others_is_answered_as_alone
 KEPT = test_last_logits.test_requested_logits_are_those_of_the_whole_pass
 BATCH = test_batch_size.test_a_row_does_not_depend_on_the_size_of_its_batch
+MIXED = test_autocast.test_autocast_is_as_near_to_float64_as_a_copy_in_bfloat16
+COMPILED = test_compiled.test_a_compiled_model_computes_what_it_does_uncompiled
+COMPILED_STEPS = test_compiled.test_a_prompt_is_continued_by_compiled_code_as_without
+EXPORTED = test_exported.test_an_exported_program_computes_what_the_model_does
+EXPORTED_PADDED = test_exported.test_an_exported_program_reads_padding_as_the_model_does
 LOADED = test_loading.test_what_is_loaded_is_what_is_stored
+IDLE = test_adapters.test_an_idle_adapter_changes_nothing
+MERGED = test_adapters.test_a_merged_adapter_computes_what_it_does_unmerged
+STORED = test_adapters.test_an_adapter_is_loaded_as_it_was_saved
+TWO = test_adapters.test_each_of_two_adapters_acts_as_it_does_alone
+QUANTISED = test_quantised_weights.test_a_quantised_model_computes_with_its_dequantised_weights
+KEPT_QUANTISED = test_quantised_weights.test_quantised_weights_are_loaded_as_they_were_saved
+TWO_ROWS = test_parallel.test_rows_of_two_processes_are_those_of_one
+TWO_GRADIENTS = test_parallel.test_gradients_of_two_processes_are_those_of_one
+TWO_GENERATE = test_parallel.test_two_processes_generate_what_one_does
 
 CASES = {
     "packed": (PACKED, {}),
@@ -38,15 +64,39 @@ CASES = {
     "summed": (SUMMED, {}),
     "trained": (TRAINED, {"activations": "kept"}),
     "checkpointed": (TRAINED, {"activations": "recomputed"}),
+    "assistant": (DRAFTS, {"drafter": "assistant"}),
+    "prompt lookup": (DRAFTS, {"drafter": "prompt"}),
+    "early exit": (DRAFTS, {"drafter": "early exit"}),
     "turns": (TURNS, {}),
     "copies": (COPIES, {}),
     "chunks": (CHUNKS, {}),
+    "served": (SERVED, {"arrival": "together"}),
+    "served late": (SERVED, {"arrival": "late"}),
     "last logits": (KEPT, {"how": "number"}),
     "some logits": (KEPT, {"how": "positions"}),
     "batch": (BATCH, {"rows": 8}),
     "loaded": (LOADED, {}),
+    "autocast": (MIXED, {}),
+    "compiled": (COMPILED, {"backend": "aot_eager"}),
+    "compiled steps": (COMPILED_STEPS, {"backend": "aot_eager"}),
+    "exported": (EXPORTED, {}),
+    "exported, padded": (EXPORTED_PADDED, {}),
+    "new adapter": (IDLE, {"adapter": "new"}),
+    "disabled adapter": (IDLE, {"adapter": "disabled"}),
+    "merged adapter": (MERGED, {"where": "linear layers"}),
+    "stored adapter": (STORED, {"by": "peft"}),
+    "adapter stored, loaded by transformers": (STORED, {"by": "transformers"}),
+    "two adapters": (TWO, {}),
+    "quantised": (QUANTISED, {"weights": "8 bits"}),
+    "quantised, stored": (KEPT_QUANTISED, {"weights": "8 bits"}),
+    "rows of two": (TWO_ROWS, {"plan": "tensor"}),
+    "gradients of two": (TWO_GRADIENTS, {"plan": "tensor"}),
+    "generation of two": (TWO_GENERATE, {"plan": "tensor"}),
 }
 """A claim and the parameters of its test."""
+
+UNVERIFIED = ["draft-accepted-unseen", "cache-crop-left-out", "rejected-draft-kept"]
+"""Faults of assisted decoding, whoever drafts."""
 
 FAULTS = [
     ("packed-samples-seen", "packed"),
@@ -56,12 +106,34 @@ FAULTS = [
     ("gradients-of-several-rows-larger", "summed"),
     ("gradients-in-training-larger", "trained"),
     ("gradients-in-training-larger", "checkpointed"),
+    *(
+        (fault, case)
+        for fault in UNVERIFIED
+        for case in ("assistant", "prompt lookup", "early exit")
+    ),
     ("turns-lose-a-token", "turns"),
     ("turns-lose-a-token", "chunks"),
+    ("requests-mixed", "served"),
+    ("requests-mixed", "served late"),
     ("last-logits-early", "last logits"),
     ("last-logits-early", "some logits"),
     ("large-batches-mixed", "batch"),
     ("loading-leaves-a-number", "loaded"),
+    ("autocast-cuts-large-numbers", "autocast"),
+    ("compiled-rows-mixed", "compiled"),
+    ("compiled-rows-mixed", "compiled steps"),
+    ("exported-rows-mixed", "exported"),
+    ("new-adapters-act", "new adapter"),
+    ("disabled-adapters-act", "disabled adapter"),
+    ("merged-adapters-larger", "merged adapter"),
+    ("saved-adapters-lose-a-number", "stored adapter"),
+    ("saved-adapters-lose-a-number", "adapter stored, loaded by transformers"),
+    ("adapters-add-up", "two adapters"),
+    ("quantised-products-larger", "quantised"),
+    ("saved-scales-larger", "quantised, stored"),
+    ("shares-not-summed", "rows of two"),
+    ("shares-not-summed", "generation of two"),
+    ("gradients-not-summed", "gradients of two"),
 ]
 
 
@@ -104,6 +176,33 @@ def test_the_share_of_bits_that_differ_is_recorded_for_each_example():
     assert all(0 <= share <= 1 for share in shares)
 
 
+def row_by_row(subject):
+    """A copy of the subject whose forward runs each row of a batch by itself."""
+
+    class RowByRow(type(subject.model)):
+        def forward(self, input_ids, **options):
+            each = [super(RowByRow, self).forward(row[None], **options) for row in input_ids]
+            if each[0].hidden_states:
+                states = zip(*(output.hidden_states for output in each), strict=True)
+                each[0].hidden_states = tuple(torch.cat(state) for state in states)
+            each[0].logits = torch.cat([output.logits for output in each])
+            return each[0]
+
+    model = RowByRow(subject.config).eval().requires_grad_(False)
+    model.load_state_dict(subject.model.state_dict())
+    return type(subject)("row by row", model)
+
+
+def test_bitwise_a_row_must_have_the_same_bits_in_every_batch():
+    usual, apart = replace(fresh("llama"), bitwise=True), row_by_row(fresh("llama"))
+    differs = verdict(BATCH, usual, budget(4), arguments={"rows": 8})
+    assert differs.verdict is Verdict.REFUTED
+    assert "the bits of row" in differs.reason
+    equal = verdict(BATCH, replace(apart, bitwise=True), budget(4), arguments={"rows": 8})
+    assert equal.verdict is Verdict.UPHELD, equal.reason
+    assert set(equal.details["share of elements whose bits differ"]) == {0.0}
+
+
 def test_a_model_whose_buffer_is_left_unset_by_loading_is_refuted():
     subject = fresh("llama")
 
@@ -117,3 +216,57 @@ def test_a_model_whose_buffer_is_left_unset_by_loading_is_refuted():
     result = verdict(LOADED, type(subject)("lazy", model), budget(1))
     assert result.verdict is Verdict.REFUTED
     assert "buffers" in result.reason
+
+
+def test_every_example_counts_accepted_and_rejected_drafts():
+    result = verdict(DRAFTS, toy("llama"), budget(3), arguments={"drafter": "early exit"})
+    counts = result.details["drafts accepted and rejected, by example"]
+    assert len(counts) == result.examples
+    assert all(right > 0 and wrong > 0 for right, wrong in counts)
+
+
+@pytest.mark.parametrize(
+    ("spec", "drafter", "lacking"),
+    [
+        ("gpt2", "early exit", "early-exit: the model runs all blocks"),
+        ("t5", "prompt", "own-prompt: "),
+        ("mamba", "assistant", "assisted-generation: the model's cache cannot drop"),
+    ],
+)
+def test_a_way_to_draft_that_a_model_lacks_has_a_name(spec, drafter, lacking):
+    result = verdict(DRAFTS, toy(spec), budget(2), arguments={"drafter": drafter})
+    assert result.verdict is Verdict.NOT_APPLICABLE
+    assert result.reason.startswith(lacking)
+
+
+def test_an_adapter_on_a_layer_that_is_not_called_is_refuted():
+    subject = fresh("llama")
+    layer = subject.model.model.layers[0].mlp.down_proj
+    layer.forward = None  # whoever calls it fails
+
+    def product(states):
+        return states @ layer.weight.T
+
+    mlp = subject.model.model.layers[0].mlp
+    mlp.forward = lambda x: product(mlp.act_fn(mlp.gate_proj(x)) * mlp.up_proj(x))
+    result = verdict(MERGED, subject, budget(2), arguments={"where": "linear layers"})
+    assert result.verdict is Verdict.REFUTED, result.reason
+
+
+@pytest.mark.parametrize("adapter", ["new, of experts", "disabled, of experts"])
+def test_experts_take_adapters(adapter):
+    for case in ((IDLE, {"adapter": adapter}), (MERGED, {"where": "experts"})):
+        result = verdict(case[0], toy("mixtral"), budget(3), arguments=case[1])
+        assert result.verdict is Verdict.UPHELD, result.reason
+
+
+def test_experts_are_divided_as_well():
+    result = verdict(TWO_ROWS, toy("mixtral"), budget(2), arguments={"plan": "expert"})
+    assert result.verdict is Verdict.UPHELD, result.reason
+
+
+def test_a_lost_process_says_nothing_about_the_model(monkeypatch):
+    monkeypatch.setattr(parallel, "PATIENCE", 0.0)
+    result = verdict(TWO_ROWS, fresh("llama"), budget(1), arguments={"plan": "tensor"})
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert "process 0 of 2 gave no answer in 0 seconds" in result.reason

@@ -60,6 +60,35 @@ def test_decoding_without_a_draft_is_no_example():
         drafting.decode(subject, ids, "prompt", plain)
 
 
+def test_a_prompt_repeats_the_token_that_the_model_chooses():
+    subject = toy("llama")
+    found = 0
+    for seed in range(8):
+        ids = prompt(subject, 5, batch=1, seed=seed)
+        made = drafting.repeating(subject, ids)
+        assert torch.equal(made[:, 2:], ids)
+        assert made[0, 0] == ids[0, -1]
+        chosen = subject.rows(made, states=False).last["logits"].argmax()
+        found += int(chosen == made[0, 1])
+    assert found
+
+
+def test_the_first_wrong_draft_of_each_pass_is_kept_with_its_step():
+    drafts = Drafts([torch.tensor([ids]) for ids in ([1, 5, 9], [6, 3], [7])])
+    drafts.settle(torch.tensor([5, 6, 7]), torch.tensor([5, 6, 7]), 1)
+    assert drafts.rejected == [(1, 9), (2, 3)]
+
+
+def test_an_early_exit_leaves_the_model_s_blocks_and_its_passes_are_not_the_model_s():
+    subject = toy("llama")
+    ids = prompt(subject, 6, batch=1)
+    plain = generation.scores(subject, ids, "greedy", use_cache=False, tokens=12)
+    made, drafts = drafting.draft(subject, ids, "early exit", plain, tokens=12)
+    assert subject.config.num_hidden_layers == subject.layers == 2
+    assert torch.equal(made.ids, plain.ids)
+    assert sum(each.shape[1] for each in drafts.passes) == ids.shape[1] + 11 + drafts.wrong
+
+
 def test_a_law_of_which_no_example_counts_names_the_reason(monkeypatch):
     monkeypatch.setattr(Drafts, "both", property(lambda self: False))
     result = verdict(LAW, toy("gpt2"), budget(3), arguments={"mode": "assisted"})

@@ -78,3 +78,20 @@ def test_what_a_model_is_meant_to_be_is_in_the_run_and_in_the_replaying_command(
     assert claim["verdict"] == "refuted"
     assert "--attends=both" in claim["counterexample"]["replay"]
     assert "capabilities of tiny:gpt2 are not judged: its type is recorded otherwise" in run.output
+
+
+def test_that_bits_must_be_equal_is_in_the_run_and_in_the_replaying_command(project):
+    project.claims(
+        "from assay.claims.test_batch_size import "
+        "test_a_row_does_not_depend_on_the_size_of_its_batch\n"
+    )
+    usual, bitwise = project.runs(
+        ["--claim=G9:32", "--profile=glance", "--json=usual.json"],
+        ["--claim=G9:32", "--profile=glance", "--bitwise", "--json=out.json"],
+    )
+    assert (usual.exit, bitwise.exit) == (0, 1)
+    assert not project.json("usual.json")["run"]["bitwise"]
+    assert project.json()["run"]["bitwise"]
+    (claim,) = project.json()["claims"]
+    assert "the bits of row" in claim["counterexample"]["where"]
+    assert "--bitwise" in claim["counterexample"]["replay"].split()

@@ -19,9 +19,14 @@ NAMES = {
     "tiny:causal:bert:0": ModelSpec(ModelKind.TINY, "bert", "causal", 0),
     "tiny:causal:q*": ModelSpec(ModelKind.TINY, "q*", "causal"),
     "tiny:gpt2+cache-stale": ModelSpec(ModelKind.TINY, "gpt2", fault="cache-stale"),
+    "tiny:llama+yarn": ModelSpec(ModelKind.TINY, "llama", variants=("yarn",)),
+    "tiny:causal:phi3:1+longrope+partial+cache-stale": ModelSpec(
+        ModelKind.TINY, "phi3", "causal", 1, "cache-stale", ("longrope", "partial")
+    ),
     "tiny:gpt2:3+no": ModelSpec(ModelKind.TINY, "gpt2", seed=3, fault="no"),
     "geometry:rotary-8b:1": ModelSpec(ModelKind.GEOMETRY, "rotary-8b", seed=1),
     "toy": ModelSpec(ModelKind.TOY),
+    "chat": ModelSpec(ModelKind.CHAT),
     "toy+cache-stale": ModelSpec(ModelKind.TOY, fault="cache-stale"),
     "owner/name": ModelSpec(ModelKind.CHECKPOINT, "owner/name"),
     "owner/name+cache-stale": ModelSpec(ModelKind.CHECKPOINT, "owner/name", fault="cache-stale"),

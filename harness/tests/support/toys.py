@@ -25,6 +25,7 @@ from assay.harness.models.provenance import UNKNOWN
 from assay.harness.models.rows import Rows
 from assay.harness.models.runs import Options
 from assay.harness.models.subject import Subject
+from assay.harness.results.specs import ModelKind
 from assay.harness.results.verdicts import Result
 
 CAUSAL = (
@@ -38,7 +39,8 @@ TYPES = (*CAUSAL, *ENCODERS, "t5")
 @cache
 def toy(spec: str, dtype: str = "float32") -> Subject:
     """``tiny:<spec>``, or whatever ``--model`` takes; shared by all tests, not to be changed."""
-    return load(spec if ":" in spec else f"tiny:{spec}", Options(dtype=dtype))
+    named = spec if ":" in spec or spec == ModelKind.CHAT else f"tiny:{spec}"
+    return load(named, Options(dtype=dtype))
 
 
 def fresh(spec: str) -> Subject:

@@ -1,0 +1,47 @@
+"""Drafted tokens that a model verifies while it generates (beyond the documents)."""
+
+from __future__ import annotations
+
+import pytest
+
+from assay.fixtures.prompts import prompts
+from assay.harness.checking.laws import law
+from assay.harness.models import capabilities
+from assay.harness.operations import drafting, generation
+
+TOKENS = 12
+"""Tokens to generate: enough for some drafts to be right and some to be wrong."""
+
+
+@law(
+    "G6",
+    "drafted tokens change nothing",
+    needs=["assisted-generation"],
+    source="beyond the documents; transformers#30042, #30413",
+    control="a wrong draft accepted unseen",
+    enough=6,
+)
+@pytest.mark.parametrize("drafter", [*drafting.DRAFTERS])
+def test_drafted_tokens_change_nothing(subject, drafter, draw, check):
+    capabilities.require(subject, drafting.DRAFTERS[drafter])
+    ids = draw(short_prompts(subject), "prompt").ids
+    if drafter == "prompt":
+        ids = drafting.repeating(subject, ids)
+    plain = generation.scores(subject, ids, "greedy", use_cache=False, tokens=TOKENS)
+    drafted, drafts = drafting.draft(subject, ids, drafter, plain, tokens=TOKENS)
+    counts = check.details.setdefault("drafts accepted and rejected, by example", [])
+    counts.append([drafts.right, drafts.wrong])
+    expected, same = plain.reference(subject), slice(0, plain.common(drafted))
+    check.same(expected.at(same), drafted.rows.at(same))
+    allowed = generation.near_tie(expected.at(same), check.tolerance)
+    check.judge(plain.gap(drafted), allowed, f"the choice of token {plain.common(drafted) - 1}")
+    # Its own choice may be a near tie in 16 bits; then the logits after it differ.
+    unseen = max((plain.choosing(*each) for each in drafts.rejected), key=plain.gap)
+    check.judge_control(plain.gap(unseen), allowed)
+    check.rejects(expected, lambda: unseen.recomputed(subject, subject))
+
+
+def short_prompts(subject):
+    """Prompts that leave room for the continuation and for drafts beyond its end."""
+    room = (subject.context or 96) - TOKENS - drafting.AT_ONCE - 2
+    return prompts(subject, longest=max(1, min(24, room)), rows=1)

@@ -1,0 +1,71 @@
+"""Requests that a server answers together (beyond the documents)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import strategies as st
+
+from assay.fixtures.prompts import lengths, prompts
+from assay.harness.checking.laws import law
+from assay.harness.models import serving
+from assay.harness.models.tolerances import ROUTER_GAP
+from assay.harness.operations import answers
+
+TOKENS = 6
+LONGEST = 18
+"""Tokens of an answer, and of a prompt: several pages of the server's cache, and several batches
+of its budget."""
+
+
+@law(
+    "G5",
+    "a request among others is answered as alone",
+    needs=["continuous-batching"],
+    source="beyond the documents; transformers#46516, #47911",
+    control="the answer to another request",
+    enough=4,
+    slow=True,
+)
+@pytest.mark.parametrize("arrival", ["together", "late"])
+def test_a_request_among_others_is_answered_as_alone(subject, arrival, draw, check):
+    serving.require(subject)
+    prompt = draw(some_prompts(subject), "prompts")
+    requests = sharing(prompt, draw(lengths(prompt), "lengths"))
+    service = serving.Service(page=draw(st.sampled_from([4, 8]), "page"))
+    late = len(requests) // 2 if arrival == "late" else 0
+    given = serving.serve(subject, requests, TOKENS, service, late)
+    gap = ROUTER_GAP * check.tolerance.floor
+    for number, (request, answer) in enumerate(zip(requests, given, strict=True)):
+        assert len(answer.tokens) == TOKENS, f"{len(answer.tokens)} tokens for request {number}"
+        expected = reference(check, request, answer.tokens)
+        short, far = answers.allowed(expected, check.tolerance)
+        worst = answers.shortfall(expected, answer.tokens, gap)
+        check.judge(worst, short, f"the tokens for request {number}")
+        if answer.logprobs:
+            off = answers.apart(expected, answer, gap)
+            check.judge(off, far, f"the log probabilities for request {number}")
+            noise = answers.noise(expected)
+            check.sees(lambda size, off=off, far=far: (off + size, far), noise=noise)
+        if check.wants():
+            other = given[number - 1].tokens
+            neighbour = reference(check, request, other)
+            short, _ = answers.allowed(neighbour, check.tolerance)
+            check.judge_control(answers.shortfall(neighbour, other, gap), short)
+
+
+def reference(check, request, tokens):
+    """The logits for ``tokens`` after ``request`` alone."""
+    return check.reference(lambda s: answers.scored(s, request, tokens))
+
+
+def some_prompts(subject):
+    """Four prompts that leave room for the longest request and its answer."""
+    room = (subject.context or 96) - TOKENS - 3
+    return prompts(subject, shortest=5, longest=max(5, min(LONGEST, room)), rows=4, least_rows=4)
+
+
+def sharing(prompt, sizes):
+    """Requests of unlike lengths, more than fit into a batch; some begin alike, two are equal."""
+    rows = [row[:size] for row, size in zip(prompt.ids.tolist(), sizes, strict=True)]
+    first = prompt.ids[0].tolist()
+    return [first, *rows[1:], first + rows[1][:3], first]

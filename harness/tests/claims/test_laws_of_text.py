@@ -1,0 +1,210 @@
+"""Laws about tokenizers: sound ones of every kind keep them, and known mistakes break them."""
+
+from __future__ import annotations
+
+import pytest
+import transformers
+from packaging.version import Version
+
+from assay.claims import test_chats, test_tokens
+from assay.fixtures.subjects import load
+from assay.harness import faults
+from assay.harness.models.capabilities import probe
+from assay.harness.models.runs import Options
+from assay.harness.results.verdicts import Verdict
+from assay.harness.tests.support import text_models
+from assay.harness.tests.support.toys import budget, toy, verdict
+
+FILE = test_tokens.test_ids_are_those_of_the_tokenizers_own_file
+BATCH = test_tokens.test_a_text_in_a_batch_has_the_ids_that_it_has_alone
+BACK = test_tokens.test_the_tokens_of_a_normalised_text_give_it_back
+OFFSETS = test_tokens.test_the_offsets_of_a_token_point_at_its_text
+SAVED = test_tokens.test_a_tokenizer_is_saved_and_loaded_with_all_that_it_holds
+AFTER = test_tokens.test_a_fixed_text_has_the_same_ids_after_calls
+
+READ = {"special": "special tokens read"}
+CASES = {
+    "file": (FILE, READ),
+    "file, special tokens as text": (FILE, {"special": "special tokens as text"}),
+    "batch": (BATCH, {"cut": "whole"}),
+    "truncated": (BATCH, {"cut": "truncated"}),
+    "back": (BACK, {}),
+    "offsets": (OFFSETS, {}),
+    "saved": (SAVED, {}),
+    "after": (AFTER, {}),
+}
+CHATS = {
+    "chat": (test_chats.test_a_chat_has_the_ids_of_its_text, {"last": "user"}),
+    "prompt": (test_chats.test_the_prompt_for_an_answer_is_appended_to_a_chat, {}),
+    "continued": (test_chats.test_a_message_to_continue_is_cut_off_after_its_text, {}),
+    "sanitised": (test_chats.test_special_tokens_in_messages_stay_text, {}),
+}
+FAULTS = [
+    ("merge-lost", "file"),
+    ("words-as-in-gpt2", "file"),
+    ("padding-on-the-right-only", "batch"),
+    ("truncation-a-token-short", "truncated"),
+    ("truncation-stays-on", "after"),
+    ("offsets-late", "offsets"),
+    ("decoded-text-cleaned-up", "back"),
+    ("merge-lost-by-saving", "saved"),
+    ("padding-side-lost-by-saving", "saved"),
+    ("chat-begins-twice", "chat"),
+    ("prompt-before-the-chat", "prompt"),
+    ("continued-message-cut-short", "continued"),
+    ("special-tokens-in-messages-read", "sanitised"),
+]
+
+
+@pytest.mark.parametrize(("fault", "case"), FAULTS)
+def test_an_injected_fault_is_caught(fault, case):
+    claim, arguments = (CASES | CHATS)[case]
+    with faults.injected(faults.named(fault), toy("chat")) as broken:
+        result = verdict(claim, broken, budget(24, shrink=0), arguments=arguments)
+    assert result.verdict is Verdict.REFUTED, result.reason
+    result = verdict(claim, toy("chat"), budget(4), arguments=arguments)
+    assert result.verdict is Verdict.UPHELD, result.reason
+
+
+@pytest.mark.parametrize("case", [*CASES, *CHATS])
+def test_a_model_without_a_tokenizer_lacks_it_by_name(case):
+    claim, arguments = (CASES | CHATS)[case]
+    result = verdict(claim, toy("llama"), budget(1), arguments=arguments)
+    assert result.verdict is Verdict.NOT_APPLICABLE
+    assert "no tokenizer came with the model" in result.reason
+
+
+ZEPHYR = (
+    "{% for m in messages %}{{ '<|' + m['role'] + '|>\n' + m['content'] + eos_token + '\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}"
+)
+MISTRAL = (
+    "{{ bos_token }}{% for m in messages %}"
+    "{% if (m['role'] == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('roles must alternate') }}{% endif %}"
+    "{% if m['role'] == 'user' %}{{ '[INST] ' + m['content'] + ' [/INST]' }}{% else %}"
+    "{{ m['content'] + eos_token }}{% endif %}"
+    "{% endfor %}"
+)
+PHI = ZEPHYR + "{% if not add_generation_prompt %}{{ eos_token }}{% endif %}"
+TRIMMED = ZEPHYR.replace("m['content']", "m['content'] | trim")
+
+
+@pytest.mark.parametrize("template", [ZEPHYR, MISTRAL, TRIMMED, PHI])
+@pytest.mark.parametrize("name", ["metaspace", "byte-level"])
+@pytest.mark.parametrize("case", CHATS)
+def test_no_sound_template_is_accused(tmp_path, name, template, case):
+    folder = text_models.write(name, tmp_path, chat_template=template)
+    claim, arguments = CHATS[case]
+    result = verdict(claim, load(str(folder), Options()), budget(6), arguments=arguments)
+    assert result.verdict is not Verdict.REFUTED, result.reason
+
+
+@pytest.mark.parametrize(
+    ("template", "case"),
+    [
+        (ZEPHYR.replace("{% for", "{{ bos_token + bos_token }}{% for", 1), "chat"),
+        ("{% if not add_generation_prompt %}{{ bos_token }}{% endif %}" + ZEPHYR, "prompt"),
+    ],
+)
+def test_a_wrong_template_is_refuted(tmp_path, template, case):
+    folder = text_models.write("metaspace", tmp_path, chat_template=template)
+    claim, arguments = CHATS[case]
+    result = verdict(claim, load(str(folder), Options()), budget(6), arguments=arguments)
+    assert result.verdict is Verdict.REFUTED
+
+
+DEFECTS = {
+    "LlamaTokenizer, legacy": ["saved"],
+    "CodeLlamaTokenizer": ["after"],
+}
+"""Laws that a class of the library breaks, by docs/defects."""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A model with the tokenizer of that name, loaded from its folder."""
+    made = {}
+
+    def of(name):
+        if name not in made:
+            changes = {"legacy": True} if "legacy" in name else {}
+            folder = text_models.write(name, tmp_path_factory.mktemp("text"), **changes)
+            made[name] = load(str(folder), Options())
+        return made[name]
+
+    return of
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", text_models.EVERY)
+def test_no_sound_tokenizer_is_accused(model, name, case):
+    claim, arguments = CASES[case]
+    if name == "CodeLlamaTokenizer" and case.partition(",")[0] in ("file", "saved"):
+        pytest.skip("refuted, by the same defect, where a text has a token to fill in")
+    known = case in DEFECTS.get(name, ())
+    result = verdict(claim, model(name), budget(24 if known else 4), arguments=arguments)
+    sound = (Verdict.UPHELD, Verdict.NOT_APPLICABLE)
+    assert result.verdict in ((Verdict.REFUTED,) if known else sound), result.reason
+
+
+@pytest.fixture
+def refuted(tmp_path):
+    """Whether a law is refuted on a model with that tokenizer, whose configuration is changed."""
+
+    def on(case, name, **changes):
+        folder = text_models.write(name, tmp_path, **changes)
+        claim, arguments = CASES[case]
+        result = verdict(claim, load(str(folder), Options()), budget(24), arguments=arguments)
+        return result.verdict is Verdict.REFUTED
+
+    return on
+
+
+FIVE = pytest.mark.skipif(
+    Version(transformers.__version__) < Version("5"), reason="classes read tokenizer.json before 5"
+)
+
+
+@FIVE
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("byte-level, words of its own", "GPT2Tokenizer"),  # transformers#45812, #45920
+        ("word pieces", "RobertaTokenizer"),  # #45701
+        ("byte-level, words of its own", "RobertaTokenizer"),
+        ("metaspace by a normaliser", "LlamaTokenizer"),  # #47700
+    ],
+)
+def test_a_class_that_is_not_the_files_is_refuted(refuted, name, kind):
+    assert refuted("file", name, tokenizer_class=kind)
+
+
+@FIVE
+def test_a_setting_that_is_lost_by_saving_is_refuted(refuted):
+    # docs/defects/llama_tokenizer_forgets_legacy.py
+    assert refuted("saved", "LlamaTokenizer, legacy", legacy=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "says"),
+    [
+        ("byte-level", {"add_prefix_space": True}, "add_prefix_space=True replaces"),
+        ("BertTokenizer", {"do_lower_case": False}, "do_lower_case=False replaces"),
+    ],
+)
+def test_an_option_that_replaces_a_part_of_the_file_is_no_mistake(tmp_path, name, options, says):
+    subject = load(str(text_models.write(name, tmp_path, **options)), Options())
+    assert says in probe(subject).why_missing("tokenizer-file")
+
+
+LOSSLESS = {
+    *("byte-level", "byte-level, words of its own", "metaspace", "metaspace by a normaliser"),
+    *("GPT2Tokenizer", "Qwen2Tokenizer", "GPTNeoXTokenizer"),
+    *("LlamaTokenizer", "LlamaTokenizer, legacy", "CodeLlamaTokenizer", "GemmaTokenizer"),
+}
+
+
+def test_capabilities_of_tokenizers(model):
+    assert {n for n in text_models.EVERY if "lossless-tokens" in probe(model(n))} == LOSSLESS
+    assert all("tokenizer-file" in probe(model(name)) for name in text_models.EVERY)
