@@ -9,13 +9,45 @@ Observed: logits that are off by 0.93; with position_ids=[[5]] by 2e-06
 Cause: models/bamba/modeling_bamba.py, 971: the default positions are `arange(n)`; its relatives
     add `past_key_values.get_seq_length()` (falcon_h1, 1069). With positions given the difference
     is gone.
+Fix: models/bamba/modeling_bamba.py, 971: positions go on from the cache's length
 Upstream: not found by searching for "Bamba position_ids default past length cached forward"
 """
 
+import inspect
 import sys
+import textwrap
 
 import torch
 from transformers import BambaConfig, BambaForCausalLM
+from transformers.models.bamba.modeling_bamba import BambaModel
+
+
+def change(function, *lines):
+    """Replace an old line of a function's source by a new one, for each pair."""
+    function = inspect.unwrap(function)
+    source = textwrap.dedent(inspect.getsource(function))
+    for old, new in lines:
+        assert source.count(old) == 1, f"transformers has no single line {old!r}"
+        source = source.replace(old, new)
+    body = "def " + source.partition("def ")[2]  # its decorators stay as they are
+    cells = function.__code__.co_freevars
+    body = f"def scope({', '.join(cells)}):\n{textwrap.indent(body, '    ')}"
+    exec(f"{body}\n    return {function.__name__}", function.__globals__, made := {})
+    function.__code__ = made["scope"](*cells).__code__
+
+
+def fix():
+    """Apply the fix to transformers as it is installed."""
+    line = "torch.arange(hidden_states.shape[1], device=hidden_states.device).unsqueeze(0)"
+    more = "position_ids = position_ids + past_key_values.get_seq_length()"
+    change(
+        BambaModel.forward,
+        (line, f"{line}\n        if past_key_values is not None:\n            {more}"),
+    )
+
+
+if "--fixed" in sys.argv:
+    fix()
 
 torch.manual_seed(0)
 config = BambaConfig(

@@ -10,15 +10,45 @@ Cause: `DynamicCache(config=BltConfig)` (models/blt/modeling_blt.py, 1184) asks 
     number that only its parts have (integrations/heterogeneity/configuration_utils.py, 216). With
     use_cache=False it generates. With config.num_hidden_layers set by hand the error is gone, and
     cached generation then differs from uncached: see blt_steps_see_no_patches.py.
+Fix: models/blt/modeling_blt.py, 1181: no cache is made or taken, until cached steps see earlier
+    patches (blt_steps_see_no_patches.py); generate() makes none either
 Upstream: PR #47916 (closed, not merged) adds an alias; PR #42685 (merged in 2025) had made
     use_cache=False the default, because cached generation differed; in 5.23.0 the default is True
     again
 """
 
+import inspect
 import sys
+import textwrap
 
 import torch
 from transformers import BltConfig, BltForCausalLM
+from transformers.models.blt.modeling_blt import BltModel
+
+
+def change(function, *lines):
+    """Replace an old line of a function's source by a new one, for each pair."""
+    function = inspect.unwrap(function)
+    source = textwrap.dedent(inspect.getsource(function))
+    for old, new in lines:
+        assert source.count(old) == 1, f"transformers has no single line {old!r}"
+        source = source.replace(old, new)
+    body = "def " + source.partition("def ")[2]  # its decorators stay as they are
+    cells = function.__code__.co_freevars
+    body = f"def scope({', '.join(cells)}):\n{textwrap.indent(body, '    ')}"
+    exec(f"{body}\n    return {function.__name__}", function.__globals__, made := {})
+    function.__code__ = made["scope"](*cells).__code__
+
+
+def fix():
+    """Apply the fix to transformers as it is installed."""
+    line = "    if use_cache:\n"
+    change(BltModel.forward, (line, f"    use_cache, past_key_values = False, None\n{line}"))
+    BltForCausalLM._supports_default_dynamic_cache = classmethod(lambda cls: False)
+
+
+if "--fixed" in sys.argv:
+    fix()
 
 torch.manual_seed(0)
 part = dict(

@@ -11,6 +11,9 @@ Cause: the cache holds what the local encoder and decoder attend to; all else in
     (1197, with those before them in one pass), the patches that they are cut into (1206), and the
     global transformer, which is given `past_key_values=None` and positions from 0 (1263). Here a
     step sees 2 patches of 10.
+Fix: none, because it takes a cache for the global transformer and a record of the bytes and
+    patches before, which is a design and not a line; blt_has_no_cache.py shows generation without
+    a cache, which is right
 Upstream: PR #42188 (merged in 2025) gave the local parts a cache and leaves one for the global
     transformer to the future; PR #42685 (merged) had made use_cache=False the default, because
     cached generation differed; in 5.23.0 the default is True again

@@ -10,14 +10,52 @@ Observed: 3 hooks after enabling and disabling it three times; the logits requir
 Cause: modeling_utils.py: `_activation_checkpointing_enable` calls enable_input_require_grads() for
     every model, and `_activation_checkpointing_disable` removes the hook for models with adapters
     alone.  Each enabling replaces the handle of the one before, which nothing can remove then.
+Fix: modeling_utils.py, 3273: the hook is removed for every model; 2143: an earlier one is removed
+    first
 Upstream: not found by searching for "gradient_checkpointing_disable enable_input_require_grads
     _require_grads_hook"
 """
 
+import inspect
 import sys
+import textwrap
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
+
+
+def change(function, *lines):
+    """Replace an old line of a function's source by a new one, for each pair."""
+    function = inspect.unwrap(function)
+    source = textwrap.dedent(inspect.getsource(function))
+    for old, new in lines:
+        assert source.count(old) == 1, f"transformers has no single line {old!r}"
+        source = source.replace(old, new)
+    body = "def " + source.partition("def ")[2]  # its decorators stay as they are
+    cells = function.__code__.co_freevars
+    body = f"def scope({', '.join(cells)}):\n{textwrap.indent(body, '    ')}"
+    exec(f"{body}\n    return {function.__name__}", function.__globals__, made := {})
+    function.__code__ = made["scope"](*cells).__code__
+
+
+def fix():
+    """Apply the fix to transformers as it is installed."""
+    change(
+        PreTrainedModel._activation_checkpointing_disable,
+        (
+            'if getattr(self, "_hf_peft_config_loaded", False):\n'
+            "        self.disable_input_require_grads()",
+            "self.disable_input_require_grads()",
+        ),
+    )
+    change(
+        PreTrainedModel.enable_input_require_grads,
+        ("    hooks = []\n", "    self.disable_input_require_grads()\n    hooks = []\n"),
+    )
+
+
+if "--fixed" in sys.argv:
+    fix()
 
 config = LlamaConfig(
     vocab_size=64,

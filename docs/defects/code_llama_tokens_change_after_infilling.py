@@ -9,6 +9,7 @@ Observed: ['▁a'] before it and ['▁', '▁a'] after it
 Cause: models/code_llama/tokenization_code_llama.py, 242: `set_infilling_processor(reset=True)`
     sets a normaliser that prepends "▁", which the tokenizer does not have when it is made: its
     pre-tokenizer (160) does that, and from then on both do.
+Fix: none, because none has been written yet
 Upstream: not found by searching for "CodeLlama infilling normalizer reset"; #47488 is about
     its decoding
 """

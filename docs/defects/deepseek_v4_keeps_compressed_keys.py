@@ -13,6 +13,10 @@ Cause: `DeepseekV4HCACache` and `DeepseekV4CSACache` (models/deepseek_v4/modelin
     `batch_select_indices` and `batch_repeat_interleave` are inherited from
     `DynamicSlidingWindowLayer` and know the window only. `update` (189) does not look at
     `record_past` either, so that beyond the window the keys to go back to are gone.
+Fix: models/deepseek_v4/modeling_deepseek_v4.py, 156: rows are selected and repeated by way of
+    `reorder_cache`, which knows all states; `is_croppable` is False, so that nothing crops what
+    cannot be cropped (going back would take a record of buffers and counts, as PR #48721 says of
+    V4.1)
 Upstream: PR #48721 (closed, not merged) had DeepSeek V4.1's layers say `is_croppable=False` and
     refuse; V4 not found by searching for "DeepseekV4 cache crop compressor batch_select_indices"
 """
@@ -21,6 +25,28 @@ import sys
 
 import torch
 from transformers import DeepseekV4Config, DeepseekV4ForCausalLM, DynamicCache
+from transformers.models.deepseek_v4.modeling_deepseek_v4 import DeepseekV4HCACache
+
+
+def fix():
+    """Apply the fix to transformers as it is installed."""
+
+    def batch_select_indices(self, indices):
+        if self.get_seq_length() > 0:
+            self.reorder_cache(torch.arange(len(self.keys), device=self.keys.device)[indices])
+
+    def batch_repeat_interleave(self, repeats):
+        if self.get_seq_length() > 0:
+            rows = torch.arange(len(self.keys), device=self.keys.device)
+            self.reorder_cache(rows.repeat_interleave(repeats))
+
+    DeepseekV4HCACache.batch_select_indices = batch_select_indices
+    DeepseekV4HCACache.batch_repeat_interleave = batch_repeat_interleave
+    DeepseekV4HCACache.is_croppable = False
+
+
+if "--fixed" in sys.argv:
+    fix()
 
 torch.manual_seed(0)
 config = DeepseekV4Config(
@@ -41,8 +67,9 @@ with torch.no_grad():
     cache.activate_past_recording()
     model(ids[:, :-1], past_key_values=cache)
     can = cache.is_croppable
-    model(drafts, past_key_values=cache)
-    cache.crop(-5)
+    if can:
+        model(drafts, past_key_values=cache)
+        cache.crop(-5)
     last = model(ids[:, -1:], past_key_values=cache).logits[:, -1]
     off = (last - model(ids, use_cache=False).logits[:, -1]).abs().max().item()
     cache = model(ids[:, :-1], use_cache=True).past_key_values

@@ -9,14 +9,49 @@ Observed: off by 0 if no token is repeated, by 0.51 if some are
 Cause: models/doge/modeling_doge.py, 357: `torch.topk` keeps the keys of the largest dt_states. In
     the first layer these depend on the token alone, so equal tokens are tied, and which of them
     topk keeps depends on how many keys there are, those that are masked included.
+Fix: models/doge/modeling_doge.py, 357: a stable sort keeps the first of equal keys, however many
+    follow
 Upstream: not found by searching for "Doge dynamic mask attention topk keep_window_size ties
     causal"; PR #48821 (merged) mended another way for this mask to let the future through
 """
 
+import inspect
 import sys
+import textwrap
 
 import torch
 from transformers import DogeConfig, DogeForCausalLM
+from transformers.models.doge.modeling_doge import DogeAttention
+
+
+def change(function, *lines):
+    """Replace an old line of a function's source by a new one, for each pair."""
+    function = inspect.unwrap(function)
+    source = textwrap.dedent(inspect.getsource(function))
+    for old, new in lines:
+        assert source.count(old) == 1, f"transformers has no single line {old!r}"
+        source = source.replace(old, new)
+    body = "def " + source.partition("def ")[2]  # its decorators stay as they are
+    cells = function.__code__.co_freevars
+    body = f"def scope({', '.join(cells)}):\n{textwrap.indent(body, '    ')}"
+    exec(f"{body}\n    return {function.__name__}", function.__globals__, made := {})
+    function.__code__ = made["scope"](*cells).__code__
+
+
+def fix():
+    """Apply the fix to transformers as it is installed."""
+    change(
+        DogeAttention.prepare_dynamic_mask,
+        (
+            "torch.topk(attn_mask, keep_window_size, dim=-1, largest=True, sorted=False).indices",
+            "torch.sort(attn_mask, dim=-1, descending=True, stable=True).indices"
+            "[..., :keep_window_size]",
+        ),
+    )
+
+
+if "--fixed" in sys.argv:
+    fix()
 
 torch.manual_seed(0)
 config = DogeConfig(

@@ -9,6 +9,7 @@ Expected: a prompt of the original length has one answer, before and after a lon
 Observed: logits that are off by 6.4; for a prompt one token shorter by 0
 Cause: modeling_rope_utils.py, 113: frequencies are reset where `seq_len < original_max_seq_len`,
     and they grow where it is larger: a prompt of exactly that length does neither
+Fix: none, because none has been written yet
 Upstream: not found by searching for "dynamic rope inv_freq not reset seq_len equals
     original_max_seq_len"; PR 46624 repaired the reset after longer prompts, and not this
 """

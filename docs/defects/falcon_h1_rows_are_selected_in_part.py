@@ -11,6 +11,8 @@ Cause: `LinearAttentionAndFullAttentionLayer` (cache_utils.py, 1251) and its sib
     windows inherit `batch_select_indices` and `batch_repeat_interleave` from `DynamicLayer`, which
     know keys and values only (183, 189); they override `reorder_cache`, `crop` and others for
     both. Purely linear layers have no such methods and say so.
+Fix: cache_utils.py, 1251 and 1290: both classes get `batch_select_indices` and
+    `batch_repeat_interleave` by way of their `reorder_cache`, which knows keys, values and states
 Upstream: not found by searching for "LinearAttentionAndFullAttentionLayer batch_select_indices
     batch_repeat_interleave"
 """
@@ -18,7 +20,31 @@ Upstream: not found by searching for "LinearAttentionAndFullAttentionLayer batch
 import sys
 
 import torch
-from transformers import FalconH1Config, FalconH1ForCausalLM
+from transformers import FalconH1Config, FalconH1ForCausalLM, cache_utils
+
+
+def fix():
+    """Apply the fix to transformers as it is installed."""
+
+    def batch_select_indices(self, indices):
+        if self.get_seq_length() > 0:
+            self.reorder_cache(torch.arange(len(self.keys), device=self.keys.device)[indices])
+
+    def batch_repeat_interleave(self, repeats):
+        if self.get_seq_length() > 0:
+            rows = torch.arange(len(self.keys), device=self.keys.device)
+            self.reorder_cache(rows.repeat_interleave(repeats))
+
+    for layer in (
+        cache_utils.LinearAttentionAndFullAttentionLayer,
+        cache_utils.LinearAttentionAndSlidingWindowAttentionLayer,
+    ):
+        layer.batch_select_indices = batch_select_indices
+        layer.batch_repeat_interleave = batch_repeat_interleave
+
+
+if "--fixed" in sys.argv:
+    fix()
 
 torch.manual_seed(0)
 config = FalconH1Config(

@@ -13,14 +13,73 @@ Cause: `FSMTModel.forward` (models/fsmt/modeling_fsmt.py, 857) makes the causal 
     of decoder_attention_mask says that a "causal mask will also be used by default". A step of one
     token on a cache needs none, so greedy decoding with a cache is right; without one generate()
     passes encoder_outputs and no ids. With the masks made in every case the difference is gone.
+Fix: models/fsmt/modeling_fsmt.py, 857: the masks are made in every case, and on a cache as wide as
+    what it holds; 732: attention leaves out the free room of a static cache, whose 4-D masks
+    generate() must not make for it
 Upstream: issue #21719 (closed) is about the same branch, when use_cache=True gave the last
     logits only; PR #11218 (closed, not merged) would have made its decoder like BART's
 """
 
+import inspect
 import sys
+import textwrap
 
 import torch
 from transformers import FSMTConfig, FSMTForConditionalGeneration
+from transformers.models.fsmt import modeling_fsmt
+
+
+def change(function, *lines):
+    """Replace an old line of a function's source by a new one, for each pair."""
+    function = inspect.unwrap(function)
+    source = textwrap.dedent(inspect.getsource(function))
+    for old, new in lines:
+        assert source.count(old) == 1, f"transformers has no single line {old!r}"
+        source = source.replace(old, new)
+    body = "def " + source.partition("def ")[2]  # its decorators stay as they are
+    cells = function.__code__.co_freevars
+    body = f"def scope({', '.join(cells)}):\n{textwrap.indent(body, '    ')}"
+    exec(f"{body}\n    return {function.__name__}", function.__globals__, made := {})
+    function.__code__ = made["scope"](*cells).__code__
+
+
+def fix():
+    """Apply the fix to transformers as it is installed."""
+    change(
+        modeling_fsmt.FSMTModel.forward,
+        (
+            "if not use_cache and input_ids is not None:",
+            "past = 0 if past_key_values is None else int(past_key_values.get_seq_length())\n"
+            "    if decoder_input_ids is not None or input_ids is not None:",
+        ),
+        (
+            "    else:\n        decoder_padding_mask, causal_mask = None, None\n",
+            "        causal_mask = nn.functional.pad(causal_mask, (past, 0))\n"
+            "        if past and decoder_attention_mask is None:\n"
+            "            decoder_padding_mask = None\n"
+            "    else:\n        decoder_padding_mask, causal_mask = None, None\n",
+        ),
+    )
+    update = (
+        "key_states, value_states = "
+        "curr_past_key_values.update(key_states, value_states, self.layer_idx)"
+    )
+    change(
+        modeling_fsmt.Attention.forward,
+        (
+            update,
+            "seen = int(curr_past_key_values.get_seq_length(self.layer_idx))\n"
+            f"            seen += key_states.shape[2]\n            {update}\n"
+            "            key_states = key_states[:, :, :seen]\n"
+            "            value_states = value_states[:, :, :seen]",
+        ),
+    )
+    generating = modeling_fsmt.FSMTForConditionalGeneration
+    generating.create_masks_for_generate = staticmethod(lambda attention_mask, **_: attention_mask)
+
+
+if "--fixed" in sys.argv:
+    fix()
 
 torch.manual_seed(0)
 config = FSMTConfig(

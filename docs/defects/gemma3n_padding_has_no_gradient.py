@@ -10,13 +10,51 @@ Observed: NaN in the gradient of 5 of 5 blocks
 Cause: models/gemma3n/modeling_gemma3n.py, 1693 and 1729: the streams are scaled by the root of
     a mean square, ``torch.mean(x**2) ** 0.5``, whose gradient is infinite where x is zero.
     The embedding's row of pad_token_id, 0, is zero until it is trained.
+Fix: models/gemma3n/modeling_gemma3n.py, 1693 and 1729: the mean square is clamped at the least
+    number above zero, below which the clamp has no gradient; where it is not zero nothing changes
 Upstream: not found by searching for "gemma3n NaN gradients padding altup target_magnitude"
 """
 
+import inspect
 import sys
+import textwrap
 
 import torch
 from transformers import Gemma3nForCausalLM, Gemma3nTextConfig
+from transformers.models.gemma3n.modeling_gemma3n import Gemma3nTextModel
+
+
+def change(function, *lines):
+    """Replace an old line of a function's source by a new one, for each pair."""
+    function = inspect.unwrap(function)
+    source = textwrap.dedent(inspect.getsource(function))
+    for old, new in lines:
+        assert source.count(old) == 1, f"transformers has no single line {old!r}"
+        source = source.replace(old, new)
+    body = "def " + source.partition("def ")[2]  # its decorators stay as they are
+    cells = function.__code__.co_freevars
+    body = f"def scope({', '.join(cells)}):\n{textwrap.indent(body, '    ')}"
+    exec(f"{body}\n    return {function.__name__}", function.__globals__, made := {})
+    function.__code__ = made["scope"](*cells).__code__
+
+
+def fix():
+    """Apply the fix to transformers as it is installed."""
+    tiny = "clamp(min=torch.finfo(hidden_states_0.dtype).tiny)"
+    change(
+        Gemma3nTextModel.forward,
+        *(
+            (
+                f"{square}, dim=-1, keepdim=True) ** 0.5",
+                f"{square}, dim=-1, keepdim=True).{tiny} ** 0.5",
+            )
+            for square in ("torch.mean(hidden_states_0**2", "torch.mean(hidden_states[0] ** 2")
+        ),
+    )
+
+
+if "--fixed" in sys.argv:
+    fix()
 
 KINDS = ["sliding", "full", "sliding", "sliding", "full"]
 

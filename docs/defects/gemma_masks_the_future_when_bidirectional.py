@@ -13,15 +13,45 @@ Cause: the field reaches `self.is_causal` of the attention modules only (models/
     `create_causal_mask` (431; models/gemma/modeling_gemma.py, 402), which heeds
     `config.is_causal` (masking_utils.py, 954), and nothing sets that. With
     `config.is_causal = False` all four change, by 0.19 to 0.25.
+Fix: models/gemma/configuration_gemma.py, 97, and models/gemma2/configuration_gemma2.py, 100:
+    `is_causal` is set as `Gemma4TextConfig` sets it (186)
 Upstream: issue #46077 (closed) is the same defect of Gemma 4, PR #46079 (merged) its fix by that
     field; of Gemma and Gemma 2 not found by searching for "gemma2 use_bidirectional_attention
     eager causal mask"
 """
 
+import inspect
 import sys
+import textwrap
 
 import torch
 from transformers import AutoModelForCausalLM, Gemma2Config, GemmaConfig
+
+
+def change(function, *lines):
+    """Replace an old line of a function's source by a new one, for each pair."""
+    function = inspect.unwrap(function)
+    source = textwrap.dedent(inspect.getsource(function))
+    for old, new in lines:
+        assert source.count(old) == 1, f"transformers has no single line {old!r}"
+        source = source.replace(old, new)
+    body = "def " + source.partition("def ")[2]  # its decorators stay as they are
+    cells = function.__code__.co_freevars
+    body = f"def scope({', '.join(cells)}):\n{textwrap.indent(body, '    ')}"
+    exec(f"{body}\n    return {function.__name__}", function.__globals__, made := {})
+    function.__code__ = made["scope"](*cells).__code__
+
+
+def fix():
+    """Apply the fix to transformers as it is installed."""
+    line = "super().__post_init__(**kwargs)"
+    for config in (GemmaConfig, Gemma2Config):
+        more = "if self.use_bidirectional_attention:\n        self.is_causal = False"
+        change(config.__post_init__, (line, f"{line}\n    {more}"))
+
+
+if "--fixed" in sys.argv:
+    fix()
 
 SIZES = {
     "vocab_size": 64,

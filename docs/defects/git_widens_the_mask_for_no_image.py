@@ -10,13 +10,48 @@ Cause: models/git/modeling_git.py, 841–852: with a filled cache and a mask, pl
     `image_patch_tokens` are put before the mask whether or not an image is in the cache, so the
     mask's zeros fall beside the padding, which is then attended to. With image_patch_tokens set to
     0 the difference is gone (2e-6).
+Fix: models/git/modeling_git.py, 848: the mask is widened by what the cache holds beyond it, which
+    is nothing without an image
 Upstream: not found by searching for "GIT attention mask cache text only image_patch_tokens"
 """
 
+import inspect
 import sys
+import textwrap
 
 import torch
 from transformers import GitConfig, GitForCausalLM
+from transformers.models.git.modeling_git import GitModel
+
+
+def change(function, *lines):
+    """Replace an old line of a function's source by a new one, for each pair."""
+    function = inspect.unwrap(function)
+    source = textwrap.dedent(inspect.getsource(function))
+    for old, new in lines:
+        assert source.count(old) == 1, f"transformers has no single line {old!r}"
+        source = source.replace(old, new)
+    body = "def " + source.partition("def ")[2]  # its decorators stay as they are
+    cells = function.__code__.co_freevars
+    body = f"def scope({', '.join(cells)}):\n{textwrap.indent(body, '    ')}"
+    exec(f"{body}\n    return {function.__name__}", function.__globals__, made := {})
+    function.__code__ = made["scope"](*cells).__code__
+
+
+def fix():
+    """Apply the fix to transformers as it is installed."""
+    change(
+        GitModel.forward,
+        (
+            "(attention_mask.shape[0], self.encoder.layer[0].attention.self.image_patch_tokens),",
+            "(attention_mask.shape[0], max(past_key_values_length + embedding_output.shape[1]"
+            " - attention_mask.shape[1], 0)),",
+        ),
+    )
+
+
+if "--fixed" in sys.argv:
+    fix()
 
 torch.manual_seed(0)
 config = GitConfig(

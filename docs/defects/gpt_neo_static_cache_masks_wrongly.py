@@ -10,13 +10,57 @@ Cause: models/gpt_neo/modeling_gpt_neo.py, 115: the rows of the layer's own mask
     the length of the keys, which with a static cache is its room and not what was seen. With the
     rows of the queries the difference is gone (5e-6). The class says `_can_compile_fullgraph =
     False` (363), which turns compilation off and nothing else: the cache is made and used.
+Fix: models/gpt_neo/modeling_gpt_neo.py, 115 and 153: the rows of the mask are those of the
+    queries, whose places are read from the cache before it is filled; room beyond the context is
+    masked
 Upstream: not found by searching for "gpt_neo static cache wrong outputs"
 """
 
+import inspect
 import sys
+import textwrap
 
 import torch
 from transformers import GPTNeoConfig, GPTNeoForCausalLM
+from transformers.models.gpt_neo.modeling_gpt_neo import GPTNeoSelfAttention
+
+
+def change(function, *lines):
+    """Replace an old line of a function's source by a new one, for each pair."""
+    function = inspect.unwrap(function)
+    source = textwrap.dedent(inspect.getsource(function))
+    for old, new in lines:
+        assert source.count(old) == 1, f"transformers has no single line {old!r}"
+        source = source.replace(old, new)
+    body = "def " + source.partition("def ")[2]  # its decorators stay as they are
+    cells = function.__code__.co_freevars
+    body = f"def scope({', '.join(cells)}):\n{textwrap.indent(body, '    ')}"
+    exec(f"{body}\n    return {function.__name__}", function.__globals__, made := {})
+    function.__code__ = made["scope"](*cells).__code__
+
+
+def fix():
+    """Apply the fix to transformers as it is installed."""
+    past = "past = 0 if layer_past is None else int(layer_past.get_seq_length(self.layer_id))"
+    change(
+        GPTNeoSelfAttention._attn,
+        ("attention_mask=None):", "attention_mask, past):"),
+        (
+            "self.bias[:, :, key_length - query_length : key_length, :key_length]",
+            "self.bias[:, :, past : past + query_length, :key_length]\n"
+            "    room = (0, key_length - causal_mask.shape[-1])\n"
+            "    causal_mask = nn.functional.pad(causal_mask, room)",
+        ),
+    )
+    change(
+        GPTNeoSelfAttention.forward,
+        ("    if layer_past is not None:\n", f"    {past}\n    if layer_past is not None:\n"),
+        ("value, attention_mask)\n", "value, attention_mask, past)\n"),
+    )
+
+
+if "--fixed" in sys.argv:
+    fix()
 
 torch.manual_seed(0)
 config = GPTNeoConfig(

@@ -13,13 +13,57 @@ Cause: models/inkling/modeling_inkling.py, 243: a static cache's `get_query_offs
     masks of sliding layers are as wide as the room and biases as the window: an error.
     inkling2 has the same lines (models/inkling2/modeling_inkling2.py, 457 and 581). Nothing
     refuses the cache: `_can_compile_fullgraph = False` turns off compiling only.
+Fix: models/inkling/modeling_inkling.py, 243, and models/inkling2/modeling_inkling2.py, 458 and
+    582: a copy of the count; masking_utils.py, 1544: masks of hybrid sliding layers have the
+    window; cache_utils.py, 1900: a hybrid layer with a static cache is no linear one, so that its
+    mask has its room
 Upstream: not found by searching for "Inkling static cache get_query_offset position bias"
 """
 
+import inspect
 import sys
+import textwrap
 
 import torch
-from transformers import InklingForCausalLM, InklingTextConfig
+from transformers import Cache, InklingForCausalLM, InklingTextConfig, masking_utils
+from transformers.models.inkling.modeling_inkling import InklingAttention
+from transformers.models.inkling2 import modeling_inkling2
+
+
+def change(function, *lines):
+    """Replace an old line of a function's source by a new one, for each pair."""
+    function = inspect.unwrap(function)
+    source = textwrap.dedent(inspect.getsource(function))
+    for old, new in lines:
+        assert source.count(old) == 1, f"transformers has no single line {old!r}"
+        source = source.replace(old, new)
+    body = "def " + source.partition("def ")[2]  # its decorators stay as they are
+    cells = function.__code__.co_freevars
+    body = f"def scope({', '.join(cells)}):\n{textwrap.indent(body, '    ')}"
+    exec(f"{body}\n    return {function.__name__}", function.__globals__, made := {})
+    function.__code__ = made["scope"](*cells).__code__
+
+
+def fix():
+    """Apply the fix to transformers as it is installed."""
+    line = "past_key_values.get_query_offset(self.layer_idx)"
+    change(InklingAttention.forward, (line, f"{line} + 0"))
+    change(modeling_inkling2.Inkling2SlidingAttention.forward, (line, f"{line} + 0"))
+    change(modeling_inkling2.Inkling2FullAttention.forward, (line, f"{line} + 0"))
+    masks = masking_utils.LAYER_PATTERN_TO_MASK_FUNCTION_MAPPING["hybrid_sliding"]
+    masks["sliding_attention"] = masking_utils.create_sliding_window_causal_mask
+    change(
+        Cache.is_linear.fget,
+        (
+            "isinstance(layer, LinearAttentionAndFullAttentionLayer)",
+            "isinstance(layer, (LinearAttentionAndFullAttentionLayer, "
+            "LinearAttentionAndStaticFullAttentionLayer))",
+        ),
+    )
+
+
+if "--fixed" in sys.argv:
+    fix()
 
 torch.manual_seed(0)
 config = InklingTextConfig(

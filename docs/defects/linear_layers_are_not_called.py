@@ -14,6 +14,7 @@ Cause: the product is written with the layer's weight: `self.dt_proj.weight @ â€
     (models/longcat_flash/modeling_longcat_flash.py, 144), `torch.cat([self.decoder.weight.t(),
     self.dense.weight])` (models/mobilebert/modeling_mobilebert.py, 505). peft refuses adapters on
     Mamba's out_proj and conv1d, which its kernels read in the same way, and not on dt_proj.
+Fix: none, because none has been written yet
 Upstream: peft issue #2274 (closed) is about out_proj of Mamba2. The others: not found by searching
     for "mamba LoRA dt_proj.weight used directly"
 """

@@ -8,6 +8,7 @@ Expected: the gradients of the loss
 Observed: RuntimeError: Output 0 of _ToTorchTensor is a view and is being modified inplace
 Cause: models/llama4/modeling_llama4.py, 172: `Llama4TextMoe.forward` adds the experts' outputs to
     the shared expert's in place, `out.add_(...)`, and that is a view of a DTensor.
+Fix: none, because none has been written yet
 Upstream: not found in transformers by searching for "llama4 tensor parallel view modified inplace"
 """
 

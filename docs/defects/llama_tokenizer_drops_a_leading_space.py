@@ -10,6 +10,7 @@ Observed: ['▁a'], the same as of "a"
 Cause: models/llama/tokenization_llama.py, 120: `__init__` builds a Metaspace pre-tokenizer in
     place of the file's normaliser (Prepend, Replace); Metaspace prepends nothing to a space.
     The file's own stages are not read, since the class has an `__init__` of its own.
+Fix: none, because none has been written yet
 Upstream: huggingface/transformers#47700 (closed; #47488 for CodeLlama)
 """
 

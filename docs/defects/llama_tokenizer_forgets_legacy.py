@@ -10,6 +10,7 @@ Observed: ['▁a', '</s>', 'b'], while the saved tokenizer.json says prepend_sch
 Cause: models/llama/tokenization_llama.py, 141: `__init__` does not pass `legacy` to its parent,
     which saves the arguments that it gets. The file's pre-tokenizer is not read. With
     `legacy=legacy` among those arguments the difference is gone.
+Fix: none, because none has been written yet
 Upstream: not found by searching for "LlamaTokenizer legacy not saved save_pretrained"
 """
 

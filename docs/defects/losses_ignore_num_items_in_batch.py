@@ -18,13 +18,58 @@ Observed: 2.0 times the loss of the whole
 Cause: trainer.py, 521: a model whose forward takes ``**kwargs`` is taken to divide its loss by
     num_items_in_batch, and the trainer then does not divide it by the number of steps (2108);
     models/t5/modeling_t5.py, 1051: the loss is the mean over the batch's own labels.
+Fix: models/t5/modeling_t5.py, 1051, and the same lines in each of the types, as shown here for t5,
+    mt5 and umt5: the sum is divided by the number where it is given
 Upstream: issue #47688 (open)
 """
 
+import inspect
 import sys
+import textwrap
 
 import torch
-from transformers import T5Config, T5ForConditionalGeneration
+from transformers import (
+    MT5ForConditionalGeneration,
+    T5Config,
+    T5ForConditionalGeneration,
+    UMT5ForConditionalGeneration,
+)
+
+
+def change(function, *lines):
+    """Replace an old line of a function's source by a new one, for each pair."""
+    function = inspect.unwrap(function)
+    source = textwrap.dedent(inspect.getsource(function))
+    for old, new in lines:
+        assert source.count(old) == 1, f"transformers has no single line {old!r}"
+        source = source.replace(old, new)
+    body = "def " + source.partition("def ")[2]  # its decorators stay as they are
+    cells = function.__code__.co_freevars
+    body = f"def scope({', '.join(cells)}):\n{textwrap.indent(body, '    ')}"
+    exec(f"{body}\n    return {function.__name__}", function.__globals__, made := {})
+    function.__code__ = made["scope"](*cells).__code__
+
+
+def fix():
+    """Apply the fix to transformers as it is installed."""
+    old = "loss_fct = CrossEntropyLoss(ignore_index=-100)"
+    kind = '"mean" if kwargs.get("num_items_in_batch") is None else "sum"'
+    new = f"loss_fct = CrossEntropyLoss(ignore_index=-100, reduction={kind})"
+    mean = "loss = loss_fct(lm_logits.view(-1, lm_logits.size(-1)), labels.view(-1))"
+    for model in (
+        T5ForConditionalGeneration,
+        MT5ForConditionalGeneration,
+        UMT5ForConditionalGeneration,
+    ):
+        change(
+            model.forward,
+            (old, new),
+            (mean, f'{mean} / (kwargs.get("num_items_in_batch") or 1)'),
+        )
+
+
+if "--fixed" in sys.argv:
+    fix()
 
 torch.manual_seed(0)
 config = T5Config(vocab_size=64, d_model=32, d_kv=8, d_ff=64, num_layers=1, num_heads=4)

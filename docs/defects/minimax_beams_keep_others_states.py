@@ -9,6 +9,8 @@ Observed: log-probabilities per token that are off by 0.15
 Cause: `MiniMaxCache` (models/minimax/modeling_minimax.py, 72) has a `linear_cache` of its own and
     overrides `batch_select_indices` and `batch_repeat_interleave` for it, but not `reorder_cache`.
     With that overridden too the difference is gone (5e-7).
+Fix: models/minimax/modeling_minimax.py, 72: `reorder_cache` is overridden as well (the two methods
+    that are index `linear_cache` beyond its end where the last layer is not linear)
 Upstream: other caches that beams did not reorder were issue #46612, mended by PR #46819 (by its
     mention in PR #46735); MiniMaxCache not found by searching for "MiniMaxCache beam search
     reorder_cache linear_cache"
@@ -17,7 +19,24 @@ Upstream: other caches that beams did not reorder were issue #46612, mended by P
 import sys
 
 import torch
-from transformers import MiniMaxConfig, MiniMaxForCausalLM
+from transformers import DynamicCache, MiniMaxConfig, MiniMaxForCausalLM
+from transformers.models.minimax.modeling_minimax import MiniMaxCache
+
+
+def fix():
+    """Apply the fix to transformers as it is installed."""
+
+    def reorder_cache(self, beam_idx):
+        DynamicCache.reorder_cache(self, beam_idx)
+        for layer_idx, states in enumerate(self.linear_cache):
+            if isinstance(states, torch.Tensor):
+                self.linear_cache[layer_idx] = states.index_select(0, beam_idx.to(states.device))
+
+    MiniMaxCache.reorder_cache = reorder_cache
+
+
+if "--fixed" in sys.argv:
+    fix()
 
 torch.manual_seed(0)
 config = MiniMaxConfig(

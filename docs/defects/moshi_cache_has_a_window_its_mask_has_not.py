@@ -9,14 +9,53 @@ Observed: within the window off by 2e-06, beyond it by 1.8
 Cause: models/moshi/modeling_moshi.py, 775: `MoshiModel` makes its mask by `create_causal_mask`,
     without a window, while `DynamicCache(config)` forgets what is beyond `config.sliding_window`.
     With a window longer than the text the difference is gone (1e-6).
+Fix: models/moshi/modeling_moshi.py, 775: the mask has the window of the cache, where the
+    configuration has one
 Upstream: not found by searching for "Moshi sliding window attention mask create_causal_mask"; PR
     #39251 (open) sees a sliding cache of Moshi's behave differently
 """
 
+import inspect
 import sys
+import textwrap
 
 import torch
 from transformers import MoshiConfig, MoshiForCausalLM
+from transformers.masking_utils import create_sliding_window_causal_mask
+from transformers.models.moshi import modeling_moshi
+
+
+def change(function, *lines):
+    """Replace an old line of a function's source by a new one, for each pair."""
+    function = inspect.unwrap(function)
+    source = textwrap.dedent(inspect.getsource(function))
+    for old, new in lines:
+        assert source.count(old) == 1, f"transformers has no single line {old!r}"
+        source = source.replace(old, new)
+    body = "def " + source.partition("def ")[2]  # its decorators stay as they are
+    cells = function.__code__.co_freevars
+    body = f"def scope({', '.join(cells)}):\n{textwrap.indent(body, '    ')}"
+    exec(f"{body}\n    return {function.__name__}", function.__globals__, made := {})
+    function.__code__ = made["scope"](*cells).__code__
+
+
+def fix():
+    """Apply the fix to transformers as it is installed."""
+    modeling_moshi.create_sliding_window_causal_mask = create_sliding_window_causal_mask
+    change(
+        modeling_moshi.MoshiModel.forward,
+        (
+            "    causal_mask = create_causal_mask(",
+            "    make_mask = create_causal_mask\n"
+            "    if self.config.sliding_window is not None:\n"
+            "        make_mask = create_sliding_window_causal_mask\n"
+            "    causal_mask = make_mask(",
+        ),
+    )
+
+
+if "--fixed" in sys.argv:
+    fix()
 
 torch.manual_seed(0)
 config = MoshiConfig(

@@ -12,15 +12,71 @@ Cause: `conv1d_state` and `recurrent_states` are attributes of the layers
     does not reach them: with both reordered along with the cache the beams' difference is gone
     (0). The model returns no `past_key_values` (679), so a caller who passes on what came back
     starts anew.
+Fix: models/recurrent_gemma/modeling_recurrent_gemma.py, 391: the block takes its states from the
+    layer of the cache that is made for them and puts them back; 680 and 753: the cache is returned
 Upstream: not found by searching for "recurrent_gemma past_key_values None use_cache
     recurrent_states module"; generation/utils.py, 3835, has a note that such models need a
     `_reorder_cache`, which this one no longer has
 """
 
+import inspect
 import sys
+import textwrap
 
 import torch
 from transformers import RecurrentGemmaConfig, RecurrentGemmaForCausalLM
+from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
+from transformers.models.recurrent_gemma import modeling_recurrent_gemma
+
+
+def change(function, *lines):
+    """Replace an old line of a function's source by a new one, for each pair."""
+    function = inspect.unwrap(function)
+    source = textwrap.dedent(inspect.getsource(function))
+    for old, new in lines:
+        assert source.count(old) == 1, f"transformers has no single line {old!r}"
+        source = source.replace(old, new)
+    body = "def " + source.partition("def ")[2]  # its decorators stay as they are
+    cells = function.__code__.co_freevars
+    body = f"def scope({', '.join(cells)}):\n{textwrap.indent(body, '    ')}"
+    exec(f"{body}\n    return {function.__name__}", function.__globals__, made := {})
+    function.__code__ = made["scope"](*cells).__code__
+
+
+def fix():
+    """Apply the fix to transformers as it is installed."""
+    block = modeling_recurrent_gemma.RecurrentGemmaRecurrentBlock
+    model = modeling_recurrent_gemma.RecurrentGemmaModel
+    modeling_recurrent_gemma.BaseModelOutput = BaseModelOutputWithPast
+    modeling_recurrent_gemma.CausalLMOutput = CausalLMOutputWithPast
+    make, forward = block.__init__, block.forward
+
+    def init(self, config, layer_idx):
+        make(self, config, layer_idx)
+        self.layer_idx = layer_idx
+
+    def keep(self, *args, past_key_values=None, **kwargs):
+        if past_key_values is None:
+            return forward(self, *args, **kwargs | {"use_cache": False})
+        self.conv1d_state = past_key_values.get_conv_state(self.layer_idx)
+        self.rg_lru.recurrent_states = past_key_values.get_recurrent_state(self.layer_idx)
+        result = forward(self, *args, **kwargs | {"use_cache": True})
+        past_key_values.update_conv_state(self.conv1d_state, self.layer_idx)
+        past_key_values.update_recurrent_state(self.rg_lru.recurrent_states, self.layer_idx)
+        self.conv1d_state = self.rg_lru.recurrent_states = None
+        return result
+
+    block.__init__, block.forward = init, keep
+    last = "last_hidden_state=hidden_states,"
+    change(model.forward, (last, f"{last} past_key_values=past_key_values,"))
+    change(
+        modeling_recurrent_gemma.RecurrentGemmaForCausalLM.forward,
+        ("loss=loss,", "loss=loss, past_key_values=outputs.past_key_values,"),
+    )
+
+
+if "--fixed" in sys.argv:
+    fix()
 
 torch.manual_seed(0)
 config = RecurrentGemmaConfig(

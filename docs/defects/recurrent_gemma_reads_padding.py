@@ -11,14 +11,65 @@ Cause: `RecurrentGemmaRecurrentBlock.forward` (models/recurrent_gemma/modeling_r
     border of padding and prompt. The recurrence itself is reset where position_ids are 0. With the
     convolution's input set to 0 at padding the difference is gone (2e-6). A padding token whose
     embedding is 0, as with fresh weights, hides it in part.
+Fix: models/recurrent_gemma/modeling_recurrent_gemma.py, 414: the convolution's input is set to 0
+    at padding, of which the model passes on the 2-D mask
 Upstream: issue #31201 (closed) asks about left padding of the attention mask; the convolution not
     found by searching for "recurrent_gemma left padding batch generation"
 """
 
+import inspect
 import sys
+import textwrap
 
 import torch
-from transformers import RecurrentGemmaConfig, RecurrentGemmaForCausalLM
+from transformers import RecurrentGemmaConfig, RecurrentGemmaForCausalLM, masking_utils
+from transformers.models.recurrent_gemma import modeling_recurrent_gemma
+
+
+def change(function, *lines):
+    """Replace an old line of a function's source by a new one, for each pair."""
+    function = inspect.unwrap(function)
+    source = textwrap.dedent(inspect.getsource(function))
+    for old, new in lines:
+        assert source.count(old) == 1, f"transformers has no single line {old!r}"
+        source = source.replace(old, new)
+    body = "def " + source.partition("def ")[2]  # its decorators stay as they are
+    cells = function.__code__.co_freevars
+    body = f"def scope({', '.join(cells)}):\n{textwrap.indent(body, '    ')}"
+    exec(f"{body}\n    return {function.__name__}", function.__globals__, made := {})
+    function.__code__ = made["scope"](*cells).__code__
+
+
+def fix():
+    """Apply the fix to transformers as it is installed."""
+    modeling_recurrent_gemma.padding_of = masking_utils.create_recurrent_attention_mask
+    change(
+        modeling_recurrent_gemma.RecurrentGemmaModel.forward,
+        (
+            "    if isinstance(attention_mask, dict):\n",
+            "    if isinstance(attention_mask, dict):\n"
+            '        kwargs["padding"] = attention_mask.get("linear_attention")\n',
+        ),
+        (
+            "    else:\n        causal_mask = ",
+            "    else:\n"
+            '        kwargs["padding"] = padding_of(self.config, inputs_embeds, attention_mask)\n'
+            "        causal_mask = ",
+        ),
+    )
+    change(
+        modeling_recurrent_gemma.RecurrentGemmaRecurrentBlock.forward,
+        (
+            "    x_branch = x_branch.transpose(1, 2)\n",
+            '    if (padding := kwargs.get("padding")) is not None:\n'
+            "        x_branch = x_branch * padding[:, :, None].to(x_branch.dtype)\n"
+            "    x_branch = x_branch.transpose(1, 2)\n",
+        ),
+    )
+
+
+if "--fixed" in sys.argv:
+    fix()
 
 torch.manual_seed(0)
 config = RecurrentGemmaConfig(

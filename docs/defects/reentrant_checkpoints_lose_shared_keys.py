@@ -9,14 +9,52 @@ Expected: the gradients of plain training
 Observed: those of the shared values are off by 69 %; without reentrance by 0 %
 Cause: layers hand their keys and values on in a dictionary beside the arguments of the checkpoint;
     reentrant checkpoints pass gradients to tensors among the arguments alone.
+Fix: models/gemma3n/modeling_gemma3n.py, 1258: under a checkpoint the shared keys and values come
+    as arguments and go as results
 Upstream: not found in transformers by searching for "gemma3n kv sharing use_reentrant gradient";
     unsloth-zoo #813 describes the same in Gemma 4 and works around it
 """
 
+import inspect
 import sys
 
 import torch
 from transformers import Gemma3nForCausalLM, Gemma3nTextConfig
+from transformers.cache_utils import KVSharingDict
+from transformers.models.gemma3n.modeling_gemma3n import Gemma3nTextDecoderLayer
+
+
+def fix():
+    """Apply the fix to transformers as it is installed."""
+    plain = inspect.unwrap(Gemma3nTextDecoderLayer.forward)
+
+    def forward(self, *args, shared_kv_states, **kwargs):
+        if not (self.gradient_checkpointing and self.training):
+            return plain(self, *args, shared_kv_states=shared_kv_states, **kwargs)
+        kwargs["past_key_values"] = None
+        names, inputs = list(shared_kv_states), len(args)
+        states = [state for pair in shared_kv_states.values() for state in pair]
+        written = []
+
+        def run(*args):
+            given = args[inputs:]
+            pairs = zip(given[::2], given[1::2], strict=True)
+            shared = KVSharingDict(zip(names, pairs, strict=True))
+            before = dict(shared)
+            hidden_states = plain(self, *args[:inputs], shared_kv_states=shared, **kwargs)
+            written[:] = [name for name in shared if shared[name] is not before.get(name)]
+            return hidden_states, *(state for name in written for state in shared[name])
+
+        result = self._gradient_checkpointing_func(run, *args, *states)
+        pairs = zip(result[1::2], result[2::2], strict=True)
+        shared_kv_states.update(zip(written, pairs, strict=True))
+        return result[0]
+
+    Gemma3nTextDecoderLayer.forward = forward
+
+
+if "--fixed" in sys.argv:
+    fix()
 
 KINDS = ["sliding", "full", "sliding", "sliding", "full"]
 

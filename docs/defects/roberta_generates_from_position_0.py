@@ -10,6 +10,8 @@ Cause: generation/utils.py, 906: `_prepare_position_ids_for_generation` counts f
     position_ids on; the models' own positions begin at padding_idx + 1
     (models/roberta/modeling_roberta.py, 142), so rows 0 and 1 of the table, 1 being the padding's
     own, are read instead. A forward pass with positions 0, 1, … gives what generate() sees.
+Fix: generation/utils.py, 906: these types override `_prepare_position_ids_for_generation` and add
+    padding_idx + 1
 Upstream: the same mistake of `DataCollatorWithFlattening` was issue #47496, mended by PR #47525
     (merged); generate() not found by searching for "_prepare_position_ids_for_generation roberta
     padding_idx" (PR #35044, merged in 2024, made xlm-roberta-xl pass such positions)
@@ -18,7 +20,24 @@ Upstream: the same mistake of `DataCollatorWithFlattening` was issue #47496, men
 import sys
 
 import torch
-from transformers import RobertaConfig, RobertaForCausalLM
+import transformers
+from transformers import GenerationMixin, RobertaConfig, RobertaForCausalLM
+
+
+def fix():
+    """Apply the fix to transformers as it is installed."""
+
+    def prepare(self, inputs_tensor, model_kwargs):
+        places = GenerationMixin._prepare_position_ids_for_generation
+        return places(self, inputs_tensor, model_kwargs) + self.config.pad_token_id + 1
+
+    names = "Roberta Camembert Data2VecText XLMRoberta XLMRobertaXL RobertaPreLayerNorm Xmod"
+    for name in names.split():
+        getattr(transformers, f"{name}ForCausalLM")._prepare_position_ids_for_generation = prepare
+
+
+if "--fixed" in sys.argv:
+    fix()
 
 torch.manual_seed(0)
 config = RobertaConfig(

@@ -9,6 +9,7 @@ Observed: they differ by up to 0.49
 Cause: integrations/eager_paged.py, 52: the scores go from the scaled product to the softmax; the
     ``softcap`` among the arguments, which models/gemma2/modeling_gemma2.py, 195 applies, is
     dropped with the other ``**kwargs``.
+Fix: none, because none has been written yet
 Upstream: not found by searching for "continuous batching softcap"
 """
 

@@ -9,6 +9,7 @@ Observed: off by 45 % of the largest, without activation_sparsity_pattern by 0 %
 Cause: models/gemma3n/modeling_gemma3n.py, 981: the plan divides gate_proj along its outputs,
     and `_gaussian_topk` takes the mean and the standard deviation over the outputs that the
     process has, in place of all.
+Fix: none, because none has been written yet
 Upstream: not found in transformers by searching for "gemma3n tensor parallel activation sparsity"
 """
 

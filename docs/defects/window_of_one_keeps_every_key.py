@@ -8,13 +8,62 @@ Expected: tokens read one by one with a cache give the logits of one pass
 Observed: logits that are off by 5.6; with sliding_window=2 by 3e-06
 Cause: cache_utils.py, 246: the layer keeps `keys[:, :, -sliding_window + 1 :]`, which is all of
     them for a window of one (`-0:`).
+Fix: cache_utils.py, 246 and 301: the window's keys are counted from the front, which is right for
+    none as well. `crop` needs the same where it goes back to the window
 Upstream: not found by searching for "sliding_window=1 cache keeps all keys"
 """
 
+import inspect
 import sys
+import textwrap
 
 import torch
 from transformers import DynamicCache, MistralConfig, MistralForCausalLM
+from transformers.cache_utils import DynamicSlidingWindowLayer
+
+
+def change(function, *lines):
+    """Replace an old line of a function's source by a new one, for each pair."""
+    function = inspect.unwrap(function)
+    source = textwrap.dedent(inspect.getsource(function))
+    for old, new in lines:
+        assert source.count(old) == 1, f"transformers has no single line {old!r}"
+        source = source.replace(old, new)
+    body = "def " + source.partition("def ")[2]  # its decorators stay as they are
+    cells = function.__code__.co_freevars
+    body = f"def scope({', '.join(cells)}):\n{textwrap.indent(body, '    ')}"
+    exec(f"{body}\n    return {function.__name__}", function.__globals__, made := {})
+    function.__code__ = made["scope"](*cells).__code__
+
+
+def fix():
+    """Apply the fix to transformers as it is installed."""
+    keep = "max(full_key_states.shape[-2] - self.sliding_window + 1, 0)"
+    change(
+        DynamicSlidingWindowLayer.update,
+        (
+            "full_key_states[:, :, -self.sliding_window + 1 :, :]",
+            f"full_key_states[:, :, {keep} :, :]",
+        ),
+        (
+            "full_value_states[:, :, -self.sliding_window + 1 :, :]",
+            f"full_value_states[:, :, {keep} :, :]",
+        ),
+    )
+    keep = "max(self.keys.shape[-2] - self.sliding_window + 1, 0)"
+    change(
+        DynamicSlidingWindowLayer.crop,
+        (
+            "self.keys = self.keys[:, :, -self.sliding_window + 1 :, :]\n"
+            "            self.values = self.values[:, :, -self.sliding_window + 1 :, :]",
+            f"start = {keep}\n            "
+            "self.keys, self.values = self.keys[:, :, start:, :], self.values[:, :, start:, :]",
+        ),
+    )
+
+
+if "--fixed" in sys.argv:
+    fix()
 
 ids = torch.arange(3, 9)[None]
 

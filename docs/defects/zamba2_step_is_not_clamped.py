@@ -13,15 +13,51 @@ Cause: the mixers set `time_step_limit = (time_step_min, inf)` (models/zamba2/mo
     agree only because their `time_step_limit` is (0, inf) by default: set to (0.3, inf) they are
     off too. How much is seen depends on how many time steps are below time_step_min (0.001 by
     default, 0.05 here).
+Fix: models/zamba2/modeling_zamba2.py, 819, and models/nemotron_h/modeling_nemotron_h.py, 564: a
+    single step gets a time step that is bounded by the same rule
 Upstream: the difference between chunk and step not found; PR #48989 (open) takes nemotron_h's
     limit from `config.time_step_limit`, (0, inf) by default, which would hide it there, and
     reports that the floor alone changes the outputs of a published checkpoint (mean KL 0.034)
 """
 
+import inspect
 import sys
+import textwrap
 
 import torch
 from transformers import Zamba2Config, Zamba2ForCausalLM
+from transformers.models.nemotron_h.modeling_nemotron_h import NemotronHMamba2Mixer
+from transformers.models.zamba2.modeling_zamba2 import Zamba2MambaMixer
+
+
+def change(function, *lines):
+    """Replace an old line of a function's source by a new one, for each pair."""
+    function = inspect.unwrap(function)
+    source = textwrap.dedent(inspect.getsource(function))
+    for old, new in lines:
+        assert source.count(old) == 1, f"transformers has no single line {old!r}"
+        source = source.replace(old, new)
+    body = "def " + source.partition("def ")[2]  # its decorators stay as they are
+    cells = function.__code__.co_freevars
+    body = f"def scope({', '.join(cells)}):\n{textwrap.indent(body, '    ')}"
+    exec(f"{body}\n    return {function.__name__}", function.__globals__, made := {})
+    function.__code__ = made["scope"](*cells).__code__
+
+
+def fix():
+    """Apply the fix to transformers as it is installed."""
+    line = "dt_bias = self.dt_bias[:, None].expand(-1, self.head_dim)"
+    step = "dt = F.softplus(dt + dt_bias.to(dt.dtype)).clamp(*self.time_step_limit)"
+    for mixer in (Zamba2MambaMixer, NemotronHMamba2Mixer):
+        change(
+            mixer.forward,
+            (line, f"{line}\n        {step}"),
+            ("dt_bias=dt_bias,\n            dt_softplus=True", "dt_softplus=False"),
+        )
+
+
+if "--fixed" in sys.argv:
+    fix()
 
 torch.manual_seed(0)
 config = Zamba2Config(

@@ -15,7 +15,7 @@ FOLDER = Path("docs/defects")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the index, or run the scripts: then 1 unless each shows its defect, otherwise 0."""
+    """Write the index, or run the scripts: 0 if each defect shows and each fix works, else 1."""
     options = _parser().parse_args(arguments)
     scripts = defects.read(options.folder)
     if not scripts:
@@ -27,14 +27,27 @@ def main(arguments: Sequence[str]) -> int:
         replace_file(index, defects.index(scripts))
         print(f"{index}: {texts.counted(len(scripts), 'defect')}")
         return 0
-    count = 0
+    shown = fixed = 0
     for each in scripts:
-        outcome = defects.run(each)
-        words = {True: "shows", False: "does not show", None: "undecided"}[outcome.shows]
-        print(texts.visible(f"{each.slug}: {words}: {outcome.output}"), flush=True)
-        count += outcome.shows is True
-    print(f"{count} of {texts.counted(len(scripts), 'defect')} shown")
-    return 0 if count == len(scripts) else 1
+        broken = defects.run(each)
+        fix = defects.run(each, fixed=True) if each.fixed else None
+        print(texts.visible(f"{each.slug}: {_words(broken, fix)}: {broken.output}"), flush=True)
+        if fix is not None:
+            print(texts.visible(f"  fixed: {fix.output}"), flush=True)
+        shown += broken.shows is True
+        fixed += fix is not None and fix.shows is False
+    fixes = sum(each.fixed for each in scripts)
+    print(f"{shown} of {texts.counted(len(scripts), 'defect')} shown")
+    print(f"{fixed} of {fixes} fixes worked")
+    return 0 if (shown, fixed) == (len(scripts), fixes) else 1
+
+
+def _words(broken: defects.Shown, fix: defects.Shown | None) -> str:
+    """What was seen without the fix and with it."""
+    words = {True: "shows", False: "does not show", None: "undecided"}[broken.shows]
+    if fix is None:
+        return f"{words}; no fix"
+    return f"{words}; {({True: 'still shows', False: 'fixed', None: 'undecided'})[fix.shows]}"
 
 
 def _parser() -> Parser:
@@ -48,6 +61,7 @@ def _parser() -> Parser:
     add(
         "--run",
         action="store_true",
-        help="run each; the exit code is 0 if every defect still shows itself, otherwise 1",
+        help="run each without its fix and with it; the exit code is 0 if every defect still "
+        "shows itself and every fix works, otherwise 1",
     )
     return parser

@@ -13,6 +13,7 @@ docstring describes it in paragraphs of ``Key: value``; a value may continue on 
     Observed: logits that are off by 0.3
     Cause: `cache_position` is read before it is moved on,
         in the second chunk and later ones.
+    Fix: cache_utils.py, 321: it is moved on first
     Upstream: not reported
     \"\"\"
 
@@ -22,6 +23,16 @@ types (as in ``tiny:mamba``) or patterns such as ``gemma*``; ``Met by`` says who
 versions are those of transformers.  A script has fewer than 40 lines of code, blank lines and
 comments aside.  It exits with 1 where the defect shows and with 0 where it does not.  A script
 that ends by an exception shows nothing.
+
+``Fix`` says where the library has to change and how, or ``none, because …``.  A script with a fix
+has a function ``fix`` that changes the library as an upstream fix would, in memory, and calls it
+under ``--fixed`` before it measures::
+
+    if "--fixed" in sys.argv:
+        fix()
+
+Above these lines stand imports and functions alone, so that a test can apply the fix and check a
+claim.  Lines of functions do not count towards the 40.
 """
 
 from __future__ import annotations
@@ -37,14 +48,20 @@ from pathlib import Path
 
 from assay.harness.results.errors import BadInput
 
-KEYS = ("Claims", "Types", "Met by", "Seen in", "Expected", "Observed", "Cause", "Upstream")
+KEYS = (
+    *("Claims", "Types", "Met by", "Seen in"),
+    *("Expected", "Observed", "Cause", "Fix", "Upstream"),
+)
 """The keys of every docstring, each once."""
 
 MARK = "<!-- Written by: assay defects -->"
 """Marks an index, so that another README is not overwritten."""
 
 MOST_LINES = 39
-"""Lines of code in a script, blank lines, comments and the docstring aside."""
+"""Lines of code in a script, blank lines, comments, the docstring and the fix aside."""
+
+FIXED = 'if "--fixed" in sys.argv:\n    fix()\n'
+"""The lines of a script that apply its fix."""
 
 PATIENCE = 300.0
 """Seconds that a script may take."""
@@ -83,6 +100,16 @@ class Defect:
     def versions(self) -> list[str]:
         """The versions of transformers that it was observed in."""
         return _VERSION.findall(self.fields["Seen in"])
+
+    @property
+    def fixed(self) -> bool:
+        """Whether it has a fix."""
+        return FIXED in self.source
+
+    @property
+    def fix_source(self) -> str:
+        """The imports and functions that stand above the measurement, ``fix`` among them."""
+        return self.source.partition(FIXED)[0]
 
     def fits(self, model_types: Iterable[str]) -> bool:
         """Whether its ``Types`` match one of these model types."""
@@ -123,6 +150,8 @@ def _read(path: Path) -> Defect:
     ):
         if not entries and (key, defect.fields[key]) != ("Claims", "none"):
             raise BadInput(f"defect {path}: {key!r} names none: {defect.fields[key]!r}")
+    if defect.fixed == defect.fields["Fix"].startswith("none"):
+        raise BadInput(f"defect {path}: 'Fix' and its function disagree whether there is a fix")
     if (lines := _lines(source, tree)) > MOST_LINES:
         raise BadInput(f"defect {path}: has {lines} lines of code, and at most {MOST_LINES} do")
     return defect
@@ -148,8 +177,10 @@ def _values(path: Path, text: str) -> dict[str, str]:
 
 
 def _lines(source: str, tree: ast.Module) -> int:
-    """Lines after the docstring that are neither blank nor a comment."""
+    """Lines after the docstring and the fix that are neither blank nor a comment."""
     after = source.splitlines()[tree.body[0].end_lineno :]
+    if FIXED in source:
+        after = source.partition(FIXED)[2].splitlines()
     return sum(1 for line in after if line.strip() and not line.strip().startswith("#"))
 
 
@@ -161,11 +192,11 @@ class Shown:
     output: str
 
 
-def run(defect: Defect, patience: float = PATIENCE) -> Shown:
-    """Run the script on its own, with this Python and its installed packages."""
+def run(defect: Defect, patience: float = PATIENCE, fixed: bool = False) -> Shown:
+    """Run the script on its own, with this Python and its installed packages; or its fix."""
     try:
         done = subprocess.run(
-            [sys.executable, str(defect.path.resolve())],
+            [sys.executable, str(defect.path.resolve()), *(["--fixed"] if fixed else [])],
             cwd=defect.path.parent,
             capture_output=True,
             timeout=patience,
@@ -182,6 +213,7 @@ def run(defect: Defect, patience: float = PATIENCE) -> Shown:
 
 def index(defects: list[Defect]) -> str:
     """The folder's README: a table of its defects, in Markdown."""
+    fixes = sum(each.fixed for each in defects)
     lines = [
         "# Defects",
         "",
@@ -189,18 +221,23 @@ def index(defects: list[Defect]) -> str:
         "",
         "Each script shows one defect of transformers without Assay: it exits with 1 where the",
         "defect shows itself and with 0 where it does not.",
-        "`assay defects --run` runs them all.",
+        "`--fixed` applies the fix to transformers in memory, with the old lines and the new ones",
+        "in its function `fix`, and measures again: then it exits with 0.",
+        f"{fixes} of {len(defects)} have a fix. `assay defects --run` runs all, with it and",
+        "without.",
         "",
-        "| script | defect | claims | types | met by | seen in |",
-        "|---|---|---|---|---|---|",
+        "| script | defect | claims | types | met by | seen in | fix |",
+        "|---|---|---|---|---|---|---|",
     ]
     for each in defects:
         cells = [f"[{each.slug}]({each.path.name})", each.title]
         cells += [each.fields[key] for key in ("Claims", "Types", "Met by", "Seen in")]
+        cells.append("`--fixed`" if each.fixed else "none")
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     for each in defects:
         lines += ["", f"## {each.title}", "", f"[`{each.path.name}`]({each.path.name})", ""]
         lines += [
-            f"- {key}: {each.fields[key]}" for key in ("Expected", "Observed", "Cause", "Upstream")
+            f"- {key}: {each.fields[key]}"
+            for key in ("Expected", "Observed", "Cause", "Fix", "Upstream")
         ]
     return "\n".join(lines) + "\n"

@@ -123,6 +123,46 @@ def test_the_command_writes_the_index_and_runs_the_scripts(folder, capsys):
     assert "lost: shows" in output
     assert "fixed: does not show" in output
     assert "1 of 2 defects shown" in output
+    assert "0 of 0 fixes worked" in output
+
+
+FIX = """
+import sys
+def fix():
+    global broken
+    broken = {broken}
+if "--fixed" in sys.argv:
+    fix()
+{more}sys.exit(broken)
+"""
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_a_defect_s_fix_is_run_as_well_and_fails_the_command_unless_it_works(
+    folder, capsys, works
+):
+    docstring = DOCSTRING.replace("none, because it is made up", "x.py, 3: read later")
+    code = FIX.format(broken=not works, more="else:\n    broken = True\n")
+    put(folder, docstring=docstring, code=code)
+    (defect,) = defects.read(folder)
+    assert defect.fixed
+    assert "def fix" in defect.fix_source
+    assert "sys.exit" not in defect.fix_source
+    assert main(["defects", str(folder), "--run"]) == (0 if works else 1)
+    output = capsys.readouterr().out
+    assert ("lost: shows; fixed" if works else "lost: shows; still shows") in output
+    assert f"{int(works)} of 1 fixes worked" in output
+    assert main(["defects", str(folder)]) == 0
+    assert "1 of 1 have a fix" in (folder / "README.md").read_text()
+
+
+def test_a_docstring_and_its_script_agree_whether_there_is_a_fix(folder):
+    put(folder, code=FIX.format(broken=False, more=""))
+    with pytest.raises(BadInput, match="disagree"):
+        defects.read(folder)
+    put(folder, docstring=DOCSTRING.replace("none, because it is made up", "x.py, 3: later"))
+    with pytest.raises(BadInput, match="disagree"):
+        defects.read(folder)
 
 
 def test_what_cannot_be_read_is_one_line_and_exit_code_4(folder, capsys):

@@ -12,6 +12,7 @@ Expected: the same logits
 Observed: others
 Cause: what `cache_position` says
     is read too early.
+Fix: none, because it is made up
 Upstream: not reported
 """
 '''

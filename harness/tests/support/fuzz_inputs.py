@@ -75,6 +75,7 @@ Met by: a run
 Expected: this
 Observed: that
 Cause: a line
+Fix: none, because it is made up
 Upstream: not reported
 Seen in: 5.23.0
 """
