@@ -76,6 +76,7 @@ def test_they_are_listed_topic_by_topic():
         "kept_states",
         "parts",
         "position_encoding",
+        "rotation",
         "text",
     ]
 
