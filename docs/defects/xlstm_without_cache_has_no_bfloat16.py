@@ -1,6 +1,6 @@
 """xLSTM in bfloat16 cannot read a chunk of 64 tokens unless it has a cache.
 
-Claims: C10
+Claims: C10, G14
 Types: xlstm
 Met by: use_cache=False in bfloat16 with a prompt of chunk_size (64) tokens or more
 Seen in: transformers 5.23.0

@@ -15,6 +15,7 @@ from dataclasses import replace
 from transformers import PreTrainedModel
 
 from assay.harness.faults import (  # noqa: F401
+    adapters,
     batches,
     embeddings,
     kernels,
@@ -23,6 +24,7 @@ from assay.harness.faults import (  # noqa: F401
     pasts,
     places,
     quantised,
+    quantised_weights,
     sight,
     states,
     uses,

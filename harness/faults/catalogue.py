@@ -18,7 +18,7 @@ from assay.harness.models import caches, capabilities, experts
 from assay.harness.models.capabilities import Missing
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import distance
-from assay.harness.operations import generation
+from assay.harness.operations import generation, losses
 from assay.harness.results.errors import BadInput
 
 NOTICED = 1e-4
@@ -183,6 +183,16 @@ def _linear_layers(subject: Subject) -> list[object]:
         for layer in getattr(cache, "layers", ())
         if any(torch.is_tensor(s) for s in getattr(layer, "recurrent_states", {}).values())
     ]
+
+
+@part("num_items_in_batch")
+def _num_items_in_batch(subject: Subject) -> None:
+    """The loss of labels is divided by a number that is given."""
+    capabilities.require(subject, "loss-over-batches")
+    ids = _prompt(subject)
+    given = {"labels": ids, "num_items_in_batch": 2 * ids.numel()}
+    if losses.own(subject, ids, **given) == losses.own(subject, ids, ids):
+        raise Missing("the model ignores it already (docs/defects)")
 
 
 @part("encoder")

@@ -65,7 +65,7 @@ def _counted(forward: Pass, kwargs: dict[str, Any]) -> None:
     "loss-of-one-batch",
     "the loss is divided by its own batch's labels, whatever num_items_in_batch says",
     caught_by=["G2"],
-    needs=["loss-over-batches"],
+    needs=["num_items_in_batch"],
     at=Bed.arguments,
 )
 def _own_number(forward: Pass, kwargs: dict[str, Any]) -> None:
@@ -185,3 +185,47 @@ def _unset(bed: Bed) -> None:
     if bed.loaded:
         weight = max(bed.model.parameters(), key=torch.numel)
         bed.weights(weight, lambda numbers: numbers.view(-1)[-1:].zero_())
+
+
+@fault(
+    "autocast-cuts-large-numbers",
+    "under autocast the first block's output is cut off at half its largest number",
+    caught_by=["G14"],
+    needs=["blocks", "bfloat16"],
+    at=first_block,
+)
+def _cut_off(forward: Pass, state: Tensor) -> Tensor | None:
+    if not torch.is_autocast_enabled(state.device.type):
+        return None
+    most = state.abs().amax(-1, keepdim=True) / 2
+    return state.clamp(-most, most)
+
+
+@fault(
+    "exported-rows-mixed",
+    "in an exported program a thousandth of the mean row is added to each",
+    caught_by=["G13"],
+    needs=["blocks"],
+    at=first_block,
+)
+def _mixed_in_export(forward: Pass, state: Tensor) -> Tensor | None:
+    return state + LEAK * state.mean(1, keepdim=True) if _exporting() else None
+
+
+def _exporting() -> bool:
+    """Whether a program is traced for export; before torch 2.7, or to be compiled."""
+    compiler: Any = torch.compiler
+    return bool(getattr(compiler, "is_exporting", compiler.is_compiling)())
+
+
+@fault(
+    "compiled-rows-mixed",
+    "in compiled code a thousandth of the mean row is added to each",
+    caught_by=["G4"],
+    needs=["blocks"],
+    at=first_block,
+)
+def _mixed_if_compiled(forward: Pass, state: Tensor) -> Tensor | None:
+    if not torch.compiler.is_compiling() or _exporting():
+        return None
+    return state + LEAK * state.mean((0, 1), keepdim=True)

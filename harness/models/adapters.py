@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import load_file
+from torch import nn
 from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
 
 from assay.harness.models.other_formats import ADAPTER
-from assay.harness.models.shortage import ENDS, contained, shortage
+from assay.harness.models.shortage import ENDS, contained, pass_on, shortage
 from assay.harness.models.weight_files import read_header, read_json
 from assay.harness.results.errors import BadInput, brief, listed
 
@@ -109,3 +112,41 @@ def applied(adapter: Adapter, model: PreTrainedModel, spec: str) -> PreTrainedMo
 def is_within(model: PreTrainedModel) -> bool:
     """Whether the model has an adapter in it."""
     return any(type(module).__module__.startswith("peft.") for module in model.modules())
+
+
+def linear_layers(model: PreTrainedModel) -> list[str]:
+    """The names of the layers to which peft's "all-linear" gives adapters: all but the head.
+
+    Layers that share their weight with other modules are left out, as an adapter is one layer's;
+    and so are those that are linear by class alone.
+    """
+    owners: dict[int, set[int]] = {}
+    for module in model.modules():
+        for weight in module.parameters(recurse=False):
+            owners.setdefault(id(weight), set()).add(id(module))
+    try:
+        head: Any = model.get_output_embeddings()
+    except (AttributeError, NotImplementedError):
+        head = None
+    return [
+        name
+        for name, module in model.named_modules()
+        if _is_linear(module)
+        and module is not head
+        and all(len(owners[id(weight)]) == 1 for weight in module.parameters(recurse=False))
+    ]
+
+
+def _is_linear(module: nn.Module) -> bool:
+    """Whether it is a linear layer: one with a ``forward`` of its own is tried on one row."""
+    if isinstance(module, Conv1D) or getattr(type(module), "forward", None) is nn.Linear.forward:
+        return True
+    if not isinstance(module, nn.Linear):
+        return False
+    row = torch.ones(1, module.in_features).to(module.weight)
+    try:
+        with torch.no_grad():
+            return bool(module.forward(row).shape == (1, module.out_features))
+    except ENDS as error:
+        pass_on(error)
+        return False

@@ -6,7 +6,7 @@ import copy
 import gc
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 
 from assay.harness.models import allocation, compat, loading, memory, needs
 from assay.harness.models.capabilities import Missing, require
+from assay.harness.models.copying import copy_model
 from assay.harness.models.memo import memo
 from assay.harness.models.provenance import UNTRAINED
 from assay.harness.models.rows import Rows
@@ -134,6 +135,20 @@ def in_bfloat16(subject: Subject) -> Subject:
         pass_on(error)
         raise Missing(f"bfloat16: the model does not run in it ({brief(error, 100)})") from error
     return rounded
+
+
+def sharing_weights(subject: Subject) -> Subject:
+    """A copy of the subject with its own weights, in which a trace may leave what it likes."""
+    own = {id(each): each for each in subject.model.parameters()}
+    with ExitStack() as pauses:
+        for clock in subject.clocks:
+            pauses.enter_context(clock.paused())
+        model = copy_model(subject.model, own)
+    return Subject(
+        *(f"{subject.name}, traced", model, subject.tokenizer),
+        attends=subject.attends,
+        provenance=subject.provenance,
+    )
 
 
 KEPT_SHARE = 0.125

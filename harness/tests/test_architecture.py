@@ -27,7 +27,9 @@ PUT_TOGETHER = {"harness/cli/main.py": {"fixtures", "claims"}}
 LAWS = {
     *("A5", "A6", "A7", "A8", "B1", "B3", "B4", "C1", "C2", "C3", "C4", "C5", "C6", "C8"),
     *("C9", "C10", "C11", "D2", "D3", "D4", "E21", "F1", "F2"),
+    *("G1", "G2", "G3", "G4", "G7", "G8", "G9", "G13", "G14", "H1"),
     *("G1", "G2", "G3", "G5", "G6", "G7", "G8", "G9", "H1"),
+    *("G1", "G2", "G3", "G7", "G8", "G9", "G10", "G11", "H1"),
     "C13",  # beyond the catalogue
 }
 MODEL_CLASS = re.compile(r"(?!Auto|PreTrained)[A-Z]\w*(For[A-Z]\w*|Model)")

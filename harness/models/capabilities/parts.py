@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import torch
 from transformers import GenerationConfig
 
 from assay.harness.models import (
+    adapters,
     blocks,
     compat,
     configuration,
@@ -18,7 +21,7 @@ from assay.harness.models import (
 from assay.harness.models.capabilities.blending import blends, embeds_several
 from assay.harness.models.capabilities.probing import prompt, visible
 from assay.harness.models.capabilities.registry import capability, needs, probe
-from assay.harness.models.quantised_weights import is_quantised
+from assay.harness.models.quantised_weights import is_quantised, packed
 from assay.harness.models.shortage import pass_on
 from assay.harness.models.subject import Subject
 from assay.harness.results.errors import REFUSALS, Missing, first_line
@@ -214,3 +217,26 @@ def _continuous_batching(subject: Subject) -> None:
     needs(subject, "causal")
     if why := serving.why_not(subject):
         raise Missing(why)
+
+
+@capability("adapters")
+def _adapters(subject: Subject) -> None:
+    """Its linear layers can be given low-rank adapters (LoRA)."""
+    needs(subject, "weights-in-memory")
+    if find_spec("peft") is None:
+        raise Missing("peft is not installed (assay-lm[adapters])")
+    if adapters.is_within(subject.model):
+        raise Missing("the model has an adapter in it already")
+    if is_quantised(subject.model):
+        raise Missing("an adapter is merged into quantised weights by rounding them again")
+    if not adapters.linear_layers(subject.model):
+        raise Missing("the model has no linear layer but its head")
+
+
+@capability("quantised-weights")
+def _quantised_weights(subject: Subject) -> None:
+    """Some of its weights are integers in memory, with which a package's kernels compute."""
+    if not is_quantised(subject.model):
+        raise Missing("the model's weights are not quantised")
+    if next(packed(subject.model), None) is None:
+        raise Missing("the model's weights are dense in memory")  # unpacked as they were loaded

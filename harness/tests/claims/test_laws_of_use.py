@@ -8,13 +8,18 @@ import pytest
 import torch
 
 from assay.claims import (
+    test_adapters,
+    test_autocast,
     test_batch_size,
+    test_compiled,
     test_drafts,
+    test_exported,
     test_last_logits,
     test_loading,
     test_loss,
     test_packing,
     test_prefixes,
+    test_quantised_weights,
     test_serving,
     test_training,
 )
@@ -34,7 +39,18 @@ CHUNKS = test_prefixes.test_a_prompt_read_in_chunks_is_continued_alike
 SERVED = test_serving.test_a_request_among_others_is_answered_as_alone
 KEPT = test_last_logits.test_requested_logits_are_those_of_the_whole_pass
 BATCH = test_batch_size.test_a_row_does_not_depend_on_the_size_of_its_batch
+MIXED = test_autocast.test_autocast_is_as_near_to_float64_as_a_copy_in_bfloat16
+COMPILED = test_compiled.test_a_compiled_model_computes_what_it_does_uncompiled
+COMPILED_STEPS = test_compiled.test_a_prompt_is_continued_by_compiled_code_as_without
+EXPORTED = test_exported.test_an_exported_program_computes_what_the_model_does
+EXPORTED_PADDED = test_exported.test_an_exported_program_reads_padding_as_the_model_does
 LOADED = test_loading.test_what_is_loaded_is_what_is_stored
+IDLE = test_adapters.test_an_idle_adapter_changes_nothing
+MERGED = test_adapters.test_a_merged_adapter_computes_what_it_does_unmerged
+STORED = test_adapters.test_an_adapter_is_loaded_as_it_was_saved
+TWO = test_adapters.test_each_of_two_adapters_acts_as_it_does_alone
+QUANTISED = test_quantised_weights.test_a_quantised_model_computes_with_its_dequantised_weights
+KEPT_QUANTISED = test_quantised_weights.test_quantised_weights_are_loaded_as_they_were_saved
 
 CASES = {
     "packed": (PACKED, {}),
@@ -56,6 +72,19 @@ CASES = {
     "some logits": (KEPT, {"how": "positions"}),
     "batch": (BATCH, {"rows": 8}),
     "loaded": (LOADED, {}),
+    "autocast": (MIXED, {}),
+    "compiled": (COMPILED, {"backend": "aot_eager"}),
+    "compiled steps": (COMPILED_STEPS, {"backend": "aot_eager"}),
+    "exported": (EXPORTED, {}),
+    "exported, padded": (EXPORTED_PADDED, {}),
+    "new adapter": (IDLE, {"adapter": "new"}),
+    "disabled adapter": (IDLE, {"adapter": "disabled"}),
+    "merged adapter": (MERGED, {"where": "linear layers"}),
+    "stored adapter": (STORED, {"by": "peft"}),
+    "adapter stored, loaded by transformers": (STORED, {"by": "transformers"}),
+    "two adapters": (TWO, {}),
+    "quantised": (QUANTISED, {"weights": "8 bits"}),
+    "quantised, stored": (KEPT_QUANTISED, {"weights": "8 bits"}),
 }
 """A claim and the parameters of its test."""
 
@@ -83,6 +112,18 @@ FAULTS = [
     ("last-logits-early", "some logits"),
     ("large-batches-mixed", "batch"),
     ("loading-leaves-a-number", "loaded"),
+    ("autocast-cuts-large-numbers", "autocast"),
+    ("compiled-rows-mixed", "compiled"),
+    ("compiled-rows-mixed", "compiled steps"),
+    ("exported-rows-mixed", "exported"),
+    ("new-adapters-act", "new adapter"),
+    ("disabled-adapters-act", "disabled adapter"),
+    ("merged-adapters-larger", "merged adapter"),
+    ("saved-adapters-lose-a-number", "stored adapter"),
+    ("saved-adapters-lose-a-number", "adapter stored, loaded by transformers"),
+    ("adapters-add-up", "two adapters"),
+    ("quantised-products-larger", "quantised"),
+    ("saved-scales-larger", "quantised, stored"),
 ]
 
 
@@ -186,3 +227,24 @@ def test_a_way_to_draft_that_a_model_lacks_has_a_name(spec, drafter, lacking):
     result = verdict(DRAFTS, toy(spec), budget(2), arguments={"drafter": drafter})
     assert result.verdict is Verdict.NOT_APPLICABLE
     assert result.reason.startswith(lacking)
+
+
+def test_an_adapter_on_a_layer_that_is_not_called_is_refuted():
+    subject = fresh("llama")
+    layer = subject.model.model.layers[0].mlp.down_proj
+    layer.forward = None  # whoever calls it fails
+
+    def product(states):
+        return states @ layer.weight.T
+
+    mlp = subject.model.model.layers[0].mlp
+    mlp.forward = lambda x: product(mlp.act_fn(mlp.gate_proj(x)) * mlp.up_proj(x))
+    result = verdict(MERGED, subject, budget(2), arguments={"where": "linear layers"})
+    assert result.verdict is Verdict.REFUTED, result.reason
+
+
+@pytest.mark.parametrize("adapter", ["new, of experts", "disabled, of experts"])
+def test_experts_take_adapters(adapter):
+    for case in ((IDLE, {"adapter": adapter}), (MERGED, {"where": "experts"})):
+        result = verdict(case[0], toy("mixtral"), budget(3), arguments=case[1])
+        assert result.verdict is Verdict.UPHELD, result.reason

@@ -1,0 +1,130 @@
+"""Low-rank adapters (LoRA): idle, merged, stored, and two of them (beyond the documents)."""
+
+from __future__ import annotations
+
+import pytest
+
+from assay.fixtures.prompts import prompts
+from assay.harness.checking import reference
+from assay.harness.checking.laws import law
+from assay.harness.models import precision
+from assay.harness.models.tolerances import EQUAL_RUNS, farthest
+from assay.harness.operations import adapters, variants
+
+SOURCE = "beyond the documents; LoRA (arXiv 2106.09685), section 4"
+
+MOVED = "the adapter's B moved by a hundredth"
+
+
+@law(
+    "G10",
+    "an adapter that is new or disabled changes nothing",
+    needs=["adapters", "repeats"],
+    source=SOURCE,
+    control=MOVED,
+    enough=4,
+)
+@pytest.mark.parametrize("adapter", ["new", "disabled", "new, of experts", "disabled, of experts"])
+def test_an_idle_adapter_changes_nothing(subject, adapter, draw, check):
+    state, _, experts = adapter.partition(", of ")
+    prompt = draw(prompts(subject), "prompt")
+    adapted = adapters.fresh(subject, experts or adapters.LINEAR)
+    if state == "new":
+        idle = adapted.rows(prompt.ids)
+        adapters.move(adapted, adapters.HUNDREDTH)
+    else:
+        adapters.move(adapted, adapters.HUNDREDTH)
+        with adapters.disabled(adapted):
+            idle = adapted.rows(prompt.ids)
+    plain = subject.rows(prompt.ids)
+    judge_equal(check, subject, prompt, plain, idle)
+    judge_control(check, subject, plain, adapted.rows(prompt.ids))
+
+
+@law(
+    "G10",
+    "a merged adapter computes what it does unmerged",
+    needs=["adapters", "repeats"],
+    source=f"{SOURCE}.1; peft#2502, unsloth#4112",
+    control="the model without its adapter",
+    enough=6,
+)
+@pytest.mark.parametrize("where", [adapters.LINEAR, adapters.EXPERTS])
+def test_a_merged_adapter_computes_what_it_does_unmerged(subject, where, draw, check):
+    prompt = draw(prompts(subject), "prompt")
+    adapted, merged = adapters.kept(subject, where), adapters.merged(subject, where)
+    expected = reference.run_both(adapted, lambda s: s.rows(prompt.ids), shared=False)
+    check.same(expected, merged.rows(prompt.ids))
+    check.rejects(expected, lambda: subject.rows(prompt.ids))
+
+
+@law(
+    "G10",
+    "an adapter is loaded as it was saved",
+    needs=["adapters", "repeats"],
+    source="beyond the documents; peft#2502",
+    control=MOVED,
+    enough=2,
+)
+@pytest.mark.parametrize("by", ["peft", "transformers"])
+def test_an_adapter_is_loaded_as_it_was_saved(subject, by, draw, check):
+    prompt = draw(prompts(subject), "prompt")
+    adapted = adapters.kept(subject)
+    with adapters.saved(adapted) as folder:
+        loaded = adapters.loaded(subject, folder, by)
+    theirs = adapters.weights(loaded)
+    check.judge(adapters.share_lost(adapted, theirs), 0.0, "the adapter's weights")
+    check.sees_one_bit(adapters.share_lost(adapted, adapters.one_off(theirs)))
+    expected = reference.run_both(adapted, lambda s: s.rows(prompt.ids), shared=False)
+    check.same(expected, loaded.rows(prompt.ids))
+    adapters.move(loaded, adapters.HUNDREDTH)
+    check.judge_control(adapters.share_lost(adapted, adapters.weights(loaded)), 0.0)
+
+
+@law(
+    "G10",
+    "each of two adapters acts as it does alone",
+    needs=["adapters", "repeats"],
+    source="beyond the documents; peft, set_adapter",
+    control=MOVED,
+    enough=4,
+)
+def test_each_of_two_adapters_acts_as_it_does_alone(subject, draw, check):
+    prompt = draw(prompts(subject), "prompt")
+    adapted = adapters.strong(subject)
+    alone = adapted.rows(prompt.ids)
+    adapters.add_another(adapted)
+    judge_equal(check, adapted, prompt, alone, adapted.rows(prompt.ids), "with another added")
+    adapters.choose(adapted, adapters.SECOND)
+    second = adapted.rows(prompt.ids)
+    adapters.choose(adapted, adapters.FIRST)
+    judge_equal(check, adapted, prompt, alone, adapted.rows(prompt.ids), "chosen again")
+    adapters.delete_first(adapted)
+    judge_equal(check, adapted, prompt, second, adapted.rows(prompt.ids), "the other deleted")
+    adapters.move(adapted, adapters.HUNDREDTH, adapters.SECOND)
+    judge_control(check, adapted, second, adapted.rows(prompt.ids))
+
+
+def judge_equal(check, subject, prompt, plain, observed, when=""):
+    """The rows have the bits of ``plain``, or differ by no more than two equal runs may do."""
+    check.details.setdefault("share of elements whose bits differ", []).append(
+        variants.share_that_differs(plain, observed)
+    )
+    bound = EQUAL_RUNS[precision.working(subject)]
+    apart, noise = worst(plain, observed), 0.0
+    if apart.error > bound.floor:
+        noise = worst(plain, subject.rows(prompt.ids)).error
+    where = ", ".join(filter(None, [apart.where, when]))
+    check.judge(apart.error, bound.allowed(noise), where)
+
+
+def judge_control(check, subject, plain, moved):
+    """The same comparison of rows that differ, and how small an error it detects."""
+    allowed = EQUAL_RUNS[precision.working(subject)].floor
+    check.judge_control(worst(plain, moved).error, allowed)
+    check.sees(lambda size: (worst(plain, plain.map(lambda t: t * (1 + size))).error, allowed))
+
+
+def worst(plain, observed):
+    """The row that is farthest."""
+    return max(farthest(observed, plain).values(), key=lambda each: each.error)

@@ -1,0 +1,92 @@
+"""Running a model under autocast, and what rounding to bfloat16 decides there."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from assay.claims import test_autocast as claims
+from assay.harness import faults
+from assay.harness.checking.check import Unsettled
+from assay.harness.checking.reference import run_both
+from assay.harness.models.tolerances import farthest
+from assay.harness.operations import autocast, variants
+from assay.harness.results.errors import Missing
+from assay.harness.results.verdicts import Verdict
+from assay.harness.tests.support.toys import adopted, budget, fresh, prompt, toy, verdict
+
+LAW = claims.test_autocast_is_as_near_to_float64_as_a_copy_in_bfloat16
+
+
+def references(subject, ids):
+    exact = run_both(subject, lambda s: s.rows(ids), shared=False)
+    return autocast.references(subject, variants.in_bfloat16(subject), ids, exact)
+
+
+def test_products_are_in_bfloat16_and_sums_are_not():
+    subject = toy("llama")
+    rows = autocast.rows(subject, prompt(subject))
+    assert rows["logits"].dtype == torch.bfloat16
+    assert rows["state 1"].dtype == torch.float32
+
+
+def test_an_encoder_runs_under_autocast_and_leaves_no_rounded_states():
+    subject = toy("t5")
+    ids = prompt(subject)
+    before = subject.rows(ids)
+    rounded = autocast.rows(subject, ids)
+    encoder_alone = subject.rows(ids)
+    assert torch.equal(before["logits"], encoder_alone["logits"])
+    assert not torch.equal(before["logits"], rounded["logits"].float())
+
+
+def test_a_model_in_16_bits_has_nothing_to_cast():
+    with pytest.raises(Missing, match="nothing is cast"):
+        autocast.require(adopted("llama", torch.float16))
+
+
+def test_a_model_that_does_not_run_under_autocast_says_why():
+    with pytest.raises(Missing, match="does not run under it"):
+        autocast.require(toy("dbrx"))
+
+
+def test_eight_bits_are_coarser_than_bfloat16():
+    subject = toy("llama")
+    ids = prompt(subject)
+    exact = subject.oracle.rows(ids)
+    mixed = autocast.rows(subject, ids)
+    with autocast.eight_bits():
+        eight = autocast.rows(subject, ids)
+    errors = [farthest(rows, exact)["logits"].error for rows in (mixed, eight)]
+    assert errors[1] > 4 * errors[0]
+
+
+def test_most_rows_of_a_steady_model_count():
+    subject = toy("llama")
+    copied, mixed = references(subject, prompt(subject))
+    assert copied.settled(autocast.TOLERANCE.floor).double().mean() > 0.5
+    assert torch.equal(copied.oracle["logits"], mixed.oracle["logits"])
+
+
+def test_experts_that_rounding_chooses_are_not_compared():
+    subject = toy("nllb-moe")
+    with pytest.raises(Unsettled, match="chooses otherwise"):
+        references(subject, prompt(subject))
+
+
+def test_a_copy_in_bfloat16_that_is_wrong_is_refuted():
+    subject = fresh("llama")
+    cast = variants.in_bfloat16(subject)
+    with torch.no_grad():
+        cast.model.model.layers[0].mlp.down_proj.weight.mul_(1.5)
+    result = verdict(LAW, subject, budget(4))
+    assert result.verdict is Verdict.REFUTED
+
+
+def test_the_fault_acts_under_autocast_only():
+    subject = fresh("llama")
+    ids = prompt(subject)
+    before, mixed = subject.rows(ids)["logits"], autocast.rows(subject, ids)["logits"]
+    with faults.injected(faults.named("autocast-cuts-large-numbers"), subject) as broken:
+        assert torch.equal(broken.rows(ids)["logits"], before)
+        assert not torch.equal(autocast.rows(broken, ids)["logits"], mixed)
