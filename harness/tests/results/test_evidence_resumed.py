@@ -33,6 +33,11 @@ def test_a_run_with_another_setting_is_not_resumed(store, name):
     assert store.unfinished(resume_key(a_run(**{name: "another"}))) is None
 
 
+def test_a_run_that_demands_equal_bits_is_not_resumed_by_one_that_does_not(store):
+    assert store.unfinished(resume_key(a_run())) == "r1"
+    assert store.unfinished(resume_key(a_run(bitwise=True))) is None
+
+
 @pytest.mark.parametrize(("name", "value"), [("rounding", 0), ("allocation", "odd")])
 def test_a_run_on_another_emulated_machine_is_not_resumed(store, name, value):
     assert store.unfinished(resume_key(a_run(**{name: None}))) == "r1"
