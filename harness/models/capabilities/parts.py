@@ -203,14 +203,15 @@ def _early_exit(subject: Subject) -> None:
     whole = subject.rows(ids, states=False)
     try:
         with blocks.layers_kept(subject, 1):
-            output = subject.model(ids, use_cache=True)
-            output.past_key_values.get_seq_length()  # which needs a block that attends
+            first = subject.model(ids, use_cache=False).logits
+            if torch.equal(first.to(whole["logits"].device), whole["logits"]):
+                raise Missing("the model runs all blocks whatever num_hidden_layers says")
+            # Drafting counts its cache's tokens: that needs a block that attends.
+            subject.model(ids, use_cache=True).past_key_values.get_seq_length()
     except REFUSALS as error:
         pass_on(error)
         why = f"the model cannot run its first block alone: {first_line(error)}"
         raise Missing(why) from error
-    if torch.equal(output.logits.to(whole["logits"].device), whole["logits"]):
-        raise Missing("the model runs all blocks whatever num_hidden_layers says")
 
 
 @capability("continuous-batching")
