@@ -51,7 +51,7 @@ def test_a_scaled_rotation_has_the_frequencies_of_its_configuration(subject, dra
 def test_a_longer_prompt_leaves_no_frequencies_behind(subject, draw, check):
     rotation.require(subject)
     longer = past_the_switch(subject, draw, check).ids
-    switch = rotations.switch(subject.config)
+    switch = rotations.required_switch(subject.config)
     ids = longer[:, : draw(st.just(switch) | st.integers(subject.shortest, switch), "length")]
     subject.rows(ids[:, : subject.shortest])
     expected = check.reference(lambda s: s.rows(ids))
@@ -71,7 +71,7 @@ def test_a_longer_prompt_leaves_no_frequencies_behind(subject, draw, check):
 )
 def test_a_prefix_past_the_switch_ignores_what_follows_it(subject, draw, check):
     prompt = past_the_switch(subject, draw, check)
-    switch = rotations.switch(subject.config)
+    switch = rotations.required_switch(subject.config)
     cut = draw(st.integers(switch + 1, prompt.length - 1), "cut")
     expected = check.reference(lambda s: s.rows(prompt.ids[:, :cut]))
     check.same(expected, subject.rows(prompt.ids).at(slice(0, cut)))
@@ -91,7 +91,8 @@ def test_cached_decoding_past_the_switch_equals_recomputation(subject, kind, dra
     caches.make(subject, kind, 1, 1)
     prompt = past_the_switch(subject, draw, check)
     first = draw(
-        st.integers(rotations.switch(subject.config) + 1, prompt.length - 1), "first chunk"
+        st.integers(rotations.required_switch(subject.config) + 1, prompt.length - 1),
+        "first chunk",
     )
     rest = prompt.length - first
     together = rest if "chunks-beside-cache" in capabilities.probe(subject) else 1
@@ -115,7 +116,10 @@ def test_cached_decoding_past_the_switch_equals_recomputation(subject, kind, dra
 @pytest.mark.parametrize("kind", ["default", "static"])
 def test_cached_keys_keep_their_frequencies(subject, kind, draw, check):
     caches.make(subject, kind, 1, 1)
-    longer, switch = past_the_switch(subject, draw, check), rotations.switch(subject.config)
+    longer, switch = (
+        past_the_switch(subject, draw, check),
+        rotations.required_switch(subject.config),
+    )
     ids = longer.ids[:, : switch + 2]
     cut = draw(st.integers(max(1, switch - 3), switch), "cut")  # a window keeps the latest
     subject.rows(ids[:, : subject.shortest])
@@ -138,7 +142,7 @@ def test_cached_keys_keep_their_frequencies(subject, kind, draw, check):
 @pytest.mark.parametrize("mode", ["greedy", "sampling", "static"])
 def test_generation_across_the_switch_is_the_same(subject, mode, draw, check):
     longer = past_the_switch(subject, draw, check, rows=1).ids
-    switch = rotations.switch(subject.config)
+    switch = rotations.required_switch(subject.config)
     least = max(1, switch + 2 - generation.NEW_TOKENS)
     ids = longer[:, : draw(st.integers(least, switch), "length")]
     plain = generation.scores(subject, ids, mode, use_cache=False)
@@ -156,7 +160,7 @@ def test_generation_across_the_switch_is_the_same(subject, mode, draw, check):
 
 def past_the_switch(subject, draw, check, **how):
     """A prompt longer than the length at which the rotation's frequencies switch."""
-    switch = rotations.switch(subject.config)
+    switch = rotations.required_switch(subject.config)
     within = switch + 2 <= lengths.farthest(subject)
     check.reaches(f"more than {switch} tokens, where frequencies switch", within)
     if not within:

@@ -170,8 +170,8 @@ def _conclusion(claim: Claim, check: Check, examples: Examples) -> tuple[Verdict
         return Verdict.INCONCLUSIVE, "; ".join(filter(None, [complaint, limits.reason]))
     if check.blunt:
         return Verdict.INCONCLUSIVE, _too_blunt(check)
-    why = [limits.upheld_up_to, _short_of(check)]
-    return Verdict.UPHELD, "; ".join(filter(None, why))
+    reasons = [limits.upheld_up_to, _short_of(check)]
+    return Verdict.UPHELD, "; ".join(filter(None, reasons))
 
 
 def _edges(subject: Subject, check: Check) -> dict[str, Any]:

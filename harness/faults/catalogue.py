@@ -198,8 +198,9 @@ def _num_items_in_batch(subject: Subject) -> None:
     """The loss of labels is divided by a number that is given."""
     capabilities.require(subject, "loss-over-batches")
     ids = _prompt(subject)
-    given = {"labels": ids, "num_items_in_batch": 2 * ids.numel()}
-    if losses.own(subject, ids, **given) == losses.own(subject, ids, ids):
+    if losses.own(subject, ids, ids, num_items_in_batch=2 * ids.numel()) == losses.own(
+        subject, ids, ids
+    ):
         raise Missing("the model ignores it already (docs/defects)")
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from assay.harness.results.errors import Missing
+
 BY_LENGTH = ("dynamic", "longrope")
 """Types of scaling whose frequencies depend on the length of a pass, past a certain one."""
 
@@ -57,3 +59,10 @@ def switch(config: Any) -> int | None:
     """The length past which frequencies depend on the length of a pass; None: there is none."""
     scaled = [each for each in parameters(config) if kind(each) in BY_LENGTH]
     return min(made_for(config), default=None) if scaled else None
+
+
+def required_switch(config: Any) -> int:
+    """`switch`; raises `Missing` where there is none."""
+    if (length := switch(config)) is None:
+        raise Missing("switched-rotation: no frequency depends on the length of a pass")
+    return length

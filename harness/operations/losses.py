@@ -25,7 +25,8 @@ def is_shifted(subject: Subject) -> bool:
 
 def own(subject: Subject, ids: Tensor, labels: Tensor, **options: Any) -> float:
     """The loss that the model itself returns for ``labels`` [batch, n]."""
-    return float(subject(ids, states=False, labels=labels, **options).loss)
+    loss: Any = subject(ids, states=False, labels=labels, **options).loss
+    return float(loss)
 
 
 def each(rows: Rows, labels: Tensor, shifted: bool) -> Tensor:

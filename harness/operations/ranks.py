@@ -136,7 +136,8 @@ def _control(rank: Rank, plan: str, zeroed: bool) -> Iterator[Subject]:
     if not zeroed or not sharded or rank.number != PROCESSES - 1:
         yield subject
         return
-    shard = (inputs or sharded)[-1].to_local().detach()
+    divided: Any = (inputs or sharded)[-1]
+    shard = divided.to_local().detach()
     before = shard.clone()
     try:
         shard.zero_()
