@@ -1,7 +1,7 @@
 """After a longer prompt, one of exactly the original length is rotated by the longer one's angles.
 
 Claims: C6
-Types: llama
+Types: llama, *+dynamic*
 Met by: whoever scales rotary positions dynamically, in this type or another, and reads a prompt
     of max_position_embeddings tokens after a longer one
 Seen in: transformers 5.23.0
