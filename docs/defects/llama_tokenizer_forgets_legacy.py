@@ -10,14 +10,40 @@ Observed: ['▁a', '</s>', 'b'], while the saved tokenizer.json says prepend_sch
 Cause: models/llama/tokenization_llama.py, 141: `__init__` does not pass `legacy` to its parent,
     which saves the arguments that it gets. The file's pre-tokenizer is not read. With
     `legacy=legacy` among those arguments the difference is gone.
-Fix: none, because none has been written yet
+Fix: models/llama/tokenization_llama.py, 147: `legacy` is among the arguments that are passed on
 Upstream: not found by searching for "LlamaTokenizer legacy not saved save_pretrained"
 """
 
+import inspect
 import sys
 import tempfile
+import textwrap
 
 from transformers import LlamaTokenizer
+
+
+def change(function, *lines):
+    """Replace an old line of a function's source by a new one, for each pair."""
+    function = inspect.unwrap(function)
+    source = textwrap.dedent(inspect.getsource(function))
+    for old, new in lines:
+        assert source.count(old) == 1, f"transformers has no single line {old!r}"
+        source = source.replace(old, new)
+    body = "def " + source.partition("def ")[2]  # its decorators stay as they are
+    cells = function.__code__.co_freevars
+    body = f"def scope({', '.join(cells)}):\n{textwrap.indent(body, '    ')}"
+    exec(f"{body}\n    return {function.__name__}", function.__globals__, made := {})
+    function.__code__ = made["scope"](*cells).__code__
+
+
+def fix():
+    """Apply the fix to transformers as it is installed."""
+    line = "use_default_system_prompt=use_default_system_prompt,"
+    change(LlamaTokenizer.__init__, (line, f"{line} legacy=legacy,"))
+
+
+if "--fixed" in sys.argv:
+    fix()
 
 words = ["<unk>", "<s>", "</s>", "▁", "a", "b", "▁a", "▁b"]
 merges = [("▁", "a"), ("▁", "b")]
