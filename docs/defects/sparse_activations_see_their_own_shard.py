@@ -9,7 +9,8 @@ Observed: off by 45 % of the largest, without activation_sparsity_pattern by 0 %
 Cause: models/gemma3n/modeling_gemma3n.py, 981: the plan divides gate_proj along its outputs,
     and `_gaussian_topk` takes the mean and the standard deviation over the outputs that the
     process has, in place of all.
-Fix: none, because none has been written yet
+Fix: models/gemma3n/configuration_gemma3n.py, 86: the plan gathers the outputs of gate_proj and
+    up_proj before the cut and divides them again for down_proj
 Upstream: not found in transformers by searching for "gemma3n tensor parallel activation sparsity"
 """
 
@@ -20,6 +21,19 @@ import tempfile
 import torch
 from transformers import Gemma3nForCausalLM, Gemma3nTextConfig
 from transformers.distributed import DistributedConfig
+
+
+def fix():
+    """Apply the fix to transformers as it is installed."""
+    Gemma3nTextConfig.base_model_tp_plan |= {
+        "layers.*.mlp.gate_proj": "colwise_gather_output",
+        "layers.*.mlp.up_proj": "colwise_gather_output",
+        "layers.*.mlp.down_proj": "rowwise_split_input",
+    }
+
+
+if "--fixed" in sys.argv:
+    fix()
 
 SIZES = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
 HEADS = {"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 16, "laurel_rank": 4}
