@@ -9,15 +9,48 @@ Expected: a prompt of the original length has one answer, before and after a lon
 Observed: logits that are off by 6.4; for a prompt one token shorter by 0
 Cause: modeling_rope_utils.py, 113: frequencies are reset where `seq_len < original_max_seq_len`,
     and they grow where it is larger: a prompt of exactly that length does neither
-Fix: none, because none has been written yet
+Fix: modeling_rope_utils.py, 113: frequencies are reset at the original length as well
 Upstream: not found by searching for "dynamic rope inv_freq not reset seq_len equals
     original_max_seq_len"; PR 46624 repaired the reset after longer prompts, and not this
 """
 
+import inspect
 import sys
+import textwrap
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
+from transformers.modeling_rope_utils import dynamic_rope_update
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+
+def change(function, *lines):
+    """Replace an old line of a function's source by a new one, for each pair."""
+    function = inspect.unwrap(function)
+    source = textwrap.dedent(inspect.getsource(function))
+    for old, new in lines:
+        assert source.count(old) == 1, f"transformers has no single line {old!r}"
+        source = source.replace(old, new)
+    body = "def " + source.partition("def ")[2]  # its decorators stay as they are
+    cells = function.__code__.co_freevars
+    body = f"def scope({', '.join(cells)}):\n{textwrap.indent(body, '    ')}"
+    exec(f"{body}\n    return {function.__name__}", function.__globals__, made := {})
+    function.__code__ = made["scope"](*cells).__code__
+
+
+def fix():
+    """Apply the fix to transformers as it is installed."""
+    change(
+        dynamic_rope_update,
+        ("seq_len < self.original_max_seq_len", "seq_len <= self.original_max_seq_len"),
+    )
+    # Llama was decorated before the change; types that are imported from here on are after it.
+    plain = inspect.unwrap(LlamaRotaryEmbedding.forward)
+    LlamaRotaryEmbedding.forward = torch.no_grad()(dynamic_rope_update(plain))
+
+
+if "--fixed" in sys.argv:
+    fix()
 
 torch.manual_seed(0)
 config = LlamaConfig(

@@ -9,11 +9,14 @@ Observed: they differ by up to 0.19
 Cause: integrations/eager_paged.py, 52: the scores go from the scaled product to the softmax; the
     ``softcap`` among the arguments, which models/gemma2/modeling_gemma2.py, 195 applies, is
     dropped with the other ``**kwargs``.
-Fix: none, because none has been written yet
+Fix: integrations/eager_paged.py, 53: scores are capped before the mask is added, where there is
+    a cap
 Upstream: not found by searching for "continuous batching softcap"
 """
 
+import inspect
 import sys
+import textwrap
 
 import torch
 from transformers import (
@@ -22,6 +25,35 @@ from transformers import (
     Gemma2ForCausalLM,
     GenerationConfig,
 )
+from transformers.integrations.eager_paged import eager_paged_attention_forward
+
+
+def change(function, *lines):
+    """Replace an old line of a function's source by a new one, for each pair."""
+    function = inspect.unwrap(function)
+    source = textwrap.dedent(inspect.getsource(function))
+    for old, new in lines:
+        assert source.count(old) == 1, f"transformers has no single line {old!r}"
+        source = source.replace(old, new)
+    body = "def " + source.partition("def ")[2]  # its decorators stay as they are
+    cells = function.__code__.co_freevars
+    body = f"def scope({', '.join(cells)}):\n{textwrap.indent(body, '    ')}"
+    exec(f"{body}\n    return {function.__name__}", function.__globals__, made := {})
+    function.__code__ = made["scope"](*cells).__code__
+
+
+def fix():
+    """Apply the fix to transformers as it is installed."""
+    line = "attn_weights = torch.matmul(query, key.transpose(2, 3)) * scaling"
+    cap = "attn_weights = torch.tanh(attn_weights / softcap) * softcap"
+    change(
+        eager_paged_attention_forward,
+        (line, f'{line}\n    if (softcap := kwargs.get("softcap")) is not None:\n        {cap}'),
+    )
+
+
+if "--fixed" in sys.argv:
+    fix()
 
 torch.manual_seed(0)
 config = Gemma2Config(
