@@ -14,8 +14,8 @@ Cause: the product is written with the layer's weight: `self.dt_proj.weight @ â€
     (models/longcat_flash/modeling_longcat_flash.py, 144), `torch.cat([self.decoder.weight.t(),
     self.dense.weight])` (models/mobilebert/modeling_mobilebert.py, 505). peft refuses adapters on
     Mamba's out_proj and conv1d, which its kernels read in the same way, and not on dt_proj.
-Fix: models/mamba/modeling_mamba.py, 438, models/falcon_mamba/modeling_falcon_mamba.py, 473, and
-    models/jamba/modeling_jamba.py, 574: the layer is called and its bias taken away, as two of
+Fix: models/mamba/modeling_mamba.py, 438, models/falcon_mamba/modeling_falcon_mamba.py, 476, and
+    models/jamba/modeling_jamba.py, 577: the layer is called and its bias taken away, as two of
     them do for quantized models. models/longcat_flash/modeling_longcat_flash.py, 144: it is
     called in its own dtype, which is float32 where it was loaded. models/mobilebert/
     modeling_mobilebert.py, 499 and 505: the dense layer maps forwards, and both parts are called
