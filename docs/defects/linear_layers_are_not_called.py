@@ -20,7 +20,8 @@ Fix: models/mamba/modeling_mamba.py, 438, models/falcon_mamba/modeling_falcon_ma
     called in its own dtype, which is float32 where it was loaded. models/mobilebert/
     modeling_mobilebert.py, 499 and 505: the dense layer maps forwards, and both parts are called
     and added; 685 and 785: it is resized forwards; conversion_mapping.py: checkpoints keep its
-    weight transposed. Training by Mamba's kernels still reads weights (385)
+    weight transposed, which one saved in 8 bits cannot be. Mamba's kernels still read weights in
+    training (385)
 Upstream: peft issue #2274 (closed) is about out_proj of Mamba2. The others: not found by searching
     for "mamba LoRA dt_proj.weight used directly"
 """
