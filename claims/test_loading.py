@@ -10,7 +10,7 @@ from assay.harness.operations import stored, variants
     "H1",
     "what is loaded is what is stored, or is recomputed",
     needs=["weights-in-memory", "saving"],
-    source="beyond the documents; transformers#46620, #48892, #45902",
+    source="beyond the documents; transformers#46620, #48892",
     control="the largest weight stored under another name",
     enough=1,
 )

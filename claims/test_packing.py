@@ -14,7 +14,7 @@ from assay.harness.models import positions
     "G1",
     "samples packed into one row do not see each other",
     needs=["causal", "packing"],
-    source="beyond the documents; transformers#46093, #46859",
+    source="beyond the documents",
     control="positions that run on over the samples",
 )
 def test_samples_packed_into_one_row_do_not_see_each_other(subject, draw, check):

@@ -9,7 +9,7 @@ from assay.harness.checking.laws import law
 from assay.harness.models import capabilities
 from assay.harness.operations import generation, parallel, training
 
-SOURCE = "beyond the documents; transformers#40031"
+SOURCE = "beyond the documents; transformers#40031, #48205"
 ZEROED = "one process's shard of a weight is zero"
 
 by_each_plan = pytest.mark.parametrize("plan", ["tensor", "expert"])

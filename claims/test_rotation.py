@@ -41,7 +41,7 @@ def test_a_scaled_rotation_has_the_frequencies_of_its_configuration(subject, dra
 
 
 @law(
-    "C6",
+    "A15",
     "a prompt as long as in training is read alike before and after a longer one",
     needs=["switched-rotation"],
     source="beyond 004",
@@ -63,7 +63,7 @@ def test_a_longer_prompt_leaves_no_frequencies_behind(subject, draw, check):
 
 
 @law(
-    "C1",
+    "A15",
     "past the switch of a rotation, a prefix's states do not change when tokens are appended",
     needs=["causal", "fixed-sight", "two-rotations"],
     source="004, answer 2; 000, solution",
@@ -80,7 +80,7 @@ def test_a_prefix_past_the_switch_ignores_what_follows_it(subject, draw, check):
 
 
 @law(
-    "C2",
+    "A15",
     "past the switch of a rotation, cached decoding equals recomputation",
     needs=["causal", "cache", "two-rotations"],
     source="004, answers 1 and 2",
@@ -107,7 +107,7 @@ def test_cached_decoding_past_the_switch_equals_recomputation(subject, kind, dra
 
 
 @law(
-    "C3",
+    "A15",
     "keys that are cached when a rotation switches keep their frequencies",
     needs=["kv-cache", "switched-rotation"],
     source="004, question and answer 1",
@@ -132,7 +132,7 @@ def test_cached_keys_keep_their_frequencies(subject, kind, draw, check):
 
 
 @law(
-    "C4",
+    "A15",
     "generation across the switch of a rotation is the same with and without the cache",
     needs=["generation", "cached-generation", "lm-head", "rotation-made-again"],
     source="004, answers 1 and 2",

@@ -133,7 +133,7 @@ def test_a_tokenizer_is_saved_and_loaded_with_all_that_it_holds(subject, draw, c
     "H4",
     "a fixed text has the same ids after calls with other texts and options",
     needs=["tokenizer"],
-    source="beyond the documents; transformers#45356",
+    source="beyond the documents",
     control="its ids with truncation left on",
     enough=6,
 )

@@ -44,7 +44,7 @@ def test_gradients_of_a_batch_are_the_sum_of_its_samples(subject, draw, check):
     "G3",
     "gradients in training without dropout are those in evaluation",
     needs=["lm-head", "parameter-gradients"],
-    source="beyond the documents; transformers#48205, #37766",
+    source="beyond the documents; transformers#37766",
     control="the gradients of the prompt without its first token",
     enough=6,
 )

@@ -1,6 +1,6 @@
 """After a longer prompt, one of exactly the original length is rotated by the longer one's angles.
 
-Claims: C6
+Claims: A15
 Types: llama, *+dynamic*
 Met by: whoever scales rotary positions dynamically, in this type or another, and reads a prompt
     of max_position_embeddings tokens after a longer one

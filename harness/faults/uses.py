@@ -191,7 +191,7 @@ def _unset(bed: Bed) -> None:
     "autocast-cuts-large-numbers",
     "under autocast the first block's output is cut off at half its largest number",
     caught_by=["G14"],
-    needs=["blocks", "bfloat16"],
+    needs=["blocks", "bfloat16", "saving"],
     at=first_block,
 )
 def _cut_off(forward: Pass, state: Tensor) -> Tensor | None:

@@ -118,8 +118,15 @@ def linear_layers(model: PreTrainedModel) -> list[str]:
     """The names of the layers to which peft's "all-linear" gives adapters: all but the head.
 
     Layers that share their weight with other modules are left out, as an adapter is one layer's;
-    and so are those that are linear by class alone.
+    and so are those that are linear by class alone, and those of torch's own attention, which
+    passes their weights to a function.
     """
+    inside = {
+        id(module)
+        for each in model.modules()
+        if isinstance(each, nn.MultiheadAttention)
+        for module in each.modules()
+    }
     owners: dict[int, set[int]] = {}
     for module in model.modules():
         for weight in module.parameters(recurse=False):
@@ -133,6 +140,7 @@ def linear_layers(model: PreTrainedModel) -> list[str]:
         for name, module in model.named_modules()
         if _is_linear(module)
         and module is not head
+        and id(module) not in inside
         and all(len(owners[id(weight)]) == 1 for weight in module.parameters(recurse=False))
     ]
 

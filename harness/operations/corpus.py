@@ -6,11 +6,11 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from assay.harness.models.capabilities import probe
-from assay.harness.models.subject import Subject
-from assay.harness.operations import tokens
+if TYPE_CHECKING:  # torch is imported where ids are made: `assay compare` does without
+    from assay.harness.models.subject import Subject
+    from assay.harness.operations import tokens
 
 KEY = "ids of a fixed text"
 """Key in a law's details: the record that `record` makes."""
@@ -62,6 +62,8 @@ EXCERPT = 24
 
 def ids(subject: Subject) -> list[tokens.Ids]:
     """The ids of each line, without special tokens."""
+    from assay.harness.operations import tokens
+
     return [tokens.ids(subject, line) for line in LINES]
 
 
@@ -71,6 +73,9 @@ def record(subject: Subject) -> dict[str, Any]:
     A line of ids, and of the letters at which their tokens begin (where the tokenizer says so),
     is a text of numbers.
     """
+    from assay.harness.models.capabilities import probe
+    from assay.harness.operations import tokens
+
     every = ids(subject)
     traced = "fast-tokenizer" in probe(subject)
     starts = [[s for _, s, _ in tokens.offsets(subject, line)] for line in LINES] if traced else []
@@ -114,7 +119,8 @@ def change(before: Any, after: Any) -> Change | None:
         return None
     line = differing[0]
     one, other = pairs[line]
-    at = tokens.first_unlike(one, other)
+    pairs_of_ids = enumerate(zip(one, other, strict=False))
+    at = next((i for i, (a, b) in pairs_of_ids if a != b), min(len(one), len(other)))
     starts = [_numbers(each["starts"][line]) for each in (before, after) if each["starts"]]
     first = min((each[at] for each in starts if at < len(each)), default=0)
     return Change(line, first, one[at : at + 4], other[at : at + 4], len(differing))

@@ -102,10 +102,22 @@ WORKS = (
         r"\bSu\b",
     ),
     _paper(
+        "2106.09685",
+        "LoRA: Low-Rank Adaptation of Large Language Models",
+        "Hu et al., 2021",
+        r"\bLoRA\b",
+    ),
+    _paper(
         "2208.07339",
         "LLM.int8(): 8-bit Matrix Multiplication for Transformers at Scale",
         "Dettmers et al., 2022",
         r"LLM\.int8\(\)",
+    ),
+    _paper(
+        "2305.14314",
+        "QLoRA: Efficient Finetuning of Quantized LLMs",
+        "Dettmers et al., 2023",
+        r"\bQLoRA\b",
     ),
     Work(
         "transformers",

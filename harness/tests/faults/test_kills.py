@@ -55,7 +55,7 @@ SAMPLE = [
     ("alibi", "place-counted-without-positions", "E21"),
     ("alibi", "past-keys-rotated-again", "C3"),
     ("scaled rotation", "scaling-dropped-past-its-length", "A15"),
-    ("scaled rotation", "rotation-switches-late", "C1"),
+    ("scaled rotation", "rotation-switches-late", "A15"),
     ("window", "window-one-too-long-in-a-pass", "C2"),
     ("window", "window-off-by-one-under-sdpa", "C8"),
     ("window", "place-counted-beside-positions", "B4"),

@@ -88,7 +88,8 @@ def test_a_run_on_an_untrusted_folder_does_nothing_else(
     before = listing(tmp_path / "models")
     files = [f"claims/test_{name}.py" for name in ("causality", "cache", "generation", "masks")]
     code = start(run_claims, hostile, out, [*files, "-m", "law", "--profile=glance"])
-    assert notes(out) == []
+    # Its chat template is rendered in a sandbox, in which the line that would leave a sign fails.
+    assert set(notes(out)) <= {"compile: compiles <template>"}
     assert not ran.exists()
     assert listing(tmp_path / "models") == before
     assert code == 0, (out / "output").read_text()
