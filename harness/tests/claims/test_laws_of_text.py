@@ -136,12 +136,18 @@ def model(tmp_path_factory):
     return of
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("name", text_models.EVERY)
+PAIRS = [
+    (name, case)
+    for name in text_models.EVERY
+    for case in CASES
+    # Refuted, by the same defect, where a drawn text has a token to fill in.
+    if not (name == "CodeLlamaTokenizer" and case.partition(",")[0] in ("file", "saved"))
+]
+
+
+@pytest.mark.parametrize(("name", "case"), PAIRS)
 def test_no_sound_tokenizer_is_accused(model, name, case):
     claim, arguments = CASES[case]
-    if name == "CodeLlamaTokenizer" and case.partition(",")[0] in ("file", "saved"):
-        pytest.skip("refuted, by the same defect, where a text has a token to fill in")
     known = case in DEFECTS.get(name, ())
     result = verdict(claim, model(name), budget(24 if known else 4), arguments=arguments)
     sound = (Verdict.UPHELD, Verdict.NOT_APPLICABLE)
