@@ -7,8 +7,6 @@ import pytest
 from assay.fixtures.prompts import prompts
 from assay.harness.checking import reference
 from assay.harness.checking.laws import law
-from assay.harness.models import precision
-from assay.harness.models.tolerances import EQUAL_RUNS, farthest
 from assay.harness.operations import adapters, variants
 
 SOURCE = "beyond the documents; LoRA (arXiv 2106.09685), section 4"
@@ -36,9 +34,9 @@ def test_an_idle_adapter_changes_nothing(subject, adapter, draw, check):
         adapters.move(adapted, adapters.HUNDREDTH)
         with adapters.disabled(adapted):
             idle = adapted.rows(prompt.ids)
-    plain = subject.rows(prompt.ids)
-    judge_equal(check, subject, prompt, plain, idle)
-    judge_control(check, subject, plain, adapted.rows(prompt.ids))
+    runs = subject.rows(prompt.ids), subject.rows(prompt.ids)
+    judge_equal(check, runs, idle, state)
+    check.equal_runs_reject(runs[0], adapted.rows(prompt.ids))
 
 
 @law(
@@ -92,39 +90,23 @@ def test_an_adapter_is_loaded_as_it_was_saved(subject, by, draw, check):
 def test_each_of_two_adapters_acts_as_it_does_alone(subject, draw, check):
     prompt = draw(prompts(subject), "prompt")
     adapted = adapters.strong(subject)
-    alone = adapted.rows(prompt.ids)
+    alone = adapted.rows(prompt.ids), adapted.rows(prompt.ids)
     adapters.add_another(adapted)
-    judge_equal(check, adapted, prompt, alone, adapted.rows(prompt.ids), "with another added")
+    judge_equal(check, alone, adapted.rows(prompt.ids), "with another added")
     adapters.choose(adapted, adapters.SECOND)
-    second = adapted.rows(prompt.ids)
+    second = adapted.rows(prompt.ids), adapted.rows(prompt.ids)
     adapters.choose(adapted, adapters.FIRST)
-    judge_equal(check, adapted, prompt, alone, adapted.rows(prompt.ids), "chosen again")
+    judge_equal(check, alone, adapted.rows(prompt.ids), "chosen again")
     adapters.delete_first(adapted)
-    judge_equal(check, adapted, prompt, second, adapted.rows(prompt.ids), "the other deleted")
+    judge_equal(check, second, adapted.rows(prompt.ids), "the other deleted")
     adapters.move(adapted, adapters.HUNDREDTH, adapters.SECOND)
-    judge_control(check, adapted, second, adapted.rows(prompt.ids))
+    check.equal_runs_reject(second[0], adapted.rows(prompt.ids))
 
 
-def judge_equal(check, subject, prompt, plain, observed, when=""):
-    """The rows have the bits of ``plain``, or differ by no more than two equal runs may do."""
+def judge_equal(check, runs, observed, when):
+    """The rows are those of two equal ``runs``, of the same tokens, or as near as these are."""
+    first, again = runs
     check.details.setdefault("share of elements whose bits differ", []).append(
-        variants.share_that_differs(plain, observed)
+        variants.share_that_differs(first, observed)
     )
-    bound = EQUAL_RUNS[precision.working(subject)]
-    apart, noise = worst(plain, observed), 0.0
-    if apart.error > bound.floor:
-        noise = worst(plain, subject.rows(prompt.ids)).error
-    where = ", ".join(filter(None, [apart.where, when]))
-    check.judge(apart.error, bound.allowed(noise), where)
-
-
-def judge_control(check, subject, plain, moved):
-    """The same comparison of rows that differ, and how small an error it detects."""
-    allowed = EQUAL_RUNS[precision.working(subject)].floor
-    check.judge_control(worst(plain, moved).error, allowed)
-    check.sees(lambda size: (worst(plain, plain.map(lambda t: t * (1 + size))).error, allowed))
-
-
-def worst(plain, observed):
-    """The row that is farthest."""
-    return max(farthest(observed, plain).values(), key=lambda each: each.error)
+    check.equal_runs(first, lambda: again, observed, same_tokens=True, where=when)

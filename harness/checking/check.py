@@ -127,14 +127,22 @@ class Check:
             raise Unsettled
         self.judge(worst[0].error, worst[1], worst[0].where)
 
-    def equal_runs(self, first: Rows, again: Callable[[], Rows], observed: Rows) -> None:
+    def equal_runs(
+        self,
+        first: Rows,
+        again: Callable[[], Rows],
+        observed: Rows,
+        same_tokens: bool = False,
+        where: str = "two passes of one shape",
+    ) -> None:
         """The law for two passes of one shape: they differ by no more than two equal runs do.
 
         ``first`` and ``again()`` are two equal runs, which ``observed`` must equal.  Does nothing
-        where the shapes inside a pass depend on the tokens (`harness.models.shapes`).
+        where the shapes inside a pass depend on the tokens (`harness.models.shapes`), unless all
+        passes are of the ``same_tokens``.
         """
         __tracebackhide__ = True
-        if shapes.depend_on_tokens(self.subject):
+        if not same_tokens and shapes.depend_on_tokens(self.subject):
             return
         names = [name for name in first.tensors if name in observed.tensors]
         if not names:
@@ -148,7 +156,13 @@ class Check:
             self._learn_noise(first, again())
             worst, allowed = self._against_equal_run(first, observed)
         self._one_shape, self._equal = True, first
-        self.judge(worst.error, allowed, f"{worst.where}, two passes of one shape")
+        self.judge(worst.error, allowed, f"{worst.where}, {where}")
+
+    def equal_runs_reject(self, first: Rows, damaged: Rows) -> None:
+        """A control of `equal_runs`, after it: ``damaged`` rows differ from the ``first``."""
+        worst, allowed = self._against_equal_run(first, damaged)
+        self.judge_control(worst.error, allowed)
+        self._look_for_leaks_into_equal_runs(first, damaged)
 
     def _learn_noise(self, first: Rows, again: Rows) -> None:
         """Keep the largest difference between two equal runs, by tensor."""
@@ -365,12 +379,14 @@ class Check:
         except Unsettled:
             return
         if (first := self._equal) is not None:
+            self._look_for_leaks_into_equal_runs(first, damaged)
 
-            def differs(rows: Rows) -> bool:
-                worst, allowed = self._against_equal_run(first.only(*rows.tensors), rows)
-                return _beyond(worst.error, allowed)
+    def _look_for_leaks_into_equal_runs(self, first: Rows, damaged: Rows) -> None:
+        def differs(rows: Rows) -> bool:
+            worst, allowed = self._against_equal_run(first.only(*rows.tensors), rows)
+            return _beyond(worst.error, allowed)
 
-            self._saw(sensitivity.smallest_leak(first, damaged, differs))
+        self._saw(sensitivity.smallest_leak(first, damaged, differs))
 
     def _gap(self, tolerance: Tolerance | None) -> float:
         """Experts chosen by less are near-tied."""
