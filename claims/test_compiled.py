@@ -8,6 +8,9 @@ from assay.fixtures.prompts import other_ids, prompts
 from assay.harness.checking.laws import law
 from assay.harness.operations import compiling, generation
 
+PROMPT = 6
+"""Tokens of a prompt: another length would have a cache of another shape, compiled again."""
+
 
 @law(
     "G4",
@@ -20,7 +23,9 @@ from assay.harness.operations import compiling, generation
 @pytest.mark.parametrize("backend", compiling.BACKENDS)
 def test_a_compiled_model_computes_what_it_does_uncompiled(subject, backend, draw, check):
     compiled = compiling.forward(subject, backend)
-    longest = max(subject.shortest, min(compiling.LENGTHS[0], subject.context or 14))
+    longest = max(
+        subject.shortest, min(compiling.LENGTHS[0], subject.context or compiling.LENGTHS[0])
+    )
     prompt = draw(prompts(subject, longest, longest, rows=2, least_rows=2), "prompt")
     other = draw(other_ids(subject, prompt), "other ids")
     for size in compiling.LENGTHS:
@@ -53,7 +58,3 @@ def test_a_prompt_is_continued_by_compiled_code_as_without(subject, backend, dra
     if check.wants():
         wrong = compiling.continued(subject, other, backend)
         check.rejects(expected.at(slice(0, 1)), wrong.rows.at(slice(0, 1)))
-
-
-PROMPT = 6
-"""Tokens of a prompt: another length would have a cache of another shape, compiled again."""

@@ -90,10 +90,8 @@ def test_a_prefix_past_the_switch_ignores_what_follows_it(subject, draw, check):
 def test_cached_decoding_past_the_switch_equals_recomputation(subject, kind, draw, check):
     caches.make(subject, kind, 1, 1)
     prompt = past_the_switch(subject, draw, check)
-    first = draw(
-        st.integers(rotations.required_switch(subject.config) + 1, prompt.length - 1),
-        "first chunk",
-    )
+    switch = rotations.required_switch(subject.config)
+    first = draw(st.integers(switch + 1, prompt.length - 1), "first chunk")
     rest = prompt.length - first
     together = rest if "chunks-beside-cache" in capabilities.probe(subject) else 1
     size = draw(st.sampled_from(sorted({1, together})), "size of the others")
@@ -116,10 +114,8 @@ def test_cached_decoding_past_the_switch_equals_recomputation(subject, kind, dra
 @pytest.mark.parametrize("kind", ["default", "static"])
 def test_cached_keys_keep_their_frequencies(subject, kind, draw, check):
     caches.make(subject, kind, 1, 1)
-    longer, switch = (
-        past_the_switch(subject, draw, check),
-        rotations.required_switch(subject.config),
-    )
+    longer = past_the_switch(subject, draw, check)
+    switch = rotations.required_switch(subject.config)
     ids = longer.ids[:, : switch + 2]
     cut = draw(st.integers(max(1, switch - 3), switch), "cut")  # a window keeps the latest
     subject.rows(ids[:, : subject.shortest])

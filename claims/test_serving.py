@@ -45,7 +45,11 @@ def test_a_request_among_others_is_answered_as_alone(subject, arrival, draw, che
             off = answers.apart(expected, answer, gap)
             check.judge(off, far, f"the log probabilities for request {number}")
             noise = answers.noise(expected)
-            check.sees(lambda size, off=off, far=far: (off + size, far), noise=noise)
+
+            def off_by(size, expected=expected, answer=answer, far=far):
+                return answers.apart(expected, answers.moved(expected, answer, size), gap), far
+
+            check.sees(off_by, noise=noise)
         if check.wants():
             other = given[number - 1].tokens
             neighbour = reference(check, request, other)

@@ -44,7 +44,7 @@ def find(subject: Core) -> nn.ModuleList:
 @contextmanager
 def layers_kept(subject: Core, first: int | None = None) -> Iterator[None]:
     """Run only the ``first`` blocks in a block of code, where the model's code reads their number
-    in every pass; afterwards the number is the former one, whatever the code set.
+    in every pass; afterwards the number is the former one, even if the code set another.
     """
     config = subject.config
     usual = config.num_hidden_layers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -44,12 +45,25 @@ def apart(expected: Reference, answer: Answer, gap: float) -> float:
     logits = expected.oracle["logits"][0].double()
     exact = _of(logits.log_softmax(-1), answer.tokens)
     given = torch.tensor(answer.logprobs, dtype=torch.float64, device=logits.device)
-    tokens = torch.tensor(answer.tokens, device=logits.device)
-    gradient = one_hot(tokens, logits.shape[-1]) - logits.softmax(-1)
+    return _worst(expected, (given - exact).abs() / _reach(expected, answer.tokens), gap)
+
+
+def moved(expected: Reference, answer: Answer, size: float) -> Answer:
+    """The answer with log probabilities that an error of ``size`` in every row would give."""
+    far = size * _reach(expected, answer.tokens)
+    return replace(answer, logprobs=(torch.tensor(answer.logprobs).to(far) + far).tolist())
+
+
+def _reach(expected: Reference, tokens: Sequence[int]) -> Tensor:
+    """How far an error as large as the row of logits moves each token's log probability [steps],
+    and at least the length of the row.
+    """
+    logits = expected.oracle["logits"][0].double()
+    places = torch.tensor(tokens, device=logits.device)
+    gradient = one_hot(places, logits.shape[-1]) - logits.softmax(-1)
     # A token that is nearly certain has nearly no gradient, and its rounding is no smaller.
     steep = torch.linalg.vector_norm(gradient, dim=-1).clamp_min(1.0)
-    size = torch.linalg.vector_norm(logits, dim=-1) * steep
-    return _worst(expected, (given - exact).abs() / size, gap)
+    return torch.linalg.vector_norm(logits, dim=-1) * steep
 
 
 def allowed(expected: Reference, tolerance: Tolerance) -> tuple[float, float]:

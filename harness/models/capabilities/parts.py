@@ -205,7 +205,7 @@ def _early_exit(subject: Subject) -> None:
         with blocks.layers_kept(subject, 1):
             first = subject.model(ids, use_cache=False).logits
             if torch.equal(first.to(whole["logits"].device), whole["logits"]):
-                raise Missing("the model runs all blocks whatever num_hidden_layers says")
+                raise Missing("the model ignores num_hidden_layers and runs all blocks")
             # Drafting counts its cache's tokens: that needs a block that attends.
             subject.model(ids, use_cache=True).past_key_values.get_seq_length()
     except REFUSALS as error:

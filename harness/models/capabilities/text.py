@@ -80,5 +80,5 @@ def _rendered(subject: Subject, chat: list[dict[str, str]], **options: Any) -> N
     tokenizer: Any = subject.tokenizer
     try:
         tokenizer.apply_chat_template(chat, tokenize=False, **options)
-    except Exception as error:  # whatever a template raises
+    except Exception as error:  # templates raise errors of any class
         raise Missing(f"the template does not take a plain chat: {brief(error)}") from error

@@ -7,7 +7,7 @@ with, and each with a control that must be rejected (one weight of that model, m
   it is compared with, within the bound of the laws (`harness.models.tolerances`);
 - *in float64*: the float64 copies of both agree.  There rounding hides nothing, so that a wrong
   epsilon shows that no 16-bit pass would.  The bound is float32's: tables and constants are often
-  kept in float32 whatever the dtype of the weights.  Where the weights of 16 bits are not the same
+  kept in float32 where the weights are not.  Where the weights of 16 bits are not the same
   numbers (an adapter was merged, and rounded again) it is that of their dtype.
 
 Of two dtypes, the model in the finer one is converted to the other first.
@@ -92,7 +92,7 @@ def compare(
             return _compared(one, other, profile, seed, states)
     except BadInput:
         raise
-    except ENDS as error:  # whatever the models' own code raises
+    except ENDS as error:  # from the models' own code
         why = shortage(error) or brief(error)
         raise BadInput(f"{one.name} and {other.name} cannot be compared ({why})") from error
 

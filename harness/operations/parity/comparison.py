@@ -285,7 +285,7 @@ class Level:
         return ids, broken
 
     def _logits_differ(self) -> bool:
-        """Whether the model's outputs differ on any prompt, whatever the blocks' do."""
+        """Whether the model's outputs differ on any prompt, even if their blocks' agree."""
         for ids in self.comparison.prompts:
             expected, observed = self.reference(ids), self.comparison.rows(self.models[0], ids)
             only = expected.map(_outputs)

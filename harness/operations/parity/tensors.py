@@ -12,7 +12,7 @@ from assay.harness.models.subject import Subject
 
 
 def same_numbers(one: Subject, other: Subject) -> bool:
-    """Whether the weights of both are the same numbers, whatever their names and shapes.
+    """Whether the weights of both are the same numbers, under any names and in any shapes.
 
     By a sum over hashes of their bits, so a fused or a transposed matrix is the same.
     Quantised weights are not looked into, and not the same.

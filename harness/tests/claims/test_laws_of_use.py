@@ -229,7 +229,7 @@ def test_every_example_counts_accepted_and_rejected_drafts():
 @pytest.mark.parametrize(
     ("spec", "drafter", "lacking"),
     [
-        ("gpt2", "early exit", "early-exit: the model runs all blocks"),
+        ("gpt2", "early exit", "early-exit: the model ignores num_hidden_layers"),
         ("t5", "prompt", "own-prompt: "),
         ("mamba", "assistant", "assisted-generation: the model's cache cannot drop"),
     ],

@@ -86,7 +86,7 @@ def test_a_copy_in_bfloat16_agrees_with_its_model_converted(turned_round):
 
 
 class Adapted(nn.Module):
-    """A linear map and a low-rank one beside it."""
+    """A linear map plus a low-rank one."""
 
     def __init__(self, usual, down, up):
         super().__init__()
@@ -232,7 +232,7 @@ def test_a_weight_of_an_encoder_is_placed_in_it():
 
 
 class Doubled(nn.Module):
-    """A port whose blocks hand on twice the state, which is halved where it is read."""
+    """A port whose blocks return twice the state, which is halved where it is read."""
 
     def __init__(self, original):
         super().__init__()
