@@ -25,7 +25,7 @@ from assay.claims import (
     test_training,
 )
 from assay.harness import faults
-from assay.harness.operations import drafting, generation, parallel
+from assay.harness.operations import adapters, drafting, generation, parallel
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.toys import budget, fresh, prompt, toy, verdict
 
@@ -168,6 +168,18 @@ def test_a_prompt_is_read_in_chunks():
     with drafting.watch_passes(subject) as watched:
         generation.scores(subject, ids, "greedy", use_cache=True, prefill_chunk_size=3)
     assert [each.shape[1] for each in watched.passes[:3]] == [3, 3, 1]
+
+
+def test_a_slight_error_of_one_of_two_adapters_is_caught(monkeypatch):
+    usual = adapters.add_another
+
+    def slightly_off(adapted):
+        usual(adapted)
+        adapters.move(adapted, 1e-4)  # the first, which should act as before
+
+    monkeypatch.setattr(adapters, "add_another", slightly_off)
+    result = verdict(TWO, fresh("llama"), budget(3))
+    assert result.verdict is Verdict.REFUTED, result.reason
 
 
 def test_the_share_of_bits_that_differ_is_recorded_for_each_example():
