@@ -39,6 +39,8 @@ def accepted(subject: Subject) -> float:
 class Prefixes:
     """The known beginnings of prompts, ``ids`` [rows, i], on which candidates are tried.
 
+    ``passes`` counts those through the model.
+
     Without a ``cache``, the model's abilities decide ``cache`` and ``copied``.
     """
 
@@ -59,6 +61,7 @@ class Prefixes:
                 cache, copied = caches.growing(subject), True
         self.cache: Any = cache
         self.copied = copied
+        self.passes = 0
         # Branches would attend beyond the window, and not every cache slides.
         self._reach = subject.window or float("inf")
 
@@ -69,10 +72,16 @@ class Prefixes:
     def append(self, ids: Tensor) -> None:
         """Append the next token of every prompt: [rows]."""
         if self.copied and self.cache is not None:
-            self.target.output(self.subject, ids[:, None], cache=self.cache)
+            self._output(ids[:, None], cache=self.cache)
         elif self.cache is not None:
             self._run(ids[:, None], self.cache)
         self.ids = torch.cat([self.ids, ids[:, None]], dim=1)
+
+    def extend(self, ids: Tensor) -> None:
+        """Append some tokens to every prompt in one pass: [rows, k]."""
+        if ids.shape[1] and self.cache is not None:
+            self._output(ids, cache=self.cache)
+        self.ids = torch.cat([self.ids, ids], dim=1)
 
     def misled(self, ids: Tensor) -> bool:
         """Whether branches are wrong after these prompts; if so, they are not used again.
@@ -115,6 +124,10 @@ class Prefixes:
         for first in range(0, candidates.shape[1], width):
             yield first, run(candidates[:, first : first + width])
 
+    def _output(self, ids: Tensor, **inputs: Any) -> Tensor:
+        self.passes += 1
+        return self.target.output(self.subject, ids, **inputs)
+
     def _run(self, ids: Tensor, cache: Any) -> Tensor:
         """``ids`` [k, C] side by side at the next position."""
         count = ids.shape[1]
@@ -123,7 +136,7 @@ class Prefixes:
         mask = masks.additive(torch.cat([past, alone], dim=1), self.subject.dtype)
         place = positions.first_position(self.subject) + len(self)
         at = torch.full((count,), place, device=ids.device)
-        return self.target.output(self.subject, ids, positions=at, mask=mask, cache=cache)
+        return self._output(ids, positions=at, mask=mask, cache=cache)
 
     def _on_copies(self, candidates: Tensor, rows: Tensor) -> Tensor:
         """Every candidate on a copy of its prompt's cache: [k, C, features]."""
@@ -131,7 +144,7 @@ class Prefixes:
         cache = copy.deepcopy(self.cache)
         if len(self):
             cache.reorder_cache(rows.repeat_interleave(count))
-        last = self.target.output(self.subject, candidates.reshape(-1, 1), cache=cache)[:, -1]
+        last = self._output(candidates.reshape(-1, 1), cache=cache)[:, -1]
         return last.reshape(k, count, -1)
 
     def _one_by_one(self, candidates: Tensor, prefixes: Tensor) -> Tensor:
@@ -139,7 +152,7 @@ class Prefixes:
         k, count = candidates.shape
         prefixes = prefixes.repeat_interleave(count, 0)
         whole = torch.cat([prefixes, candidates.reshape(-1, 1)], dim=1)
-        return self.target.output(self.subject, whole)[:, -1].reshape(k, count, -1)
+        return self._output(whole)[:, -1].reshape(k, count, -1)
 
 
 @memo

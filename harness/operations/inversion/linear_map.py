@@ -1,0 +1,205 @@
+"""A linear map from embeddings to states, which ranks all tokens for all states at once.
+
+The state after token t at place i is taken to be m_i + (e_t - c) J + u, where e_t is the token's
+embedding, c the mean embedding, and u, what the tokens before it add, has covariance C.  Tokens
+are ranked by ½‖m_i + (e_t - c) J - state‖² in the metric of C⁻¹ (Mahalanobis' distance): one
+product of the embedding matrix with one vector for each state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from assay.harness.operations.likeliest import SCORES_AT_ONCE, Scorer, in_chunks, working_dtype
+
+STRENGTHS = torch.logspace(-12, 1, 14, dtype=torch.float64)
+"""Strengths of a ridge regression, relative to the mean eigenvalue; one is chosen by generalised
+cross-validation (Golub, Heath and Wahba, 1979)."""
+
+ROUNDED = 1e-5
+"""Rounding of half a squared distance in float32, relative to that of its token."""
+
+LEAST = 1e-10
+"""The least variance of a feature relative to the largest: no feature decides alone."""
+
+
+@dataclass(frozen=True)
+class Slope:
+    """J [d, f], the metric's product J C⁻¹ [d, f], and ½‖(e_t - c) J‖² in it for each token [V]."""
+
+    linear: Tensor
+    weights: Tensor
+    halves: Tensor
+
+    @classmethod
+    def of(cls, table: Tensor, centre: Tensor, linear: Tensor, factor: Tensor) -> Slope:
+        """For J ``linear`` [d, f] and the Cholesky ``factor`` of C [f, f], both in float64."""
+        half_way = torch.linalg.solve_triangular(factor, linear.T, upper=False)  # L⁻¹ Jᵀ
+        weights = torch.linalg.solve_triangular(factor.T, half_way, upper=True).T
+        wide = working_dtype(table)
+        right, middle = half_way.T.to(wide), centre.to(wide)
+        halves = torch.cat(
+            [((rows - middle) @ right).square().sum(1) / 2 for _, rows in in_chunks(table, wide)]
+        )
+        return cls(linear.to(wide), weights.to(wide), halves)
+
+    @classmethod
+    def plain(cls, table: Tensor, centre: Tensor, linear: Tensor) -> Slope:
+        """For the usual metric."""
+        return cls.of(table, centre, linear, torch.eye(linear.shape[1]).to(linear))
+
+    def scores(self, scorer: Scorer, parts: Tensor) -> Tensor:
+        """½‖(e_t - c) J - part‖² for all tokens and ``parts`` [m, f], less what all share: [m, V]."""
+        off = self.halves - scorer.scores(parts @ self.weights.T)
+        return off.nan_to_num_(nan=torch.finfo(off.dtype).max)
+
+
+@dataclass(frozen=True)
+class LinearMap:
+    """The map for one model and target; see above.
+
+    ``table`` [V, d] embeds tokens, ``centre`` [d] is c, ``means`` [N, f] are m_i.  The first place
+    has a slope of its own, ``first``.  Later places have two: ``guess``, where nothing is known
+    of what the tokens before add, and ``again``, where another token's state is; ``plain`` are
+    ``first`` and ``again`` with the usual metric.  ``states`` were computed for the map.
+    """
+
+    table: Tensor
+    centre: Tensor
+    means: Tensor
+    first: Slope
+    guess: Slope
+    again: Slope
+    plain: tuple[Slope, Slope]
+    states: int
+
+    def __len__(self) -> int:
+        """The number of places whose mean is known."""
+        return len(self.means)
+
+    def mean(self, n: int) -> Tensor:
+        """m_i of the first ``n`` places, beyond those known the last of them: [n, f]."""
+        places = torch.arange(n, device=self.means.device).clamp_max(len(self) - 1)
+        return self.means[places]
+
+    def part(self, tokens: Tensor, place: int) -> Tensor:
+        """(e_t - c) J of ``tokens`` [...] at ``place``: [..., f]."""
+        linear = (self.again if place else self.first).linear
+        return (self.table[tokens].to(linear) - self.centre.to(linear)) @ linear
+
+    def parts(self, ids: Tensor) -> Tensor:
+        """(e_t - c) J of prompts ``ids`` [rows, n]: [rows, n, f]."""
+        return torch.cat([self.part(ids[:, :1], 0), self.part(ids[:, 1:], 1)], dim=1)
+
+    def expected(self, tokens: Tensor, place: int) -> Tensor:
+        """The expected states of ``tokens`` [...] at ``place``: [..., f]."""
+        part = self.part(tokens, place)
+        return self.mean(place + 1)[-1] + part
+
+    def misses(self, goal: Tensor, place: int, shift: Tensor | None = None) -> Tensor:
+        """Half the squared distance of each token's state from ``goal`` [rows, f]: [rows, V].
+
+        Less what all tokens share.  ``shift`` [rows, f], where it is known, is by how much states
+        differ from those expected.
+        """
+        slope = self.first if not place else self.guess if shift is None else self.again
+        parts = goal.to(self.means) - self.mean(place + 1)[-1]
+        return slope.scores(self._scorer, parts if shift is None else parts - shift.to(parts))
+
+    def likeliest(self, goal: Tensor) -> Tensor:
+        """The likeliest prompts for the states ``goal`` [rows, n, f], each by itself: [rows, n]."""
+        return self._nearest(goal.to(self.means) - self.mean(goal.shape[1]), self.guess)
+
+    def likelier(self, ids: Tensor, states: Tensor, goal: Tensor) -> Tensor:
+        """The likeliest prompts, given that ``states`` [rows, n, f] are those of ``ids`` [rows, n].
+
+        What the map was off by at a place is taken to stay the same.
+        """
+        return self._nearest((goal - states).to(self.means) + self.parts(ids), self.again)
+
+    def near(self, ids: Tensor, distances: Tensor) -> Tensor:
+        """Whether another token's state is expected within ``distances`` [rows, n] of a prompt's.
+
+        For prompts ``ids`` [rows, n]: bool [rows, n].
+        """
+        parts = self.parts(ids)
+
+        def near(place: int, where: slice) -> Tensor:
+            own, within = ids[:, where].flatten(), distances[:, where].flatten()
+            slope = self.plain[place]
+            found = [torch.empty(0, dtype=torch.bool, device=ids.device)]
+            for some in torch.arange(len(own), device=ids.device).split(self._at_once):
+                off = slope.scores(self._scorer, parts[:, where].flatten(0, 1)[some])
+                least = off.gather(1, own[some, None])[:, 0]
+                off.scatter_(1, own[some, None], torch.inf)
+                room = within[some].square() / 2 + ROUNDED * slope.halves[own[some]]
+                found.append(off.min(1).values - least <= room)
+            return torch.cat(found).reshape(len(ids), -1)
+
+        return torch.cat([near(0, slice(0, 1)), near(1, slice(1, None))], dim=1)
+
+    def _nearest(self, parts: Tensor, later: Slope) -> Tensor:
+        """The best token for each of ``parts`` [rows, n, f]: ids [rows, n]."""
+        rows, n, width = parts.shape
+        first = self.first.scores(self._scorer, parts[:, 0]).argmin(1)[:, None]
+        points = parts[:, 1:].reshape(-1, width).split(self._at_once)
+        rest = [later.scores(self._scorer, some).argmin(1) for some in points if len(some)]
+        return torch.cat([first, torch.cat([first[:0, 0], *rest]).reshape(rows, n - 1)], dim=1)
+
+    @property
+    def _at_once(self) -> int:
+        """Points whose scores with all tokens are computed together."""
+        return max(16, SCORES_AT_ONCE // len(self.table))
+
+    def with_means(self, means: Tensor, states: int) -> LinearMap:
+        """The same with other ``means`` [N, f], for which further ``states`` were computed."""
+        return replace(self, means=means, states=self.states + states)
+
+    @cached_property
+    def _scorer(self) -> Scorer:
+        return Scorer(self.table)
+
+
+def ridge(inputs: Tensor, outputs: Tensor) -> Tensor:
+    """The slope of ``outputs`` [s, f] on ``inputs`` [s, d] by ridge regression: [d, f], float64.
+
+    Both are centred by the caller.
+    """
+    x, y = inputs.double(), outputs.double()
+    values, vectors = torch.linalg.eigh(x.T @ x)
+    values = values.clamp_min(0)
+    seen = vectors.T @ (x.T @ y)
+    power, total = seen.square().sum(1), y.square().sum()
+    strengths = STRENGTHS.to(values) * values.mean().clamp_min(torch.finfo(values.dtype).tiny)
+    kept = 1 / (values + strengths[:, None])
+    missed = (total - ((2 - values * kept) * kept * power).sum(1)).clamp_min(0)
+    freedom = (len(x) - 1 - (values * kept).sum(1)).clamp_min(0.5)
+    best = kept[(missed / freedom**2).argmin()]
+    return vectors @ (best[:, None] * seen)
+
+
+def factor(residuals: Tensor, scale: Tensor) -> Tensor:
+    """The Cholesky factor of the covariance of ``residuals`` [s, f]: [f, f], float64.
+
+    Features are divided by their standard deviations first, so that no outlier among them decides,
+    and their correlations shrunk towards none (Chen, Wiesel, Eldar and Hero, arXiv 0907.4698).
+    ``scale`` is the mean square of the states that tokens differ by; its rounding is the least
+    variance.
+    """
+    u = residuals.double()
+    count, width = u.shape
+    variance = u.square().mean(0)
+    least = LEAST * torch.maximum(variance.max(), scale.double())
+    spread = (variance + least).sqrt()
+    u = u / spread
+    correlation = u.T @ u / count
+    square, trace = correlation.square().mean(), correlation.diagonal().mean()
+    room = (count + 1) * (square - trace**2 / width)
+    share = float(((square + trace**2) / room).clamp(0, 1)) if room > 0 else 1.0
+    shrunk = (1 - share) * correlation
+    shrunk.diagonal().add_(share * trace + LEAST)
+    return torch.linalg.cholesky(shrunk) * spread[:, None]

@@ -1,0 +1,165 @@
+"""Exact inversion of a causal model by whole prompts, every answer verified by running it.
+
+All tokens are guessed at once, each from its own state, by a linear map.  A pass over the guess
+verifies its beginning: up to the first wrong token its states are those of the target.  Behind
+it, the pass says by how much the map was off at every place, and the rest is guessed again.  A
+place where that does not help is searched token by token.  So every pass verifies one more token
+at least, or tries others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from assay.harness.models.subject import Subject
+from assay.harness.models.tolerances import distance
+from assay.harness.operations.inversion.candidates import Prefixes, accepted
+from assay.harness.operations.inversion.linear_map import LinearMap
+from assay.harness.operations.inversion.set_up import linear_map
+from assay.harness.operations.inversion.target import Target
+from assay.harness.operations.inversion.token_by_token import SearchResult, search_place
+
+Tell = Callable[[SearchResult], None]
+"""Called after the first guess and after every pass, with the result so far."""
+
+TRIES = 2
+"""Guesses at a place, before it is searched."""
+
+SAFE = 4.0
+"""The multiple of `accepted` within which the predicted state of another token is compared."""
+
+TOKENS_AT_ONCE = 4096
+"""Tokens in one pass."""
+
+
+def exact(
+    subject: Subject,
+    target: Target,
+    goal: Tensor,
+    tell: Tell | None = None,
+    lengths: Sequence[int] | None = None,
+) -> SearchResult:
+    """The prompts with the outputs ``goal`` [rows, n, features], of ``lengths`` if not of n."""
+    began = time.perf_counter()
+    known = linear_map(subject, target, goal.shape[1])
+    took = time.perf_counter() - began
+    search = _Search(subject, target, goal.to(subject.device), known, lengths)
+    search.run(tell or (lambda result: None))
+    search.result.set_up, search.result.set_up_seconds = known.states, took
+    return search.result
+
+
+class _Search:
+    """The rows of a search: ``result.ids`` are their present guesses.
+
+    ``settled`` [rows, n] are tokens that are known, or that no search found: those before some
+    place, and what lies beyond a prompt's end, which counts as verified.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        target: Target,
+        goal: Tensor,
+        known: LinearMap,
+        lengths: Sequence[int] | None,
+    ) -> None:
+        self.subject, self.target, self.goal, self.map = subject, target, goal, known
+        rows, n, _ = goal.shape
+        self.close = accepted(subject)
+        self.result = SearchResult.blank(rows, n, goal.device)
+        ends = torch.tensor(lengths or [n] * rows, device=goal.device)
+        self.settled = torch.arange(n, device=goal.device) >= ends[:, None]
+        self.beyond = self.settled.clone()
+        self.result.verified |= self.beyond
+        self.result.distances[self.beyond] = 0
+        self.tries = torch.zeros(rows, dtype=torch.long, device=goal.device)
+
+    def run(self, tell: Tell) -> None:
+        """Guess, and pass over the guesses until every token is settled."""
+        everyone = torch.arange(len(self.goal), device=self.goal.device)
+        self._guess(everyone, self.map.likeliest(self.goal))
+        tell(self.result)
+        while len(rows := (~self.settled.all(1)).nonzero()[:, 0]):
+            self._pass(rows)
+            tell(self.result)
+        self._compare()
+
+    def _pass(self, rows: Tensor) -> None:
+        """Run the guesses of ``rows`` [k], settle what they verify, and guess the rest again."""
+        result, open_, before = self.result, ~self.settled[rows], self._places(rows)
+        goal, guess = self.goal[rows], result.ids[rows]
+        states = self._states(guess)
+        off = distance(states, goal)
+        right = ((off <= self.close) | ~open_).long().cumprod(1).bool()
+        result.passes[rows] += 1
+        result.tried[rows] += open_
+        result.distances[rows] = torch.where(open_, off, result.distances[rows])
+        result.verified[rows] = torch.where(open_, right, result.verified[rows])
+        self.settled[rows] |= right
+        places = self._places(rows)
+        self.tries[rows] = torch.where(places == before, self.tries[rows] + 1, 1)
+        if not len(left := (~self.settled[rows].all(1)).nonzero()[:, 0]):
+            return
+        rows, places, guess = rows[left], places[left], guess[left]
+        states, goal = states[left], goal[left]
+        self._guess(rows, self.map.likelier(guess, states, goal))
+        tried = _at(guess, places)
+        stuck = (_at(result.ids[rows], places) == tried) | (self.tries[rows] >= TRIES)
+        for place in places[stuck].unique().tolist():
+            here = stuck & (places == place)
+            shift = states[here, place] - self.map.expected(tried[here], place)
+            self._search(rows[here], place, shift)
+
+    def _places(self, rows: Tensor) -> Tensor:
+        """The first place of each of ``rows`` that is not settled."""
+        return self.settled[rows].long().cumprod(1).sum(1)
+
+    def _states(self, ids: Tensor) -> Tensor:
+        """The target of prompts ``ids`` [k, n], some at a time: [k, n, f]."""
+        some = ids.split(max(1, TOKENS_AT_ONCE // ids.shape[1]))
+        return torch.cat([self.target.output(self.subject, each) for each in some])
+
+    def _guess(self, rows: Tensor, ids: Tensor) -> None:
+        """Guess the open tokens of ``rows`` [k] from ``ids`` [k, n]."""
+        self.result.ids[rows] = torch.where(self.settled[rows], self.result.ids[rows], ids)
+
+    def _search(self, rows: Tensor, place: int, shift: Tensor | None = None) -> None:
+        """Find one token of ``rows`` [k], by their first ``place`` tokens; the place is settled.
+
+        The map is off by ``shift`` [k, f] there.
+        """
+        prefixes = Prefixes(self.subject, self.target, len(rows))
+        prefixes.extend(self.result.ids[rows, :place])
+        found = self.result.some(rows)
+        found.forget(place)
+        search_place(found, prefixes, self.goal[rows, place], self.map, shift)
+        found.passes += prefixes.passes
+        self.result.put(rows, found)
+        self.settled[rows, place] = True
+        self.tries[rows] = 0
+
+    def _compare(self) -> None:
+        """List the tokens that are as good as those found, and choose the best of them.
+
+        Wherever the map predicts nearly the same state for another token.  From the first place
+        where another token is better, the row is searched token by token.
+        """
+        sizes = torch.linalg.vector_norm(self.goal.double(), dim=-1)
+        near = self.map.near(self.result.ids, SAFE * self.close * sizes) & self.result.verified
+        for place in range(near.shape[1]):
+            rows = near[:, place].nonzero()[:, 0]
+            if len(rows):
+                before = self.result.ids[rows, place]
+                self._search(rows, place)
+                other = rows[self.result.ids[rows, place] != before]
+                near[other, place + 1 :] = ~self.beyond[other, place + 1 :]
+
+
+def _at(values: Tensor, places: Tensor) -> Tensor:
+    """``values`` [k, n, ...] at one place for each row [k]: [k, ...]."""
+    return values[torch.arange(len(values), device=values.device), places]
