@@ -44,7 +44,7 @@ def test_descent_scaling(benchmark, report, model, stopwatch, axis):
     keep(report, f"descent, {model.name}", axis, points)
 
 
-@pytest.mark.parametrize("method", ["exact", "exhaustive"])
+@pytest.mark.parametrize("method", ["ranked", "exhaustive"])
 def test_search_over_vocabulary(benchmark, report, device, stopwatch, method):
     points = {}
     for size in VOCABULARIES:

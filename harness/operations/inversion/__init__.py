@@ -1,10 +1,11 @@
-"""Recovers a model's input from its output: three methods behind one call (INVERSION).
+"""Recovers a model's input from its output: four methods behind one call (INVERSION).
 
     target = Target(depth=2)
     goal = target.output(subject, ids)            # [rows, n, features]
     result = invert(subject, target, goal)        # result.ids == ids, each verified
 
-``exact``       ranks tokens, tries the likeliest and verifies them (`search`);
+``exact``       guesses whole prompts, and verifies them in few passes (`whole_prompts`);
+``token-by-token``  ranks tokens at each position, and tries the likeliest;
 ``exhaustive``  tries every token at every position: the slow reference method;
 ``descent``     descends on the distance of the outputs, and decodes (`descent`): the only one for
                 models that are not causal, and the method of document 003.
@@ -26,7 +27,7 @@ from assay.harness.models.tolerances import distance
 from assay.harness.operations import decoding
 from assay.harness.operations.choices import check_choice
 from assay.harness.operations.equal_rows import duplicates
-from assay.harness.operations.inversion import start, token_by_token
+from assay.harness.operations.inversion import start, token_by_token, whole_prompts
 from assay.harness.operations.inversion.candidates import accepted
 from assay.harness.operations.inversion.descent import Tell as TellStep
 from assay.harness.operations.inversion.descent import check_target, descend
@@ -36,9 +37,10 @@ from assay.harness.operations.inversion.target import Target as Target
 from assay.harness.operations.inversion.target import embedded
 from assay.harness.operations.inversion.token_by_token import SearchResult
 from assay.harness.operations.inversion.token_by_token import Tell as TellPlace
+from assay.harness.operations.inversion.whole_prompts import Tell as TellPass
 from assay.harness.results.errors import BadInput
 
-METHODS = ("exact", "exhaustive", "descent")
+METHODS = ("exact", "token-by-token", "exhaustive", "descent")
 
 DECODERS = ("nearest", "pseudo-inverse")
 
@@ -78,12 +80,16 @@ def invert(
     watch: Sequence[int] = (),
     at_step: TellStep | None = None,
     at_place: TellPlace | None = None,
+    at_pass: TellPass | None = None,
+    lengths: Sequence[int] | None = None,
 ) -> Inversion:
     """The prompts whose ``target`` is ``goal`` [rows, n, features].
 
     ``decoder``, ``rule``, ``rate`` (in units of `start.unit`), ``begin`` and ``seed`` (the start:
     one of `STARTS`) belong to ``descent``, which calls ``at_step`` after the steps in ``watch``;
-    the other methods call ``at_place`` after every position.  A head of full column rank is undone
+    ``exact`` calls ``at_pass`` after its guess and every pass, and takes prompts of ``lengths``
+    where they are unlike (``goal`` is of any numbers beyond them); the other methods call
+    ``at_place`` after every position.  A head of full column rank is undone
     first.  Raises `BadInput` where ``goal`` is not an output of the subject, and where ``method``
     cannot invert the subject.
     """
@@ -105,7 +111,7 @@ def invert(
         rule = rule or Rule()
         result = _by_descent(subject, target, goal, first, decoder, rule, rate, watch, at_step)
     else:
-        result = _by_search(subject, target, goal, method, at_place)
+        result = _by_search(subject, target, goal, method, at_place, at_pass, lengths)
     if target is not original:
         # Rounding loses what the head almost hides, and the states are off by as much.
         result.distances = distance(original.output(subject, result.ids), outputs)
@@ -120,12 +126,22 @@ def invert(
 
 
 def _by_search(
-    subject: Subject, target: Target, goal: Tensor, method: str, tell: TellPlace | None
+    subject: Subject,
+    target: Target,
+    goal: Tensor,
+    method: str,
+    at_place: TellPlace | None,
+    at_pass: TellPass | None,
+    lengths: Sequence[int] | None,
 ) -> Inversion:
     if (why := capabilities.probe(subject).why_missing("causal")) is not None:
         raise BadInput(f"{method}: needs a causal model ({why}); descent does not")
-    run = token_by_token.exact if method == "exact" else token_by_token.exhaustive
-    result = run(subject, target, goal, tell)
+    if method == "exact":
+        result = whole_prompts.exact(subject, target, goal, at_pass, lengths)
+    else:
+        one_by_one = {"token-by-token": token_by_token.ranked}
+        run = one_by_one.get(method, token_by_token.exhaustive)
+        result = run(subject, target, goal, at_place)
     return Inversion(**vars(result), method=method)
 
 
@@ -148,7 +164,8 @@ def _by_descent(
     ids = decode(subject, descent.embeddings, decoder)
     distances, others = _same(subject, target, ids, goal)
     tried, verified = torch.zeros_like(ids), distances <= accepted(subject)
-    result = Inversion(ids, verified, distances, tried, others, method="descent")
+    passes = torch.zeros(len(ids), dtype=torch.long, device=ids.device)
+    result = Inversion(ids, verified, distances, tried, passes, others, method="descent")
     result.notes, result.embeddings = descent.notes, descent.embeddings
     return result
 

@@ -8,11 +8,12 @@ import torch
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import distance
 from assay.harness.operations.inversion import METHODS, Target, invert, token_by_token
-from assay.harness.operations.inversion.token_by_token import exact, exhaustive
+from assay.harness.operations.inversion.token_by_token import exhaustive, ranked
+from assay.harness.operations.inversion.whole_prompts import exact
 from assay.harness.tests.support.descents import inversion_by
 from assay.harness.tests.support.toys import fresh, prompt, toy
 
-BOTH = pytest.mark.parametrize("method", [exact, exhaustive])
+SEARCHES = pytest.mark.parametrize("method", [exact, ranked, exhaustive])
 OVER_ALL = pytest.mark.parametrize("method", METHODS)
 
 
@@ -27,7 +28,7 @@ def with_copies(*copies: int, of: int = 7) -> Subject:
 # Tokens of equal rows.
 
 
-@BOTH
+@SEARCHES
 @pytest.mark.parametrize("copies", [[30], [1, 30, 100], list(range(20, 60))], ids=len)
 def test_tokens_of_equal_rows_are_all_told(method, copies):
     """The most of them are more than a round of `exact` tries."""
@@ -42,7 +43,7 @@ def test_tokens_of_equal_rows_are_all_told(method, copies):
     assert torch.equal(one, other)
 
 
-@BOTH
+@SEARCHES
 def test_a_token_that_breaks_the_model_hides_no_other(method):
     subject, target = fresh("gpt2"), Target(2)
     ids = prompt(subject, 5)
@@ -74,7 +75,7 @@ REPEATED = torch.tensor([[9, 9, 9], [9, 9, 8], [5, 5, 5]])
 @pytest.mark.parametrize(
     ("model_type", "rows"), [("llama", [0, 2]), ("gpt2", []), ("opt", []), ("mamba", [])]
 )
-@pytest.mark.parametrize("method", ["exact", "exhaustive"])
+@pytest.mark.parametrize("method", ["exact", "token-by-token", "exhaustive"])
 def test_repetitions_of_a_token_are_of_any_length_without_absolute_positions(
     method, model_type, rows
 ):

@@ -1,4 +1,4 @@
-"""`invert`: three methods behind one call, what they verify, what they say and refuse."""
+"""`invert`: four methods behind one call, what they verify, what they say and refuse."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_more_of_the_rate_goes_farther():
 
 
 @pytest.mark.parametrize("model_type", ["bert", "albert"])
-@pytest.mark.parametrize("method", ["exact", "exhaustive"])
+@pytest.mark.parametrize("method", ["exact", "token-by-token", "exhaustive"])
 def test_searches_refuse_what_is_not_causal(method, model_type):
     subject = toy(model_type)
     with pytest.raises(BadInput, match=f"{method}: needs a causal model .* descent does not") as e:
@@ -157,7 +157,7 @@ def test_a_head_of_full_rank_is_undone_without_a_word(method, through):
     assert method == "descent" or torch.equal(result.ids, ids)
 
 
-@pytest.mark.parametrize("method", ["exact", "exhaustive"])
+@pytest.mark.parametrize("method", ["exact", "token-by-token", "exhaustive"])
 def test_a_head_without_full_rank_is_said_and_the_prompt_found_all_the_same(method):
     subject = fresh("llama")
     weight = subject.model.get_output_embeddings().weight.clone()
@@ -171,7 +171,7 @@ def test_a_head_without_full_rank_is_said_and_the_prompt_found_all_the_same(meth
     assert bool(result.verified.all())
 
 
-@pytest.mark.parametrize("method", ["exact", "exhaustive"])
+@pytest.mark.parametrize("method", ["exact", "token-by-token", "exhaustive"])
 def test_logits_that_are_capped_are_said_and_the_prompt_found_all_the_same(method):
     subject = toy("gemma2")
     ids = prompt(subject, 4)
@@ -202,7 +202,7 @@ def test_a_prompt_is_verified_by_its_logits_however_the_head_is_conditioned(cond
 
 
 BAD = [
-    ({"method": "newton"}, "unknown method 'newton': choose from exact, exhaustive, descent"),
+    ({"method": "newton"}, "unknown method 'newton': choose from exact, token-by-token, exhaustive, descent"),
     ({"decoder": "farthest"}, "unknown decoder 'farthest': choose from nearest, pseudo-inverse"),
     ({"begin": "anywhere"}, "unknown start 'anywhere': choose from scaled, documented"),
 ]

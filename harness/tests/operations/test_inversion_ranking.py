@@ -1,15 +1,37 @@
-"""The ranking of an exact search: what it expects, what it costs, and what it cannot spoil."""
+"""The linear map of an exact search: what it expects, what it costs, and what it cannot spoil."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 import torch
 
-from assay.harness.operations.inversion import token_by_token
-from assay.harness.operations.inversion.candidates import Prefixes, branches
+from assay.harness.models.subject import Subject
+from assay.harness.operations.inversion import set_up, token_by_token, whole_prompts
+from assay.harness.operations.inversion.linear_map import LinearMap, Slope, factor, ridge
+from assay.harness.operations.inversion.set_up import TYPICAL, linear_map
 from assay.harness.operations.inversion.target import Target
-from assay.harness.operations.inversion.token_by_token import TYPICAL, Ranking, exact, ranking
+from assay.harness.operations.inversion.token_by_token import ranked
+from assay.harness.operations.inversion.whole_prompts import exact
 from assay.harness.tests.support.toys import fresh, prompt, toy
+
+SEARCHES = pytest.mark.parametrize(
+    ("method", "module"), [(exact, whole_prompts), (ranked, token_by_token)]
+)
+
+
+def random_map(metric: torch.Tensor | None = None) -> LinearMap:
+    """A map with random numbers: 6 tokens, 3 dimensions, 4 features, 5 places."""
+    draw = torch.Generator().manual_seed(0)
+    table, centre = torch.randn(6, 3, generator=draw), torch.randn(3, generator=draw)
+    lower = torch.eye(4).double() if metric is None else metric
+    slopes = [
+        Slope.of(table, centre, torch.randn(3, 4, generator=draw).double(), lower)
+        for _ in range(3)
+    ]
+    plain = tuple(Slope.plain(table, centre, each.linear.double()) for each in slopes[::2])
+    return LinearMap(table, centre, torch.randn(5, 4, generator=draw), *slopes, plain, 0)
 
 
 def test_where_states_are_linear_in_embeddings_they_are_expected_exactly():
@@ -18,69 +40,146 @@ def test_where_states_are_linear_in_embeddings_they_are_expected_exactly():
     for place in (0, TYPICAL):
         ids = torch.cat([torch.zeros(101, place, dtype=torch.long), everyone[:, None]], dim=1)
         for depth, linear in ((0, True), (1, False)):
-            made = ranking(subject, Target(depth)).expected(everyone, place)
+            made = linear_map(subject, Target(depth)).expected(everyone, place)
             states = Target(depth).output(subject, ids)[:, -1]
             assert torch.allclose(made, states, atol=1e-4) == linear
 
 
-def test_after_a_prompt_other_states_are_expected_than_without():
-    first, later = torch.eye(3), 2 * torch.eye(3)
-    ranked, tokens = Ranking(first, later, 0), torch.tensor([[2, 0]])
-    assert torch.equal(ranked.expected(tokens, 0), first[tokens])
-    assert torch.equal(ranked.expected(tokens, 5), later[tokens])
-
-
 @pytest.mark.parametrize("place", [0, 4])
-def test_tokens_are_ranked_by_their_distance(place):
-    generator = torch.Generator().manual_seed(0)
-    first, later, goal, shift = (torch.randn(6, 4, generator=generator) for _ in range(4))
-    ranked = Ranking(first, later, 0)
+def test_tokens_are_ranked_by_their_distance_in_the_metric(place):
+    draw = torch.Generator().manual_seed(1)
+    lower = torch.randn(4, 4, generator=draw).double().tril()
+    lower.diagonal().abs_().add_(0.5)
+    known, tokens = random_map(lower), torch.arange(6)
+    goal, shift = torch.randn(2, 2, 4, generator=draw)
     for moved in (None, shift):
-        table = (later if place else first)[None] + (0 if moved is None else moved[:, None])
-        off = (goal[:, None] - table).square().sum(-1)
-        misses = ranked.misses(goal, place, moved)
-        assert torch.equal(misses.argsort(1), off.argsort(1))
-        assert torch.allclose(misses - misses[:, :1], off - off[:, :1], atol=1e-5)
+        slope = known.first if not place else known.guess if moved is None else known.again
+        expected = known.means[place] + (known.table[tokens] - known.centre) @ slope.linear
+        apart = goal[:, None] - expected[None] - (0 if moved is None else moved[:, None])
+        white = torch.linalg.solve_triangular(lower, apart.double().mT, upper=False)
+        off = white.square().sum(1) / 2
+        misses = known.misses(goal, place, moved)
+        assert torch.allclose((misses - misses[:, :1]).double(), off - off[:, :1], atol=1e-4)
+
+
+def test_prompts_are_guessed_as_their_places_are_ranked():
+    known, draw = random_map(), torch.Generator().manual_seed(2)
+    goal, states = torch.randn(2, 3, 7, 4, generator=draw)
+    ids = torch.randint(6, (3, 7), generator=draw)
+    guess, again = known.likeliest(goal), known.likelier(ids, states, goal)
+    for place in range(7):
+        shift = states[:, place] - known.expected(ids[:, place], place)
+        alone = [known.misses(goal[:, place], place, each).argmin(1) for each in (None, shift)]
+        assert torch.equal(guess[:, place], alone[0])
+        assert torch.equal(again[:, place], alone[1])
+
+
+def test_near_tokens_are_those_within_the_distance():
+    known = random_map()
+    ids = torch.tensor([[0, 1, 2], [3, 4, 5]])
+    for row, place in torch.ones_like(ids).nonzero().tolist():
+        states = known.expected(torch.arange(6), place)
+        off = (states - states[ids[row, place]]).norm(dim=1).double()
+        nearest = float(off[off > 0].min())
+        for within, near in ((0.95 * nearest, False), (1.05 * nearest, True)):
+            found = known.near(ids, torch.full(ids.shape, within).double())
+            assert bool(found[row, place]) == near
 
 
 def test_what_cannot_be_expected_comes_last_but_before_what_was_tried():
-    broken = Ranking(torch.tensor([[0.0], [torch.nan], [3.0]]), torch.zeros(3, 1), 0)
-    misses = broken.misses(torch.tensor([[1.0]]), 0, None)
-    assert misses.argsort(1).tolist() == [[0, 2, 1]]
+    known = random_map()
+    halves = known.guess.halves.clone()
+    halves[3] = torch.nan
+    broken = replace(known, guess=replace(known.guess, halves=halves))
+    misses = broken.misses(torch.ones(1, 4), 2)
+    assert misses.argmax(1).tolist() == [3]
     assert bool((misses < torch.inf).all())
 
 
+# How it is estimated.
+
+
+def test_a_ridge_regression_finds_a_slope_and_shrinks_noise():
+    draw = torch.Generator().manual_seed(0)
+    slope, inputs = torch.randn(20, 5, generator=draw), torch.randn(40, 20, generator=draw)
+    exactly, noise = inputs @ slope, torch.randn(40, 5, generator=draw)
+    assert torch.allclose(ridge(inputs, exactly).float(), slope, atol=1e-4)
+    kept = ridge(inputs, noise).norm()
+    plain = torch.linalg.lstsq(inputs, noise).solution.norm()
+    assert kept < 0.8 * plain
+
+
+def test_a_factor_is_that_of_the_covariance_and_few_samples_are_shrunk():
+    draw = torch.Generator().manual_seed(0)
+    mixing = torch.randn(6, 6, generator=draw).double()
+    sample = torch.randn(20000, 6, generator=draw).double() @ mixing
+    lower = factor(sample, torch.tensor(1.0))
+    assert torch.allclose(lower @ lower.T, mixing.T @ mixing, rtol=0.1, atol=0.3)
+    few = factor(sample[:3], torch.tensor(1.0))
+    assert float(torch.linalg.cond(few)) < 1e3  # and without shrinking infinite
+    assert bool(factor(torch.zeros(3, 6), torch.tensor(1.0)).isfinite().all())
+
+
+def test_the_set_up_is_counted_and_made_once(monkeypatch):
+    subject, target, counts = fresh("gpt2"), Target(1), []
+    output = Target.output
+
+    def counted(target: Target, subject: Subject, ids: torch.Tensor, **inputs: torch.Tensor):
+        made = output(target, subject, ids, **inputs)
+        counts.append(ids.numel())
+        return made
+
+    linear_map(subject, Target(2))
+    monkeypatch.setattr(Target, "output", counted)
+    made = linear_map(subject, target)
+    assert sum(counts) == made.states + TYPICAL  # and the prompt before the sample
+    assert linear_map(subject, target) is made
+    assert linear_map(subject, Target(2)) is not made
+
+
+def test_longer_prompts_extend_the_means_and_keep_the_rest(monkeypatch):
+    subject, target = fresh("gpt2"), Target(1)
+    monkeypatch.setattr(set_up, "LENGTH", 8)
+    short, long = linear_map(subject, target, 5), linear_map(subject, target, 20)
+    assert (len(short), len(long)) == (8, 32)
+    assert torch.equal(long.means[:8], short.means)
+    assert long.guess is short.guess
+    assert long.states > short.states
+    assert linear_map(subject, target, 10) is long
+    whole = linear_map(subject, target, 64)
+    assert len(whole) == subject.context == 64
+
+
+# What it cannot spoil.
+
+
+@SEARCHES
 @pytest.mark.parametrize("value", [torch.nan, 0.0])
-def test_a_ranking_that_knows_nothing_costs_tries_and_no_answers(monkeypatch, value):
+def test_a_map_that_knows_nothing_costs_tries_and_no_answers(monkeypatch, method, module, value):
     subject, target = toy("gpt2"), Target(2)
-    ids = prompt(subject, 4)
-    nothing = Ranking(torch.full((101, 32), value), torch.full((101, 32), value), 0)
-    monkeypatch.setattr(token_by_token, "ranking", lambda subject, target: nothing)
-    result = exact(subject, target, target.output(subject, ids))
+    ids, known = prompt(subject, 4), linear_map(subject, target)
+
+    def spoilt(slope: Slope) -> Slope:
+        return Slope(*(torch.full_like(each, value) for each in vars(slope).values()))
+
+    nothing = replace(
+        known,
+        means=torch.zeros_like(known.means),
+        first=spoilt(known.first),
+        guess=spoilt(known.guess),
+        again=spoilt(known.again),
+    )
+    monkeypatch.setattr(module, "linear_map", lambda *which: nothing)
+    result = method(subject, target, target.output(subject, ids))
     assert torch.equal(result.ids, ids)
     assert bool(result.verified.all())
 
 
-def test_the_set_up_is_counted_and_made_once():
-    subject, target, counts = fresh("gpt2"), Target(1), []
-    states = Prefixes.states
-
-    def counted(prefixes: Prefixes, tokens: torch.Tensor, rows: None = None):
-        counts.append(tokens.numel())
-        return states(prefixes, tokens, rows)
-
-    assert branches(subject)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Prefixes, "states", counted)
-        made = ranking(subject, target)
-        assert ranking(subject, target) is made
-    assert sum(counts) == made.set_up == 2 * subject.vocabulary
-    assert ranking(subject, Target(2)) is not made
-
-
-def test_the_ranking_saves_tries_on_a_trained_model():
-    subject, target = toy("reference:small"), Target(2)
+@SEARCHES
+def test_the_map_saves_tries_on_a_trained_model(method, module):
+    subject = toy("reference:small")
+    target = Target(2)
     ids = prompt(subject, 6)
-    result = exact(subject, target, target.output(subject, ids))
+    result = method(subject, target, target.output(subject, ids))
     assert torch.equal(result.ids, ids)
     assert float(result.tried.double().mean()) < 0.01 * subject.vocabulary
