@@ -110,8 +110,9 @@ def _parser() -> Parser:
     add(
         "--method",
         choices=inversion.METHODS,
-        help="exact ranks tokens and verifies, exhaustive tries all, descent is document 003's "
-        "(default: exact; descent for a model that is not causal)",
+        help="exact guesses whole prompts and verifies them, token-by-token ranks tokens, "
+        "exhaustive tries all, descent is document 003's (default: exact; descent for a model "
+        "that is not causal)",
     )
     add(
         "--seed",
@@ -119,6 +120,12 @@ def _parser() -> Parser:
         default=0,
         metavar="N",
         help="seed of the descent's start",
+    )
+    add(
+        "--no-keep",
+        action="store_true",
+        help="keep nothing of the model in the cache; by default exact keeps there what it "
+        "learned of it",
     )
     add("--json", action="store_true", help="write JSON, and nothing else")
     models.add_options(parser)

@@ -15,7 +15,7 @@ from assay.harness.cli.showing import PromptDisplay
 from assay.harness.models import memory
 from assay.harness.models.subject import Subject
 from assay.harness.operations import inversion
-from assay.harness.operations.inversion import Target
+from assay.harness.operations.inversion import Target, kept_maps
 from assay.harness.operations.inversion.descent import check_target
 from assay.harness.operations.inversion.rule import Rule
 from assay.harness.operations.inversion.token_by_token import SearchResult
@@ -88,11 +88,23 @@ class Recovering:
         def show(position: int, search: SearchResult) -> None:
             self.display.place(prompt, position, search)
 
+        def show_pass(search: SearchResult) -> None:
+            self.display.guess(prompt, search)
+
+        whole = self.method == "exact"
         began = time.perf_counter()
-        with self.display.searching(prompt):
+        with self.display.guessing(prompt) if whole else self.display.searching(prompt):
             inverted = inversion.invert(
-                self.subject, self.target, output, self.method, at_place=show
+                self.subject,
+                self.target,
+                output,
+                self.method,
+                at_place=show,
+                at_pass=show_pass,
+                keep=None if self.options.no_keep else kept_maps.default_folder(),
             )
+        if whole:
+            self.display.remarks(prompt, inverted)
         return Recovery(prompt, inverted, time.perf_counter() - began - inverted.set_up_seconds)
 
     def _descend(self, prompt: list[int], output: Tensor) -> Recovery:

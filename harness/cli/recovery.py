@@ -113,6 +113,7 @@ def _prompt(subject: Subject, outcome: Recovery) -> dict[str, Any]:
         "verified": inversion.verified[0].tolist(),
         "distances": [_finite(each) for each in inversion.distances[0].tolist()],
         "tried": inversion.tried[0].tolist(),
+        "passes": int(inversion.passes[0]),
         "equal": [inversion.others.get((0, position), []) for position in positions],
         "any_length": bool(inversion.any_length),
         "seconds": outcome.seconds,

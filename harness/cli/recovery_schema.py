@@ -48,6 +48,10 @@ class Prompt(Record):
             "By position: candidates of the vocabulary whose states were computed; 0 in a descent."
         ),
     ]
+    passes: Annotated[
+        Count,
+        says("Passes of the model, over whole prompts or candidates; 0 in a descent."),
+    ]
     equal: Annotated[
         list[Ids],
         says("By position: all tokens that give the same output, where there are several."),

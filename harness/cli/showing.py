@@ -149,6 +149,8 @@ class PromptDisplay:
         if ambiguous := sum(len(outcome.inversion.others) for outcome in outcomes):
             words += f", {ambiguous} ambiguous"
         words += f", in {_seconds(sum(outcome.seconds for outcome in outcomes))}"
+        if passes := sum(int(outcome.inversion.passes[0]) for outcome in outcomes):
+            words += f" and {passes} pass{'es' * (passes > 1)}"
         if tried:
             part = texts.number(100 * tried / (count * vocabulary))
             words += f"; {tried} of {count * vocabulary} candidates tried ({part} %)"
@@ -177,26 +179,55 @@ class PromptDisplay:
     def place(self, ids: Sequence[int], position: int, search: SearchResult) -> None:
         """Print the token recovered at ``position``."""
         row = search.ids[0, : position + 1].tolist()
-        remark = []
         right = bool(search.verified[0, position]) and row[position] == ids[position]
-        if not bool(search.verified[0, position]):
-            remark.append("differs by more than rounding")
-        if row[position] != ids[position]:
-            remark.append(f"the prompt has {self._quoted(ids[position])}")
-        if equal := [i for i in search.others.get((0, position), []) if i != row[position]]:
-            named = ", ".join(self._quoted(token) for token in equal[:EQUALS])
-            more = f" and {len(equal) - EQUALS} more" if len(equal) > EQUALS else ""
-            remark.append(f"the same output from {named}{more}")
         self._rows.add(
             Text(str(position + 1)),
             self._marks(row, ids)[-1],
             Text(f"{int(search.tried[0, position])} of {self.subject.vocabulary}"),
             Text(texts.number(float(search.distances[0, position]))),
-            Text("; ".join(remark), style=DOUBTFUL if right else WRONG),
+            Text(self._remark(ids, position, search), style=DOUBTFUL if right else WRONG),
         )
         if position + 1 < len(ids):
             text = "".join(pieces(self.subject, row))
             self._rows.now(f"position {position + 2} of {len(ids)}  {text}")
+
+    def _remark(self, ids: Sequence[int], position: int, search: SearchResult) -> str:
+        """What is wrong or ambiguous at ``position``."""
+        token, remark = int(search.ids[0, position]), []
+        if not bool(search.verified[0, position]):
+            remark.append("differs by more than rounding")
+        if token != ids[position]:
+            remark.append(f"the prompt has {self._quoted(ids[position])}")
+        if equal := [i for i in search.others.get((0, position), []) if i != token]:
+            named = ", ".join(self._quoted(other) for other in equal[:EQUALS])
+            more = f" and {len(equal) - EQUALS} more" if len(equal) > EQUALS else ""
+            remark.append(f"the same output from {named}{more}")
+        return "; ".join(remark)
+
+    # -- whole prompts, pass by pass ----------------------------------------------------------
+
+    @contextmanager
+    def guessing(self, ids: Sequence[int]) -> Iterator[None]:
+        """`guess` may be called within the block."""
+        verified = -max(8, 2 * len(str(len(ids))) + 4)
+        self._begin([-5, verified], "pass", "verified", "guess")
+        with self._rows.live():
+            self._rows.now("learning how the model's states depend on its tokens")
+            yield
+
+    def guess(self, ids: Sequence[int], search: SearchResult) -> None:
+        """Print what the passes so far verified, and the guess after them."""
+        passes = int(search.passes[0])
+        verified = f"{int(search.verified[0].sum())} of {len(ids)}" if passes else ""
+        guess = self.marked(search.ids[0].tolist(), ids)
+        self._rows.add(Text(str(passes or "")), Text(verified), guess)
+
+    def remarks(self, ids: Sequence[int], search: SearchResult) -> None:
+        """Print a line for each position that is not verified, wrong, or ambiguous."""
+        for position in range(len(ids)):
+            if remark := self._remark(ids, position, search):
+                token = self._quoted(int(search.ids[0, position]))
+                self.say(f"position {position + 1}, {token}: {remark}", DOUBTFUL)
 
     # -- steps of a descent -------------------------------------------------------------------
 

@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from assay.harness.models import memory
 from assay.harness.models.core import Core
 
 AnyCore = TypeVar("AnyCore", bound=Core)
@@ -33,15 +32,20 @@ def memo(question: Callable[[AnyCore], Answer]) -> Callable[[AnyCore], Answer]:
     return remembered
 
 
-def release_copies(subject: Core) -> None:
-    """Forget answers that are modified copies of the model, unless all of them fit in memory.
+SMALL = 2**27
+"""Bytes of all modified copies of a model, up to which claims share them."""
 
-    Claims ask for them again, and share them while they are there.
+
+def release_copies(subject: Core) -> None:
+    """Forget answers that are modified copies of the model, unless all of them are small.
+
+    The next claim that needs one makes it again.  How much memory is free does not matter: what a
+    run takes should be the same on every machine.
     """
     answers: dict[Callable[..., Any], Any] = vars(subject).get(_KEPT, {})
     copies = {question: [*_models(answer)] for question, answer in answers.items()}
     size = sum(_bytes(each) for models in copies.values() for each in models)
-    if not memory.holds_copies(subject.device, size):
+    if size > SMALL:
         for question, models in copies.items():
             if models:
                 del answers[question]

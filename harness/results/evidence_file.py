@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import shutil
 import sqlite3
 import tempfile
@@ -20,6 +19,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Self
 
+from assay.harness.results.cache_folder import cache_folder
 from assay.harness.results.errors import BadInput
 
 APPLICATION = int.from_bytes(b"ASAY", "big")
@@ -87,12 +87,8 @@ _OF_DAMAGE = ("unsupported file format", "Could not decode to UTF-8")
 
 def default_path() -> Path:
     """``assay/evidence.sqlite`` in the user's cache folder; BadInput where there is no home."""
-    cache = os.environ.get("XDG_CACHE_HOME", "")
-    # The XDG specification: a path that is not absolute is to be ignored.
-    if Path(cache).is_absolute():
-        return Path(cache, "assay", "evidence.sqlite")
     try:
-        return Path.home() / ".cache" / "assay" / "evidence.sqlite"
+        return cache_folder() / "evidence.sqlite"
     except RuntimeError as error:
         raise BadInput("evidence: there is no home folder; give --evidence=PATH") from error
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -82,13 +83,15 @@ def invert(
     at_place: TellPlace | None = None,
     at_pass: TellPass | None = None,
     lengths: Sequence[int] | None = None,
+    keep: Path | None = None,
 ) -> Inversion:
     """The prompts whose ``target`` is ``goal`` [rows, n, features].
 
     ``decoder``, ``rule``, ``rate`` (in units of `start.unit`), ``begin`` and ``seed`` (the start:
     one of `STARTS`) belong to ``descent``, which calls ``at_step`` after the steps in ``watch``;
     ``exact`` calls ``at_pass`` after its guess and every pass, and takes prompts of ``lengths``
-    where they are unlike (``goal`` is of any numbers beyond them); the other methods call
+    where they are unlike (``goal`` may be any numbers beyond them) and a folder to ``keep`` what
+    it learns of the model; the other methods call
     ``at_place`` after every position.  A head of full column rank is undone
     first.  Raises `BadInput` where ``goal`` is not an output of the subject, and where ``method``
     cannot invert the subject.
@@ -111,7 +114,7 @@ def invert(
         rule = rule or Rule()
         result = _by_descent(subject, target, goal, first, decoder, rule, rate, watch, at_step)
     else:
-        result = _by_search(subject, target, goal, method, at_place, at_pass, lengths)
+        result = _by_search(subject, target, goal, method, at_place, at_pass, lengths, keep)
     if target is not original:
         # Rounding loses what the head almost hides, and the states are off by as much.
         result.distances = distance(original.output(subject, result.ids), outputs)
@@ -133,11 +136,12 @@ def _by_search(
     at_place: TellPlace | None,
     at_pass: TellPass | None,
     lengths: Sequence[int] | None,
+    keep: Path | None,
 ) -> Inversion:
     if (why := capabilities.probe(subject).why_missing("causal")) is not None:
         raise BadInput(f"{method}: needs a causal model ({why}); descent does not")
     if method == "exact":
-        result = whole_prompts.exact(subject, target, goal, at_pass, lengths)
+        result = whole_prompts.exact(subject, target, goal, at_pass, lengths, keep)
     else:
         one_by_one = {"token-by-token": token_by_token.ranked}
         run = one_by_one.get(method, token_by_token.exhaustive)

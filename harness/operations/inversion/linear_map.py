@@ -29,7 +29,7 @@ LEAST = 1e-10
 
 @dataclass(frozen=True)
 class Slope:
-    """J [d, f], the metric's product J C⁻¹ [d, f], and ½‖(e_t - c) J‖² in it for each token [V]."""
+    """J [d, f], J C⁻¹ [d, f], and ½‖(e_t - c) J‖² in the metric for each token [V]."""
 
     linear: Tensor
     weights: Tensor
@@ -53,7 +53,7 @@ class Slope:
         return cls.of(table, centre, linear, torch.eye(linear.shape[1]).to(linear))
 
     def scores(self, scorer: Scorer, parts: Tensor) -> Tensor:
-        """½‖(e_t - c) J - part‖² for all tokens and ``parts`` [m, f], less what all share: [m, V]."""
+        """½‖(e_t - c) J - part‖² for ``parts`` [m, f], less what all tokens share: [m, V]."""
         off = self.halves - scorer.scores(parts @ self.weights.T)
         return off.nan_to_num_(nan=torch.finfo(off.dtype).max)
 
@@ -111,11 +111,11 @@ class LinearMap:
         return slope.scores(self._scorer, parts if shift is None else parts - shift.to(parts))
 
     def likeliest(self, goal: Tensor) -> Tensor:
-        """The likeliest prompts for the states ``goal`` [rows, n, f], each by itself: [rows, n]."""
+        """The likeliest prompts for the states ``goal`` [rows, n, f]: ids [rows, n]."""
         return self._nearest(goal.to(self.means) - self.mean(goal.shape[1]), self.guess)
 
     def likelier(self, ids: Tensor, states: Tensor, goal: Tensor) -> Tensor:
-        """The likeliest prompts, given that ``states`` [rows, n, f] are those of ``ids`` [rows, n].
+        """The likeliest prompts, given the ``states`` [rows, n, f] of ``ids`` [rows, n].
 
         What the map was off by at a place is taken to stay the same.
         """

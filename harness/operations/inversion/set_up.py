@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from assay.harness.models import capabilities
 from assay.harness.models.memo import memo
 from assay.harness.models.subject import Subject
 from assay.harness.operations import corpus
+from assay.harness.operations.inversion import kept_maps
 from assay.harness.operations.inversion.candidates import Prefixes
 from assay.harness.operations.inversion.linear_map import LinearMap, Slope, factor, ridge
 from assay.harness.operations.inversion.target import Target, embedded
@@ -45,14 +47,25 @@ TOKENS_AT_ONCE = 2048
 """Tokens in one pass."""
 
 
-def linear_map(subject: Subject, target: Target, n: int = LENGTH) -> LinearMap:
-    """The map for ``target`` and prompts of ``n`` tokens, made once and kept with the subject."""
+def linear_map(
+    subject: Subject, target: Target, n: int = LENGTH, keep: Path | None = None
+) -> LinearMap:
+    """The map for ``target`` and prompts of ``n`` tokens, made once and kept with the subject.
+
+    Also in the folder ``keep``, where that is given.
+    """
     maps = _maps(subject)
-    if target not in maps:
-        maps[target] = estimate(subject, target, n)
-    elif len(maps[target]) < min(n, subject.context or n):
-        maps[target] = longer(subject, target, maps[target], n)
-    return maps[target]
+    path = None if keep is None else kept_maps.path_of(keep, subject, target)
+    known = maps.get(target) or (None if path is None else kept_maps.read(path, subject))
+    made = known
+    if made is None:
+        made = estimate(subject, target, n)
+    elif len(made) < min(n, subject.context or n):
+        made = longer(subject, target, made, n)
+    if path is not None and (made is not known or not path.exists()):
+        kept_maps.write(path, made)
+    maps[target] = made
+    return made
 
 
 @memo

@@ -36,8 +36,9 @@ class SearchResult:
     ``ids`` [rows, n]; ``verified`` [rows, n] (bool), whether the token's own state is the goal's;
     ``distances`` [rows, n], its relative distance; ``tried`` [rows, n], candidates whose states
     were computed; ``passes`` [rows], passes that a row took part in; ``others``, by (row, place)
-    all verified tokens, where there are several; ``set_up``, states computed before the search, and ``set_up_seconds``, the time for them in
-    this call; ``exhaustive``, whether all tokens were tried, so that ``others`` is complete.
+    all verified tokens, where there are several; ``set_up``, states computed before the search,
+    and ``set_up_seconds``, the time for them in this call; ``exhaustive``, whether all tokens were
+    tried, so that ``others`` is complete.
     """
 
     ids: Tensor

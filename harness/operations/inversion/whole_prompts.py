@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -42,10 +43,14 @@ def exact(
     goal: Tensor,
     tell: Tell | None = None,
     lengths: Sequence[int] | None = None,
+    keep: Path | None = None,
 ) -> SearchResult:
-    """The prompts with the outputs ``goal`` [rows, n, features], of ``lengths`` if not of n."""
+    """The prompts with the outputs ``goal`` [rows, n, features], of ``lengths`` if not of n.
+
+    The folder ``keep`` keeps the linear map for other processes.
+    """
     began = time.perf_counter()
-    known = linear_map(subject, target, goal.shape[1])
+    known = linear_map(subject, target, goal.shape[1], keep)
     took = time.perf_counter() - began
     search = _Search(subject, target, goal.to(subject.device), known, lengths)
     search.run(tell or (lambda result: None))

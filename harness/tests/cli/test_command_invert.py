@@ -21,7 +21,7 @@ from assay.harness.tests.support.inverted import SKY, load, small, tiny
 
 
 @pytest.mark.parametrize(
-    ("method", "tried"), [("exact", "64 of 32768"), ("exhaustive", "32768 of 32768")]
+    ("method", "tried"), [("token-by-token", "64 of 32768"), ("exhaustive", "32768 of 32768")]
 )
 def test_a_search_shows_every_token_as_it_is_found(invert, method, tried):
     outcome = invert(*small("--method", method, "--depth", "1", SKY))
@@ -36,7 +36,29 @@ def test_a_search_shows_every_token_as_it_is_found(invert, method, tried):
     assert f"found       {SKY}" in outcome.lines
     assert outcome.last.startswith("✓ recovered 8 of 8 tokens, all verified, in ")
     assert f"; {tried} candidates tried" in outcome.last
-    assert ("set-up: 1024 states in" in outcome.last) == (method == "exact")
+    assert ("; set-up: " in outcome.last) == (method == "token-by-token")
+
+
+def test_exact_shows_the_guess_and_what_each_pass_verified(invert):
+    outcome = invert(*small("--depth", "1", SKY))
+    assert outcome.exit == 0
+    assert outcome.lines[3] == " pass  verified  guess"
+    rows = outcome.lines[4 : outcome.lines.index(f"found       {SKY}")]
+    assert not rows[0][:16].strip()  # the guess before the first pass
+    assert [row.split()[0] for row in rows[1:]] == [str(i) for i in range(1, len(rows))]
+    assert rows[-1].endswith(f"  8 of 8  {SKY}")
+    passes = f" and {len(rows) - 1} pass"
+    assert re.search(rf"in \S+ s{passes}(es)?; \d+ of 32768 candidates tried", outcome.last)
+
+
+def test_what_exact_learned_of_a_model_is_kept_unless_told_otherwise(
+    invert, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert invert(*small("--no-keep", SKY)).exit == 0
+    assert not list(tmp_path.rglob("*"))
+    assert invert(*small(SKY)).exit == 0
+    assert len(list(tmp_path.rglob("*.safetensors"))) == 1
 
 
 def test_exact_is_what_is_done_with_all_blocks_unless_told_otherwise(invert):
@@ -142,10 +164,11 @@ def test_tokens_of_equal_rows_are_named_and_not_passed_over(invert, use_subject)
     both = [invert("--ids", f"5,{token},9") for token in (7, 40)]
     wrong, right = sorted(both, key=lambda outcome: outcome.last)[::-1]
     recovered, other = (7, 40) if right is both[0] else (40, 7)
-    assert right.rows()[1][:2] == ["2", str(recovered)]
-    assert right.lines[5].endswith(f"  the same output from '{other}'")
-    assert wrong.rows()[1][:2] == ["2", f"‹{recovered}›"]
-    assert f"the prompt has '{other}'; the same output from '{other}'" in wrong.lines[5]
+    line = next(line for line in right.lines if line.startswith("position 2, "))
+    assert line.startswith(f"position 2, '{recovered}'")
+    assert line.endswith(f": the same output from '{other}'")
+    assert any(f"the prompt has '{other}'; the same output" in line for line in wrong.lines)
+    assert any(f"‹{recovered}›" in line for line in wrong.lines)
     assert all(", all verified, 1 ambiguous, in " in outcome.last for outcome in both)
     assert (right.exit, wrong.exit) == (0, 1)
 

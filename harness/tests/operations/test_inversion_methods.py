@@ -202,7 +202,10 @@ def test_a_prompt_is_verified_by_its_logits_however_the_head_is_conditioned(cond
 
 
 BAD = [
-    ({"method": "newton"}, "unknown method 'newton': choose from exact, token-by-token, exhaustive, descent"),
+    (
+        {"method": "newton"},
+        "unknown method 'newton': choose from exact, token-by-token, exhaustive, descent",
+    ),
     ({"decoder": "farthest"}, "unknown decoder 'farthest': choose from nearest, pseudo-inverse"),
     ({"begin": "anywhere"}, "unknown start 'anywhere': choose from scaled, documented"),
 ]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from assay.fixtures import families, subjects
-from assay.harness.models import memory
+from assay.harness.models import memo, memory
 from assay.harness.models.memo import release_copies
 from assay.harness.models.runs import Options
 from assay.harness.models.subject import Subject
@@ -70,12 +70,12 @@ def test_moving_the_copy_s_embedding_leaves_the_subject_s(full: None) -> None:
     assert apart.distance.error > apart.allowed
 
 
-def test_copies_are_released_where_they_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copies_are_released_where_they_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
     subject = Subject("model", families.tiny("gpt2").requires_grad_(False))
     variants.untrained(subject, 3)
     quantised = variants.quantised(subject)
     release_copies(subject)
     assert variants.quantised(subject) is quantised
-    monkeypatch.setattr(memory, "free", lambda _: 0)
+    monkeypatch.setattr(memo, "SMALL", 0)
     release_copies(subject)
     assert variants.quantised(subject) is not quantised

@@ -1,0 +1,83 @@
+"""Keeps linear maps on disk: by the model's digest, the target, the dtype, and this format."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from assay.harness.models.subject import Subject
+from assay.harness.operations.inversion.linear_map import LinearMap, Slope
+from assay.harness.operations.inversion.target import Target, embedded
+from assay.harness.results.cache_folder import cache_folder
+
+FORMAT = 1
+"""Of the files: raised when the estimate or its fields change."""
+
+SLOPES, NUMBERS = ("first", "guess", "again"), ("linear", "weights", "halves")
+"""The names of a map's slopes, and of a slope's numbers."""
+
+
+def default_folder() -> Path | None:
+    """``inversion`` in Assay's cache; None where there is no home."""
+    try:
+        return cache_folder() / "inversion"
+    except RuntimeError:
+        return None
+
+
+def path_of(folder: Path, subject: Subject, target: Target) -> Path | None:
+    """The file for ``target``; None for a model without a digest, which cannot be told apart."""
+    if not subject.digest:
+        return None
+    words = f"{FORMAT} {subject.digest} {target!r} {subject.dtype} {subject.attention}"
+    return folder / f"{hashlib.sha256(words.encode()).hexdigest()[:32]}.safetensors"
+
+
+def read(path: Path, subject: Subject) -> LinearMap | None:
+    """The map in ``path``; None where there is none, or a damaged one."""
+    table, device = embedded(subject), str(subject.device)
+    try:
+        with safe_open(path, "pt", device=device) as file:
+            parts = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        slopes = [Slope(*(parts[f"{name}.{each}"] for each in NUMBERS)) for name in SLOPES]
+        plain = tuple(
+            Slope(slope.linear, slope.linear, parts[f"{name}.plain"])
+            for name, slope in zip(SLOPES[::2], slopes[::2], strict=True)
+        )
+        centre, means, states = (parts[name] for name in ("centre", "means", "states"))
+    except (OSError, SafetensorError, KeyError):
+        return None
+    if centre.shape != table.shape[1:] or slopes[0].halves.shape != table.shape[:1]:
+        return None
+    return LinearMap(table, centre, means, *slopes, (plain[0], plain[1]), int(states))
+
+
+def write(path: Path, known: LinearMap) -> None:
+    """Write ``known``, all of it or nothing; what cannot be written is made again next time."""
+    parts: dict[str, Tensor] = {
+        "centre": known.centre,
+        "means": known.means,
+        "states": torch.tensor(known.states),
+    }
+    for name in SLOPES:
+        slope: Slope = getattr(known, name)
+        parts |= {f"{name}.{each}": getattr(slope, each) for each in NUMBERS}
+    for name, slope in zip(SLOPES[::2], known.plain, strict=True):
+        parts[f"{name}.plain"] = slope.halves
+    with suppress(OSError, SafetensorError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
+        os.close(handle)
+        try:
+            save_file({name: part.contiguous() for name, part in parts.items()}, name)
+            Path(name).replace(path)
+        finally:
+            Path(name).unlink(missing_ok=True)

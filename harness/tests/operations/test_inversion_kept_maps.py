@@ -1,0 +1,95 @@
+"""Linear maps on disk: the same again, for the same model alone; damage costs only time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from assay.harness.operations.inversion import Target, kept_maps, set_up
+from assay.harness.operations.inversion.linear_map import LinearMap
+from assay.harness.operations.inversion.set_up import linear_map
+from assay.harness.tests.support.toys import fresh, prompt, toy
+
+
+@pytest.fixture
+def estimates(monkeypatch):
+    """The targets whose map is estimated."""
+    made = []
+    estimate = set_up.estimate
+    monkeypatch.setattr(
+        set_up, "estimate", lambda *which: made.append(which[1]) or estimate(*which)
+    )
+    return made
+
+
+def numbers(known: LinearMap) -> list[torch.Tensor]:
+    slopes = (known.first, known.guess, known.again, *known.plain)
+    return [known.centre, known.means, *(t for slope in slopes for t in vars(slope).values())]
+
+
+def test_a_kept_map_is_the_same_and_not_estimated_again(tmp_path, estimates):
+    one, other = (replace(fresh("gpt2"), digest="d") for _ in range(2))
+    made = linear_map(one, Target(1), keep=tmp_path)
+    again = linear_map(other, Target(1), keep=tmp_path)
+    assert estimates == [Target(1)]
+    assert all(map(torch.equal, numbers(made), numbers(again)))
+    assert again.states == made.states
+    ids = prompt(other, 5)
+    assert torch.equal(
+        again.likeliest(Target(1).output(other, ids)), made.likeliest(Target(1).output(one, ids))
+    )
+
+
+@pytest.mark.parametrize("change", ["digest", "target", "dtype"])
+def test_another_model_target_or_dtype_has_a_map_of_its_own(tmp_path, estimates, change):
+    subject = replace(fresh("gpt2"), digest="d")
+    linear_map(subject, Target(1), keep=tmp_path)
+    other, target = replace(fresh("gpt2"), digest="d"), Target(1)
+    if change == "digest":
+        other = replace(other, digest="e")
+    if change == "target":
+        target = Target(2)
+    if change == "dtype":
+        other = replace(toy("gpt2", "float64"), digest="d")
+    linear_map(other, target, keep=tmp_path)
+    assert len(estimates) == 2
+
+
+def test_a_longer_map_is_kept_in_its_place(tmp_path, estimates, monkeypatch):
+    monkeypatch.setattr(set_up, "LENGTH", 8)
+    linear_map(replace(fresh("gpt2"), digest="d"), Target(1), 5, tmp_path)
+    linear_map(replace(fresh("gpt2"), digest="d"), Target(1), 30, tmp_path)
+    assert len(linear_map(replace(fresh("gpt2"), digest="d"), Target(1), 5, tmp_path)) == 32
+    assert len(estimates) == 1
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def damaged(path):
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def foreign(path):
+    path.write_bytes(b"no such file")
+
+
+@pytest.mark.parametrize("spoil", [damaged, foreign])
+def test_a_damaged_file_is_made_again(tmp_path, estimates, spoil):
+    linear_map(replace(fresh("gpt2"), digest="d"), Target(1), keep=tmp_path)
+    (path,) = tmp_path.iterdir()
+    spoil(path)
+    linear_map(replace(fresh("gpt2"), digest="d"), Target(1), keep=tmp_path)
+    assert len(estimates) == 2
+    assert kept_maps.read(path, toy("gpt2")) is not None
+
+
+def test_a_folder_that_cannot_be_written_costs_nothing_but_time(tmp_path):
+    (tmp_path / "file").touch()
+    subject = replace(fresh("gpt2"), digest="d")
+    assert linear_map(subject, Target(1), keep=tmp_path / "file") is linear_map(subject, Target(1))
+
+
+def test_a_model_without_a_digest_keeps_nothing(tmp_path):
+    linear_map(replace(fresh("gpt2"), digest=""), Target(1), keep=tmp_path)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,137 @@
+"""Exact inversion by whole prompts: few passes, any length, and progress whatever the guess."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from assay.fixtures import texts
+from assay.harness.checking.draws import Draws
+from assay.harness.operations.inversion import (
+    Target,
+    invert,
+    token_by_token,
+    whole_prompts,
+)
+from assay.harness.operations.inversion.linear_map import LinearMap
+from assay.harness.operations.inversion.token_by_token import SearchResult
+from assay.harness.operations.inversion.whole_prompts import exact
+from assay.harness.tests.support.toys import fresh, prompt, toy
+
+
+@pytest.mark.parametrize("source", [texts.TEXT, texts.RANDOM])
+@pytest.mark.parametrize("depth", [1, 4])
+def test_a_trained_model_s_prompts_are_found_in_few_passes(source, depth):
+    subject, target = toy("reference:large"), Target(depth)
+    draw = texts.text if source == texts.TEXT else texts.random
+    ids = draw(subject, Draws(0, "whole prompts", range(32)), 20)
+    result = exact(subject, target, target.output(subject, ids))
+    assert torch.equal(result.ids, ids)
+    assert bool(result.verified.all())
+    assert float(result.passes.double().mean()) <= 2.5
+    slow = token_by_token.ranked(subject, target, target.output(subject, ids[:1]))
+    assert int(slow.passes[0]) >= 2 * 20
+    assert int(result.tried.sum()) < 0.5 * 32 * int(slow.tried.sum())
+
+
+@pytest.mark.parametrize("model_type", ["gpt2", "llama", "bloom", "mamba", "gemma2", "jamba"])
+def test_prompts_as_long_as_the_context_are_found(model_type):
+    subject, target = toy(model_type), Target(2)
+    ids = prompt(subject, min(64, subject.context or 64), batch=2)
+    result = exact(subject, target, target.output(subject, ids))
+    assert torch.equal(result.ids, ids)
+    assert bool(result.verified.all())
+
+
+def test_prompts_of_unlike_lengths_are_found_together():
+    subject, target = toy("reference:small"), Target(2)
+    ids, lengths = prompt(subject, 12, batch=4), [12, 1, 7, 5]
+    goal = target.output(subject, ids)
+    for row, length in enumerate(lengths):
+        goal[row, length:] = 1e3
+    result = invert(subject, target, goal, lengths=lengths)
+    assert bool(result.verified.all())
+    for row, length in enumerate(lengths):
+        assert torch.equal(result.ids[row, :length], ids[row, :length])
+        assert not result.ids[row, length:].any()
+        assert not result.tried[row, length:].any()
+        alone = exact(subject, target, goal[row : row + 1, :length])
+        assert torch.equal(alone.ids[0], ids[row, :length])
+
+
+def test_every_pass_tells_the_guess_and_verifies_more():
+    subject, target = toy("gpt2"), Target(2)
+    ids, told = prompt(subject, 20), []
+
+    def tell(result: SearchResult) -> None:
+        told.append((int(result.passes[0]), int(result.verified[0].sum()), result.ids.clone()))
+
+    exact(subject, target, target.output(subject, ids), tell)
+    assert told[0][:2] == (0, 0)
+    assert [verified for _, verified, _ in told] == sorted(verified for _, verified, _ in told)
+    assert torch.equal(told[-1][2], ids)
+
+
+@pytest.mark.parametrize("rounds", [(1, 2), (8, 64, 512)])
+def test_whatever_is_guessed_the_prompt_is_found(monkeypatch, rounds):
+    """Where two guesses at a place fail, it is searched as token by token."""
+    subject, target = fresh("gpt2"), Target(2)
+    ids = prompt(subject, 10)
+    goal = target.output(subject, ids)
+    draw = torch.Generator().manual_seed(99)
+
+    def guess(known: LinearMap, *which: torch.Tensor) -> torch.Tensor:
+        return torch.randint(subject.vocabulary, which[-1].shape[:2], generator=draw)
+
+    monkeypatch.setattr(LinearMap, "likeliest", guess)
+    monkeypatch.setattr(LinearMap, "likelier", guess)
+    monkeypatch.setattr(token_by_token, "ROUNDS", rounds)
+    result = exact(subject, target, goal)
+    assert torch.equal(result.ids, ids)
+    assert bool(result.verified.all())
+    assert int(result.passes.min()) > 10
+
+
+def test_what_is_no_state_is_given_up_after_every_token_was_tried():
+    subject, target = toy("gpt2"), Target(2)
+    ids = prompt(subject, 5)
+    goal = target.output(subject, ids)
+    goal[0, 2] = -goal[0, 2]
+    result = exact(subject, target, goal)
+    assert (~result.verified).nonzero()[0].tolist() == [0, 2]
+    assert bool(result.verified[1].all())
+    assert int(result.tried[0, 2]) >= subject.vocabulary
+    assert int(result.tried[1].max()) < subject.vocabulary
+
+
+def test_a_row_costs_no_more_among_others():
+    subject, target = toy("reference:small"), Target(2)
+    goal = target.output(subject, prompt(subject, 16, batch=6))
+    whole = exact(subject, target, goal)
+    for row in range(6):
+        alone = exact(subject, target, goal[[row]])
+        assert torch.equal(alone.ids[0], whole.ids[row])
+        assert int(alone.passes[0]) == int(whole.passes[row])
+
+
+def test_a_better_token_than_the_verified_one_replaces_it(monkeypatch):
+    """Two tokens nearly alike: the guess verifies one, and comparing finds the other nearer."""
+    subject, target = fresh("gpt2"), Target(0)
+    with torch.no_grad():
+        subject.embedding_table[30] = subject.embedding_table[7] * (1 + 3e-6)
+    ids = torch.tensor([[4, 7, 5, 30, 9]])
+    goal = target.output(subject, ids)
+    likeliest = LinearMap.likeliest
+    swapped = {7: 30, 30: 7}
+
+    def misled(known: LinearMap, goal: torch.Tensor) -> torch.Tensor:
+        found = likeliest(known, goal)
+        return torch.tensor([[swapped.get(i, i) for i in row] for row in found.tolist()])
+
+    monkeypatch.setattr(LinearMap, "likeliest", misled)
+    result = exact(subject, target, goal)
+    assert torch.equal(result.ids, ids)
+    assert result.others == {(0, 1): [7, 30], (0, 3): [7, 30]}
+    monkeypatch.setattr(whole_prompts, "SAFE", 0.0)
+    monkeypatch.setattr("assay.harness.operations.inversion.linear_map.ROUNDED", 0.0)
+    assert not torch.equal(exact(subject, target, goal).ids, ids)  # the check is what finds it
