@@ -104,8 +104,8 @@ def _parser() -> Parser:
         "--target",
         choices=THROUGH,
         default="block",
-        help="that output itself; through the head; or, after all blocks, the normed states or "
-        "the logits (default: block)",
+        help="that output itself; through the head; after all blocks, the normed states or the "
+        "logits; or the keys or values that the last of them caches (default: block)",
     )
     add(
         "--method",

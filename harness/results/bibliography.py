@@ -90,6 +90,31 @@ WORKS = (
         "language models are injective",
     ),
     _paper(
+        "2511.14808",
+        "Transformer Injectivity & Geometric Robustness: Analytic Margins and Bi-Lipschitz "
+        "Uniformity of Sequence-Level Hidden States",
+        "von Strauss, 2025",
+        "co-Lipschitz",
+    ),
+    _paper(
+        "2508.09442",
+        "Shadow in the Cache: Unveiling and Mitigating Privacy Risks of KV-cache in LLM Inference",
+        "Luo et al., 2025",
+        "Shadow in the Cache",
+    ),
+    _paper(
+        "2511.06571",
+        "Rep2Text: Decoding Full Text from a Single LLM Token Representation",
+        "Zhao et al., 2025",
+        "Rep2Text",
+    ),
+    _paper(
+        "2505.18332",
+        "An Attack to Break Permutation-Based Private Third-Party Inference Schemes for LLMs",
+        "Thomas et al., 2025",
+        "permuted hidden states",
+    ),
+    _paper(
         "1908.04319",
         "Neural Text Generation with Unlikelihood Training",
         "Welleck et al., 2019",

@@ -142,6 +142,19 @@ class LinearMap:
 
         return torch.cat([near(0, slice(0, 1)), near(1, slice(1, None))], dim=1)
 
+    def others(self, tokens: Tensor, place: int, count: int) -> Tensor:
+        """The other tokens whose states are expected nearest to those of ``tokens`` [m].
+
+        The nearest ``count`` at ``place``, nearest first: [m, count].
+        """
+        slope, parts = self.plain[place > 0], self.part(tokens, place)
+        found = [tokens.new_empty(0, count)]
+        for some in torch.arange(len(tokens), device=tokens.device).split(self._at_once):
+            off = slope.scores(self._scorer, parts[some])
+            off.scatter_(1, tokens[some, None], torch.inf)
+            found.append(off.topk(count, largest=False).indices)
+        return torch.cat(found)
+
     def _nearest(self, parts: Tensor, later: Slope) -> Tensor:
         """The best token for each of ``parts`` [rows, n, f]: ids [rows, n]."""
         rows, n, width = parts.shape

@@ -8,13 +8,15 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from assay.harness.models import capabilities, masks, positions
+from assay.harness.models import caches, capabilities, masks, positions
+from assay.harness.models.capabilities import Missing
 from assay.harness.models.memo import memo
 from assay.harness.models.subject import Subject
 from assay.harness.operations.choices import check_choice
 from assay.harness.results.errors import BadInput
 
-THROUGH = ("block", "head", "norm", "logits")
+THROUGH = ("block", "head", "norm", "logits", "keys", "values")
+CACHED = ("keys", "values")
 
 
 class Output(Protocol):
@@ -36,13 +38,15 @@ class Output(Protocol):
 
 @dataclass(frozen=True)
 class Target:
-    """The output of the first ``depth`` blocks, O_k, ``through`` one of four.
+    """The output of the first ``depth`` blocks, O_k, ``through`` one of six.
 
     ``block``    the block's output, before any final norm [n, hidden];
     ``head``     the same through the output embedding, without the final norm, as in document
                  003's abbreviated models [n, vocabulary];
     ``norm``     the output embedding's input after all blocks and the final norm;
-    ``logits``   the model's own logits.
+    ``logits``   the model's own logits;
+    ``keys``, ``values``   those that block ``depth`` caches, of all heads [n, heads x width]
+                 (arXiv 2508.09442).
 
     With ``slip`` every position gets the first one's row, as `range(len(tokens))` of a [1, n]
     tensor does in document 003's code.
@@ -65,8 +69,10 @@ class Target:
                 f"target {self.through}: comes after all {subject.layers} blocks of "
                 f"{subject.name}, not after {self.depth}"
             )
+        if self.through in CACHED:
+            self._check_cached(subject)
         head = output_embedding(subject)
-        if self.through != "block" and head is None:
+        if self.through not in ("block", *CACHED) and head is None:
             raise BadInput(f"target {self.through}: {subject.name} has no output embedding")
         if (
             self.through == "head"
@@ -78,7 +84,9 @@ class Target:
             slipped(subject, 1)
 
     def __str__(self) -> str:
-        words = {"block": "", "head": ", head", "norm": ", normed", "logits": ", logits"}
+        words = {"block": "", "norm": ", normed"} | {
+            through: f", {through}" for through in ("head", "logits", *CACHED)
+        }
         return f"block {self.depth}{words[self.through]}{', row 0 everywhere' * self.slip}"
 
     def output(self, subject: Subject, ids: Tensor | None = None, **inputs: Any) -> Tensor:
@@ -93,6 +101,8 @@ class Target:
             return subject.rows(ids, states=False, **inputs)["logits"]
         if self.through == "norm":
             return subject.head_input(ids, **inputs)
+        if self.through in CACHED:
+            return self._cached(subject, ids, **inputs)
         states = subject.block_output(self.depth, ids, **inputs)
         if self.through == "block":
             return states
@@ -100,8 +110,36 @@ class Target:
             logits: Tensor = head_of(subject)(states)
         return logits
 
+    def _check_cached(self, subject: Subject) -> None:
+        lacks = capabilities.probe(subject).why_missing
+        for name in ("kv-cache", "blocks"):
+            if (why := lacks(name)) is not None:
+                raise BadInput(f"target {self.through}: {subject.name} has none to read ({why})")
+        if subject.is_encoder_decoder or subject.window is not None:
+            raise BadInput(f"target {self.through}: only of whole attention, of one stack")
+        if not self.depth:
+            raise BadInput(f"target {self.through}: depth 0 has none; the first block has")
+        try:
+            self._cached(subject, subject.content(torch.arange(2, device=subject.device)[None]))
+        except (Missing, LookupError, AttributeError) as error:
+            raise BadInput(f"target {self.through}: {subject.name} has none ({error})") from error
+
+    def _cached(
+        self, subject: Subject, ids: Tensor | None, cache: Any = None, **inputs: Any
+    ) -> Tensor:
+        """Keys or values of the tokens in this pass: [batch, n, heads x width]."""
+        prompt = ids if ids is not None else inputs["embeddings"]
+        batch, n = prompt.shape[:2]
+        cache = caches.make(subject, "dynamic", batch, n) if cache is None else cache
+        subject.block_output(self.depth, ids, cache=cache, **inputs)
+        kept = getattr(cache.layers[self.depth - 1], self.through)[:, :, -n:]
+        return kept.transpose(1, 2).reshape(batch, n, -1)
+
     def features(self, subject: Subject) -> int:
         """The width of the output."""
+        if self.through in CACHED:
+            two = subject.content(torch.arange(2, device=subject.device)[None])
+            return self._cached(subject, two).shape[-1]
         if self.through == "block":
             return int(subject.config.hidden_size)
         return head_of(subject).weight.shape[1 if self.through == "norm" else 0]
