@@ -1,64 +1,142 @@
-"""Exact search against trying the whole vocabulary."""
+"""Exact search by whole prompts against token by token, and against trying the vocabulary."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from assay.benchmarks import operations, prompts
+from assay.fixtures import texts
+from assay.harness.checking.draws import Draws
+from assay.harness.models import capabilities
 from assay.harness.operations.inversion import token_by_token
 from assay.harness.operations.inversion.set_up import linear_map
 from assay.harness.operations.inversion.target import Target
+from assay.harness.operations.inversion.whole_prompts import exact
 
-MODELS = ["reference", "untrained:large:0"]
-ROUNDS = 3
-PLACES = {1: 20, 16: 4}
-"""By number of prompts, the positions at which a round tries the whole vocabulary: the first ones,
-which cost least.  At least one, and no more than `AFFORDED` operations allow."""
+MODELS = ["reference", "geometry:gpt2"]
+ROUNDS = 5
 
-AFFORDED = {"cpu": 2e12, "cuda": 2e15}
-"""Operations of a round of trying everything, by the kind of device."""
+AFFORDED = {"cpu": 1e12, "cuda": 2e15}
+"""Operations of a round of trying the vocabulary, by the kind of device; 0 where one place
+already costs more."""
+
+COUNTS = {"reference": 500}
+"""Prompts of which all must be recovered; of other models, `COUNT`."""
+COUNT = 256
+
+GOALS = {
+    ("reference", 1): 0.025,
+    ("reference", 16): 0.006,
+    ("geometry:gpt2", 1): 0.25,
+    ("geometry:gpt2", 16): 0.2,
+}
+"""Seconds a prompt of 20 tokens on two cores, by model and number of prompts."""
+
+LENGTHS = (20, 40, 80, 160, 320, 512)
 
 
 @pytest.mark.parametrize("rows", [1, 16])
 def test_exact(race, report, stopwatch, model, rows):
-    model = replace(model)  # without a cached ranking
     target, ids = Target(model.layers), prompts.fixed(model, rows)
     goal = target.output(model, ids)
-    cost = 2 * operations.weights(model, target) * model.vocabulary * rows
-    places = max(1, min(PLACES[rows], int(AFFORDED[model.device.type] / cost)))
-    set_up = stopwatch.lap(lambda: linear_map(model, target)).seconds
+    linear_map(model, target, ids.shape[1])  # timed by `test_set_up`
 
     def ours():
+        return exact(model, target, goal)
+
+    def one_by_one():
         return token_by_token.ranked(model, target, goal)
 
-    def exhaustive():
-        return token_by_token.exhaustive(model, target, goal[:, :places])
+    others, places = {"token by token": one_by_one}, 0
+    cost = 2 * operations.weights(model, target) * model.vocabulary * rows
+    if (places := min(prompts.TOKENS, int(AFFORDED[model.device.type] / cost))) > 0:
+        others["exhaustive"] = lambda: token_by_token.exhaustive(model, target, goal[:, :places])
+    for find in (ours, *others.values()):
+        result = find()
+        assert result.ids.equal(ids[:, : result.ids.shape[1]]), "not every token is right"
+        assert result.verified.all()
+    result = ours()
 
-    result, slow = ours(), exhaustive()
-    assert result.ids.equal(ids), "not every token is right"
-    assert result.verified.all()
-    assert slow.ids.equal(ids[:, :places])
-
-    rounds = race(ours, ROUNDS, {"exhaustive": exhaustive})
+    rounds = race(ours, ROUNDS, others)
     name = f"exact, {rows} prompt{'s' * (rows > 1)}, {model.name}"
-    times = rounds.times("exhaustive", ids.shape[1] / places)
-    report.figure(name, "× exhaustive", times, 20)
-    on_card = model.device.type == "cuda"
     each = np.array(rounds.seconds) / rows
-    report.figure(name, "seconds a prompt", each, 1 if on_card else None, at_most=True)
-    tried = 100 * result.tried.double().mean().item() / model.vocabulary
-    report.figure(
-        name, "% of the vocabulary", np.array([tried]), 0.2 if on_card else 2, at_most=True
-    )
+    goal_seconds = GOALS.get((model.name, rows)) if model.device.type == "cpu" else None
+    report.figure(name, "seconds a prompt", each, goal_seconds, at_most=True)
+    report.figure(name, "passes", result.passes.double().cpu().numpy(), 2, at_most=True)
+    slower = rounds.times("token by token")
+    report.figure(name, "× token by token", slower, 20 if rows == 1 else 10)
+    if places:
+        report.figure(
+            name, "× exhaustive", rounds.times("exhaustive", prompts.TOKENS / places), 20
+        )
     report.also(
-        right=float((result.ids == ids).double().mean()),
-        seconds_per_prompt=float(np.median(rounds.seconds) / rows),
-        seconds_per_prompt_exhaustive=float(
-            np.median(rounds.others["exhaustive"]) / rows * ids.shape[1] / places
-        ),
-        set_up_seconds=set_up,
-        set_up_states=result.set_up,
+        seconds_per_prompt=float(np.median(each)),
+        passes=result.passes.tolist(),
+        candidates_per_token=result.tried.double().mean().item(),
+        passes_token_by_token=one_by_one().passes.tolist(),
     )
+
+
+def test_set_up(benchmark, report, stopwatch, model, tmp_path: Path):
+    """What the search learns of a model once, and reading it from disk."""
+    target = Target(model.layers)
+    kept = replace(model, digest=model.digest or "of this run")
+
+    def fresh():
+        linear_map(replace(kept), target, prompts.TOKENS, tmp_path / "map")
+
+    made = stopwatch.lap(fresh).seconds
+    benchmark.pedantic(fresh, rounds=3)
+    loaded = [stopwatch.lap(fresh).seconds for _ in range(3)]
+    on_processor = model.device.type == "cpu"
+    name = f"set-up of exact, {model.name}"
+    report.figure(name, "seconds", np.array([made]), 15 if on_processor else 1, at_most=True)
+    report.figure(name, "seconds, from disk", np.array(loaded), 1, at_most=True)
+    report.also(states=linear_map(replace(kept), target, prompts.TOKENS, tmp_path / "map").states)
+
+
+@pytest.mark.parametrize("source", [texts.TEXT, texts.RANDOM])
+def test_all_are_recovered(benchmark, report, model, source):
+    """The share of prompts that are recovered, each verified, in batches of 16."""
+    if source == texts.TEXT and "tokenizer" not in capabilities.probe(model):
+        pytest.skip(f"{model.name} has no tokenizer")
+    target, count = Target(model.layers), COUNTS.get(model.name, COUNT)
+    draw = texts.text if source == texts.TEXT else texts.random
+    ids = draw(model, Draws(0, "recovered", range(count)), prompts.TOKENS)
+
+    def all_of_them():
+        return [exact(model, target, target.output(model, some)) for some in ids.split(16)]
+
+    results = benchmark.pedantic(all_of_them, rounds=1)
+    found = torch.cat([each.ids for each in results])
+    verified = torch.cat([each.verified for each in results]).all(1)
+    right = (found == ids).all(1) & verified
+    passes = torch.cat([each.passes for each in results]).double().cpu()
+    name = f"exact, {count} prompts of {source}, {model.name}"
+    report.figure(name, "% recovered", np.array([100 * right.double().mean().item()]), 100)
+    report.figure(name, "passes", np.array([passes.mean().item()]), 2, at_most=True)
+    report.also(most_passes=int(passes.max()), prompts=count)
+
+
+def test_length(benchmark, report, model):
+    """Passes by length, in batches of 4: they should grow slower than the logarithm."""
+    target = Target(model.layers)
+    lengths = [n for n in LENGTHS if n <= (model.context or n)]
+
+    def passes_at(n):
+        ids = prompts.fixed(model, 4, n)
+        result = exact(model, target, target.output(model, ids))
+        assert result.ids.equal(ids), "not every token is right"
+        assert result.verified.all()
+        return result.passes.double().mean().item()
+
+    taken = benchmark.pedantic(lambda: [passes_at(n) for n in lengths], rounds=1)
+    growth = (taken[-1] / taken[0]) / (np.log(lengths[-1]) / np.log(lengths[0]))
+    name = f"exact, {lengths[0]} to {lengths[-1]} tokens, {model.name}"
+    report.figure(name, "growth of passes / of log n", np.array([growth]), 1, at_most=True)
+    report.also(lengths=lengths, passes=taken)

@@ -10,7 +10,7 @@ import torch
 from assay.claims.test_separation import depths, target_of
 from assay.fixtures import texts
 from assay.harness.checking.findings import Bound, finding, need
-from assay.harness.checking.statistics import bounded_mean, mean
+from assay.harness.checking.statistics import bounded_mean
 from assay.harness.models.capabilities import Missing
 from assay.harness.operations.inversion import Target
 from assay.harness.operations.inversion.last_state import last_states, probes
@@ -63,18 +63,18 @@ FITTED = 2048
 
 @finding(
     "E32",
-    "the last state alone gives away more of a prompt than its frequent tokens",
+    "the last state alone gives away more of a prompt than the most frequent token does",
     needs=["causal", "blocks", "inputs-embeds"],
     source="arXiv 2511.06571",
-    bound=Bound(mean, above=0.0),
+    bound=Bound(bounded_mean, above=0.5),
     control="the last state of another prompt",
-    control_bound=Bound(mean, at_most=0.02),
-    draws=128,
+    control_bound=Bound(bounded_mean, at_most=0.51),
+    draws=256,
     costly=True,
 )
 @depths
 def test_the_last_state_gives_part_of_the_prompt_away(subject, depth, draws, sample):
-    need(draws, mean.fewest)
+    need(draws, bounded_mean.fewest)
     if subject.context is not None and subject.context < TOKENS:
         raise Missing(f"a context of {TOKENS} tokens: it has {subject.context}")
     target = target_of(subject, depth)
@@ -84,8 +84,10 @@ def test_the_last_state_gives_part_of_the_prompt_away(subject, depth, draws, sam
     found = probe.decode(last_states(subject, target, ids)) == ids
     frequent = torch.mode(fitted.flatten()).values == ids
     shift = probe.decode(last_states(subject, target, ids.roll(1, 0))) == ids
-    share, guess, luck = (each.double().mean(1) for each in (found, frequent, shift))
-    sample.add(effect=share - guess, control=luck - guess, recovered=share, frequent=guess)
+    recovered, guess, luck = (each.double().mean(1) for each in (found, frequent, shift))
+    # The difference of two shares, moved into [0, 1]: 0.5 is none.
+    effect, control = ((1 + each - guess) / 2 for each in (recovered, luck))
+    sample.add(effect=effect, control=control, recovered=recovered, frequent=guess)
     sample.details["recovered by position"] = found.double().mean(0).tolist()
 
 

@@ -48,16 +48,13 @@ def read(path: Path, subject: Subject) -> LinearMap | None:
         with safe_open(path, "pt", device=device) as file:
             parts = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         slopes = [Slope(*(parts[f"{name}.{each}"] for each in NUMBERS)) for name in SLOPES]
-        plain = tuple(
-            Slope(slope.linear, slope.linear, parts[f"{name}.plain"])
-            for name, slope in zip(SLOPES[::2], slopes[::2], strict=True)
-        )
         centre, means, states = (parts[name] for name in ("centre", "means", "states"))
+        axes = (parts["axes.first"], parts["axes.later"])
     except (OSError, SafetensorError, KeyError):
         return None
     if centre.shape != table.shape[1:] or slopes[0].halves.shape != table.shape[:1]:
         return None
-    return LinearMap(table, centre, means, *slopes, (plain[0], plain[1]), int(states))
+    return LinearMap(table, centre, means, *slopes, axes, int(states))
 
 
 def write(path: Path, known: LinearMap) -> None:
@@ -66,12 +63,12 @@ def write(path: Path, known: LinearMap) -> None:
         "centre": known.centre,
         "means": known.means,
         "states": torch.tensor(known.states),
+        "axes.first": known.axes[0],
+        "axes.later": known.axes[1],
     }
     for name in SLOPES:
         slope: Slope = getattr(known, name)
         parts |= {f"{name}.{each}": getattr(slope, each) for each in NUMBERS}
-    for name, slope in zip(SLOPES[::2], known.plain, strict=True):
-        parts[f"{name}.plain"] = slope.halves
     with suppress(OSError, SafetensorError):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")

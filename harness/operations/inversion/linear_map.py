@@ -20,8 +20,14 @@ STRENGTHS = torch.logspace(-12, 1, 14, dtype=torch.float64)
 """Strengths of a ridge regression, relative to the mean eigenvalue; one is chosen by generalised
 cross-validation (Golub, Heath and Wahba, 1979)."""
 
-ROUNDED = 1e-5
-"""Rounding of half a squared distance in float32, relative to that of its token."""
+AXES = 8
+"""Directions in which states spread most, by which near tokens are told apart first."""
+
+FEW = 64
+"""Tokens near in those directions, beyond which no distances are computed."""
+
+ROUNDED = 1e-6
+"""Rounding of a token's coordinate in one of them, relative to the largest."""
 
 LEAST = 1e-10
 """The least variance of a feature relative to the largest: no feature decides alone."""
@@ -47,15 +53,21 @@ class Slope:
         )
         return cls(linear.to(wide), weights.to(wide), halves)
 
-    @classmethod
-    def plain(cls, table: Tensor, centre: Tensor, linear: Tensor) -> Slope:
-        """For the usual metric."""
-        return cls.of(table, centre, linear, torch.eye(linear.shape[1]).to(linear))
-
     def scores(self, scorer: Scorer, parts: Tensor) -> Tensor:
         """½‖(e_t - c) J - part‖² for ``parts`` [m, f], less what all tokens share: [m, V]."""
         off = self.halves - scorer.scores(parts @ self.weights.T)
         return off.nan_to_num_(nan=torch.finfo(off.dtype).max)
+
+
+def spread(table: Tensor, centre: Tensor, linear: Tensor) -> Tensor:
+    """The coordinates of (e_t - c) J for all tokens in the directions in which J spreads most.
+
+    For ``table`` [V, d] and ``linear`` [d, f]: [V, AXES], at most the distances between tokens.
+    """
+    vectors = torch.linalg.eigh(linear.T @ linear).eigenvectors
+    axes = (linear @ vectors[:, -AXES:].flip(1)).to(working_dtype(table))
+    middle = centre.to(axes)
+    return torch.cat([(rows - middle) @ axes for _, rows in in_chunks(table, axes.dtype)])
 
 
 @dataclass(frozen=True)
@@ -64,8 +76,8 @@ class LinearMap:
 
     ``table`` [V, d] embeds tokens, ``centre`` [d] is c, ``means`` [N, f] are m_i.  The first place
     has a slope of its own, ``first``.  Later places have two: ``guess``, where nothing is known
-    of what the tokens before add, and ``again``, where another token's state is; ``plain`` are
-    ``first`` and ``again`` with the usual metric.  ``states`` were computed for the map.
+    of what the tokens before add, and ``again``, where another token's state is.  ``axes`` are the
+    coordinates (`spread`) at the first place and later.  ``states`` were computed for the map.
     """
 
     table: Tensor
@@ -74,7 +86,7 @@ class LinearMap:
     first: Slope
     guess: Slope
     again: Slope
-    plain: tuple[Slope, Slope]
+    axes: tuple[Tensor, Tensor]
     states: int
 
     def __len__(self) -> int:
@@ -124,30 +136,44 @@ class LinearMap:
     def near(self, ids: Tensor, distances: Tensor) -> Tensor:
         """Whether another token's state is expected within ``distances`` [rows, n] of a prompt's.
 
-        For prompts ``ids`` [rows, n]: bool [rows, n].
+        For prompts ``ids`` [rows, n]: bool [rows, n].  True without a look at their distances
+        where more than `FEW` tokens are near in the directions in which states spread most.
         """
-        parts = self.parts(ids)
 
         def near(place: int, where: slice) -> Tensor:
             own, within = ids[:, where].flatten(), distances[:, where].flatten()
-            slope = self.plain[place]
             found = [torch.empty(0, dtype=torch.bool, device=ids.device)]
             for some in torch.arange(len(own), device=ids.device).split(self._at_once):
-                off = slope.scores(self._scorer, parts[:, where].flatten(0, 1)[some])
-                least = off.gather(1, own[some, None])[:, 0]
-                off.scatter_(1, own[some, None], torch.inf)
-                room = within[some].square() / 2 + ROUNDED * slope.halves[own[some]]
-                found.append(off.min(1).values - least <= room)
+                found.append(self._near(own[some], within[some], place))
             return torch.cat(found).reshape(len(ids), -1)
 
         return torch.cat([near(0, slice(0, 1)), near(1, slice(1, None))], dim=1)
+
+    def _near(self, own: Tensor, within: Tensor, place: int) -> Tensor:
+        """The same for tokens ``own`` [m] at one ``place``: [m]."""
+        axes = self.axes[place]
+        room = within.to(axes) + ROUNDED * axes.abs().max()
+        close = (axes[:, 0] - axes[own, :1]).abs() <= room[:, None]
+        close.scatter_(1, own[:, None], False)
+        which, other = close.nonzero(as_tuple=True)
+        for axis in axes.T[1:]:
+            still = (axis[other] - axis[own[which]]).abs() <= room[which]
+            which, other = which[still], other[still]
+        count = torch.bincount(which, minlength=len(own))
+        looked = count[which] <= FEW
+        which, other = which[looked], other[looked]
+        off = self.part(other, place) - self.part(own[which], place)
+        right = which[torch.linalg.vector_norm(off, dim=-1) <= within.to(off)[which]]
+        return (count > FEW) | (torch.bincount(right, minlength=len(own)) > 0)
 
     def others(self, tokens: Tensor, place: int, count: int) -> Tensor:
         """The other tokens whose states are expected nearest to those of ``tokens`` [m].
 
         The nearest ``count`` at ``place``, nearest first: [m, count].
         """
-        slope, parts = self.plain[place > 0], self.part(tokens, place)
+        linear, parts = (self.again if place else self.first).linear, self.part(tokens, place)
+        usual = torch.eye(linear.shape[1], dtype=torch.float64, device=linear.device)
+        slope = Slope.of(self.table, self.centre, linear.double(), usual)
         found = [tokens.new_empty(0, count)]
         for some in torch.arange(len(tokens), device=tokens.device).split(self._at_once):
             off = slope.scores(self._scorer, parts[some])

@@ -15,7 +15,7 @@ from assay.harness.models.subject import Subject
 from assay.harness.operations import corpus
 from assay.harness.operations.inversion import kept_maps
 from assay.harness.operations.inversion.candidates import Prefixes
-from assay.harness.operations.inversion.linear_map import LinearMap, Slope, factor, ridge
+from assay.harness.operations.inversion.linear_map import LinearMap, Slope, factor, ridge, spread
 from assay.harness.operations.inversion.target import Target, embedded
 from assay.harness.operations.likeliest import Scorer
 
@@ -96,9 +96,9 @@ def estimate(subject: Subject, target: Target, n: int = LENGTH) -> LinearMap:
     first, again, guess = (
         Slope.of(table, centre, each.linear, each.factor) for each in (alone, after, fit)
     )
-    plain = (Slope.plain(table, centre, alone.linear), Slope.plain(table, centre, after.linear))
+    axes = (spread(table, centre, alone.linear), spread(table, centre, after.linear))
     means, states = fit.means.to(guess.linear), 2 * len(sample) + prompts.ids.numel()
-    return LinearMap(table, centre, means, first, guess, again, plain, states)
+    return LinearMap(table, centre, means, first, guess, again, axes, states)
 
 
 def longer(subject: Subject, target: Target, known: LinearMap, n: int) -> LinearMap:

@@ -9,7 +9,7 @@ import torch
 
 from assay.harness.models.subject import Subject
 from assay.harness.operations.inversion import set_up, token_by_token, whole_prompts
-from assay.harness.operations.inversion.linear_map import LinearMap, Slope, factor, ridge
+from assay.harness.operations.inversion.linear_map import LinearMap, Slope, factor, ridge, spread
 from assay.harness.operations.inversion.set_up import TYPICAL, linear_map
 from assay.harness.operations.inversion.target import Target
 from assay.harness.operations.inversion.token_by_token import ranked
@@ -30,8 +30,8 @@ def random_map(metric: torch.Tensor | None = None) -> LinearMap:
         Slope.of(table, centre, torch.randn(3, 4, generator=draw).double(), lower)
         for _ in range(3)
     ]
-    plain = tuple(Slope.plain(table, centre, each.linear.double()) for each in slopes[::2])
-    return LinearMap(table, centre, torch.randn(5, 4, generator=draw), *slopes, plain, 0)
+    axes = tuple(spread(table, centre.double(), each.linear.double()) for each in slopes[::2])
+    return LinearMap(table, centre, torch.randn(5, 4, generator=draw), *slopes, axes, 0)
 
 
 def test_where_states_are_linear_in_embeddings_they_are_expected_exactly():
@@ -84,6 +84,16 @@ def test_near_tokens_are_those_within_the_distance():
         for within, near in ((0.95 * nearest, False), (1.05 * nearest, True)):
             found = known.near(ids, torch.full(ids.shape, within).double())
             assert bool(found[row, place]) == near
+
+
+def test_where_many_tokens_are_near_no_distances_are_computed(monkeypatch):
+    known, ids = random_map(), torch.tensor([[0, 1, 2]])
+    far, none = torch.full(ids.shape, 100.0).double(), torch.zeros(ids.shape).double()
+    assert bool(known.near(ids, far).all())
+    assert not bool(known.near(ids, none).any())
+    monkeypatch.setattr("assay.harness.operations.inversion.linear_map.FEW", 0)
+    monkeypatch.setattr(LinearMap, "part", lambda *which: torch.zeros(0, 4))
+    assert bool(known.near(ids, far).all())
 
 
 def test_what_cannot_be_expected_comes_last_but_before_what_was_tried():

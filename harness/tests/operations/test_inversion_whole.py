@@ -133,5 +133,4 @@ def test_a_better_token_than_the_verified_one_replaces_it(monkeypatch):
     assert torch.equal(result.ids, ids)
     assert result.others == {(0, 1): [7, 30], (0, 3): [7, 30]}
     monkeypatch.setattr(whole_prompts, "SAFE", 0.0)
-    monkeypatch.setattr("assay.harness.operations.inversion.linear_map.ROUNDED", 0.0)
     assert not torch.equal(exact(subject, target, goal).ids, ids)  # the check is what finds it
