@@ -1,7 +1,7 @@
-"""The terminal picture in the README, from a real run.
+"""The terminal pictures in the README, from real runs.
 
-Arguments after the SVG's path go to pytest: ``python -m assay.harness.report.picture
-docs/run.svg``.
+Arguments after the SVG's path go to pytest, or begin with a command of `assay`:
+``python -m assay.harness.report.picture docs/invert.svg invert "The sky is blue."``.
 """
 
 from __future__ import annotations
@@ -51,12 +51,16 @@ def draw(command: str, written: str) -> str:
 
 
 def main(path: str, *options: str) -> None:
-    """Run pytest with ``options`` and draw its output to ``path``.
+    """Run pytest, or a command of `assay`, with ``options`` and draw its output to ``path``.
 
     Pytest's header is left out: it names folders of this machine.
     """
-    written = record([sys.executable, "-m", "pytest", "--no-header", *options])
-    svg = draw(shlex.join(["pytest", *options]), written)
+    if options[:1] == ("invert",):
+        command, module = ["assay"], ["assay.harness.cli.main"]
+    else:
+        command, module = ["pytest"], ["pytest", "--no-header"]
+    written = record([sys.executable, "-m", *module, *options])
+    svg = draw(shlex.join([*command, *options]), written)
     Path(path).write_text(svg, encoding="utf-8", newline="\n")
 
 

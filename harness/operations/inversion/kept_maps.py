@@ -47,14 +47,16 @@ def read(path: Path, subject: Subject) -> LinearMap | None:
     try:
         with safe_open(path, "pt", device=device) as file:
             parts = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        slopes = [Slope(*(parts[f"{name}.{each}"] for each in NUMBERS)) for name in SLOPES]
+        first, guess, again = (
+            Slope(*(parts[f"{name}.{each}"] for each in NUMBERS)) for name in SLOPES
+        )
         centre, means, states = (parts[name] for name in ("centre", "means", "states"))
         axes = (parts["axes.first"], parts["axes.later"])
     except (OSError, SafetensorError, KeyError):
         return None
-    if centre.shape != table.shape[1:] or slopes[0].halves.shape != table.shape[:1]:
+    if centre.shape != table.shape[1:] or first.halves.shape != table.shape[:1]:
         return None
-    return LinearMap(table, centre, means, *slopes, axes, int(states))
+    return LinearMap(table, centre, means, first, guess, again, axes, int(states))
 
 
 def write(path: Path, known: LinearMap) -> None:

@@ -17,6 +17,9 @@ from assay.harness.operations.inversion.target import Target
 ROUNDS = (1, 8, 64)
 """Tokens tried for each state that is left, at one place, in each round."""
 
+AT_ONCE = 256
+"""Tokens whose states are compared at a time with all that are left."""
+
 
 @dataclass(frozen=True)
 class Unshuffled:
@@ -65,32 +68,50 @@ def _next(
     All [k].
     """
     subject, place = prefixes.subject, len(prefixes)
-    close, shift = accepted(subject), None
-    best = torch.zeros(len(rows), 2, dtype=torch.long, device=goals.device)
+    tokens, which = torch.zeros(2, len(rows), dtype=torch.long, device=goals.device)
     least = torch.full((len(rows),), torch.inf, dtype=torch.float64, device=goals.device)
+    shift: Tensor | None = None  # by how much the map is off, for the state that is of this place
     for count in (*(size for size in ROUNDS if size < subject.vocabulary), subject.vocabulary):
-        todo = (least > close).nonzero()[:, 0]
+        todo = (least > accepted(subject)).nonzero()[:, 0]
         if not len(todo):
             break
-        if count == subject.vocabulary:
-            tokens = torch.arange(count, device=goals.device).expand(len(todo), -1)
-        else:
-            moved = None if shift is None else shift[todo].flatten(0, 1)
-            misses = known.misses(goals[todo].flatten(0, 1), place, moved)
-            tokens = misses.topk(count, largest=False).indices.reshape(len(todo), -1)
-        off, at, parts = [], [], []
-        for first, made in prefixes.states(tokens, rows[todo]):
-            apart = distance(made[:, :, None], goals[todo][:, None]).nan_to_num(nan=torch.inf)
-            nearest, where = apart.flatten(1).min(1)
-            off.append(nearest)
-            at.append(where + first * goals.shape[1])
-            parts.append(made)
-        if shift is None:  # by how much the map is off, for the state that is of this place
-            shift = torch.cat(parts, dim=1) - known.expected(tokens, place)
-        nearest, chunk = torch.stack(off, 1).min(1)
-        where = torch.stack(at, 1).gather(1, chunk[:, None])[:, 0]
+        moved = None if shift is None else shift[todo]
+        tried = _proposed(known, goals[todo], place, moved, count)
+        made = torch.cat([part for _, part in prefixes.states(tried, rows[todo])], dim=1)
+        if shift is None:
+            shift = made - known.expected(tried, place)
+        nearest, column, goal = _nearest(made, goals[todo])
         better = nearest < least[todo]
-        least[todo[better]] = nearest[better]
-        token = tokens.gather(1, (where // goals.shape[1])[:, None])[:, 0]
-        best[todo[better]] = torch.stack([token, where % goals.shape[1]], 1)[better]
-    return best[:, 0], best[:, 1], least
+        where = todo[better]
+        least[where], which[where] = nearest[better], goal[better]
+        tokens[where] = tried.gather(1, column[:, None])[:, 0][better]
+    return tokens, which, least
+
+
+def _proposed(
+    known: LinearMap, goals: Tensor, place: int, shift: Tensor | None, count: int
+) -> Tensor:
+    """The ``count`` likeliest tokens of each of ``goals`` [k, left, f]: [k, left x count].
+
+    Every token once where that is all of them.
+    """
+    vocabulary = len(known.table)
+    if count == vocabulary:
+        return torch.arange(count, device=goals.device).expand(len(goals), -1)
+    moved = None if shift is None else shift.flatten(0, 1)
+    misses = known.misses(goals.flatten(0, 1), place, moved)
+    return misses.topk(count, largest=False).indices.reshape(len(goals), -1)
+
+
+def _nearest(made: Tensor, goals: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The least distance between ``made`` [k, C, f] and ``goals`` [k, left, f], and where.
+
+    The distance, the column of ``made`` and that of ``goals``: all [k].
+    """
+    best = [
+        distance(some[:, :, None], goals[:, None]).nan_to_num(nan=torch.inf).flatten(1).min(1)
+        for some in made.split(AT_ONCE, dim=1)
+    ]
+    nearest, chunk = torch.stack([each.values for each in best], 1).min(1)
+    at = torch.stack([each.indices for each in best], 1).gather(1, chunk[:, None])[:, 0]
+    return nearest, chunk * AT_ONCE + at // goals.shape[1], at % goals.shape[1]

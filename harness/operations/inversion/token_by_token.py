@@ -61,8 +61,8 @@ class SearchResult:
 
     def some(self, rows: Tensor) -> SearchResult:
         """A copy of ``rows`` [k], without what others they have."""
-        each = (self.ids, self.verified, self.distances, self.tried, self.passes)
-        return SearchResult(*(tensor[rows] for tensor in each))
+        ids, verified, distances = self.ids[rows], self.verified[rows], self.distances[rows]
+        return SearchResult(ids, verified, distances, self.tried[rows], self.passes[rows])
 
     def put(self, rows: Tensor, found: SearchResult) -> None:
         """Replace ``rows`` [k]; other tokens of theirs are added."""

@@ -9,7 +9,7 @@ import pytest
 from assay.harness.cli.main import cases_of_claims
 from assay.harness.results import bibliography, passages
 
-NO_PLACE = re.compile(r"beyond|needed by|counterexample|injective|, and beyond")
+NO_PLACE = re.compile(r"beyond|needed by|counterexample|injective|, and beyond|^arXiv")
 """Sources that name no place in a document: what they claim is said in none."""
 
 
