@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from assay.fixtures import texts
-from assay.fixtures.neighbours import rivals
+from assay.fixtures.neighbours import separation
 from assay.harness.checking.findings import Bound, finding
 from assay.harness.checking.statistics import share
 from assay.harness.operations.inversion import Target
@@ -30,6 +29,13 @@ def target_of(subject, depth):
     return Target(blocks.get(depth, subject.layers))
 
 
+def separations(subject, target, draws):
+    """Those of random prompts, the same for all claims: a state is computed once."""
+    shared = draws.for_claim("separation")
+    for prompts in texts.prompts(subject, texts.RANDOM, shared, LENGTHS):
+        yield separation(subject, target, prompts, RIVALS)
+
+
 @finding(
     "E29",
     "states of different tokens after the same prompt differ by more than rounding",
@@ -44,27 +50,11 @@ def target_of(subject, depth):
 @depths
 def test_states_of_different_tokens_differ_by_more_than_rounding(subject, depth, draws, sample):
     tolerance = accepted(subject)
-    for prompts in texts.prompts(subject, texts.RANDOM, draws, LENGTHS):
-        found = rivals(subject, target_of(subject, depth), prompts.ids, RIVALS)
-        nearest = found.distances.min(1)
-        slope = nearest.values * found.size / found.apart.gather(1, nearest.indices[:, None])[:, 0]
-        sample.add(effect=nearest.values > tolerance, control=found.itself > tolerance)
-        sample.add(margin=nearest.values, slope=slope)
+    for found in separations(subject, target_of(subject, depth), draws):
+        sample.add(effect=found.margin > tolerance, control=found.itself > tolerance)
+        sample.add(margin=found.margin, slope=found.slope)
     sample.details["rivals"] = RIVALS
     sample.details["tolerance"] = tolerance
-
-
-def quantised(states, bits):
-    """``states`` [..., f] as integers of ``bits``, each state by its largest absolute value."""
-    most = 2 ** (bits - 1) - 1
-    scale = states.abs().amax(-1, keepdim=True).clamp_min(torch.finfo(states.dtype).tiny)
-    return (states / scale * most).round()
-
-
-def collided(found, bits):
-    """Whether another token's state is the same in ``bits``: [rows]."""
-    own, others = quantised(found.own, bits), quantised(found.others, bits)
-    return (own[:, None] == others).all(-1).any(1)
 
 
 @finding(
@@ -79,10 +69,8 @@ def collided(found, bits):
     block=BLOCK,
 )
 def test_no_states_of_different_tokens_are_the_same_in_8_bits(subject, draws, sample):
-    for prompts in texts.prompts(subject, texts.RANDOM, draws, LENGTHS):
-        found = rivals(subject, Target(subject.layers), prompts.ids, RIVALS)
-        itself = quantised(found.own, 8) == quantised(found.again, 8)
-        sample.add(effect=collided(found, 8), control=itself.all(-1))
+    for found in separations(subject, Target(subject.layers), draws):
+        sample.add(effect=found.same[8], control=found.again[8])
 
 
 @finding(
@@ -94,11 +82,9 @@ def test_no_states_of_different_tokens_are_the_same_in_8_bits(subject, draws, sa
     control="states that are not quantised",
     control_bound=Bound(share, at_most=0.001),
     draws=DRAWS,
-    most=2 * DRAWS,
+    most=DRAWS,
     block=BLOCK,
 )
 def test_some_states_of_different_tokens_are_the_same_in_4_bits(subject, draws, sample):
-    for prompts in texts.prompts(subject, texts.RANDOM, draws, LENGTHS):
-        found = rivals(subject, Target(subject.layers), prompts.ids, RIVALS)
-        same = found.distances.min(1).values <= accepted(subject)
-        sample.add(effect=collided(found, 4), control=same)
+    for found in separations(subject, Target(subject.layers), draws):
+        sample.add(effect=found.same[4], control=found.margin <= accepted(subject))

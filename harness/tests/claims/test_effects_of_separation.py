@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from assay.claims import test_separation as claims
-from assay.fixtures.neighbours import rivals
+from assay.fixtures.neighbours import quantised, rivals
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import distance
 from assay.harness.operations.inversion import Target
@@ -60,9 +60,9 @@ def test_e30_hangs_on_whether_quantised_states_are_one(by, in_8_bits, in_4_bits)
 
 def test_a_state_is_quantised_by_its_largest_number():
     states = torch.tensor([[1.0, -0.5, 0.07, 0.0], [0.0, 0.0, 0.0, 0.0]])
-    assert claims.quantised(states, 4).tolist() == [[7, -4, 0, 0], [0, 0, 0, 0]]
-    assert claims.quantised(states, 8).tolist() == [[127, -64, 9, 0], [0, 0, 0, 0]]
-    assert torch.equal(claims.quantised(4 * states, 8), claims.quantised(states, 8))
+    assert quantised(states, 4).tolist() == [[7, -4, 0, 0], [0, 0, 0, 0]]
+    assert quantised(states, 8).tolist() == [[127, -64, 9, 0], [0, 0, 0, 0]]
+    assert torch.equal(quantised(4 * states, 8), quantised(states, 8))
 
 
 @pytest.mark.parametrize("model_type", ["gpt2", "mistral", "mamba", "opt"])
