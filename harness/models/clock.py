@@ -190,7 +190,8 @@ class ForwardClock:
             counts, (rows, tokens) = self.work["own" if own else "reference"], self.size or (1, 1)
             counts[0] += 1
             counts[1] += rows * tokens
-            if torch.cuda.is_available():
+            # To wait for the device while a graph is recorded would end the recording.
+            if torch.cuda.is_available() and not torch.cuda.is_current_stream_capturing():
                 torch.cuda.synchronize()
             took = perf_counter() - self._since
             self.seconds += took
