@@ -89,12 +89,11 @@ def invert(
 
     ``decoder``, ``rule``, ``rate`` (in units of `start.unit`), ``begin`` and ``seed`` (the start:
     one of `STARTS`) belong to ``descent``, which calls ``at_step`` after the steps in ``watch``;
-    ``exact`` calls ``at_pass`` after its guess and every pass, and takes prompts of ``lengths``
-    where they are unlike (``goal`` may be any numbers beyond them) and a folder to ``keep`` what
-    it learns of the model; the other methods call
-    ``at_place`` after every position.  A head of full column rank is undone
-    first.  Raises `BadInput` where ``goal`` is not an output of the subject, and where ``method``
-    cannot invert the subject.
+    ``exact`` calls ``at_pass`` after its guess and every pass, takes prompts of ``lengths`` where
+    they are unlike (``goal`` may be any finite numbers beyond them), and a folder to ``keep`` what
+    it learns of the model; the other methods call ``at_place`` after every position.  A head of
+    full column rank is undone first.  Raises `BadInput` where ``goal`` is not an output of the
+    subject, and where ``method`` cannot invert the subject.
     """
     check_choice("method", method, METHODS)
     check_choice("decoder", decoder, DECODERS)
@@ -103,6 +102,8 @@ def invert(
     if table is not None:
         raise BadInput(f"{method}: requires an embedding matrix ({table})")
     check_target(subject, target, goal)
+    if lengths is not None:
+        _check_lengths(method, goal, lengths)
     notes: list[str] = []
     original, outputs = target, goal
     try:
@@ -118,6 +119,8 @@ def invert(
     if target is not original:
         # Rounding loses what the head almost hides, and the states are off by as much.
         result.distances = distance(original.output(subject, result.ids), outputs)
+        for row, length in enumerate(lengths or []):
+            result.distances[row, length:] = 0
         result.verified = result.distances <= accepted(subject)
     result.notes = notes + result.notes
     result.any_length = [
@@ -126,6 +129,15 @@ def invert(
     if missed := int((~result.verified).sum()):
         result.notes.append(f"{missed} of {result.ids.numel()} tokens are not verified")
     return result
+
+
+def _check_lengths(method: str, goal: Tensor, lengths: Sequence[int]) -> None:
+    """Raise `BadInput` where ``lengths`` are not those of the rows of ``goal`` [rows, n, f]."""
+    if method != "exact":
+        raise BadInput(f"{method}: inverts prompts of one length together; exact does of several")
+    rows, n = goal.shape[:2]
+    if len(lengths) != rows or not all(1 <= length <= n for length in lengths):
+        raise BadInput(f"lengths: {rows} numbers from 1 to {n} are needed, not {[*lengths]}")
 
 
 def _by_search(

@@ -41,8 +41,8 @@ def path_of(folder: Path, subject: Subject, target: Target) -> Path | None:
     return folder / f"{hashlib.sha256(words.encode()).hexdigest()[:32]}.safetensors"
 
 
-def read(path: Path, subject: Subject) -> LinearMap | None:
-    """The map in ``path``; None where there is none, or a damaged one."""
+def read(path: Path, subject: Subject, basis: Tensor | None = None) -> LinearMap | None:
+    """The map in ``path``, of states times ``basis``; None where there is none, or damage."""
     table, device = embedded(subject), str(subject.device)
     try:
         with safe_open(path, "pt", device=device) as file:
@@ -56,7 +56,7 @@ def read(path: Path, subject: Subject) -> LinearMap | None:
         return None
     if centre.shape != table.shape[1:] or first.halves.shape != table.shape[:1]:
         return None
-    return LinearMap(table, centre, means, first, guess, again, axes, int(states))
+    return LinearMap(table, centre, means, first, guess, again, axes, int(states), basis)
 
 
 def write(path: Path, known: LinearMap) -> None:

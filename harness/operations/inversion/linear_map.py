@@ -78,6 +78,7 @@ class LinearMap:
     has a slope of its own, ``first``.  Later places have two: ``guess``, where nothing is known
     of what the tokens before add, and ``again``, where another token's state is.  ``axes`` are the
     coordinates (`spread`) at the first place and later.  ``states`` were computed for the map.
+    Where ``basis`` [F, f] is given, a state is the product of the target's F features with it.
     """
 
     table: Tensor
@@ -88,10 +89,16 @@ class LinearMap:
     again: Slope
     axes: tuple[Tensor, Tensor]
     states: int
+    basis: Tensor | None = None
 
     def __len__(self) -> int:
         """The number of places whose mean is known."""
         return len(self.means)
+
+    def features(self, states: Tensor) -> Tensor:
+        """What the map is about in ``states`` [..., F] of the target: [..., f]."""
+        wide = states.to(self.means)
+        return wide if self.basis is None else wide @ self.basis
 
     def mean(self, n: int) -> Tensor:
         """m_i of the first ``n`` places, beyond those known the last of them: [n, f]."""
@@ -113,25 +120,25 @@ class LinearMap:
         return self.mean(place + 1)[-1] + part
 
     def misses(self, goal: Tensor, place: int, shift: Tensor | None = None) -> Tensor:
-        """Half the squared distance of each token's state from ``goal`` [rows, f]: [rows, V].
+        """Half the squared distance of each token's state from ``goal`` [rows, F]: [rows, V].
 
         Less what all tokens share.  ``shift`` [rows, f], where it is known, is by how much states
         differ from those expected.
         """
         slope = self.first if not place else self.guess if shift is None else self.again
-        parts = goal.to(self.means) - self.mean(place + 1)[-1]
+        parts = self.features(goal) - self.mean(place + 1)[-1]
         return slope.scores(self._scorer, parts if shift is None else parts - shift.to(parts))
 
     def likeliest(self, goal: Tensor) -> Tensor:
-        """The likeliest prompts for the states ``goal`` [rows, n, f]: ids [rows, n]."""
-        return self._nearest(goal.to(self.means) - self.mean(goal.shape[1]), self.guess)
+        """The likeliest prompts for the states ``goal`` [rows, n, F]: ids [rows, n]."""
+        return self._nearest(self.features(goal) - self.mean(goal.shape[1]), self.guess)
 
     def likelier(self, ids: Tensor, states: Tensor, goal: Tensor) -> Tensor:
-        """The likeliest prompts, given the ``states`` [rows, n, f] of ``ids`` [rows, n].
+        """The likeliest prompts, given the ``states`` [rows, n, F] of ``ids`` [rows, n].
 
         What the map was off by at a place is taken to stay the same.
         """
-        return self._nearest((goal - states).to(self.means) + self.parts(ids), self.again)
+        return self._nearest(self.features(goal - states) + self.parts(ids), self.again)
 
     def near(self, ids: Tensor, distances: Tensor) -> Tensor:
         """Whether another token's state is expected within ``distances`` [rows, n] of a prompt's.

@@ -16,7 +16,7 @@ from assay.harness.operations import corpus
 from assay.harness.operations.inversion import kept_maps
 from assay.harness.operations.inversion.candidates import Prefixes
 from assay.harness.operations.inversion.linear_map import LinearMap, Slope, factor, ridge, spread
-from assay.harness.operations.inversion.target import Target, embedded
+from assay.harness.operations.inversion.target import Target, embedded, head_of
 from assay.harness.operations.likeliest import Scorer
 
 SAMPLE = 1.5
@@ -56,7 +56,9 @@ def linear_map(
     """
     maps = _maps(subject)
     path = None if keep is None else kept_maps.path_of(keep, subject, target)
-    known = maps.get(target) or (None if path is None else kept_maps.read(path, subject))
+    known = maps.get(target) or (
+        None if path is None else kept_maps.read(path, subject, basis_of(subject, target))
+    )
     made = known
     if made is None:
         made = estimate(subject, target, n)
@@ -98,7 +100,8 @@ def estimate(subject: Subject, target: Target, n: int = LENGTH) -> LinearMap:
     )
     axes = (spread(table, centre, alone.linear), spread(table, centre, after.linear))
     means, states = fit.means.to(guess.linear), 2 * len(sample) + prompts.ids.numel()
-    return LinearMap(table, centre, means, first, guess, again, axes, states)
+    basis = basis_of(subject, target)
+    return LinearMap(table, centre, means, first, guess, again, axes, states, basis)
 
 
 def longer(subject: Subject, target: Target, known: LinearMap, n: int) -> LinearMap:
@@ -129,7 +132,9 @@ def _after(
     """The regression of the states of tokens ``sample`` [s], each after the prompt ``prefix``."""
     prefixes = Prefixes(subject, target, 1)
     prefixes.extend(prefix[None])
-    states = torch.cat([part for _, part in prefixes.states(sample[None])], dim=1)[0]
+    basis = basis_of(subject, target)
+    made = (_reduced(part, basis) for _, part in prefixes.states(sample[None]))
+    states = torch.cat([*made], dim=1)[0]
     x, y = embedded(subject)[sample].double(), states.double()
     fine = x.isfinite().all(1) & y.isfinite().all(1)  # in 16 bits some states may have overflowed
     x, y = x[fine], y[fine]
@@ -155,7 +160,9 @@ class _Prompts:
         self.text = _text(subject)
         device = self.table.device
         self.ids = torch.empty(0, self.length, dtype=torch.long, device=device)
-        self.states = torch.empty(0, self.length, target.features(subject), device=device)
+        self.basis = basis_of(subject, target)
+        width = target.features(subject) if self.basis is None else self.basis.shape[1]
+        self.states = torch.empty(0, self.length, width, device=device)
 
     def add(self, tokens: int) -> None:
         """Add prompts of so many tokens in all."""
@@ -169,7 +176,10 @@ class _Prompts:
             ids[: 2 * len(begins) : 2] = self.text[begins[:, None] + torch.arange(self.length)]
         ids = self.subject.content(ids.to(self.table.device))
         at_once = max(1, TOKENS_AT_ONCE // self.length)
-        states = [self.target.output(self.subject, some) for some in ids.split(at_once)]
+        states = [
+            _reduced(self.target.output(self.subject, some), self.basis)
+            for some in ids.split(at_once)
+        ]
         self.ids = torch.cat([self.ids, ids])
         self.states = torch.cat([self.states, *(each.to(self.states) for each in states)])
 
@@ -218,6 +228,23 @@ class _Prompts:
         parts = (states - fit.means[1:]).flatten(0, 1).to(slope.linear)
         found = rivals[slope.scores(Scorer(rows), parts).argmin(1)]
         return float((found == ids.flatten()).double().mean())
+
+
+def basis_of(subject: Subject, target: Target) -> Tensor | None:
+    """What logits are multiplied with before a map: the head that made them, [V, hidden].
+
+    Nothing is lost but what capping does to them, and distances become no longer.  None for other
+    targets, which have few features.
+    """
+    if target.through not in ("head", "logits"):
+        return None
+    weight = head_of(subject).weight.detach().float()
+    return weight / torch.linalg.vector_norm(weight)
+
+
+def _reduced(states: Tensor, basis: Tensor | None) -> Tensor:
+    """``states`` [..., F] times ``basis`` [F, f], where there is one."""
+    return states if basis is None else states.to(basis) @ basis
 
 
 def _text(subject: Subject) -> Tensor:

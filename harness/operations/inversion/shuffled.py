@@ -79,7 +79,7 @@ def _next(
         tried = _proposed(known, goals[todo], place, moved, count)
         made = torch.cat([part for _, part in prefixes.states(tried, rows[todo])], dim=1)
         if shift is None:
-            shift = made - known.expected(tried, place)
+            shift = known.features(made) - known.expected(tried, place)
         nearest, column, goal = _nearest(made, goals[todo])
         better = nearest < least[todo]
         where = todo[better]

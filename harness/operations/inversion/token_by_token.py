@@ -195,8 +195,8 @@ def _try(
         if known is not None and first == 0:
             some = tokens[:, : states.shape[1]]
             nearest = off.topk(min(LOCAL, off.shape[1]), largest=False).indices
-            missed = states - known.expected(some, len(prefixes))
-            residuals.append(missed.gather(1, nearest[..., None].expand(-1, -1, states.shape[2])))
+            missed = known.features(states) - known.expected(some, len(prefixes))
+            residuals.append(missed.gather(1, nearest[..., None].expand(-1, -1, missed.shape[2])))
     residual = residuals[0].mean(1) if residuals else None
     return torch.cat(distances, dim=1), residual
 

@@ -117,7 +117,7 @@ class _Search:
         stuck = (_at(result.ids[rows], places) == tried) | (self.tries[rows] >= TRIES)
         for place in places[stuck].unique().tolist():
             here = stuck & (places == place)
-            shift = states[here, place] - self.map.expected(tried[here], place)
+            shift = self.map.features(states[here, place]) - self.map.expected(tried[here], place)
             self._search(rows[here], place, shift)
 
     def _places(self, rows: Tensor) -> Tensor:

@@ -14,8 +14,10 @@ from assay.harness.operations.inversion import (
     whole_prompts,
 )
 from assay.harness.operations.inversion.linear_map import LinearMap
+from assay.harness.operations.inversion.set_up import linear_map
 from assay.harness.operations.inversion.token_by_token import SearchResult
 from assay.harness.operations.inversion.whole_prompts import exact
+from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.toys import fresh, prompt, toy
 
 
@@ -57,6 +59,45 @@ def test_prompts_of_unlike_lengths_are_found_together():
         assert not result.tried[row, length:].any()
         alone = exact(subject, target, goal[row : row + 1, :length])
         assert torch.equal(alone.ids[0], ids[row, :length])
+
+
+@pytest.mark.parametrize(
+    ("method", "lengths", "words"),
+    [
+        ("exact", [3], "2 numbers from 1 to 4 are needed"),
+        ("exact", [0, 4], "2 numbers from 1 to 4 are needed"),
+        ("exact", [5, 4], "2 numbers from 1 to 4 are needed"),
+        ("token-by-token", [3, 4], "prompts of one length"),
+    ],
+)
+def test_lengths_that_are_none_are_refused(method, lengths, words):
+    subject, target = toy("gpt2"), Target(1)
+    goal = target.output(subject, prompt(subject, 4))
+    with pytest.raises(BadInput, match=words):
+        invert(subject, target, goal, method, lengths=lengths)
+
+
+@pytest.mark.parametrize("through", ["head", "logits"])
+def test_logits_of_unlike_lengths_are_inverted_as_well(through):
+    subject, target, ids = toy("gpt2"), Target(2, through), prompt(toy("gpt2"), 6)
+    goal = target.output(subject, ids)
+    goal[1, 4:] = 7.0
+    result = invert(subject, target, goal, lengths=[6, 4])
+    assert torch.equal(result.ids[0], ids[0])
+    assert torch.equal(result.ids[1, :4], ids[1, :4])
+    assert bool(result.verified.all())
+
+
+def test_logits_are_taken_back_to_as_many_numbers_as_made_them():
+    """A map of features by features would not fit a real vocabulary."""
+    subject, target = toy("gemma2"), Target(2, "logits")
+    known = linear_map(subject, target)
+    assert known.basis is not None
+    assert known.guess.linear.shape == (subject.hidden, subject.hidden)
+    ids = prompt(subject, 7)
+    result = exact(subject, target, target.output(subject, ids))
+    assert torch.equal(result.ids, ids)
+    assert float(result.tried.double().mean()) < 0.2 * subject.vocabulary
 
 
 def test_every_pass_tells_the_guess_and_verifies_more():
