@@ -61,7 +61,7 @@ def test_gradients_in_training_are_those_in_evaluation(subject, activations, dra
     allowed = check.tolerance.allowed(noise)
     reentrant = {"kept": None, "recomputed": False}.get(activations, True)
     with training.in_training(subject, reentrant):
-        trained = training.gradients(subject, samples, names)
+        trained = training.gradients(subject, samples, names, embedding=reentrant is True)
     error, where = training.apart(trained, exact)
     check.judge(error, allowed, where)
     later = [training.sample(subject, prompt.ids[:, 1:])]

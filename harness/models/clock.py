@@ -128,8 +128,8 @@ class ForwardClock:
         """
         self._watching, self._subject = True, subject
         self.watch(subject.model)
-        if (reference := subject.known_reference) is not None:
-            self.watch(reference.model)
+        if subject.known_reference is not None:  # no name, which would keep it in memory
+            self.watch(subject.known_reference.model)
         subject.clocks.append(self)
         try:
             yield self
@@ -156,6 +156,11 @@ class ForwardClock:
             model.register_forward_pre_hook(enter, with_kwargs=True),
             model.register_forward_hook(leave, always_call=True),
         ]
+
+    def forget(self, model: nn.Module) -> None:
+        """No longer count the passes of ``model``, nor keep it in memory."""
+        for hook in self._hooks.pop(model, ()):
+            hook.remove()
 
     def _unwatch(self) -> list[nn.Module]:
         for hooks in self._hooks.values():

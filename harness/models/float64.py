@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import gc
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -64,6 +65,32 @@ WAYS = ("auto", "copy", "stream", "cpu")
 """The values of `--oracle`; ``cpu`` computes the reference on the CPU, for a model elsewhere."""
 
 
+LARGE = 2**28
+"""Bytes in float64 from which on a modified copy of a model has a reference without weights."""
+
+
+def make_room(subject: Core) -> None:
+    """Drop the float64 copy of a large model, which is made again when it is next needed."""
+    if subject.known_reference is not None and way_of_copies(subject) == "stream":
+        for clock in subject.clocks:
+            clock.forget(subject.known_reference.model)
+        subject.known_reference = None
+        gc.collect()  # a model and the answers about it refer to each other
+
+
+def way_of_copies(subject: Core) -> str:
+    """The `--oracle` of modified copies of ``subject``: there is one large float64 copy at most.
+
+    Copies run few passes, and one reference of a large model takes as much memory as two models.
+    """
+    large = _numbers(subject) * torch.float64.itemsize > LARGE
+    return "stream" if subject.oracle_way == "auto" and large else subject.oracle_way
+
+
+def _numbers(subject: Core) -> int:
+    return sum(p.numel() for p in subject.model.parameters() if p.is_floating_point())
+
+
 def streams(subject: Core, device: torch.device) -> bool:
     """Whether the reference on ``device`` upcasts weights where they are used."""
     model = subject.model
@@ -71,8 +98,7 @@ def streams(subject: Core, device: torch.device) -> bool:
         return False
     if subject.oracle_way == "stream":
         return True
-    size = sum(p.numel() for p in model.parameters() if p.is_floating_point())
-    return not memory.holds_copies(device, size * torch.float64.itemsize)
+    return not memory.holds_copies(device, _numbers(subject) * torch.float64.itemsize)
 
 
 def _streamed(subject: Core, device: torch.device) -> PreTrainedModel | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -33,7 +34,7 @@ def memo(question: Callable[[AnyCore], Answer]) -> Callable[[AnyCore], Answer]:
 
 
 SMALL = 2**27
-"""Bytes of all modified copies of a model, up to which claims share them."""
+"""Bytes of all modified copies of a model and their references, up to which claims share them."""
 
 
 def release_copies(subject: Core) -> None:
@@ -43,12 +44,11 @@ def release_copies(subject: Core) -> None:
     run takes should be the same on every machine.
     """
     answers: dict[Callable[..., Any], Any] = vars(subject).get(_KEPT, {})
-    copies = {question: [*_models(answer)] for question, answer in answers.items()}
-    size = sum(_bytes(each) for models in copies.values() for each in models)
-    if size > SMALL:
-        for question, models in copies.items():
-            if models:
-                del answers[question]
+    sizes = {question: sum(map(_bytes, _models(answer))) for question, answer in answers.items()}
+    if sum(sizes.values()) > SMALL:
+        for question in [question for question, size in sizes.items() if size]:
+            del answers[question]
+        gc.collect()  # a copy and the answers about it refer to each other
 
 
 def _models(answer: Any) -> Iterator[Core]:
@@ -59,4 +59,7 @@ def _models(answer: Any) -> Iterator[Core]:
 
 
 def _bytes(subject: Core) -> int:
-    return sum(each.numel() * each.itemsize for each in subject.model.parameters())
+    """Bytes of the weights of a model, and of its float64 reference if it has one."""
+    own = sum(each.numel() * each.itemsize for each in subject.model.parameters())
+    reference = subject.known_reference
+    return own if reference is None else own + _bytes(reference)

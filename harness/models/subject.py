@@ -214,7 +214,7 @@ class Subject(Core):
             *(name, model, self.tokenizer),
             injected=self.injected,
             attends=self.attends,
-            oracle_way=self.oracle_way,
+            oracle_way=float64.way_of_copies(self),
             bitwise=self.bitwise,
             provenance=provenance or self.provenance,
         )

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from assay.harness.models import adapters, allocation, experts
+from assay.harness.models import adapters, allocation, experts, float64
 from assay.harness.models.capabilities import Missing, require
 from assay.harness.models.copying import copy_model
 from assay.harness.models.memo import memo
@@ -276,7 +276,7 @@ def _like(subject: Subject, name: str, model: Any, kind: Any = Subject, **more: 
     return kind(
         *(name, model, subject.tokenizer),
         attends=subject.attends,
-        oracle_way=subject.oracle_way,
+        oracle_way=float64.way_of_copies(subject),
         provenance=subject.provenance,
         **more,
     )

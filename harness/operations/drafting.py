@@ -34,6 +34,9 @@ AT_ONCE = 3
 LIKELY = 64
 """Tokens that are tried as the one that a prompt repeats (`repeating`)."""
 
+FEW = 8
+"""Tokens of them to try in one pass."""
+
 DRAFTERS = {"assistant": "weights-in-memory", "prompt": "own-prompt", "early exit": "early-exit"}
 """The ways to draft, each with the capability that it needs beyond ``assisted-generation``."""
 
@@ -158,14 +161,16 @@ def repeating(subject: Subject, ids: Tensor) -> Tensor:
     scores = subject.rows(start, states=False).last["logits"][0, 0]
     tokens = scores.topk(min(LIKELY, len(scores))).indices.to(ids.device)
     tokens = tokens[subject.content(tokens) == tokens]
-    prompts = start.repeat(len(tokens), 1)
-    prompts[:, 1] = tokens
-    if not len(tokens):
-        return start
-    chosen = subject.rows(prompts, states=False).last["logits"][:, 0].argmax(-1)
-    found = (chosen.to(tokens.device) == tokens).nonzero()
-    index = int(found[0]) if len(found) else 0
-    return prompts[index : index + 1]
+    found = start
+    # Mostly one of the likeliest is chosen again.
+    for some in tokens.split(FEW) if len(tokens) else ():
+        prompts = start.repeat(len(some), 1)
+        prompts[:, 1] = some
+        chosen = subject.rows(prompts, states=False).last["logits"][:, 0].argmax(-1)
+        if bool((again := chosen.to(some.device) == some).any()):
+            return prompts[again.int().argmax()][None]
+        found = prompts[:1] if found is start else found
+    return found
 
 
 def draft(

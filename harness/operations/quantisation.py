@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from assay.harness.checking.reference import Reference
 from assay.harness.checking.sensitivity import GOALS
-from assay.harness.models import compat, dequantised, precision, quantised_weights
+from assay.harness.models import compat, dequantised, float64, precision, quantised_weights
 from assay.harness.models.capabilities import Missing, require
 from assay.harness.models.copying import copy_model
 from assay.harness.models.memo import memo
@@ -93,6 +93,7 @@ def unused(subject: Subject, which: str) -> Subject:
 def _by_bitsandbytes(subject: Subject, which: str) -> Subject:
     if find_spec("bitsandbytes") is None or find_spec("accelerate") is None:
         raise Missing(f"{which}: bitsandbytes and accelerate are not installed")
+    float64.make_room(subject)  # the quantised copy has a reference of its own
     from transformers import BitsAndBytesConfig
 
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # a warning in every pass
@@ -213,7 +214,7 @@ def reference(quantised: Subject, ids: Tensor) -> Reference:
 def _rounding(quantised: Subject) -> Subject:
     """The dense copy with `int8.Int8` in place of the layers that are quantised."""
     plain = dense(quantised)
-    model: Any = copy_model(plain.model)
+    model: Any = copy_model(plain.model, {id(each): each for each in plain.model.parameters()})
     for name in packed(quantised):
         parent, _, last = name.rpartition(".")[0].rpartition(".")
         layer = model.get_submodule(f"{parent}.{last}".removeprefix("."))

@@ -22,7 +22,7 @@ from assay.harness.operations import losses
 from assay.harness.operations.padding import Ragged
 from assay.harness.results.errors import Missing
 
-AT_ONCE = 1 << 25
+AT_ONCE = 1 << 24
 """Numbers of all the gradients that are compared: of a large model, its smaller parameters'."""
 
 SMALL = 1e-3
@@ -85,15 +85,18 @@ def _labels(subject: Subject, ids: Tensor) -> Tensor:
     return labels
 
 
-def gradients(subject: Subject, samples: Sequence[Sample], names: Sequence[str]) -> Gradients:
+def gradients(
+    subject: Subject, samples: Sequence[Sample], names: Sequence[str], embedding: bool = False
+) -> Gradients:
     """The gradients of the summed cross-entropy of ``samples``, a backward pass for each.
 
-    Those that the loss does not depend on are left out.
+    Those that the loss does not depend on are left out.  With ``embedding`` the embedding matrix
+    is trained as well: torch's reentrant checkpoints pass no gradient to inputs without one.
     """
     own = dict(subject.model.named_parameters())
     sums: Gradients = {}
-    # The embedding too: torch's reentrant checkpoints pass no gradient to inputs without one.
-    with _trainable([subject.embedding_table, *(own[name] for name in names)]):
+    also = [subject.embedding_table] if embedding or not names else []
+    with _trainable([*also, *(own[name] for name in names)]):
         for sample in samples:
             _loss(subject, sample).backward()
             for name in names:

@@ -289,8 +289,10 @@ def weights_lost(one: Subject, other: Subject) -> float:
     shares = [0.0]
     for name, own in ours.items():
         loaded = theirs[name]
-        versions = own.to(loaded), own.to(other.dtype).to(loaded)
-        shares.append(min(bit_equal(version, loaded) for version in versions))
+        share = bit_equal(own.to(loaded), loaded)
+        if share > 0:
+            share = min(share, bit_equal(own.to(other.dtype).to(loaded), loaded))
+        shares.append(share)
     return max(shares)
 
 

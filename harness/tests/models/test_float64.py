@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 import torch
 
@@ -14,6 +16,7 @@ from assay.harness.models import float64
 from assay.harness.models.clock import ForwardClock
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import bit_equal
+from assay.harness.models.upcasting import Upcast
 from assay.harness.results.errors import Missing
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.toys import budget, fresh, prompt, toy, verdict
@@ -135,3 +138,31 @@ def test_passes_of_a_reference_that_is_built_meanwhile_are_timed():
     assert 0 < times[0] < times[1]
     subject.oracle.rows(ids)
     assert (clock.seconds, subject.clocks) == (times[1], [])
+
+
+def test_a_copy_of_a_large_model_has_a_reference_without_weights(monkeypatch):
+    subject = fresh("llama")
+    assert float64.way_of_copies(subject) == "auto"
+    monkeypatch.setattr(float64, "LARGE", 0)
+    assert float64.way_of_copies(subject) == "stream"
+    copied = subject.of_same_code("a copy", fresh("llama").model)
+    weights = [p for p in copied.oracle.model.parameters() if p.is_floating_point()]
+    assert all(isinstance(weight, Upcast) for weight in weights)
+    ids = prompt(subject, 9)
+    assert relative(copied.oracle.rows(ids)["logits"], subject.oracle.rows(ids)["logits"]) < 1e-12
+    subject.oracle_way = "copy"
+    assert float64.way_of_copies(subject) == "copy"
+
+
+def test_a_large_model_s_reference_makes_room_and_comes_back(monkeypatch):
+    subject = fresh("llama")
+    ids = prompt(subject, 9)
+    before, gone = subject.oracle.rows(ids), weakref.ref(subject.oracle.model)
+    float64.make_room(subject)
+    assert gone() is not None  # it is small
+    monkeypatch.setattr(float64, "LARGE", 0)
+    with ForwardClock().watching(subject):
+        float64.make_room(subject)
+        assert gone() is None
+        again = subject.oracle.rows(ids)
+    assert all(torch.equal(tensor, again[name]) for name, tensor in before.tensors.items())

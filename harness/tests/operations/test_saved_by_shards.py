@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import torch
 
@@ -79,3 +82,17 @@ def test_copies_are_released_where_they_are_large(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(memo, "SMALL", 0)
     release_copies(subject)
     assert variants.quantised(subject) is not quantised
+
+
+def test_the_reference_of_a_copy_counts_and_goes_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    subject = Subject("model", families.tiny("gpt2").requires_grad_(False))
+    copied = variants.untrained(subject, 3)
+    size = sum(p.numel() * p.itemsize for p in copied.model.parameters())
+    monkeypatch.setattr(memo, "SMALL", size)
+    release_copies(subject)
+    assert variants.untrained(subject, 3) is copied
+    gone = weakref.ref(copied.oracle.model)
+    release_copies(subject)
+    del copied
+    gc.collect()
+    assert gone() is None

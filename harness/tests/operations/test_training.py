@@ -15,8 +15,9 @@ from assay.harness.tests.support.toys import fresh, prompt, toy
 LONG = 7
 
 
-def gradients(subject, ids):
-    return training.gradients(subject, [training.sample(subject, ids)], training.names(subject))
+def gradients(subject, ids, **how):
+    sample, names = training.sample(subject, ids), training.names(subject)
+    return training.gradients(subject, [sample], names, **how)
 
 
 def test_gradients_are_those_of_the_library_s_loss():
@@ -34,7 +35,7 @@ def test_nothing_of_a_model_is_left_changed():
     before = {n: (p.requires_grad, p._version) for n, p in subject.model.named_parameters()}
     hooks = [len(module._forward_hooks) for module in subject.model.modules()]
     with training.in_training(subject, checkpoints=True):
-        gradients(subject, prompt(subject, LONG))
+        gradients(subject, prompt(subject, LONG), embedding=True)
         assert subject.model.training
     assert not subject.model.training
     assert not any(getattr(m, "gradient_checkpointing", 0) for m in subject.model.modules())
@@ -64,6 +65,17 @@ def test_a_row_that_would_predict_padding_does_not_count(spec):
     sample = training.padded(subject, batch)
     per_row = (sample.labels != losses.IGNORED).sum(1).tolist()
     assert per_row == ([LONG - 1, 2] if spec == "llama" else [LONG, 3])
+
+
+def test_reentrant_checkpoints_pass_gradients_to_weights_of_blocks_alone():
+    subject, ids = fresh("llama"), prompt(toy("llama"), LONG)
+    names = [n for n in training.names(subject) if "self_attn" in n]
+    samples = [training.sample(subject, ids)]
+    plain = training.gradients(subject, samples, names)
+    assert set(plain) == set(names)
+    with training.in_training(subject, checkpoints=True):
+        trained = training.gradients(subject, samples, names, embedding=True)
+        assert training.apart(trained, plain)[0] < 1e-4
 
 
 def test_only_small_parameters_of_a_large_model_are_compared(monkeypatch):
