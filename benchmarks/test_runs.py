@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -77,10 +78,14 @@ class Measured:
         return [e for e in self.claims if e["kind"] == "law" and e["verdict"] != "not applicable"]
 
     @property
+    def passes(self) -> float:
+        """Seconds of the laws inside of the model's passes, of all processes."""
+        return sum(each["details"].get("seconds in forward passes", 0.0) for each in self.laws)
+
+    @property
     def inside(self) -> float:
         """The share of the laws' time inside of the model's passes."""
-        passes = sum(each["details"].get("seconds in forward passes", 0.0) for each in self.laws)
-        return passes / sum(each["seconds"] for each in self.laws)
+        return self.passes / sum(each["seconds"] for each in self.laws)
 
     @property
     def shared(self) -> float:
@@ -112,6 +117,46 @@ def measured(run: Run, folder: Path, threads: int) -> Measured:
     return Measured(seconds, peak, json.loads(report.read_text())["claims"])
 
 
+IMPORTS = """
+import sys, torch, transformers.models.llama.modeling_llama
+print(flush=True)
+sys.stdin.read()
+"""
+"""What every process of a run imports, to wait then for the end of its input."""
+
+
+@dataclass(frozen=True)
+class Imports:
+    """What a run takes that only imports torch and transformers: seconds and bytes resident."""
+
+    seconds: float
+    resident: int
+
+    @classmethod
+    def of(cls, processes: int) -> Imports:
+        """The imports of so many processes, after those of the one that starts several."""
+        began, started = time.perf_counter(), [_importing()]
+        if processes > 1:
+            _wait(started)
+            started += [_importing() for _ in range(processes)]
+        _wait(started)
+        seconds = time.perf_counter() - began
+        total = sum(map(resident, started))
+        for each in started:
+            each.communicate()
+        return cls(seconds, total)
+
+
+def _importing() -> psutil.Popen:
+    pipe = subprocess.PIPE
+    return psutil.Popen([sys.executable, "-c", IMPORTS], stdin=pipe, stdout=pipe)
+
+
+def _wait(started: Sequence[psutil.Popen]) -> None:
+    for each in started[-2:]:
+        each.stdout.readline()
+
+
 def resident(process: psutil.Process) -> int:
     """Bytes of a process and its children that are in memory, what they share counted once."""
     total = 0
@@ -135,11 +180,17 @@ def children(process: psutil.Process) -> Sequence[psutil.Process]:
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)
 def test_run(benchmark, report, pytestconfig, tmp_path, run):
     threads = pytestconfig.option.threads
+    imports = Imports.of(run.processes)
     result = benchmark.pedantic(lambda: measured(run, tmp_path, threads), rounds=1, iterations=1)
     assert result.laws, "no law was looked at"
     report.figure(run.name, "seconds", np.array([result.seconds]), run.seconds, at_most=True)
     peak = np.array([result.peak / GIGABYTE])
     report.figure(run.name, "GB resident", peak, run.peak, at_most=True)
+    report.figure(run.name, "seconds of imports alone", np.array([imports.seconds]))
+    alone = np.array([imports.resident / GIGABYTE])
+    report.figure(run.name, "GB of processes that import only", alone)
+    passes = np.array([result.passes / run.processes])
+    report.figure(run.name, "seconds in passes, a process", passes)
     report.figure(run.name, "share of the laws' time in passes", np.array([result.inside]))
     report.figure(run.name, "share of the laws' tokens looked up", np.array([result.shared]))
     examples = sorted(each["examples"] for each in result.laws)
