@@ -21,6 +21,7 @@ from assay.harness.checking import costs
 from assay.harness.checking.claim import Claim, Session
 from assay.harness.checking.profiles import LEAST, Profile
 from assay.harness.models import float64, lengths, needs
+from assay.harness.models.clock import MARGIN
 from assay.harness.models.needs import Needs
 from assay.harness.models.speed import Speed
 from assay.harness.models.subject import Subject
@@ -32,6 +33,9 @@ UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 SHORTEST = 10.0
 """Seconds of the shortest budget: less is used up before the first claim."""
+
+AT_THE_END = 0.02
+"""Share of a budget for the summary, and for what cannot be interrupted at once."""
 
 PLANNED = "assay-planned"
 """The property of a report that carries a claim's plan."""
@@ -79,11 +83,22 @@ class Planner:
         self.budget, self._started = budget, perf_counter()
         self._speeds: dict[str, Speed] = {}
         self._examples: dict[str, int] = {}
+        self._latest = self._planned = self._took = 0.0
 
     @property
     def left(self) -> float:
-        """The seconds that are left of the budget."""
-        return (self.budget or 0.0) - (perf_counter() - self._started)
+        """The seconds that are left of the budget, less what the end of a run takes."""
+        return (1 - AT_THE_END) * (self.budget or 0.0) - (perf_counter() - self._started)
+
+    @property
+    def pace(self) -> float:
+        """How many times as long as planned the claims took that ran; at least 1."""
+        return max(1.0, self._took / self._planned) if self._planned else 1.0
+
+    def finished(self, seconds: float) -> None:
+        """Note what the claim took that was planned last."""
+        self._planned += self._latest
+        self._took += seconds
 
     def speed(self, subject: Subject) -> Speed:
         """What the subject's passes take, timed once."""
@@ -129,12 +144,14 @@ class Planner:
         if claim.kind is Kind.LAW and planned.examples > examples:
             seconds = self._seconds(claim, name, subject, profile, examples)
             planned = replace(planned, examples=examples, seconds=seconds)
-        if planned.seconds > self.left:
+        self._latest = planned.seconds
+        needed = planned.seconds * self.pace
+        if needed > self.left:
             return (
-                f"left out: needs about {duration(planned.seconds)}, and "
+                f"left out: needs about {duration(needed)}, and "
                 f"{duration(max(0.0, self.left))} of the budget are left"
             )
-        brake = min(profile.brake, max(1.0, self.left))
+        brake = min(profile.brake, max(1.0, self.left / MARGIN))
         return replace(session, profile=replace(profile, examples=examples, brake=brake))
 
     def _examples_of_laws(self, subject: Subject, profile: Profile, others: list[Named]) -> int:

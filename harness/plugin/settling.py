@@ -153,6 +153,7 @@ class Assay:
         if isinstance(session, str):
             return claim.result(subject, Verdict.INCONCLUSIVE, reason=session, details=details)
         result = run(session)
+        self.planner.finished(result.seconds)
         if self.request.budget is not None and TOO_SLOW in result.reason:
             return replace(result, details=result.details | details)
         return result
