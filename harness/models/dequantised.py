@@ -1,4 +1,4 @@
-"""Turns the quantised weights of a model's copy into float64: the reference has the same weights.
+"""Turns quantised weights of a copy into plain ones: the float64 reference has the same weights.
 
 Transformers' own `dequantize` is for bitsandbytes alone, rounds to 16 bits, and replaces modules,
 which loses their hooks.
@@ -33,8 +33,8 @@ OF_SCHEMES = ("_scale", "_zero_point", "_g_idx", "_shape")
 """The ends of the names of a scheme's numbers, which dense weights do not need."""
 
 
-def in_float64(model: Model) -> Model:
-    """``model`` itself, a copy to be changed, with all its weights in float64.
+def in_dtype(model: Model, dtype: torch.dtype = torch.float64) -> Model:
+    """``model`` itself, a copy to be changed, with all its weights in ``dtype``.
 
     What was quantised has the values that its integers stand for; activations are not rounded.
     Raises `Missing` where some weights remain quantised.
@@ -43,12 +43,12 @@ def in_float64(model: Model) -> Model:
         _of_scheme(module)
         for name, weight in list(module._parameters.items()):
             if weight is not None and (dense := _dense(module, name, weight)) is not None:
-                setattr(module, name, nn.Parameter(dense, requires_grad=False))
+                setattr(module, name, nn.Parameter(dense.to(dtype), requires_grad=False))
         if type(module).__name__ in (INT8_LAYER, FOUR_BITS_LAYER):
             module.__class__ = nn.Linear  # keeps its hooks, which a new module would not have
     if left := sorted(packed(model)):
         raise Missing(f"the quantised weights {listed(left)} cannot be had in float64")
-    model.double()
+    nn.Module.to(model, dtype)  # transformers refuses to cast what was quantised
     return model
 
 

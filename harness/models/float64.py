@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import gc
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -75,7 +74,7 @@ def make_room(subject: Core) -> None:
         for clock in subject.clocks:
             clock.forget(subject.known_reference.model)
         subject.known_reference = None
-        gc.collect()  # a model and the answers about it refer to each other
+        memory.give_back()
 
 
 def way_of_copies(subject: Core) -> str:
@@ -161,7 +160,7 @@ def float64_copy(subject: Core) -> PreTrainedModel:
     device = torch.device("cpu") if subject.oracle_way == "cpu" else subject.device
     model = _streamed(subject, device) if streams(subject, device) else None
     if model is None:
-        model = dequantised.in_float64(_copied(subject))
+        model = dequantised.in_dtype(_copied(subject))
         allocation.allocated(model)
     if device != subject.device:
         model.to(device)  # type: ignore[arg-type]  # wrapped

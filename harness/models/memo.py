@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-import gc
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+from assay.harness.models import memory
 from assay.harness.models.core import Core
 
 AnyCore = TypeVar("AnyCore", bound=Core)
@@ -41,14 +41,17 @@ def release_copies(subject: Core) -> None:
     """Forget answers that are modified copies of the model, unless all of them are small.
 
     The next claim that needs one makes it again.  How much memory is free does not matter: what a
-    run takes should be the same on every machine.
+    run takes should be the same on every machine.  Copies of a large model that no answer keeps
+    are freed as well.
     """
     answers: dict[Callable[..., Any], Any] = vars(subject).get(_KEPT, {})
     sizes = {question: sum(map(_bytes, _models(answer))) for question, answer in answers.items()}
     if sum(sizes.values()) > SMALL:
         for question in [question for question, size in sizes.items() if size]:
             del answers[question]
-        gc.collect()  # a copy and the answers about it refer to each other
+    elif _bytes(subject) <= SMALL:
+        return
+    memory.give_back()
 
 
 def _models(answer: Any) -> Iterator[Core]:

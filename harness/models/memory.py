@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
+import os
 from collections.abc import Callable
 
 import psutil
@@ -33,6 +36,18 @@ def holds_copies(device: torch.device, size: int) -> bool:
 def rows_that_fit(device: torch.device, bytes_each: float) -> int:
     """How many rows of ``bytes_each`` fit in one pass: at least 1."""
     return max(1, int(SHARE * free(device) / bytes_each))
+
+
+def give_back() -> None:
+    """Collect cycles, and return the freed memory to the system where the C library keeps it.
+
+    A model and the answers about it refer to each other.  glibc keeps freed blocks of some
+    megabytes, such as a layer's weights, for later use.
+    """
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
+    if trim is not None:
+        trim(0)
 
 
 LACKING = ("out of memory", "allocate memory", "not enough memory", "ALLOC_FAILED")

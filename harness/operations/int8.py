@@ -37,7 +37,7 @@ class Int8(nn.Module):
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
-        self.register_buffer("weight", weight.detach().clone())
+        self.register_buffer("weight", weight.detach())  # of a copy, which only replaces it
         self.register_buffer("rounded", round_rows(weight.detach(), BITS))
         self.register_buffer("bias", None if bias is None else bias.detach().clone())
 

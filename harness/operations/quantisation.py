@@ -186,9 +186,8 @@ def dense(quantised: Subject) -> Subject:
 
     It needs no kernel of a package.  Raises `Missing` where the weights cannot be unpacked.
     """
-    model: Any = dequantised.in_float64(copy_model(quantised.model))
+    model: Any = dequantised.in_dtype(copy_model(quantised.model), quantised.dtype)
     model.hf_quantizer = None
-    nn.Module.to(model, quantised.dtype)  # transformers refuses to cast what was quantised
     return Subject(
         *(f"{quantised.name}, dequantised", model, quantised.tokenizer),
         attends=quantised.attends,

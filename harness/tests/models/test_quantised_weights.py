@@ -147,7 +147,7 @@ def test_models_without_quantised_weights_are_left_alone() -> None:
     assert not quantised_weights.is_quantised(model)
     assert not quantised_weights.rounds_activations(model)
     before = {name: weight.clone() for name, weight in model.named_parameters()}
-    dequantised.in_float64(model)
+    dequantised.in_dtype(model)
     for name, weight in model.named_parameters():
         assert torch.equal(weight, before[name].double())
 
