@@ -14,7 +14,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from assay.benchmarks import limits, machine, vitals
+from assay.benchmarks import limits
 from assay.benchmarks.figures import Figure, table
 from assay.benchmarks.limits import Ceiling
 from assay.benchmarks.rounds import Rounds
@@ -22,7 +22,7 @@ from assay.benchmarks.stopwatch import Stopwatch
 from assay.fixtures.geometries import TooLarge
 from assay.fixtures.subjects import LOADER
 from assay.harness.checking.absent import Absent
-from assay.harness.models import loading
+from assay.harness.models import loading, machine, vitals
 from assay.harness.models.subject import Subject
 from assay.harness.plugin.request import RunRequest, dtypes
 from assay.harness.results.arrays import Array

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from assay.benchmarks.stopwatch import Lap, Stopwatch
-from assay.benchmarks.vitals import Monitor, Vitals
 from assay.harness.checking.statistics import median
+from assay.harness.models.vitals import Monitor, Vitals
 from assay.harness.results.arrays import Array
 
 CONFIDENCE = 0.9

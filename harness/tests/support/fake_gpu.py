@@ -135,17 +135,36 @@ class Gpus(gpu_tensors.Watch):
             "max_memory_allocated": lambda device=None: self.used[self._index(device)],
             "reset_peak_memory_stats": lambda device=None: self.calls.append("forget the peak"),
             "empty_cache": lambda: self.calls.append("empty the cache"),
-            "Event": lambda **settings: Event(self, **settings),
-            "Stream": lambda device=None: Stream(self),
+            "Event": _class_of(self, Event),
+            "Stream": _class_of(self, Stream),
             "current_stream": lambda device=None: Stream(self),
             "stream": lambda stream: contextlib.nullcontext(),
-            "CUDAGraph": lambda: Graph(self),
+            "CUDAGraph": _class_of(self, Graph),
             "graph": lambda graph, **_: graph.capture(),
             "get_rng_state": lambda device=None: torch.zeros(16, dtype=torch.uint8),
             "set_rng_state": lambda state, device=None: None,
             "manual_seed": lambda seed: None,
             "manual_seed_all": lambda seed: None,
         }
+
+    def general(self) -> dict[str, Any]:
+        """What stands in place of the names of `torch.accelerator`."""
+        return {
+            "is_available": lambda: self.count > 0,
+            "current_accelerator": lambda *_, **__: torch.device("cuda"),
+            "device_count": lambda: self.count,
+            "synchronize": self.synchronize,
+            "empty_cache": lambda: self.calls.append("empty the cache"),
+        }
+
+
+def _class_of(gpus: Gpus, kind: type) -> type:
+    """A class whose objects belong to the GPUs: libraries name such classes as types."""
+
+    def __init__(self: Any, *arguments: Any, **settings: Any) -> None:  # noqa: N807 - of the class
+        kind.__init__(self, gpus, *arguments, **settings)  # type: ignore[misc]
+
+    return type(kind.__name__, (kind,), {"__init__": __init__})
 
 
 @contextlib.contextmanager
@@ -187,7 +206,7 @@ class Event:
 class Stream:
     """A queue of a GPU; all of them are one here."""
 
-    def __init__(self, gpus: Gpus) -> None:
+    def __init__(self, gpus: Gpus, device: Any = None) -> None:
         self.gpus = gpus
 
     def wait_stream(self, other: Stream) -> None:
@@ -265,14 +284,10 @@ def installed(gpus: Gpus) -> Iterator[Gpus]:
         for name, value in gpus.patches().items():
             patch.setattr(torch.cuda, name, value, raising=False)
         patch.setattr(gpu_tensors, "watch", gpus)
-        general = SimpleNamespace(
-            is_available=lambda: gpus.count > 0,
-            current_accelerator=lambda *_, **__: torch.device("cuda"),
-            device_count=lambda: gpus.count,
-            synchronize=gpus.synchronize,
-            empty_cache=lambda: gpus.calls.append("empty the cache"),
-        )
-        patch.setattr(torch, "accelerator", general, raising=False)
+        if not hasattr(torch, "accelerator"):  # torch 2.5
+            patch.setattr(torch, "accelerator", SimpleNamespace(), raising=False)
+        for name, value in gpus.general().items():
+            patch.setattr(torch.accelerator, name, value, raising=False)
         patch.setattr(torch, "Generator", _Generator)
         yield gpus
 
