@@ -7,6 +7,7 @@ graph is recorded.  Their storage is the processor's, so every operation and aut
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -119,6 +120,8 @@ def _run(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
     here = gpus[0] if gpus else CPU
     if name == "__get__" and (answer := _about(func, args)) is not None:
         return answer[0]
+    if func is Tensor.__deepcopy__:
+        return _copied(*args)
     if name == "__set__":
         return _set(func, *args)
     if func in (Tensor.to, Tensor.cpu, Tensor.cuda):
@@ -188,6 +191,19 @@ def _set(func: Any, tensor: Tensor, value: Any) -> None:
             tensor.__class__ = torch.nn.Parameter if parameter else Tensor
         else:
             tensor.__class__ = class_on(place, parameter)
+
+
+def _copied(tensor: Tensor, memo: dict[int, Any]) -> Tensor:
+    """A deep copy on the same device; torch's own makes no tensors of a class like these."""
+    if id(tensor) not in memo:
+        if not tensor.is_leaf:
+            raise RuntimeError("Only Tensors created explicitly by the user support deepcopy")
+        with torch.no_grad(), torch._C.DisableTorchFunction():
+            copied = tensor.detach().clone().as_subclass(type(tensor))
+            copied.requires_grad_(tensor.requires_grad)
+        copied.__dict__.update(copy.deepcopy(tensor.__dict__, memo))
+        memo[id(tensor)] = copied
+    return memo[id(tensor)]
 
 
 def _moved(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
