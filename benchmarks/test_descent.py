@@ -24,8 +24,8 @@ LEAST = 0.95
 ALONE = 2
 """Prompts of the loop in a round: it takes them one by one."""
 
-REHEARSED, REHEARSAL = ["reference:small"], {"STEPS": 30, "ROUNDS": 2}
-LARGE = ("64",)
+REHEARSAL = {"ROUNDS": 2}
+LARGE = ("64", "all blocks")
 
 
 @pytest.mark.parametrize("rows", [16, 64])
@@ -76,12 +76,11 @@ def test_descent(race, report, model, ceiling, rows, depth):
     report.figure(name, "× the loop", rounds.times("loop", rows / ALONE), loop_goal)
     utilisation = rate_of_flops / np.array(rounds.others["product"])
     report.figure(name, "of the best product", utilisation, share_goal)
+    intensity = rows * ids.shape[1] * flops / moved
     report.also(
         token_steps_per_second=float(steps / np.median(rounds.seconds)),
         flops_per_token_step=flops,
-        roofline=roofline(
-            model, float(np.median(rate_of_flops)), rows * ids.shape[1] * flops / moved
-        ),
+        roofline=roofline(model, float(np.median(rate_of_flops)), intensity),
         best_product=ceiling.best,
         product_size=ceiling.size,
         utilisation_of_the_run_s_best=float(np.median(rate_of_flops) / ceiling.best),

@@ -54,6 +54,7 @@ def main(arguments: Sequence[str]) -> int:
     folder = out.with_suffix("")
     cores = os.cpu_count() or 1
     session = Session(results, folder / "steps", options.minutes, max(1, cores // 2), tell)
+    session.rehearse = options.rehearse
     planned = steps.plan(str(facts["device"]), options.minutes, options.rehearse)
     try:
         session.run(planned, options.resume)

@@ -31,7 +31,7 @@ from assay.harness.runners.gpu.results import (
     figure,
     of_claims,
 )
-from assay.harness.runners.gpu.steps import BENCHMARKS, CLAIMS, LIMITS, Step
+from assay.harness.runners.gpu.steps import BENCHMARKS, CLAIMS, LIMITS, Step, stage_limit
 
 GRACE = 10.0
 """Seconds that an interrupted step has to end by itself."""
@@ -105,6 +105,7 @@ class Session:
     at_once: int
     tell: Callable[[str], None]
     examine: Callable[[str], Mapping[str, Any]] = examine
+    rehearse: bool = False
     unlike: list[str] = field(default_factory=list)
 
     def run(self, steps: Sequence[Step], resume: bool) -> None:
@@ -117,8 +118,8 @@ class Session:
             for step in set(own) - set(todo):
                 self.tell(f"{step.key}: {self.results.steps[step.key]['state']} before")
             if todo:
-                share = self.minutes / 25
-                self._stage(todo, min(end, time.monotonic() + share * LIMITS[stage]))
+                limit = stage_limit(stage, self.minutes, self.rehearse)
+                self._stage(todo, min(end, time.monotonic() + limit))
             self._compare(own)
         self.results.write()
 

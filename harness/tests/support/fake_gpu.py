@@ -138,6 +138,7 @@ class Gpus(gpu_tensors.Watch):
             "Event": _class_of(self, Event),
             "Stream": _class_of(self, Stream),
             "current_stream": lambda device=None: Stream(self),
+            "default_stream": lambda device=None: Stream(self),
             "stream": lambda stream: contextlib.nullcontext(),
             "CUDAGraph": _class_of(self, Graph),
             "graph": lambda graph, **_: graph.capture(),
