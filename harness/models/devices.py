@@ -60,9 +60,9 @@ def parse_device(name: str) -> torch.device:
         raise BadInput(f"{name!r}: stores no numbers; try cpu or cuda:0")
     if device.type in accelerators.SEEDED:
         kind = device.type
-        gpus = accelerators.count(kind)
+        gpus, why = _counted(kind)
         if gpus == 0:
-            raise BadInput(f"{name!r}: {_no_gpu(kind)}; try cpu")
+            raise BadInput(f"{name!r}: {why}; try cpu")
         if device.index is not None and device.index >= gpus:
             here = f"{gpus} {kind.upper()} GPU{'s' * (gpus > 1)} here"
             raise BadInput(
@@ -79,19 +79,20 @@ def parse_device(name: str) -> torch.device:
     return device
 
 
-def _no_gpu(kind: str) -> str:
-    """Why torch finds no GPU of a kind: it warns of a driver that is too old, and says no more."""
+def _counted(kind: str) -> tuple[int, str]:
+    """How many GPUs of a kind there are, and why there is none.
+
+    Torch warns of a driver that is too old, once, and says no more.
+    """
+    none = f"torch {torch.__version__} finds no {kind.upper()} GPU"
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            found = accelerators.count(kind)
-            if found == 0 and kind == "cuda" and torch.version.cuda is not None:
-                torch.cuda.init()
+            gpus = accelerators.count(kind)
         except (RuntimeError, AssertionError) as error:
-            return f"torch {torch.__version__} finds no {kind.upper()} GPU ({brief(error, 160)})"
-    said = [str(each.message) for each in caught]
-    why = f" ({printable(said[0])[:200]})" if said else ""
-    return f"torch {torch.__version__} finds no {kind.upper()} GPU{why}{_visible()}"
+            return 0, f"{none} ({brief(error, 160)})"
+    said = [printable(str(each.message))[:200] for each in caught]
+    return gpus, f"{none}{f' ({said[0]})' if said else ''}{_visible()}"
 
 
 def _visible() -> str:
