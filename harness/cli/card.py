@@ -27,8 +27,8 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = Parser(
         prog="assay card",
-        description="Print what `pytest benchmarks --benchmark-json FILE` or `assay gpu` measured, "
-        "as Markdown: a table for each file, and of several one with a column for each machine.",
+        description="Print what `pytest benchmarks --benchmark-json FILE` or `assay gpu` "
+        "measured, as Markdown: a table for each file, and one with a column for each of several.",
     )
     parser.add_argument("files", nargs="+", type=file, metavar="FILE", help="a file of results")
     help = "draw plots into a folder, rooflines among them"

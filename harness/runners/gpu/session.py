@@ -80,6 +80,26 @@ def _environment() -> dict[str, str]:
     return {**own, **plain, "TOKENIZERS_PARALLELISM": "false"}
 
 
+Files = Callable[[str], Path]
+"""The path of a step's file, by its suffix."""
+
+
+def pytest_command(step: Step, files: Files, seconds: float) -> list[str]:
+    """The command line of a step that has so many ``seconds`` to begin benchmarks in."""
+    if step.kind == BENCHMARKS:  # those that an interrupted run kept are left out
+        more = [f"--keep={files('jsonl')}", f"--seconds={seconds:.0f}"]
+    else:
+        more = [f"--evidence={files('sqlite')}", "--resume"]
+    settings = str(runner.ROOT / "pyproject.toml")
+    return [
+        *(sys.executable, "-m", "assay.harness.runners.gpu.child", f"--device={step.device}"),
+        f"--peaks={files('peaks')}",
+        *([f"--sdpa={step.sdpa}"] if step.sdpa else []),
+        *("--", "-c", settings, "-p", "assay.harness.runners.leash", "-p", "no:cacheprovider"),
+        *("-rs", *step.arguments, f"--device={step.device}", *more),
+    ]
+
+
 @dataclass
 class Running:
     """A step's process, and the files that it writes."""
@@ -106,6 +126,7 @@ class Session:
     tell: Callable[[str], None]
     examine: Callable[[str], Mapping[str, Any]] = examine
     rehearse: bool = False
+    command: Callable[[Step, Files, float], list[str]] = pytest_command
     unlike: list[str] = field(default_factory=list)
 
     def run(self, steps: Sequence[Step], resume: bool) -> None:
@@ -151,21 +172,8 @@ class Session:
 
     def _start(self, step: Step, until: float) -> Running:
         self.tell(f"{step.key}: …")
-        if step.kind == BENCHMARKS:
-            # Those of an interrupted run are kept; pytest leaves them out.
-            extra = [f"--device={step.device}", f"--keep={self._file(step, 'jsonl')}"]
-            extra += [f"--seconds={max(1.0, until - time.monotonic() - GRACE):.0f}"]
-        else:
-            extra = ["-c", str(runner.ROOT / "pyproject.toml"), f"--device={step.device}"]
-            extra += [f"--evidence={self._file(step, 'sqlite')}", "--resume"]
-        command = [
-            *(sys.executable, "-m", "assay.harness.runners.gpu.child", f"--device={step.device}"),
-            f"--peaks={self._file(step, 'peaks')}",
-            *([f"--sdpa={step.sdpa}"] if step.sdpa else []),
-            *("--", "-p", "assay.harness.runners.leash", "-p", "no:cacheprovider", "-rs"),
-            *step.arguments,
-            *extra,
-        ]
+        seconds = max(1.0, until - time.monotonic() - GRACE)
+        command = self.command(step, lambda suffix: self._file(step, suffix), seconds)
         with self._file(step, "log").open("ab") as log:
             process = subprocess.Popen(
                 command,
