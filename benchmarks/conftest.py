@@ -67,6 +67,9 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError("benchmarks: pip install -e '.[benchmarks]' -c constraints.txt")
     config.stash[FIGURES], config.stash[DOUBTS] = [], []
     config.stash[BEGUN] = time.monotonic()
+    if config.option.rehearse:
+        limits.SIZES.update(dict.fromkeys(limits.SIZES, (256, 512)))
+        limits.COPIED.update(dict.fromkeys(limits.COPIED, 2**24))
     torch.set_num_threads(config.option.threads)
 
 
@@ -284,9 +287,8 @@ def race(
         rounds = Rounds(ours, beside, stopwatch, vitals.monitor(device))
         rounds.flush = limits.flush(device, footprint)
         rehearsed = pytestconfig.option.rehearse
-        rounds.run(
-            benchmark, count, MOST * count if most is None else most, warm and not rehearsed
-        )
+        most = MOST * count if most is None else most
+        rounds.run(benchmark, count, 0 if rehearsed else most, warm and not rehearsed)
         report.doubt(rounds)
         if fresh is not None:
             fresh()
