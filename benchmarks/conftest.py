@@ -237,7 +237,8 @@ def report(
     path = pytestconfig.option.keep
     if path is not None and benchmark.stats and request.node.stash.get(PASSED, False):
         with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(kept(benchmark)) + "\n")
+            # A line of its own, also behind one that was cut off.
+            file.write(f"\n{json.dumps(kept(benchmark))}\n")
 
 
 def kept(benchmark: Any) -> dict[str, Any]:
