@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
+import json
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from rich.console import Console
 
-from assay.benchmarks import limits, machine, vitals
+from assay.benchmarks import limits
 from assay.benchmarks.figures import Figure, table
 from assay.benchmarks.limits import Ceiling
 from assay.benchmarks.rounds import Rounds
@@ -22,13 +27,18 @@ from assay.benchmarks.stopwatch import Stopwatch
 from assay.fixtures.geometries import TooLarge
 from assay.fixtures.subjects import LOADER
 from assay.harness.checking.absent import Absent
-from assay.harness.models import loading
+from assay.harness.models import loading, machine, vitals
 from assay.harness.models.subject import Subject
 from assay.harness.plugin.request import RunRequest, dtypes
 from assay.harness.results.arrays import Array
 
 FIGURES = pytest.StashKey[list[Figure]]()
 DOUBTS = pytest.StashKey[list[str]]()
+BEGUN = pytest.StashKey[float]()
+PASSED = pytest.StashKey[bool]()
+
+MOST = 4
+"""Multiple of a benchmark's rounds that are added at most, to know the mean to a hundredth."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -37,6 +47,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--threads", type=int, default=int(usual), help="threads of benchmarks (default: 1)"
     )
+    add = parser.addoption
+    add("--rehearse", action="store_true", help="small sizes and few rounds: to see that they run")
+    add(
+        "--keep",
+        type=Path,
+        metavar="FILE",
+        help="append each benchmark to FILE as it ends, a line of JSON; those in it are left out",
+    )
+    add("--seconds", type=float, metavar="S", help="begin no benchmark after so many seconds")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -47,6 +66,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if not config.pluginmanager.hasplugin("benchmark"):
         raise pytest.UsageError("benchmarks: pip install -e '.[benchmarks]' -c constraints.txt")
     config.stash[FIGURES], config.stash[DOUBTS] = [], []
+    config.stash[BEGUN] = time.monotonic()
+    if config.option.rehearse:
+        limits.SIZES.update(dict.fromkeys(limits.SIZES, (256, 512)))
+        limits.COPIED.update(dict.fromkeys(limits.COPIED, 2**24))
     torch.set_num_threads(config.option.threads)
 
 
@@ -57,11 +80,59 @@ def pytest_benchmark_update_machine_info(machine_info: dict[str, Any]) -> None:
         machine_info.pop(name, None)
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out benchmarks that are kept already; set the sizes of a rehearsal."""
+    kept = {entry["fullname"] for entry in entries(config.option.keep)}
+    left_out = [item for item in items if item.nodeid in kept]
+    if config.option.rehearse:
+        for module in {item.module for item in items if isinstance(item, pytest.Function)}:
+            for name, value in getattr(module, "REHEARSAL", {}).items():
+                setattr(module, name, value)
+        left_out += [item for item in items if _is_large(item) and item not in left_out]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+def _is_large(item: pytest.Item) -> bool:
+    """Whether a benchmark is no part of a rehearsal, by its module."""
+    large = getattr(getattr(item, "module", None), "LARGE", ())
+    return any(words in item.name for words in large)
+
+
+def entries(path: Path | None) -> list[dict[str, Any]]:
+    """The benchmarks in a file of `--keep`; its last line may be half-written."""
+    found = []
+    if path is not None and path.is_file():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            with contextlib.suppress(ValueError):
+                found.append(json.loads(line))
+    return found
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what would begin after the time is over."""
+    limit = item.config.option.seconds
+    if limit is not None and time.monotonic() - item.config.stash[BEGUN] > limit:
+        pytest.skip(f"the {limit:g} seconds are over")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Iterator[None]:
+    """Note whether a benchmark passed: only then its times are kept."""
+    outcome: Any = yield
+    if call.when == "call":
+        item.stash[PASSED] = outcome.get_result().passed
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """``model``: the models of the command line, or the MODELS of the benchmark's file."""
     if "model" in metafunc.fixturenames:
         request = RunRequest.of(metafunc.config)
-        specs = request.models if request.named else metafunc.module.MODELS
+        models = metafunc.module.MODELS
+        if metafunc.config.option.rehearse:
+            models = getattr(metafunc.module, "REHEARSED", models)
+        specs = request.models if request.named else models
         metafunc.parametrize("model", specs, indirect=True, scope="session", ids=specs)
 
 
@@ -137,6 +208,10 @@ class Report:
         self.info["laps"] = rounds.seconds
         self.info["beside"] = rounds.others
         self.info["joules"] = rounds.joules
+        self.info["device_seconds"] = [lap.device for lap in rounds.laps if lap.device]
+        known = np.isfinite(rounds.error)
+        self.info["relative_standard_error"] = rounds.error if known else None
+        self.info["quantiles"] = rounds.quantiles
         self.doubts += [f"{self.name}: {why}" for why in doubts]
 
     def also(self, **values: object) -> None:
@@ -145,24 +220,56 @@ class Report:
 
 
 @pytest.fixture
-def report(benchmark: Any, pytestconfig: pytest.Config, device: torch.device) -> Report:
-    """The report of a benchmark's figures."""
+def report(
+    request: pytest.FixtureRequest,
+    benchmark: Any,
+    pytestconfig: pytest.Config,
+    device: torch.device,
+) -> Iterator[Report]:
+    """The report of a benchmark's figures, kept as the benchmark ends."""
     options = RunRequest.of(pytestconfig).loading
     benchmark.extra_info.update(machine.describe(device))
     benchmark.extra_info.update(dtype=options.dtype, attention=options.attention)
+    if pytestconfig.option.rehearse:
+        benchmark.extra_info["rehearsal"] = "yes"
     stash = pytestconfig.stash
-    return Report(benchmark, stash[FIGURES], stash[DOUBTS])
+    yield Report(benchmark, stash[FIGURES], stash[DOUBTS])
+    path = pytestconfig.option.keep
+    if path is not None and benchmark.stats and request.node.stash.get(PASSED, False):
+        with path.open("a", encoding="utf-8") as file:
+            # A line of its own, also behind one that was cut off.
+            file.write(f"\n{json.dumps(kept(benchmark))}\n")
+
+
+def kept(benchmark: Any) -> dict[str, Any]:
+    """A benchmark as pytest-benchmark's JSON has it, as far as Assay reads that."""
+    return {
+        "name": benchmark.name,
+        "fullname": benchmark.fullname,
+        "stats": {"data": list(benchmark.stats.stats.data)},
+        "extra_info": dict(benchmark.extra_info),
+    }
 
 
 Race = Callable[..., Rounds]
-"""``race(ours, count, others, product=None)``: see `race`."""
+"""``race(ours, count, others, product, most, footprint, fresh)``: see `race`."""
 
 
 @pytest.fixture
-def race(benchmark: Any, report: Report, stopwatch: Stopwatch, device: torch.device) -> Race:
+def race(
+    pytestconfig: pytest.Config,
+    benchmark: Any,
+    report: Report,
+    stopwatch: Stopwatch,
+    device: torch.device,
+) -> Race:
     """Time ``ours`` for a ``count`` of rounds, with the ``others`` in each.
 
     ``product`` is measured in each round too, as a bound of the machine's speed at the time.
+    Rounds are added, up to ``most``, until the mean is known to a hundredth (`Rounds.run`).  The
+    device's cache is emptied before each call, unless its ``footprint`` in bytes is larger.
+    A call that cannot be repeated at will is not brought to be ``warm`` first.
+    ``fresh`` is called after the last round: it checks that answers to new inputs are right.
     """
 
     def run(
@@ -170,13 +277,22 @@ def race(benchmark: Any, report: Report, stopwatch: Stopwatch, device: torch.dev
         count: int,
         others: Mapping[str, Callable[[], object]] | None = None,
         product: Ceiling | None = None,
+        most: int | None = None,
+        footprint: float | None = None,
+        fresh: Callable[[], object] | None = None,
+        warm: bool = True,
     ) -> Rounds:
         beside = {name: stopwatch.timed(call) for name, call in (others or {}).items()}
         if product is not None:
             beside["product"] = product
         rounds = Rounds(ours, beside, stopwatch, vitals.monitor(device))
-        rounds.run(benchmark, count)
+        rounds.flush = limits.flush(device, footprint)
+        rehearsed = pytestconfig.option.rehearse
+        most = MOST * count if most is None else most
+        rounds.run(benchmark, count, 0 if rehearsed else most, warm and not rehearsed)
         report.doubt(rounds)
+        if fresh is not None:
+            fresh()
         return rounds
 
     return run

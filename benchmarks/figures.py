@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from rich import box
 from rich.table import Table
 
 from assay.benchmarks.rounds import interval
+from assay.harness.models.subject import Subject
 from assay.harness.report.cards import number
 from assay.harness.results.arrays import Array
 
@@ -17,7 +19,8 @@ from assay.harness.results.arrays import Array
 class Figure:
     """A measurement: ``reached`` is the median of the rounds, from ``low`` to ``high``.
 
-    ``goal`` is a lower bound, or with ``at_most`` an upper one; some figures have none.
+    ``goal`` is a lower bound, or with ``at_most`` an upper one; some figures have none.  ``p20``
+    and ``p80`` are percentiles of the rounds.
     """
 
     benchmark: str
@@ -27,6 +30,8 @@ class Figure:
     high: float
     goal: float | None = None
     at_most: bool = False
+    p20: float | None = None
+    p80: float | None = None
 
     @classmethod
     def of(
@@ -38,7 +43,8 @@ class Figure:
         at_most: bool = False,
     ) -> Figure:
         """The figure of some rounds."""
-        return cls(benchmark, what, *interval(sample), goal, at_most)
+        p20, p80 = np.quantile(sample, (0.2, 0.8)).tolist()
+        return cls(benchmark, what, *interval(sample), goal, at_most, p20, p80)
 
     @property
     def met(self) -> bool | None:
@@ -59,6 +65,17 @@ class Figure:
             return f"{self.what}: {number(self.reached)}"
         sign = "at most " if self.at_most else ""
         return f"{self.what}: goal {sign}{number(self.goal)}, reached {number(self.reached)}"
+
+
+def roofline(model: Subject, rate: float, intensity: float) -> dict[str, object]:
+    """A point of the roofline: FLOP/s reached over FLOP per byte that has to be moved."""
+    arithmetic = str(model.dtype).removeprefix("torch.")
+    return {
+        "model": model.name,
+        "arithmetic": arithmetic,
+        "flops_per_second": rate,
+        "intensity": intensity,
+    }
 
 
 MARKS = {True: "[green]✓ met[/]", False: "[red]✗ missed[/]", None: ""}

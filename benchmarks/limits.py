@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 
 from assay.benchmarks.stopwatch import Stopwatch
-from assay.harness.models import memory
+from assay.harness.models import accelerators, memory
 from assay.harness.results.errors import BadInput
 
 SIZES = {"cpu": (1024, 2048, 3072), "cuda": (4096, 8192, 16384)}
@@ -77,6 +77,83 @@ class Ceiling:
         rate = 2 * size**3 / min(lap.seconds for lap in laps)
         self.best = max(self.best, rate)
         return rate
+
+
+Shape = tuple[int, int, int]
+"""Rows, columns, and the length of the sums of a product of two matrices."""
+
+
+def product_rate(
+    arithmetic: str, shape: Shape, device: torch.device, stopwatch: Stopwatch, calls: int = 1
+) -> float:
+    """FLOP/s of a product of that shape, the fastest of `TRIES` blocks of ``calls``."""
+    rows, columns, inner = shape
+    with computing_in(arithmetic) as dtype:
+        one = (torch.rand(rows, inner, device=device) - 0.5).to(dtype)
+        other = (torch.rand(inner, columns, device=device) - 0.5).to(dtype)
+        result = torch.empty(rows, columns, device=device, dtype=dtype)
+
+        def block() -> None:
+            for _ in range(calls):
+                torch.mm(one, other, out=result)
+
+        block()
+        laps = [stopwatch.lap(block) for _ in range(TRIES)]
+    return calls * 2 * rows * columns * inner / min(lap.device or lap.seconds for lap in laps)
+
+
+def shapes(width: int, vocabulary: int, tokens: Sequence[int]) -> list[Shape]:
+    """The products of a block of a ``width`` over so many tokens, and of its head."""
+    found = []
+    for rows in tokens:
+        found += [(rows, 3 * width, width), (rows, width, width)]
+        found += [(rows, 4 * width, width), (rows, width, 4 * width)]
+    return [*found, (tokens[-1], vocabulary, width)]
+
+
+LAUNCHES = 1000
+"""Operations of a block whose time is that of launching them."""
+
+
+def launch_latency(device: torch.device, stopwatch: Stopwatch) -> float:
+    """Seconds of an operation on one number, of many in a row: what launching one takes."""
+    number = torch.zeros(1, device=device)
+
+    def block() -> None:
+        for _ in range(LAUNCHES):
+            number.add_(1)
+
+    block()
+    return min(stopwatch.lap(block).seconds for _ in range(TRIES)) / LAUNCHES
+
+
+def replay_latency(device: torch.device, stopwatch: Stopwatch) -> float | None:
+    """The same within a recorded graph; None where there are none."""
+    if device.type != "cuda":
+        return None
+    number = torch.zeros(1, device=device)
+    with torch.cuda.device(device):
+        graph = torch.cuda.CUDAGraph()
+        number.add_(1)
+        accelerators.wait(device)
+        with torch.cuda.graph(graph):
+            for _ in range(LAUNCHES):
+                number.add_(1)
+    graph.replay()
+    return min(stopwatch.lap(graph.replay).seconds for _ in range(TRIES)) / LAUNCHES
+
+
+def flush(device: torch.device, footprint: float | None = None) -> Callable[[], object]:
+    """A function that empties the device's cache; one that does nothing where that is no matter.
+
+    It writes twice the bytes of the cache.  What takes more room than the cache, ``footprint`` in
+    bytes, finds nothing of itself there anyway.
+    """
+    cache = accelerators.cache_bytes(device)
+    if cache is None or (footprint is not None and footprint > cache):
+        return lambda: None
+    buffer = torch.empty(2 * cache, dtype=torch.int8, device=device)
+    return buffer.zero_
 
 
 def bandwidth(device: torch.device, stopwatch: Stopwatch) -> float:

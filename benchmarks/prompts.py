@@ -14,9 +14,9 @@ TOKENS = 20
 """Tokens of every prompt by default."""
 
 
-def fixed(subject: Subject, rows: int, tokens: int = TOKENS) -> Tensor:
-    """The same prompts in every run: ids [rows, tokens]."""
-    draws = Draws(0, "benchmarks", range(rows))
+def fixed(subject: Subject, rows: int, tokens: int = TOKENS, seed: int = 0) -> Tensor:
+    """The same prompts in every run, others for another ``seed``: ids [rows, tokens]."""
+    draws = Draws(seed, "benchmarks", range(rows))
     plain = draws.only(lambda i: i % 10 == 9 or "tokenizer" not in capabilities.probe(subject))
     ids = torch.empty(rows, tokens, dtype=torch.long, device=subject.device)
     for some, draw in (

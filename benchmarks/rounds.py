@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from assay.benchmarks.stopwatch import Lap, Stopwatch
-from assay.benchmarks.vitals import Monitor, Vitals
 from assay.harness.checking.statistics import median
+from assay.harness.models.vitals import Monitor, Vitals
 from assay.harness.results.arrays import Array
 
 CONFIDENCE = 0.9
@@ -21,6 +21,21 @@ EARLY = 0.9
 
 SLOW = 0.85
 """Ratio to the fastest clock of the rounds below which a clock counts as throttled."""
+
+STEADY = 0.01
+"""Relative standard error of the mean at which no further round is needed."""
+
+UNSTEADY = 0.05
+"""Relative standard error above which times are doubted."""
+
+WARM = 0.02
+"""Relative difference of the last laps, and of the clock, below which a device is warm."""
+
+WARM_LAPS, WARM_SECONDS = 3, 2.0
+"""Laps that have to agree, and the most seconds to wait for that."""
+
+EXTRA_SECONDS = 20.0
+"""Seconds after which no further round is added."""
 
 DRIFT = 0.2
 """Relative difference between the machine's best and worst round from which it is reported."""
@@ -44,18 +59,47 @@ class Rounds:
     others: dict[str, list[float]] = field(default_factory=dict)
     vitals: list[Vitals] = field(default_factory=list)
     used: list[float] = field(default_factory=list)
+    flush: Callable[[], object] = lambda: None
 
-    def run(self, benchmark: Any, rounds: int, warm_up: int = 0) -> None:
-        """Run through pytest-benchmark, which times ours as well and keeps its own results."""
-        for _ in range(warm_up):
-            self.ours()
+    def run(self, benchmark: Any, rounds: int, most: int = 0, warm: bool = False) -> None:
+        """Run through pytest-benchmark, which times ours as well and keeps its own results.
+
+        With ``warm`` the device is brought to a steady clock first.  After ``rounds``, others are
+        added up to ``most`` until the relative standard error is below `STEADY`, or
+        `EXTRA_SECONDS` are over; pytest-benchmark does not know of them.
+        """
+        if warm:
+            self.warm_up()
         self.stopwatch.wait()
         benchmark.pedantic(self._ours, setup=self._between, rounds=rounds, iterations=1)
         self._end_round()
+        began = self.stopwatch.now()
+        while len(self.laps) < most and self.error > STEADY:
+            if self.stopwatch.now() - began > EXTRA_SECONDS:
+                break
+            self._between(ended=True)
+            self._ours()
+            self._end_round()
 
-    def _between(self) -> None:
+    def warm_up(self) -> int:
+        """Call ours until the last laps and the clock agree, or time is over; the calls."""
+        began = self.stopwatch.now()
+        laps: list[float] = []
+        clocks: list[float] = []
+        while self.stopwatch.now() - began < WARM_SECONDS:
+            laps.append(self.stopwatch.lap(self.ours).seconds)
+            clocks.append(self.monitor().clock or 1.0)
+            if len(laps) >= WARM_LAPS and all(
+                max(last) <= (1 + WARM) * min(last)
+                for last in (laps[-WARM_LAPS:], clocks[-WARM_LAPS:])
+            ):
+                break
+        return len(laps)
+
+    def _between(self, ended: bool = False) -> None:
         """Before ours: finish the last round, and measure the others if they come first."""
-        self._end_round()
+        if not ended:
+            self._end_round()
         if len(self.laps) % 2 == 0:
             self._beside()
 
@@ -65,9 +109,11 @@ class Rounds:
 
     def _beside(self) -> None:
         for name, measure in self.beside.items():
+            self.flush()
             self.others.setdefault(name, []).append(measure())
 
     def _ours(self) -> None:
+        self.flush()
         before = self.monitor().joules
         self.laps.append(self.stopwatch.lap(self.ours))
         self.vitals.append(after := self.monitor())
@@ -78,6 +124,22 @@ class Rounds:
     def seconds(self) -> list[float]:
         """Ours, by rounds."""
         return [lap.seconds for lap in self.laps]
+
+    @property
+    def error(self) -> float:
+        """The relative standard error of the mean of ours; infinite for fewer than two rounds."""
+        sample = np.array(self.seconds)
+        if len(sample) < 2:
+            return float("inf")
+        return float(sample.std(ddof=1) / np.sqrt(len(sample)) / sample.mean())
+
+    @property
+    def quantiles(self) -> dict[str, list[float]]:
+        """The 20th, 50th and 80th percentile of ours and of each other, by name."""
+        samples = {"ours": self.seconds, **self.others}
+        return {
+            name: np.quantile(each, (0.2, 0.5, 0.8)).tolist() for name, each in samples.items()
+        }
 
     def times(self, other: str, work: float = 1.0) -> Array:
         """The speed of ours over that of the ``other``, by rounds.
@@ -103,6 +165,14 @@ class Rounds:
         reasons = sorted({why for each in self.vitals for why in each.throttled})
         if reasons:
             doubts.append(f"throttled: {', '.join(reasons)}")
+        if self.error != float("inf") and self.error > UNSTEADY:
+            doubts.append(
+                f"not steady: the mean of {len(self.laps)} rounds is known to "
+                f"{100 * self.error:.0f} %"
+            )
+        failed = [each.uncorrected for each in self.vitals if each.uncorrected is not None]
+        if failed and failed[-1] > failed[0]:
+            doubts.append(f"memory errors: {failed[-1] - failed[0]} that ECC could not correct")
         clocks = [each.clock for each in self.vitals if each.clock]
         if clocks and min(clocks) < SLOW * max(clocks):
             doubts.append(

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
+from assay.harness.models import accelerators
+
 Ended = Callable[[], Callable[[], float]]
 """Sets a second mark; returns a function for the seconds between both on the device's clock."""
 
@@ -30,12 +32,10 @@ class Stopwatch:
 
     @classmethod
     def of(cls, device: torch.device) -> Stopwatch:
-        """For CUDA by events around the call and a synchronise after it."""
-        if device.type == "mps":
-            return cls(wait=torch.mps.synchronize)
-        if device.type != "cuda":
+        """For a GPU by events around the call and a synchronise after it."""
+        if device.type not in accelerators.KINDS:
             return cls()
-        return cls(wait=lambda: torch.cuda.synchronize(device), mark=lambda: _cuda_event(device))
+        return cls(wait=lambda: accelerators.wait(device), mark=lambda: _event(device))
 
     def lap(self, call: Callable[[], object]) -> Lap:
         """Time a call from a device at rest to a device at rest."""
@@ -53,23 +53,16 @@ class Stopwatch:
         return lambda: self.lap(call).seconds
 
 
-def _cuda_event(device: torch.device) -> Ended:
+def _event(device: torch.device) -> Ended:
     """An event in the stream of ``device``; another one is set once the work is queued."""
-
-    def event() -> torch.cuda.Event:
-        with torch.cuda.device(device):
-            mark = torch.cuda.Event(enable_timing=True)
-            mark.record()
-        return mark
-
-    begun = event()
+    begun = accelerators.event(device)
 
     def ended() -> Callable[[], float]:
-        end = event()
+        end = accelerators.event(device)
 
         def seconds() -> float:
             end.synchronize()
-            return begun.elapsed_time(end) / 1e3
+            return float(begun.elapsed_time(end)) / 1e3
 
         return seconds
 

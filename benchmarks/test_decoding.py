@@ -13,6 +13,8 @@ from assay.harness.operations.own_rows import recovered_after, recovery
 
 TOKENS = 20
 ROUNDS, FEW_ROUNDS = 5, 3
+REHEARSAL = {"ROUNDS": 2, "FEW_ROUNDS": 1}
+LARGE = ("50257", "128256", "256000", "every_row")
 NOISE = 0.1
 """Noise on the rows to decode, over the matrix's own standard deviation."""
 
@@ -36,7 +38,10 @@ def table(v: int, d: int, condition: float, device: torch.device) -> Tensor:
 
 @pytest.mark.parametrize(
     ("v", "d", "condition"),
-    [(50257, 768, 1), (50257, 768, 50), (128256, 4096, 1), (256000, 3584, 1)],
+    [
+        *((2048, 128, 1), (50257, 768, 1), (50257, 768, 50)),
+        *((128256, 4096, 1), (256000, 3584, 1)),
+    ],
 )
 def test_decoding(race, report, device, v, d, condition):
     waited_for = v * d**2 <= PATIENCE.get(device.type, float("inf"))

@@ -6,13 +6,17 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
-import torch
 
+from assay.benchmarks import operations
 from assay.benchmarks.descents import Case, fits, ready
+from assay.benchmarks.figures import roofline
+from assay.harness.models import accelerators
 from assay.harness.results.errors import BadInput
 
 MODELS = ["reference"]
 ROUNDS = 5
+REHEARSED, REHEARSAL = ["reference:small"], {"ROUNDS": 2}
+LARGE = ("64", "256", "1024", "compiled")
 USUAL = Case()
 
 CASES = {
@@ -46,13 +50,14 @@ def test_descent_factor(race, report, model, ceilings, bandwidth, stopwatch, nam
     unfit(model, case)
     try:
         ceiling = ceilings(case.computed_in(model))
-        if on_card := model.device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(model.device)
+        if on_card := model.device.type != "cpu":
+            accelerators.forget_peak(model.device)
         with ready(model, case, stopwatch) as descent:
             descent.call()
             assert descent.descended, "something was not descended"
-            peak = torch.cuda.max_memory_allocated(model.device) if on_card else None
-            rounds = race(descent.call, ROUNDS, product=ceiling)
+            peak = accelerators.peak(model.device) if on_card else None
+            moved = operations.least_bytes(model, case.target(model), case.rows, case.tokens)
+            rounds = race(descent.call, ROUNDS, product=ceiling, footprint=moved / 2)
     except BadInput as why:
         pytest.skip(str(why))
     rates = descent.flops / np.array(rounds.seconds)
@@ -68,6 +73,8 @@ def test_descent_factor(race, report, model, ceilings, bandwidth, stopwatch, nam
         },
         model=model.name,
         flops=descent.flops,
+        roofline=roofline(model, float(np.median(rates)), descent.flops / case.steps / moved)
+        | {"arithmetic": case.computed_in(model)},
         token_steps=descent.token_steps,
         token_steps_per_second=float(descent.token_steps / np.median(rounds.seconds)),
         utilisation=float(np.median(rates / np.array(rounds.others["product"]))),

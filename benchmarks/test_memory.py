@@ -10,13 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from assay.benchmarks.descents import Case, fits, largest, ready
+from assay.harness.models import accelerators
 
 ROOT = Path(__file__).parents[1]
 MODELS = ["reference"]
 ROWS = 64
+REHEARSED, REHEARSAL = ["reference:small"], {"ROWS": 8}
 
 
 def test_memory(benchmark, report, pytestconfig, model):
@@ -46,12 +47,12 @@ def test_largest_batch(benchmark, report, model):
     estimate = fits(model, Case())
 
     def run(rows):
-        torch.cuda.empty_cache()
+        accelerators.release(model.device.type)
         with ready(model, replace(Case(), rows=rows)) as descent:  # one pass, never in parts
             descent.call()
 
-    torch.cuda.reset_peak_memory_stats(model.device)
+    accelerators.forget_peak(model.device)
     most = benchmark.pedantic(lambda: largest(run, 16 * estimate), rounds=1, iterations=1)
     assert most >= 1
     report.figure(f"largest batch, {model.name}", "prompts", np.array([float(most)]))
-    report.also(estimate=estimate, peak=torch.cuda.max_memory_allocated(model.device))
+    report.also(estimate=estimate, peak=accelerators.peak(model.device))

@@ -19,6 +19,12 @@ from assay.harness.operations.inversion.target import Target
 
 MODELS = ["reference"]
 ROUNDS = 3
+REHEARSED = ["reference:small"]
+REHEARSAL = {
+    **{"ROUNDS": 1, "BATCHES": (1, 4, 16), "LENGTHS": (5, 10, 20)},
+    "VOCABULARIES": (256, 512, 1024),
+}
+LARGE = ("depth",)
 BATCHES, LENGTHS, VOCABULARIES = (1, 4, 16, 64), (5, 10, 20, 40, 80, 160), (1024, 4096, 16384)
 
 

@@ -14,7 +14,10 @@ def main(arguments: Sequence[str]) -> int:
     """Print the table of every file as Markdown, and draw the plots into ``--plots``."""
     options = _parser().parse_args(arguments)
     runs = [Timings.read(path) for path in options.files]
-    sys.stdout.write("\n".join(cards.markdown(run) for run in runs))
+    pages = [cards.markdown(run) for run in runs]
+    if len(runs) > 1:
+        pages.append(cards.machines(runs))
+    sys.stdout.write("\n".join(pages))
     if options.plots is not None:
         for path in cards.plots(runs, options.plots):
             print(path, file=sys.stderr)
@@ -24,8 +27,10 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = Parser(
         prog="assay card",
-        description="Print what `pytest benchmarks --benchmark-json FILE` measured, as Markdown.",
+        description="Print what `pytest benchmarks --benchmark-json FILE` or `assay gpu` "
+        "measured, as Markdown: a table for each file, and one with a column for each of several.",
     )
     parser.add_argument("files", nargs="+", type=file, metavar="FILE", help="a file of results")
-    parser.add_argument("--plots", type=folder, metavar="FOLDER", help="draw plots into a folder")
+    help = "draw plots into a folder, rooflines among them"
+    parser.add_argument("--plots", type=folder, metavar="FOLDER", help=help)
     return parser

@@ -105,6 +105,9 @@ def _timings_document(comparison: TimingComparison, share: float) -> dict[str, o
             }
             for each in comparison.moved
         ],
+        "verdicts": [
+            {**vars(each), "regression": each.worse(share)} for each in comparison.verdicts
+        ],
         "share": share,
         "gone": comparison.gone,
         "new": comparison.new,
@@ -144,6 +147,10 @@ def _show_timings(console: Console, comparison: TimingComparison, share: float) 
         outcome = " [red]regression[/]" if figure.worse(share) else ""
         one, other = (number(each.reached) for each in (figure.before, figure.after))
         console.print(f"moved: {escape(figure.name)}: {one} → {other}{outcome}", highlight=False)
+    for change in comparison.verdicts:
+        outcome = " [red]regression[/]" if change.worse(share) else ""
+        words = f"{escape(change.name)}: {change.before} → {change.after}{outcome}"
+        console.print(f"changed verdict: {words}", highlight=False)
     for what, names in (
         ("doubtful", comparison.doubts),
         ("gone", comparison.gone),
@@ -159,10 +166,10 @@ def _parser() -> Parser:
         prog="assay compare",
         description="Compare two runs: of claims, in files that `pytest --evidence=FILE` or "
         "`--json=FILE` wrote, or of benchmarks, in files that `pytest benchmarks "
-        "--benchmark-json FILE` wrote.  The exit code is 1 if something regressed: a claim that "
-        "was upheld or did not apply is refuted now, a capability that an upheld claim needs "
-        "vanished, a tokenizer gives a fixed text other ids (H4), or a benchmark is really "
-        "slower by more than a share.",
+        "--benchmark-json FILE` or `assay gpu` wrote.  The exit code is 1 if something "
+        "regressed: a claim that was upheld or did not apply is refuted now, a capability that an "
+        "upheld claim needs vanished, a tokenizer gives a fixed text other ids (H4), or a "
+        "benchmark is really slower by more than a share.",
     )
     parser.add_argument(
         "before",

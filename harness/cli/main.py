@@ -49,6 +49,7 @@ GROUPS = {
         "invert": "recover a prompt from a model's output, and show how",
         "sweep": "run claims on models × versions × dtypes × devices",
         "families": "build and run every type of language model, tiny",
+        "gpu": "check and time a GPU in 25 minutes, in stages",
         "card": "print what a machine reached in the benchmarks",
     },
     "maintain": {

@@ -25,7 +25,7 @@ CONFIDENCE = 0.95
 FEWEST = 3
 """Minimum number of rounds to judge a difference."""
 
-HARDWARE = ("device", "card", "processor", "threads", "dtype", "attention")
+HARDWARE = ("device", "card", "processor", "threads", "dtype", "attention", "rehearsal")
 """Entries of a benchmark that make its conditions different."""
 
 FIGURE = frozenset({"benchmark", "what", "reached", "low", "high", "goal"})
@@ -189,6 +189,32 @@ class Moved:
 
 
 @dataclass(frozen=True)
+class VerdictMoved:
+    """A claim of a step of `assay gpu` whose verdict is another in the second run."""
+
+    name: str
+    before: str
+    after: str
+
+    def worse(self, share: float) -> bool:
+        """Whether it is refuted now; whatever the ``share`` of times."""
+        return self.after == "refuted"
+
+
+def _verdicts(before: Timing, after: Timing) -> list[VerdictMoved]:
+    """The changed verdicts of a step that both runs have."""
+    old, new = (each.about.get("verdicts") for each in (before, after))
+    if not isinstance(old, Mapping) or not isinstance(new, Mapping):
+        return []
+    step = after.name.removeprefix("gpu/")
+    return [
+        VerdictMoved(f"{step}: {claim}", str(old[claim]), str(verdict))
+        for claim, verdict in new.items()
+        if claim in old and old[claim] != verdict
+    ]
+
+
+@dataclass(frozen=True)
 class TimingComparison:
     """Two runs: differences by benchmark, figures that moved, and benchmarks of only one."""
 
@@ -199,11 +225,13 @@ class TimingComparison:
     undecided: tuple[str, ...]
     doubts: tuple[str, ...] = ()
     moved: tuple[Moved, ...] = ()
+    verdicts: tuple[VerdictMoved, ...] = ()
 
-    def regressions(self, share: float) -> list[Difference | Moved]:
-        """Times and figures that got worse by more than ``share``."""
-        both: list[Difference | Moved] = [*self.differences, *self.moved]
-        return [each for each in both if each.worse(share)]
+    def regressions(self, share: float) -> list[Difference | Moved | VerdictMoved]:
+        """Times and figures that got worse by more than ``share``, and claims refuted now."""
+        every: list[Difference | Moved | VerdictMoved]
+        every = [*self.differences, *self.moved, *self.verdicts]
+        return [each for each in every if each.worse(share)]
 
 
 def compare(before: Timings, after: Timings, other_machine: bool = False) -> TimingComparison:
@@ -238,6 +266,7 @@ def compare(before: Timings, after: Timings, other_machine: bool = False) -> Tim
             for doubt in each.about.get("doubts", ())
         ),
         tuple(figure for pair in pairs if pair not in judged for figure in _moved(*pair)),
+        tuple(change for pair in pairs for change in _verdicts(*pair)),
     )
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from assay.harness.models import accelerators, placement
 from assay.harness.models.alarm import striking
 from assay.harness.models.core import Core
 
@@ -59,6 +60,9 @@ class ForwardClock:
     next pass, and one whose passes are all slower than ``share`` seconds: its examples or draws
     cannot fit.  The first pass alone is no evidence, as it includes one-time work.  `striking`
     interrupts a pass that does not end.  With ``each`` the brake is for each pass, not for all.
+
+    A pass is timed from a device at rest to a device at rest.  One that is recorded as a graph is
+    counted, and neither waited for nor timed.
     """
 
     def __init__(
@@ -73,6 +77,7 @@ class ForwardClock:
         self._watching = False
         self._subject: Core | None = None
         self._depth = 0
+        self._recorded = False
         self._since = 0.0
         self._hooks: dict[nn.Module, list[Any]] = {}
 
@@ -178,13 +183,29 @@ class ForwardClock:
         if not self._watching:
             return
         if self._depth == 0:
-            self.check()
-            self._since = perf_counter()
+            self._recorded = self._capturing()
+            if not self._recorded:
+                self.check()
+                self._wait()  # or the pass would be charged with what was queued before
+                self._since = perf_counter()
             fed = [*inputs[:1], *(kwargs.get(name) for name in FED)]
             for tensor in fed:
                 if torch.is_tensor(tensor) and tensor.ndim >= 2:
                     self.size = (tensor.shape[0], tensor.shape[1])
         self._depth += 1
+
+    def _capturing(self) -> bool:
+        return self._subject is not None and accelerators.capturing(self._subject.device)
+
+    def _wait(self) -> None:
+        """Wait for the model's device; for all of them where it lies on several."""
+        if self._subject is None:
+            return
+        device = self._subject.device
+        if placement.is_dispatched(self._subject.model):
+            accelerators.wait_for_all(accelerators.kind_here())
+        else:
+            accelerators.wait(device)
 
     def _leave(self, module: nn.Module, *_: Any) -> None:
         if not self._watching:
@@ -195,9 +216,10 @@ class ForwardClock:
             counts, (rows, tokens) = self.work["own" if own else "reference"], self.size or (1, 1)
             counts[0] += 1
             counts[1] += rows * tokens
-            # To wait for the device while a graph is recorded would end the recording.
-            if torch.cuda.is_available() and not torch.cuda.is_current_stream_capturing():
-                torch.cuda.synchronize()
+            # Nothing is computed while a graph is recorded, and to wait would end the recording.
+            if self._recorded or self._capturing():
+                return
+            self._wait()
             took = perf_counter() - self._since
             self.seconds += took
             self._passes, self._fastest = self._passes + 1, min(self._fastest, took)

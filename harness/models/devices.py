@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import warnings
+
 import torch
 
-from assay.harness.results.errors import BadInput, brief
+from assay.harness.models import accelerators
+from assay.harness.results.errors import BadInput, brief, printable
 
 AUTO = "auto"
 """In place of a dtype: a checkpoint's own."""
@@ -54,14 +58,18 @@ def parse_device(name: str) -> torch.device:
         raise BadInput(f"{name!r}: is not a device; try cpu or cuda:0") from None
     if device.type == "meta":
         raise BadInput(f"{name!r}: stores no numbers; try cpu or cuda:0")
-    if device.type == "cuda":
-        cards = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        if cards == 0:
-            raise BadInput(f"{name!r}: torch {torch.__version__} finds no CUDA GPU; try cpu")
-        if device.index is not None and device.index >= cards:
-            raise BadInput(f"{name!r}: is not there, the last CUDA GPU is cuda:{cards - 1}")
-        index = torch.cuda.current_device() if device.index is None else device.index
-        device = torch.device("cuda", index)
+    if device.type in accelerators.SEEDED:
+        kind = device.type
+        gpus, why = _counted(kind)
+        if gpus == 0:
+            raise BadInput(f"{name!r}: {why}; try cpu")
+        if device.index is not None and device.index >= gpus:
+            here = f"{gpus} {kind.upper()} GPU{'s' * (gpus > 1)} here"
+            raise BadInput(
+                f"{name!r}: is not there, the last {kind.upper()} GPU is {kind}:{gpus - 1} "
+                f"({here}{_visible()})"
+            )
+        device = accelerators.current(kind) if device.index is None else device
     if device.type == "cpu":
         device = torch.device("cpu")  # torch accepts any index, but there is one CPU
     try:
@@ -69,6 +77,28 @@ def parse_device(name: str) -> torch.device:
     except (RuntimeError, NotImplementedError, AssertionError) as error:
         raise BadInput(f"{name!r}: cannot be used here ({brief(error, 80)}); try cpu") from error
     return device
+
+
+def _counted(kind: str) -> tuple[int, str]:
+    """How many GPUs of a kind there are, and why there is none.
+
+    Torch warns of a driver that is too old, once, and says no more.
+    """
+    none = f"torch {torch.__version__} finds no {kind.upper()} GPU"
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            gpus = accelerators.count(kind)
+        except (RuntimeError, AssertionError) as error:
+            return 0, f"{none} ({brief(error, 160)})"
+    said = [printable(str(each.message))[:200] for each in caught]
+    return gpus, f"{none}{f' ({said[0]})' if said else ''}{_visible()}"
+
+
+def _visible() -> str:
+    """The variable that hides GPUs, if it is set."""
+    hiding = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return "" if hiding is None else f"; CUDA_VISIBLE_DEVICES is {hiding!r}"
 
 
 def check_pair(device: torch.device, dtype: torch.dtype) -> None:

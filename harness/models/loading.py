@@ -21,6 +21,7 @@ from transformers import (
 )
 
 from assay.harness.models import (
+    accelerators,
     adapters,
     allocation,
     compat,
@@ -113,7 +114,7 @@ def load(
         first = dtype if exactly else checkpoint.stored.exact
         if placement is None:
             _check_memory(checkpoint, max(first, dtype, key=lambda kind: kind.itemsize), "cpu")
-            if device.type == "cuda":
+            if accelerators.total(device) is not None:
                 _check_memory(checkpoint, dtype, device)
         placed = {} if placement is None else placement.arguments(device)
         if checkpoint.quantised and placement is None:
@@ -256,7 +257,7 @@ def _check_memory(checkpoint: Checkpoint, dtype: torch.dtype, device: torch.devi
     """Reject weights that exceed the free memory; computing needs still more."""
     needed = checkpoint.bytes_at(dtype)
     on_card = isinstance(device, torch.device)
-    free = torch.cuda.mem_get_info(device)[0] if on_card else psutil.virtual_memory().available
+    free = accelerators.free(device) if on_card else psutil.virtual_memory().available
     if needed > free:
         raise BadInput(
             f"{checkpoint.name}: too little memory, its weights in {dtype} need "

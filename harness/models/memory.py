@@ -7,9 +7,9 @@ import gc
 import os
 from collections.abc import Callable
 
-import psutil
 import torch
 
+from assay.harness.models import accelerators
 from assay.harness.results.errors import text_of
 
 SHARE = 0.25
@@ -18,10 +18,7 @@ SHARE = 0.25
 
 def free(device: torch.device) -> int:
     """The free bytes of the memory of ``device``."""
-    if device.type == "cuda":
-        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return torch.cuda.mem_get_info(device)[0] + cached
-    return psutil.virtual_memory().available
+    return accelerators.free(device)
 
 
 COPIES = 1 / 3

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 import torch
 
 from assay import harness
-from assay.harness.models import capabilities, meant, placement
+from assay.harness.models import accelerators, capabilities, meant, placement
 from assay.harness.models.capabilities import recorded
 from assay.harness.models.clock import Braked, ForwardClock
 from assay.harness.models.devices import AUTO, dtype_name
@@ -60,9 +60,8 @@ def versions() -> dict[str, str]:
 
 def device_name(device: str) -> str:
     """``cpu``, or the device with the GPU's name."""
-    if device.startswith("cuda") and torch.cuda.is_available():
-        return f"{device} ({torch.cuda.get_device_name(device)})"
-    return device
+    named = accelerators.name(torch.device(device))
+    return device if named is None else f"{device} ({named})"
 
 
 def now() -> str:

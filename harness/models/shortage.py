@@ -18,10 +18,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-import torch
 from hypothesis.errors import HypothesisException
 
-from assay.harness.models import memory
+from assay.harness.models import accelerators, memory
 from assay.harness.models.clock import Braked
 from assay.harness.results.errors import REFUSALS, Missing, brief, first_line, text_of
 
@@ -210,8 +209,8 @@ def release(error: BaseException) -> None:
     """Free the memory that the frames of ``error`` hold, for a smaller prompt."""
     for each in _causes(error):
         traceback.clear_frames(each.__traceback__)
-    if torch.cuda.is_available() and not gpu_failure():
-        torch.cuda.empty_cache()
+    if not gpu_failure():
+        accelerators.release()
 
 
 Size = tuple[int, int]

@@ -8,6 +8,7 @@ from time import perf_counter
 import numpy as np
 import torch
 
+from assay.harness.models import accelerators
 from assay.harness.models.shortage import ENDS, pass_on
 from assay.harness.models.subject import Subject
 
@@ -61,8 +62,8 @@ def _timed(subject: Subject) -> Passes:
 
 def _seconds(subject: Subject, n: int) -> float:
     ids = subject.content(torch.arange(n, device=subject.device)[None] * 7)
+    accelerators.wait(subject.device)
     started = perf_counter()
     subject.rows(ids)
-    if subject.device.type == "cuda":
-        torch.cuda.synchronize(subject.device)
+    accelerators.wait(subject.device)
     return perf_counter() - started

@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
 from assay.harness.checking.reference import Reference, run_elsewhere
-from assay.harness.models import capabilities, encoders, float64, rotations
+from assay.harness.models import accelerators, capabilities, encoders, float64, rotations
 from assay.harness.models.capabilities import Missing
 from assay.harness.models.rows import Rows
 from assay.harness.models.shortage import contained, pass_on
@@ -179,7 +179,7 @@ def _generate(
         raise Missing(f"generation: {why}")
     if subject.is_encoder_decoder:
         arguments["decoder_start_token_id"] = _start(subject)
-    with torch.random.fork_rng(devices=[subject.device] if subject.device.type == "cuda" else []):
+    with accelerators.forked(subject.device):
         torch.manual_seed(SEED)
         model: Any = subject.model
         with library_settings(model), contained():

@@ -12,8 +12,12 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from assay.harness.comparison.timings import FIGURE, HARDWARE, VERSIONS, Timing, Timings
+from assay.harness.report import rooflines
 
-HEAD = "| benchmark | figure | reached | over rounds | goal |\n|---|---|---:|---:|---|"
+HEAD = (
+    "| benchmark | figure | reached | over rounds | 20 to 80 % | goal |\n"
+    "|---|---|---:|---:|---:|---|"
+)
 
 
 def markdown(run: Timings) -> str:
@@ -41,14 +45,53 @@ def figures(benchmark: Timing) -> Iterator[dict[str, Any]]:
 
 
 def _row(figure: dict[str, Any]) -> str:
-    low, high = figure["low"], figure["high"]
-    rounds = "" if low == high else f"{number(low)} to {number(high)}"
+    rounds = _range(figure["low"], figure["high"])
     goal = ""
     if figure["goal"] is not None:
         met = {True: "met", False: "**missed**", None: ""}[figure.get("met")]
         goal = f"{'≤' if figure.get('at_most') else '≥'} {number(figure['goal'])}, {met}"
-    cells = (figure["benchmark"], figure["what"], number(figure["reached"]), rounds, goal)
+    middle = _range(figure.get("p20"), figure.get("p80"))
+    cells = (figure["benchmark"], figure["what"], number(figure["reached"]), rounds, middle, goal)
     return "| " + " | ".join(cells) + " |"
+
+
+def _range(low: float | None, high: float | None) -> str:
+    if low is None or high is None or low == high:
+        return ""
+    return f"{number(low)} to {number(high)}"
+
+
+def machines(runs: Sequence[Timings]) -> str:
+    """The figures of several runs next to each other as Markdown, a column for each machine.
+
+    Only figures that two of them have; a figure's goal is that of the first.
+    """
+    columns = [
+        {_key(each): each for benchmark in run.benchmarks.values() for each in figures(benchmark)}
+        for run in runs
+    ]
+    keys = [key for key in dict.fromkeys(k for c in columns for k in c) if _shared(key, columns)]
+    names = [_machine(run) for run in runs]
+    lines = [f"| benchmark | figure | {' | '.join(names)} |", "|---|---|" + "---:|" * len(runs)]
+    for key in keys:
+        cells = [number(column[key]["reached"]) if key in column else "" for column in columns]
+        lines.append("| " + " | ".join([*key, *cells]) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _key(figure: dict[str, Any]) -> tuple[str, str]:
+    return str(figure["benchmark"]), str(figure["what"])
+
+
+def _shared(key: tuple[str, str], columns: Sequence[dict[tuple[str, str], Any]]) -> bool:
+    return sum(key in column for column in columns) > 1
+
+
+def _machine(run: Timings) -> str:
+    """The name of a run's machine: its GPU, or its processor with the threads; or the file's."""
+    facts = run.facts(("card", "processor", "threads", "rehearsal"))
+    name = facts.get("card") or f"{facts.get('processor', run.path.name)}, {facts.get('threads')}"
+    return f"{name}, rehearsal" if "rehearsal" in facts else name
 
 
 def number(value: float) -> str:
@@ -57,9 +100,9 @@ def number(value: float) -> str:
 
 
 def plots(runs: Sequence[Timings], folder: Path) -> list[Path]:
-    """Throughput over batch and utilisation over depth, a line for each run, as SVG files."""
+    """Throughput over batch, utilisation over depth, and rooflines, as SVG files."""
     folder.mkdir(parents=True, exist_ok=True)
-    paths = []
+    paths = rooflines.drawn(runs, folder)
     for name, x, y, words in (
         ("throughput-over-batch", "rows", "token_steps_per_second", "token-steps / s"),
         ("utilisation-over-depth", "depth", "utilisation", "share of the best product"),

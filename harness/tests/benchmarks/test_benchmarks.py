@@ -20,7 +20,7 @@ from assay.benchmarks.rounds import Rounds, interval
 from assay.benchmarks.stopwatch import Stopwatch
 from assay.benchmarks.test_recovery import first_exact, rates_of
 from assay.benchmarks.test_scaling import fitted
-from assay.benchmarks.vitals import Vitals
+from assay.harness.models.vitals import Vitals
 from assay.harness.operations import flops
 from assay.harness.operations.inversion.target import Target
 from assay.harness.results.errors import BadInput

@@ -1,4 +1,4 @@
-"""Describes the machine that a benchmark ran on."""
+"""Describes the machine that something was timed on."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from pathlib import Path
 import torch
 
 from assay import harness
-from assay.benchmarks import vitals
-from assay.harness.models import runs
+from assay.harness.models import accelerators, runs, vitals
 
 
 def describe(device: torch.device) -> dict[str, object]:
     """Threads, the processor's or GPU's name, its driver, and versions."""
     return {
         "device": str(device),
-        "card": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
+        "card": accelerators.name(device),
         "driver": vitals.driver() if device.type == "cuda" else None,
         "processor": processor(),
         "threads": torch.get_num_threads(),

@@ -29,7 +29,9 @@ THROTTLES = {
 class Vitals:
     """At one moment: ``clock`` and the ``fastest`` one in MHz, ``celsius``, ``watts``, ``joules``
     since the driver began to count, why the clock is throttled, and the machine's ``load``: the
-    number of processes that want a processor, with this one.  None: unknown.
+    number of processes that want a processor, with this one; the ``memory_clock`` in MHz, and the
+    errors of memory since the driver was loaded that ECC ``corrected`` and ``uncorrected``.  None:
+    unknown.
     """
 
     clock: float | None = None
@@ -39,6 +41,9 @@ class Vitals:
     joules: float | None = None
     throttled: tuple[str, ...] = ()
     load: float | None = None
+    memory_clock: float | None = None
+    corrected: int | None = None
+    uncorrected: int | None = None
 
 
 Monitor = Callable[[], Vitals]
@@ -75,14 +80,33 @@ def _processor() -> Vitals:
     return Vitals(clock=clock.current, fastest=clock.max or None, load=load)
 
 
+def handle_of(device: torch.device) -> Any:
+    """The driver's handle of a GPU or of a slice of one (MIG), by its UUID.
+
+    Raises the driver's error, or AttributeError where torch does not know the UUID.
+    """
+    import pynvml  # optional: only a machine with a GPU needs it
+
+    uuid = str(torch.cuda.get_device_properties(device).uuid)
+    names = [uuid] if uuid[:4] in ("GPU-", "MIG-") else [f"GPU-{uuid}", f"MIG-{uuid}"]
+    for name in names[:-1]:
+        with suppress(pynvml.NVMLError):
+            return pynvml.nvmlDeviceGetHandleByUUID(name)
+    return pynvml.nvmlDeviceGetHandleByUUID(names[-1])
+
+
+def ecc(pynvml: Any, kind: str) -> tuple[int, int]:
+    """The driver's numbers for errors of a kind since it was loaded."""
+    return getattr(pynvml, f"NVML_MEMORY_ERROR_TYPE_{kind}"), pynvml.NVML_VOLATILE_ECC
+
+
 def _card(device: torch.device) -> Monitor:
     """The monitor of a GPU; raises ImportError where the driver's library is missing."""
     import pynvml  # optional: only a machine with a GPU needs it
 
     try:
         pynvml.nvmlInit()
-        uuid = str(torch.cuda.get_device_properties(device).uuid)
-        handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid.removeprefix('GPU-')}")
+        handle = handle_of(device)
     except (pynvml.NVMLError, AttributeError) as error:
         raise ImportError(f"no vitals of {device}: {error}") from error
 
@@ -104,6 +128,9 @@ def _card(device: torch.device) -> Monitor:
             celsius=ask("nvmlDeviceGetTemperature", pynvml.NVML_TEMPERATURE_GPU),
             watts=scaled(ask("nvmlDeviceGetPowerUsage"), 1e3),
             joules=scaled(ask("nvmlDeviceGetTotalEnergyConsumption"), 1e3),
+            memory_clock=ask("nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_MEM),
+            corrected=ask("nvmlDeviceGetTotalEccErrors", *ecc(pynvml, "CORRECTED")),
+            uncorrected=ask("nvmlDeviceGetTotalEccErrors", *ecc(pynvml, "UNCORRECTED")),
             throttled=tuple(why for bit, why in THROTTLES.items() if bits & bit),
         )
 
