@@ -155,25 +155,24 @@ def report(benchmark: Any, pytestconfig: pytest.Config, device: torch.device) ->
 
 
 Race = Callable[..., Rounds]
-"""``race(ours, count, others, product=None)``: see `race`."""
+"""``race(ours, count, others, ceilings=None)``: see `race`."""
 
 
 @pytest.fixture
 def race(benchmark: Any, report: Report, stopwatch: Stopwatch, device: torch.device) -> Race:
     """Time ``ours`` for a ``count`` of rounds, with the ``others`` in each.
 
-    ``product`` is measured in each round too, as a bound of the machine's speed at the time.
+    ``ceilings`` are measured in each round too, as bounds of the machine's speed at the time.
     """
 
     def run(
         ours: Callable[[], object],
         count: int,
         others: Mapping[str, Callable[[], object]] | None = None,
-        product: Ceiling | None = None,
+        ceilings: Mapping[str, Callable[[], float]] | None = None,
     ) -> Rounds:
         beside = {name: stopwatch.timed(call) for name, call in (others or {}).items()}
-        if product is not None:
-            beside["product"] = product
+        beside |= ceilings or {}
         rounds = Rounds(ours, beside, stopwatch, vitals.monitor(device))
         rounds.run(benchmark, count)
         report.doubt(rounds)

@@ -52,7 +52,7 @@ def test_descent_factor(race, report, model, ceilings, bandwidth, stopwatch, nam
             descent.call()
             assert descent.descended, "something was not descended"
             peak = torch.cuda.max_memory_allocated(model.device) if on_card else None
-            rounds = race(descent.call, ROUNDS, product=ceiling)
+            rounds = race(descent.call, ROUNDS, ceilings={"product": ceiling})
     except BadInput as why:
         pytest.skip(str(why))
     rates = descent.flops / np.array(rounds.seconds)
