@@ -1,4 +1,4 @@
-"""A step of descent with GPT-2's activation in one operation, and with it as the model writes it."""
+"""A step of descent with GPT-2's activation in one operation, and as the model writes it."""
 
 from __future__ import annotations
 
