@@ -252,7 +252,7 @@ def kept(benchmark: Any) -> dict[str, Any]:
 
 
 Race = Callable[..., Rounds]
-"""``race(ours, count, others, product, most, footprint, fresh)``: see `race`."""
+"""``race(ours, count, others, ceilings, most, footprint, fresh)``: see `race`."""
 
 
 @pytest.fixture
@@ -265,7 +265,7 @@ def race(
 ) -> Race:
     """Time ``ours`` for a ``count`` of rounds, with the ``others`` in each.
 
-    ``product`` is measured in each round too, as a bound of the machine's speed at the time.
+    ``ceilings`` are measured in each round too, as bounds of the machine's speed at the time.
     Rounds are added, up to ``most``, until the mean is known to a hundredth (`Rounds.run`).  The
     device's cache is emptied before each call, unless its ``footprint`` in bytes is larger.
     A call that cannot be repeated at will is not brought to be ``warm`` first.
@@ -276,15 +276,14 @@ def race(
         ours: Callable[[], object],
         count: int,
         others: Mapping[str, Callable[[], object]] | None = None,
-        product: Ceiling | None = None,
+        ceilings: Mapping[str, Callable[[], float]] | None = None,
         most: int | None = None,
         footprint: float | None = None,
         fresh: Callable[[], object] | None = None,
         warm: bool = True,
     ) -> Rounds:
         beside = {name: stopwatch.timed(call) for name, call in (others or {}).items()}
-        if product is not None:
-            beside["product"] = product
+        beside |= ceilings or {}
         rounds = Rounds(ours, beside, stopwatch, vitals.monitor(device))
         rounds.flush = limits.flush(device, footprint)
         rehearsed = pytestconfig.option.rehearse

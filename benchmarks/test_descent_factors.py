@@ -57,7 +57,7 @@ def test_descent_factor(race, report, model, ceilings, bandwidth, stopwatch, nam
             assert descent.descended, "something was not descended"
             peak = accelerators.peak(model.device) if on_card else None
             moved = operations.least_bytes(model, case.target(model), case.rows, case.tokens)
-            rounds = race(descent.call, ROUNDS, product=ceiling, footprint=moved / 2)
+            rounds = race(descent.call, ROUNDS, ceilings={"product": ceiling}, footprint=moved / 2)
     except BadInput as why:
         pytest.skip(str(why))
     rates = descent.flops / np.array(rounds.seconds)

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from assay.harness.models.subject import Subject
 from assay.harness.operations.inversion import replay, running
+from assay.harness.operations.inversion.fused import fused_activations
 from assay.harness.operations.inversion.rule import DISTANCES, SCHEDULES, Rule
 from assay.harness.operations.inversion.target import Output
 
@@ -128,8 +129,12 @@ class Batch:
     def run_by(self, runner: str) -> Iterator[None]:
         """Run steps by one of `running.RUNNERS` within the block."""
         self.runner = runner
-        if runner != "compiled":
+        if runner == "eager":
             yield
+            return
+        if runner != "compiled":  # a compiler fuses by itself
+            with fused_activations(self.subject, self.target.depth):
+                yield
             return
         with running.compile_output(self.subject, self.target, self.x.shape[1]) as self.output:
             yield

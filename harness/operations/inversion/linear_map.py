@@ -140,6 +140,22 @@ class LinearMap:
         """
         return self._nearest(self.features(goal - states) + self.parts(ids), self.again)
 
+    def instead(
+        self, tokens: Tensor, states: Tensor, goal: Tensor, later: Tensor, refuted: Tensor
+    ) -> Tensor:
+        """The likeliest other tokens, given the ``states`` [m, F] of ``tokens`` [m]: ids [m].
+
+        None of those ``refuted`` [m, c].  ``later`` [m] (bool): not at the first place.
+        """
+        found = tokens.clone()
+        for place, here in enumerate((~later, later)):
+            if bool(here.any()):
+                slope = self.again if place else self.first
+                parts = self.features((goal - states)[here]) + self.part(tokens[here], place)
+                off = slope.scores(self._scorer, parts).scatter_(1, refuted[here], torch.inf)
+                found[here] = off.argmin(1)
+        return found
+
     def near(self, ids: Tensor, distances: Tensor) -> Tensor:
         """Whether another token's state is expected within ``distances`` [rows, n] of a prompt's.
 

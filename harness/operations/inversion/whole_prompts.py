@@ -83,6 +83,8 @@ class _Search:
         self.result.verified |= self.beyond
         self.result.distances[self.beyond] = 0
         self.tries = torch.zeros(rows, dtype=torch.long, device=goal.device)
+        # Tokens that were tried at a row's first open place, after what is settled before it.
+        self.refuted = torch.zeros(rows, TRIES, dtype=torch.long, device=goal.device)
 
     def run(self, tell: Tell) -> None:
         """Guess, and pass over the guesses until every token is settled."""
@@ -114,11 +116,23 @@ class _Search:
         states, goal = states[left], goal[left]
         self._guess(rows, self.map.likelier(guess, states, goal))
         tried = _at(guess, places)
-        stuck = (_at(result.ids[rows], places) == tried) | (self.tries[rows] >= TRIES)
+        self._refute(rows, tried)
+        stuck = self.tries[rows] >= TRIES
+        if len(again := (~stuck).nonzero()[:, 0]):
+            where, at = rows[again], places[again]
+            ends = _at(states[again], at), _at(goal[again], at)
+            found = self.map.instead(tried[again], *ends, at > 0, self.refuted[where])
+            result.ids[where, at] = found
         for place in places[stuck].unique().tolist():
             here = stuck & (places == place)
             shift = self.map.features(states[here, place]) - self.map.expected(tried[here], place)
             self._search(rows[here], place, shift)
+
+    def _refute(self, rows: Tensor, tokens: Tensor) -> None:
+        """Note that ``tokens`` [k] were tried at the first open place of ``rows`` [k]."""
+        first = self.tries[rows] <= 1
+        self.refuted[rows[first]] = tokens[first, None]
+        self.refuted[rows, (self.tries[rows] - 1) % TRIES] = tokens
 
     def _places(self, rows: Tensor) -> Tensor:
         """The first place of each of ``rows`` that is not settled."""

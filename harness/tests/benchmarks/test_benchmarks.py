@@ -17,6 +17,7 @@ from assay.benchmarks.figures import Figure, table
 from assay.benchmarks.limits import Ceiling
 from assay.benchmarks.peak import resident
 from assay.benchmarks.rounds import Rounds, interval
+from assay.benchmarks.same_shapes import SameShapes
 from assay.benchmarks.stopwatch import Stopwatch
 from assay.benchmarks.test_recovery import first_exact, rates_of
 from assay.benchmarks.test_scaling import fitted
@@ -197,6 +198,34 @@ def test_the_ceiling_is_the_best_that_was_ever_measured(monkeypatch):
     assert (ceiling.size, ceiling.best) == (16, 2 * 16**3 / 2)
     clock.now = 100
     assert ceiling() == 2 * 16**3 / 3 < ceiling.best
+
+
+def test_products_of_the_same_shapes_are_those_of_a_step():
+    subject, target, n = toy("gpt2"), Target(2), 5
+    embeddings = torch.zeros(3, n, subject.hidden, requires_grad=True)
+
+    def step():
+        torch.autograd.grad(target.output(subject, embeddings=embeddings).sum(), embeddings)
+
+    shapes = SameShapes(step, Stopwatch())
+    counted = operations.of_token_step(subject, target, n) * 3 * n
+    attention = 12 * target.depth * subject.config.hidden_size * n * 3 * n
+    assert counted - attention <= shapes.flops <= counted
+    assert shapes.calls
+
+
+def test_products_of_the_same_shapes_are_timed_alone(monkeypatch):
+    one, other = torch.ones(2, 3), torch.ones(3, 4)
+    clock = Clock()
+
+    def function():
+        clock.now += 5  # all that is no product
+        return torch.addmm(torch.ones(4), one, other).sin() @ torch.ones(4, 1)
+
+    shapes = SameShapes(function, Stopwatch(now=clock))
+    assert shapes.flops == 2 * (2 * 3 * 4 + 2 * 4 * 1)
+    monkeypatch.setattr(shapes, "_multiply", clock.taking(3, 2, 4))
+    assert shapes() == shapes.flops / 2
 
 
 @pytest.mark.parametrize(("arithmetic", "why"), [("tf32", "CUDA"), ("int3", "there are float32")])

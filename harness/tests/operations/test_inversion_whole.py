@@ -175,3 +175,39 @@ def test_a_better_token_than_the_verified_one_replaces_it(monkeypatch):
     assert result.others == {(0, 1): [7, 30], (0, 3): [7, 30]}
     monkeypatch.setattr(whole_prompts, "SAFE", 0.0)
     assert not torch.equal(exact(subject, target, goal).ids, ids)  # the check is what finds it
+
+
+@pytest.mark.parametrize("place", [0, 3])
+def test_another_guess_is_the_likeliest_token_that_was_not_tried(place):
+    """Against all distances in float64, one after another."""
+    subject, target = toy("gpt2"), Target(2)
+    known, ids = linear_map(subject, target), prompt(subject, 6, batch=3)
+    goal = target.output(subject, ids)[:, place]
+    wrong = (ids[:, place] + 1) % subject.vocabulary
+    states = target.output(subject, torch.cat([ids[:, :place], wrong[:, None]], dim=1))[:, place]
+    slope = known.again if place else known.first
+    refuted = torch.stack([wrong, ids[:, place]], dim=1)
+    later = torch.full((3,), place > 0)
+    for tried in (refuted[:, :1], refuted):
+        found = known.instead(wrong, states, goal, later, tried)
+        for row in range(3):
+            off = (goal[row] - states[row]).double() + known.part(wrong[row], place).double()
+            weights, halves = slope.weights.double(), slope.halves.double()
+            scores = halves - (known.table.double() @ weights) @ off
+            scores[tried[row]] = torch.inf
+            assert int(found[row]) == int(scores.argmin())
+
+
+def test_what_one_guess_refutes_no_later_one_repeats(monkeypatch):
+    """A guess that keeps to the same token is led to others, before a search."""
+    subject, target = fresh("gpt2"), Target(2)
+    ids = prompt(subject, 6, batch=2)
+    goal = target.output(subject, ids)
+    told: list[torch.Tensor] = []
+    wrong = (ids + 1) % subject.vocabulary
+    monkeypatch.setattr(LinearMap, "likeliest", lambda known, goal: wrong)
+    monkeypatch.setattr(LinearMap, "likelier", lambda known, guess, states, goal: guess)
+    result = exact(subject, target, goal, lambda now: told.append(now.ids.clone()))
+    assert torch.equal(result.ids, ids)
+    for row in range(2):
+        assert int(told[1][row, 0]) != int(wrong[row, 0])
