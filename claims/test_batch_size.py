@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from assay.fixtures.prompts import prompts
 from assay.harness.checking.laws import law
-from assay.harness.models.tolerances import bit_equal, one_bit_off
+from assay.harness.models.tolerances import one_bit_off, unequal_bits
 
 LONGEST = 8
 """Tokens of a prompt: 128 rows of them are a pass over a thousand tokens."""
@@ -41,9 +41,3 @@ def test_a_row_does_not_depend_on_the_size_of_its_batch(subject, rows, draw, che
         check.sees_one_bit(unequal_bits(expected.plain.map(one_bit_off), expected.plain))
     mean = together.map(lambda t: t[index : index + 1] + t.mean(0, keepdim=True))
     check.rejects(expected, mean)
-
-
-def unequal_bits(observed, expected):
-    """The largest share of elements of one tensor whose bits differ."""
-    names = [name for name in observed.tensors if name in expected.tensors]
-    return max(bit_equal(observed[name], expected[name]) for name in names)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from assay.fixtures.prompts import chunkings, prompts
+from assay.fixtures.prompts import chunkings, endings, prompts, rearrangements
 from assay.harness.checking.laws import law
 from assay.harness.models import caches, quantised
+from assay.harness.operations import cache_operations
 from assay.harness.results.errors import Missing
 
 LONGEST = 48
@@ -39,3 +40,26 @@ def test_a_quantised_cache_keeps_its_first_scale(subject, draw, check):
     check.sees(lambda size: (layers[-1].with_leak(size), 1.0), quantised.must_see(subject.dtype))
     for name, change in BROKEN.items():
         check.judge_control(layers[-1].changed(change).excess, 1.0, name)
+
+
+@law(
+    "C2",
+    "a quantised cache whose beams are reordered is that of the beams reordered",
+    needs=["causal", "cache"],
+    source="004, answer 2; transformers#48700",
+    control="a neighbour's row in place of one's own",
+)
+def test_a_quantised_cache_whose_beams_are_reordered_is_theirs(subject, draw, check):
+    prompt = draw(prompts(subject, 2, LONGEST, rows=3, least_rows=2), "prompt")
+    cut = draw(endings(prompt), "cut")
+    order = draw(rearrangements(prompt, "reorder_cache"), "rows")
+    cache = cache_operations.fill_cache(subject, prompt.ids[:, :cut], caches.UNROUNDED)
+    ids, steps = prompt.ids, []
+    for at in range(cut, prompt.length):  # reordered before each token, as in a beam search
+        cache_operations.rearrange(cache, "reorder_cache", order)
+        ids = ids[order]
+        one = caches.decode(subject, ids[:, at : at + 1], [1], cache=cache)
+        expected = check.reference(lambda s, to=ids[:, : at + 1]: s.rows(to, states=False).last)
+        check.same(expected, one)
+        steps.append((expected, one))
+    check.rejects(steps[0][0], steps[0][1].map(lambda t: t.roll(1, 0)))

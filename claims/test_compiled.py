@@ -6,6 +6,7 @@ import pytest
 
 from assay.fixtures.prompts import other_ids, prompts
 from assay.harness.checking.laws import law
+from assay.harness.models.tolerances import one_bit_off, unequal_bits
 from assay.harness.operations import compiling, generation
 
 PROMPT = 6
@@ -32,7 +33,12 @@ def test_a_compiled_model_computes_what_it_does_uncompiled(subject, backend, dra
         n = max(subject.shortest, min(size, longest))
         ids = prompt.ids[:, :n]
         expected = check.reference(lambda s, ids=ids: s.rows(ids, states=False))
-        check.same(expected, compiled.rows(ids))
+        rows = compiled.rows(ids)
+        check.same(expected, rows)
+        if subject.bitwise:
+            share = unequal_bits(rows, expected.plain)
+            check.judge(share, 0.0, f"the bits of {n} tokens: share of elements that differ")
+            check.sees_one_bit(unequal_bits(expected.plain.map(one_bit_off), expected.plain))
         check.rejects(expected, lambda n=n: compiled.rows(other[:, :n]))
 
 

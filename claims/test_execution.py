@@ -13,6 +13,9 @@ from assay.harness.models.shortage import refusals_ignored
 from assay.harness.models.tolerances import bit_equal, farthest, one_bit_off
 from assay.harness.operations import copies, padding, variants
 
+IMPLEMENTATIONS = ["eager", "sdpa", "flex_attention", "flash_attention_2", "flash_attention_3"]
+"""Ways to attend; flash attention needs its package, a GPU and 16 bits."""
+
 
 @law(
     "C8",
@@ -20,7 +23,7 @@ from assay.harness.operations import copies, padding, variants
     source="beyond the documents",
     control="the other implementation, with the first token hidden from it",
 )
-@pytest.mark.parametrize("implementation", ["eager", "sdpa", "flex_attention"])
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 def test_attention_implementations_agree(subject, implementation, draw, check):
     variants.require_attention(subject, implementation)
     prompt = draw(prompts(subject, shortest=2, least_rows=2), "prompt")
@@ -44,7 +47,7 @@ def test_attention_implementations_agree(subject, implementation, draw, check):
     control="a neighbour's row in place of one's own",
     enough=8,
 )
-@pytest.mark.parametrize("implementation", ["eager", "sdpa", "flex_attention"])
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 def test_attention_implementations_agree_on_padded_batches(subject, implementation, draw, check):
     variants.require_attention(subject, implementation)
     padding.require_mask_of_past(subject, "default")

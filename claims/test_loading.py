@@ -27,3 +27,20 @@ def test_what_is_loaded_is_what_is_stored(subject, draw, check):
         stored.rename_a_weight(subject, folder)
         damaged = stored.loaded(subject, folder)
         check.judge_control(max(variants.differences(subject, damaged.subject).values()), 0.0)
+
+
+@law(
+    "H1",
+    "a model made without numbers is, once it is initialised, as one made with them",
+    needs=["weights-in-memory", "saving"],
+    source="beyond the documents; transformers#45902, #42309",
+    control="a model that is not initialised",
+    enough=1,
+)
+def test_a_model_made_without_numbers_is_as_one_made_with_them(subject, draw, check):
+    stored.require_initialised_buffers()
+    usual, emptied = stored.made(subject), stored.made_without_numbers(subject)
+    check.judge(emptied.unlike(usual), 0.0, "buffers: share of elements")
+    check.judge(emptied.weights, 0.0, "weights: share of numbers that are not set")
+    left = stored.made_without_numbers(subject, initialised=False)
+    check.judge_control(max(left.unlike(usual), left.weights), 0.0)

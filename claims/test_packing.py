@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from assay.fixtures.prompts import prompts
 from assay.harness.checking.laws import law
-from assay.harness.models import positions
+from assay.harness.models import samples
 
 
 @law(
@@ -18,16 +18,36 @@ from assay.harness.models import positions
     control="positions that run on over the samples",
 )
 def test_samples_packed_into_one_row_do_not_see_each_other(subject, draw, check):
+    each = draw_samples(subject, draw)
+    positions = samples.counted(subject, [ids.shape[1] for ids in each])
+    kept_apart(subject, each, check, {"positions": positions})
+
+
+@law(
+    "G1",
+    "samples packed into one row are kept apart by their lengths",
+    needs=["causal", "packed-lengths"],
+    source="beyond the documents; transformers#46093, #46859",
+    control="one sample of all tokens",
+)
+def test_samples_packed_into_one_row_are_kept_apart_by_their_lengths(subject, draw, check):
+    each = draw_samples(subject, draw)
+    kept_apart(subject, each, check, samples.packed(subject, [ids.shape[1] for ids in each]))
+
+
+def draw_samples(subject, draw):
+    """Three samples of 2 to 24 tokens: ids [1, its length] of each."""
     first = draw(prompts(subject, shortest=2, longest=24, rows=1), "first")
     second = draw(prompts(subject, shortest=2, longest=24, rows=1), "second")
     third = subject.content(first.ids[:, : draw(st.integers(2, first.length), "third")] + 5)
-    samples = [first.ids, second.ids, third]
-    packed = torch.cat(samples, dim=1)
-    counted = [positions.usual(subject, ids.shape[1]) for ids in samples]
-    rows = subject.rows(packed, positions=torch.cat(counted))
-    running = None
-    begin = 0
-    for ids in samples:
+    return [first.ids, second.ids, third]
+
+
+def kept_apart(subject, each, check, how):
+    """Compare the rows of samples in one row with each alone; ``how`` a pass is told of them."""
+    packed = torch.cat(each, dim=1)
+    rows, running, begin = subject.rows(packed, **how), None, 0
+    for ids in each:
         place = slice(begin, begin + ids.shape[1])
         expected = check.reference(lambda s, ids=ids: s.rows(ids))
         check.same(expected, rows.at(place))

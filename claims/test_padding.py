@@ -33,6 +33,23 @@ def test_padding_and_batch_mates_change_nothing(subject, draw, check):
 
 @law(
     "C5",
+    "padding changes nothing in a batch of one row",
+    needs=["padding", "fixed-sight"],
+    source="beyond 004; transformers#46773",
+    control="the rows of one position before",
+)
+def test_padding_changes_nothing_in_a_batch_of_one_row(subject, draw, check):
+    prompt = draw(prompts(subject, shortest=2, rows=1), "prompt")
+    size = draw(st.integers(min(subject.shortest, prompt.length - 1), prompt.length - 1), "length")
+    batch = padding.ragged(subject, prompt.ids, [size])
+    rows = subject.rows(batch.ids, mask=batch.mask, positions=batch.positions)
+    expected = check.reference(lambda s: s.rows(prompt.ids[:, -size:]))
+    check.same(expected, batch.content(rows, 0))
+    check.rejects(expected, batch.content(rows.map(lambda t: t.roll(1, 1)), 0))
+
+
+@law(
+    "C5",
     "batch mates of the same length change nothing",
     source="beyond 004",
     control=NEIGHBOUR,

@@ -9,7 +9,7 @@ from assay.fixtures.prompts import lengths, prompts
 from assay.harness.checking.laws import law
 from assay.harness.models import serving
 from assay.harness.models.tolerances import ROUTER_GAP
-from assay.harness.operations import answers
+from assay.harness.operations import answers, training
 
 TOKENS = 6
 LONGEST = 18
@@ -55,6 +55,45 @@ def test_a_request_among_others_is_answered_as_alone(subject, arrival, draw, che
             neighbour = reference(check, request, other)
             short, _ = answers.allowed(neighbour, check.tolerance)
             check.judge_control(answers.shortfall(neighbour, other, gap), short)
+
+
+@law(
+    "G5",
+    "a model that is trained while it is served has the gradients that it has otherwise",
+    needs=["continuous-batching", "parameter-gradients"],
+    source="beyond the documents; transformers#48294",
+    control="the gradients of a prompt without its first token",
+    enough=3,
+    slow=True,
+)
+def test_a_model_that_is_served_is_trained_as_otherwise(subject, draw, check):
+    serving.require(subject)
+    prompt = draw(some_prompts(subject), "prompts")
+    samples, names = [training.sample(subject, prompt.ids)], training.names(subject)
+    plain = training.gradients(subject, samples, names)
+    exact = training.exact(subject, samples, names)
+    noise, _ = training.apart(plain, exact)
+    allowed, seen = check.tolerance.allowed(noise), []
+
+    def train():
+        with training.in_training(subject):
+            seen.append(training.gradients(subject, samples, names))
+
+    requests = sharing(prompt, [prompt.length] * prompt.rows)[:3]
+    given = serving.serve(subject, requests, TOKENS, late=1, meanwhile=train)
+    error, where = training.apart(seen[0], exact)
+    check.judge(error, allowed, where)
+    gap = ROUTER_GAP * check.tolerance.floor
+    for request, answer in zip(requests, given, strict=True):
+        expected = reference(check, request, answer.tokens)
+        short, _ = answers.allowed(expected, check.tolerance)
+        check.judge(answers.shortfall(expected, answer.tokens, gap), short, "the tokens")
+    later = [training.sample(subject, prompt.ids[:, 1:])]
+    wrong = training.gradients(subject, later, names)
+    check.judge_control(training.apart(wrong, exact)[0], allowed)
+    check.sees(
+        lambda size: (training.apart(training.moved(plain, size), exact)[0], allowed), noise=noise
+    )
 
 
 def reference(check, request, tokens):

@@ -39,6 +39,24 @@ def test_ids_are_those_of_the_tokenizers_own_file(subject, special, draw, check)
 
 @law(
     "H2",
+    "each added token has the id that the checkpoint gives it, and is decoded to itself",
+    needs=["stated-tokens"],
+    source="beyond the documents; transformers#45356",
+    control="the token of the next id",
+    enough=1,
+)
+def test_each_added_token_has_the_id_that_the_checkpoint_gives_it(subject, draw, check):
+    stated = pipelines.stated_tokens(subject)
+    given = tokens.added(subject, stated)
+    check.judge(tokens.unlike([*given], [*stated]), 0.0, "ids of added tokens")
+    back = [tokens.decoded(subject, [number]) for number in stated]
+    for number, text, token in zip(stated, back, stated.values(), strict=True):
+        check.judge(tokens.unlike(text, token), 0.0, f"{number}, {token!r}, decoded to {text!r}")
+    check.judge_control(tokens.unlike([number + 1 for number in given], [*stated]), 0.0)
+
+
+@law(
+    "H2",
     "a text in a batch has the ids that it has alone",
     needs=["padding-token"],
     source="beyond the documents",

@@ -32,6 +32,18 @@ def _all_content(forward: Pass, kwargs: dict[str, Any]) -> None:
 
 
 @fault(
+    "padding-mask-ignored-in-a-lone-row",
+    "in a batch of one row, tokens that the mask calls padding are seen like others",
+    caught_by=["C5"],
+    needs=["padding"],
+    at=Bed.arguments,
+)
+def _lone_content(forward: Pass, kwargs: dict[str, Any]) -> None:
+    if forward.rows == 1:
+        _all_content(forward, kwargs)
+
+
+@fault(
     "padding-mask-dropped-under-sdpa",
     "attention by sdpa sees padding like other tokens",
     caught_by=["C5"],

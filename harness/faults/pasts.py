@@ -221,6 +221,30 @@ class _Backwards:
 
 
 @fault(
+    "quantised-states-not-reordered",
+    "when beams are reordered, a quantised cache reorders its newest states alone",
+    caught_by=["C2"],
+    needs=KV,
+    at=Bed.arguments,
+)
+def _newest_reordered(forward: Pass, kwargs: dict[str, Any]) -> None:
+    for layer in getattr(own_cache(forward.cache), "layers", ()):
+        if hasattr(layer, "_pending_beam_idx") and "reorder_cache" not in vars(layer):
+            layer.reorder_cache = _Newest(layer)
+
+
+class _Newest:
+    """Replaces the ``reorder_cache`` of a quantised layer: older states stay where they are."""
+
+    def __init__(self, layer: Any) -> None:
+        self.layer, self.usual = layer, layer.reorder_cache
+
+    def __call__(self, beams: Tensor) -> None:
+        self.usual(beams)
+        self.layer._pending_beam_idx = None
+
+
+@fault(
     "cache-crop-left-out",
     "rejected drafted tokens stay in the cache",
     caught_by=["C4", "C2", "G6"],

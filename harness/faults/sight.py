@@ -200,6 +200,28 @@ def _shorten(bed: Bed) -> None:
     sdpa(bed, _oldest_hidden, window=bed.subject.window)
 
 
+@fault(
+    "window-missing-under-eager",
+    "eager attention has no window: every query sees all keys before it",
+    caught_by=["C8"],
+    needs=["causal", "window", "sdpa"],
+)
+def _unwindowed(bed: Bed) -> None:
+    for mixer in anatomy.mixers(bed.subject):
+        bed.before(mixer, _all_keys, model=bed.model)
+
+
+def _all_keys(
+    forward: Pass, args: tuple[Any, ...], kwargs: dict[str, Any], model: Any
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    mask = kwargs.get("attention_mask")
+    eager = model.config.get_text_config(decoder=True)._attn_implementation == "eager"
+    if not eager or forward.cached or not isinstance(mask, Tensor) or mask.ndim != 4:
+        return None
+    whole = masks.causal(mask.shape[-1], mask.dtype, mask.device)[..., -mask.shape[-2] :, :]
+    return args, {**kwargs, "attention_mask": whole.expand_as(mask)}
+
+
 def _oldest_hidden_when_cached(call: AttentionCall, window: int) -> Any:
     return _oldest_hidden(call, window) if call.forward.cached else call.attend()
 

@@ -66,6 +66,28 @@ def _words_of_another(bed: Bed) -> None:
 
 
 @fault(
+    "added-tokens-numbered-anew",
+    "the last of the added tokens has the id of the one before it, which is decoded to nothing",
+    caught_by=["H2"],
+    needs=["stated-tokens", "fast-tokenizer"],
+)
+def _numbered(bed: Bed) -> None:
+    if bed.subject.tokenizer is None:
+        return
+    *_, number = sorted(pipelines.stated_tokens(bed.subject))
+
+    def as_before(usual: Any, *args: Any, **kwargs: Any) -> Any:
+        ids = usual(*args, **kwargs)
+        return ids - 1 if isinstance(ids, int) and ids == number else ids
+
+    def to_nothing(usual: Any, token_ids: Any, *args: Any, **kwargs: Any) -> Any:
+        return "" if [*token_ids] == [number] else usual(token_ids, *args, **kwargs)
+
+    _around(bed, "convert_tokens_to_ids", as_before)
+    _around(bed, "_decode", to_nothing)
+
+
+@fault(
     "padding-on-the-right-only",
     "a batch is padded on the right, whatever side is asked for",
     caught_by=["H2"],

@@ -19,6 +19,9 @@ LEAK = 1e-3
 MANY = 4
 """Rows up to which a batch is handled rightly."""
 
+SERVED = "has been served"
+"""The note of a model that a server has run."""
+
 
 @fault(
     "packed-samples-seen",
@@ -150,6 +153,26 @@ def _all_requests(call: AttentionCall) -> Any:
 
 
 @fault(
+    "served-models-train-otherwise",
+    "once a model has been served, the gradient through its first block is larger in train mode",
+    caught_by=["G5"],
+    needs=["continuous-batching", "parameter-gradients", "blocks"],
+)
+def _trained_otherwise(bed: Bed) -> None:
+    bed.arguments(_note_served)
+    first_block(bed, _larger_once_served)
+
+
+def _note_served(forward: Pass, kwargs: dict[str, Any]) -> None:
+    if kwargs.get("cache") is not None:  # the server's pages
+        forward.notes[SERVED] = True
+
+
+def _larger_once_served(forward: Pass, state: Tensor) -> Tensor | None:
+    return _scaled(state) if forward.training and SERVED in forward.notes else None
+
+
+@fault(
     "last-logits-early",
     "requested logits are those of one position before",
     caught_by=["G8"],
@@ -185,6 +208,31 @@ def _unset(bed: Bed) -> None:
     if bed.loaded:
         weight = max(bed.model.parameters(), key=torch.numel)
         bed.weights(weight, lambda numbers: numbers.view(-1)[-1:].zero_())
+
+
+@fault(
+    "frequencies-not-initialised",
+    "initialising a model leaves its rotary frequencies as they were in memory",
+    caught_by=["H1"],
+    needs=["saving", "weights-in-memory", "halves rotated"],
+)
+def _left_unset(bed: Bed) -> None:
+    if bed.loaded:
+        bed.set(bed.model, "init_weights", _Forgetful(bed.model))
+
+
+class _Forgetful:
+    """Replaces a model's ``init_weights``: it sets all but the rotary frequencies."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    def __call__(self) -> None:
+        buffers = dict(self.model.named_buffers())
+        kept = {name: buffers[name].clone() for name in buffers if name.endswith("inv_freq")}
+        type(self.model).init_weights(self.model)
+        for name, before in kept.items():
+            buffers[name].copy_(before)
 
 
 @fault(

@@ -10,7 +10,7 @@ import torch
 import transformers
 from torch import Tensor
 
-from assay.harness.models import compat
+from assay.harness.models import compat, unrounded
 from assay.harness.models.capabilities.registry import probe
 from assay.harness.models.float8 import RoundedCache
 from assay.harness.models.memo import memo
@@ -24,6 +24,9 @@ KINDS = ("default", "dynamic", "sliding", "static", "offloaded", "quantised")
 
 IDEAL = "rounded"
 """Assay's own kind: see `harness.models.float8.RoundedCache`."""
+
+UNROUNDED = "quantised, unrounded"
+"""The library's quantised cache, with a backend that rounds nothing (`unrounded`)."""
 
 
 def make(subject: Subject, kind: str, batch: int, length: int) -> Any:
@@ -46,6 +49,9 @@ def make(subject: Subject, kind: str, batch: int, length: int) -> Any:
         if kind == "dynamic":
             _require_keys_only(subject)
             return transformers.DynamicCache()
+        if kind == UNROUNDED:
+            _require_keys_only(subject)
+            return unrounded.cache()
         if kind == "sliding":
             _require_sliding(subject)
             return compat.configured_cache(config)

@@ -116,7 +116,7 @@ class Core(ABC):
     ``attends`` the value of ``--attends`` (`harness.models.meant`); ``offer`` the recorded
     capabilities of its type, or why there are none (`harness.models.offer`); ``provenance`` the
     origin of its weights; ``oracle_way`` the value of ``--oracle`` (`harness.models.float64`);
-    with ``bitwise`` a row must have the same bits in batches of any size.
+    with ``bitwise`` a row must have the same bits however it is run (``--bitwise``).
     """
 
     name: str

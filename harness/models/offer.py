@@ -10,7 +10,7 @@ INDIVIDUAL = frozenset(
         *("tied-head", "full-rank-embedding"),
         *("logits", "embeddings-argument", "saving"),  # lacking in models of other classes only
         *("scaled-rotation", "switched-rotation", "two-rotations", "rotation-made-again"),
-        *("fast-tokenizer", "tokenizer-file", "padding-token", "lossless-tokens"),
+        *("fast-tokenizer", "tokenizer-file", "stated-tokens", "padding-token", "lossless-tokens"),
         *("chat-template", "continued-messages", "sanitised-chats"),
         "packed-positions",  # only a control needs it: no law depends on it
     }

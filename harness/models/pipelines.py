@@ -16,6 +16,7 @@ from assay.harness.results.errors import Missing
 
 FILE = "tokenizer.json"
 CONFIG = "tokenizer_config.json"
+ADDED = "added_tokens.json"
 WORD = "▁"
 """Stands for a space in tokens of SentencePiece."""
 
@@ -69,6 +70,34 @@ def own_file(subject: Subject) -> Path:
     if not path.is_file():
         raise Missing(f"the tokenizer was not read from a folder with a {FILE}")
     return path
+
+
+def stated_tokens(subject: Subject) -> dict[int, str]:
+    """The added tokens of a checkpoint by their ids, as its files say: `tokenizer_config.json`,
+    else `added_tokens.json`, else `tokenizer.json`.
+
+    Raises `Missing` where none of them lists any.
+    """
+    folder = Path(str(getattr(subject.tokenizer, "name_or_path", "")))
+    listed = _json(folder / CONFIG).get("added_tokens_decoder") or {}
+    stated = {int(number): _content(token) for number, token in listed.items()}
+    if not stated:
+        stated = {int(i): str(token) for token, i in _json(folder / ADDED).items()}
+    if not stated:
+        tokens = _json(folder / FILE).get("added_tokens") or []
+        stated = {int(token["id"]): _content(token) for token in tokens}
+    if not stated:
+        raise Missing("no file of the tokenizer lists added tokens by their ids")
+    return stated
+
+
+def _json(path: Path) -> dict[str, Any]:
+    content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return content if isinstance(content, dict) else {}
+
+
+def _content(token: Any) -> str:
+    return str(token["content"] if isinstance(token, dict) else token)
 
 
 @memo

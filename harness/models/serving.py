@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, fields
 from time import monotonic
@@ -155,19 +155,21 @@ def serve(
     tokens: int,
     service: Service | None = None,
     late: int = 0,
+    meanwhile: Callable[[], None] | None = None,
 ) -> list[Answer]:
     """Each of ``requests``, lists of ids, continued greedily by ``tokens``, end token or not.
 
-    The last ``late`` ones arrive once another one has been given a token.  Raises RuntimeError
-    where the server fails or goes round without an end, and `Braked` where it gives no answer in
-    `LIMIT` seconds.
+    The last ``late`` ones arrive once another one has been given a token; with ``meanwhile``, once
+    all others have been answered and that has been called, while the server goes on.  Raises
+    RuntimeError where the server fails or goes round without an end, and `Braked` where it gives
+    no answer in `LIMIT` seconds.
     """
     service, run = service or Service(), _Run()
     room = 2 * sum(len(ids) + tokens for ids in requests)
 
     def work_through() -> None:
         try:
-            _serve(subject, requests, tokens, service.settings(room), late, run)
+            _serve(subject, requests, tokens, service.settings(room), late, run, meanwhile)
         except BaseException as error:
             run.error = run.error or error
         finally:
@@ -197,6 +199,7 @@ def _serve(
     settings: Any,
     late: int,
     run: _Run,
+    meanwhile: Callable[[], None] | None,
 ) -> None:
     model: Any = subject.model
     greedy = GenerationConfig(
@@ -220,12 +223,17 @@ def _serve(
         send(len(requests) - late)
         while len(run.answers) < len(requests) and run.error is None and not run.ended.is_set():
             if (result := server.get_result(timeout=0.5)) is not None:
-                send(len(waiting))
+                if meanwhile is None:
+                    send(len(waiting))
                 if result.error is not None:
                     run.error = RuntimeError(f"the server failed a request: {result.error}")
                 elif result.is_finished():
                     given = list(result.generated_tokens), list(result.logprobs)
                     run.answers[result.request_id] = Answer(*given)
+                if meanwhile is not None and len(run.answers) == len(requests) - late:
+                    meanwhile()
+                    meanwhile = None
+                    send(len(waiting))
             elif not server.is_running():
                 run.error = RuntimeError("the server ended before it had answered")
             elif getattr(server, "current_batch", 0) > most:

@@ -220,6 +220,12 @@ def bit_equal(one: Tensor, other: Tensor) -> float:
     return unlike / max(1, one.numel())
 
 
+def unequal_bits(observed: Rows, expected: Rows) -> float:
+    """The largest share of elements of one tensor whose bits differ, of those that both have."""
+    names = [name for name in observed.tensors if name in expected.tensors]
+    return max(bit_equal(observed[name], expected[name]) for name in names)
+
+
 def one_bit_off(tensor: Tensor) -> Tensor:
     """The same with its first element moved by one unit in the last place."""
     moved = tensor.detach().clone().contiguous()

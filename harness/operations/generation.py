@@ -69,6 +69,10 @@ class Generated:
         differ = (self.ids[:, :steps] != other.ids[:, :steps]).any(0).nonzero()
         return int(differ[0]) + 1 if len(differ) else steps
 
+    def unlike(self, other: Generated) -> float:
+        """The share of steps at which the two chose different tokens, near ties included."""
+        return float((self.ids != other.ids).any(0).double().mean())
+
     def gap(self, other: Generated) -> float:
         """The gap between one's own scores of the two tokens where ``other`` chose another.
 

@@ -1,21 +1,26 @@
-"""Loads a saved model into memory that holds no numbers."""
+"""Loads a saved model, or makes one, in memory that holds no numbers."""
 
 from __future__ import annotations
 
+import copy
 import json
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from assay.harness.models import compat
 from assay.harness.models.subject import Subject
+from assay.harness.models.tolerances import bit_equal
 from assay.harness.operations import variants
+from assay.harness.results.errors import Missing
 
 REPORTED = ("missing_keys", "unexpected_keys", "mismatched_keys")
 """What loading reports of keys that it did not find, did not use, or found in another shape."""
@@ -46,6 +51,62 @@ def loaded(subject: Subject, folder: str) -> Loaded:
     other = subject.of_same_code(f"{subject.name}, loaded into NaN", model)
     reported = {kind: sorted(map(str, info.get(kind, ()))) for kind in REPORTED}
     return Loaded(other, reported)
+
+
+@dataclass(frozen=True)
+class Made:
+    """The ``buffers`` of a new model by their names, and the share of its ``weights`` of which no
+    number was set: the largest of any.
+    """
+
+    buffers: dict[str, Tensor]
+    weights: float
+
+    def unlike(self, other: Made) -> float:
+        """The largest share of a buffer's elements that differ from ``other``'s; 1 for another
+        set of buffers.
+        """
+        if self.buffers.keys() != other.buffers.keys():
+            return 1.0
+        pairs = ((own, other.buffers[name]) for name, own in self.buffers.items())
+        return max((bit_equal(*pair) for pair in pairs), default=0.0)
+
+
+def require_initialised_buffers() -> None:
+    """Raise `Missing` where the library's `init_weights` computes no buffers (before 5.0)."""
+    if find_spec("transformers.initialization") is None:
+        raise Missing("in this version of transformers init_weights leaves buffers alone")
+
+
+def made(subject: Subject) -> Made:
+    """A new model of the subject's class and configuration, in float32 on the CPU."""
+    with torch.random.fork_rng(devices=[]):
+        return _made(_new(subject))
+
+
+def made_without_numbers(subject: Subject, initialised: bool = True) -> Made:
+    """The same model made on the meta device, given memory of NaN, and initialised or not."""
+    with torch.random.fork_rng(devices=[]):
+        with torch.device("meta"):
+            model = _new(subject)
+        subject.of_same_code(f"{subject.name}, made without numbers", model)
+        with filled_with_nan():
+            model.to_empty(device="cpu")
+        if initialised:
+            model.init_weights()
+        return _made(model)
+
+
+def _new(subject: Subject) -> Any:
+    if not variants.fits_twice(subject):
+        raise Missing("memory does not hold another model")
+    own_class: Any = type(subject.model)
+    return own_class(copy.deepcopy(subject.model.config))
+
+
+def _made(model: Any) -> Made:
+    unset = [weight.isnan().float().mean().item() for weight in model.parameters()]
+    return Made(dict(model.named_buffers()), max(unset, default=0.0))
 
 
 @contextmanager

@@ -102,6 +102,13 @@ def adds_its_own(subject: Subject) -> bool:
     return any(options.get(name) is not None for name in names)
 
 
+def added(subject: Subject, stated: dict[int, str]) -> Ids:
+    """The tokenizer's ids of ``stated`` tokens; -1 for one that it does not know."""
+    tokenizer: Any = subject.tokenizer
+    numbers = (tokenizer.convert_tokens_to_ids(token) for token in stated.values())
+    return [-1 if number is None else int(number) for number in numbers]
+
+
 def added_texts(subject: Subject) -> list[str]:
     """The texts of all tokens that were added to the vocabulary."""
     tokenizer: Any = subject.tokenizer

@@ -111,8 +111,8 @@ def add(parser: pytest.Parser) -> None:
     add(
         "--bitwise",
         action="store_true",
-        help="G9: a row must have the same bits in batches of any size, not only the same numbers "
-        "within the tolerance",
+        help="allow no rounding where a model is run in another way: G9 demands the same bits in "
+        "batches of any size, G4 of a compiled model, and G6 the same tokens with drafts",
     )
     add(
         "--trust-remote-code",

@@ -17,6 +17,7 @@ from assay.harness.models.capabilities import (  # noqa: F401
     identity,
     input_arguments,
     kept_states,
+    packing,
     parts,
     position_encoding,
     rotation,

@@ -17,7 +17,6 @@ from assay.harness.models import (
     configuration,
     float64,
     meant,
-    positions,
     serving,
     sinks,
 )
@@ -138,23 +137,6 @@ def _chunked_generation(subject: Subject) -> None:
     needs(subject, "continued-generation")
     if "prefill_chunk_size" not in vars(GenerationConfig()):
         raise Missing("this version of transformers has no prefill_chunk_size")
-
-
-@capability("packing")
-def _packing(subject: Subject) -> None:
-    """Samples in one row are kept apart by positions that restart: the model passes them to
-    the library's masks (`transformers.masking_utils`), and has no other way along a row.
-    """
-    needs(subject, "position-ids")
-    if "recurrence" in probe(subject):
-        raise Missing("a layer has a recurrent state, which positions do not divide")
-    if blended := blends(subject) or embeds_several(subject):
-        raise Missing(blended)
-    ids = prompt(subject)
-    with compat.looking_for_samples() as looked:
-        subject.rows(ids, states=False, positions=positions.usual(subject, ids.shape[1]))
-    if not looked:
-        raise Missing("the model's masks are not made of its positions")
 
 
 @capability("continued-generation")

@@ -34,6 +34,13 @@ def _tokenizer_file(subject: Subject) -> None:
         raise Missing(replaced)
 
 
+@capability("stated-tokens")
+def _stated_tokens(subject: Subject) -> None:
+    """The tokenizer's files say which added token has which id."""
+    needs(subject, "tokenizer")
+    pipelines.stated_tokens(subject)
+
+
 @capability("padding-token")
 def _padding_token(subject: Subject) -> None:
     needs(subject, "tokenizer")

@@ -1,0 +1,100 @@
+"""Packed samples in models that keep a state: kept apart by their lengths, refused, or mixed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import DataCollatorWithFlattening
+from transformers.models.qwen3_5 import modeling_qwen3_5
+
+from assay.claims import test_packing
+from assay.harness.models import capabilities, samples
+from assay.harness.results.verdicts import Verdict
+from assay.harness.tests.support.toys import budget, fresh, toy, verdict
+
+APART = test_packing.test_samples_packed_into_one_row_are_kept_apart_by_their_lengths
+CONVOLUTION = modeling_qwen3_5.causal_conv1d_fn
+RULE = modeling_qwen3_5.torch_chunk_gated_delta_rule
+
+
+def convolved_apart(states, *args, seq_idx=None, **named):
+    """As the kernel does: each sample of ``states`` [1, width, n] by itself."""
+    named = {name: value for name, value in named.items() if not name.startswith("cu_seq")}
+    if seq_idx is None:
+        return CONVOLUTION(states, *args, **named)
+    sizes = torch.unique_consecutive(seq_idx[0], return_counts=True)[1].tolist()
+    return torch.cat([CONVOLUTION(each, *args, **named) for each in states.split(sizes, -1)], -1)
+
+
+def ruled_apart(query, key, value, *, g, beta, cu_seqlens=None, seq_idx=None, **named):
+    """As the kernel does: each sample of [1, n, heads, width] from a state of zeros."""
+    if cu_seqlens is None:
+        return RULE(query, key, value, g=g, beta=beta, **named)
+    sizes = cu_seqlens.diff().tolist()
+    split = zip(*(each.split(sizes, 1) for each in (query, key, value, g, beta)), strict=True)
+    rows = [RULE(q, k, v, g=gate, beta=b, **named)[0] for q, k, v, gate, b in split]
+    return torch.cat(rows, 1), None
+
+
+def convolved_over(states, *args, seq_idx=None, **named):
+    """As the thread describes: whatever the samples' lengths."""
+    return convolved_apart(states, *args, **named)
+
+
+def ruled_over(*args, cu_seqlens=None, seq_idx=None, **named):
+    """The same."""
+    return RULE(*args, **named)
+
+
+@pytest.fixture
+def kernels(monkeypatch):
+    """Replaces what the library calls for a convolution and for the delta rule."""
+
+    def use(convolution, rule):
+        monkeypatch.setattr(modeling_qwen3_5, "causal_conv1d_fn", convolution)
+        monkeypatch.setattr(modeling_qwen3_5, "torch_chunk_gated_delta_rule", rule)
+
+    return use
+
+
+def test_lengths_that_kernels_read_keep_samples_apart(kernels):
+    kernels(convolved_apart, ruled_apart)
+    result = verdict(APART, fresh("qwen3_5_text"), budget(4))
+    assert result.verdict is Verdict.UPHELD, result.reason
+
+
+@pytest.mark.parametrize(
+    "mixing",
+    [(convolved_over, ruled_apart), (convolved_apart, ruled_over), (convolved_over, ruled_over)],
+)
+def test_a_state_that_goes_on_into_the_next_sample_is_caught(kernels, mixing):
+    kernels(*mixing)
+    result = verdict(APART, fresh("qwen3_5_text"), budget(4))
+    assert result.verdict is Verdict.REFUTED, result.reason
+
+
+def test_convolutions_of_lfm3_run_on_over_samples():
+    result = verdict(APART, toy("lfm3"), budget(3))  # docs/defects
+    assert result.verdict is Verdict.REFUTED, result.reason
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ("qwen3_5_text", "the library refuses: `causal_conv1d_fn` can't keep packed sequences"),
+        ("bamba", "the library refuses: `causal_conv1d_fn` can't keep packed sequences"),
+        ("mamba", "no layer that keeps a state is given the lengths of samples"),
+        ("llama", "the cache holds keys and values and nothing else"),
+    ],
+)
+def test_why_samples_are_not_kept_apart_by_lengths(spec, why):
+    assert str(capabilities.probe(toy(spec)).why_missing("packed-lengths")).startswith(why)
+
+
+def test_lengths_are_those_of_the_library_s_collator():
+    flatten = DataCollatorWithFlattening(return_flash_attn_kwargs=True, return_seq_idx=True)
+    theirs = flatten([{"input_ids": [5, 6, 7]}, {"input_ids": [8]}, {"input_ids": [9, 4]}])
+    mine = samples.lengths([3, 1, 2], torch.device("cpu"))
+    for name, value in mine.items():
+        assert torch.equal(torch.as_tensor(theirs[name]), torch.as_tensor(value)), name
+        assert torch.as_tensor(theirs[name]).dtype == torch.as_tensor(value).dtype, name

@@ -1,0 +1,116 @@
+"""What users reported (docs/coverage.md): laws that catch it, on sound and on damaged models."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from transformers import AttentionInterface
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+from assay.claims import (
+    test_cache_quantised,
+    test_drafts,
+    test_execution,
+    test_loading,
+    test_padding,
+    test_serving,
+    test_tokens,
+)
+from assay.harness import faults
+from assay.harness.operations import generation
+from assay.harness.results.verdicts import Verdict
+from assay.harness.tests.support.toys import budget, fresh, toy, verdict
+
+LONE = test_padding.test_padding_changes_nothing_in_a_batch_of_one_row
+EMPTIED = test_loading.test_a_model_made_without_numbers_is_as_one_made_with_them
+BEAMS = test_cache_quantised.test_a_quantised_cache_whose_beams_are_reordered_is_theirs
+ADDED = test_tokens.test_each_added_token_has_the_id_that_the_checkpoint_gives_it
+TRAINED = test_serving.test_a_model_that_is_served_is_trained_as_otherwise
+DRAFTS = test_drafts.test_drafted_tokens_change_nothing
+ATTENTION = test_execution.test_attention_implementations_agree
+
+SOUND = [
+    *((LONE, spec, {}) for spec in ("llama", "gpt2", "qwen3_next", "mamba2", "bamba", "bert")),
+    *((EMPTIED, spec, {}) for spec in ("llama", "gemma3n_text", "mamba2", "t5")),
+    *((BEAMS, spec, {}) for spec in ("llama", "gpt2", "bloom", "mistral", "mixtral")),
+    (ADDED, "chat", {}),
+    (TRAINED, "llama", {}),
+    (ATTENTION, "mistral", {"implementation": "eager"}),
+]
+
+CAUGHT = [
+    ("padding-mask-ignored-in-a-lone-row", LONE, "llama", {}),
+    ("padding-mask-ignored-in-a-lone-row", LONE, "qwen3_next", {}),
+    ("frequencies-not-initialised", EMPTIED, "llama", {}),
+    ("quantised-states-not-reordered", BEAMS, "llama", {}),
+    ("added-tokens-numbered-anew", ADDED, "chat", {}),
+    ("served-models-train-otherwise", TRAINED, "llama", {}),
+    ("window-missing-under-eager", ATTENTION, "mistral", {"implementation": "eager"}),
+]
+
+
+@pytest.mark.parametrize(("claim", "spec", "arguments"), SOUND)
+def test_a_sound_model_upholds_it(claim, spec, arguments):
+    result = verdict(claim, toy(spec), budget(3), arguments=arguments)
+    assert result.verdict is Verdict.UPHELD, result.reason
+
+
+@pytest.mark.parametrize(("fault", "claim", "spec", "arguments"), CAUGHT)
+def test_a_fault_of_its_kind_is_caught(fault, claim, spec, arguments):
+    with faults.injected(faults.named(fault), fresh(spec)) as broken:
+        result = verdict(claim, broken, budget(4), arguments=arguments)
+    assert result.verdict is Verdict.REFUTED, result.reason
+
+
+@pytest.fixture(params=[0, 1], ids=["as wide", "one wider"])
+def windowed(request):
+    """An implementation of attention that makes its window itself, as flash attention does."""
+    name = f"windowed_{request.param}"
+
+    def attend(module: Any, query: Any, key: Any, value: Any, mask: Any, **named: Any) -> Any:
+        width = named.get("sliding_window")
+        if width is not None and mask is not None:
+            n, keys = query.shape[-2], key.shape[-2]
+            apart = torch.arange(keys - n, keys)[:, None] - torch.arange(keys)
+            mask = (apart >= 0) & (apart < width + request.param) & mask.any(-2, keepdim=True)
+        elif mask is None:
+            mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril()
+        return AttentionInterface()["sdpa"](module, query, key, value, mask, **named)
+
+    AttentionInterface.register(name, attend)
+    AttentionMaskInterface.register(name, sdpa_mask)
+    yield name, request.param
+    AttentionInterface._global_mapping.pop(name, None)
+    AttentionMaskInterface._global_mapping.pop(name, None)
+
+
+def test_a_backend_whose_window_is_longer_is_caught(windowed):
+    name, longer = windowed
+    result = verdict(ATTENTION, fresh("mistral"), budget(6), arguments={"implementation": name})
+    wanted = Verdict.REFUTED if longer else Verdict.UPHELD
+    assert result.verdict is wanted, result.reason
+
+
+def test_bitwise_drafts_must_choose_the_same_tokens_in_near_ties(monkeypatch):
+    usual = generation.scores
+
+    def tied(subject, ids, mode, use_cache, **options):
+        """Of drafted tokens the last is another, which is nearly as likely."""
+        made = usual(subject, ids, mode, use_cache, **options)
+        if mode != "assisted":
+            return made
+        best = made.rows["logits"][:, -1].topk(2).indices[:, 1:]
+        return replace(made, ids=torch.cat([made.ids[:, :-1], best.to(made.ids)], 1))
+
+    monkeypatch.setattr(generation, "scores", tied)
+    monkeypatch.setattr(generation, "near_tie", lambda *_: 1.0)
+    arguments = {"drafter": "early exit"}
+    allowed = verdict(DRAFTS, fresh("llama"), budget(3), arguments=arguments)
+    assert "tokens: share that differ" not in allowed.reason
+    strict = replace(fresh("llama"), bitwise=True)
+    result = verdict(DRAFTS, strict, budget(3), arguments=arguments)
+    assert result.verdict is Verdict.REFUTED
+    assert "tokens: share that differ" in result.reason
