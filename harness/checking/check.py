@@ -371,7 +371,7 @@ class Check:
             return _beyond(worst.error, allowed)
 
         plain = _shared(expected.plain, expected)
-        errors = expected.errors(self._gap(tolerance))
+        errors = expected.errors(self.gap(tolerance))
         noise = max(errors[name].error for name in plain.tensors if name in errors)
         self._least_noise = min(self._least_noise, noise)
         try:
@@ -388,7 +388,7 @@ class Check:
 
         self._saw(sensitivity.smallest_leak(first, damaged, differs))
 
-    def _gap(self, tolerance: Tolerance | None) -> float:
+    def gap(self, tolerance: Tolerance | None) -> float:
         """Experts chosen by less are near-tied."""
         return ROUTER_GAP * (tolerance or self.tolerance).floor
 
@@ -398,7 +398,7 @@ class Check:
         """The distance with the least margin, of a farthest or median row, and its bound."""
         tolerance = tolerance or self.tolerance
         observed = _shared(observed, expected)
-        gap = self._gap(tolerance)
+        gap = self.gap(tolerance)
         settled = expected.settled(gap)
         if settled is not None and not bool(settled.any()):
             raise Unsettled("every row is routed to experts by near-ties")

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from assay.harness.checking.check import Check, Unsettled
 from assay.harness.checking.reference import Reference
 from assay.harness.checking.sensitivity import GOALS
 from assay.harness.models import compat, dequantised, precision, quantised_weights
@@ -207,6 +208,20 @@ def reference(quantised: Subject, ids: Tensor) -> Reference:
     elif torch.finfo(_computes_in(quantised)).eps > torch.finfo(quantised.dtype).eps:
         plain = _narrower(quantised)
     return Reference(plain.rows(ids), quantised.oracle.rows(ids))
+
+
+def require_judgeable(quantised: Subject, expected: Reference, check: Check) -> None:
+    """Raise `Unsettled` where rounding activations to 8 bits alone moves a row so far that nothing
+    can be said of the kernel.
+
+    A model may amplify it, by attention that is not scaled or near-ties between experts.
+    """
+    if not quantised_weights.rounds_activations(quantised.model):
+        return
+    allows = tolerance(quantised)
+    errors = expected.errors(check.gap(allows)).values()
+    if any(allows.is_capped(distance.error) for distance in errors):
+        raise Unsettled("rounding activations to 8 bits moves a row farther than any bound allows")
 
 
 @memo
