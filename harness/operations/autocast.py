@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from assay.harness.checking.check import Unsettled
 from assay.harness.checking.reference import Reference, run_elsewhere
 from assay.harness.checking.sensitivity import GOALS
-from assay.harness.models import encoders
+from assay.harness.models import encoders, routing
 from assay.harness.models.memo import memo
 from assay.harness.models.rows import Rows
 from assay.harness.models.shortage import pass_on
@@ -120,6 +120,11 @@ def _obstacle(subject: Subject) -> str:
     except REFUSALS as error:
         pass_on(error)
         return f"the model does not run under it ({brief(error)})"
+    if subject.is_encoder_decoder and routing.chooses(subject):
+        with routing.choosing(subject.oracle) as gaps:
+            encoders.encoded(subject.oracle, 1)
+        if any(bool((each <= TOLERANCE.floor).any()) for each in gaps):
+            return "rounding to bfloat16 chooses among the experts for the encoder's prompt"
     return ""
 
 

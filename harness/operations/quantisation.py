@@ -265,15 +265,17 @@ def factor(quantised: Subject) -> float:
 
 @contextmanager
 def rescaled(subject: Subject, packed: list[str], by: float) -> Iterator[None]:
-    """Multiply the first block of each of the weights ``packed``, all of it where ``by`` is
-    `GREATLY`, within a block: what the dense copy ``subject`` has where scales are wrong.
+    """Multiply the first block of each of the weights ``packed``, half of its rows where ``by`` is
+    `GREATLY`, within a block: what the dense copy ``subject`` has where scales are wrong.  A norm
+    after a layer would hide that all of its scales are.
     """
     named = dict(subject.model.named_parameters())
     originals = {name: named[name].data for name in packed if name in named}
     try:
         for name, weight in originals.items():
             numbers = weight.clone()
-            (numbers if by == GREATLY else numbers[:1, :BLOCK]).mul_(by)
+            half = (len(numbers) + 1) // 2
+            (numbers[:half] if by == GREATLY else numbers[:1, :BLOCK]).mul_(by)
             named[name].data = numbers
         yield
     finally:
