@@ -19,7 +19,7 @@ WEIGHTS = [quantisation.OWN, quantisation.EIGHT, quantisation.FOUR]
     "G11",
     "a quantised model computes with the weights that its integers stand for",
     source=SOURCE,
-    control="the scale of a block of each weight times 1.01; in 16 bits half of the scales doubled",
+    control="a scale of each weight times 1.01; in 16 bits half of the scales doubled",
     enough=6,
 )
 @pytest.mark.parametrize("weights", WEIGHTS)
