@@ -54,7 +54,8 @@ def test_gradients_of_two_processes_are_those_of_one(subject, plan, draw, check)
     noise, _ = training.apart(plain, exact)
     for gathered in parallel.gradients(subject, plan, samples, names):
         error, where = training.apart(gathered, exact)
-        allowed = training.allowed(check, noise, error, samples, names, exact)
+        noise = training.noise(check, noise, error, samples, names, exact)
+        allowed = check.tolerance.allowed(noise)
         check.judge(error, allowed, where)
     if check.wants():
         wrong = parallel.gradients(subject, plan, samples, names, zeroed=True)[0]

@@ -31,7 +31,8 @@ def test_gradients_of_a_batch_are_the_sum_of_its_samples(subject, draw, check):
     noise, _ = training.apart(summed, exact)
     together = training.gradients(subject, [training.padded(subject, batch)], names)
     error, where = training.apart(together, exact)
-    allowed = training.allowed(check, noise, error, alone, names, exact)
+    noise = training.noise(check, noise, error, alone, names, exact)
+    allowed = check.tolerance.allowed(noise)
     check.judge(error, allowed, where)
     fewer = training.gradients(subject.oracle, alone[:-1], names)
     check.judge_control(training.apart(fewer, exact)[0], allowed)
@@ -62,7 +63,8 @@ def test_gradients_in_training_are_those_in_evaluation(subject, activations, dra
     with training.in_training(subject, reentrant):
         trained = training.gradients(subject, samples, names)
     error, where = training.apart(trained, exact)
-    allowed = training.allowed(check, noise, error, samples, names, exact)
+    noise = training.noise(check, noise, error, samples, names, exact)
+    allowed = check.tolerance.allowed(noise)
     check.judge(error, allowed, where)
     later = [training.sample(subject, prompt.ids[:, 1:])]
     check.judge_control(

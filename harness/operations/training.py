@@ -136,23 +136,21 @@ def noise_elsewhere(
     return max(errors)
 
 
-def allowed(
+def noise(
     check: Check,
-    noise: float,
+    own: float,
     error: float,
     samples: Sequence[Sample],
     names: Sequence[str],
     exact: Gradients,
 ) -> float:
-    """What a law allows of an ``error`` where the plain gradients are off by ``noise``.
+    """How far rounding moves the plain gradients, which are off by ``own``, against an ``error``.
 
-    Before it is refuted, the plain gradients are summed as other machines may round them
-    (`Check.same`).
+    Before that refutes a law, they are summed as other machines may round them (`Check.same`).
     """
-    bound = check.tolerance.allowed(noise)
-    if bound < error <= check.tolerance.most and check.wide:
-        noise = max(noise, noise_elsewhere(check.subject, samples, names, exact))
-    return check.tolerance.allowed(noise)
+    if not check.tolerance.allowed(own) < error <= check.tolerance.most or not check.wide:
+        return own
+    return max(own, noise_elsewhere(check.subject, samples, names, exact))
 
 
 def _loss(subject: Subject, sample: Sample) -> Tensor:
