@@ -52,12 +52,10 @@ def test_gradients_of_two_processes_are_those_of_one(subject, plan, draw, check)
     plain = training.gradients(subject, samples, names)
     exact = training.exact(subject, samples, names)
     noise, _ = training.apart(plain, exact)
-    allowed = check.tolerance.allowed(noise)
     for gathered in parallel.gradients(subject, plan, samples, names):
         error, where = training.apart(gathered, exact)
-        if allowed < error <= check.tolerance.most and check.wide:
-            noise = max(noise, training.noise_elsewhere(subject, samples, names, exact))
-            allowed = check.tolerance.allowed(noise)
+        noise = training.noise(check, noise, error, samples, names, exact)
+        allowed = check.tolerance.allowed(noise)
         check.judge(error, allowed, where)
     if check.wants():
         wrong = parallel.gradients(subject, plan, samples, names, zeroed=True)[0]

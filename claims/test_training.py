@@ -29,9 +29,10 @@ def test_gradients_of_a_batch_are_the_sum_of_its_samples(subject, draw, check):
     summed = training.gradients(subject, alone, names)
     exact = training.exact(subject, alone, names)
     noise, _ = training.apart(summed, exact)
-    allowed = check.tolerance.allowed(noise)
     together = training.gradients(subject, [training.padded(subject, batch)], names)
     error, where = training.apart(together, exact)
+    noise = training.noise(check, noise, error, alone, names, exact)
+    allowed = check.tolerance.allowed(noise)
     check.judge(error, allowed, where)
     fewer = training.gradients(subject.oracle, alone[:-1], names)
     check.judge_control(training.apart(fewer, exact)[0], allowed)
@@ -58,11 +59,12 @@ def test_gradients_in_training_are_those_in_evaluation(subject, activations, dra
     plain = training.gradients(subject, samples, names)
     exact = training.exact(subject, samples, names)
     noise, _ = training.apart(plain, exact)
-    allowed = check.tolerance.allowed(noise)
     reentrant = {"kept": None, "recomputed": False}.get(activations, True)
     with training.in_training(subject, reentrant):
         trained = training.gradients(subject, samples, names, embedding=reentrant is True)
     error, where = training.apart(trained, exact)
+    noise = training.noise(check, noise, error, samples, names, exact)
+    allowed = check.tolerance.allowed(noise)
     check.judge(error, allowed, where)
     later = [training.sample(subject, prompt.ids[:, 1:])]
     check.judge_control(

@@ -74,6 +74,8 @@ class Check:
     """What an example has to reach for the law to say anything, and whether one did."""
     shared: bool = False
     """Whether the example is of a prompt that laws share."""
+    in_half: bool = False
+    """Whether the law is about 16 bits, whatever the model's dtype is."""
     _room: float = math.inf
     _worst: float = margin(0.0, 1.0)
 
@@ -304,7 +306,7 @@ class Check:
         alone may move a sound model by more.
         """
         above_goal = self.leak is not None and self.goal < self.leak < 1.0
-        return above_goal and not self.wide
+        return above_goal and (self.in_half or not self.wide)
 
     @property
     def judged_by(self) -> str:
@@ -371,7 +373,7 @@ class Check:
             return _beyond(worst.error, allowed)
 
         plain = _shared(expected.plain, expected)
-        errors = expected.errors(self._gap(tolerance))
+        errors = expected.errors(self.gap(tolerance))
         noise = max(errors[name].error for name in plain.tensors if name in errors)
         self._least_noise = min(self._least_noise, noise)
         try:
@@ -388,7 +390,7 @@ class Check:
 
         self._saw(sensitivity.smallest_leak(first, damaged, differs))
 
-    def _gap(self, tolerance: Tolerance | None) -> float:
+    def gap(self, tolerance: Tolerance | None) -> float:
         """Experts chosen by less are near-tied."""
         return ROUTER_GAP * (tolerance or self.tolerance).floor
 
@@ -398,7 +400,7 @@ class Check:
         """The distance with the least margin, of a farthest or median row, and its bound."""
         tolerance = tolerance or self.tolerance
         observed = _shared(observed, expected)
-        gap = self._gap(tolerance)
+        gap = self.gap(tolerance)
         settled = expected.settled(gap)
         if settled is not None and not bool(settled.any()):
             raise Unsettled("every row is routed to experts by near-ties")
@@ -423,12 +425,14 @@ class Check:
 
 
 def _shared(observed: Rows, expected: Reference) -> Rows:
-    """The tensors of ``observed`` that the reference also has: a model that pads some prompts by
-    itself returns no states for them (`harness.models.subject.Output.pooled`).
+    """The tensors of ``observed`` that both sides of the reference have: a model that pads some
+    prompts by itself returns no states for them (`harness.models.subject.Output.pooled`), and T5
+    Gemma returns its last one unasked, which `generate` leaves out.
 
     Raises ValueError where they have nothing in common.
     """
-    names = [name for name in observed.tensors if name in expected.oracle.tensors]
+    both = expected.oracle.tensors.keys() & (expected.plain.tensors.keys() | {"router gap"})
+    names = [name for name in observed.tensors if name in both]
     if all(name == "router gap" for name in names):
         have = ", ".join(observed.tensors), ", ".join(expected.oracle.tensors)
         raise ValueError(f"nothing to compare: {have[0]} against {have[1]}")

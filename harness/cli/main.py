@@ -40,6 +40,7 @@ GROUPS = {
         "report": "write the HTML page of a stored run",
         "compare": "compare two runs of claims, or of the benchmarks",
         "merge": "merge evidence files",
+        "counts": "count the models on which each claim holds",
         "bisect": "find the version of transformers in which a verdict changed",
         "versions": "run claims over versions of transformers",
         "flips": "list verdicts that changed between versions, and repeat them",

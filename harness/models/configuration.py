@@ -80,6 +80,14 @@ def routes(config: Any) -> bool:
     return returns_scores and any(getattr(config, name, None) for name in experts)
 
 
+def experts(config: Any) -> int:
+    """Among how many experts a token's are chosen; 1 or less where nothing is chosen."""
+    names = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+    own = max(_numbers(config, *names), default=0) + sum(_numbers(config, "zero_expert_num"))
+    part = getattr(config, "ffn_config", None)
+    return own if part is None else max(own, experts(part))
+
+
 def placeholders(fields: dict[str, Any]) -> Iterator[Any]:
     """The ids of media placeholders and delimiters in a configuration and its parts."""
     for name, value in fields.items():

@@ -54,13 +54,14 @@ def _run(subject: Core, request: Pass) -> Output:
     wants_gradient = wants_gradient or any(p.requires_grad for p in subject.model.parameters())
     gradients = torch.set_grad_enabled(wants_gradient)
     drawing = Drawn(subject.drawn_as) if subject.drawn_as else nullcontext()
-    listening = routing.listening(subject)
+    listening, choosing = routing.listening(subject), routing.choosing(subject)
     hooked = blocks.states(subject) if request.states and not returns_states(subject) else None
     with (
         gradients,
         uncompiled(subject),
         drawing,
         listening as scores,
+        choosing as choices,
         hooked or nullcontext({}) as states,
         _embedded(subject, request.embeddings),
         contained(),
@@ -68,10 +69,12 @@ def _run(subject: Core, request: Pass) -> Output:
         output = _called(subject, arguments)
     output = {**returned.mapping(output, batch, n), **states}
     rows, pooled = _rows(subject, output, n, request)
-    if scores:
+    choices = [each for each in choices if len(each) == batch * n]  # not those of an encoder
+    if scores or choices:
         # A row depends on every row that it attends to: all of them under a caller's mask.
-        top_k, ahead = subject.config.num_experts_per_tok, request.mask is not None
-        rows.tensors["router gap"] = routing.gap(scores, top_k, batch, ahead)
+        top_k = subject.config.num_experts_per_tok if scores else 0
+        ahead = request.mask is not None
+        rows.tensors["router gap"] = routing.gap(scores, top_k, batch, ahead, choices)
     if away:
         rows = rows.map(lambda tensor: tensor.to(subject.home))
     cache = output.get(subject.cache_argument or "")

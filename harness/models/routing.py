@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from transformers import PreTrainedModel
 
+from assay.harness.models import configuration
 from assay.harness.models.core import Core
+
+_LARGEST = {torch.topk, Tensor.topk}
+_FIRST = {torch.argmax, Tensor.argmax}
 
 
 @contextmanager
@@ -53,13 +58,72 @@ def _body(model: PreTrainedModel) -> nn.Module:
     return next(parts, model)
 
 
-def gap(scores: list[Tensor], top_k: int, batch: int, ahead: bool) -> Tensor:
+@contextmanager
+def choosing(subject: Core) -> Iterator[list[Tensor]]:
+    """How clearly each layer chooses among experts, or groups of them, in a pass in the block.
+
+    A list of gaps [rows], one for each choice of the largest scores: in probability between the
+    last chosen and the next; scores outside 0 to 1 are taken as logits.  It hears routers that
+    return no scores, or choose by other numbers than those.
+    """
+    choices = _Choices(_experts(subject))
+    with choices if chooses(subject) else nullcontext():
+        yield choices.gaps
+
+
+def chooses(subject: Core) -> bool:
+    """Whether tokens choose among experts."""
+    return _experts(subject) > 1
+
+
+def _experts(subject: Core) -> int:
+    return max(map(configuration.experts, (subject.config, subject.model.config)))
+
+
+class _Choices(TorchFunctionMode):
+    """Notes the gaps of all choices of the largest among up to ``most`` numbers."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+        self.gaps: list[Tensor] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in _LARGEST:
+            self._note(*_arguments(args, kwargs, "input", "k", "dim"))
+        elif func in _FIRST:
+            scores, dim = _arguments(args, kwargs, "input", "dim")
+            self._note(scores, 1, dim)
+        return func(*args, **kwargs)
+
+    def _note(self, scores: Tensor, k: int, dim: int | None) -> None:
+        last = dim == -1 or dim == scores.ndim - 1
+        if not last or scores.ndim < 2 or not k < scores.shape[-1] <= self.most:
+            return
+        exact = scores.detach().double()
+        inside = ((exact >= 0) & (exact <= 1)).all()
+        best = torch.where(inside, exact, exact.softmax(-1)).topk(k + 1, dim=-1).values
+        gaps = best[..., k - 1] - best[..., k]
+        self.gaps.append(gaps.nan_to_num(nan=1.0).flatten())
+
+
+def _arguments(args: Sequence[Any], kwargs: dict[str, Any], *names: str) -> list[Any]:
+    """The arguments ``names`` of a call; the dimension is the last where none is given."""
+    given = dict(zip(names, args, strict=False)) | kwargs
+    return [given.get(name, -1 if name == "dim" and "k" in names else None) for name in names]
+
+
+def gap(
+    scores: list[Tensor], top_k: int, batch: int, ahead: bool, choices: Sequence[Tensor] = ()
+) -> Tensor:
     """How clearly the ``top_k`` experts are chosen for each row and the rows it attends to.
 
     [batch, n, 1]: the smallest gap in probability between the last chosen expert and the next one,
-    over layers and the rows up to it (``ahead``: over all rows).
+    over layers and the rows up to it (``ahead``: over all rows).  ``choices`` are the gaps of more
+    choices, each [batch × n].
     """
-    gaps = []
+    gaps = [each.reshape(batch, -1, 1) for each in choices]
     for layer in scores:
         best = layer.double().softmax(-1).sort(-1, descending=True).values
         if best.shape[-1] > top_k:

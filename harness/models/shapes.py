@@ -15,12 +15,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from assay.harness.models import routing
 from assay.harness.models.memo import memo
 from assay.harness.models.quantised_weights import rounds_activations
 from assay.harness.models.subject import Subject
-
-_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
-"""Configuration fields of MoE models: grouped products hide the shapes of their groups."""
 
 TOKENS, ROWS = 12, 2
 """The size of the compared prompts: long enough that experts and buckets differ."""
@@ -48,7 +46,7 @@ def depend_on_tokens(subject: Subject) -> bool:
     """
     if rounds_activations(subject.model):
         return True  # the scale of a row, or how it is split, may depend on the other rows
-    if _has_experts(subject.config) or _has_experts(subject.model.config):
+    if routing.chooses(subject):  # grouped products hide the shapes of their groups
         return True
     n = max(subject.shortest, min(TOKENS, subject.context or TOKENS))
     first = torch.arange(ROWS * n, device=subject.device).reshape(ROWS, n)
@@ -65,7 +63,3 @@ def _shapes(subject: Subject, numbers: Tensor) -> list[tuple[str, tuple[tuple[in
     with _Shapes() as watch:
         subject.rows(ids)
     return watch.operations
-
-
-def _has_experts(config: Any) -> bool:
-    return any((getattr(config, name, None) or 0) > 1 for name in _EXPERTS)

@@ -37,6 +37,10 @@ class Tolerance:
         """The bound for a path where the plain path's error is ``plain_error``."""
         return min(self.factor * plain_error + self.floor, self.most)
 
+    def is_capped(self, plain_error: float) -> bool:
+        """Whether the plain path's error alone would allow more than ``most``."""
+        return self.factor * plain_error + self.floor > self.most
+
     def allowed_typically(self, plain_error: float) -> float:
         """The bound of the median row where the plain path's median row is off by ``plain_error``.
 

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from assay.harness.checking.check import Unsettled
 from assay.harness.checking.reference import Reference, run_elsewhere
 from assay.harness.checking.sensitivity import GOALS
-from assay.harness.models import encoders
+from assay.harness.models import encoders, routing
 from assay.harness.models.memo import memo
 from assay.harness.models.rows import Rows
 from assay.harness.models.shortage import pass_on
@@ -62,7 +62,7 @@ def references(
     with the float64 rows of ``exact``, of which those that rounding decides do not count.
 
     Raises `Unsettled` where rounding chooses other experts, or other keys, than float64 does:
-    models that return their routers' scores say so by row (`Rows.settled`).
+    of models that return their routers' scores, rows count or not (`Rows.settled`).
     """
 
     def copied() -> Rows:
@@ -75,7 +75,8 @@ def references(
         first = copied()
     with _Choices() as theirs:
         second = mixed()
-    if ours.made and "router gap" not in exact.oracle.tensors:
+    heard = subject.routes and "router gap" in exact.oracle.tensors
+    if ours.made and not heard:
         with _Choices() as right:
             subject.oracle.rows(ids)
         if not (right.equal(ours) and right.equal(theirs)):
@@ -120,6 +121,11 @@ def _obstacle(subject: Subject) -> str:
     except REFUSALS as error:
         pass_on(error)
         return f"the model does not run under it ({brief(error)})"
+    if subject.is_encoder_decoder and routing.chooses(subject):
+        with routing.choosing(subject.oracle) as gaps:
+            encoders.encoded(subject.oracle, 1)
+        if any(bool((each <= TOLERANCE.floor).any()) for each in gaps):
+            return "rounding to bfloat16 chooses among the experts for the encoder's prompt"
     return ""
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from assay.harness.checking.check import Check, Unsettled
 from assay.harness.checking.reference import Reference
 from assay.harness.checking.sensitivity import GOALS
 from assay.harness.models import compat, dequantised, float64, precision, quantised_weights
@@ -209,6 +210,20 @@ def reference(quantised: Subject, ids: Tensor) -> Reference:
     return Reference(plain.rows(ids), quantised.oracle.rows(ids))
 
 
+def require_judgeable(quantised: Subject, expected: Reference, check: Check) -> None:
+    """Raise `Unsettled` where rounding activations to 8 bits alone moves a row so far that nothing
+    can be said of the kernel.
+
+    A model may amplify it, by attention that is not scaled or near-ties between experts.
+    """
+    if not quantised_weights.rounds_activations(quantised.model):
+        return
+    allows = tolerance(quantised)
+    errors = expected.errors(check.gap(allows)).values()
+    if any(allows.is_capped(distance.error) for distance in errors):
+        raise Unsettled("rounding activations to 8 bits moves a row farther than any bound allows")
+
+
 @memo
 def _rounding(quantised: Subject) -> Subject:
     """The dense copy with `int8.Int8` in place of the layers that are quantised."""
@@ -250,15 +265,17 @@ def factor(quantised: Subject) -> float:
 
 @contextmanager
 def rescaled(subject: Subject, packed: list[str], by: float) -> Iterator[None]:
-    """Multiply the first block of each of the weights ``packed``, all of it where ``by`` is
-    `GREATLY`, within a block: what the dense copy ``subject`` has where scales are wrong.
+    """Multiply the first block of each of the weights ``packed``, half of its rows where ``by`` is
+    `GREATLY`, within a block: what the dense copy ``subject`` has where scales are wrong.  A norm
+    after a layer would hide that all of its scales are.
     """
     named = dict(subject.model.named_parameters())
     originals = {name: named[name].data for name in packed if name in named}
     try:
         for name, weight in originals.items():
             numbers = weight.clone()
-            (numbers if by == GREATLY else numbers[:1, :BLOCK]).mul_(by)
+            half = (len(numbers) + 1) // 2
+            (numbers[:half] if by == GREATLY else numbers[:1, :BLOCK]).mul_(by)
             named[name].data = numbers
         yield
     finally:

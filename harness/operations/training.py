@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from assay.harness.checking.check import Unsettled
+from assay.harness.checking.check import Check, Unsettled
 from assay.harness.checking.reference import MACHINES
-from assay.harness.models import compat, precision
+from assay.harness.models import compat, precision, routing
 from assay.harness.models.rounding import Rounding
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import ROUTER_GAP, TOLERANCES
@@ -113,7 +113,7 @@ def exact(subject: Subject, samples: Sequence[Sample], names: Sequence[str]) -> 
     Raises `Unsettled` where they are no numbers, or depend on near-ties between experts.
     """
     gap = ROUTER_GAP * TOLERANCES[precision.working(subject)].floor
-    for sample in samples if subject.routes else ():
+    for sample in samples if routing.chooses(subject) else ():
         settled = subject.oracle.rows(sample.ids, **sample.arguments).settled(gap)
         if settled is not None and not bool(settled.all()):
             raise Unsettled("a row is routed to experts by near-ties")
@@ -137,6 +137,23 @@ def noise_elsewhere(
             rounded = gradients(subject, samples, names)
         errors.append(apart(rounded, exact)[0])
     return max(errors)
+
+
+def noise(
+    check: Check,
+    own: float,
+    error: float,
+    samples: Sequence[Sample],
+    names: Sequence[str],
+    exact: Gradients,
+) -> float:
+    """How far rounding moves the plain gradients, which are off by ``own``, against an ``error``.
+
+    Before that refutes a law, they are summed as other machines may round them (`Check.same`).
+    """
+    if not check.tolerance.allowed(own) < error <= check.tolerance.most or not check.wide:
+        return own
+    return max(own, noise_elsewhere(check.subject, samples, names, exact))
 
 
 def _loss(subject: Subject, sample: Sample) -> Tensor:

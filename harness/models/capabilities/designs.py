@@ -65,6 +65,11 @@ DESIGNS = (
         "position 0 marks the start of a text, where the recurrence is reset",
     ),
     Design(
+        ("doge",),
+        ("positions-alone",),
+        "of equal keys it keeps those of earlier columns",
+    ),
+    Design(
         ("deepseek_v4",),
         ("relative-positions", "left-padding", "padding-by-mask", "packing", "steady-cost"),
         "keys are compressed in blocks counted from the first column, padding included",
@@ -119,6 +124,15 @@ DESIGNS = (
         ("trocr",),
         ("shifted-labels",),
         "labels are not shifted inside the model: VisionEncoderDecoderModel shifts its inputs",
+    ),
+    Design(
+        (
+            *("bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "marian", "mbart"),
+            *("mvp", "pegasus", "plbart"),
+        ),
+        ("shifted-labels",),
+        "labels are not shifted inside a decoder alone, as its docstring says",
+        lambda config: not config.is_encoder_decoder,
     ),
     Design(
         ("whisper",),

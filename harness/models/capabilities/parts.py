@@ -17,6 +17,7 @@ from assay.harness.models import (
     configuration,
     float64,
     meant,
+    routing,
     serving,
     sinks,
 )
@@ -121,7 +122,7 @@ def _parameter_gradients(subject: Subject) -> None:
         raise Missing("no gradient reaches quantised weights")
     if float64.streams(subject, subject.device):
         raise Missing("the float64 reference is streamed: its parameters are not in float64")
-    if configuration.routes(subject.config) and torch.finfo(subject.dtype).bits <= HALF:
+    if routing.chooses(subject) and torch.finfo(subject.dtype).bits <= HALF:
         raise Missing("in 16 bits rounding chooses a token's experts, and so which have gradients")
 
 

@@ -63,3 +63,45 @@ def test_a_body_that_is_not_called_as_the_model_says_is_asked_all_the_same(monke
     with routing.listening(subject) as scores:
         subject.model(torch.arange(6)[None])
     assert len(scores) == subject.layers
+
+
+def test_choices_are_heard_of_a_model_that_returns_no_scores():
+    subject = toy("aria_text")
+    assert not subject.routes
+    ids = prompt(subject)
+    with routing.choosing(subject) as gaps:
+        subject.model(ids)
+    assert [len(each) for each in gaps] == [ids.numel()] * subject.layers
+    assert subject.rows(ids)["router gap"].shape == (*ids.shape, 1)
+
+
+def test_a_choice_among_groups_is_heard_as_well():
+    subject = toy("deepseek_v3")
+    ids = prompt(subject)
+    with routing.choosing(subject) as gaps:
+        subject.model(ids)
+    rows = [len(each) for each in gaps]
+    assert rows.count(ids.numel()) >= 2, "groups, and experts of them"
+
+
+def test_a_choice_is_as_clear_as_the_last_chosen_is_ahead_of_the_next():
+    with routing._Choices(most=3) as choices:
+        torch.topk(torch.tensor([CLEAR, NEAR, TIED]), 2)
+        torch.tensor([CLEAR, NEAR]).argmax(-1)
+        scores(TIED).topk(2, dim=-1)  # logits
+        torch.tensor([[0.7, 0.2, -torch.inf]]).topk(2)  # masked
+    assert [[round(float(each), 6) for each in gaps] for gaps in choices.gaps] == [
+        [0.1, 0.02, 0.0],
+        [0.5, 0.24],
+        [0.0],
+        [0.377541],
+    ]
+
+
+def test_other_choices_are_not_heard():
+    with routing._Choices(most=3) as choices:
+        torch.rand(2, 4).topk(2)  # of keys, which are more than there are experts
+        torch.rand(2, 3).topk(3)  # all of them
+        torch.rand(2, 3).topk(1, dim=0)
+        torch.rand(2, 3).argmax()
+    assert choices.gaps == []
