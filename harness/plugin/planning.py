@@ -37,6 +37,11 @@ SHORTEST = 10.0
 AT_THE_END = 0.02
 """Share of a budget for the summary, and for what cannot be interrupted at once."""
 
+OF_BUDGET, OF_PLAN = 0.05, 3.0
+"""Share of a budget, or multiple of its plan if that is more, after which a claim is stopped: what
+was planned wrongly must not take the time of all others.
+"""
+
 PLANNED = "assay-planned"
 """The property of a report that carries a claim's plan."""
 
@@ -151,7 +156,8 @@ class Planner:
                 f"left out: needs about {duration(needed)}, and "
                 f"{duration(max(0.0, self.left))} of the budget are left"
             )
-        brake = min(profile.brake, max(1.0, self.left / MARGIN))
+        fair = max(OF_BUDGET * self.budget, OF_PLAN * needed)
+        brake = min(profile.brake, fair, max(1.0, self.left / MARGIN))
         return replace(session, profile=replace(profile, examples=examples, brake=brake))
 
     def _examples_of_laws(self, subject: Subject, profile: Profile, others: list[Named]) -> int:

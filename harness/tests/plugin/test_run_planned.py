@@ -74,8 +74,13 @@ def test_a_law_takes_fewer_examples_before_it_is_left_out() -> None:
 
 
 def test_a_claim_ends_before_the_budget() -> None:
-    assert 88 < planned(100, 1).profile.brake * planning.MARGIN <= 98
-    assert planned(1000, 1).profile.brake == PROFILES["quick"].brake
+    assert 88 < planned(100, 5).profile.brake * planning.MARGIN <= 98
+
+
+def test_a_claim_that_was_planned_wrongly_leaves_time_for_others() -> None:
+    assert planned(100, 1).profile.brake == 3 * 12
+    assert planned(1000, 1).profile.brake == 50
+    assert planned(100_000, 1).profile.brake == PROFILES["quick"].brake
 
 
 def test_what_claims_took_corrects_what_is_planned_for_others() -> None:
