@@ -100,10 +100,16 @@ def _smoke(device: str, rehearse: bool) -> list[Step]:
     for dtype in DTYPES:
         # Laws that compile or start processes are no part of it, as in every run of glance.
         arguments = ("-m", "law", "--profile=glance", f"--dtype={dtype}", *models, *few)
-        common = {"kind": CLAIMS, "arguments": arguments, "limit": LIMITS["smoke"], "beside": True}
-        there, here = f"smoke/{dtype}", f"smoke/{dtype} on the processor"
-        steps.append(Step(key=here, device="cpu", **common))
-        steps.append(Step(key=there, device=device, versus=here, **common))
+        usual = Step(
+            key=f"smoke/{dtype}",
+            kind=CLAIMS,
+            device=device,
+            arguments=arguments,
+            limit=LIMITS["smoke"],
+            beside=True,
+        )
+        here = f"{usual.key} on the processor"
+        steps += [replace(usual, key=here, device="cpu"), replace(usual, versus=here)]
     return steps
 
 
