@@ -68,7 +68,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[FIGURES], config.stash[DOUBTS] = [], []
     config.stash[BEGUN] = time.monotonic()
     if config.option.rehearse:
-        limits.SIZES.update(dict.fromkeys(limits.SIZES, (256, 512)))
+        limits.SIZES.update(dict.fromkeys(limits.SIZES, (256, 512, 512)))
         limits.COPIED.update(dict.fromkeys(limits.COPIED, 2**24))
     torch.set_num_threads(config.option.threads)
 

@@ -16,7 +16,7 @@ from assay.harness.results.errors import BadInput
 MODELS = ["reference"]
 ROUNDS = 5
 REHEARSED, REHEARSAL = ["reference:small"], {"ROUNDS": 2}
-LARGE = ("64", "256", "1024", "compiled")
+LARGE = ("64", "256", "1024", "compiled", "half", "head", "4 prompts")
 USUAL = Case()
 
 CASES = {

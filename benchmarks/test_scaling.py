@@ -24,7 +24,7 @@ REHEARSAL = {
     **{"ROUNDS": 1, "BATCHES": (1, 4, 16), "LENGTHS": (5, 10, 20)},
     "VOCABULARIES": (256, 512, 1024),
 }
-LARGE = ("depth",)
+LARGE = ("depth", "length")
 BATCHES, LENGTHS, VOCABULARIES = (1, 4, 16, 64), (5, 10, 20, 40, 80, 160), (1024, 4096, 16384)
 
 

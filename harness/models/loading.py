@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager, nullcontext, redirect_stderr, sup
 from dataclasses import dataclass
 from typing import Any
 
-import psutil
 import torch
 from torch import Tensor, nn
 from transformers import (
@@ -256,8 +255,7 @@ def _owner(name: str, prefix: str) -> str:
 def _check_memory(checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device | str) -> None:
     """Reject weights that exceed the free memory; computing needs still more."""
     needed = checkpoint.bytes_at(dtype)
-    on_card = isinstance(device, torch.device)
-    free = accelerators.free(device) if on_card else psutil.virtual_memory().available
+    free = accelerators.free(torch.device(device))
     if needed > free:
         raise BadInput(
             f"{checkpoint.name}: too little memory, its weights in {dtype} need "

@@ -31,7 +31,7 @@ DTYPES = ("float32", "bfloat16", "float16")
 LARGE = {"geometry:rotary-1b": 0.25, "geometry:rotary-8b": 0.75}
 """Models of the stage ``laws``, each with its share of the stage's time."""
 
-SMALL = {"geometry:rotary-small": 0.5, "geometry:bert-6x384": 0.5}
+SMALL = {"tiny:llama": 0.5, "tiny:gpt2": 0.5}
 """In their place in a rehearsal."""
 
 KERNELS = ("math", "efficient", "flash", "cudnn")
@@ -100,10 +100,16 @@ def _smoke(device: str, rehearse: bool) -> list[Step]:
     for dtype in DTYPES:
         # Laws that compile or start processes are no part of it, as in every run of glance.
         arguments = ("-m", "law", "--profile=glance", f"--dtype={dtype}", *models, *few)
-        common = {"kind": CLAIMS, "arguments": arguments, "limit": LIMITS["smoke"], "beside": True}
-        there, here = f"smoke/{dtype}", f"smoke/{dtype} on the processor"
-        steps.append(Step(key=here, device="cpu", **common))
-        steps.append(Step(key=there, device=device, versus=here, **common))
+        usual = Step(
+            key=f"smoke/{dtype}",
+            kind=CLAIMS,
+            device=device,
+            arguments=arguments,
+            limit=LIMITS["smoke"],
+            beside=True,
+        )
+        here = f"{usual.key} on the processor"
+        steps += [replace(usual, key=here, device="cpu"), replace(usual, versus=here)]
     return steps
 
 
@@ -129,7 +135,7 @@ def _laws(device: str, rehearse: bool) -> list[Step]:
         budget = f"--budget={max(1, int(0.85 * limit))}s"
         more = ("--profile=glance", "--claim=C1") if rehearse else ("--profile=quick", budget)
         arguments = ("-m", "law", "--dtype=bfloat16", f"--model={model}", *more)
-        key = f"laws/{model.removeprefix('geometry:')}"
+        key = f"laws/{model.partition(':')[2]}"
         steps.append(Step(key=key, kind=CLAIMS, device=device, arguments=arguments, limit=limit))
     return steps
 

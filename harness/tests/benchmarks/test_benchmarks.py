@@ -146,7 +146,11 @@ def test_the_formula_is_what_torch_counts(spec, depth, through):
         (target.output(subject, embeddings=x) - wanted).abs().sum().backward()
 
     counted = flops.count(subject, step)
-    assert counted == 3 * n * operations.of_token_step(subject, target, n)
+    expected = 3 * n * operations.of_token_step(subject, target, n)
+    # Some versions of transformers make rotary angles by a product of positions and frequencies.
+    size = getattr(subject.config, "head_dim", None)
+    angles = 2 * n * (size // 2) if size and spec == "llama" else 0
+    assert counted in (expected, expected + angles)
     assert counted != 3 * n * operations.of_token_step(subject, Target(1), n + 1)
 
 
