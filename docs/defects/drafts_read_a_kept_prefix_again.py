@@ -1,8 +1,8 @@
 """Assisted decoding on the cache of a prefix reads the whole prompt again on top of it.
 
-Claims: G6 [on a kept prefix]
-Types: llama, tiny:*
-Met by: whoever gives generate() the cache of a prefix and an assistant, or prompt_lookup_num_tokens
+Claims: G6
+Types: *
+Met by: whoever gives generate() the cache of a prefix with an assistant or prompt lookup
 Seen in: transformers 5.23.0
 Expected: the first pass reads the 3 tokens that the cache does not hold, and the draft
 Observed: it reads 11 tokens, and the text is another from token 1 on
