@@ -45,7 +45,31 @@ def test_drafted_tokens_change_nothing(subject, drafter, draw, check):
     check.rejects(expected, lambda: unseen.recomputed(subject, subject))
 
 
-def short_prompts(subject):
+@law(
+    "G6",
+    "drafted tokens change nothing on the kept cache of a prefix",
+    needs=["assisted-generation", "continued-generation", "weights-in-memory"],
+    source="beyond the documents; vllm#53912",
+    control="the kept cache of another prefix",
+    enough=4,
+    slow=True,
+)
+def test_drafts_change_nothing_on_a_kept_prefix(subject, draw, check):
+    ids = draw(short_prompts(subject, shortest=3), "prompt").ids
+    kept = subject(ids[:, :-2], keep=True, states=False).cache
+    other = subject(subject.content(ids[:, :-2] + 5), keep=True, states=False).cache
+    plain = generation.scores(subject, ids, "greedy", use_cache=False, tokens=TOKENS)
+    drafted = drafting.on_cache(subject, ids, kept, tokens=TOKENS)
+    expected, same = plain.reference(subject), slice(0, plain.common(drafted))
+    check.same(expected.at(same), drafted.rows.at(same))
+    allowed = generation.near_tie(expected.at(same), check.tolerance)
+    check.judge(plain.gap(drafted), allowed, f"the choice of token {plain.common(drafted) - 1}")
+    if check.wants():
+        wrong = drafting.on_cache(subject, ids, other, tokens=TOKENS)
+        check.rejects(expected.at(slice(0, 1)), wrong.rows.at(slice(0, 1)))
+
+
+def short_prompts(subject, shortest=1):
     """Prompts that leave room for the continuation and for drafts beyond its end."""
     room = (subject.context or 96) - TOKENS - drafting.AT_ONCE - 2
-    return prompts(subject, longest=max(1, min(24, room)), rows=1)
+    return prompts(subject, shortest, longest=max(shortest, min(24, room)), rows=1)

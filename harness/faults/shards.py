@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from assay.harness.faults.bed import Bed
+from assay.harness.faults.calls import Pass
 from assay.harness.faults.catalogue import fault, part
+from assay.harness.models import capabilities
 from assay.harness.models.capabilities import Missing
 from assay.harness.models.subject import Subject
+from assay.harness.operations.ranks import PROCESSES
 
 OUTPUTS, INPUTS = 0, 1
 """The dimensions of a linear layer's weight [outputs, inputs]."""
@@ -27,6 +31,13 @@ def _divided_along_outputs(subject: Subject) -> None:
 @part("layers divided along their inputs")
 def _divided_along_inputs(subject: Subject) -> None:
     _has(subject, INPUTS)
+
+
+@part("vocabulary that two do not divide")
+def _undivided_vocabulary(subject: Subject) -> None:
+    capabilities.require(subject, "lm-head")
+    if subject.vocabulary % PROCESSES == 0:
+        raise Missing(f"two processes have equal shares of {subject.vocabulary} ids")
 
 
 def _has(subject: Subject, dim: int) -> None:
@@ -57,6 +68,26 @@ def _own_share(bed: Bed) -> None:
 def _own_gradient(bed: Bed) -> None:
     for layer in _divided(bed.model, OUTPUTS):
         bed.set(layer, "forward", _Local(layer))
+
+
+@fault(
+    "uneven-vocabulary-cut-short",
+    "where processes cannot have equal shares of the vocabulary, the last id has the logit 0",
+    caught_by=["G12"],
+    needs=["tensor-parallel", "vocabulary that two do not divide"],
+)
+def _cut_short(bed: Bed) -> None:
+    if any(hasattr(weight, "placements") for weight in bed.model.parameters()):
+        bed.after_any(bed.model, _last_lost)
+
+
+def _last_lost(forward: Pass, output: Any) -> Any:
+    logits = getattr(output, "logits", None)
+    if isinstance(logits, Tensor) and logits.shape[-1] % PROCESSES:
+        kept = torch.ones(logits.shape[-1], dtype=logits.dtype, device=logits.device)
+        kept[-1] = 0
+        output.logits = logits * kept
+    return output
 
 
 class _Local:

@@ -197,6 +197,16 @@ def draft(
     return generated, drafts
 
 
+def on_cache(subject: Subject, ids: Tensor, cache: Any, **more: Any) -> Generated:
+    """Continue ``ids`` [1, n], of which ``cache`` holds the first ones, by an assistant's drafts;
+    ``more`` are options for transformers' ``generate``.
+    """
+    options = {"assistant_model": assistant(subject), "prompt_lookup_num_tokens": None, **more}
+    return generation.scores(
+        subject, ids, "assisted", use_cache=True, past_key_values=cache, **options
+    )
+
+
 def decode(subject: Subject, ids: Tensor, drafter: str, plain: Generated) -> Generated:
     """What `draft` generates."""
     return draft(subject, ids, drafter, plain)[0]

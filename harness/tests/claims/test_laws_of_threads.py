@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from transformers import AttentionInterface
+from transformers import AttentionInterface, GenerationMixin
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from assay.claims import (
@@ -29,6 +31,7 @@ EMPTIED = test_loading.test_a_model_made_without_numbers_is_as_one_made_with_the
 BEAMS = test_cache_quantised.test_a_quantised_cache_whose_beams_are_reordered_is_theirs
 ADDED = test_tokens.test_each_added_token_has_the_id_that_the_checkpoint_gives_it
 TRAINED = test_serving.test_a_model_that_is_served_is_trained_as_otherwise
+KEPT = test_drafts.test_drafts_change_nothing_on_a_kept_prefix
 DRAFTS = test_drafts.test_drafted_tokens_change_nothing
 ATTENTION = test_execution.test_attention_implementations_agree
 
@@ -114,3 +117,19 @@ def test_bitwise_drafts_must_choose_the_same_tokens_in_near_ties(monkeypatch):
     result = verdict(DRAFTS, strict, budget(3), arguments=arguments)
     assert result.verdict is Verdict.REFUTED
     assert "tokens: share that differ" in result.reason
+
+
+def test_drafts_read_a_kept_prefix_again_until_that_is_fixed():
+    script = Path(__file__).parents[3] / "docs/defects/drafts_read_a_kept_prefix_again.py"
+    broken = verdict(KEPT, fresh("llama"), budget(3))
+    assert broken.verdict is Verdict.REFUTED, broken.reason
+    function = inspect.unwrap(GenerationMixin._assisted_decoding)
+    usual = function.__code__
+    scope: dict[str, Any] = {}
+    exec(script.read_text().partition('if "--fixed"')[0], scope)
+    scope["fix"]()
+    try:
+        fixed = verdict(KEPT, fresh("llama"), budget(3))
+    finally:
+        function.__code__ = usual
+    assert fixed.verdict is Verdict.UPHELD, fixed.reason

@@ -133,6 +133,8 @@ FAULTS = [
     ("saved-scales-larger", "quantised, stored"),
     ("shares-not-summed", "rows of two"),
     ("shares-not-summed", "generation of two"),
+    ("uneven-vocabulary-cut-short", "rows of two"),
+    ("uneven-vocabulary-cut-short", "gradients of two"),
     ("gradients-not-summed", "gradients of two"),
 ]
 
