@@ -34,7 +34,7 @@ class SameShapes(TorchDispatchMode):
     """
 
     def __init__(self, function: Callable[[], object], stopwatch: Stopwatch) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.calls: list[tuple[Any, tuple[Any, ...]]] = []
         self.stopwatch, self.best, self.flops = stopwatch, 0.0, 0
         with self:

@@ -21,6 +21,7 @@ from assay.harness.models import capabilities
 from assay.harness.models.subject import Subject
 from assay.harness.operations import inversion
 from assay.harness.operations.inversion import Target
+from assay.harness.operations.inversion.from_less import GIVEN
 from assay.harness.operations.inversion.rule import Rule
 from assay.harness.operations.inversion.target import THROUGH
 from assay.harness.results.errors import BadInput
@@ -58,9 +59,13 @@ def main(arguments: Sequence[str], load: Load) -> int:
     target.check(subject)
     if options.top > subject.vocabulary:
         raise BadInput(f"--top {options.top}: {subject.name} has {subject.vocabulary} tokens")
+    if options.given != "all" and options.method not in (None, "exact"):
+        raise BadInput(f"--given {options.given}: {options.method} takes all states in order")
     with model_errors(f"{subject.name}: cannot be examined"):
         prompts = read(subject, options.prompts, options.ids)
         method, why = _method(subject, options.method)
+        if options.given == "last":  # its probes suit any model
+            method, why = "exact", ""
     _refuse_idle(method, of_descent)
     console = Console(quiet=True, file=io.StringIO()) if options.json else Console()
     display = PromptDisplay(console, subject)
@@ -108,6 +113,14 @@ def _parser() -> Parser:
         "logits; or the keys or values that the last of them caches (default: block)",
     )
     add(
+        "--given",
+        choices=GIVEN,
+        default="all",
+        help="what is known of it: the states of all positions, the same in an unknown order "
+        "(drawn by --seed), or the last position's alone, from which few tokens are recovered "
+        "(default: all)",
+    )
+    add(
         "--method",
         choices=inversion.METHODS,
         help="exact guesses whole prompts and verifies them, token-by-token ranks tokens, "
@@ -119,7 +132,7 @@ def _parser() -> Parser:
         type=whole(0, LARGEST_SEED),
         default=0,
         metavar="N",
-        help="seed of the descent's start",
+        help="seed of the descent's start, or of the order of shuffled states",
     )
     add(
         "--no-keep",

@@ -17,6 +17,7 @@ from assay.harness.models.subject import Subject
 from assay.harness.operations import inversion
 from assay.harness.operations.inversion import Target, kept_maps
 from assay.harness.operations.inversion.descent import check_target
+from assay.harness.operations.inversion.from_less import from_last, from_shuffled
 from assay.harness.operations.inversion.rule import Rule
 from assay.harness.operations.inversion.token_by_token import SearchResult
 from assay.harness.results.errors import BadInput, brief
@@ -54,6 +55,9 @@ class Recovering:
         block = f"block {self.target.depth}"
         output = str(self.target).replace(block, f"{block} of {subject.layers}", 1)
         words = f"{subject.name}, {output}; {dtype} on {subject.device}"
+        if self.options.given != "all":
+            kinds = {"shuffled": "states in unknown order", "last": "the last state alone"}
+            return f"{words}: {kinds[self.options.given]}"
         if self.method != "descent":
             return f"{words}: {self.method}"
         options = self.options
@@ -70,6 +74,8 @@ class Recovering:
         self.display.begin(prompt)
         with model_errors(f"{self.subject.name}: {self.method} cannot be run on it"):
             recover = self._descend if self.method == "descent" else self._search
+            if self.options.given != "all":
+                recover = self._from_less
             outcome = recover(prompt, output)
         self.display.end(outcome)
         return outcome
@@ -106,6 +112,21 @@ class Recovering:
         if whole:
             self.display.remarks(prompt, inverted)
         return Recovery(prompt, inverted, time.perf_counter() - began - inverted.set_up_seconds)
+
+    def _from_less(self, prompt: list[int], output: Tensor) -> Recovery:
+        """From the states in unknown order, or the last of them."""
+        began, n = time.perf_counter(), len(prompt)
+        if self.options.given == "last":
+            found = from_last(self.subject, self.target, output[:, -1], n)
+            found.notes.insert(0, "linear probes of the last state; few tokens can be right")
+        else:
+            draw = torch.Generator().manual_seed(self.options.seed)
+            order = torch.randperm(n, generator=draw).to(output.device)
+            found, places = from_shuffled(self.subject, self.target, output[:, order])
+            here = order[places[0]] == torch.arange(n, device=order.device)
+            right = int((here & found.verified[0]).sum())
+            found.notes.insert(0, f"{right} of {n} states were put in their places")
+        return Recovery(prompt, found, time.perf_counter() - began - found.set_up_seconds)
 
     def _descend(self, prompt: list[int], output: Tensor) -> Recovery:
         steps, options, shown = self.rule.steps, self.options, []

@@ -90,6 +90,7 @@ def document(
         "attention": subject.attention,
         "depth": target.depth,
         "target": target.through,
+        "given": options.given,
         "method": method,
         "descent": _descent(options) if method == "descent" else None,
         "ok": all(outcome.ok for outcome in outcomes),

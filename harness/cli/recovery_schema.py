@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from assay.harness.operations import inversion
+from assay.harness.operations.inversion import from_less
 from assay.harness.results.json_schema import Count, Name, Record, says, schema
 
 VERSION = 1
@@ -45,7 +46,8 @@ class Prompt(Record):
     tried: Annotated[
         list[Count],
         says(
-            "By position: candidates of the vocabulary whose states were computed; 0 in a descent."
+            "By position: candidates of the vocabulary whose states were computed; 0 in a "
+            "descent, and where not all states were given in order."
         ),
     ]
     passes: Annotated[
@@ -98,6 +100,9 @@ class Recovery(Record):
     attention: Annotated[Name, says("Attention implementation.")]
     depth: Annotated[Count, says("After how many blocks the output was taken.")]
     target: Annotated[Name, says("Which output was taken.")]
+    given: Annotated[
+        str, says("What of it was given.", extra_json_schema=_one_of(from_less.GIVEN))
+    ]
     method: Annotated[str, says("How.", extra_json_schema=_one_of(inversion.METHODS))]
     descent: Annotated[Descent | None, says("Null: it was a search.")]
     ok: Annotated[bool, says("Whether every token was recovered and verified.")]

@@ -157,7 +157,7 @@ class _Prompts:
         length = max(LENGTH, 1 << (n - 1).bit_length())
         self.length = length if subject.context is None else min(length, subject.context)
         self.draw = torch.Generator().manual_seed(1)
-        self.text = _text(subject)
+        self.text = text_of(subject)
         device = self.table.device
         self.ids = torch.empty(0, self.length, dtype=torch.long, device=device)
         self.basis = basis_of(subject, target)
@@ -167,14 +167,7 @@ class _Prompts:
     def add(self, tokens: int) -> None:
         """Add prompts of so many tokens in all."""
         count = max(HELD_OUT, math.ceil(tokens / self.length))
-        ids = torch.randint(len(self.table), (count, self.length), generator=self.draw)
-        if len(self.text) > self.length:
-            begins = torch.randint(
-                len(self.text) - self.length, (count // 2,), generator=self.draw
-            )
-            # The first of every two, so that half of those held out are text.
-            ids[: 2 * len(begins) : 2] = self.text[begins[:, None] + torch.arange(self.length)]
-        ids = self.subject.content(ids.to(self.table.device))
+        ids = drawn(self.subject, self.text, count, self.length, self.draw)
         at_once = max(1, TOKENS_AT_ONCE // self.length)
         states = [
             _reduced(self.target.output(self.subject, some), self.basis)
@@ -247,7 +240,22 @@ def _reduced(states: Tensor, basis: Tensor | None) -> Tensor:
     return states if basis is None else states.to(basis) @ basis
 
 
-def _text(subject: Subject) -> Tensor:
+def drawn(
+    subject: Subject, text: Tensor, count: int, length: int, draw: torch.Generator
+) -> Tensor:
+    """``count`` prompts of ``length`` tokens: [count, length].
+
+    Half of them are windows of ``text``, where it is long enough, the others random.
+    """
+    ids = torch.randint(len(embedded(subject)), (count, length), generator=draw)
+    if len(text) > length:
+        begins = torch.randint(len(text) - length, (count // 2,), generator=draw)
+        # The first of every two, so that half of those held out are text.
+        ids[: 2 * len(begins) : 2] = text[begins[:, None] + torch.arange(length)]
+    return subject.content(ids.to(subject.device))
+
+
+def text_of(subject: Subject) -> Tensor:
     """The ids of a fixed text; none without a tokenizer."""
     if "tokenizer" not in capabilities.probe(subject):
         return torch.empty(0, dtype=torch.long)

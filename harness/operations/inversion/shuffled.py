@@ -27,12 +27,14 @@ class Unshuffled:
 
     ``ids`` [rows, n]; ``order`` [rows, n], which of the given states is at each position;
     ``verified`` [rows, n], whether the token's own state is that one.  Where no token gives any
-    of the states that are left, the rest of a row is not searched, and not verified.
+    of the states that are left, the rest of a row is not searched, and not verified.  ``passes``
+    of the model were made.
     """
 
     ids: Tensor
     order: Tensor
     verified: Tensor
+    passes: int = 0
 
 
 def unshuffle(subject: Subject, target: Target, states: Tensor) -> Unshuffled:
@@ -57,7 +59,7 @@ def unshuffle(subject: Subject, target: Target, states: Tensor) -> Unshuffled:
         verified[alive, place] = least <= accepted(subject)
         prefixes.append(ids[:, place])
         alive = alive[verified[alive, place]]
-    return Unshuffled(ids, order, verified)
+    return Unshuffled(ids, order, verified, prefixes.passes)
 
 
 def _next(
