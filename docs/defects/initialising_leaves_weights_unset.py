@@ -1,4 +1,4 @@
-"""Initialising a model made without numbers leaves weights of ten types as they were in memory.
+"""Initialising a model made without numbers leaves weights of eight types as they were in memory.
 
 Claims: H1
 Types: apertus, data2vec-text, fnet, longformer, luke, nystromformer, openai-gpt, reformer
