@@ -53,6 +53,9 @@ class Watch(Protocol):
     def watch(self, model: nn.Module) -> None:
         """Time another model's passes too."""
 
+    def forget(self, model: nn.Module) -> None:
+        """Stop timing that model's passes, and let go of it."""
+
     def paused(self) -> AbstractContextManager[None]:
         """Stop timing within a block."""
 

@@ -42,7 +42,8 @@ def from_shuffled(subject: Subject, target: Target, states: Tensor) -> tuple[Inv
     set_up = linear_map(subject, target, states.shape[1]).states
     took = time.perf_counter() - began
     found = unshuffle(subject, target, states)
-    result = SearchResult.blank(*found.ids.shape, found.ids.device)
+    rows, n = found.ids.shape
+    result = SearchResult.blank(rows, n, found.ids.device)
     result.ids, result.verified = found.ids, found.verified
     goal = states.gather(1, found.order[..., None].expand_as(states))
     result.distances = distance(target.output(subject, found.ids), goal).double()
@@ -63,7 +64,7 @@ def from_last(subject: Subject, target: Target, last: Tensor, n: int) -> Inversi
     probe = fitted(subject, target, n)
     took = time.perf_counter() - began
     ids = probe.decode(goal[:, 0])
-    result = SearchResult.blank(*ids.shape, ids.device)
+    result = SearchResult.blank(len(ids), n, ids.device)
     result.ids = ids
     off = distance(target.output(subject, ids)[:, -1:], goal).double()
     result.distances = off.expand(-1, n).clone()

@@ -107,16 +107,20 @@ class LinearMap:
 
     def part(self, tokens: Tensor, place: int) -> Tensor:
         """(e_t - c) J of ``tokens`` [...] at ``place``: [..., f]."""
-        linear = (self.again if place else self.first).linear
+        return self._part(tokens, self.again if place else self.first)
+
+    def _part(self, tokens: Tensor, slope: Slope) -> Tensor:
+        linear = slope.linear
         return (self.table[tokens].to(linear) - self.centre.to(linear)) @ linear
 
     def parts(self, ids: Tensor) -> Tensor:
-        """(e_t - c) J of prompts ``ids`` [rows, n]: [rows, n, f]."""
-        return torch.cat([self.part(ids[:, :1], 0), self.part(ids[:, 1:], 1)], dim=1)
+        """(e_t - c) J of prompts ``ids`` [rows, n], over all prompts: [rows, n, f]."""
+        first, rest = self._part(ids[:, :1], self.first), self._part(ids[:, 1:], self.guess)
+        return torch.cat([first, rest], dim=1)
 
     def expected(self, tokens: Tensor, place: int) -> Tensor:
         """The expected states of ``tokens`` [...] at ``place``: [..., f]."""
-        part = self.part(tokens, place)
+        part = self._part(tokens, self.guess if place else self.first)
         return self.mean(place + 1)[-1] + part
 
     def misses(self, goal: Tensor, place: int, shift: Tensor | None = None) -> Tensor:
@@ -125,7 +129,7 @@ class LinearMap:
         Less what all tokens share.  ``shift`` [rows, f], where it is known, is by how much states
         differ from those expected.
         """
-        slope = self.first if not place else self.guess if shift is None else self.again
+        slope = self.guess if place else self.first
         parts = self.features(goal) - self.mean(place + 1)[-1]
         return slope.scores(self._scorer, parts if shift is None else parts - shift.to(parts))
 
@@ -136,9 +140,10 @@ class LinearMap:
     def likelier(self, ids: Tensor, states: Tensor, goal: Tensor) -> Tensor:
         """The likeliest prompts, given the ``states`` [rows, n, F] of ``ids`` [rows, n].
 
-        What the map was off by at a place is taken to stay the same.
+        What the map was off by at a place is taken to stay the same, with an error like those over
+        all prompts: frequent tokens, as punctuation, differ less from others after one prompt.
         """
-        return self._nearest(self.features(goal - states) + self.parts(ids), self.again)
+        return self._nearest(self.features(goal - states) + self.parts(ids), self.guess)
 
     def instead(
         self, tokens: Tensor, states: Tensor, goal: Tensor, later: Tensor, refuted: Tensor
@@ -150,11 +155,25 @@ class LinearMap:
         found = tokens.clone()
         for place, here in enumerate((~later, later)):
             if bool(here.any()):
-                slope = self.again if place else self.first
-                parts = self.features((goal - states)[here]) + self.part(tokens[here], place)
+                slope = self.guess if place else self.first
+                parts = self.features((goal - states)[here]) + self._part(tokens[here], slope)
                 off = slope.scores(self._scorer, parts).scatter_(1, refuted[here], torch.inf)
                 found[here] = off.argmin(1)
         return found
+
+    def lead(self, tokens: Tensor, others: Tensor, states: Tensor, goal: Tensor) -> Tensor:
+        """How much nearer the ``goal`` [m, F] is to the ``states`` of ``tokens`` [m] than to those
+        expected of ``others`` [m], by the difference of squares over their own distance's: [m].
+
+        1 where the goal is the state, 0 where both are equally near.
+        """
+        slope = self.guess
+        one, other = self._part(tokens, slope), self._part(others, slope)
+        rows = (self.table[others] - self.table[tokens]).to(slope.weights)
+        across = rows @ slope.weights  # (part(other) - part(one)) C⁻¹
+        apart = (across * (other - one)).sum(-1)
+        along = (across * self.features(goal - states)).sum(-1)
+        return 1 - 2 * along / apart
 
     def near(self, ids: Tensor, distances: Tensor) -> Tensor:
         """Whether another token's state is expected within ``distances`` [rows, n] of a prompt's.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -29,6 +30,12 @@ Tell = Callable[[SearchResult], None]
 
 TRIES = 2
 """Guesses at a place, before it is searched."""
+
+UNUSUAL = 2.0
+"""The multiple of the usual distance behind a wrong token, beyond which a token may be wrong."""
+
+LEAD = 0.5
+"""A token is replaced there if its state is nearer by less than this (`LinearMap.lead`)."""
 
 SAFE = 4.0
 """The multiple of `accepted` within which the predicted state of another token is compared."""
@@ -58,6 +65,19 @@ def exact(
     return search.result
 
 
+@dataclass(frozen=True)
+class _Run:
+    """Guesses ``ids`` [k, n] that were run: their ``states`` and the ``goal`` [k, n, F], how far
+    ``off`` they are, and which places are ``later`` than the first open one [k, n].
+    """
+
+    ids: Tensor
+    states: Tensor
+    goal: Tensor
+    off: Tensor
+    later: Tensor
+
+
 class _Search:
     """The rows of a search: ``result.ids`` are their present guesses.
 
@@ -85,6 +105,9 @@ class _Search:
         self.tries = torch.zeros(rows, dtype=torch.long, device=goal.device)
         # Tokens that were tried at a row's first open place, after what is settled before it.
         self.refuted = torch.zeros(rows, TRIES, dtype=torch.long, device=goal.device)
+        # Those that were replaced at places behind it, and how many were.
+        self.doubted = torch.zeros(rows, n, TRIES, dtype=torch.long, device=goal.device)
+        self.doubts = torch.zeros(rows, n, dtype=torch.long, device=goal.device)
 
     def run(self, tell: Tell) -> None:
         """Guess, and pass over the guesses until every token is settled."""
@@ -114,7 +137,11 @@ class _Search:
             return
         rows, places, guess = rows[left], places[left], guess[left]
         states, goal = states[left], goal[left]
-        self._guess(rows, self.map.likelier(guess, states, goal))
+        likelier = self.map.likelier(guess, states, goal)
+        at = torch.arange(goal.shape[1], device=goal.device)
+        later = ~self.settled[rows] & (at > places[:, None])
+        self._doubt(rows, likelier, _Run(guess, states, goal, off[left], later))
+        self._guess(rows, likelier)
         tried = _at(guess, places)
         self._refute(rows, tried)
         stuck = self.tries[rows] >= TRIES
@@ -127,6 +154,28 @@ class _Search:
             here = stuck & (places == place)
             shift = self.map.features(states[here, place]) - self.map.expected(tried[here], place)
             self._search(rows[here], place, shift)
+
+    def _doubt(self, rows: Tensor, likelier: Tensor, run: _Run) -> None:
+        """Replace tokens in ``likelier`` [k, n] against which the ``run`` of them speaks.
+
+        Behind a row's first open place no state is that of the target, as a token before is wrong.
+        The map alone would guess many a wrong token again, where it is off by much.  Its state is
+        further off than most, and in the direction of another token.
+        """
+        usual = run.off.masked_fill(~run.later, torch.nan).nanmedian(1).values
+        unusual = run.later & (likelier == run.ids) & (run.off > UNUSUAL * usual[:, None])
+        row, place = unusual.nonzero(as_tuple=True)
+        if not len(row):
+            return
+        where, tokens = rows[row], run.ids[row, place]
+        ends = run.states[row, place], run.goal[row, place]
+        doubted, count = self.doubted[where, place], self.doubts[where, place]
+        doubted[count == 0] = tokens[count == 0, None]
+        doubted[torch.arange(len(row), device=row.device), count % TRIES] = tokens
+        other = self.map.instead(tokens, *ends, place > 0, doubted)
+        replaced = self.map.lead(tokens, other, *ends) < LEAD
+        likelier[row, place] = torch.where(replaced, other, tokens)
+        self.doubted[where, place], self.doubts[where, place] = doubted, count + replaced
 
     def _refute(self, rows: Tensor, tokens: Tensor) -> None:
         """Note that ``tokens`` [k] were tried at the first open place of ``rows`` [k]."""

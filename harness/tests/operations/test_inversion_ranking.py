@@ -53,7 +53,7 @@ def test_tokens_are_ranked_by_their_distance_in_the_metric(place):
     known, tokens = random_map(lower), torch.arange(6)
     goal, shift = torch.randn(2, 2, 4, generator=draw)
     for moved in (None, shift):
-        slope = known.first if not place else known.guess if moved is None else known.again
+        slope = known.guess if place else known.first
         expected = known.means[place] + (known.table[tokens] - known.centre) @ slope.linear
         apart = goal[:, None] - expected[None] - (0 if moved is None else moved[:, None])
         white = torch.linalg.solve_triangular(lower, apart.double().mT, upper=False)
@@ -78,7 +78,7 @@ def test_near_tokens_are_those_within_the_distance():
     known = random_map()
     ids = torch.tensor([[0, 1, 2], [3, 4, 5]])
     for row, place in torch.ones_like(ids).nonzero().tolist():
-        states = known.expected(torch.arange(6), place)
+        states = known.part(torch.arange(6), place)
         off = (states - states[ids[row, place]]).norm(dim=1).double()
         nearest = float(off[off > 0].min())
         for within, near in ((0.95 * nearest, False), (1.05 * nearest, True)):

@@ -185,13 +185,14 @@ def test_another_guess_is_the_likeliest_token_that_was_not_tried(place):
     goal = target.output(subject, ids)[:, place]
     wrong = (ids[:, place] + 1) % subject.vocabulary
     states = target.output(subject, torch.cat([ids[:, :place], wrong[:, None]], dim=1))[:, place]
-    slope = known.again if place else known.first
+    slope = known.guess if place else known.first
     refuted = torch.stack([wrong, ids[:, place]], dim=1)
     later = torch.full((3,), place > 0)
     for tried in (refuted[:, :1], refuted):
         found = known.instead(wrong, states, goal, later, tried)
         for row in range(3):
-            off = (goal[row] - states[row]).double() + known.part(wrong[row], place).double()
+            part = known.expected(wrong[row], place) - known.mean(place + 1)[-1]
+            off = (goal[row] - states[row] + part).double()
             weights, halves = slope.weights.double(), slope.halves.double()
             scores = halves - (known.table.double() @ weights) @ off
             scores[tried[row]] = torch.inf
@@ -211,3 +212,27 @@ def test_what_one_guess_refutes_no_later_one_repeats(monkeypatch):
     assert torch.equal(result.ids, ids)
     for row in range(2):
         assert int(told[1][row, 0]) != int(wrong[row, 0])
+
+
+def test_wrong_tokens_behind_each_other_are_replaced_together(monkeypatch):
+    """Long text has many places where the map is off by much: they cost no pass each."""
+    subject = toy("reference:large")
+    target = Target(subject.layers)
+    ids = texts.text(subject, Draws(0, "whole prompts", range(8)), 128)
+    goal = target.output(subject, ids)
+    made = exact(subject, target, goal)
+    monkeypatch.setattr(whole_prompts, "UNUSUAL", float("inf"))
+    one_by_one = exact(subject, target, goal)
+    assert torch.equal(made.ids, ids)
+    assert torch.equal(one_by_one.ids, ids)
+    assert int(made.passes.sum()) < int(one_by_one.passes.sum())
+
+
+def test_a_token_leads_until_the_state_lies_between_it_and_another():
+    subject = toy("gpt2")
+    known = linear_map(subject, Target(2))
+    one, other = torch.tensor([3]), torch.tensor([7])
+    here = known.expected(one, 2)
+    step = known.expected(other, 2) - here
+    leads = [float(known.lead(one, other, here, here + share * step)) for share in (0, 0.5, 1)]
+    assert leads == pytest.approx([1, 0, -1], abs=1e-3)
