@@ -25,36 +25,9 @@ from assay.harness.models.vitals import Vitals
 from assay.harness.operations import flops
 from assay.harness.operations.inversion.target import Target
 from assay.harness.results.errors import BadInput
+from assay.harness.tests.support.clocks import Clock, Pedantic
 from assay.harness.tests.support.sessions import ROOT, Project
 from assay.harness.tests.support.toys import toy
-
-
-class Clock:
-    """Stands still but for what is said to have passed."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def taking(self, *seconds: float) -> Callable[[], None]:
-        """A call that takes so long, another time each round."""
-        each = iter(seconds)
-
-        def call() -> None:
-            self.now += next(each)
-
-        return call
-
-
-class Pedantic:
-    """What pytest-benchmark's fixture does with a set-up before each round."""
-
-    def pedantic(self, target, setup, rounds, iterations):
-        for _ in range(rounds):
-            setup()
-            target()
 
 
 def raced(ours: tuple[float, ...], other: tuple[float, ...] = (), **settings) -> Rounds:

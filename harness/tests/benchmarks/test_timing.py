@@ -19,7 +19,7 @@ from assay.harness.comparison.timings import Timings
 from assay.harness.models.vitals import Vitals
 from assay.harness.operations.inversion.target import Target
 from assay.harness.report import cards, rooflines
-from assay.harness.tests.benchmarks.test_benchmarks import Clock, Pedantic
+from assay.harness.tests.support.clocks import Clock, Pedantic
 from assay.harness.tests.support.sessions import ROOT, Project
 from assay.harness.tests.support.toys import toy
 

@@ -257,7 +257,7 @@ def test_a_card_is_a_table_with_goals_and_doubts(write, tmp_path, capsys):
     assert main(["card", str(path), "--plots", str(folder)]) == 0
     shown = capsys.readouterr().out
     assert "| descent | × the loop | 5,200 |  |  | ≥ 5,000, met |" in shown
-    assert "| descent | × the loop | 4,000 |  | ≥ 5,000, **missed** |" in shown
+    assert "| descent | × the loop | 4,000 |  |  | ≥ 5,000, **missed** |" in shown
     assert "- descent 1 4: throttled" in shown
     assert "processor a processor" in shown
     drawn = sorted(each.name for each in folder.iterdir())

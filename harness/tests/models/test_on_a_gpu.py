@@ -23,6 +23,7 @@ from assay.harness.operations.inversion.descent import Descent, descend
 from assay.harness.operations.inversion.rule import Rule
 from assay.harness.operations.inversion.target import Target
 from assay.harness.operations.inversion.whole_prompts import exact
+from assay.harness.tests.support.clocks import Pedantic
 from assay.harness.tests.support.fake_gpu import (
     OPERATION,
     Gpus,
@@ -239,20 +240,5 @@ def test_the_cache_is_emptied_before_each_call(gpus: Gpus) -> None:
     order: list[str] = []
     rounds = Rounds(lambda: order.append("ours"), {"other": lambda: 1.0}, Stopwatch())
     rounds.flush = lambda: order.append("flush")
-    rounds.run(Once(), 1)
+    rounds.run(Pedantic(), 1)
     assert order == ["flush", "flush", "ours"]
-
-
-class Once:
-    """What pytest-benchmark's fixture does with a set-up before each round."""
-
-    def pedantic(
-        self,
-        target: Callable[[], object],
-        setup: Callable[[], object],
-        rounds: int,
-        iterations: int,
-    ) -> None:
-        for _ in range(rounds):
-            setup()
-            target()
