@@ -69,7 +69,7 @@ def test_most_rows_of_a_steady_model_count():
 
 
 def test_experts_that_rounding_chooses_are_not_compared():
-    subject = toy("nllb-moe")
+    subject = toy("deepseek_v3")
     with pytest.raises(Unsettled, match="chooses otherwise"):
         references(subject, prompt(subject))
 
