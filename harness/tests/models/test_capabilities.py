@@ -74,6 +74,7 @@ def test_they_are_listed_topic_by_topic():
         "identity",
         "input_arguments",
         "kept_states",
+        "packing",
         "parts",
         "position_encoding",
         "rotation",

@@ -70,8 +70,15 @@ def test_most_rows_of_a_steady_model_count():
 
 def test_experts_that_rounding_chooses_are_not_compared():
     subject = toy("deepseek_v3")
-    with pytest.raises(Unsettled, match="chooses otherwise"):
-        references(subject, prompt(subject))
+
+    def otherwise(seed):
+        try:
+            references(subject, prompt(subject, 24, seed=seed))
+        except Unsettled as why:
+            return "chooses otherwise" in str(why)
+        return False
+
+    assert any(map(otherwise, range(16)))  # which prompt it is depends on the processor
 
 
 def test_a_copy_in_bfloat16_that_is_wrong_is_refuted():
