@@ -9,16 +9,16 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from assay.harness.models.core import Core
+from assay.harness.models.dispatching import Dispatching
 from assay.harness.models.memo import memo
 
 PROBE = 4
 """Tokens in the watched prompt."""
 
 
-class LookUps(TorchDispatchMode):
+class LookUps(Dispatching):
     """Records every embedding look-up: the matrix's address and the rows.
 
     A module's own arguments would not do: some modules count positions from their mask.

@@ -6,15 +6,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from assay.harness.models.dispatching import Dispatching
 from assay.harness.models.memo import memo
 from assay.harness.models.quantised_weights import rounding
 from assay.harness.models.subject import Subject
 
 
-class _Watch(TorchDispatchMode):
+class _Watch(Dispatching):
     """Notes whether any activation has a floating dtype narrower than float64."""
 
     def __init__(self) -> None:

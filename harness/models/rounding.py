@@ -19,8 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._ops import HigherOrderOperator
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+from assay.harness.models.dispatching import Dispatching
 
 ROUNDED = re.compile(
     # Products.
@@ -60,7 +61,7 @@ KEPT = 2**12
 """The size of the cache of patterns."""
 
 
-class Rounding(TorchDispatchMode):
+class Rounding(Dispatching):
     """Inside this block, products, sums, norms and attention round otherwise, by ``seed``.
 
     Every element of such a result moves to the float below or above it, or stays, by a hash of the
@@ -69,8 +70,6 @@ class Rounding(TorchDispatchMode):
     the dtype represents exactly stay, since a sum of small integers has no rounding, and so do
     numbers that are not finite.
     """
-
-    supports_higher_order_operators = True
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from assay.harness.models import routing
+from assay.harness.models.dispatching import Dispatching
 from assay.harness.models.memo import memo
 from assay.harness.models.quantised_weights import rounds_activations
 from assay.harness.models.subject import Subject
@@ -24,7 +24,7 @@ TOKENS, ROWS = 12, 2
 """The size of the compared prompts: long enough that experts and buckets differ."""
 
 
-class _Shapes(TorchDispatchMode):
+class _Shapes(Dispatching):
     """Notes every operation with the shapes of its results."""
 
     def __init__(self) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from assay.harness.checking.check import Unsettled
 from assay.harness.checking.reference import Reference, run_elsewhere
 from assay.harness.checking.sensitivity import GOALS
 from assay.harness.models import encoders, routing
+from assay.harness.models.dispatching import Dispatching
 from assay.harness.models.memo import memo
 from assay.harness.models.rows import Rows
 from assay.harness.models.shortage import pass_on
@@ -135,7 +135,7 @@ def _name(func: Any) -> str:
     return name.rpartition("::")[2].partition(".")[0].strip("_")
 
 
-class _Choices(TorchDispatchMode):
+class _Choices(Dispatching):
     """Notes what is chosen by the largest of some scores: ``made`` are the indices."""
 
     def __init__(self) -> None:
@@ -155,7 +155,7 @@ class _Choices(TorchDispatchMode):
         return len(self.made) == len(other.made) and all(torch.equal(a, b) for a, b in pairs)
 
 
-class _Rounded(TorchDispatchMode):
+class _Rounded(Dispatching):
     """Moves every result by as much as rounding to bfloat16 may, at random by ``seed``.
 
     Integers that bfloat16 represents stay.
@@ -178,7 +178,7 @@ class _Rounded(TorchDispatchMode):
         return torch.where(exact | large | ~result.isfinite(), result, moved)
 
 
-class _EightBits(TorchDispatchMode):
+class _EightBits(Dispatching):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         if _name(func) not in PRODUCTS or not isinstance(result, Tensor):

@@ -120,6 +120,8 @@ def _parameter_gradients(subject: Subject) -> None:
     needs(subject, "logits")
     if is_quantised(subject.model):
         raise Missing("no gradient reaches quantised weights")
+    if subject.attention == "flex_attention" and subject.device.type == "cpu":
+        raise Missing("flex attention has no gradients on a CPU")
     if float64.streams(subject, subject.device):
         raise Missing("the float64 reference is streamed: its parameters are not in float64")
     if routing.chooses(subject) and torch.finfo(subject.dtype).bits <= HALF:

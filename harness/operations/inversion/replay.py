@@ -19,8 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 from torch._ops import OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
+
+from assay.harness.models.dispatching import Dispatching
 
 Function = Callable[[Tensor], tuple[Tensor, ...]]
 
@@ -70,7 +71,7 @@ def _recorded(function: Function, x: Tensor) -> Function:
     return replay
 
 
-class _Recorder(TorchDispatchMode):
+class _Recorder(Dispatching):
     """Inside this block, operations on tensors that derive from ``x`` are recorded in a graph."""
 
     def __init__(self, x: Tensor) -> None:
