@@ -44,7 +44,9 @@ def draw_samples(subject, draw):
 
 
 def kept_apart(subject, each, check, how):
-    """Compare the rows of samples in one row with each alone; ``how`` a pass is told of them."""
+    """Compare samples packed into one row with each alone; ``how`` are the arguments that separate
+    them.
+    """
     packed = torch.cat(each, dim=1)
     rows, running, begin = subject.rows(packed, **how), None, 0
     for ids in each:

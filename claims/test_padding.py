@@ -41,7 +41,7 @@ def test_padding_and_batch_mates_change_nothing(subject, draw, check):
 )
 def test_padding_changes_nothing_in_a_batch_of_one_row(subject, draw, check):
     if configuration.routes(subject.config) and subject.dtype.itemsize <= 2:
-        raise Missing("in 16 bits rounding chooses a token's experts, in later blocks anew")
+        raise Missing("in 16 bits rounding chooses a token's experts, in each block again")
     prompt = draw(prompts(subject, shortest=2, rows=1), "prompt")
     size = draw(st.integers(min(subject.shortest, prompt.length - 1), prompt.length - 1), "length")
     batch = padding.ragged(subject, prompt.ids, [size])

@@ -11,7 +11,8 @@ Cause: quantizers/base.py, 199: only a model that is loaded with quantised weigh
     keeps its experts whole, and is saved so. Their layers then find no weights, and new ones of 8
     bits cannot be drawn.
 Fix: quantizers/base.py, 407: bitsandbytes is not among the methods that divide the experts
-Upstream: not looked for
+Upstream: not found by searching for "Llama4 bitsandbytes 8bit save_pretrained normal_kernel_cpu
+    Char"
 """
 
 import contextlib

@@ -75,7 +75,7 @@ class Check:
     shared: bool = False
     """Whether the example is of a prompt that laws share."""
     in_half: bool = False
-    """Whether the law is about 16 bits, whatever the model's dtype is."""
+    """Whether the law is about 16 bits, in a model of any dtype."""
     _room: float = math.inf
     _worst: float = margin(0.0, 1.0)
 

@@ -197,7 +197,7 @@ class VerdictMoved:
     after: str
 
     def worse(self, share: float) -> bool:
-        """Whether it is refuted now; whatever the ``share`` of times."""
+        """Whether it is refuted now; the ``share`` of times does not count."""
         return self.after == "refuted"
 
 

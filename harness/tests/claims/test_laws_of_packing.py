@@ -37,7 +37,7 @@ def ruled_apart(query, key, value, *, g, beta, cu_seqlens=None, seq_idx=None, **
 
 
 def convolved_over(states, *args, seq_idx=None, **named):
-    """As the thread describes: whatever the samples' lengths."""
+    """As the thread describes: the samples' lengths change nothing."""
     return convolved_apart(states, *args, **named)
 
 

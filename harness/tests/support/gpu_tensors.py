@@ -90,7 +90,7 @@ def put(result: Any, place: torch.device) -> Any:
 
 
 class Watch:
-    """What the fake GPU is told of every function: see `harness.tests.support.fake_gpu`."""
+    """Every function is reported to the fake GPU: see `harness.tests.support.fake_gpu`."""
 
     def ran(self, func: Any, place: torch.device) -> None:
         """An operation was queued on ``place``."""
