@@ -214,6 +214,12 @@ class Stream:
         """Wait, on the GPU, for another queue."""
         self.gpus.calls.append("wait for a stream")
 
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
 
 class Graph:
     """A recorded graph: operations of the dispatcher, in their order."""
@@ -290,6 +296,8 @@ def installed(gpus: Gpus) -> Iterator[Gpus]:
         for name, value in gpus.general().items():
             patch.setattr(torch.accelerator, name, value, raising=False)
         patch.setattr(torch, "Generator", _Generator)
+        patch.setattr(torch, "Stream", _class_of(gpus, Stream))
+        patch.setattr(torch, "Event", _class_of(gpus, Event))
         yield gpus
 
 
