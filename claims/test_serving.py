@@ -76,7 +76,7 @@ def test_a_model_that_is_served_is_trained_as_otherwise(subject, draw, check):
     allowed, seen = check.tolerance.allowed(noise), []
 
     def train():
-        with training.in_training(subject):
+        with training.in_training(subject), serving.refused_otherwise():
             seen.append(training.gradients(subject, samples, names))
 
     requests = sharing(prompt, [prompt.length] * prompt.rows)[:3]

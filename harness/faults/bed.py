@@ -145,7 +145,8 @@ class Bed:
     ) -> None:
         self._undo.append(_interface(table, name, kind))
         for module in modules:
-            self.set(module, FLAG, {name: Hook(change, self.forward, **options)})
+            others = getattr(module, FLAG, {})
+            self.set(module, FLAG, {**others, name: Hook(change, self.forward, **options)})
 
     def reading(self, change: Callable[..., CacheRead], **options: Any) -> None:
         """``change(read)`` alters what attention reads from its cache (`CacheRead`).

@@ -8,10 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from assay.harness.faults import anatomy
 from assay.harness.faults.bed import Bed
 from assay.harness.faults.calls import AttentionCall, Pass, own_cache
 from assay.harness.faults.catalogue import fault
 from assay.harness.faults.spots import first_block, sdpa
+from assay.harness.models import compat
 
 LEAK = 1e-3
 """Share of a row, or of a gradient, that is wrong."""
@@ -138,12 +140,19 @@ class _ShortCrop:
         return self.usual(tokens + 1 if tokens else 0)
 
 
+def _served_by_sdpa(bed: Bed, change: Callable[..., Any]) -> None:
+    """Replacing attention by sdpa, and what serves by it before transformers 5.18."""
+    sdpa(bed, change)
+    if "paged|sdpa" in compat.attention_functions():
+        bed.attention(anatomy.mixers(bed.subject), "paged|sdpa", change)
+
+
 @fault(
     "requests-mixed",
     "where several requests are packed into a batch, each token attends to those of the others",
     caught_by=["G5"],
     needs=["continuous-batching", "sdpa"],
-    at=sdpa,
+    at=_served_by_sdpa,
 )
 def _all_requests(call: AttentionCall) -> Any:
     mask = call.mask
@@ -261,9 +270,14 @@ def _mixed_in_export(forward: Pass, state: Tensor) -> Tensor | None:
 
 
 def _exporting() -> bool:
-    """Whether a program is traced for export; before torch 2.7, or to be compiled."""
+    """Whether a program is traced for export; before torch 2.7, or to be compiled.
+
+    Code that torch 2.11 compiles is told that it is exported.
+    """
     compiler: Any = torch.compiler
-    return bool(getattr(compiler, "is_exporting", compiler.is_compiling)())
+    if not hasattr(compiler, "is_exporting"):
+        return bool(compiler.is_compiling())
+    return bool(compiler.is_exporting()) and not compiler.is_dynamo_compiling()
 
 
 @fault(

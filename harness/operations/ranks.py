@@ -79,20 +79,33 @@ def named(path: str) -> Any:
     return found
 
 
+@contextmanager
+def refused(plan: str) -> Iterator[None]:
+    """Turn the library's refusal to divide a size unevenly, as before 5.18, into `Missing`."""
+    try:
+        yield
+    except ValueError as error:
+        if "must be divisible by" not in str(error):
+            raise
+        raise Missing(f"{plan}-parallel: the library refuses: {brief(error)}") from error
+
+
 def load(rank: Rank, plan: str, source: Source, sizes: dict[str, int]) -> list[str]:
     """Load this process's part of a model; returns the names of the parameters that are divided.
 
-    ``sizes`` are over how many processes each kind of parallelism goes.
+    ``sizes`` are over how many processes each kind of parallelism goes.  Raises `Missing` where
+    the library refuses to divide the model so.
     """
     if torch.accelerator.is_available():
         raise Missing("the processes see an accelerator, which the library would use")
     model_class = named(source.model_class)
-    model = model_class.from_pretrained(
-        source.folder,
-        attn_implementation=source.attention,
-        **compat.parallel(sizes),
-        **compat.in_dtype(source.dtype),
-    )
+    with refused(plan):
+        model = model_class.from_pretrained(
+            source.folder,
+            attn_implementation=source.attention,
+            **compat.parallel(sizes),
+            **compat.in_dtype(source.dtype),
+        )
     configs = [config for config, _ in compat.settings(model, compat.EXPERTS)]
     compat.restore(list(zip(configs, source.experts, strict=True)), compat.EXPERTS)
     model.eval().requires_grad_(False)

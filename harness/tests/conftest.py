@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from assay.harness.models import allocation
 from assay.harness.plugin.request import RunRequest
-from assay.harness.tests.support import browsers, sessions
+from assay.harness.tests.support import browsers, older, sessions
 from assay.harness.tests.support.browsers import Browser
 from assay.harness.tests.support.ci import pytest_sessionfinish, pytest_terminal_summary  # noqa: F401
 from assay.harness.tests.support.clones import clone  # noqa: F401
@@ -39,6 +39,14 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "ray: needs Ray, which only `tox -e sweep` installs")
     only = "torchao: needs torchao, which only `tox -e quantised` installs"
     config.addinivalue_line("markers", only)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Expect failures of which an older transformers is known to be the cause."""
+    for item in items:
+        name = item.nodeid.rpartition("harness/tests/")[2]
+        if (reason := older.reason(name)) is not None:
+            item.add_marker(pytest.mark.xfail(strict=True, reason=reason))
 
 
 @pytest.fixture
