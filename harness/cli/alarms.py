@@ -72,7 +72,7 @@ def main(
     if options.count and not any(results_by_dtype.values()):
         raise BadInput(f"{path}: has no runs like these; leave --count out to run the claims")
     tallies = [tally(dtype, results, expected) for dtype, results in results_by_dtype.items()]
-    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    console = Console(emoji=False, width=None if sys.stdout.isatty() else WIDTH)
     show(console, tallies, broken)
     if options.leaks:
         console.print()

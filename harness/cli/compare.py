@@ -71,7 +71,7 @@ def _claims(options: argparse.Namespace) -> int:
     if options.json:
         sys.stdout.write(json.dumps(document(comparison, least), indent=2, allow_nan=False) + "\n")
     else:
-        compared.show(Console(), comparison, least)
+        compared.show(Console(emoji=False), comparison, least)
     return 1 if comparison.worse else 0
 
 
@@ -85,7 +85,7 @@ def _timings(options: argparse.Namespace) -> int:
     if options.json:
         sys.stdout.write(json.dumps(_timings_document(comparison, share), indent=2) + "\n")
     else:
-        _show_timings(Console(), comparison, share)
+        _show_timings(Console(emoji=False), comparison, share)
     return 1 if comparison.regressions(share) else 0
 
 

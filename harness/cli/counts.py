@@ -64,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.markdown:
         sys.stdout.write(markdown(counts))
     else:
-        show(Console(), counts)
+        show(Console(emoji=False), counts)
     return 0
 
 

@@ -57,9 +57,14 @@ def main(arguments: Sequence[str], survey: Survey) -> int:
     options = _parser().read(arguments, "types")
     keep_apart({"--json": options.json, "--record": options.record})
     total, rows = survey(options.types, options.kind, options.limit, options.record)
-    console = Console()
+    console = Console(emoji=False)
     tracked = track(
-        rows, "models", total, console=Console(stderr=True), transient=True, disable=_quiet()
+        rows,
+        "models",
+        total,
+        console=Console(emoji=False, stderr=True),
+        transient=True,
+        disable=_quiet(),
     )
     results = list(tracked)
     if options.json is not None:

@@ -32,7 +32,7 @@ def main(arguments: Sequence[str], load: Load) -> int:
     if options.json:
         sys.stdout.write(json.dumps(document(lacks), indent=2) + "\n")
     else:
-        show(Console(), lacks)
+        show(Console(emoji=False), lacks)
     return 0
 
 

@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
     about = {**_about(facts), "rehearsal": "yes" if options.rehearse else None}
     results = ResultFile.resumed(out, about) if options.resume else ResultFile(out, about)
     results.about["doubts"] = look.doubts(facts)
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console = Console(emoji=False, stderr=True, highlight=False, soft_wrap=True)
 
     def tell(line: str) -> None:
         console.print(line, markup=False)
@@ -97,7 +97,7 @@ def _show(results: ResultFile, session: Session) -> None:
     table.add_column("", overflow="fold")
     for key, step in results.steps.items():
         table.add_row(escape(key), step["state"], f"{step['seconds']:.0f}", escape(step["why"]))
-    console = Console(highlight=False)
+    console = Console(emoji=False, highlight=False)
     console.print(table)
     for line in session.unlike:
         console.print(f"worse than the processor: {line}", markup=False, soft_wrap=True)

@@ -67,7 +67,11 @@ def main(arguments: Sequence[str], load: Load) -> int:
         if options.given == "last":  # its probes suit any model
             method, why = "exact", ""
     _refuse_idle(method, of_descent)
-    console = Console(quiet=True, file=io.StringIO()) if options.json else Console()
+    console = (
+        Console(emoji=False, quiet=True, file=io.StringIO())
+        if options.json
+        else Console(emoji=False)
+    )
     display = PromptDisplay(console, subject)
     run = Recovering(subject, target, method, rule, options, display)
     display.say(run.title, "bold")

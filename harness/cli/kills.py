@@ -116,7 +116,7 @@ def _main(arguments: Sequence[str], rooms: Callable[[], Rooms]) -> int:
         replace_file(options.json, json.dumps(kills.document(matrix), indent=1) + "\n")
     if options.report is not None:
         replace_file(options.report, showing.page(matrix))
-    showing.show(Console(width=None if sys.stdout.isatty() else WIDTH), matrix)
+    showing.show(Console(emoji=False, width=None if sys.stdout.isatty() else WIDTH), matrix)
     return 0 if matrix.holds else 1
 
 
@@ -167,7 +167,7 @@ class Working:
 
     def __init__(self, processes: int) -> None:
         self.processes = processes
-        console = Console(stderr=True)
+        console = Console(emoji=False, stderr=True)
         columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
         self.progress = Progress(
             *columns, console=console, transient=True, disable=not sys.stderr.isatty()

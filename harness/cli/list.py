@@ -136,7 +136,7 @@ def _show(rows: Sequence[dict[str, Any]]) -> None:
         cells = (row["id"], row["claim"], row["kind"], ", ".join(row["needs"]), works_of)
         table.add_row(*map(escape, cells))
     # In a pipe every claim is one line, which `grep` finds.
-    console = Console(width=None if sys.stdout.isatty() else WIDE)
+    console = Console(emoji=False, width=None if sys.stdout.isatty() else WIDE)
     console.print(table)
     laws = sum(row["kind"] == "law" for row in rows)
     console.print(f"{laws} laws, {len(rows) - laws} findings", highlight=False)

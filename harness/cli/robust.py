@@ -65,7 +65,7 @@ def main(
     """
     options = _parser().parse_args(arguments)
     check(options.model, options.claims)
-    console = Console(highlight=False)
+    console = Console(emoji=False, highlight=False)
     first: dict[str, Verdict] | None = None
     failed = False
     for machine in machines(options.seeds):

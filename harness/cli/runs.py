@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
         started, count = run.started[:16].replace("T", " "), counts.get(run.id, 0)
         cells = (str(number), run.id[:SHOWN], started, str(count), ended, about)
         table.add_row(*(escape(visible(cell)) for cell in cells))
-    Console().print(table)
+    Console(emoji=False).print(table)
     return 0
 
 

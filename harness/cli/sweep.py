@@ -34,7 +34,7 @@ def main(arguments: Sequence[str], load: Load) -> int:
         if not (ROOT / claim_path.partition("::")[0]).exists():
             where = f"{options.file.absolute()}: select.claims"
             raise BadInput(f"{where}: {claim_path} is not in the clone ({ROOT})")
-    console = Console(highlight=False)
+    console = Console(emoji=False, highlight=False)
     states: Counter[str] = Counter()
     with ExitStack() as opened:
         ledger = opened.enter_context(Ledger(sweep, options.resume))

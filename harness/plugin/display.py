@@ -96,7 +96,7 @@ class Display:
         )
         if self.config.option.verbose == 0:  # verbose pytest says more, quiet pytest says nothing
             self.reporter.showfspath = False
-            self.progress.start(self.recorder.total, Console())
+            self.progress.start(self.recorder.total, Console(emoji=False))
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """A test begins; under xdist its claim is unknown."""
@@ -140,6 +140,7 @@ class Display:
         # In the terminal's own encoding, which decides which signs can be drawn.
         file = io.TextIOWrapper(buffer, encoding=sys.stdout.encoding, newline="")
         console = Console(
+            emoji=False,
             file=file,
             force_terminal=self.reporter.hasmarkup,
             width=shutil.get_terminal_size((100, 24)).columns,

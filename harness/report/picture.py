@@ -42,7 +42,9 @@ def draw(command: str, written: str) -> str:
     Lines that were overwritten or removed (the live one) are not shown.
     """
     written = re.sub(r"[^\n]*\n[^\n]*\x1b\[1A\x1b\[2K", "", written.replace("\r\n", "\n"))
-    console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
+    console = Console(
+        emoji=False, record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True
+    )
     console.print(Text.assemble(("$ ", "dim"), command))
     console.print(Text.from_ansi(written))
     svg = console.export_svg(title="", unique_id="terminal")

@@ -102,6 +102,7 @@ class Progress:
             return console
         self._stream = os.fdopen(descriptor, "w", encoding=console.encoding)
         return Console(
+            emoji=False,
             file=self._stream,
             force_terminal=True,
             color_system=console.color_system or None,  # type: ignore[arg-type]
