@@ -10,6 +10,7 @@ from assay.harness.checking.laws import law
 from assay.harness.models import serving
 from assay.harness.models.tolerances import ROUTER_GAP
 from assay.harness.operations import answers, training
+from assay.harness.results.errors import refusals
 
 TOKENS = 6
 LONGEST = 18
@@ -76,7 +77,9 @@ def test_a_model_that_is_served_is_trained_as_otherwise(subject, draw, check):
     allowed, seen = check.tolerance.allowed(noise), []
 
     def train():
-        with training.in_training(subject), serving.refused_otherwise():
+        # transformers 5.17 leaves the server's attention in the model, and refuses other passes.
+        refused = refusals("training while served", "without a paged attention cache")
+        with training.in_training(subject), refused:
             seen.append(training.gradients(subject, samples, names))
 
     requests = sharing(prompt, [prompt.length] * prompt.rows)[:3]

@@ -149,21 +149,6 @@ class _Noting:
         return self.usual(*args, **kwargs)
 
 
-@contextmanager
-def refused_otherwise() -> Iterator[None]:
-    """Turn the library's refusal of other passes while a model is served, as in 5.17, into
-    `Missing`.
-    """
-    try:
-        yield
-    except ValueError as error:
-        if "was called without a paged attention cache" not in str(error):
-            raise
-        raise Missing(
-            f"the library refuses passes of a model that it serves: {brief(error)}"
-        ) from error
-
-
 def serve(
     subject: Core,
     requests: Sequence[list[int]],

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +18,7 @@ from assay.harness.models.shortage import contained, pass_on
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import Tolerance, farthest
 from assay.harness.operations.generation_settings import library_settings
+from assay.harness.results.errors import refusals
 
 NEW_TOKENS = 6
 """Tokens to generate; the end token is suppressed, so that lengths are equal."""
@@ -250,19 +249,8 @@ def cut_at_end(subject: Subject, ids: list[int]) -> list[int]:
     return ids[: next((i for i, token in enumerate(ids) if token in ends), len(ids))]
 
 
-@contextmanager
-def _refusals(what: str, phrase: str = "not supported") -> Iterator[None]:
-    """Raise `Missing` where the library rejects ``what``: a ValueError with the ``phrase``."""
-    try:
-        yield
-    except ValueError as error:
-        if phrase in str(error):
-            raise Missing(f"{what}: {capabilities.first_line(error)}") from error
-        raise
-
-
 def _continued(subject: Subject, ids: Tensor, tokens: int, options: dict[str, Any]) -> Any:
-    with _refusals("generation"):
+    with refusals("generation"):
         return _generate(subject, ids, tokens, **{"do_sample": False, **options})
 
 
@@ -295,7 +283,7 @@ def scores(
     returned = {"output_logits": True, "output_scores": True}
     options = {"use_cache": use_cache, **returned, **MODES[mode], **options}
     try:
-        with _refusals(mode), _refusals(mode, "prefill chunking without a cache"):
+        with refusals(mode), refusals(mode, "prefill chunking without a cache"):
             output = _generate(subject, ids, mask=mask, **options)
     except RuntimeError as error:
         pass_on(error)
@@ -385,7 +373,7 @@ def beams(subject: Subject, ids: Tensor, use_cache: bool) -> Beams:
     Raises `Missing` where the model rejects them.
     """
     watch = _Watch()
-    with _refusals("beams", "cannot use beam search"):
+    with refusals("beams", "cannot use beam search"):
         output = _generate(
             subject,
             ids,

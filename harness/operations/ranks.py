@@ -31,7 +31,7 @@ from assay.harness.models.subject import Subject
 from assay.harness.operations import generation, training
 from assay.harness.operations.generation import Generated
 from assay.harness.operations.training import Gradients, Sample
-from assay.harness.results.errors import Missing, brief
+from assay.harness.results.errors import Missing, brief, refusals
 
 PROCESSES = 2
 """The processes over which a model is spread."""
@@ -79,17 +79,6 @@ def named(path: str) -> Any:
     return found
 
 
-@contextmanager
-def refused(plan: str) -> Iterator[None]:
-    """Turn the library's refusal to divide a size unevenly, as before 5.18, into `Missing`."""
-    try:
-        yield
-    except ValueError as error:
-        if "must be divisible by" not in str(error):
-            raise
-        raise Missing(f"{plan}-parallel: the library refuses: {brief(error)}") from error
-
-
 def load(rank: Rank, plan: str, source: Source, sizes: dict[str, int]) -> list[str]:
     """Load this process's part of a model; returns the names of the parameters that are divided.
 
@@ -99,7 +88,8 @@ def load(rank: Rank, plan: str, source: Source, sizes: dict[str, int]) -> list[s
     if torch.accelerator.is_available():
         raise Missing("the processes see an accelerator, which the library would use")
     model_class = named(source.model_class)
-    with refused(plan):
+    # Before 5.18 it divides even sizes only.
+    with refusals(f"{plan}-parallel", "must be divisible by"):
         model = model_class.from_pretrained(
             source.folder,
             attn_implementation=source.attention,

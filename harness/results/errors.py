@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 LONGEST = 2000
 """Characters of a message: it may quote an argument of any length."""
 
@@ -43,6 +46,17 @@ def text_of(error: BaseException) -> str:
 def first_line(error: BaseException) -> str:
     """The first line of the text of ``error``, or its type where there is none."""
     return (text_of(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+@contextmanager
+def refusals(what: str, phrase: str = "not supported") -> Iterator[None]:
+    """Raise `Missing` where the library rejects ``what``: a ValueError with the ``phrase``."""
+    try:
+        yield
+    except ValueError as error:
+        if phrase in text_of(error):
+            raise Missing(f"{what}: {first_line(error)}") from error
+        raise
 
 
 def printable(text: str) -> str:

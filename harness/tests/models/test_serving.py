@@ -138,10 +138,3 @@ def test_what_the_library_cannot_page_is_found_before_the_law_starts(spec, why):
 def test_a_version_without_a_server_says_so(monkeypatch):
     monkeypatch.setattr(serving, "_kind_of_settings", lambda: None)
     assert "no ContinuousBatchingConfig" in serving.why_not(toy("llama"))
-
-
-def test_passes_that_the_library_refuses_of_a_served_model_are_a_lack_and_other_errors_are_none():
-    with pytest.raises(Missing, match="refuses passes"), serving.refused_otherwise():
-        raise ValueError("`paged|sdpa` was called without a paged attention cache.")
-    with pytest.raises(ValueError, match="another"), serving.refused_otherwise():
-        raise ValueError("another")

@@ -10,7 +10,7 @@ import time
 import pytest
 import torch
 
-from assay.harness.operations import parallel, ranks, training
+from assay.harness.operations import parallel, training
 from assay.harness.operations.parallel import Processes, ProcessesFailed, ProcessesLost
 from assay.harness.results.errors import Missing
 from assay.harness.tests.support.toys import fresh, prompt, toy
@@ -123,10 +123,3 @@ def test_processes_end_with_the_subject_and_for_another():
     del subject
     gc.collect()
     assert not second.alive
-
-
-def test_a_size_that_the_library_does_not_divide_is_a_lack_and_other_errors_are_none():
-    with pytest.raises(Missing, match="tensor-parallel: the library"), ranks.refused("tensor"):
-        raise ValueError("The output size of `lm_head` (101) must be divisible by 2")
-    with pytest.raises(ValueError, match="another"), ranks.refused("tensor"):
-        raise ValueError("another")

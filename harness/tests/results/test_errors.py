@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from assay.harness.cli.main import main
-from assay.harness.results.errors import BadInput, brief
+from assay.harness.results.errors import BadInput, Missing, brief, refusals
 from assay.harness.results.outputs import keep_apart
 from assay.harness.runners.environments import CannotInstall, prepare
 
@@ -98,3 +98,11 @@ def test_more_seeds_than_anybody_could_run_are_refused(
 ) -> None:
     assert main(["robust", "--model=tiny:gpt2", f"--seeds={10**20}"]) == 4
     assert "is too large; the largest is 10000" in capsys.readouterr().err
+
+
+def test_a_refusal_is_a_lack_that_quotes_it_and_another_error_is_none():
+    with pytest.raises(Missing, match=r"^beams: these are not supported$"), refusals("beams"):
+        raise ValueError("these are not supported\nat all")
+    for error in (ValueError("another"), RuntimeError("not supported")):
+        with pytest.raises(type(error), match=str(error)), refusals("beams"):
+            raise error
