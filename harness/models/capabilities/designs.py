@@ -32,9 +32,11 @@ class Design:
         return bool(types & set(self.types)) and self.when(subject.config)
 
 
-def _has(field: str, part: str) -> Callable[[Any], bool]:
-    """Whether a list in the configuration names a kind of layer that contains ``part``."""
-    return lambda config: any(part in str(kind) for kind in getattr(config, field, None) or ())
+def _has(field: str, *parts: str) -> Callable[[Any], bool]:
+    """Whether a list in the configuration names a kind of layer that contains one of ``parts``."""
+    return lambda config: any(
+        part in str(kind) for kind in getattr(config, field, None) or () for part in parts
+    )
 
 
 DESIGNS = (
@@ -85,7 +87,7 @@ DESIGNS = (
         ("qwen4_exp", "qwen4_exp_text"),
         ("steady-cost", "one-row-of-positions"),
         "the indexer scores whole blocks of keys, at each prompt's own positions",
-        _has("layer_types", "indexed"),
+        _has("layer_types", "indexed", "qwen_sparse"),  # the latter in transformers 5.17
     ),
     Design(
         ("xlm", "flaubert"),
