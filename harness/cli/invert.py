@@ -67,11 +67,8 @@ def main(arguments: Sequence[str], load: Load) -> int:
         if options.given == "last":  # its probes suit any model
             method, why = "exact", ""
     _refuse_idle(method, of_descent)
-    console = (
-        Console(emoji=False, quiet=True, file=io.StringIO())
-        if options.json
-        else Console(emoji=False)
-    )
+    file = io.StringIO() if options.json else None
+    console = Console(emoji=False, quiet=file is not None, file=file)
     display = PromptDisplay(console, subject)
     run = Recovering(subject, target, method, rule, options, display)
     display.say(run.title, "bold")
