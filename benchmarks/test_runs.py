@@ -106,15 +106,15 @@ def measured(run: Run, folder: Path, threads: int) -> Measured:
     if run.processes > 1:
         command += ["-n", str(run.processes), "--dist", "loadfile"]
     environment = os.environ | {"OMP_NUM_THREADS": str(max(1, threads // run.processes))}
-    began, peak = time.perf_counter(), 0
+    began, memory = time.perf_counter(), Peak()
     with (folder / "output").open("w") as output:
         process = psutil.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)
         while process.poll() is None:
-            peak = max(peak, resident(process))
+            memory.look(process)
             time.sleep(LOOK)
     seconds = time.perf_counter() - began
     assert process.returncode in (0, 1), (folder / "output").read_text()[-2000:]
-    return Measured(seconds, peak, json.loads(report.read_text())["claims"])
+    return Measured(seconds, memory.resident, json.loads(report.read_text())["claims"])
 
 
 IMPORTS = """
@@ -155,6 +155,35 @@ def _importing() -> psutil.Popen:
 def _wait(started: Sequence[psutil.Popen]) -> None:
     for each in started[-2:]:
         each.stdout.readline()
+
+
+@dataclass
+class Peak:
+    """The most memory that a process and its children had at once.
+
+    What they share is counted once in ``resident``.  That count reads the tables of all pages, a
+    quarter of a processor's time for a few gigabytes at every look; so it is made only where
+    ``several``, which counts shared pages for each process, is larger than ever.
+    """
+
+    resident: int = 0
+    several: int = 0
+
+    def look(self, process: psutil.Process) -> None:
+        """Look at the memory as it is now."""
+        if (several := _counted_for_each(process)) > self.several:
+            self.several = several
+            self.resident = max(self.resident, resident(process))
+
+
+def _counted_for_each(process: psutil.Process) -> int:
+    total = 0
+    for each in [process, *children(process)]:
+        try:
+            total += each.memory_info().rss
+        except psutil.Error:  # it has ended
+            continue
+    return total
 
 
 def resident(process: psutil.Process) -> int:

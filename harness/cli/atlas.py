@@ -45,8 +45,9 @@ def _parser() -> Parser:
     parser = Parser(
         prog="assay atlas",
         description="Write one offline page of the results in evidence files: which "
-        "laws hold on which models, in which versions of transformers.  Given the page of an "
-        "atlas in place of evidence, it rebuilds that page with the present defects and changes.",
+        "laws hold on which models, in which versions of transformers.  One of the files may be "
+        "the page of an atlas: its results are kept, those of the evidence are added, and the "
+        "present defects and changes are shown.",
     )
     add = parser.add_argument
     add(

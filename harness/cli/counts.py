@@ -17,6 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from assay.harness.cli.arguments import Parser, file, folder
+from assay.harness.report.atlas import building
 from assay.harness.results import expectation_files
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence
@@ -52,6 +53,9 @@ def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     rows: list[dict[str, Any]] = []
     for path in options.files:
+        if path.suffix == ".html":
+            rows += building.rows(path)
+            continue
         with Evidence.read(path) as evidence:
             rows += evidence.every()
     wanted = options.claim or ["*"]
@@ -71,14 +75,15 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = Parser(
         prog="assay counts",
-        description="Count the models in evidence files on which each claim is upheld, refuted "
+        description="Count the models in evidence files (or of an atlas's page, in its newest "
+        "version) on which each claim is upheld, refuted "
         "(by which defect, as the expectations say), undecided, or not applicable (for want of "
         "which capability).  Of a check that ran several times its latest result counts; a claim "
         "with several variants is refuted where one is, and upheld where one is and none is "
         "refuted or undecided.",
     )
     add = parser.add_argument
-    add("files", nargs="+", type=file, metavar="FILE", help="evidence file to read")
+    add("files", nargs="+", type=file, metavar="FILE", help="evidence, or an atlas's page")
     add(
         "--claim",
         action="append",

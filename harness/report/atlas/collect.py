@@ -82,7 +82,7 @@ class Collected:
     def versions(self) -> list[str]:
         """Versions of transformers, the oldest first."""
         names = {key[3] for key in self.cells} | {version for _, version in self.refused}
-        return sorted(names, key=_age)
+        return sorted(names, key=age)
 
     @cached_property
     def settings(self) -> list[str]:
@@ -269,7 +269,8 @@ class _Judges:
         return f"{judged.status}: {why}" if why else judged.status
 
 
-def _age(version: str) -> tuple[Any, ...]:
+def age(version: str) -> tuple[Any, ...]:
+    """A sort key of versions, the oldest first."""
     try:
         return 1, Version(version), version
     except InvalidVersion:

@@ -30,6 +30,7 @@ LETTERS = {
     Verdict.INCONCLUSIVE: "i",
     Verdict.NOT_APPLICABLE: "n",
 }
+RESULTS = {letter: verdict for verdict, letter in LETTERS.items()}
 UNBUILT, NOT_RUN = "b", "."
 
 MOST_REASON = 300
@@ -63,7 +64,8 @@ class Data(msgspec.Struct):
     result, in the cube's order.  Laws are [number, sentence, variant, kind], subjects [label,
     name, shape], ``types`` the model types that a subject goes by, flips [setting, law, subject,
     before, after, whether it is bad after, whether repeats showed it], ``refused`` [subject,
-    version, why], ``defects`` as `view.explanations` has them.
+    version, why], ``defects`` as `view.explanations` has them.  ``superseded`` counts results
+    that another one replaced, ``unfinished`` runs, ``unrepeated`` flips that repeats did not show.
     """
 
     title: str
@@ -86,6 +88,8 @@ class Data(msgspec.Struct):
     judged: bool
     ladder: list[dict[str, Any]]
     defects: list[Explanation] = []
+    unfinished: int = 0
+    unrepeated: int = 0
 
 
 def encode(collected: Collected, flips: Sequence[VerdictChange], room: int) -> Data:
@@ -126,9 +130,9 @@ def encode(collected: Collected, flips: Sequence[VerdictChange], room: int) -> D
                         )[1]
                         claimed = intervals.claimed(cell.result)
                         spans[at] = [strings.index(interval_text), strings.index(shown(claimed))]
-    return Data(
-        title=_title(collected),
-        asides=_asides(collected, flips),
+    data = Data(
+        title="",
+        asides=[],
         superseded=collected.superseded,
         subjects=[(_label(s), texts.visible(s), _shape(collected, s)) for s in subjects],
         types=[sorted(map(texts.visible, collected.types(subject))) for subject in subjects],
@@ -146,7 +150,11 @@ def encode(collected: Collected, flips: Sequence[VerdictChange], room: int) -> D
         flips=_flips(standing(flips), collected, claims),
         judged=collected.judged,
         ladder=ladder(collected),
+        unfinished=collected.unfinished,
+        unrepeated=len(flips) - len(standing(flips)),
     )
+    describe(data)
+    return data
 
 
 def pack(data: Data) -> str:
@@ -164,52 +172,64 @@ def unpack(page: str) -> Data:
         raise ValueError(str(error)) from error
 
 
-def _title(collected: Collected) -> str:
-    laws = [cell.result for cell in collected.cells.values() if cell.result.kind is Kind.LAW]
-    if not laws:
-        return "Findings on the reference models"
-    noun = texts.counted(len({law.name for law in laws}), "law")
-    models = texts.counted(len({law.subject for law in laws}), "model")
-    return f"{noun} on {models}: where they hold, and where they break"
+def name(law: Sequence[str]) -> str:
+    """A law's sentence with its variant, of its entry in the data."""
+    return f"{law[1]} [{law[2]}]" if law[2] else law[1]
 
 
-def _asides(collected: Collected, flips: Sequence[VerdictChange]) -> list[str]:
-    """Sentences on the checks, the changes and omissions."""
-    laws = [cell.result for cell in collected.cells.values() if cell.result.kind is Kind.LAW]
-    counts = Counter(law.verdict for law in laws)
-    versions = collected.versions
-    span = versions[0] if len(versions) == 1 else f"{versions[0]} to {versions[-1]}"
-    noun = "one version" if len(versions) == 1 else f"{len(versions)} versions"
-    decided = len(laws) - counts[Verdict.NOT_APPLICABLE]
+def describe(data: Data) -> None:
+    """Set the title, and the sentences on the checks, the changes and omissions."""
+    size = len(data.verdicts) // (len(data.settings) * len(data.laws) or 1)
+    checked: Counter[str] = Counter()
+    laws, subjects = set(), set()
+    for at, letter in enumerate(data.verdicts):
+        law = at // size % len(data.laws)
+        if letter in RESULTS and data.laws[law][3] == Kind.LAW:
+            checked[letter] += 1
+            laws.add(law)
+            subjects.add(at // len(data.versions) % len(data.subjects))
+    data.title = "Findings on the reference models"
     lines = []
     if laws:
-        checks = f"{texts.spaced(decided)} {'check' if decided == 1 else 'checks'} of laws"
-        verdicts = [(Verdict.UPHELD, "upheld"), (Verdict.REFUTED, "refuted")]
-        verdicts.append((Verdict.INCONCLUSIVE, "not decided"))
-        totals = ", ".join(f"{texts.spaced(counts[verdict])} {name}" for verdict, name in verdicts)
-        lines.append(f"{checks} in {noun} of transformers ({span}): {totals}.")
-    if flips:
-        lines.append(_counted(flips))
-    if older := collected.superseded:
+        models = texts.counted(len(subjects), "model")
+        noun = texts.counted(len(laws), "law")
+        data.title = f"{noun} on {models}: where they hold, and where they break"
+        lines.append(_checks(checked, data.versions))
+    if data.flips or data.unrepeated:
+        lines.append(
+            _counted(len(data.flips), sum(flip[6] for flip in data.flips), data.unrepeated)
+        )
+    if older := data.superseded:
         lines.append(
             f"{texts.spaced(older)} older {'result is' if older == 1 else 'results are'} left "
             "out: of a model, law, version and setting the most thorough counts, then the latest."
         )
-    if collected.unfinished:
-        runs = texts.counted(collected.unfinished, "run")
+    if data.unfinished:
+        runs = texts.counted(data.unfinished, "run")
         lines.append(f"{runs} did not finish; what was recorded counts.")
-    return [texts.visible(line, "\u202f") for line in lines]
+    data.asides = [texts.visible(line, "\u202f") for line in lines]
 
 
-def _counted(flips: Sequence[VerdictChange]) -> str:
+def _checks(counts: Counter[str], versions: Sequence[str]) -> str:
+    """The number of checks of laws, by verdict."""
+    span = versions[0] if len(versions) == 1 else f"{versions[0]} to {versions[-1]}"
+    noun = "one version" if len(versions) == 1 else f"{len(versions)} versions"
+    decided = counts.total() - counts[LETTERS[Verdict.NOT_APPLICABLE]]
+    checks = f"{texts.spaced(decided)} {'check' if decided == 1 else 'checks'} of laws"
+    verdicts = [(Verdict.UPHELD, "upheld"), (Verdict.REFUTED, "refuted")]
+    verdicts.append((Verdict.INCONCLUSIVE, "not decided"))
+    totals = ", ".join(
+        f"{texts.spaced(counts[LETTERS[verdict]])} {said}" for verdict, said in verdicts
+    )
+    return f"{checks} in {noun} of transformers ({span}): {totals}."
+
+
+def _counted(stand: int, again: int, lost: int) -> str:
     """The number of flips, and how many of them repeats showed again."""
-    stand = standing(flips)
-    again = sum(flip.repetition is Repetition.AGAIN for flip in stand)
-    lost = len(flips) - len(stand)
-    sentence = f"{texts.spaced(len(stand))} {'flip' if len(stand) == 1 else 'flips'} between one"
+    sentence = f"{texts.spaced(stand)} {'flip' if stand == 1 else 'flips'} between one"
     sentence += " version and the next"
     if again:
-        some = f"{texts.spaced(again)} of them" if again < len(stand) else "all"
+        some = f"{texts.spaced(again)} of them" if again < stand else "all"
         sentence += f", {some} seen again with other examples"
     if lost:
         verb = "was not and is" if lost == 1 else "were not and are"

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from assay.harness.report import exhibits, texts, words
-from assay.harness.report.atlas.encode import LETTERS, Data, Explanation, shown
+from assay.harness.report.atlas.encode import RESULTS, Data, Explanation, name, shown
 from assay.harness.results.change_causes import Change
 from assay.harness.results.defects import KEYS, Defect
 from assay.harness.results.verdicts import Kind, Verdict
@@ -70,7 +70,7 @@ def explanations(data: Data, defects: Sequence[Defect]) -> list[Explanation]:
         (
             each.slug,
             shown(each.title),
-            [i for i, law in enumerate(data.laws) if each.breaks(law[0], _name(law))],
+            [i for i, law in enumerate(data.laws) if each.breaks(law[0], name(law))],
             [i for i, types in enumerate(data.types) if each.fits(types)],
             each.versions,
         )
@@ -81,12 +81,11 @@ def explanations(data: Data, defects: Sequence[Defect]) -> list[Explanation]:
 def spots(data: Data) -> Iterator[Spot]:
     """Every cell of the map that has a result."""
     amounts = [len(each) for each in (data.laws, data.subjects, data.versions)]
-    verdicts = {letter: verdict for verdict, letter in LETTERS.items()}
     for i, letter in enumerate(data.verdicts):
-        if letter in verdicts:
+        if letter in RESULTS:
             rest, version = divmod(i, amounts[2])
             rest, subject = divmod(rest, amounts[1])
-            yield Spot(*divmod(rest, amounts[0]), subject, version, verdicts[letter])
+            yield Spot(*divmod(rest, amounts[0]), subject, version, RESULTS[letter])
 
 
 def link(view: str, data: Data, spot: Spot, **options: str) -> str:
@@ -95,15 +94,11 @@ def link(view: str, data: Data, spot: Spot, **options: str) -> str:
     where = {
         "view": view,
         "type": data.subjects[spot.subject][1],
-        "law": f"{law[0]} {_name(law)}",
+        "law": f"{law[0]} {name(law)}",
         "version": data.versions[spot.version],
         "setting": data.settings[spot.setting],
     }
     return "#" + urlencode({**where, **options})
-
-
-def _name(law: Sequence[str]) -> str:
-    return f"{law[1]} [{law[2]}]" if law[2] else law[1]
 
 
 def _laws(laws: Sequence[Spot], data: Data) -> list[dict[str, Any]]:
@@ -121,7 +116,7 @@ def _laws(laws: Sequence[Spot], data: Data) -> list[dict[str, Any]]:
         rows.append(
             {
                 "id": law[0],
-                "name": shown(_name(law)),
+                "name": shown(name(law)),
                 "version": data.versions[newest],
                 "counts": [counts[verdict] for verdict in Verdict],
                 "broken": _named([data.subjects[subject][0] for subject in broken]),
@@ -220,7 +215,7 @@ def _defect(defect: Defect, cells: Sequence[Spot], data: Data) -> dict[str, Any]
         "places": [
             {
                 "id": data.laws[claim][0],
-                "name": shown(_name(data.laws[claim])),
+                "name": shown(name(data.laws[claim])),
                 "versions": [data.versions[each] for each in sorted(versions[claim])],
                 "types": [
                     (shown(data.subjects[subject][0]), link("map", data, by_subject[subject]))

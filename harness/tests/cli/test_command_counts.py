@@ -8,8 +8,10 @@ import pytest
 
 from assay.harness.cli import counts
 from assay.harness.cli.main import main
+from assay.harness.report.atlas import build
 from assay.harness.results.expectations import Expectations, Expected
 from assay.harness.results.verdicts import Verdict
+from assay.harness.tests.support.evidences import broken, law, run_of, write
 
 
 def row(subject, verdict, name="holds", claim="G7", reason="", recorded="1"):
@@ -70,3 +72,14 @@ def test_the_command_reads_evidence(before, capsys, form):
 def test_a_claim_without_results_is_said(before, capsys):
     assert main(["counts", str(before), "--claim", "Z9"]) == 4
     assert "no results of Z9" in capsys.readouterr().err
+
+
+def test_the_page_of_an_atlas_is_counted_in_its_newest_version(tmp_path, capsys):
+    file, out = tmp_path / "evidence.sqlite", tmp_path / "atlas"
+    write(file, run_of("4.57.1", "tiny:a"), [law("tiny:a")])
+    lack = law("tiny:b", verdict=Verdict.NOT_APPLICABLE, reason="kv-cache: it keeps no keys")
+    write(file, run_of("5.0.0", "tiny:a", "tiny:b"), [broken("tiny:a"), lack])
+    build([file], out)
+    assert main(["counts", str(out / "index.html"), "--claim=C2", "--markdown"]) == 0
+    row = "| C2 | 0 | 1 | 0 | 1 | no expectation (1) | kv-cache (1) |"
+    assert capsys.readouterr().out.splitlines()[-1] == row

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from assay.harness.report.atlas import build
@@ -100,6 +102,70 @@ def test_results_are_compared_with_expectations(tmp_path, file):
         (MAMBA, "other"): "as expected",
     }
     assert {cell.judgement for cell in collect([file]).cells.values()} == {None}
+
+
+# -- an older atlas, continued ---------------------------------------------------------------
+
+
+@pytest.fixture
+def older(tmp_path, file):
+    """A page of two versions with a flip, a model that could not be made, and a finding."""
+    write(file, run_of(OLD, GPT2, refused={MAMBA: "needs a kernel"}), [law(GPT2)])
+    write(file, run_of(NEW, GPT2, "reference"), [broken(GPT2), finding("reference", "x", 0.1)])
+    built(tmp_path, file)
+    return tmp_path / "atlas" / "index.html"
+
+
+def cube(page):
+    """Verdicts by (law's number, model, version)."""
+    data = data_of(page)
+    places = product(data["settings"], data["laws"], data["subjects"], data["versions"])
+    return {
+        (law[0], subject[1], version): letter
+        for (_, law, subject, version), letter in zip(places, data["verdicts"], strict=True)
+    }
+
+
+def test_an_atlas_is_continued_by_what_one_of_both_would_show(tmp_path, file, older):
+    more = tmp_path / "more.sqlite"
+    unlike = law(GPT2, "C10", "saving [x]", verdict=Verdict.NOT_APPLICABLE, reason="disk: full")
+    write(more, run_of("5.1.0", GPT2, MAMBA), [law(GPT2), broken(MAMBA), unlike])
+    build([older, more], tmp_path / "continued")
+    build([file, more], tmp_path / "at once")
+    continued, whole = (
+        data_of((tmp_path / each / "index.html").read_text()) for each in ("continued", "at once")
+    )
+    # That it is upheld again is a flip that only the evidence of both tells.
+    assert [len(each.pop("flips")) for each in (continued, whole)] == [1, 2]
+    assert [each.pop("asides")[1].split()[0] for each in (continued, whole)] == ["1", "2"]
+    assert continued == whole
+
+
+def test_the_more_thorough_result_stays_and_of_two_alike_the_later(tmp_path, older):
+    for profile, letter in (("glance", "r"), ("quick", "u"), ("standard", "u")):
+        more = tmp_path / f"{profile}.sqlite"
+        write(more, run_of(NEW, GPT2, profile=profile), [law(GPT2)])
+        build([older, more], tmp_path / profile)
+        page = (tmp_path / profile / "index.html").read_text()
+        assert cube(page)["C2", GPT2, NEW] == letter
+        data = data_of(page)
+        assert data["superseded"] == 1
+        assert bool(data["flips"]) == (letter == "r")
+        assert bool(data["seen"]) == (letter == "r")
+
+
+def test_a_model_that_could_be_made_after_all_is_no_longer_refused(tmp_path, older):
+    more = tmp_path / "more.sqlite"
+    write(more, run_of(OLD, MAMBA), [law(MAMBA)])
+    build([older, more], older.parent)
+    data = data_of(older.read_text())
+    assert data["refused"] == []
+    assert cube(older.read_text())["C2", MAMBA, OLD] == "u"
+
+
+def test_two_atlases_cannot_be_one(tmp_path, older):
+    with pytest.raises(BadInput, match="one atlas can be continued"):
+        build([older, older.with_name("other.html")], tmp_path / "new")
 
 
 # -- the data ---------------------------------------------------------------------------------
