@@ -112,14 +112,17 @@ class Check:
         cancels.  So before the law is refuted, the plain path runs as other machines may round
         it, and its largest error counts.  Not in 16 bits, where the bound is wide and emulated
         rounding is coarser than any machine's, nor where the error is more than any bound allows.
+        In 16 bits it shows which rows depend on experts, or keys, that rounding chooses: they do
+        not count (`Reference.settled`).
 
         Raises `Broken` where it is farther, and `Unsettled` where no row can be compared.
         """
         __tracebackhide__ = True
         self._by_reference = True
         worst = self._compare(expected, observed, tolerance)
-        most = (tolerance or self.tolerance).most
-        if worst[1] < worst[0].error <= most and not self._emulated and self.wide:
+        most = (tolerance or self.tolerance).most if self.wide else math.inf
+        emulable = self.wide or expected.settled(0.0) is not None
+        if worst[1] < worst[0].error <= most and not self._emulated and emulable:
             self._emulated = True
             worst = self._compare(expected, observed, tolerance)
         rows, nothing = incomparable(_shared(observed, expected), expected.oracle)
@@ -358,9 +361,13 @@ class Check:
         if self.sharp and math.isfinite(self.goal):
             return
 
+        exact = expected.oracle
+        if (settled := expected.settled(*self._settling(tolerance))) is not None:
+            gaps = torch.where(settled[..., None], exact["router gap"], 0.0)
+            exact = Rows({**exact.tensors, "router gap": gaps})
+
         @functools.cache
         def few(*names: str) -> Reference:
-            exact = expected.oracle
             router = ["router gap"] if "router gap" in exact.tensors else []
             return Reference(
                 expected.plain.only(*names),
@@ -373,7 +380,7 @@ class Check:
             return _beyond(worst.error, allowed)
 
         plain = _shared(expected.plain, expected)
-        errors = expected.errors(self.gap(tolerance))
+        errors = expected.errors(*self._settling(tolerance))
         noise = max(errors[name].error for name in plain.tensors if name in errors)
         self._least_noise = min(self._least_noise, noise)
         try:
@@ -394,24 +401,29 @@ class Check:
         """Experts chosen by less are near-tied."""
         return ROUTER_GAP * (tolerance or self.tolerance).floor
 
+    def _settling(self, tolerance: Tolerance | None) -> tuple[float, float, bool]:
+        """What decides in `Reference.settled` which rows count."""
+        most = math.inf if self.wide else (tolerance or self.tolerance).largest
+        return self.gap(tolerance), most, self._emulated and not self.wide
+
     def _compare(
         self, expected: Reference, observed: Rows, tolerance: Tolerance | None
     ) -> tuple[Distance, float]:
         """The distance with the least margin, of a farthest or median row, and its bound."""
         tolerance = tolerance or self.tolerance
         observed = _shared(observed, expected)
-        gap = self.gap(tolerance)
-        settled = expected.settled(gap)
+        settling = self._settling(tolerance)
+        settled = expected.settled(*settling)
         if settled is not None and not bool(settled.any()):
-            raise Unsettled("every row is routed to experts by near-ties")
+            raise Unsettled("every row is routed to experts by near-ties, or by rounding")
         if expected.fault:
             raise Unsettled(expected.fault)
         least = torch.finfo(self.subject.dtype).tiny
         for name, largest in expected.largest.items():
             if 0.0 < largest < least:
                 raise Unsettled(f"{name} are too small for {self.subject.dtype}, which underflows")
-        plain = expected.errors(gap)
-        for rows in expected.elsewhere() if self._emulated else ():
+        plain = expected.errors(*settling)
+        for rows in expected.elsewhere() if self._emulated and self.wide else ():
             other = farthest(rows.only(*plain), expected.oracle, settled)
             plain = {name: plain[name].largest(other[name]) for name in plain}
         distances = farthest(observed, expected.oracle, settled)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from assay.harness.models import kept_rows
 from assay.harness.models.rounding import Rounding
 from assay.harness.models.rows import Rows
 from assay.harness.models.subject import Subject
-from assay.harness.models.tolerances import Distance, farthest, not_a_reference
+from assay.harness.models.tolerances import Distance, distance, farthest, not_a_reference
 
 MACHINES = 8
 """Emulated roundings of the plain path before a law is refuted."""
@@ -30,20 +32,44 @@ class Reference:
     plain: Rows
     oracle: Rows
     elsewhere: Callable[[], Sequence[Rows]] = tuple
-    _errors: dict[float, dict[str, Distance]] = field(default_factory=dict, repr=False)
+    _settled: dict[tuple[float, float, bool], Tensor | None] = field(
+        default_factory=dict, repr=False
+    )
+    _errors: dict[tuple[float, float, bool], dict[str, Distance]] = field(
+        default_factory=dict, repr=False
+    )
 
-    def settled(self, gap: float) -> Tensor | None:
-        """The rows whose experts are chosen by more than ``gap`` (`Rows.settled`)."""
-        return self.oracle.settled(gap)
+    def settled(
+        self, gap: float, most: float = math.inf, elsewhere: bool = False
+    ) -> Tensor | None:
+        """The rows whose experts are chosen by more than ``gap`` (`Rows.settled`), and not by
+        rounding; None where nothing is chosen.
 
-    def errors(self, gap: float) -> dict[str, Distance]:
+        In 16 bits rounding chooses other experts, or other keys, than float64 does even where
+        gaps are wide.  The plain path is then off by more than ``most`` in that row, and by it in
+        those after.  With ``elsewhere`` rows do not count either of which that is so on another
+        machine.
+        """
+        key = gap, most, elsewhere
+        if key not in self._settled:
+            settled = self.oracle.settled(gap)
+            if settled is not None and math.isfinite(most):
+                for rows in (self.plain, *(self.elsewhere() if elsewhere else ())):
+                    settled = settled & ~_lost(rows, self.oracle, most)
+            self._settled[key] = settled
+        return self._settled[key]
+
+    def errors(
+        self, gap: float, most: float = math.inf, elsewhere: bool = False
+    ) -> dict[str, Distance]:
         """How far the plain path is off in the worst row of each tensor, of the settled rows.
 
         Every comparison asks for it, dozens of them where a law looks for its smallest leak.
         """
-        if gap not in self._errors:
-            self._errors[gap] = farthest(self.plain, self.oracle, self.settled(gap))
-        return self._errors[gap]
+        key = gap, most, elsewhere
+        if key not in self._errors:
+            self._errors[key] = farthest(self.plain, self.oracle, self.settled(*key))
+        return self._errors[key]
 
     @functools.cached_property
     def fault(self) -> str:
@@ -67,6 +93,13 @@ class Reference:
     def at(self, index: slice | Tensor | list[int]) -> Reference:
         """The positions that ``index`` selects."""
         return self.map(lambda rows: rows.at(index))
+
+
+def _lost(rows: Rows, oracle: Rows, most: float) -> Tensor:
+    """Rows that are off by more than ``most``, and those after them: bool [batch, positions]."""
+    names = [name for name in rows.tensors if name != "router gap" and name in oracle.tensors]
+    errors = torch.stack([distance(rows[name], oracle[name]) for name in names])
+    return (errors.amax(0) > most).cummax(-1).values
 
 
 def run_both(subject: Subject, plain: Callable[[Subject], Rows], shared: bool) -> Reference:

@@ -37,9 +37,14 @@ class Tolerance:
         """The bound for a path where the plain path's error is ``plain_error``."""
         return min(self.factor * plain_error + self.floor, self.most)
 
+    @property
+    def largest(self) -> float:
+        """The largest error of the plain path that does not allow more than ``most``."""
+        return (self.most - self.floor) / self.factor
+
     def is_capped(self, plain_error: float) -> bool:
         """Whether the plain path's error alone would allow more than ``most``."""
-        return self.factor * plain_error + self.floor > self.most
+        return plain_error > self.largest
 
     def allowed_typically(self, plain_error: float) -> float:
         """The bound of the median row where the plain path's median row is off by ``plain_error``.

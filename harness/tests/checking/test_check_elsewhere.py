@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 
-from assay.harness.checking.check import Broken, Check
-from assay.harness.checking.reference import MACHINES
+from assay.harness.checking.check import Broken, Check, Unsettled
+from assay.harness.checking.reference import MACHINES, Reference
 from assay.harness.models.rows import Rows
 from assay.harness.tests.support.toys import toy
 
@@ -70,3 +72,53 @@ def test_what_is_changed_on_both_sides_is_changed_in_every_run():
     check = Check(toy("gpt2"))
     expected = check.reference(cancelling).at(slice(2, 5))
     assert {rows["logits"].shape[1] for rows in expected.elsewhere()} == {3}
+
+
+# -- in 16 bits, where rounding chooses experts or keys ----------------------------------------
+
+
+def rounded(off: float, position: int, chosen: bool = True, dtype=torch.bfloat16) -> Rows:
+    """Rows of ones, of which one is off; with a clear choice of experts where they are chosen."""
+    logits = torch.ones(1, 8, 4, dtype=dtype)
+    logits[:, position] += off
+    gaps = {"router gap": torch.full((1, 8, 1), 0.5)} if chosen else {}
+    return Rows({"logits": logits, **gaps})
+
+
+def in_16_bits(plain: Rows, *elsewhere: Rows, chosen: bool = True) -> Reference:
+    return Reference(plain, rounded(0, 0, chosen, torch.float64), lambda: elsewhere)
+
+
+SOUND, LOST = rounded(0, 0), rounded(0.7, 3)
+"""Rows as they are in float64, and with others' experts from position 3 on."""
+
+
+@pytest.mark.parametrize(
+    ("expected", "observed", "refuted"),
+    [
+        (in_16_bits(LOST), LOST, False),
+        (in_16_bits(LOST), rounded(0.7, 5), False),  # after it: it reads the row that is lost
+        (in_16_bits(LOST), rounded(0.7, 2), True),
+        (in_16_bits(SOUND, LOST), rounded(0.7, 4), False),  # lost on another machine
+        (in_16_bits(SOUND, LOST), rounded(0.7, 2), True),
+        (in_16_bits(SOUND, SOUND), LOST, True),
+        (in_16_bits(rounded(0.7, 3, False), chosen=False), rounded(0.7, 3, False), True),
+    ],
+)
+def test_rows_of_which_rounding_chooses_the_experts_do_not_count(expected, observed, refuted):
+    check = Check(toy("mixtral", "bfloat16"))
+    check.begin()
+    with pytest.raises(Broken) if refuted else nullcontext():
+        check.same(expected, observed)
+
+
+def test_where_rounding_chooses_in_every_row_nothing_is_judged():
+    check = Check(toy("mixtral", "bfloat16"))
+    with pytest.raises(Unsettled, match="every row"):
+        check.same(in_16_bits(rounded(0.7, 0)), rounded(0.7, 0))
+
+
+def test_in_float32_no_gap_is_wide_and_lost():
+    lost = rounded(0.7, 3, dtype=torch.float32)
+    with pytest.raises(Broken):
+        Check(toy("mixtral")).same(in_16_bits(lost), lost)
