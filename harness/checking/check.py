@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import Any
 import torch
 
 from assay.harness.checking import sensitivity
+from assay.harness.checking.comparing import Comparison, Unsettled, beyond, shared
 from assay.harness.checking.controls import Controls
 from assay.harness.checking.reference import Reference, run_both
 from assay.harness.models import precision, shapes
@@ -18,7 +18,6 @@ from assay.harness.models.rows import Rows
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import (
     EQUAL_RUNS,
-    ROUTER_GAP,
     TOLERANCES,
     Distance,
     Tolerance,
@@ -44,12 +43,6 @@ class Broken(AssertionError):
     def __init__(self, observed: float, allowed: float, where: str) -> None:
         super().__init__(f"observed {observed:.3g}, allowed {allowed:.3g}, at {where}")
         self.observed, self.allowed, self.where = observed, allowed, where
-
-
-class Unsettled(Exception):
-    """Why an example does not count: it tests nothing, or nothing can be compared there, because
-    an MoE model routes every row by near-ties or every number is NaN on both sides.
-    """
 
 
 @dataclass
@@ -98,6 +91,14 @@ class Check:
         """Whether emulated rounding is like a machine's: it moves 16-bit results far more."""
         return precision.working(self.subject) in (torch.float32, torch.float64)
 
+    def gap(self, tolerance: Tolerance | None) -> float:
+        """Experts chosen by less are near-tied."""
+        return self._comparison(tolerance).gap
+
+    def _comparison(self, tolerance: Tolerance | None) -> Comparison:
+        tolerance = tolerance or self.tolerance
+        return Comparison(tolerance, self.subject.dtype, self.wide, self._emulated)
+
     def reference(self, plain: Callable[[Subject], Rows]) -> Reference:
         """Run the plain path on the subject and on its float64 reference copy."""
         return run_both(self.subject, plain, self.shared)
@@ -119,13 +120,13 @@ class Check:
         """
         __tracebackhide__ = True
         self._by_reference = True
-        worst = self._compare(expected, observed, tolerance)
+        worst = self._comparison(tolerance).worst(expected, observed)
         most = (tolerance or self.tolerance).most if self.wide else math.inf
         emulable = self.wide or expected.settled(0.0) is not None
         if worst[1] < worst[0].error <= most and not self._emulated and emulable:
             self._emulated = True
-            worst = self._compare(expected, observed, tolerance)
-        rows, nothing = incomparable(_shared(observed, expected), expected.oracle)
+            worst = self._comparison(tolerance).worst(expected, observed)
+        rows, nothing = incomparable(shared(observed, expected), expected.oracle)
         if rows:
             self.details[NOT_NUMBERS] = self.details.get(NOT_NUMBERS, 0) + rows
         if nothing and not worst[0].error:
@@ -156,7 +157,7 @@ class Check:
         self._learn_noise(first, again())
         worst, allowed = self._against_equal_run(first, observed)
         for _ in range(MORE_RUNS):
-            if not _beyond(worst.error, allowed):
+            if not beyond(worst.error, allowed):
                 break
             self._learn_noise(first, again())
             worst, allowed = self._against_equal_run(first, observed)
@@ -187,7 +188,7 @@ class Check:
         __tracebackhide__ = True
         self.compared += 1
         self.remember(observed, allowed)
-        if _beyond(observed, allowed):
+        if beyond(observed, allowed):
             raise Broken(observed, allowed, where)
 
     def remember(self, observed: float, allowed: float) -> None:
@@ -229,7 +230,7 @@ class Check:
             return
         rows = damaged() if callable(damaged) else damaged
         try:
-            worst, allowed = self._compare(expected, rows, tolerance)
+            worst, allowed = self._comparison(tolerance).worst(expected, rows)
         except Unsettled:
             return  # the law compared rows that the control leaves out
         self.judge_control(worst.error, allowed, control)
@@ -237,7 +238,7 @@ class Check:
 
     def judge_control(self, observed: float, allowed: float, control: str = "") -> None:
         """A control as two numbers: counted as rejected when ``observed`` is above."""
-        self.controls.control(control).count(observed, allowed, _beyond(observed, allowed))
+        self.controls.control(control).count(observed, allowed, beyond(observed, allowed))
 
     def sees(
         self,
@@ -254,13 +255,13 @@ class Check:
         self._goal = goal
         if not self.sharp:
             self._least_noise = min(self._least_noise, noise)
-            self._saw(sensitivity.smallest_size(lambda size: _beyond(*inject(size))))
+            self._saw(sensitivity.smallest_size(lambda size: beyond(*inject(size))))
 
     def sees_one_bit(self, observed: float, allowed: float = 0.0) -> None:
         """For a law about bits: ``observed`` is measured with one element moved by one unit in
         the last place, and must be rejected.
         """
-        size = torch.finfo(self.subject.dtype).eps if _beyond(observed, allowed) else math.inf
+        size = torch.finfo(self.subject.dtype).eps if beyond(observed, allowed) else math.inf
         self._saw(size)
 
     def sees_one(self, what: str, observed: float, allowed: float = 0.0) -> None:
@@ -269,7 +270,7 @@ class Check:
         """
         counts = self.details.setdefault(SEES_ONE, {"what": what, "injected": 0, "seen": 0})
         counts["injected"] += 1
-        counts["seen"] += _beyond(observed, allowed)
+        counts["seen"] += beyond(observed, allowed)
 
     def reaches(self, what: str, reached: bool) -> None:
         """Note whether this example reached ``what``, without which the law says nothing.
@@ -361,30 +362,10 @@ class Check:
         if self.sharp and math.isfinite(self.goal):
             return
 
-        exact = expected.oracle
-        if (settled := expected.settled(*self._settling(tolerance))) is not None:
-            gaps = torch.where(settled[..., None], exact["router gap"], 0.0)
-            exact = Rows({**exact.tensors, "router gap": gaps})
-
-        @functools.cache
-        def few(*names: str) -> Reference:
-            router = ["router gap"] if "router gap" in exact.tensors else []
-            return Reference(
-                expected.plain.only(*names),
-                exact.only(*names, *router),
-                lambda: [rows.only(*names) for rows in expected.elsewhere()],
-            )
-
-        def rejects(rows: Rows) -> bool:
-            worst, allowed = self._compare(few(*rows.tensors), rows, tolerance)
-            return _beyond(worst.error, allowed)
-
-        plain = _shared(expected.plain, expected)
-        errors = expected.errors(*self._settling(tolerance))
-        noise = max(errors[name].error for name in plain.tensors if name in errors)
-        self._least_noise = min(self._least_noise, noise)
+        comparison = self._comparison(tolerance)
+        self._least_noise = min(self._least_noise, comparison.noise(expected))
         try:
-            self._saw(sensitivity.smallest_leak(plain, damaged, rejects))
+            self._saw(comparison.smallest_leak(expected, damaged))
         except Unsettled:
             return
         if (first := self._equal) is not None:
@@ -393,64 +374,6 @@ class Check:
     def _look_for_leaks_into_equal_runs(self, first: Rows, damaged: Rows) -> None:
         def differs(rows: Rows) -> bool:
             worst, allowed = self._against_equal_run(first.only(*rows.tensors), rows)
-            return _beyond(worst.error, allowed)
+            return beyond(worst.error, allowed)
 
         self._saw(sensitivity.smallest_leak(first, damaged, differs))
-
-    def gap(self, tolerance: Tolerance | None) -> float:
-        """Experts chosen by less are near-tied."""
-        return ROUTER_GAP * (tolerance or self.tolerance).floor
-
-    def _settling(self, tolerance: Tolerance | None) -> tuple[float, float, bool]:
-        """What decides in `Reference.settled` which rows count."""
-        most = math.inf if self.wide else (tolerance or self.tolerance).largest
-        return self.gap(tolerance), most, self._emulated and not self.wide
-
-    def _compare(
-        self, expected: Reference, observed: Rows, tolerance: Tolerance | None
-    ) -> tuple[Distance, float]:
-        """The distance with the least margin, of a farthest or median row, and its bound."""
-        tolerance = tolerance or self.tolerance
-        observed = _shared(observed, expected)
-        settling = self._settling(tolerance)
-        settled = expected.settled(*settling)
-        if settled is not None and not bool(settled.any()):
-            raise Unsettled("every row is routed to experts by near-ties, or by rounding")
-        if expected.fault:
-            raise Unsettled(expected.fault)
-        least = torch.finfo(self.subject.dtype).tiny
-        for name, largest in expected.largest.items():
-            if 0.0 < largest < least:
-                raise Unsettled(f"{name} are too small for {self.subject.dtype}, which underflows")
-        plain = expected.errors(*settling)
-        for rows in expected.elsewhere() if self._emulated and self.wide else ():
-            other = farthest(rows.only(*plain), expected.oracle, settled)
-            plain = {name: plain[name].largest(other[name]) for name in plain}
-        distances = farthest(observed, expected.oracle, settled)
-        pairs = [(d, tolerance.allowed(plain[name].error)) for name, d in distances.items()]
-        for name, d in distances.items():
-            allowed = tolerance.allowed_typically(plain[name].typical)
-            if math.isfinite(allowed):
-                where = (f"{name} in the median row; farthest", d.row, d.position)
-                pairs.append((Distance(d.typical, *where), allowed))
-        return min(pairs, key=lambda pair: margin(pair[0].error, pair[1]))
-
-
-def _shared(observed: Rows, expected: Reference) -> Rows:
-    """The tensors of ``observed`` that both sides of the reference have: a model that pads some
-    prompts by itself returns no states for them (`harness.models.subject.Output.pooled`), and T5
-    Gemma returns its last one unasked, which `generate` leaves out.
-
-    Raises ValueError where they have nothing in common.
-    """
-    both = expected.oracle.tensors.keys() & (expected.plain.tensors.keys() | {"router gap"})
-    names = [name for name in observed.tensors if name in both]
-    if all(name == "router gap" for name in names):
-        have = ", ".join(observed.tensors), ", ".join(expected.oracle.tensors)
-        raise ValueError(f"nothing to compare: {have[0]} against {have[1]}")
-    return observed.only(*names)
-
-
-def _beyond(observed: float, allowed: float) -> bool:
-    """Whether ``observed`` breaks the bound; a number that is not finite always does."""
-    return not (math.isfinite(observed) and observed <= allowed)

@@ -15,8 +15,9 @@ import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from assay.harness.checking.check import Broken, Check, Unsettled
+from assay.harness.checking.check import Broken, Check
 from assay.harness.checking.claim import Session, with_subject
+from assay.harness.checking.comparing import Unsettled
 from assay.harness.checking.shared import Offer, examples, offered
 from assay.harness.models import capabilities
 from assay.harness.models.clock import Braked, ForwardClock

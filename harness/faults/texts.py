@@ -66,7 +66,7 @@ def _words_of_another(bed: Bed) -> None:
 
 
 @fault(
-    "added-tokens-numbered-anew",
+    "added-tokens-renumbered",
     "the last of the added tokens has the id of the one before it, which is decoded to nothing",
     caught_by=["H2"],
     needs=["stated-tokens", "fast-tokenizer"],

@@ -6,6 +6,7 @@ import torch
 
 from assay.harness.models import compat, configuration, meant, positions
 from assay.harness.models.core import Core
+from assay.harness.models.memo import memo
 from assay.harness.models.shortage import pass_on
 
 SHORT = 8
@@ -22,9 +23,15 @@ ONE_LONG_IN = 8
 """One in so many prompts of a large model is as long as those of a small one."""
 
 
+@memo
+def _parameters(subject: Core) -> int:
+    """The model's parameters, counted once: every prompt asks, and a count visits each module."""
+    return max(1, subject.model.num_parameters())
+
+
 def usual_longest(subject: Core) -> int:
     """The tokens of a usual prompt, so that one pass costs at most the subject's ``reach``."""
-    within = subject.reach / max(1, subject.model.num_parameters())
+    within = subject.reach / _parameters(subject)
     return LONG if within > LONG else max(FEWEST, int(within))
 
 
@@ -37,7 +44,7 @@ def farthest(subject: Core) -> int:
 
     One example of a law: it may cost as much as the profile's ``far`` allows.
     """
-    within = subject.far / max(1, subject.model.num_parameters())
+    within = subject.far / _parameters(subject)
     vocabulary = getattr(subject.config, "vocab_size", None) or 1
     return max(LONG, int(min(within, MOST_LOGITS / vocabulary)))
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch._dynamo.backends.registry import lookup_backend
 from torch._dynamo.exc import TorchDynamoException
 
-from assay.harness.checking.check import Unsettled
+from assay.harness.checking.comparing import Unsettled
 from assay.harness.models.memo import memo
 from assay.harness.models.rows import Rows
 from assay.harness.models.subject import Subject

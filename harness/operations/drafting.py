@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from assay.harness.checking.check import Unsettled
+from assay.harness.checking.comparing import Unsettled
 from assay.harness.models import blocks, capabilities
 from assay.harness.models.memo import memo
 from assay.harness.models.shortage import pass_on

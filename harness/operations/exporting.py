@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from assay.harness.checking.check import Unsettled
+from assay.harness.checking.comparing import Unsettled
 from assay.harness.models import encoders
 from assay.harness.models.lengths import LONG
 from assay.harness.models.memo import memo

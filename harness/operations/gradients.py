@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from assay.harness.checking.check import Unsettled
+from assay.harness.checking.comparing import Unsettled
 from assay.harness.models.capabilities import Missing
 from assay.harness.models.memo import memo
 from assay.harness.models.quantised_weights import passes_gradients

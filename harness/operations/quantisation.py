@@ -19,7 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from assay.harness.checking.check import Check, Unsettled
+from assay.harness.checking.check import Check
+from assay.harness.checking.comparing import Unsettled
 from assay.harness.checking.reference import Reference
 from assay.harness.checking.sensitivity import GOALS
 from assay.harness.models import compat, dequantised, float64, precision, quantised_weights

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from assay.harness.checking.check import Check, Unsettled
+from assay.harness.checking.check import Check
+from assay.harness.checking.comparing import Unsettled
 from assay.harness.checking.reference import MACHINES
 from assay.harness.models import compat, precision, routing
 from assay.harness.models.rounding import Rounding

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assay.harness.checking.check import Broken, Check, Unsettled
+from assay.harness.checking.check import Broken, Check
+from assay.harness.checking.comparing import Unsettled
 from assay.harness.checking.profiles import Profile
 from assay.harness.checking.reference import Reference, run_elsewhere
 from assay.harness.models import precision

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from assay.harness.checking.check import Broken, Check, Unsettled
+from assay.harness.checking.check import Broken, Check
+from assay.harness.checking.comparing import Unsettled
 from assay.harness.checking.controls import ENOUGH
 from assay.harness.checking.reference import Reference
 from assay.harness.models.rows import Rows

@@ -7,7 +7,8 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from assay.harness.checking.check import Broken, Check, Unsettled
+from assay.harness.checking.check import Broken, Check
+from assay.harness.checking.comparing import Unsettled
 from assay.harness.checking.reference import MACHINES, Reference
 from assay.harness.models.rows import Rows
 from assay.harness.tests.support.toys import toy

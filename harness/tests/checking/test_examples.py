@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import strategies as st
 
-from assay.harness.checking.check import Unsettled
+from assay.harness.checking.comparing import Unsettled
 from assay.harness.checking.examples import PASSED_OVER, ROUNDS
 from assay.harness.checking.laws import law
 from assay.harness.checking.profiles import PROFILES

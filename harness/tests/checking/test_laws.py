@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from assay.fixtures.prompts import cuts, prompts
-from assay.harness.checking.check import Broken, Check, Unsettled
+from assay.harness.checking.check import Broken, Check
+from assay.harness.checking.comparing import Unsettled
 from assay.harness.checking.laws import law
 from assay.harness.checking.profiles import PROFILES
 from assay.harness.checking.reference import Reference

@@ -49,7 +49,7 @@ CAUGHT = [
     ("padding-mask-ignored-in-a-lone-row", LONE, "qwen3_next", {}),
     ("frequencies-not-initialised", EMPTIED, "llama", {}),
     ("quantised-states-not-reordered", BEAMS, "llama", {}),
-    ("added-tokens-numbered-anew", ADDED, "chat", {}),
+    ("added-tokens-renumbered", ADDED, "chat", {}),
     ("served-models-train-otherwise", TRAINED, "llama", {}),
     ("window-missing-under-eager", ATTENTION, "mistral", {"implementation": "eager"}),
 ]

@@ -7,7 +7,7 @@ import torch
 
 from assay.claims import test_autocast as claims
 from assay.harness import faults
-from assay.harness.checking.check import Unsettled
+from assay.harness.checking.comparing import Unsettled
 from assay.harness.checking.reference import run_both
 from assay.harness.models.tolerances import farthest
 from assay.harness.operations import autocast, variants

@@ -7,7 +7,7 @@ import torch
 
 from assay.claims import test_generation as claims
 from assay.harness import faults
-from assay.harness.checking.check import Unsettled
+from assay.harness.checking.comparing import Unsettled
 from assay.harness.faults.bed import Bed
 from assay.harness.operations import drafting, generation
 from assay.harness.operations.drafting import Drafts

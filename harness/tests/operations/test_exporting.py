@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from assay.claims import test_exported as claims
-from assay.harness.checking.check import Unsettled
+from assay.harness.checking.comparing import Unsettled
 from assay.harness.operations import exporting
 from assay.harness.results.errors import Missing
 from assay.harness.results.verdicts import Verdict

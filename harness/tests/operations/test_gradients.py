@@ -8,7 +8,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from assay.claims import test_gradients as laws
 from assay.harness import faults
-from assay.harness.checking.check import Unsettled
+from assay.harness.checking.comparing import Unsettled
 from assay.harness.models.capabilities import Missing
 from assay.harness.models.rows import Rows
 from assay.harness.models.subject import Subject

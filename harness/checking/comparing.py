@@ -1,0 +1,133 @@
+"""Compares rows with a reference: how far they are off, what is allowed, and which rows count."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from assay.harness.checking import sensitivity
+from assay.harness.checking.reference import Reference
+from assay.harness.models.rows import Rows
+from assay.harness.models.tolerances import ROUTER_GAP, Distance, Tolerance, farthest
+from assay.harness.results.verdicts import margin
+
+
+class Unsettled(Exception):
+    """Why an example does not count: it tests nothing, or nothing can be compared there, because
+    an MoE model routes every row by near-ties or every number is NaN on both sides.
+    """
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Compares rows of a model in ``dtype`` with its reference, within ``tolerance``.
+
+    ``wide`` says that emulated rounding is like a machine's; ``emulated``, that the plain path's
+    rows on other machines count as well.
+    """
+
+    tolerance: Tolerance
+    dtype: torch.dtype
+    wide: bool
+    emulated: bool = False
+
+    @property
+    def gap(self) -> float:
+        """Experts chosen by less are near-tied."""
+        return ROUTER_GAP * self.tolerance.floor
+
+    @property
+    def _settling(self) -> tuple[float, float, bool]:
+        """The arguments of `Reference.settled`."""
+        most = math.inf if self.wide else self.tolerance.largest
+        return self.gap, most, self.emulated and not self.wide
+
+    def settled(self, expected: Reference) -> Tensor | None:
+        """The rows that count, of a model that chooses experts (`Reference.settled`)."""
+        return expected.settled(*self._settling)
+
+    def errors(self, expected: Reference) -> dict[str, Distance]:
+        """How far the plain path is off, by tensor (`Reference.errors`)."""
+        return expected.errors(*self._settling)
+
+    def worst(self, expected: Reference, observed: Rows) -> tuple[Distance, float]:
+        """The distance with the least margin, of a farthest or median row, and its bound.
+
+        Raises `Unsettled` where nothing can be compared.
+        """
+        tolerance, observed = self.tolerance, shared(observed, expected)
+        settled = self.settled(expected)
+        if settled is not None and not bool(settled.any()):
+            raise Unsettled("every row is routed to experts by near-ties, or by rounding")
+        if expected.fault:
+            raise Unsettled(expected.fault)
+        least = torch.finfo(self.dtype).tiny
+        for name, largest in expected.largest.items():
+            if 0.0 < largest < least:
+                raise Unsettled(f"{name} are too small for {self.dtype}, which underflows")
+        plain = self.errors(expected)
+        for rows in expected.elsewhere() if self.emulated and self.wide else ():
+            other = farthest(rows.only(*plain), expected.oracle, settled)
+            plain = {name: plain[name].largest(other[name]) for name in plain}
+        distances = farthest(observed, expected.oracle, settled)
+        pairs = [(d, tolerance.allowed(plain[name].error)) for name, d in distances.items()]
+        for name, d in distances.items():
+            allowed = tolerance.allowed_typically(plain[name].typical)
+            if math.isfinite(allowed):
+                where = (f"{name} in the median row; farthest", d.row, d.position)
+                pairs.append((Distance(d.typical, *where), allowed))
+        return min(pairs, key=lambda pair: margin(pair[0].error, pair[1]))
+
+    def smallest_leak(self, expected: Reference, damaged: Rows) -> float:
+        """The smallest leak towards the ``damaged`` rows that is rejected in the plain rows
+        (`sensitivity.smallest_leak`).
+        """
+        exact = expected.oracle
+        if (settled := self.settled(expected)) is not None:
+            gaps = torch.where(settled[..., None], exact["router gap"], 0.0)
+            exact = Rows({**exact.tensors, "router gap": gaps})
+
+        @functools.cache
+        def few(*names: str) -> Reference:
+            router = ["router gap"] if "router gap" in exact.tensors else []
+            return Reference(
+                expected.plain.only(*names),
+                exact.only(*names, *router),
+                lambda: [rows.only(*names) for rows in expected.elsewhere()],
+            )
+
+        def rejects(rows: Rows) -> bool:
+            worst, allowed = self.worst(few(*rows.tensors), rows)
+            return beyond(worst.error, allowed)
+
+        return sensitivity.smallest_leak(shared(expected.plain, expected), damaged, rejects)
+
+    def noise(self, expected: Reference) -> float:
+        """How far rounding alone moves the plain path, at most."""
+        errors = self.errors(expected)
+        names = shared(expected.plain, expected).tensors
+        return max(errors[name].error for name in names if name in errors)
+
+
+def shared(observed: Rows, expected: Reference) -> Rows:
+    """The tensors of ``observed`` that both sides of the reference have: a model that pads some
+    prompts by itself returns no states for them (`harness.models.subject.Output.pooled`), and T5
+    Gemma returns its last one unasked, which `generate` leaves out.
+
+    Raises ValueError where they have nothing in common.
+    """
+    both = expected.oracle.tensors.keys() & (expected.plain.tensors.keys() | {"router gap"})
+    names = [name for name in observed.tensors if name in both]
+    if all(name == "router gap" for name in names):
+        have = ", ".join(observed.tensors), ", ".join(expected.oracle.tensors)
+        raise ValueError(f"nothing to compare: {have[0]} against {have[1]}")
+    return observed.only(*names)
+
+
+def beyond(observed: float, allowed: float) -> bool:
+    """Whether ``observed`` breaks the bound; a number that is not finite always does."""
+    return not (math.isfinite(observed) and observed <= allowed)
