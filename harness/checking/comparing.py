@@ -15,6 +15,9 @@ from assay.harness.models.rows import Rows
 from assay.harness.models.tolerances import ROUTER_GAP, Distance, Tolerance, farthest
 from assay.harness.results.verdicts import margin
 
+BY_NEAR_TIES = "every row is routed to experts by near-ties"
+BY_ROUNDING = "rounding to 16 bits chooses every row's experts, or keys"
+
 
 class Unsettled(Exception):
     """Why an example does not count: it tests nothing, or nothing can be compared there, because
@@ -62,7 +65,7 @@ class Comparison:
         tolerance, observed = self.tolerance, shared(observed, expected)
         settled = self.settled(expected)
         if settled is not None and not bool(settled.any()):
-            raise Unsettled("every row is routed to experts by near-ties, or by rounding")
+            raise Unsettled(BY_NEAR_TIES if self.wide else BY_ROUNDING)
         if expected.fault:
             raise Unsettled(expected.fault)
         least = torch.finfo(self.dtype).tiny

@@ -26,6 +26,7 @@ import torch
 
 from assay.harness.checking.check import NOT_NUMBERS, Broken, Check
 from assay.harness.checking.claim import Claim, Session, as_test
+from assay.harness.checking.comparing import BY_ROUNDING
 from assay.harness.checking.controls import Controls, Damage
 from assay.harness.checking.examples import Examples
 from assay.harness.models import edges, finiteness, kept_rows
@@ -142,7 +143,7 @@ def run(
             **check.leaks,
             **_edges(subject, check),
             **({NOT_REACHED: check.unreached} if reason == check.unreached != "" else {}),
-            **({HIDDEN: True} if reason == _too_blunt(check) and check.hidden else {}),
+            **({HIDDEN: True} if _is_hidden(check, examples, reason) else {}),
             **({} if examples.failed_at is None else {UNTIL_BROKEN: examples.failed_at}),
             "seconds in forward passes": clock.seconds,
             "passes and tokens": clock.work,
@@ -205,6 +206,13 @@ def _overflow(claim: Claim, subject: Subject) -> str:
     except ENDS:
         return ""  # the law's own error says more
     return ""
+
+
+def _is_hidden(check: Check, examples: Examples, reason: str) -> bool:
+    """Whether a law is undecided only because of the rounding of 16 bits."""
+    if not check.compared and examples.unsettled == BY_ROUNDING:
+        return True
+    return reason == _too_blunt(check) and check.hidden
 
 
 def _too_blunt(check: Check) -> str:

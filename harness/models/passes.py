@@ -75,6 +75,8 @@ def _run(subject: Core, request: Pass) -> Output:
         top_k = subject.config.num_experts_per_tok if scores else 0
         ahead = request.mask is not None
         rows.tensors["router gap"] = routing.gap(scores, top_k, batch, ahead, choices)
+    elif routing.selects(subject):
+        rows.tensors["router gap"] = torch.ones(batch, n, 1, device=subject.device)
     if away:
         rows = rows.map(lambda tensor: tensor.to(subject.home))
     cache = output.get(subject.cache_argument or "")

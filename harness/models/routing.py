@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -13,7 +16,11 @@ from transformers import PreTrainedModel
 
 from assay.harness.models import configuration
 from assay.harness.models.core import Core
+from assay.harness.models.memo import memo
 
+_SELECTS = re.compile(r"\b(topk|argsort|kthvalue|sort)\(")
+_EXAMPLE = re.compile(r"^\s*(>>>|\.\.\.) .*$", re.MULTILINE)
+_CALLED = re.compile(r"\b(\w+)\(")
 _LARGEST = {torch.topk, Tensor.topk}
 _FIRST = {torch.argmax, Tensor.argmax}
 
@@ -74,6 +81,34 @@ def choosing(subject: Core) -> Iterator[list[Tensor]]:
 def chooses(subject: Core) -> bool:
     """Whether tokens choose among experts."""
     return _experts(subject) > 1
+
+
+@memo
+def selects(subject: Core) -> bool:
+    """Whether a layer's code sorts or takes the largest of its numbers: which keys a query attends
+    to may then depend on rounding, as which experts do.
+    """
+    seen: set[Any] = {type(module) for module in subject.model.modules()}
+    pending = [each for each in seen if not each.__module__.startswith("torch.nn")]
+    while pending:
+        part = pending.pop()
+        code = _source(part)
+        if _SELECTS.search(code):
+            return True
+        around = vars(sys.modules.get(part.__module__)) if part.__module__ in sys.modules else {}
+        called = {around.get(name) for name in _CALLED.findall(code)}
+        new = {each for each in called if inspect.isfunction(each)} - seen
+        seen |= new
+        pending += new
+    return False
+
+
+def _source(part: Any) -> str:
+    """The code of a class or function, without the examples of its docstrings."""
+    try:
+        return _EXAMPLE.sub("", inspect.getsource(part))
+    except (OSError, TypeError):  # typed in, or compiled
+        return ""
 
 
 def _experts(subject: Core) -> int:

@@ -14,7 +14,8 @@ class Rows:
     """Tensors [batch, positions, features] by name (``state 0`` … ``state L``, ``logits``).
 
     An MoE model adds ``router gap`` [batch, positions, 1]: how clearly the experts are chosen for
-    a row and the rows it attends to (`settled`).
+    a row and the rows it attends to (`settled`).  It is 1 where something else is chosen, such as
+    the keys that a query attends to.
     """
 
     tensors: dict[str, Tensor]

@@ -59,9 +59,9 @@ def merged(older: Data, newer: Data) -> Data:
     made = _Made(older, newer)
     letters = []
     for key in product(axes.settings, axes.laws, axes.subjects, axes.versions):
-        if (entry := entries.get(key)) is not None:
-            letters.append(entry.letter)
-            made.add(entry)
+        if (shown := entries.get(key)) is not None:
+            letters.append(shown.letter)
+            made.add(shown)
         else:
             letters.append(UNBUILT if key[2:] in refused else NOT_RUN)
     names = {subject[1]: subject for data in (older, newer) for subject in data.subjects}

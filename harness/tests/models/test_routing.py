@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from assay.harness.models import routing
@@ -105,3 +106,23 @@ def test_other_choices_are_not_heard():
         torch.rand(2, 3).topk(1, dim=0)
         torch.rand(2, 3).argmax()
     assert choices.gaps == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "chosen"),
+    [
+        *((spec, True) for spec in ("doge", "reformer", "mra", "mixtral", "deepseek_v32")),
+        *(
+            (spec, False)
+            for spec in ("llama", "gpt2", "t5", "bart", "bert", "mamba", "longformer")
+        ),
+    ],
+)
+def test_what_chooses_by_its_largest_numbers_is_known_by_its_code(spec, chosen):
+    assert routing.selects(toy(spec)) is chosen
+
+
+def test_rows_of_a_model_that_chooses_keys_can_be_undecided():
+    rows = toy("doge").rows(torch.tensor([[5, 7, 9]]))
+    assert rows["router gap"].shape == (1, 3, 1)
+    assert "router gap" not in toy("llama").rows(torch.tensor([[5, 7, 9]])).tensors
