@@ -16,7 +16,7 @@ from assay.harness.models.tolerances import ROUTER_GAP, Distance, Tolerance, far
 from assay.harness.results.verdicts import margin
 
 BY_NEAR_TIES = "every row is routed to experts by near-ties"
-BY_ROUNDING = "rounding to 16 bits chooses every row's experts, or keys"
+BY_ROUNDING = "rounding to 16 bits alone moves every row far, or chooses its experts or keys"
 
 
 class Unsettled(Exception):
@@ -50,7 +50,7 @@ class Comparison:
         return self.gap, most, self.emulated and not self.wide
 
     def settled(self, expected: Reference) -> Tensor | None:
-        """The rows that count, of a model that chooses experts (`Reference.settled`)."""
+        """The rows that count (`Reference.settled`); None where all do."""
         return expected.settled(*self._settling)
 
     def errors(self, expected: Reference) -> dict[str, Distance]:
@@ -91,7 +91,8 @@ class Comparison:
         """
         exact = expected.oracle
         if (settled := self.settled(expected)) is not None:
-            gaps = torch.where(settled[..., None], exact["router gap"], 0.0)
+            gaps = exact.tensors.get("router gap", torch.ones((*settled.shape, 1)))
+            gaps = torch.where(settled[..., None], gaps.to(settled.device), 0.0)
             exact = Rows({**exact.tensors, "router gap": gaps})
 
         @functools.cache

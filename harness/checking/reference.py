@@ -42,20 +42,23 @@ class Reference:
     def settled(
         self, gap: float, most: float = math.inf, elsewhere: bool = False
     ) -> Tensor | None:
-        """The rows whose experts are chosen by more than ``gap`` (`Rows.settled`), and not by
-        rounding; None where nothing is chosen.
+        """The rows that count (bool [batch, positions]), or None where all do.
 
-        In 16 bits rounding chooses other experts, or other keys, than float64 does even where
-        gaps are wide.  The plain path is then off by more than ``most`` in that row, and by it in
-        those after.  With ``elsewhere`` rows do not count either of which that is so on another
-        machine.
+        Experts must be chosen by more than ``gap`` (`Rows.settled`), and the plain path be off by
+        no more than ``most``: it is finite for 16 bits, in which rounding alone moves some rows of
+        a sound model farther than any bound allows, so that no path can be told from another by
+        them.  With ``elsewhere`` that must be so on other machines as well.  Where experts or keys
+        are chosen, the rows after such a row do not count either: they attend to what rounding
+        chose.
         """
         key = gap, most, elsewhere
         if key not in self._settled:
             settled = self.oracle.settled(gap)
-            if settled is not None and math.isfinite(most):
+            chosen = settled is not None
+            if math.isfinite(most):
                 for rows in (self.plain, *(self.elsewhere() if elsewhere else ())):
-                    settled = settled & ~_lost(rows, self.oracle, most)
+                    if (lost := _lost(rows, self.oracle, most, chosen)) is not None:
+                        settled = ~lost if settled is None else settled & ~lost
             self._settled[key] = settled
         return self._settled[key]
 
@@ -95,11 +98,18 @@ class Reference:
         return self.map(lambda rows: rows.at(index))
 
 
-def _lost(rows: Rows, oracle: Rows, most: float) -> Tensor:
-    """Rows that are off by more than ``most``, and those after them: bool [batch, positions]."""
+def _lost(rows: Rows, oracle: Rows, most: float, chosen: bool) -> Tensor | None:
+    """The rows that are off by more than ``most``, where ``chosen`` with those after them: bool
+    [batch, positions].  None if the tensors have rows of unlike numbers.
+
+    A number that is not finite on one side only is a fault, and no rounding.
+    """
     names = [name for name in rows.tensors if name != "router gap" and name in oracle.tensors]
-    errors = torch.stack([distance(rows[name], oracle[name]) for name in names])
-    return (errors.amax(0) > most).cummax(-1).values
+    errors = [distance(rows[name], oracle[name]) for name in names]
+    if len({error.shape for error in errors}) != 1:
+        return None
+    lost = torch.stack([(error > most) & error.isfinite() for error in errors]).any(0)
+    return lost.cummax(-1).values if chosen else lost
 
 
 def run_both(subject: Subject, plain: Callable[[Subject], Rows], shared: bool) -> Reference:

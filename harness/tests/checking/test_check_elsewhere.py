@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import nullcontext
 
 import pytest
@@ -75,7 +76,7 @@ def test_what_is_changed_on_both_sides_is_changed_in_every_run():
     assert {rows["logits"].shape[1] for rows in expected.elsewhere()} == {3}
 
 
-# -- in 16 bits, where rounding chooses experts or keys ----------------------------------------
+# -- in 16 bits, where rounding moves rows far, or chooses experts or keys ------------------
 
 
 def rounded(off: float, position: int, chosen: bool = True, dtype=torch.bfloat16) -> Rows:
@@ -103,10 +104,13 @@ SOUND, LOST = rounded(0, 0), rounded(0.7, 3)
         (in_16_bits(SOUND, LOST), rounded(0.7, 4), False),  # lost on another machine
         (in_16_bits(SOUND, LOST), rounded(0.7, 2), True),
         (in_16_bits(SOUND, SOUND), LOST, True),
-        (in_16_bits(rounded(0.7, 3, False), chosen=False), rounded(0.7, 3, False), True),
+        (in_16_bits(rounded(0.7, 3, False), chosen=False), rounded(0.7, 3, False), False),
+        (in_16_bits(rounded(0.7, 3, False), chosen=False), rounded(0.7, 4, False), True),
+        (in_16_bits(SOUND, SOUND), rounded(math.inf, 3), True),
+        (in_16_bits(rounded(math.inf, 3)), rounded(math.inf, 3), True),
     ],
 )
-def test_rows_of_which_rounding_chooses_the_experts_do_not_count(expected, observed, refuted):
+def test_rows_that_rounding_decides_do_not_count(expected, observed, refuted):
     check = Check(toy("mixtral", "bfloat16"))
     check.begin()
     with pytest.raises(Broken) if refuted else nullcontext():
@@ -115,7 +119,7 @@ def test_rows_of_which_rounding_chooses_the_experts_do_not_count(expected, obser
 
 def test_where_rounding_chooses_in_every_row_nothing_is_judged():
     check = Check(toy("mixtral", "bfloat16"))
-    with pytest.raises(Unsettled, match="every row"):
+    with pytest.raises(Unsettled, match="moves every row far"):
         check.same(in_16_bits(rounded(0.7, 0)), rounded(0.7, 0))
 
 
