@@ -1,0 +1,35 @@
+"""Laws in bfloat16 on models of which rounding alone moves some rows far (docs/tolerance.md)."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from assay.claims import test_execution, test_padding
+from assay.harness import faults
+from assay.harness.models.subject import Subject
+from assay.harness.results.verdicts import Verdict
+from assay.harness.tests.support.toys import budget, toy, verdict
+
+TWICE = test_execution.test_asking_for_the_states_changes_no_logits
+MATES = test_padding.test_batch_mates_change_nothing
+LONE = test_padding.test_padding_changes_nothing_in_a_batch_of_one_row
+
+
+@pytest.mark.parametrize(
+    ("claim", "spec"),
+    [(TWICE, "gemma3n_text"), (MATES, "doge"), (MATES, "deepseek_v32"), (LONE, "dbrx")],
+)
+def test_a_sound_model_is_not_accused(claim, spec):
+    result = verdict(claim, toy(spec, "bfloat16"), budget(12))
+    assert result.verdict is Verdict.UPHELD, result.reason
+
+
+@pytest.mark.parametrize("spec", ["mixtral", "llama"])
+def test_a_fault_is_caught_all_the_same(spec):
+    shared = toy(spec, "bfloat16")
+    damaged = Subject(shared.name, copy.deepcopy(shared.model), None, shared.digest)
+    with faults.injected(faults.named("padding-mask-ignored-in-a-lone-row"), damaged) as broken:
+        result = verdict(LONE, broken, budget(6))
+    assert result.verdict is Verdict.REFUTED, result.reason
