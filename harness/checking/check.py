@@ -29,6 +29,8 @@ from assay.harness.results.verdicts import LEAK, LEAK_GOAL, SEES_ONE, margin
 NOT_NUMBERS = "rows with NaN on both sides"
 """Key in a law's details: how many rows could not be compared in full, over all examples."""
 
+BY_16_BITS = "rows left out, which the rounding of 16 bits moves too far"
+"""Key in a law's details: how many rows said nothing (`Reference.settled`), over all examples."""
 
 LOOKS = 24
 """How often a law is searched for its smallest visible leak, at most."""
@@ -124,6 +126,8 @@ class Check:
         if worst[1] < worst[0].error <= most and not self._emulated:
             self._emulated = True
             worst = self._comparison(tolerance).worst(expected, observed)
+        if left_out := self._comparison(tolerance).left_out(expected):
+            self.details[BY_16_BITS] = self.details.get(BY_16_BITS, 0) + left_out
         rows, nothing = incomparable(shared(observed, expected), expected.oracle)
         if rows:
             self.details[NOT_NUMBERS] = self.details.get(NOT_NUMBERS, 0) + rows

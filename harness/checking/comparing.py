@@ -53,6 +53,13 @@ class Comparison:
         """The rows that count (`Reference.settled`); None where all do."""
         return expected.settled(*self._settling)
 
+    def left_out(self, expected: Reference) -> int:
+        """How many rows do not count although no near-tie decides them: 0 but in 16 bits."""
+        settled, clear = self.settled(expected), expected.oracle.settled(self.gap)
+        if settled is None:
+            return 0
+        return int((~settled if clear is None else clear & ~settled).sum())
+
     def errors(self, expected: Reference) -> dict[str, Distance]:
         """How far the plain path is off, by tensor (`Reference.errors`)."""
         return expected.errors(*self._settling)

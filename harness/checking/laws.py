@@ -143,7 +143,7 @@ def run(
             **check.leaks,
             **_edges(subject, check),
             **({NOT_REACHED: check.unreached} if reason == check.unreached != "" else {}),
-            **({HIDDEN: True} if _is_hidden(check, examples, reason) else {}),
+            **({HIDDEN: True} if _is_hidden(check, reason) else {}),
             **({} if examples.failed_at is None else {UNTIL_BROKEN: examples.failed_at}),
             "seconds in forward passes": clock.seconds,
             "passes and tokens": clock.work,
@@ -208,11 +208,9 @@ def _overflow(claim: Claim, subject: Subject) -> str:
     return ""
 
 
-def _is_hidden(check: Check, examples: Examples, reason: str) -> bool:
+def _is_hidden(check: Check, reason: str) -> bool:
     """Whether a law is undecided only because of the rounding of 16 bits."""
-    if not check.compared and examples.unsettled == BY_ROUNDING:
-        return True
-    return reason == _too_blunt(check) and check.hidden
+    return reason.endswith(BY_ROUNDING) or (reason == _too_blunt(check) and check.hidden)
 
 
 def _too_blunt(check: Check) -> str:

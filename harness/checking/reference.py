@@ -45,11 +45,11 @@ class Reference:
         """The rows that count (bool [batch, positions]), or None where all do.
 
         Experts must be chosen by more than ``gap`` (`Rows.settled`), and the plain path be off by
-        no more than ``most``: it is finite for 16 bits, in which rounding alone moves some rows of
-        a sound model farther than any bound allows, so that no path can be told from another by
-        them.  With ``elsewhere`` that must be so on other machines as well.  Where experts or keys
-        are chosen, the rows after such a row do not count either: they attend to what rounding
-        chose.
+        no more than ``most``.  It is finite in 16 bits, where rounding alone moves some rows of a
+        sound model farther than any bound allows: they cannot show whether another path is right.
+        With ``elsewhere`` the plain path must be that near on other machines as well.  Where
+        experts or keys are chosen, the rows after a row that does not count are left out too,
+        since they attend to what rounding chose.
         """
         key = gap, most, elsewhere
         if key not in self._settled:
@@ -99,10 +99,10 @@ class Reference:
 
 
 def _lost(rows: Rows, oracle: Rows, most: float, chosen: bool) -> Tensor | None:
-    """The rows that are off by more than ``most``, where ``chosen`` with those after them: bool
-    [batch, positions].  None if the tensors have rows of unlike numbers.
+    """The rows that are off by more than ``most`` (bool [batch, positions]), and where experts or
+    keys are ``chosen`` all rows after them.  None if tensors differ in their number of rows.
 
-    A number that is not finite on one side only is a fault, and no rounding.
+    A row with a number that is not finite on one side only is not left out: it is a fault.
     """
     names = [name for name in rows.tensors if name != "router gap" and name in oracle.tensors]
     errors = [distance(rows[name], oracle[name]) for name in names]

@@ -85,8 +85,10 @@ def chooses(subject: Core) -> bool:
 
 @memo
 def selects(subject: Core) -> bool:
-    """Whether a layer's code sorts or takes the largest of its numbers: which keys a query attends
-    to may then depend on rounding, as which experts do.
+    """Whether a layer's code sorts numbers or takes the largest ones: then rounding may decide
+    which keys a query attends to, as it may decide which experts a token has.
+
+    It reads the layers' classes and the functions of their files that they call.
     """
     seen: set[Any] = {type(module) for module in subject.model.modules()}
     pending = [each for each in seen if not each.__module__.startswith("torch.nn")]
@@ -95,8 +97,8 @@ def selects(subject: Core) -> bool:
         code = _source(part)
         if _SELECTS.search(code):
             return True
-        around = vars(sys.modules.get(part.__module__)) if part.__module__ in sys.modules else {}
-        called = {around.get(name) for name in _CALLED.findall(code)}
+        around = getattr(sys.modules.get(part.__module__), "__dict__", {})
+        called = [around.get(name) for name in _CALLED.findall(code)]
         new = {each for each in called if inspect.isfunction(each)} - seen
         seen |= new
         pending += new
@@ -107,7 +109,7 @@ def _source(part: Any) -> str:
     """The code of a class or function, without the examples of its docstrings."""
     try:
         return _EXAMPLE.sub("", inspect.getsource(part))
-    except (OSError, TypeError):  # typed in, or compiled
+    except (OSError, TypeError, SyntaxError):  # typed in, or compiled
         return ""
 
 

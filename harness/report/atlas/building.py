@@ -143,6 +143,6 @@ def rows(path: Path) -> list[dict[str, Any]]:
             "reason": data.strings[data.columns["reason"][at]],
             "recorded": data.runs[data.columns["run"][at]][0],
         }
-        for at, spot in enumerate(view.spots(data))
+        for at, spot in enumerate(encode.spots(data))
         if spot.version == newest
     ]

@@ -11,7 +11,8 @@ import binascii
 import gzip
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -177,24 +178,37 @@ def name(law: Sequence[str]) -> str:
     return f"{law[1]} [{law[2]}]" if law[2] else law[1]
 
 
+@dataclass(frozen=True)
+class Spot:
+    """One cell of the map, by its indices in the data's lists."""
+
+    setting: int
+    claim: int
+    subject: int
+    version: int
+    verdict: Verdict
+
+
+def spots(data: Data) -> Iterator[Spot]:
+    """Every cell of the map that has a result."""
+    amounts = [len(each) for each in (data.laws, data.subjects, data.versions)]
+    for i, letter in enumerate(data.verdicts):
+        if letter in RESULTS:
+            rest, version = divmod(i, amounts[2])
+            rest, subject = divmod(rest, amounts[1])
+            yield Spot(*divmod(rest, amounts[0]), subject, version, RESULTS[letter])
+
+
 def describe(data: Data) -> None:
     """Set the title, and the sentences on the checks, the changes and omissions."""
-    size = len(data.verdicts) // (len(data.settings) * len(data.laws) or 1)
-    checked: Counter[str] = Counter()
-    laws, subjects = set(), set()
-    for at, letter in enumerate(data.verdicts):
-        law = at // size % len(data.laws)
-        if letter in RESULTS and data.laws[law][3] == Kind.LAW:
-            checked[letter] += 1
-            laws.add(law)
-            subjects.add(at // len(data.versions) % len(data.subjects))
+    checks = [spot for spot in spots(data) if data.laws[spot.claim][3] == Kind.LAW]
     data.title = "Findings on the reference models"
     lines = []
-    if laws:
-        models = texts.counted(len(subjects), "model")
-        noun = texts.counted(len(laws), "law")
+    if checks:
+        models = texts.counted(len({spot.subject for spot in checks}), "model")
+        noun = texts.counted(len({spot.claim for spot in checks}), "law")
         data.title = f"{noun} on {models}: where they hold, and where they break"
-        lines.append(_checks(checked, data.versions))
+        lines.append(_checks(Counter(spot.verdict for spot in checks), data.versions))
     if data.flips or data.unrepeated:
         lines.append(
             _counted(len(data.flips), sum(flip[6] for flip in data.flips), data.unrepeated)
@@ -210,17 +224,15 @@ def describe(data: Data) -> None:
     data.asides = [texts.visible(line, "\u202f") for line in lines]
 
 
-def _checks(counts: Counter[str], versions: Sequence[str]) -> str:
+def _checks(counts: Counter[Verdict], versions: Sequence[str]) -> str:
     """The number of checks of laws, by verdict."""
     span = versions[0] if len(versions) == 1 else f"{versions[0]} to {versions[-1]}"
     noun = "one version" if len(versions) == 1 else f"{len(versions)} versions"
-    decided = counts.total() - counts[LETTERS[Verdict.NOT_APPLICABLE]]
+    decided = counts.total() - counts[Verdict.NOT_APPLICABLE]
     checks = f"{texts.spaced(decided)} {'check' if decided == 1 else 'checks'} of laws"
     verdicts = [(Verdict.UPHELD, "upheld"), (Verdict.REFUTED, "refuted")]
     verdicts.append((Verdict.INCONCLUSIVE, "not decided"))
-    totals = ", ".join(
-        f"{texts.spaced(counts[LETTERS[verdict]])} {said}" for verdict, said in verdicts
-    )
+    totals = ", ".join(f"{texts.spaced(counts[verdict])} {said}" for verdict, said in verdicts)
     return f"{checks} in {noun} of transformers ({span}): {totals}."
 
 

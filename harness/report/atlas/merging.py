@@ -11,7 +11,7 @@ from assay.harness.checking.profiles import PROFILES
 from assay.harness.report import words
 from assay.harness.report.atlas import encode
 from assay.harness.report.atlas.collect import TINY, age
-from assay.harness.report.atlas.encode import NOT_RUN, RESULTS, UNBUILT, Data, Table
+from assay.harness.report.atlas.encode import NOT_RUN, UNBUILT, Data, Table
 from assay.harness.results.verdicts import Kind, Result, Verdict
 
 T = TypeVar("T")
@@ -99,11 +99,18 @@ def merged(older: Data, newer: Data) -> Data:
 
 
 def _entries(data: Data) -> list[tuple[Key, Entry]]:
-    names = [subject[1] for subject in data.subjects]
-    cube = product(data.settings, data.laws, names, data.versions)
-    shown = ((key, letter) for key, letter in zip(cube, data.verdicts, strict=True))
-    results = [(key, letter) for key, letter in shown if letter in RESULTS]
-    return [(key, Entry(data, letter, at)) for at, (key, letter) in enumerate(results)]
+    return [
+        (
+            (
+                data.settings[spot.setting],
+                data.laws[spot.claim],
+                data.subjects[spot.subject][1],
+                data.versions[spot.version],
+            ),
+            Entry(data, encode.LETTERS[spot.verdict], at),
+        )
+        for at, spot in enumerate(encode.spots(data))
+    ]
 
 
 def _refused(data: Data) -> list[tuple[tuple[str, str], str]]:

@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Sequence
+from dataclasses import asdict, fields
 from typing import Any
 from urllib.parse import urlencode
 
 from assay.harness.report import exhibits, texts, words
-from assay.harness.report.atlas.encode import RESULTS, Data, Explanation, name, shown
+from assay.harness.report.atlas.encode import Data, Explanation, Spot, name, shown, spots
 from assay.harness.results.change_causes import Change
 from assay.harness.results.defects import KEYS, Defect
 from assay.harness.results.verdicts import Kind, Verdict
 
 MOST_NAMED = 12
 """How many models are named in a sentence; the rest is counted."""
-
-
-@dataclass(frozen=True)
-class Spot:
-    """One cell of the map, by its indices in the data's lists."""
-
-    setting: int
-    claim: int
-    subject: int
-    version: int
-    verdict: Verdict
 
 
 def page(data: Data, defects: Sequence[Defect], changes: Sequence[Change]) -> dict[str, Any]:
@@ -76,16 +65,6 @@ def explanations(data: Data, defects: Sequence[Defect]) -> list[Explanation]:
         )
         for each in defects
     ]
-
-
-def spots(data: Data) -> Iterator[Spot]:
-    """Every cell of the map that has a result."""
-    amounts = [len(each) for each in (data.laws, data.subjects, data.versions)]
-    for i, letter in enumerate(data.verdicts):
-        if letter in RESULTS:
-            rest, version = divmod(i, amounts[2])
-            rest, subject = divmod(rest, amounts[1])
-            yield Spot(*divmod(rest, amounts[0]), subject, version, RESULTS[letter])
 
 
 def link(view: str, data: Data, spot: Spot, **options: str) -> str:

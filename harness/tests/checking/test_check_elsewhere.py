@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from assay.harness.checking.check import Broken, Check
+from assay.harness.checking.check import BY_16_BITS, Broken, Check
 from assay.harness.checking.comparing import Unsettled
 from assay.harness.checking.reference import MACHINES, Reference
 from assay.harness.models.rows import Rows
@@ -115,6 +115,13 @@ def test_rows_that_rounding_decides_do_not_count(expected, observed, refuted):
     check.begin()
     with pytest.raises(Broken) if refuted else nullcontext():
         check.same(expected, observed)
+
+
+def test_the_evidence_says_how_many_rows_were_left_out():
+    check = Check(toy("mixtral", "bfloat16"))
+    check.same(in_16_bits(LOST), LOST)
+    check.same(in_16_bits(SOUND), SOUND)
+    assert check.details == {BY_16_BITS: 5}  # of eight, from the third on
 
 
 def test_where_rounding_chooses_in_every_row_nothing_is_judged():

@@ -8,8 +8,10 @@ import pytest
 
 from assay.claims import test_execution, test_padding
 from assay.harness import faults
+from assay.harness.checking.comparing import BY_ROUNDING
 from assay.harness.models.subject import Subject
-from assay.harness.results.verdicts import Verdict
+from assay.harness.models.tolerances import Tolerance
+from assay.harness.results.verdicts import HIDDEN, Verdict
 from assay.harness.tests.support.toys import budget, toy, verdict
 
 TWICE = test_execution.test_asking_for_the_states_changes_no_logits
@@ -33,3 +35,13 @@ def test_a_fault_is_caught_all_the_same(spec):
     with faults.injected(faults.named("padding-mask-ignored-in-a-lone-row"), damaged) as broken:
         result = verdict(LONE, broken, budget(6))
     assert result.verdict is Verdict.REFUTED, result.reason
+
+
+def test_a_law_of_which_rounding_decides_every_row_fails_no_run(monkeypatch):
+    monkeypatch.setattr(Tolerance, "largest", property(lambda self: -1.0))
+    result = verdict(TWICE, toy("llama", "bfloat16"), budget(4))
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert result.reason.endswith(BY_ROUNDING)
+    assert result.details[HIDDEN]
+    wide = verdict(TWICE, toy("llama"), budget(4))
+    assert wide.verdict is Verdict.UPHELD
