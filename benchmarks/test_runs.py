@@ -83,9 +83,14 @@ class Measured:
         return sum(each["details"].get("seconds in forward passes", 0.0) for each in self.laws)
 
     @property
+    def seconds_of_laws(self) -> float:
+        """Seconds of the laws, of all processes."""
+        return sum(each["seconds"] for each in self.laws)
+
+    @property
     def inside(self) -> float:
         """The share of the laws' time inside of the model's passes."""
-        return self.passes / sum(each["seconds"] for each in self.laws)
+        return self.passes / self.seconds_of_laws
 
     @property
     def shared(self) -> float:
@@ -218,13 +223,21 @@ def test_run(benchmark, report, pytestconfig, tmp_path, run):
     report.figure(run.name, "seconds of imports alone", np.array([imports.seconds]))
     alone = np.array([imports.resident / GIGABYTE])
     report.figure(run.name, "GB of processes that import only", alone)
-    passes = np.array([result.passes / run.processes])
-    report.figure(run.name, "seconds in passes, a process", passes)
+    for what, seconds in (("laws", result.seconds_of_laws), ("passes of laws", result.passes)):
+        report.figure(
+            run.name, f"seconds of {what}, a process", np.array([seconds / run.processes])
+        )
+    floor = np.array([imports.seconds + result.passes / run.processes])
+    report.figure(
+        run.name, "seconds of imports and the laws' passes", floor, run.seconds, at_most=True
+    )
     report.figure(run.name, "share of the laws' time in passes", np.array([result.inside]))
     report.figure(run.name, "share of the laws' tokens looked up", np.array([result.shared]))
     examples = sorted(each["examples"] for each in result.laws)
     verdicts = [each["verdict"] for each in result.claims]
-    report.also(laws=len(result.laws), examples=examples, verdicts=verdicts)
+    dearest = sorted(result.claims, key=lambda each: -each["seconds"])[:12]
+    dear = [(each["id"], each["says"], each["verdict"], each["seconds"]) for each in dearest]
+    report.also(laws=len(result.laws), examples=examples, verdicts=verdicts, dearest=dear)
 
 
 def test_growth(benchmark, report, pytestconfig, tmp_path):

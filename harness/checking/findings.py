@@ -37,6 +37,7 @@ from assay.harness.checking.profiles import Profile
 from assay.harness.checking.samples import Sample
 from assay.harness.checking.statistics import Pair
 from assay.harness.models.clock import TOO_SLOW, Braked, ForwardClock, patience
+from assay.harness.models.lengths import is_large
 from assay.harness.models.shortage import ENDS
 from assay.harness.models.subject import Subject
 from assay.harness.results.arrays import Array
@@ -118,7 +119,8 @@ def run(
     started = time.perf_counter()
     sample, sizes = Sample(), plan.sizes(session.profile)
     blocks = 1 if plan.costly else max(1, math.ceil(max(sizes, default=0) / plan.block))
-    brake = patience(subject, session.profile.brake)
+    subject.reach, subject.far = session.profile.reach, session.profile.far
+    brake = patience(subject, _brake(session.profile, subject))
     clock = ForwardClock(brake, share=brake / blocks)
     try:
         with clock.striking(foreign=not claim.toy):
@@ -172,6 +174,10 @@ def run(
         sample={name: sample.values(name) for name in sample.series},
         plots=tuple(sample.plots.values()),
     )
+
+
+def _brake(profile: Profile, subject: Subject) -> float:
+    return min(profile.brake, profile.large_brake if is_large(subject) else math.inf)
 
 
 def _settle(

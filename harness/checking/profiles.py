@@ -10,11 +10,13 @@ from assay.harness.results.errors import BadInput
 
 @dataclass(frozen=True)
 class Profile:
-    """What a run spends on each claim.  Only ``brake`` depends on time.
+    """What a run spends on each claim.  Only the brakes depend on time.
 
     A law takes ``examples``; where one fails, ``shrink`` more examples try to make it smaller.  A
     finding takes at most ``draws``, and one whose draws cost seconds, such as an inversion,
-    ``prompts``.  A claim that takes longer than ``brake`` seconds ends inconclusive.
+    ``prompts``.  A claim that takes longer than ``brake`` seconds ends inconclusive, and a finding
+    about a large model (`models.lengths.is_large`) already after ``large_brake``: to train one
+    hundred inputs of such a model takes minutes, which its user does not wait for in ``quick``.
 
     Most prompts of a law have at most ``reach`` tokens times the model's parameters: a law about a
     large model takes shorter prompts, and of the largest `LEAST` examples (`models.lengths`).
@@ -35,6 +37,7 @@ class Profile:
     draws: int = 256
     prompts: int = 24
     brake: float = math.inf
+    large_brake: float = math.inf
     reach: float = math.inf
     far: float = 2.0**41
     slow_laws: bool = False
@@ -54,8 +57,8 @@ FAR = 2.0**34
 PROFILES = {
     profile.name: profile
     for profile in (
-        Profile("glance", 4, 10, brake=120.0, reach=REACH, far=FAR),
-        Profile("quick", 12, 30, brake=300.0, reach=REACH, far=FAR),
+        Profile("glance", 4, 10, brake=120.0, large_brake=30.0, reach=REACH, far=FAR),
+        Profile("quick", 12, 30, brake=300.0, large_brake=60.0, reach=REACH, far=FAR),
         Profile("standard", 60, 300, draws=1024, prompts=192, brake=1800.0, slow_laws=True),
         Profile(
             "thorough",

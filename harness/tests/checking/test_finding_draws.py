@@ -30,18 +30,22 @@ def test_a_budget_of_no_draws_decides_nothing():
     assert (result.observed, result.bound, result.interval) == (None, None, None)
 
 
+LIMITS = {"brake": 120.0}
+"""Of a profile, in seconds."""
+
+
 @pytest.fixture
 def braked(monkeypatch):
     """What comes of a body of which draw ``slow`` takes 150 s, of the 120 s that there are."""
     clock = Time()
     monkeypatch.setattr("assay.harness.models.clock.perf_counter", clock)
 
-    def result(body, slow, **how):
+    def result(body, slow, limits=LIMITS, **how):
         def at_length(draws, sample):
             body(draws, sample)
             clock.sleep(150.0 * (slow in draws.numbers))
 
-        return settled(at_length, brake=120.0, **how)
+        return settled(at_length, limits=limits, **how)
 
     return result
 
@@ -60,6 +64,14 @@ def test_a_decided_effect_does_not_uphold_a_finding_that_takes_too_long(braked):
 
 def test_draws_that_are_all_taken_count_however_long_they_took(braked):
     assert braked(shifted(), slow=0, block=64).verdict is Verdict.UPHELD
+
+
+def test_a_finding_about_a_large_model_ends_earlier(braked):
+    limits = {"brake": 200.0, "large_brake": 120.0}
+    assert braked(shifted(), slow=0, block=32, limits=limits).verdict is Verdict.UPHELD
+    result = braked(shifted(), slow=0, block=32, limits=limits | {"reach": 1.0})
+    assert (result.verdict, result.examples) == (Verdict.INCONCLUSIVE, 32)
+    assert result.reason.startswith("stopped after 150 s at 32 of 256 draws")
 
 
 def test_a_claim_has_as_many_draws_at_its_last_look_as_it_says():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 
 import numpy as np
 
@@ -38,8 +37,10 @@ def shifted(effect=CLEAR, control=WRONG):
     return body
 
 
-def settled(body, draws_of_profile=256, brake=math.inf, bound=ABOVE, seed=None, **how) -> Result:
-    profile = Profile("test", examples=0, shrink=0, draws=draws_of_profile, brake=brake)
+def settled(
+    body, draws_of_profile=256, bound=ABOVE, seed=None, limits: dict | None = None, **how
+) -> Result:
+    profile = Profile("test", examples=0, shrink=0, draws=draws_of_profile, **(limits or {}))
     return verdict(declare(body, bound, **how), toy("gpt2"), profile, seed=seed)
 
 
