@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assay.harness.checking.comparing import Unsettled
+from assay.harness.checking.comparing import BY_ROUNDING, Unsettled
 from assay.harness.checking.reference import Reference, run_elsewhere
 from assay.harness.checking.sensitivity import GOALS
 from assay.harness.models import encoders, routing
@@ -80,10 +80,10 @@ def references(
         with _Choices() as right:
             subject.oracle.rows(ids)
         if not (right.equal(ours) and right.equal(theirs)):
-            raise Unsettled("rounding to bfloat16 chooses otherwise, as between experts")
+            raise Unsettled(BY_ROUNDING)
     steady = _steady(subject.oracle, ids, exact.oracle)
     if not bool((steady["router gap"] > TOLERANCE.floor).any()):
-        raise Unsettled("rounding to bfloat16 alone moves every row far")
+        raise Unsettled(BY_ROUNDING)
     return (
         Reference(first, steady, run_elsewhere(copied)),
         Reference(second, steady, run_elsewhere(mixed)),
