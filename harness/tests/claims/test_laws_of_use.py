@@ -25,7 +25,7 @@ from assay.claims import (
     test_training,
 )
 from assay.harness import faults
-from assay.harness.operations import adapters, drafting, generation, parallel
+from assay.harness.operations import adapters, compiling, drafting, generation, parallel
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.toys import budget, fresh, prompt, toy, verdict
 
@@ -216,6 +216,20 @@ def test_bitwise_a_row_must_have_the_same_bits_in_every_batch():
     equal = verdict(BATCH, replace(apart, bitwise=True), budget(4), arguments={"rows": 8})
     assert equal.verdict is Verdict.UPHELD, equal.reason
     assert set(equal.details["share of elements whose bits differ"]) == {0.0}
+
+
+def test_bitwise_a_compiled_model_must_give_the_same_bits(monkeypatch):
+    def off_in_the_last_bit(graph, inputs):
+        return lambda *args: [each * (1 + 2**-22) for each in graph(*args)]
+
+    strict = {"arguments": {"backend": "aot_eager"}}
+    equal = verdict(COMPILED, replace(fresh("gpt2"), bitwise=True), budget(2), **strict)
+    assert equal.verdict is Verdict.UPHELD, equal.reason
+    monkeypatch.setattr(compiling, "lookup_backend", lambda name: off_in_the_last_bit)
+    assert verdict(COMPILED, fresh("gpt2"), budget(2), **strict).verdict is Verdict.UPHELD
+    differs = verdict(COMPILED, replace(fresh("gpt2"), bitwise=True), budget(2), **strict)
+    assert differs.verdict is Verdict.REFUTED
+    assert "the bits of 14 tokens" in differs.reason
 
 
 def test_a_model_whose_buffer_is_left_unset_by_loading_is_refuted():
