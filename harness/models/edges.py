@@ -16,6 +16,7 @@ from assay.harness.models.subject import Subject
 FIELDS = re.compile(
     r".*window.*|.*chunk_size|.*chunk_length|local_attention|.*block_size|.*(d_)?conv(_kernel.*)?"
     r"|conv1d_width|.*L_cache|.*compress_ratio.*|.*topk|floor_scale"
+    r"|original_max_position_embeddings"
 )
 """Names of fields with such a length."""
 
@@ -53,9 +54,25 @@ def beyond(subject: Subject, room: int = 0, context: int | None = None) -> int |
     ``room`` tokens of the ``context``, or of the subject's, stay free.  A prompt of a large model
     may be shorter than its edges (`lengths.farthest`).
     """
-    most = min(lengths.farthest(subject), (context or subject.context or math.inf) - room)
-    edge = max((size for size in named(subject).values() if size < most), default=None)
+    most = _most(subject, room, context)
+    edge = _last(subject, most)
     return None if edge is None else int(min(most, edge + min(edge, PAST)))
+
+
+def before(subject: Subject, room: int, context: int | None = None) -> int | None:
+    """The length of a prompt that passes the last of these edges while it is continued by
+    ``room`` tokens; None where there is none.
+    """
+    edge = _last(subject, _most(subject, room, context))
+    return None if edge is None else max(1, edge - room // 2)
+
+
+def _most(subject: Subject, room: int, context: int | None) -> float:
+    return min(lengths.farthest(subject), (context or subject.context or math.inf) - room)
+
+
+def _last(subject: Subject, most: float) -> int | None:
+    return max((size for size in named(subject).values() if size < most), default=None)
 
 
 def passed(subject: Subject, tokens: int) -> tuple[dict[str, int], dict[str, int]]:

@@ -59,10 +59,8 @@ def linear_map(
     known = maps.get(target) or (
         None if path is None else kept_maps.read(path, subject, basis_of(subject, target))
     )
-    made = known
-    if made is None:
-        made = estimate(subject, target, n)
-    elif len(made) < min(n, subject.context or n):
+    made = known or estimate(subject, target)
+    if len(made) < min(n, subject.context or n):
         made = longer(subject, target, made, n)
     if path is not None and (made is not known or not path.exists()):
         kept_maps.write(path, made)
@@ -75,8 +73,11 @@ def _maps(subject: Subject) -> dict[Target, LinearMap]:
     return {}
 
 
-def estimate(subject: Subject, target: Target, n: int = LENGTH) -> LinearMap:
+def estimate(subject: Subject, target: Target) -> LinearMap:
     """The map from a sample of tokens after two prompts, and from prompts of text and at random.
+
+    Those have `LENGTH` tokens: the same number of tokens in longer ones would be so few prompts
+    that the means of places, and with them the slope, would be those of single prompts.
 
     The first guess is by the slope over all prompts or by that after one, whichever ranks more
     held-out tokens first: what prompts add to the states of a deep untrained model would take too
@@ -92,7 +93,7 @@ def estimate(subject: Subject, target: Target, n: int = LENGTH) -> LinearMap:
     alone, after = (
         _after(subject, target, prefix, sample, centre) for prefix in (prompt[:0], prompt)
     )
-    prompts = _Prompts(subject, target, centre, n)
+    prompts = _Prompts(subject, target, centre, LENGTH)
     fit = prompts.best(after.linear)
     fit.means[0] = alone.means
     first, again, guess = (
