@@ -67,10 +67,20 @@ def _looked_up(subject: Core) -> nn.Module | None:
 
 @memo
 def _no_text(subject: Core) -> frozenset[int]:
-    """The padding's id, and the configuration's placeholder ids of other media."""
+    """The padding's id, the configuration's placeholder ids of other media, and ids that the head
+    has no logit for: the model reads them and never writes them, as Mllama's images.
+    """
     padding = getattr(subject.config, "pad_token_id", None)
     ids = {*configuration.placeholders(subject.model.config.to_dict()), padding}
+    ids |= {*range(_logits(subject), subject.vocabulary)}
     return frozenset(i for i in ids if isinstance(i, int) and 0 <= i < subject.vocabulary)
+
+
+def _logits(subject: Core) -> int:
+    """The head's rows; the vocabulary's size without a head, or with one of something else."""
+    weight = getattr(subject.model.get_output_embeddings(), "weight", None)
+    rows = subject.vocabulary if weight is None else len(weight)
+    return rows if 2 * rows > subject.vocabulary else subject.vocabulary
 
 
 @memo

@@ -56,6 +56,18 @@ def test_room_in_the_context_stays_free():
     assert edges.beyond(subject, room=512 - WIDE) is None
 
 
+def test_another_prompt_passes_the_window_while_it_is_continued():
+    subject, _ = with_window()
+
+    def made(number, room):
+        strategy = prompts(subject, 2, longest=32, at_edges=True, room=room)
+        return completed(lambda: strategy, shared.offered(strategy)("0", number))[0]
+
+    assert made(0, room=6).length == WIDE + edges.PAST
+    assert made(1, room=6).length == WIDE - 3
+    assert made(1, room=0).length <= 32
+
+
 def test_a_result_names_the_windows_that_its_prompts_passed():
     subject, _ = with_window()
     result = verdict(declare(passing), subject, budget(4))

@@ -145,6 +145,13 @@ def test_content_is_in_the_vocabulary_and_never_padding(model_type):
     assert subject.config.pad_token_id not in ids.tolist()
 
 
+def test_content_is_what_the_head_has_logits_for():
+    subject = toy("mllama")  # its embedding has eight rows more, for images
+    ids = subject.content(torch.arange(subject.vocabulary))
+    assert subject.vocabulary == 109
+    assert int(ids.max()) < 101
+
+
 def test_content_leaves_other_ids_alone_and_moves_padding_by_one():
     subject = fresh("gpt2")
     subject.config.pad_token_id = subject.vocabulary - 1

@@ -71,6 +71,15 @@ def test_a_longer_map_is_kept_in_its_place(tmp_path, estimates, monkeypatch):
     assert len(list(tmp_path.iterdir())) == 1
 
 
+def test_a_map_for_long_prompts_is_that_for_short_ones_with_further_means():
+    short = linear_map(fresh("gpt2"), Target(1), set_up.LENGTH)
+    long = linear_map(fresh("gpt2"), Target(1), 2 * set_up.LENGTH)
+    assert (len(short), len(long)) == (set_up.LENGTH, 2 * set_up.LENGTH)
+    assert torch.equal(long.guess.linear, short.guess.linear)
+    assert torch.equal(long.means[: len(short)], short.means)
+    assert long.states > short.states
+
+
 def damaged(path):
     path.write_bytes(path.read_bytes()[:100])
 
