@@ -10,8 +10,8 @@ Observed: 33 weights have gradients from 8 tokens, 2 from 9, in parts of 8
 Cause: models/xlstm/modeling_xlstm.py, 1446: in evaluation mode a longer prompt is read in parts,
     and the blocks run under `torch.no_grad()` (1451), whatever the caller asks for. Training mode
     reads any prompt at once.
-Fix: models/xlstm/modeling_xlstm.py, 1447 and 1563: a prompt is read in parts where no gradients are
-    recorded
+Fix: models/xlstm/modeling_xlstm.py, 1447 and 1563: a prompt is read in parts where no gradients
+    are recorded
 Upstream: not found by searching for "xLSTM max_inference_chunksize no_grad evaluation gradients"
 """
 

@@ -326,6 +326,12 @@ class Beams:
         later = zip(self.ids[1:], self.ids[2:], strict=False)
         return any(not torch.equal(after[:, :-1], before) for before, after in later)
 
+    def are_text(self, subject: Subject) -> bool:
+        """Whether all tokens are text, as those of prompts are: the embedding of padding may be
+        zero, and a model that chooses keys by their scores then has none that says more.
+        """
+        return all(torch.equal(subject.content(ids), ids) for ids in self.ids)
+
     def reference(self, subject: Subject, plain: Beams) -> Reference:
         """These beams' scores without a cache, in the dtype and in float64.
 
