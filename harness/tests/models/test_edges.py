@@ -33,7 +33,14 @@ def of_length(n: int, rows: int = 1) -> Prompt:
 
 @pytest.mark.parametrize(
     ("model_type", "least"),
-    [("mistral", {8}), ("gpt_neo", {8}), ("mamba", {3}), ("mamba2", {3, 8}), ("phi3", {16}), ("gpt2", set())],
+    [
+        ("mistral", {8}),
+        ("gpt_neo", {8}),
+        ("phi3", {16}),
+        ("mamba", {3}),
+        ("mamba2", {3, 8}),
+        ("gpt2", set()),
+    ],
 )
 def test_windows_chunks_and_convolutions_are_found_in_the_configuration(model_type, least):
     assert set(edges.steps(toy(model_type))) == least | {64}
