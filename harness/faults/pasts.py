@@ -311,3 +311,30 @@ class _Itself:
 
     def __call__(self, memo: dict[int, Any]) -> Any:
         return self.cache
+
+
+@fault(
+    "cache-dropped-past-the-window",
+    "generation that grows longer than the window drops its cache and goes on from the last token",
+    caught_by=["C4"],
+    needs=["cached-generation", "window"],
+)
+def _dropped(bed: Bed) -> None:
+    forgetting = _Forgetting(bed.model, bed.subject.window or 0)
+    bed.set(bed.model, "prepare_inputs_for_generation", forgetting)
+
+
+class _Forgetting:
+    """Replaces a model's ``prepare_inputs_for_generation`` (as in docs/defects,
+    phi4_multimodal_forgets_its_prompt.py).
+    """
+
+    def __init__(self, model: Any, length: int) -> None:
+        self.model, self.length = model, length
+
+    def __call__(self, input_ids: Tensor, *args: Any, **kwargs: Any) -> Any:
+        cache = kwargs.get("past_key_values")
+        if cache is not None and cache.get_seq_length() <= self.length < input_ids.shape[1]:
+            kwargs["past_key_values"] = None
+        usual = type(self.model).prepare_inputs_for_generation
+        return usual(self.model, input_ids, *args, **kwargs)

@@ -329,8 +329,12 @@ class Beams:
     def are_text(self, subject: Subject) -> bool:
         """Whether all tokens are text, as those of prompts are: the embedding of padding may be
         zero, and a model that chooses keys by their scores then has none that says more.
+
+        A decoder's first token, which may be padding, is not looked at.
         """
-        return all(torch.equal(subject.content(ids), ids) for ids in self.ids)
+        begin = 1 if subject.is_encoder_decoder else 0
+        new = [ids[:, begin:] for ids in self.ids]
+        return all(torch.equal(subject.content(ids), ids) for ids in new)
 
     def reference(self, subject: Subject, plain: Beams) -> Reference:
         """These beams' scores without a cache, in the dtype and in float64.
