@@ -6,12 +6,12 @@ Met by: everyone who calls generate() past original_max_position_embeddings toke
     default): what follows is a continuation of one token, and of those generated after it
 Seen in: transformers 5.23.0
 Expected: the same tokens with and without a cache
-Observed: the first 4 of 8 tokens are the same, those up to 16 tokens with the prompt of 13
+Observed: 4 of 8 tokens are the same before one differs, after a prompt of 13 and a length of 16
 Cause: models/phi4_multimodal/modeling_phi4_multimodal.py, 1701: `prepare_inputs_for_generation`
     sets the cache to None, for the prompt to be read again by the angles of longer ones, and the
     base class (generation/utils.py, 693) goes on to cut the prompt to `next_sequence_length`, 1.
-    Phi3 and PhiMoE set that to None too (models/phi3/modeling_phi3.py, 510).  It happens whatever
-    the rotation, also where it has no other angles for longer prompts.
+    Phi3 and PhiMoE set that to None too (models/phi3/modeling_phi3.py, 510). It happens with
+    every rotation, also with one whose angles do not depend on the length.
 Fix: models/phi4_multimodal/modeling_phi4_multimodal.py, 1701: nothing is cut where the cache is
     dropped, as in Phi3
 Upstream: not found by searching for "phi4_multimodal prepare_inputs_for_generation
@@ -82,5 +82,5 @@ without = model.generate(ids, use_cache=False, **same)[0, 13:]
 cached = model.generate(ids, use_cache=True, **same)[0, 13:]
 equal = int((cached == without).long().cumprod(0).sum())
 print("expected: the same tokens with and without a cache")
-print(f"observed: the first {equal} of {len(without)} tokens are the same")
+print(f"observed: {equal} of {len(without)} tokens are the same before one differs")
 sys.exit(equal < len(without))

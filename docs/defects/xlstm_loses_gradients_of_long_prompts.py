@@ -8,8 +8,8 @@ Seen in: transformers 5.23.0
 Expected: the blocks have gradients, as from a prompt that is read in one part
 Observed: 33 weights have gradients from 8 tokens, 2 from 9, in parts of 8
 Cause: models/xlstm/modeling_xlstm.py, 1446: in evaluation mode a longer prompt is read in parts,
-    and the blocks run under `torch.no_grad()` (1451), whatever the caller asks for. Training mode
-    reads any prompt at once.
+    and the blocks run under `torch.no_grad()` (1451), also for a caller who wants gradients.
+    Training mode reads any prompt at once.
 Fix: models/xlstm/modeling_xlstm.py, 1447 and 1563: a prompt is read in parts where no gradients
     are recorded
 Upstream: not found by searching for "xLSTM max_inference_chunksize no_grad evaluation gradients"

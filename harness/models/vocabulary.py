@@ -78,8 +78,8 @@ def _no_text(subject: Core) -> frozenset[int]:
 
 def _logits(subject: Core) -> int:
     """The head's rows; the vocabulary's size without a head, or with one of something else."""
-    weight = getattr(subject.model.get_output_embeddings(), "weight", None)
-    rows = subject.vocabulary if weight is None else len(weight)
+    head = subject.model.get_output_embeddings()
+    rows = getattr(head, "out_features", subject.vocabulary)  # weights may be packed, or a part
     return rows if 2 * rows > subject.vocabulary else subject.vocabulary
 
 

@@ -123,15 +123,13 @@ def search_place(
     goals: Tensor,
     known: LinearMap | None,
     shift: Tensor | None = None,
-    least: int = 0,
 ) -> None:
     """Find the token after each of ``prefixes``, whose states are ``goals`` [rows, f].
 
-    ``known`` ranks the tokens, and is off by ``shift`` [rows, f]; without it all are tried.  The
-    first round tries as many as the largest of the usual numbers that is not above ``least``.
+    ``known`` ranks the tokens, and is off by ``shift`` [rows, f]; without it all are tried.
     """
     everyone = torch.arange(len(goals), device=goals.device)
-    missed = _search_place(result, prefixes, goals, known, everyone, shift, least)
+    missed = _search_place(result, prefixes, goals, known, everyone, shift)
     if len(missed) and prefixes.misled(result.ids[:, len(prefixes)]):
         _search_place(result, prefixes, goals, known, missed)
 
@@ -143,12 +141,11 @@ def _search_place(
     known: LinearMap | None,
     open_: Tensor,
     shift: Tensor | None = None,
-    least: int = 0,
 ) -> Tensor:
     """The same for rows ``open_``; return those without a verified token."""
     subject, place, close = prefixes.subject, len(prefixes), accepted(prefixes.subject)
     tried = torch.empty(len(open_), 0, dtype=torch.long, device=open_.device)
-    for upto in _rounds(subject.vocabulary, known, least):
+    for upto in _rounds(subject.vocabulary, known):
         goal = goals[open_]
         tokens = _next(subject, known, goal, place, tried, upto, shift)
         distances, residual = _try(prefixes, tokens, open_, goal, known)
@@ -162,12 +159,11 @@ def _search_place(
     return open_[~result.verified[open_, place]]
 
 
-def _rounds(vocabulary: int, known: LinearMap | None, least: int) -> tuple[int, ...]:
+def _rounds(vocabulary: int, known: LinearMap | None) -> tuple[int, ...]:
     """The number of candidates tried after each round."""
     if known is None:
         return (vocabulary,)
-    begin = max(size for size in ROUNDS if size <= max(least, ROUNDS[0]))
-    return (*(size for size in ROUNDS if begin <= size < vocabulary), vocabulary)
+    return (*(size for size in ROUNDS if size < vocabulary), vocabulary)
 
 
 def _next(

@@ -205,8 +205,7 @@ class _Search:
         prefixes.extend(self.result.ids[rows, :place])
         found = self.result.some(rows)
         found.forget(place)
-        # The pass over the prefix has cost as much as one of so many candidates.
-        search_place(found, prefixes, self.goal[rows, place], self.map, shift, least=place)
+        search_place(found, prefixes, self.goal[rows, place], self.map, shift)
         found.passes += prefixes.passes
         self.result.put(rows, found)
         self.settled[rows, place] = True
