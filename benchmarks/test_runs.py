@@ -236,7 +236,7 @@ def test_run(benchmark, report, pytestconfig, tmp_path, run):
     examples = sorted(each["examples"] for each in result.laws)
     verdicts = [each["verdict"] for each in result.claims]
     dearest = sorted(result.claims, key=lambda each: -each["seconds"])[:12]
-    dear = [(each["id"], each["says"], each["verdict"], each["seconds"]) for each in dearest]
+    dear = [(each["id"], each["name"], each["verdict"], each["seconds"]) for each in dearest]
     report.also(laws=len(result.laws), examples=examples, verdicts=verdicts, dearest=dear)
 
 

@@ -1,7 +1,7 @@
 """Placeholders for models that fail to load: each of their claims still gets a verdict.
 
-Naming one model that cannot be built is a mistake, which ends the run.  Whoever selects all models
-of a pattern wants a result for each.
+Naming one model that cannot be built is a mistake, which ends the run.  Whoever names several, or
+all of a pattern, wants a result for each.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from assay.harness.results.verdicts import Result, Verdict
 
 @dataclass(frozen=True)
 class Absent:
-    """A model that a pattern selected and that failed to load: its ``name``, and ``why`` in one
-    line.
+    """One of several models, which failed to load: its ``name``, and ``why`` in one line.
 
-    ``lacking``: a requirement of the model is missing here, so claims do not apply.  Otherwise
-    building the model failed, and its claims are inconclusive, which fails a run.
+    ``lacking``: a pattern selected it, and a requirement of it is missing here, so claims do not
+    apply.  Otherwise its claims are inconclusive, which fails a run.
     """
 
     name: str

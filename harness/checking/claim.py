@@ -12,8 +12,8 @@ from typing import Any
 from hypothesis.errors import DidNotReproduce, HypothesisException, InvalidArgument
 
 from assay.harness.checking.controls import Damage
-from assay.harness.checking.profiles import LEAST, Profile
-from assay.harness.models import capabilities, lengths
+from assay.harness.checking.profiles import Profile
+from assay.harness.models import capabilities
 from assay.harness.models.memo import release_copies
 from assay.harness.models.shortage import Size, at_size, kept_running, release, shortage
 from assay.harness.models.subject import Subject
@@ -40,16 +40,11 @@ class Claim:
     slow: bool = False
     """Whether an example takes seconds, as compiling does: short profiles leave such laws out."""
 
-    def examples(self, profile: Profile, subject: Subject | None = None) -> int:
-        """The examples that a law takes in ``profile``, on ``subject`` if that is known; 1 for a
-        finding, which takes draws.
-        """
+    def examples(self, profile: Profile) -> int:
+        """The examples that a law takes in ``profile``; 1 for a finding, which takes draws."""
         if self.kind is Kind.FINDING:
             return 1
-        most = min(profile.examples, self.enough or profile.examples)
-        if subject is None or self.toy or not lengths.is_large(subject):
-            return most
-        return min(most, LEAST)
+        return min(profile.examples, self.enough or profile.examples)
 
     def lacks(self, subject: Subject, brake: float = math.inf) -> str:
         """The first missing capability of ``subject``, and why; empty if it has them all.

@@ -96,7 +96,7 @@ def run(
     check = Check(subject, controls=Controls(claim.controls))
     counterexample: Counterexample | None = None
     subject.reach, subject.far = session.profile.reach, session.profile.far
-    most = claim.examples(session.profile, subject)
+    most = claim.examples(session.profile)
     brake = patience(subject, session.profile.brake)
     clock = ForwardClock(brake, share=brake / most)
     spared_before = kept_rows.spared(subject)

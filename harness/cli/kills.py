@@ -59,6 +59,7 @@ class Task:
     faults: tuple[str, ...]
     extent: Extent
     dtype: str = "float32"
+    examples: int = kills.MUST.examples
 
     def run(self, report: Callable[[str], None] = lambda _: None) -> Family:
         """The family's part of the matrix."""
@@ -77,7 +78,7 @@ class Task:
         model = rooms.load(rooms.families[self.family], Options(dtype=self.dtype))
         expected = expectation_files.load(rooms.expectations)
         sensitive = [case for case in cases.collect(rooms.claims) if may_notice(case.claim)]
-        trial = Trial(sensitive, expected, self.extent, report, self.dtype)
+        trial = Trial(sensitive, expected, self.extent, report, self.dtype, self.examples)
         return trial, model, [faults.named(name) for name in self.faults]
 
 
@@ -104,7 +105,7 @@ def _main(arguments: Sequence[str], rooms: Callable[[], Rooms]) -> int:
     ]
     selected = tuple(dict.fromkeys(faults.named(name).name for name in options.fault))
     every, extent = selected or tuple(faults.FAULTS), Extent(options.extent)
-    tasks = [Task(rooms, name, every, extent, options.dtype) for name in names]
+    tasks = [Task(rooms, name, every, extent, options.dtype, options.examples) for name in names]
     started = time.perf_counter()
     whole = not selected and not options.family and extent is not Extent.NAMED
     with Working(options.processes) as working:
@@ -144,6 +145,13 @@ def _parser() -> Parser:
         choices=sorted(DTYPES),
         default="float32",
         help="dtype of the models (default: float32)",
+    )
+    add(
+        "--examples",
+        type=whole(1),
+        default=kills.MUST.examples,
+        metavar="N",
+        help="examples in which a law must catch a fault (default %(default)s; quick has 8)",
     )
     add(
         "--processes", type=whole(1), default=1, metavar="N", help="families at a time (default 1)"

@@ -213,6 +213,12 @@ class Trial:
     extent: Extent = Extent.LAWS
     report: Callable[[str], None] = lambda _: None
     dtype: str = "float32"
+    examples: int = MUST.examples
+    """Those in which a law that must catch a fault has to."""
+
+    def attempt(self, fault: Fault, healthy: Subject) -> Attempt:
+        """The fault in the model, not yet looked for."""
+        return Attempt(fault, healthy, replace(MUST, examples=self.examples))
 
     def family(self, name: str, healthy: Subject, planned: Iterable[Fault]) -> Family:
         """Settle the claims on the unmodified subject, then with every fault."""
@@ -228,7 +234,7 @@ class Trial:
         attempts = []
         for fault in planned:
             self.report(f"{name}: {fault.name}")
-            attempts.append(Attempt(fault, healthy))
+            attempts.append(self.attempt(fault, healthy))
             attempts[-1].try_named(usable, stop=self.extent is not Extent.ALL)
         if self.extent is Extent.ALL:
             laws = [case for case in usable if case.claim.kind is Kind.LAW]
@@ -250,7 +256,8 @@ class Trial:
         self, name: str, healthy: Subject, planned: Iterable[Fault], laws: Sequence[Law]
     ) -> dict[Law, str]:
         """For each of ``laws``, which the sound model keeps, a fault that it catches, if any."""
-        applying = [a for a in (Attempt(fault, healthy) for fault in planned) if not a.lacks]
+        attempts = (self.attempt(fault, healthy) for fault in planned)
+        applying = [each for each in attempts if not each.lacks]
         kills = {}
         for case in self.cases:
             if (law := (case.claim.id, case.name)) not in laws:
@@ -267,8 +274,8 @@ class Trial:
 class Attempt:
     """One fault in one sound model, with its kills so far."""
 
-    def __init__(self, fault: Fault, healthy: Subject) -> None:
-        self.fault, self.healthy = fault, healthy
+    def __init__(self, fault: Fault, healthy: Subject, must: Profile = MUST) -> None:
+        self.fault, self.healthy, self.must = fault, healthy, must
         self.lacks = fault.lacks(healthy)
         self.killers: list[tuple[str, str]] = []
         self.undecided: list[tuple[str, str]] = []
@@ -282,7 +289,7 @@ class Attempt:
         self._probe()
         if not (stop and self.killers and CAPABILITY in self.fault.caught_by):
             must = [case for case in usable if case.claim.id in self.fault.caught_by]
-            self._settle(must, MUST, stop)
+            self._settle(must, self.must, stop)
 
     def _probe(self) -> None:
         """Add capabilities that the faulty model lacks: each ends a run with exit code 1."""
@@ -296,7 +303,7 @@ class Attempt:
         new = [case for case in cases if (case.claim.id, case.name) not in self.tried]
         before = len(self.killers)
         must = [case for case in new if case.claim.id in self.fault.caught_by]
-        self._settle(must, MUST, stop=False)
+        self._settle(must, self.must, stop=False)
         self._settle([case for case in new if case not in must], MAY, stop=False)
         return len(self.killers) > before
 
@@ -314,7 +321,7 @@ class Attempt:
                     self.killers.append(law)
                     if stop:
                         break
-                elif result.verdict is not Verdict.UPHELD and profile is MUST:
+                elif result.verdict is not Verdict.UPHELD and profile is self.must:
                     self.undecided.append(law)
         self.seconds += time.perf_counter() - started
 

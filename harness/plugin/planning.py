@@ -117,7 +117,7 @@ class Planner:
         if lacking := claim.lacks(subject):
             return Planned(*common, lacking=lacking)
         subject.reach, subject.far = profile.reach, profile.far
-        examples = claim.examples(profile, subject)
+        examples = claim.examples(profile)
         seconds = self._seconds(claim, name, subject, profile, examples)
         return Planned(*common, examples=examples, seconds=seconds)
 

@@ -49,7 +49,7 @@ def test_e29_hangs_on_how_far_apart_tokens_are(made, came, depth):
         (0.0, Verdict.REFUTED, Verdict.INCONCLUSIVE),  # unquantised ones collide as well
         (1e-3, Verdict.REFUTED, Verdict.UPHELD),
         (0.05, Verdict.UPHELD, Verdict.UPHELD),
-        (1.0, Verdict.UPHELD, Verdict.INCONCLUSIVE),  # none of any number,
+        (1.0, Verdict.UPHELD, Verdict.REFUTED),
     ],
 )
 def test_e30_hangs_on_whether_quantised_states_are_one(by, in_8_bits, in_4_bits):

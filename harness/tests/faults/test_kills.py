@@ -300,6 +300,26 @@ def test_faults_are_planted_in_the_dtype_that_is_asked_for(rooms):
     assert dtypes == ["bfloat16"]
 
 
+def test_a_law_has_as_many_examples_as_are_asked_for(tmp_path):
+    seen = []
+
+    @law("C1", "the fifth example shows it", source="here, for tests", control="as injected")
+    def test_slowly(subject, draw, check):
+        draw(prompts(subject), "prompt")
+        seen.append(subject.injected is not None)
+        check.judge(float(sum(seen) >= 5), 0.5)
+        check.judge_control(1.0, 0.5)
+
+    module = ModuleType("slow to see")
+    module.test_slowly = test_slowly
+    families = {"learned positions": KINDS["learned positions"]}
+    inside = Rooms([module], tmp_path, families, lambda spec, options: toy(spec))
+    arguments = ["--fault", "future-seen-by-one", "--extent", "named", "--examples"]
+    for examples, code in (("4", 1), ("8", 0)):
+        seen.clear()
+        assert command.main([*arguments, examples], lambda: inside) == code
+
+
 def test_what_is_expected_in_float32_is_allowed_in_another_dtype(tmp_path):
     subject = unmodified("encoder")
     text = f'model = "{subject.name}"\n[[claim]]\nid = "C1"\nverdict = "refuted"\nreason = "x"\n'

@@ -46,7 +46,11 @@ def test_a_budget_that_suffices_changes_nothing(project) -> None:
 
 
 def planned(
-    budget: float, seconds: float, kind: Kind = Kind.LAW, took: float | None = None
+    budget: float,
+    seconds: float,
+    kind: Kind = Kind.LAW,
+    took: float | None = None,
+    profile: str = "quick",
 ) -> Session | str:
     """The session of one claim of which an example takes ``seconds``.
 
@@ -55,7 +59,7 @@ def planned(
     planner, subject = planning.Planner(budget), toy("gpt2")
     planner._speeds[subject.name] = Speed(Passes(seconds, 0.0), None)
     claim = Claim("C1", "a law", kind, "nowhere", (), "none")
-    session = Session(PROFILES["quick"])
+    session = Session(PROFILES[profile])
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(costs, "cost_of", lambda *_: costs.Cost(1, 0, 0, 0, 0))
         first = planner.session(claim, "a law", subject, session, [(claim, "a law")])
@@ -66,8 +70,9 @@ def planned(
 
 
 def test_a_law_takes_fewer_examples_before_it_is_left_out() -> None:
-    assert planned(100, 1).profile.examples == 12
-    assert planned(100, 10).profile.examples == 9
+    assert planned(100, 1, profile="standard").profile.examples == 60
+    assert planned(100, 10, profile="standard").profile.examples == 9
+    assert planned(100, 12, profile="standard").profile.examples == 8
     assert planned(100, 12).profile.examples == 8
     assert planned(100, 13).startswith("left out: needs about 1 m 44 s, and 1 m 38 s")
     assert planned(100, 13).endswith("of the budget are left")
@@ -78,7 +83,7 @@ def test_a_claim_ends_before_the_budget() -> None:
 
 
 def test_a_claim_that_was_planned_wrongly_leaves_time_for_others() -> None:
-    assert planned(100, 1).profile.brake == 3 * 12
+    assert planned(100, 1).profile.brake == 3 * 8
     assert planned(1000, 1).profile.brake == 50
     assert planned(100_000, 1).profile.brake == PROFILES["quick"].brake
 
