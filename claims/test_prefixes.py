@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from assay.fixtures.prompts import other_ids, prompts
 from assay.harness.checking.laws import law
+from assay.harness.models import capabilities, rotations
+from assay.harness.models.capabilities import Missing
 from assay.harness.operations import generation
 
 TURNS = 3
@@ -99,6 +101,15 @@ def cache_of(subject, ids):
 
 
 def short_prompts(subject, turns_taken):
-    """Prompts of 2 to 16 tokens that leave room for their continuations."""
-    room = (subject.context or 96) - turns_taken * (generation.NEW_TOKENS + 4)
-    return prompts(subject, shortest=2, longest=max(2, min(16, room)), rows=2)
+    """Prompts of 2 to 16 tokens that leave room for their continuations.
+
+    These end before the frequencies of a rotation switch, as cached keys keep theirs, unless the
+    model then reads all tokens again.  Raises `Missing` where there is no room.
+    """
+    context = subject.context
+    if "rotation-made-again" in capabilities.probe(subject):
+        context = rotations.longest(subject.config)
+    room = (context or 96) - turns_taken * (generation.NEW_TOKENS + 4)
+    if room < 2:
+        raise Missing(f"generation: a context of {context} tokens has too little room")
+    return prompts(subject, shortest=2, longest=min(16, room), rows=2)

@@ -44,8 +44,8 @@ class Profile:
 
 
 LEAST = 8
-"""Examples that a law takes at least within a budget, where its own number and the profile's are not
-less: as many as in ``quick``, for which the injected faults are counted that laws catch.
+"""Examples that a law takes at least within a budget, as many as in ``quick``; fewer where its own
+number or the profile's is less.
 """
 
 REACH = 2.0**31

@@ -224,7 +224,7 @@ class _Backwards:
     "quantised-states-not-reordered",
     "when beams are reordered, a quantised cache reorders its newest states alone",
     caught_by=["C2"],
-    needs=KV,
+    needs=[*KV, "quantised cache"],
     at=Bed.arguments,
 )
 def _newest_reordered(forward: Pass, kwargs: dict[str, Any]) -> None:

@@ -9,9 +9,11 @@ from torch import Tensor
 
 from assay.harness.faults.bed import Bed
 from assay.harness.faults.calls import Pass
-from assay.harness.faults.catalogue import fault
+from assay.harness.faults.catalogue import fault, part
 from assay.harness.faults.spots import biases, first_block, rotations
+from assay.harness.models.capabilities import Missing
 from assay.harness.models.positions import first_position, position_table
+from assay.harness.models.subject import Subject
 
 CACHED = ["causal", "cache", "position-ids"]
 
@@ -120,15 +122,25 @@ def _further(forward: Pass, positions: Tensor) -> Tensor:
     return positions + 1 if forward.cached else positions
 
 
+STOP = 40
+"""The last position that `_stopped` leaves as it is."""
+
+
+@part("positions past the fortieth")
+def _past_the_fortieth(subject: Subject) -> None:
+    if subject.context is not None and subject.context <= STOP + 1:
+        raise Missing(f"its rotation is the same for {subject.context} tokens only")
+
+
 @fault(
     "rotation-stops",
     "positions from the fortieth on are rotated as the fortieth",
     caught_by=["A8"],
-    needs=["causal", "rotary", "relative-positions"],
+    needs=["causal", "rotary", "relative-positions", "positions past the fortieth"],
     at=rotations,
 )
 def _stopped(forward: Pass, positions: Tensor) -> Tensor:
-    return positions.clamp_max(40)
+    return positions.clamp_max(STOP)
 
 
 @fault(

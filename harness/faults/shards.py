@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
@@ -41,8 +42,10 @@ def _undivided_vocabulary(subject: Subject) -> None:
 
 
 def _has(subject: Subject, dim: int) -> None:
-    if STYLES[dim] not in (getattr(subject.model, "tp_plan", None) or {}).values():
-        raise Missing(f"its plan of tensor parallelism divides no layer {STYLES[dim]}")
+    plan = getattr(subject.model, "tp_plan", None) or {}
+    divided = [pattern for pattern, style in plan.items() if style == STYLES[dim]]
+    if not any(fnmatchcase(name, each) for name, _ in _linear(subject.model) for each in divided):
+        raise Missing(f"its plan of tensor parallelism divides no linear layer {STYLES[dim]}")
 
 
 @fault(
@@ -105,8 +108,13 @@ class _Local:
 
 def _divided(model: nn.Module, dim: int) -> Iterator[nn.Linear]:
     """The linear layers whose weight is divided along ``dim``, but for those of the logits."""
+    for _, layer in _linear(model):
+        if any(place.is_shard(dim) for place in getattr(layer.weight, "placements", ())):
+            yield layer
+
+
+def _linear(model: nn.Module) -> Iterator[tuple[str, nn.Linear]]:
+    """The linear layers and their names, but for those of the logits."""
     for name, layer in model.named_modules():
         if isinstance(layer, nn.Linear) and "head" not in name:
-            places = getattr(layer.weight, "placements", ())
-            if any(place.is_shard(dim) for place in places):
-                yield layer
+            yield name, layer

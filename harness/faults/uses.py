@@ -11,9 +11,11 @@ from torch import Tensor
 from assay.harness.faults import anatomy
 from assay.harness.faults.bed import Bed
 from assay.harness.faults.calls import AttentionCall, Pass, own_cache
-from assay.harness.faults.catalogue import fault
+from assay.harness.faults.catalogue import fault, part
 from assay.harness.faults.spots import first_block, sdpa
-from assay.harness.models import compat
+from assay.harness.models import capabilities, compat, serving
+from assay.harness.models.subject import Subject
+from assay.harness.operations import exporting
 
 LEAK = 1e-3
 """Share of a row, or of a gradient, that is wrong."""
@@ -23,6 +25,17 @@ MANY = 4
 
 SERVED = "has been served"
 """The note of a model that a server has run."""
+
+
+@part("served requests")
+def _served(subject: Subject) -> None:
+    capabilities.require(subject, "continuous-batching")
+    serving.require(subject)
+
+
+@part("exported program")
+def _exported(subject: Subject) -> None:
+    exporting.program(subject)
 
 
 @fault(
@@ -165,7 +178,7 @@ def _all_requests(call: AttentionCall) -> Any:
     "served-models-train-otherwise",
     "once a model has been served, the gradient through its first block is larger in train mode",
     caught_by=["G5"],
-    needs=["continuous-batching", "parameter-gradients", "blocks"],
+    needs=["served requests", "parameter-gradients", "blocks"],
 )
 def _trained_otherwise(bed: Bed) -> None:
     bed.arguments(_note_served)
@@ -262,7 +275,7 @@ def _cut_off(forward: Pass, state: Tensor) -> Tensor | None:
     "exported-rows-mixed",
     "in an exported program a thousandth of the mean row is added to each",
     caught_by=["G13"],
-    needs=["blocks"],
+    needs=["blocks", "exported program"],
     at=first_block,
 )
 def _mixed_in_export(forward: Pass, state: Tensor) -> Tensor | None:

@@ -15,7 +15,7 @@ from assay.harness.models.memo import memo
 from assay.harness.models.rows import Rows
 from assay.harness.models.shortage import contained, pass_on, shortage
 from assay.harness.models.subject import Subject
-from assay.harness.operations import variants
+from assay.harness.operations import padding, variants
 from assay.harness.operations.padding import Ragged
 from assay.harness.results.errors import Missing, brief, first_line, text_of
 
@@ -112,9 +112,9 @@ def traced_length(subject: Subject) -> int:
     return min(TRACED, subject.context or TRACED)
 
 
-def prompt(subject: Subject) -> Tensor:
-    """The prompts with which the subject is traced: [`ROWS`, n]."""
-    n = traced_length(subject)
+def prompt(subject: Subject, length: int | None = None) -> Tensor:
+    """The prompts with which the subject is traced, or such of another length: [`ROWS`, n]."""
+    n = traced_length(subject) if length is None else length
     return subject.content(torch.arange(ROWS * n, device=subject.device).reshape(ROWS, n) * 7)
 
 
@@ -143,7 +143,34 @@ def _export(subject: Subject, batch: Ragged | None) -> Program | str:
     most = min(most, LONG, subject.context or LONG)
     if least >= most:
         return f"the program takes prompts of {n} tokens only"
-    return Program(subject, run, least, most, *_bounds(exported, batch_size))
+    program = Program(subject, run, least, most, *_bounds(exported, batch_size))
+    if refused := _refusal(program, ragged=batch is not None):
+        return f"the program takes no other lengths than it was traced with ({refused})"
+    return program
+
+
+def _refusal(program: Program, ragged: bool) -> str:
+    """How ``program`` rejects every one of some lengths; empty where it takes one.
+
+    Its ranges do not show all its guards: that of a mixture may allow one number of tokens only.
+    """
+    subject, refused = program.subject, ""
+    n = traced_length(subject)
+    for length in dict.fromkeys((n + 1, n - 1, 2 * n, program.most, program.least)):
+        if length == n or not program.least <= length <= program.most:
+            continue
+        ids = prompt(subject, length)
+        shorter = [max(1, length - row) for row in range(ROWS)]
+        batch = padding.ragged(subject, ids, shorter) if ragged else None
+        try:
+            program.rows(ids, batch)
+        except Unsettled as unsettled:
+            refused = str(unsettled).partition(": ")[2]
+            continue
+        except Exception as error:  # which the law will meet, too
+            pass_on(error)
+        return ""
+    return refused
 
 
 def _bounds(exported: Any, size: Any) -> tuple[int, int]:

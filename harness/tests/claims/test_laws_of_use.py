@@ -299,3 +299,15 @@ def test_a_lost_process_says_nothing_about_the_model(monkeypatch):
     result = verdict(TWO_ROWS, fresh("llama"), budget(1), arguments={"plan": "tensor"})
     assert result.verdict is Verdict.INCONCLUSIVE
     assert "process 0 of 2 gave no answer in 0 seconds" in result.reason
+
+
+@pytest.mark.parametrize(
+    ("model", "came"),
+    [
+        ("tiny:mistral+longrope", Verdict.NOT_APPLICABLE),
+        ("tiny:llama+dynamic", Verdict.NOT_APPLICABLE),
+        ("tiny:phi3+longrope", Verdict.UPHELD),  # whose cache is made again at the switch
+    ],
+)
+def test_a_conversation_ends_before_cached_keys_have_other_frequencies(model, came):
+    assert verdict(TURNS, toy(model), budget(4)).verdict is came

@@ -54,6 +54,13 @@ def test_a_program_of_one_length_is_named():
         exporting.program(toy("mamba"))
 
 
+def test_a_program_for_one_number_of_tokens_is_named():
+    """A mixture's: its law was left without any example that could be compared."""
+    with pytest.raises(Missing, match=r"takes no other lengths .* == 27"):
+        exporting.program(toy("mixtral"))
+    assert verdict(LAW, toy("mixtral"), budget(2)).verdict is Verdict.NOT_APPLICABLE
+
+
 def test_control_flow_that_depends_on_data_is_named():
     class Asks(nn.Module):
         def forward(self, hidden):
