@@ -68,5 +68,5 @@ def test_ctrl_c_ends_a_descent_in_a_pipe_at_once():
 
 
 def test_help_comes_without_a_model():
-    text, _ = start("--help").communicate(timeout=60)
+    text, _ = start("--help").communicate(timeout=300)
     assert "  invert " in text

@@ -16,21 +16,34 @@ from assay.harness.models.clock import ForwardClock
 from assay.harness.models.subject import Subject
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.tiny_llama import llama
+from assay.harness.tests.support.toys import Time
+
+
+@pytest.fixture(autouse=True)
+def passed(monkeypatch: pytest.MonkeyPatch) -> Time:
+    """Time that only passes while a model sleeps, however slow the machine is."""
+    passed = Time()
+    monkeypatch.setattr("assay.harness.models.clock.perf_counter", passed)
+    return passed
 
 
 class Sleeping(LlamaForCausalLM):
     """Sleeps from its tenth pass on."""
 
     passes = 0
+    passed: Time
 
     def forward(self, *arguments: Any, **named: Any) -> Any:
         self.passes += 1
         if self.passes > 10:
+            self.passed.sleep(3600)
             time.sleep(3600)
         return super().forward(*arguments, **named)
 
 
-def test_the_probes_after_one_that_hangs_have_little_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_probes_after_one_that_hangs_have_little_time(
+    monkeypatch: pytest.MonkeyPatch, passed: Time
+) -> None:
     brakes = []
 
     def clock(brake: float, **options: Any) -> ForwardClock:
@@ -38,28 +51,34 @@ def test_the_probes_after_one_that_hangs_have_little_time(monkeypatch: pytest.Mo
         return ForwardClock(brake, **options)
 
     monkeypatch.setattr(registry, "ForwardClock", clock)
+    monkeypatch.setattr(Sleeping, "passed", passed, raising=False)
     model = llama(Sleeping).eval().requires_grad_(False)
-    reasons = probe(Subject("sleeping", model)).all(brake=5.0)
+    reasons = probe(Subject("sleeping", model)).all(brake=1.0)
     hung = [why for why in reasons.values() if why and "in a pass that did not end" in why]
     assert len(hung) > 10
-    assert set(brakes) == {5.0, 0.05}
-    assert brakes.count(0.05) >= len(hung) - 1
+    assert set(brakes) == {1.0, 0.01}
+    assert brakes.count(0.01) >= len(hung) - 1
 
 
 class SleepsWithACache(LlamaForCausalLM):
     """Sleeps in every pass that continues a cache."""
 
     slept = 0
+    passed: Time
 
     def forward(self, *arguments: Any, past_key_values: Any = None, **named: Any) -> Any:
         if past_key_values is not None and past_key_values.get_seq_length():
             type(self).slept += 1
+            self.passed.sleep(3600)
             time.sleep(3600)
         return super().forward(*arguments, past_key_values=past_key_values, **named)
 
 
-def test_claims_that_need_what_hangs_wait_for_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PROFILES, "glance", replace(PROFILES["glance"], brake=2.0))
+def test_claims_that_need_what_hangs_wait_for_it_once(
+    monkeypatch: pytest.MonkeyPatch, passed: Time
+) -> None:
+    monkeypatch.setattr(SleepsWithACache, "passed", passed, raising=False)
+    monkeypatch.setitem(PROFILES, "glance", replace(PROFILES["glance"], brake=0.5))
     run = assay.check(llama(SleepsWithACache).eval(), claims=["C2"], profile="glance")
     undecided = [result for result in run.results if result.verdict is Verdict.INCONCLUSIVE]
     assert len(undecided) > 5

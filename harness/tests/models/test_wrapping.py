@@ -21,6 +21,7 @@ import assay
 from assay.harness.models.wrapping import wrap
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.plain_models import CONTEXT, VOCABULARY, PlainGPT
+from assay.harness.tests.support.toys import Time
 
 LAWS = ["C1", "C5", "C6", "C9", "C13"]
 
@@ -210,16 +211,19 @@ def test_one_that_hangs_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
 
     from assay.harness.checking.profiles import PROFILES
 
+    passed = Time()
+    monkeypatch.setattr("assay.harness.models.clock.perf_counter", passed)
+
     class Hanging(PlainGPT):
         passes = 0
 
         def forward(self, ids: Tensor) -> Any:
             self.passes += 1
             while self.passes > 20:
-                pass
+                passed.sleep(1.0)
             return self.logits(ids)
 
-    monkeypatch.setitem(PROFILES, "glance", replace(PROFILES["glance"], brake=2.0))
+    monkeypatch.setitem(PROFILES, "glance", replace(PROFILES["glance"], brake=0.5))
     run = assay.check(Hanging(), claims=["C1"], attends="causal", profile="glance")
     assert [str(each.verdict) for each in run.results] == ["inconclusive"]
 

@@ -56,7 +56,7 @@ def test_a_run_killed_in_the_middle_of_a_write_is_rolled_back(path):
     process = child(code, path, stdin=subprocess.PIPE)
     assert process.stdout.readline() == "now\n"
     process.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     journal = path.with_name(path.name + "-journal")
     assert journal.stat().st_size > 0  # or nothing would be under way
     with Evidence.open(path) as store:

@@ -185,7 +185,7 @@ def test_a_merge_that_is_killed_leaves_the_target_as_it_was(tmp_path):
         store.merge(Evidence.read(sys.argv[2]))
     """
     before = content(out)
-    assert child(code, out, big).wait(timeout=60) == -9
+    assert child(code, out, big).wait(timeout=300) == -9
     assert out.with_name("out-journal").stat().st_size > 0  # or nothing was under way
     with Evidence.read(out) as store:
         assert len(store.results("r1")) == 3
@@ -236,7 +236,7 @@ def test_a_file_whose_writer_was_killed_in_a_write_is_read_as_it_was_before(tmp_
                           "SELECT i + 1 FROM n WHERE i < 20000) SELECT i FROM n")
         os.kill(os.getpid(), signal.SIGKILL)
     """
-    assert child(code, path).wait(timeout=60) == -9
+    assert child(code, path).wait(timeout=300) == -9
     before = fingerprint(path)
     assert len(before[2]) == 2  # the journal
     with Evidence.read(path) as store:

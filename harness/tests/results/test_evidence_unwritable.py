@@ -152,7 +152,7 @@ def test_a_file_that_may_not_grow_loses_the_claim_at_hand_and_no_other(path):
         except BadInput as error:
             print(number, error, sep="\\n")
     """
-    output, errors = child(code, path).communicate(timeout=60)
+    output, errors = child(code, path).communicate(timeout=300)
     number, message = output.splitlines()
     assert (str(path) in message, "is the disk full" in message, errors) == (True, True, "")
     with Evidence.open(path) as store:
