@@ -9,6 +9,7 @@ from assay.fixtures.prompts import cuts, endings, lengths, other_ids, prompts
 from assay.harness.checking import sensitivity
 from assay.harness.checking.laws import law
 from assay.harness.models import caches, capabilities, experts, inputs
+from assay.harness.models.lengths import is_large
 from assay.harness.models.shortage import refusals_ignored
 from assay.harness.models.tolerances import bit_equal, farthest, one_bit_off
 from assay.harness.operations import copies, padding, variants
@@ -103,7 +104,8 @@ def test_saving_and_loading_change_nothing(subject, draw, check):
 )
 def test_saving_and_loading_change_nothing_in_bfloat16(subject, draw, check):
     # Short ones: on many processors a product in bfloat16 takes over ten times that in float32.
-    prompt = draw(prompts(subject, longest=4, rows=1), "prompt")
+    longest = 4 if is_large(subject) else 16
+    prompt = draw(prompts(subject, longest=longest, rows=1), "prompt")
     rounded = variants.in_bfloat16(subject)
     check.judge(variants.weights_lost(subject, rounded), 0.0, "weights, rounded to bfloat16")
     if check.wants("weights"):

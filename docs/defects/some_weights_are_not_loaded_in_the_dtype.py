@@ -1,6 +1,6 @@
 """DeBERTa, XLNet and Reformer loaded in bfloat16 have weights in float32 and cannot run.
 
-Claims: C10
+Claims: C10, G14
 Types: deberta, xlnet, reformer
 Met by: from_pretrained() in bfloat16 or float16, asked for or saved so; DeBERTa by from_config()
     as well

@@ -126,16 +126,29 @@ def in_bfloat16(subject: Subject) -> Subject:
     """The subject saved and then loaded in bfloat16; raises `Missing` if that is its own dtype.
 
     Loaded rather than converted: loading keeps the precision of some tensors, as of rotary angles.
+    Raises `Missing` as well where the model does not run in it, and what the loaded model raised
+    where it does once its weights are converted: then loading left out some of them.
     """
     if subject.dtype == torch.bfloat16:
         raise Missing("the model already runs in bfloat16")
     rounded = _round_trip(subject, torch.bfloat16)
+    if (refusal := _refusal(rounded)) is None:
+        return rounded
+    rounded.model.to(dtype=torch.bfloat16)  # type: ignore[call-arg]
+    if _refusal(rounded) is None:
+        raise refusal
+    raise Missing(f"bfloat16: the model does not run in it ({brief(refusal, 100)})") from refusal
+
+
+def _refusal(subject: Subject) -> BaseException | None:
+    """What a pass of the shortest prompt raises, if anything."""
+    shortest = torch.arange(subject.shortest, device=subject.device)[None]
     try:
-        rounded.rows(rounded.content(torch.arange(rounded.shortest, device=rounded.device)[None]))
+        subject.rows(subject.content(shortest))
     except REFUSALS as error:
         pass_on(error)
-        raise Missing(f"bfloat16: the model does not run in it ({brief(error, 100)})") from error
-    return rounded
+        return error
+    return None
 
 
 def in_dtype(subject: Subject, dtype: torch.dtype) -> Subject:

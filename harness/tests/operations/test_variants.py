@@ -144,3 +144,21 @@ def test_a_model_that_does_not_run_in_bfloat16_lacks_it(monkeypatch):
     monkeypatch.setattr(GPT2LMHeadModel, "forward", refuse)
     with pytest.raises(Missing, match=r"bfloat16: the model does not run in it .*16 bytes"):
         variants.in_bfloat16(subject)
+
+
+def test_a_model_that_loading_leaves_partly_in_float32_is_not_taken_for_one_without_bfloat16(
+    monkeypatch,
+):
+    """It runs in it once converted, so that loading broke it."""
+    subject = fresh("gpt2")
+    load = variants._round_trip
+
+    def forgetful(subject, dtype):
+        loaded = load(subject, dtype)
+        loaded.blocks[0].ln_1.float()
+        loaded.blocks[0].attn.c_attn.float()
+        return loaded
+
+    monkeypatch.setattr(variants, "_round_trip", forgetful)
+    with pytest.raises(RuntimeError, match="dtype"):
+        variants.in_bfloat16(subject)
