@@ -51,6 +51,7 @@ def test_the_pseudo_inverse_recovers_every_token(subject, draws, sample):
     sample.details |= {
         "tokens not recovered": len(failing),
         "the first of them": subject.tokens(failing[:MOST_LISTED]),
+        "margins measured": len(result.measured),
         "least margin": float(result.margins.min()),
         "median margin": float(result.margins.median()),
         "least leverage": float(result.leverages.min()),

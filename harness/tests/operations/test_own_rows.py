@@ -8,7 +8,13 @@ from torch import Tensor
 
 from assay.harness.operations import own_rows
 from assay.harness.operations.decoding import PseudoInverse
-from assay.harness.operations.own_rows import largest_others, recovered_after, recovery
+from assay.harness.operations.own_rows import (
+    bounded_others,
+    largest_others,
+    recovered_after,
+    recovery,
+    spread_over_columns,
+)
 from assay.harness.tests.support.matrices import (
     COLUMNS,
     ROWS,
@@ -57,7 +63,18 @@ def near_ties() -> Tensor:
     return w
 
 
+def of_many_columns() -> Tensor:
+    """Unrelated rows of unlike lengths, some that are others' multiples, and a row of zeros."""
+    w = table(0, 1500, 512) * torch.exp(0.2 * table(1, 1500, 1))
+    w[1200] = 0
+    w[1300:1320] = w[100:120]
+    w[1400:1410] = 2 * w[200:210]
+    w[1450] = w[300] * (1 + 1e-9)
+    return w.float()
+
+
 TABLES = {
+    "of many columns": of_many_columns,
     "plain": lambda: wide(2.0),
     "spread": spread,
     "with equals": with_equals,
@@ -72,13 +89,24 @@ TABLES = {
 }
 
 
+FEW = 30
+"""Fewer tokens than any large table here has, so that the margins of most are only bounded."""
+
+
+@pytest.mark.parametrize("measured", [own_rows.MEASURED, FEW])
 @pytest.mark.parametrize("name", TABLES)
-def test_the_numbers_are_those_of_float64(name):
+def test_the_numbers_are_those_of_float64(name, measured, monkeypatch):
+    monkeypatch.setattr(own_rows, "MEASURED", measured)
     w = TABLES[name]()
     result, (recovered, margins, leverages) = recovery(PseudoInverse.of(w)), direct(w)
     assert result.recovered.equal(recovered)
-    assert bool(((result.margins - margins).abs() <= result.doubts + 1e-12).all())
-    assert float(result.margins.min()) == pytest.approx(float(margins.min()), rel=1e-9, abs=1e-12)
+    least = min(len(w), FEW // 2) if measured == FEW else len(w)
+    assert len(result.measured) >= least
+    of_these, doubts = margins[result.measured], result.doubts[result.measured]
+    assert bool(((result.margins - of_these).abs() <= doubts + 1e-12).all())
+    assert bool((result.others >= leverages - margins - result.doubts - 1e-12).all())
+    expected = pytest.approx(float(of_these.min()), rel=1e-9, abs=1e-12)
+    assert float(result.margins.min()) == expected
     assert torch.allclose(result.leverages, leverages, rtol=1e-9, atol=1e-9)
     assert bool((result.doubts < 1e-4).all())
 
@@ -101,6 +129,44 @@ def decided_in_float64(monkeypatch) -> list[int]:
 
     monkeypatch.setattr(own_rows, "_in_float64", counted)
     return counts
+
+
+@pytest.mark.parametrize("at_once", [64, 128])
+@pytest.mark.parametrize("name", TABLES)
+def test_a_bound_is_never_below_the_largest_product(name, at_once):
+    rows, leverages = own_rows.whitened(PseudoInverse.of(TABLES[name]()))
+    bounds, largest = bounded_others(rows, leverages, at_once), largest_others(rows)
+    room = 1e-5 * leverages.max().sqrt() * leverages.sqrt()
+    assert bool((bounds >= largest - room).all())
+
+
+def test_most_blocks_are_only_bounded(monkeypatch):
+    rows, leverages = own_rows.whitened(PseudoInverse.of(of_many_columns()))
+    entered, enter = [], own_rows._enter
+    monkeypatch.setattr(own_rows, "_enter", lambda *args: entered.append(enter(*args)))
+    bounded_others(rows, leverages, 64)
+    assert len(entered) < 0.5 * len(list(own_rows._pairs(len(rows), 64)))
+
+
+def test_a_bound_without_the_rest_of_the_columns_would_be_too_low(monkeypatch):
+    """The control of the test above: rows that are alike in the columns left out."""
+    rows, leverages = own_rows.whitened(PseudoInverse.of(of_many_columns()))
+    rests = own_rows._rests
+    monkeypatch.setattr(own_rows, "_rests", lambda rows: 0 * rests(rows))
+    bounds, largest = bounded_others(rows, leverages, 64), largest_others(rows)
+    assert int((bounds < 0.9 * largest).sum()) > 20
+
+
+@pytest.mark.parametrize("columns", [1, 2, 7, 48])
+def test_rows_spread_over_columns_have_the_same_products(columns):
+    rows, order = table(0, 90, columns), torch.arange(90).flip(0)
+    spread = spread_over_columns(rows, order)
+    assert torch.allclose(spread @ spread.T, rows[order] @ rows[order].T, atol=1e-12)
+
+
+def test_one_large_number_of_a_row_is_spread_over_its_columns():
+    spread = spread_over_columns(torch.eye(64), torch.arange(64))
+    assert float(spread.abs().max()) < 0.2
 
 
 def test_float64_decides_near_ties_alone(monkeypatch):
