@@ -31,6 +31,14 @@ CASES = {
     "1024 prompts": replace(USUAL, rows=1024),
     "tf32": replace(USUAL, arithmetic="tf32"),
     "bfloat16": replace(USUAL, arithmetic="bfloat16"),
+    "1024 prompts, tf32": replace(USUAL, rows=1024, arithmetic="tf32"),
+    "1024 prompts, bfloat16": replace(USUAL, rows=1024, arithmetic="bfloat16"),
+    "1024 prompts, tf32, compiled": replace(
+        USUAL, rows=1024, arithmetic="tf32", runner="compiled"
+    ),
+    "1024 prompts, bfloat16, compiled": replace(
+        USUAL, rows=1024, arithmetic="bfloat16", runner="compiled"
+    ),
     "eager": replace(USUAL, runner="eager"),
     "replayed": replace(USUAL, runner="replay"),
     "compiled": replace(USUAL, runner="compiled"),

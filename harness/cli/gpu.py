@@ -55,7 +55,9 @@ def main(arguments: Sequence[str]) -> int:
     cores = os.cpu_count() or 1
     session = Session(results, folder / "steps", options.minutes, max(1, cores // 2), tell)
     session.rehearse = options.rehearse
-    planned = steps.plan(str(facts["device"]), options.minutes, options.rehearse)
+    planned = steps.plan(
+        str(facts["device"]), options.minutes, options.rehearse, options.stages or tuple(steps.LIMITS)
+    )
     try:
         session.run(planned, options.resume)
     except Vanished as why:
@@ -133,6 +135,13 @@ def _parser() -> Parser:
         type=positive,
         default=float(steps.MINUTES),
         help=f"the most for all stages; their limits shrink alike (default: {steps.MINUTES})",
+    )
+    add(
+        "--stage",
+        dest="stages",
+        action="append",
+        choices=tuple(steps.LIMITS),
+        help="only this stage; may be given several times (default: all)",
     )
     add(
         "--rehearse",

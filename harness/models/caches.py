@@ -60,7 +60,7 @@ def make(subject: Subject, kind: str, batch: int, length: int) -> Any:
             room = min(length, most_keys(subject) or length)
             return compat.static_cache(subject.model, config, batch, room)
         if kind == "offloaded":
-            _require_accelerator()
+            _require_accelerator(subject)
             return compat.offloaded_cache(config)
         if kind == "quantised":
             return transformers.QuantizedCache(backend="fp8", config=config)
@@ -131,7 +131,7 @@ def _for_encoder_decoder(subject: Subject, kind: str, batch: int, length: int) -
         _require_static(subject)
         own = compat.static_cache(subject.model, subject.config, batch, length)
     elif kind == "offloaded":
-        _require_accelerator()
+        _require_accelerator(subject)
         own = compat.offloaded_cache(subject.config)
     else:
         raise Missing(f"an encoder-decoder's cache is made of two; none is {kind}")
@@ -145,10 +145,10 @@ def _require_sliding(subject: Subject) -> None:
     compat.require_configured_caches()
 
 
-def _require_accelerator() -> None:
-    """Raise `Missing` without an accelerator to offload from."""
-    if not torch.accelerator.is_available():
-        raise Missing("offloading moves keys and values off an accelerator; none is here")
+def _require_accelerator(subject: Subject) -> None:
+    """Raise `Missing` unless the model is on an accelerator, which keys and values can leave."""
+    if subject.device.type == "cpu":
+        raise Missing("offloading moves keys and values off an accelerator; the model is on none")
 
 
 def _require_keys_only(subject: Subject) -> None:

@@ -23,6 +23,9 @@ ROWS_AT_ONCE = 2048
 SCORES_AT_ONCE = 2**24
 """Scores in memory at a time."""
 
+ON_ACCELERATOR = 2**4
+"""The multiple of `SCORES_AT_ONCE` on an accelerator, where each operation has to be launched."""
+
 BYTES_AT_ONCE = 2**28
 """Bytes of the largest copy of rows in float64."""
 
@@ -42,6 +45,18 @@ NARROWED = {"highest": 0.0, "high": 2.0**-10, "medium": 2.0**-7}
 def working_dtype(table: Tensor) -> torch.dtype:
     """The dtype of products with ``table``: float32, or its own if wider."""
     return torch.float64 if table.dtype == torch.float64 else torch.float32
+
+
+def scores_at_once(table: Tensor) -> int:
+    """Scores with ``table`` in memory at a time, where it lies."""
+    return SCORES_AT_ONCE * (1 if table.device.type == "cpu" else ON_ACCELERATOR)
+
+
+def rows_at_once(table: Tensor) -> int:
+    """Rows of ``table`` [V, d] that are widened at a time: on an accelerator as many as fit."""
+    if table.device.type == "cpu":
+        return ROWS_AT_ONCE
+    return max(ROWS_AT_ONCE, BYTES_AT_ONCE // (table.shape[1] * working_dtype(table).itemsize))
 
 
 def in_chunks(
@@ -82,7 +97,7 @@ def std(table: Tensor) -> float:
 def some_at_once(table: Tensor, points: Tensor) -> Sequence[Tensor]:
     """``points`` [m, d] in groups whose scores with ``table`` [V, d] fit in memory together."""
     near = BYTES_AT_ONCE // (2 * SPARE * torch.float64.itemsize * table.shape[1])
-    return torch.split(points, max(16, min(SCORES_AT_ONCE // len(table), near)))
+    return torch.split(points, max(16, min(scores_at_once(table) // len(table), near)))
 
 
 def narrowing(table: Tensor) -> float:
@@ -129,7 +144,7 @@ class Scorer:
         left = points.to(working_dtype(self.table)).contiguous()
         right = left.T.contiguous()
         out = left.new_empty(len(points), len(self.table))
-        for rows, chunk in in_chunks(self.table, left.dtype):
+        for rows, chunk in in_chunks(self.table, left.dtype, rows_at_once(self.table)):
             # A few points are faster as columns.
             out[:, rows] = (chunk @ right).T if len(points) <= FEW else left @ chunk.T
         return out.sub_(0.5 * self.lengths.square()) if self.nearest else out

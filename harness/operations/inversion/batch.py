@@ -16,6 +16,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from assay.harness.models import accelerators
 from assay.harness.models.subject import Subject
 from assay.harness.operations.inversion import replay, running
 from assay.harness.operations.inversion.fused import fused_activations
@@ -296,16 +297,11 @@ def _recorded(batch: Batch) -> Callable[[], None]:
         for now, before in zip(buffers, originals, strict=True):
             now.copy_(before)
 
-    with torch.cuda.device(batch.x.device):
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                batch._advance()
-                put_back()  # each time: after the last step there is no room for losses
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            batch._advance()
-        put_back()
-    return graph.replay
+    def advance() -> None:
+        batch._advance()
+        if not accelerators.capturing(batch.x.device):
+            put_back()  # each time: after the last step there is no room for losses
+
+    replay = running.graph_of(batch.x.device, advance)
+    put_back()
+    return replay

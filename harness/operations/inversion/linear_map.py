@@ -14,7 +14,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from assay.harness.operations.likeliest import SCORES_AT_ONCE, Scorer, in_chunks, working_dtype
+from assay.harness.operations.likeliest import Scorer, in_chunks, scores_at_once, working_dtype
 
 STRENGTHS = torch.logspace(-12, 1, 14, dtype=torch.float64)
 """Strengths of a ridge regression, relative to the mean eigenvalue; one is chosen by generalised
@@ -198,6 +198,8 @@ class LinearMap:
         close = (axes[:, 0] - axes[own, :1]).abs() <= room[:, None]
         close.scatter_(1, own[:, None], False)
         which, other = close.nonzero(as_tuple=True)
+        if not len(which):
+            return torch.zeros_like(own, dtype=torch.bool)
         for axis in axes.T[1:]:
             still = (axis[other] - axis[own[which]]).abs() <= room[which]
             which, other = which[still], other[still]
@@ -234,7 +236,7 @@ class LinearMap:
     @property
     def _at_once(self) -> int:
         """Points whose scores with all tokens are computed together."""
-        return max(16, SCORES_AT_ONCE // len(self.table))
+        return max(16, scores_at_once(self.table) // len(self.table))
 
     def with_means(self, means: Tensor, states: int) -> LinearMap:
         """The same with other ``means`` [N, f], for which further ``states`` were computed."""

@@ -33,6 +33,25 @@ def choose_runner(runner: str, device: torch.device) -> str:
     return runner or ("graph" if on_card else "replay")
 
 
+def graph_of(device: torch.device, run: Callable[[], None], warm: int = 3) -> Callable[[], None]:
+    """A function that repeats the operations of ``run``, recorded once as a CUDA graph.
+
+    ``run`` is called ``warm`` times before, and once more to be recorded, which computes nothing.
+    """
+    with torch.cuda.device(device):
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(warm):
+                run()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            run()
+    replay: Callable[[], None] = graph.replay
+    return replay
+
+
 @contextmanager
 def compile_output(
     subject: Subject, target: Output, n: int

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import distance
+from assay.harness.operations.inversion import recorded
 from assay.harness.operations.inversion.candidates import Prefixes, accepted
 from assay.harness.operations.inversion.linear_map import LinearMap
 from assay.harness.operations.inversion.set_up import linear_map
@@ -190,7 +191,8 @@ class _Search:
     def _states(self, ids: Tensor) -> Tensor:
         """The target of prompts ``ids`` [k, n], some at a time: [k, n, f]."""
         some = ids.split(max(1, TOKENS_AT_ONCE // ids.shape[1]))
-        return torch.cat([self.target.output(self.subject, each) for each in some])
+        passes = recorded.passes(self.subject)
+        return torch.cat([passes.output(self.target, each) for each in some])
 
     def _guess(self, rows: Tensor, ids: Tensor) -> None:
         """Guess the open tokens of ``rows`` [k] from ``ids`` [k, n]."""

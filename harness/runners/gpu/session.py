@@ -42,6 +42,13 @@ TICK = 0.2
 ANSWER = 120.0
 """Seconds that the device has to answer when it is looked at."""
 
+GPU_FAILED = "ERROR: the GPU failed"
+"""How the line begins with which a run ends early, as after a failed assertion on the GPU."""
+
+ANEW = 30
+"""Processes that continue such a run, at most: the claim that ended it is inconclusive, and not
+tried again."""
+
 GOALS = {
     "laws/rotary-8b": {"seconds": 600.0, "GB on the GPU at the peak": 40.0},
 }
@@ -102,13 +109,18 @@ def pytest_command(step: Step, files: Files, seconds: float) -> list[str]:
 
 @dataclass
 class Running:
-    """A step's process, and the files that it writes."""
+    """A step's process, whose output begins at byte ``log`` of its log.
+
+    It is ``cut`` when its time is over; ``anew`` counts the processes before it.
+    """
 
     step: Step
     process: subprocess.Popen[bytes]
     began: float
     until: float
+    log: int
     cut: bool = False
+    anew: int = 0
 
 
 @dataclass
@@ -161,8 +173,12 @@ class Session:
                     running.append(self._start(step, min(until, now + step.limit)))
                     continue
                 for each in list(running):
-                    if self._ended(each):
-                        running.remove(each)
+                    if not self._ended(each):
+                        continue
+                    running.remove(each)
+                    if self._may_continue(each):
+                        running.append(self._continued(each))
+                    else:
                         self._end(each)
                 time.sleep(TICK)
         finally:
@@ -175,6 +191,7 @@ class Session:
         seconds = max(1.0, until - time.monotonic() - GRACE)
         command = self.command(step, lambda suffix: self._file(step, suffix), seconds)
         with self._file(step, "log").open("ab") as log:
+            before = log.tell()
             process = subprocess.Popen(
                 command,
                 cwd=runner.ROOT,
@@ -183,7 +200,23 @@ class Session:
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
-        return Running(step, process, time.monotonic(), until)
+        return Running(step, process, time.monotonic(), until, before)
+
+    def _may_continue(self, running: Running) -> bool:
+        """Whether one claim spoiled the GPU for its process, so that the rest needs another."""
+        step = running.step
+        if step.kind != CLAIMS or running.cut or running.process.returncode in runner.SETTLED:
+            return False
+        output = self._file(step, "log").read_bytes()[running.log :].decode(errors="replace")
+        failed = any(line.startswith(GPU_FAILED) for line in output.splitlines())
+        return failed and running.anew < ANEW and time.monotonic() < running.until
+
+    def _continued(self, running: Running) -> Running:
+        """Continue a step in a new process."""
+        self.tell(f"{running.step.key}: the GPU failed under a claim; continued in a new process")
+        again = self._start(running.step, running.until)
+        again.began, again.anew = running.began, running.anew + 1
+        return again
 
     def _ended(self, running: Running) -> bool:
         """Whether the process is over; it is ended where its time is.  Keeps what is new."""

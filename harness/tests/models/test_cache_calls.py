@@ -12,6 +12,7 @@ from transformers import DynamicCache
 from assay.harness.models import caches
 from assay.harness.models.capabilities import Missing
 from assay.harness.models.rows import Rows
+from assay.harness.models.subject import Subject
 from assay.harness.tests.support.toys import toy
 
 IDS = torch.arange(10).reshape(2, 5)
@@ -121,7 +122,7 @@ def test_an_encoder_decoder_s_own_cache_is_made_like_any_other(compat_calls, mon
     windowed = toy("t5gemma")
     caches.make(windowed, "sliding", 3, 4)
     caches.make(windowed, "static", 3, 4)
-    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(Subject, "device", torch.device("cuda"))
     caches.make(windowed, "offloaded", 3, 4)
     made = {name: arguments for name, arguments in compat_calls if not name.startswith("require")}
     assert made["configured_cache"] == (windowed.config,)
@@ -129,10 +130,12 @@ def test_an_encoder_decoder_s_own_cache_is_made_like_any_other(compat_calls, mon
     assert made["offloaded_cache"] == (windowed.config,)
 
 
-def test_an_encoder_decoder_s_cache_is_not_offloaded_without_an_accelerator(monkeypatch):
-    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
-    with pytest.raises(Missing, match="none is here"):
-        caches.make(toy("t5"), "offloaded", 1, 4)
+def test_no_cache_is_offloaded_from_a_processor(monkeypatch):
+    """Not on a machine with a GPU either: the library then waits for the GPU, and raises."""
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    for name in ("t5", "gpt2"):
+        with pytest.raises(Missing, match="the model is on none"):
+            caches.make(toy(name), "offloaded", 1, 4)
 
 
 # Whether a cache keeps a state.

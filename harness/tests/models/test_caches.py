@@ -251,11 +251,10 @@ def test_what_takes_no_cache_has_no_growing_one():
         caches.growing(SimpleNamespace(cache_argument=None))
 
 
-def test_without_an_accelerator_nothing_is_offloaded_and_with_one_it_is(monkeypatch):
-    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
-    with pytest.raises(Missing, match=r"^offloading moves keys and values off an accelerator; no"):
+def test_only_a_model_on_an_accelerator_has_an_offloaded_cache(monkeypatch):
+    with pytest.raises(Missing, match=r"^offloading moves keys and values off an accelerator; the"):
         caches.make(toy("llama"), "offloaded", 1, 4)
-    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(Subject, "device", torch.device("cuda"))
     how = lambda *, config, offloading: {"config": config, "offloading": offloading}  # noqa: E731
     monkeypatch.setattr(caches.compat.transformers, "DynamicCache", how)
     made = caches.make(toy("llama"), "offloaded", 1, 4)

@@ -18,7 +18,7 @@ from assay.benchmarks.stopwatch import Stopwatch
 from assay.harness.models import clock as clocks
 from assay.harness.models.clock import ForwardClock
 from assay.harness.models.subject import Subject
-from assay.harness.operations.inversion import fused, start
+from assay.harness.operations.inversion import fused, recorded, start
 from assay.harness.operations.inversion.descent import Descent, descend
 from assay.harness.operations.inversion.rule import Rule
 from assay.harness.operations.inversion.target import Target
@@ -83,6 +83,83 @@ def test_whole_prompts_are_recovered_there(gpus: Gpus) -> None:
     assert result.ids.device == SECOND
     assert result.ids.equal(ids)
     assert result.verified.all()
+
+
+def test_passes_of_a_shape_are_recorded_and_are_those_as_written(gpus: Gpus) -> None:
+    there = on(toy("reference:small"), SECOND)
+    target, passes = Target(there.layers), recorded.passes(there)
+    prompts = torch.arange(7 * 6, device=SECOND).reshape(6, 7) * 11 % there.vocabulary
+    for ids in prompts:
+        assert passes.output(target, ids[None]).equal(target.output(there, ids[None]))
+    assert gpus.calls.count("capture") == 1
+    assert gpus.calls.count("replay") == 2 + len(prompts) - recorded.USES
+    passes.output(target, prompts)  # another shape: not yet
+    assert gpus.calls.count("capture") == 1
+
+
+def test_a_recorded_pass_is_of_the_weights_that_the_model_has(gpus: Gpus) -> None:
+    """Weights changed in place are read by the graph; others are recorded again."""
+    there = on(toy("reference:small"), SECOND)
+    target, passes = Target(there.layers), recorded.passes(there)
+    ids = torch.arange(7, device=SECOND)[None]
+    for _ in range(recorded.USES):
+        before = passes.output(target, ids)
+    weight = next(iter(there.model.parameters()))
+    with torch.no_grad():
+        weight.mul_(1.5)
+    assert passes.output(target, ids).equal(target.output(there, ids))
+    weight.data = weight.data / 1.5
+    assert torch.allclose(passes.output(target, ids), before, rtol=1e-5, atol=1e-5)
+    assert gpus.calls.count("capture") == 2
+
+
+def test_a_model_that_reads_numbers_is_not_recorded(
+    gpus: Gpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = on(toy("reference:small"), SECOND)
+    target, passes = Target(there.layers), recorded.passes(there)
+    whole = Target.output
+
+    def reading(self: Target, subject: Subject, ids: Tensor) -> Tensor:
+        states = whole(self, subject, ids)
+        return states + 0 * states.sum().item()
+
+    monkeypatch.setattr(Target, "output", reading)
+    ids = torch.arange(7, device=SECOND)[None]
+    for _ in range(2 * recorded.USES):
+        assert passes.output(target, ids).equal(target.output(there, ids))
+    assert passes.failed
+    assert "replay" not in gpus.calls
+
+
+def test_a_pass_whose_record_differs_is_not_replaced(
+    gpus: Gpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A value of the ids that went into the graph as a constant would be another prompt's."""
+    there = on(toy("reference:small"), SECOND)
+    target, passes = Target(there.layers), recorded.passes(there)
+    whole = Target.output
+
+    def constant(self: Target, subject: Subject, ids: Tensor) -> Tensor:
+        recording = torch.cuda.is_current_stream_capturing()
+        return whole(self, subject, torch.zeros_like(ids) if recording else ids)
+
+    monkeypatch.setattr(Target, "output", constant)
+    ids = torch.arange(7, device=SECOND)[None]
+    for _ in range(2 * recorded.USES):
+        assert passes.output(target, ids).equal(target.output(there, ids))
+    assert passes.failed
+
+
+def test_watched_passes_and_those_of_a_broken_model_are_as_written(gpus: Gpus) -> None:
+    there, watching = on(toy("reference:small"), SECOND), ForwardClock()
+    target, passes = Target(there.layers), recorded.passes(there)
+    ids = torch.arange(7, device=SECOND)[None]
+    with watching.watching(there):
+        for _ in range(2 * recorded.USES):
+            passes.output(target, ids)
+    assert watching.work["own"][0] == 2 * recorded.USES
+    assert "capture" not in gpus.calls
 
 
 @pytest.mark.parametrize("spec", ["gpt2", "llama", "bert", "t5", "mamba"])

@@ -151,6 +151,37 @@ def test_a_step_that_fails_on_a_gpu_that_is_still_there_ends_itself_alone(tmp_pa
     assert "no room" in content(tmp_path)["assay_gpu"]["steps"]["rest/a"]["why"]
 
 
+def test_claims_go_on_in_a_new_process_where_one_spoiled_the_gpu(tmp_path: Path) -> None:
+    """A failed assertion on the GPU ends the process; the claim under which it failed is kept."""
+    fails = """
+    import pathlib
+    counts = pathlib.Path(files["peaks"]).with_suffix(".count")
+    before = int(counts.read_text()) if counts.exists() else 0
+    counts.write_text(str(before + 1))
+    if before < 2:
+        print("ERROR: the GPU failed: device-side assert triggered; --resume continues")
+        print("ERROR: without a verdict: test_a, test_b")
+        raise SystemExit(2)
+    """
+    told: list[str] = []
+    run = running(tmp_path, {"smoke/a": fails}, tell=told.append)
+    run.run([step("smoke/a", CLAIMS)], resume=False)
+    assert states(tmp_path) == {"smoke/a": DONE}
+    assert sum("continued in a new process" in line for line in told) == 2
+
+
+def test_a_gpu_that_fails_under_every_claim_ends_the_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "ANEW", 3)
+    fails = "print('ERROR: the GPU failed: misaligned address')\nraise SystemExit(2)"
+    told: list[str] = []
+    run = running(tmp_path, {"smoke/a": fails}, tell=told.append)
+    run.run([step("smoke/a", CLAIMS)], resume=False)
+    assert states(tmp_path) == {"smoke/a": FAILED}
+    assert sum("continued in a new process" in line for line in told) == 3
+
+
 def test_what_a_machine_lacks_is_skipped_with_the_reason(tmp_path: Path) -> None:
     lacks = f"print('ERROR: attention kernel cudnn: not here')\nraise SystemExit({child.UNFIT})"
     run = running(tmp_path, {"kernels/a": lacks})
@@ -243,6 +274,8 @@ def test_the_result_is_read_by_card_and_by_compare(
 @pytest.mark.parametrize("rehearse", [False, True])
 def test_the_stages_come_in_order_and_end_within_25_minutes(rehearse: bool) -> None:
     planned = steps.plan("cuda:1", rehearse=rehearse)
+    laws = [each for each in planned if each.stage == "laws"]
+    assert steps.plan("cuda:1", rehearse=rehearse, stages=["laws"]) == laws
     order = list(dict.fromkeys(each.stage for each in planned))
     assert order == ["smoke", "inversion", "laws", "kernels", "rest"] == list(steps.LIMITS)
     assert sum(steps.LIMITS.values()) <= 60 * steps.MINUTES
