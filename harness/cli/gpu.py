@@ -56,7 +56,10 @@ def main(arguments: Sequence[str]) -> int:
     session = Session(results, folder / "steps", options.minutes, max(1, cores // 2), tell)
     session.rehearse = options.rehearse
     planned = steps.plan(
-        str(facts["device"]), options.minutes, options.rehearse, options.stages or tuple(steps.LIMITS)
+        str(facts["device"]),
+        options.minutes,
+        options.rehearse,
+        options.stages or tuple(steps.LIMITS),
     )
     try:
         session.run(planned, options.resume)

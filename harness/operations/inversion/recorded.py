@@ -1,4 +1,4 @@
-"""Passes over few prompts as CUDA graphs: as written, most of their time is that of launching them.
+"""Passes over few prompts as CUDA graphs: as written, most of their time is that of launching.
 
 A graph computes what was recorded: the same operations on the same weights, of other ids.  It is
 compared with the pass as written before it is used, and recorded again where weights have moved.
@@ -7,12 +7,12 @@ compared with the pass as written before it is used, and recorded again where we
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from assay.harness.models import memory
 from assay.harness.models.memo import memo
@@ -92,8 +92,7 @@ class Passes:
 
     def _weights(self) -> tuple[int, ...]:
         """Where the weights are: a graph reads them there."""
-        model = self.subject.model
-        return tuple(each.data_ptr() for each in chain(model.parameters(), model.buffers()))
+        return tuple(_pointers(self.subject.model))
 
     def _record(self, key: Hashable, target: Target, ids: Tensor, states: Tensor) -> None:
         """Record the pass over ``ids``, whose ``states`` are known; compare it at others."""
@@ -119,6 +118,16 @@ class Passes:
             self._kept[key] = recording
             if len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
+
+
+def _pointers(module: nn.Module) -> Iterator[int]:
+    """The addresses of all parameters and buffers, sooner than `nn.Module.parameters` has them."""
+    for tensor in chain(module._parameters.values(), module._buffers.values()):
+        if tensor is not None:
+            yield tensor.data_ptr()
+    for child in module._modules.values():
+        if child is not None:
+            yield from _pointers(child)
 
 
 @memo
