@@ -24,7 +24,7 @@ from assay.harness.operations.inversion.whole_prompts import exact
 MODELS = ["reference", "geometry:gpt2"]
 ROUNDS = 5
 
-AFFORDED = {"cpu": 1e12, "cuda": 1e14}
+AFFORDED = {"cpu": 1e12, "cuda": 1e13}
 """Operations of a round of trying the vocabulary, by the kind of device; 0 where one place
 already costs more."""
 
