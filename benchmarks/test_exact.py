@@ -46,7 +46,7 @@ GOALS = {
 """Seconds a prompt of 20 tokens on two cores, or on an H200, by model and number of prompts."""
 
 MANY = 256
-"""Prompts from which on the search is timed on an accelerator only, and without others."""
+"""So many prompts are timed only on an accelerator, and without token-by-token search."""
 
 REHEARSED = ["reference:small"]
 LARGE = ("1024",)

@@ -148,7 +148,9 @@ def _require_sliding(subject: Subject) -> None:
 def _require_accelerator(subject: Subject) -> None:
     """Raise `Missing` unless the model is on an accelerator, which keys and values can leave."""
     if subject.device.type == "cpu":
-        raise Missing("offloading moves keys and values off an accelerator; the model is on none")
+        raise Missing(
+            "offloading moves keys and values off an accelerator; the model is on a processor"
+        )
 
 
 def _require_keys_only(subject: Subject) -> None:

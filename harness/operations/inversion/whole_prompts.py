@@ -19,7 +19,7 @@ from torch import Tensor
 
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import distance
-from assay.harness.operations.inversion import recorded
+from assay.harness.operations.inversion import graphs
 from assay.harness.operations.inversion.candidates import Prefixes, accepted
 from assay.harness.operations.inversion.linear_map import LinearMap
 from assay.harness.operations.inversion.set_up import linear_map
@@ -191,7 +191,7 @@ class _Search:
     def _states(self, ids: Tensor) -> Tensor:
         """The target of prompts ``ids`` [k, n], some at a time: [k, n, f]."""
         some = ids.split(max(1, TOKENS_AT_ONCE // ids.shape[1]))
-        passes = recorded.passes(self.subject)
+        passes = graphs.passes(self.subject)
         return torch.cat([passes.output(self.target, each) for each in some])
 
     def _guess(self, rows: Tensor, ids: Tensor) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 from assay.harness.comparison import joining
 from assay.harness.comparison.changes import Flip
 from assay.harness.comparison.judging import compare
+from assay.harness.models import shortage
 from assay.harness.results.errors import BadInput, printable
 from assay.harness.results.evidence import Evidence
 from assay.harness.results.verdicts import Result
@@ -42,12 +43,11 @@ TICK = 0.2
 ANSWER = 120.0
 """Seconds that the device has to answer when it is looked at."""
 
-GPU_FAILED = "ERROR: the GPU failed"
-"""How the line begins with which a run ends early, as after a failed assertion on the GPU."""
+GPU_FAILED = f"ERROR: {shortage.GPU}"
+"""How the line begins that a run prints after an error on the GPU that ends its process."""
 
-ANEW = 30
-"""Processes that continue such a run, at most: the claim that ended it is inconclusive, and not
-tried again."""
+RESTARTS = 30
+"""The most processes that resume such a run.  Each skips the claim that ended the last one."""
 
 GOALS = {
     "laws/rotary-8b": {"seconds": 600.0, "GB on the GPU at the peak": 40.0},
@@ -111,7 +111,7 @@ def pytest_command(step: Step, files: Files, seconds: float) -> list[str]:
 class Running:
     """A step's process, whose output begins at byte ``log`` of its log.
 
-    It is ``cut`` when its time is over; ``anew`` counts the processes before it.
+    ``cut`` says that its time is over; ``restarts`` counts the processes before it.
     """
 
     step: Step
@@ -120,7 +120,7 @@ class Running:
     until: float
     log: int
     cut: bool = False
-    anew: int = 0
+    restarts: int = 0
 
 
 @dataclass
@@ -176,8 +176,8 @@ class Session:
                     if not self._ended(each):
                         continue
                     running.remove(each)
-                    if self._may_continue(each):
-                        running.append(self._continued(each))
+                    if self._may_resume(each):
+                        running.append(self._resumed(each))
                     else:
                         self._end(each)
                 time.sleep(TICK)
@@ -202,21 +202,21 @@ class Session:
             )
         return Running(step, process, time.monotonic(), until, before)
 
-    def _may_continue(self, running: Running) -> bool:
-        """Whether one claim spoiled the GPU for its process, so that the rest needs another."""
+    def _may_resume(self, running: Running) -> bool:
+        """Whether an error on the GPU ended the process, so that other claims need a new one."""
         step = running.step
         if step.kind != CLAIMS or running.cut or running.process.returncode in runner.SETTLED:
             return False
         output = self._file(step, "log").read_bytes()[running.log :].decode(errors="replace")
         failed = any(line.startswith(GPU_FAILED) for line in output.splitlines())
-        return failed and running.anew < ANEW and time.monotonic() < running.until
+        return failed and running.restarts < RESTARTS and time.monotonic() < running.until
 
-    def _continued(self, running: Running) -> Running:
-        """Continue a step in a new process."""
-        self.tell(f"{running.step.key}: the GPU failed under a claim; continued in a new process")
-        again = self._start(running.step, running.until)
-        again.began, again.anew = running.began, running.anew + 1
-        return again
+    def _resumed(self, running: Running) -> Running:
+        """Resume a step in a new process."""
+        self.tell(f"{running.step.key}: {shortage.GPU}; resumed in a new process")
+        resumed = self._start(running.step, running.until)
+        resumed.began, resumed.restarts = running.began, running.restarts + 1
+        return resumed
 
     def _ended(self, running: Running) -> bool:
         """Whether the process is over; it is ended where its time is.  Keeps what is new."""

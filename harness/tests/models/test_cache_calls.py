@@ -131,10 +131,10 @@ def test_an_encoder_decoder_s_own_cache_is_made_like_any_other(compat_calls, mon
 
 
 def test_no_cache_is_offloaded_from_a_processor(monkeypatch):
-    """Not on a machine with a GPU either: the library then waits for the GPU, and raises."""
+    """Not on a machine with a GPU either, where the library raises."""
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     for name in ("t5", "gpt2"):
-        with pytest.raises(Missing, match="the model is on none"):
+        with pytest.raises(Missing, match="the model is on a processor"):
             caches.make(toy(name), "offloaded", 1, 4)
 
 

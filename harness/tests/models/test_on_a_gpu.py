@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ from assay.benchmarks.stopwatch import Stopwatch
 from assay.harness.models import clock as clocks
 from assay.harness.models.clock import ForwardClock
 from assay.harness.models.subject import Subject
-from assay.harness.operations.inversion import fused, recorded, start
+from assay.harness.operations.inversion import fused, graphs, start
 from assay.harness.operations.inversion.descent import Descent, descend
 from assay.harness.operations.inversion.rule import Rule
 from assay.harness.operations.inversion.target import Target
@@ -35,6 +36,7 @@ from assay.harness.tests.support.fake_gpu import (
 from assay.harness.tests.support.toys import prompt, toy
 
 SECOND = torch.device("cuda", 1)
+OUTPUT = Target.output
 
 
 @pytest.fixture
@@ -87,12 +89,12 @@ def test_whole_prompts_are_recovered_there(gpus: Gpus) -> None:
 
 def test_passes_of_a_shape_are_recorded_and_are_those_as_written(gpus: Gpus) -> None:
     there = on(toy("reference:small"), SECOND)
-    target, passes = Target(there.layers), recorded.passes(there)
+    target, passes = Target(there.layers), graphs.passes(there)
     prompts = torch.arange(7 * 6, device=SECOND).reshape(6, 7) * 11 % there.vocabulary
     for ids in prompts:
         assert passes.output(target, ids[None]).equal(target.output(there, ids[None]))
     assert gpus.calls.count("capture") == 1
-    assert gpus.calls.count("replay") == 2 + len(prompts) - recorded.USES
+    assert gpus.calls.count("replay") == 2 + len(prompts) - graphs.USES
     passes.output(target, prompts)  # another shape: not yet
     assert gpus.calls.count("capture") == 1
 
@@ -100,9 +102,9 @@ def test_passes_of_a_shape_are_recorded_and_are_those_as_written(gpus: Gpus) -> 
 def test_a_recorded_pass_is_of_the_weights_that_the_model_has(gpus: Gpus) -> None:
     """Weights changed in place are read by the graph; others are recorded again."""
     there = on(toy("reference:small"), SECOND)
-    target, passes = Target(there.layers), recorded.passes(there)
+    target, passes = Target(there.layers), graphs.passes(there)
     ids = torch.arange(7, device=SECOND)[None]
-    for _ in range(recorded.USES):
+    for _ in range(graphs.USES):
         before = passes.output(target, ids)
     weight = next(iter(there.model.parameters()))
     with torch.no_grad():
@@ -113,52 +115,41 @@ def test_a_recorded_pass_is_of_the_weights_that_the_model_has(gpus: Gpus) -> Non
     assert gpus.calls.count("capture") == 2
 
 
-def test_a_model_that_reads_numbers_is_not_recorded(
-    gpus: Gpus, monkeypatch: pytest.MonkeyPatch
+def reads_a_number(self: Target, subject: Subject, ids: Tensor) -> Tensor:
+    states = OUTPUT(self, subject, ids)
+    return states + 0 * states.sum().item()
+
+
+def keeps_a_constant(self: Target, subject: Subject, ids: Tensor) -> Tensor:
+    """In a graph, the output for other ids than those of its input."""
+    recording = torch.cuda.is_current_stream_capturing()
+    return OUTPUT(self, subject, torch.zeros_like(ids) if recording else ids)
+
+
+@pytest.mark.parametrize("output", [reads_a_number, keeps_a_constant])
+def test_a_pass_that_cannot_be_repeated_by_a_graph_is_run(
+    gpus: Gpus, monkeypatch: pytest.MonkeyPatch, output: Callable[..., Tensor]
 ) -> None:
     there = on(toy("reference:small"), SECOND)
-    target, passes = Target(there.layers), recorded.passes(there)
-    whole = Target.output
-
-    def reading(self: Target, subject: Subject, ids: Tensor) -> Tensor:
-        states = whole(self, subject, ids)
-        return states + 0 * states.sum().item()
-
-    monkeypatch.setattr(Target, "output", reading)
+    target, passes = Target(there.layers), graphs.passes(there)
+    monkeypatch.setattr(Target, "output", output)
     ids = torch.arange(7, device=SECOND)[None]
-    for _ in range(2 * recorded.USES):
-        assert passes.output(target, ids).equal(target.output(there, ids))
-    assert passes.failed
-    assert "replay" not in gpus.calls
-
-
-def test_a_pass_whose_record_differs_is_not_replaced(
-    gpus: Gpus, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A value of the ids that went into the graph as a constant would be another prompt's."""
-    there = on(toy("reference:small"), SECOND)
-    target, passes = Target(there.layers), recorded.passes(there)
-    whole = Target.output
-
-    def constant(self: Target, subject: Subject, ids: Tensor) -> Tensor:
-        recording = torch.cuda.is_current_stream_capturing()
-        return whole(self, subject, torch.zeros_like(ids) if recording else ids)
-
-    monkeypatch.setattr(Target, "output", constant)
-    ids = torch.arange(7, device=SECOND)[None]
-    for _ in range(2 * recorded.USES):
+    for _ in range(2 * graphs.USES):
         assert passes.output(target, ids).equal(target.output(there, ids))
     assert passes.failed
 
 
-def test_watched_passes_and_those_of_a_broken_model_are_as_written(gpus: Gpus) -> None:
-    there, watching = on(toy("reference:small"), SECOND), ForwardClock()
-    target, passes = Target(there.layers), recorded.passes(there)
+@pytest.mark.parametrize("why", ["a clock counts passes", "a fault is injected"])
+def test_such_passes_are_not_recorded(gpus: Gpus, why: str) -> None:
+    there, clock = on(toy("reference:small"), SECOND), ForwardClock()
+    target, passes = Target(there.layers), graphs.passes(there)
+    faulty = why == "a fault is injected"
+    there.injected = object() if faulty else None
     ids = torch.arange(7, device=SECOND)[None]
-    with watching.watching(there):
-        for _ in range(2 * recorded.USES):
+    with nullcontext() if faulty else clock.watching(there):
+        for _ in range(2 * graphs.USES):
             passes.output(target, ids)
-    assert watching.work["own"][0] == 2 * recorded.USES
+    assert clock.work["own"][0] == (0 if faulty else 2 * graphs.USES)
     assert "capture" not in gpus.calls
 
 

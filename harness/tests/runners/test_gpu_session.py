@@ -151,7 +151,7 @@ def test_a_step_that_fails_on_a_gpu_that_is_still_there_ends_itself_alone(tmp_pa
     assert "no room" in content(tmp_path)["assay_gpu"]["steps"]["rest/a"]["why"]
 
 
-def test_claims_go_on_in_a_new_process_where_one_spoiled_the_gpu(tmp_path: Path) -> None:
+def test_claims_are_resumed_in_a_new_process_after_the_gpu_failed(tmp_path: Path) -> None:
     """A failed assertion on the GPU ends the process; the claim under which it failed is kept."""
     fails = """
     import pathlib
@@ -167,7 +167,7 @@ def test_claims_go_on_in_a_new_process_where_one_spoiled_the_gpu(tmp_path: Path)
     run = running(tmp_path, {"smoke/a": fails}, tell=told.append)
     run.run([step("smoke/a", CLAIMS)], resume=False)
     assert states(tmp_path) == {"smoke/a": DONE}
-    assert sum("continued in a new process" in line for line in told) == 2
+    assert sum("resumed in a new process" in line for line in told) == 2
 
 
 def test_a_gpu_that_fails_under_every_claim_ends_the_step(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_a_gpu_that_fails_under_every_claim_ends_the_step(tmp_path: Path) -> Non
     run = running(tmp_path, {"smoke/a": fails}, tell=told.append)
     run.run([step("smoke/a", CLAIMS)], resume=False)
     assert states(tmp_path) == {"smoke/a": FAILED}
-    assert sum("continued in a new process" in line for line in told) == session.ANEW
+    assert sum("resumed in a new process" in line for line in told) == session.RESTARTS
 
 
 def test_what_a_machine_lacks_is_skipped_with_the_reason(tmp_path: Path) -> None:

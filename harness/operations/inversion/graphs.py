@@ -1,7 +1,7 @@
-"""Passes over few prompts as CUDA graphs: as written, most of their time is that of launching.
+"""Runs passes over few prompts as CUDA graphs, since launching their operations takes most time.
 
-A graph computes what was recorded: the same operations on the same weights, of other ids.  It is
-compared with the pass as written before it is used, and recorded again where weights have moved.
+A graph repeats recorded operations on the same weights, for other ids.  Before it is used, its
+output is compared with that of a plain pass.  It is recorded again after weights have moved.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from assay.harness.operations.inversion.candidates import accepted
 from assay.harness.operations.inversion.target import Target
 
 USES = 3
-"""Passes over as many prompts of one length, after which one is recorded."""
+"""Plain passes of one shape, the last of which is recorded."""
 
 MOST_TOKENS = 4096
-"""Tokens of a pass beyond which arithmetic takes its time."""
+"""Tokens of the largest recorded pass; larger ones spend their time on arithmetic."""
 
 KEPT = 8
-"""Graphs of a model that are kept."""
+"""The most graphs per model."""
 
 
 @dataclass
-class _Recording:
-    """A pass: ``replay`` computes ``states`` [k, n, F] of the prompts in ``ids`` [k, n]."""
+class _Graph:
+    """A recorded pass: ``replay`` computes ``states`` [k, n, F] for ``ids`` [k, n]."""
 
     ids: Tensor
     states: Tensor
@@ -49,26 +49,26 @@ class _Recording:
 
 
 class Passes:
-    """The passes of one subject; ``failed`` says that its passes cannot be recorded."""
+    """Passes of one subject; ``failed``: they cannot be recorded."""
 
     def __init__(self, subject: Subject) -> None:
         self.subject, self.failed = subject, False
         self._uses: Counter[Hashable] = Counter()
-        self._kept: OrderedDict[Hashable, _Recording] = OrderedDict()
+        self._kept: OrderedDict[Hashable, _Graph] = OrderedDict()
 
     def __deepcopy__(self, memo: dict[int, object]) -> Passes:
         """A copied model has other weights."""
         return Passes(self.subject)
 
     def output(self, target: Target, ids: Tensor) -> Tensor:
-        """The target's output for ``ids`` [k, n], as a graph where that has been recorded."""
+        """The target's output for ``ids`` [k, n], by a graph if there is one for this shape."""
         if self.failed or not self._fit(ids):
             return target.output(self.subject, ids)
         key = self._key(target, ids)
-        recording = self._kept.get(key)
-        if recording is not None and recording.weights == self._weights():
+        graph = self._kept.get(key)
+        if graph is not None and graph.weights == self._weights():
             self._kept.move_to_end(key)
-            return recording(ids)
+            return graph(ids)
         states = target.output(self.subject, ids)
         self._uses[key] += 1
         if self._uses[key] >= USES:
@@ -76,7 +76,7 @@ class Passes:
         return states
 
     def _fit(self, ids: Tensor) -> bool:
-        """Whether a pass over ``ids`` may be a graph: on CUDA, and nobody watches passes."""
+        """Whether a pass over ``ids`` may be recorded: on CUDA, and no clock counts passes."""
         subject = self.subject
         return (
             subject.device.type == "cuda"
@@ -86,16 +86,16 @@ class Passes:
         )
 
     def _key(self, target: Target, ids: Tensor) -> Hashable:
-        """What decides which operations a pass has."""
+        """Everything that decides which operations a pass consists of."""
         model, precision = self.subject.model, torch.get_float32_matmul_precision()
         return target, tuple(ids.shape), precision, self.subject.attention, model.training
 
     def _weights(self) -> tuple[int, ...]:
-        """Where the weights are: a graph reads them there."""
+        """The addresses of the weights, from which a graph reads."""
         return tuple(_pointers(self.subject.model))
 
     def _record(self, key: Hashable, target: Target, ids: Tensor, states: Tensor) -> None:
-        """Record the pass over ``ids``, whose ``states`` are known; compare it at others."""
+        """Record a pass over ``ids``, which gave ``states``; compare the graph with two passes."""
         fixed = ids.clone()
         results: list[Tensor] = []
 
@@ -109,19 +109,19 @@ class Passes:
                 pass_on(error)
             self.failed = True
             return
-        recording = _Recording(fixed, results[0], replay, self._weights())
+        graph = _Graph(fixed, results[0], replay, self._weights())
         other = ids.roll(1, 0).flip(1)
-        pairs = (states, recording(ids)), (target.output(self.subject, other), recording(other))
+        pairs = (states, graph(ids)), (target.output(self.subject, other), graph(other))
         close = accepted(self.subject)
         self.failed = not all(bool((distance(*pair) <= close).all()) for pair in pairs)
         if not self.failed:
-            self._kept[key] = recording
+            self._kept[key] = graph
             if len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
 
 
 def _pointers(module: nn.Module) -> Iterator[int]:
-    """The addresses of all parameters and buffers, sooner than `nn.Module.parameters` has them."""
+    """The addresses of parameters and buffers; faster than `nn.Module.parameters`."""
     for tensor in chain(module._parameters.values(), module._buffers.values()):
         if tensor is not None:
             yield tensor.data_ptr()
@@ -132,5 +132,5 @@ def _pointers(module: nn.Module) -> Iterator[int]:
 
 @memo
 def passes(subject: Subject) -> Passes:
-    """The passes of a subject, recorded once."""
+    """The `Passes` of a subject, made once."""
     return Passes(subject)
