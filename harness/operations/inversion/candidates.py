@@ -30,10 +30,19 @@ ACCEPTED = 4.0
 AT_ONCE = 512
 """Candidates in one pass, over all prompts: more would waste attention on each other."""
 
+EPSILON = torch.finfo(torch.float64).tiny
+
 
 def accepted(subject: Subject) -> float:
     """The relative distance up to which a state counts as the same."""
     return ACCEPTED * TOLERANCES[precision.working(subject)].floor
+
+
+def relative(states: Tensor, goal: Tensor) -> Tensor:
+    """How far ``states`` are from ``goal`` [..., F], relative to its length; NaN counts as ∞."""
+    size = torch.linalg.vector_norm(goal.double(), dim=-1).clamp_min(EPSILON)
+    off = torch.linalg.vector_norm(states.double() - goal.double(), dim=-1)
+    return off.nan_to_num(nan=torch.inf, posinf=torch.inf) / size
 
 
 class Prefixes:
@@ -77,11 +86,16 @@ class Prefixes:
             self._run(ids[:, None], self.cache)
         self.ids = torch.cat([self.ids, ids[:, None]], dim=1)
 
-    def extend(self, ids: Tensor) -> None:
-        """Append some tokens to every prompt in one pass: [rows, k]."""
+    def extend(self, ids: Tensor) -> Tensor | None:
+        """Append some tokens to every prompt in one pass: [rows, k].
+
+        Returns their states [rows, k, F], where there is a cache that they had to go into.
+        """
+        states = None
         if ids.shape[1] and self.cache is not None:
-            self._output(ids, cache=self.cache)
+            states = self._output(ids, cache=self.cache)
         self.ids = torch.cat([self.ids, ids], dim=1)
+        return states
 
     def misled(self, ids: Tensor) -> bool:
         """Whether branches are wrong after these prompts; if so, they are not used again.
@@ -124,18 +138,35 @@ class Prefixes:
         for first in range(0, candidates.shape[1], width):
             yield first, run(candidates[:, first : first + width])
 
+    def branching(self, n: int) -> bool:
+        """Whether candidates can branch off from any place of prompts of ``n`` tokens."""
+        return self.cache is not None and not self.copied and n < self._reach
+
+    def states_at(self, places: Tensor, candidates: Tensor) -> Iterator[tuple[int, Tensor]]:
+        """The states of ``candidates`` [rows, C], each in place of a token of the prompts.
+
+        At ``places`` [C], after the tokens before.  Only if the prompts are `branching`.  Yields
+        the index of the first candidate, and states [rows, some, features].
+        """
+        width = max(8, AT_ONCE // max(1, len(candidates)))
+        for first in range(0, candidates.shape[1], width):
+            some = slice(first, first + width)
+            cache = copy.deepcopy(self.cache)
+            yield first, self._run(candidates[:, some], cache, places[some])
+
     def _output(self, ids: Tensor, **inputs: Any) -> Tensor:
         self.passes += 1
         return self.target.output(self.subject, ids, **inputs)
 
-    def _run(self, ids: Tensor, cache: Any) -> Tensor:
-        """``ids`` [k, C] side by side at the next position."""
+    def _run(self, ids: Tensor, cache: Any, places: Tensor | None = None) -> Tensor:
+        """``ids`` [k, C] side by side, at ``places`` [C] (default: the next place)."""
         count = ids.shape[1]
+        if places is None:
+            places = torch.full((count,), len(self), device=ids.device)
         alone = torch.eye(count, dtype=torch.bool, device=ids.device)
-        past = torch.ones(count, len(self), dtype=torch.bool, device=ids.device)
+        past = torch.arange(len(self), device=ids.device) < places[:, None]
         mask = masks.additive(torch.cat([past, alone], dim=1), self.subject.dtype)
-        place = positions.first_position(self.subject) + len(self)
-        at = torch.full((count,), place, device=ids.device)
+        at = positions.first_position(self.subject) + places
         return self._output(ids, positions=at, mask=mask, cache=cache)
 
     def _on_copies(self, candidates: Tensor, rows: Tensor) -> Tensor:

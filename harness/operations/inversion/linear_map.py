@@ -210,14 +210,16 @@ class LinearMap:
         right = which[torch.linalg.vector_norm(off, dim=-1) <= within.to(off)[which]]
         return (count > FEW) | (torch.bincount(right, minlength=len(own)) > 0)
 
-    def others(self, tokens: Tensor, place: int, count: int) -> Tensor:
+    def others(
+        self, tokens: Tensor, place: int, count: int, shift: Tensor | None = None
+    ) -> Tensor:
         """The other tokens whose states are expected nearest to those of ``tokens`` [m].
 
-        The nearest ``count`` at ``place``, nearest first: [m, count].
+        Or to what differs from them by ``shift`` [m, f].  The nearest ``count`` at ``place``,
+        nearest first: [m, count].
         """
-        linear, parts = (self.again if place else self.first).linear, self.part(tokens, place)
-        usual = torch.eye(linear.shape[1], dtype=torch.float64, device=linear.device)
-        slope = Slope.of(self.table, self.centre, linear.double(), usual)
+        slope, parts = self._unweighted[1 if place else 0], self.part(tokens, place)
+        parts = parts if shift is None else parts + shift.to(parts)
         found = [tokens.new_empty(0, count)]
         for some in torch.arange(len(tokens), device=tokens.device).split(self._at_once):
             off = slope.scores(self._scorer, parts[some])
@@ -241,6 +243,13 @@ class LinearMap:
     def with_means(self, means: Tensor, states: int) -> LinearMap:
         """The same with other ``means`` [N, f], for which further ``states`` were computed."""
         return replace(self, means=means, states=self.states + states)
+
+    @cached_property
+    def _unweighted(self) -> tuple[Slope, Slope]:
+        """The slopes at the first place and later in the usual metric."""
+        first, again = (each.linear.double() for each in (self.first, self.again))
+        usual = torch.eye(first.shape[1], dtype=torch.float64, device=first.device)
+        return tuple(Slope.of(self.table, self.centre, each, usual) for each in (first, again))
 
     @cached_property
     def _scorer(self) -> Scorer:

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from assay.harness.models.subject import Subject
-from assay.harness.operations.inversion.candidates import Prefixes, accepted
+from assay.harness.operations.inversion.candidates import Prefixes, accepted, relative
 from assay.harness.operations.inversion.linear_map import LinearMap
+from assay.harness.operations.inversion.rotated_keys import without_rotation
 from assay.harness.operations.inversion.set_up import linear_map
 from assay.harness.operations.inversion.target import Target
 
@@ -25,8 +26,6 @@ ROUNDS = (8, 64, 512)
 
 LOCAL = 2
 """How many of the nearest tried tokens estimate the prompt's contribution to a state."""
-
-EPSILON = torch.finfo(torch.float64).tiny
 
 
 @dataclass
@@ -93,6 +92,7 @@ def ranked(
 ) -> SearchResult:
     """Rank, try a few tokens, and try all where none of them is verified."""
     began = time.perf_counter()
+    target, goal = without_rotation(subject, target, goal.to(subject.device))
     known = linear_map(subject, target, goal.shape[1])
     took = time.perf_counter() - began
     result = _search(subject, target, goal, known, tell)
@@ -187,11 +187,9 @@ def _try(
 ) -> tuple[Tensor, Tensor | None]:
     """The relative distances of candidates' states [rows, C], and the map's mean residual."""
     distances, residuals = [], []
-    size = torch.linalg.vector_norm(goal.double(), dim=-1).clamp_min(EPSILON)
     for first, states in prefixes.states(tokens, rows):
-        off = torch.linalg.vector_norm(states.double() - goal[:, None].double(), dim=-1)
-        off = off.nan_to_num(nan=torch.inf, posinf=torch.inf)
-        distances.append(off / size[:, None])
+        off = relative(states, goal[:, None])
+        distances.append(off)
         if known is not None and first == 0:
             some = tokens[:, : states.shape[1]]
             nearest = off.topk(min(LOCAL, off.shape[1]), largest=False).indices

@@ -22,6 +22,8 @@ from assay.harness.models.tolerances import distance
 from assay.harness.operations.inversion import graphs
 from assay.harness.operations.inversion.candidates import Prefixes, accepted
 from assay.harness.operations.inversion.linear_map import LinearMap
+from assay.harness.operations.inversion.rivals import undecided
+from assay.harness.operations.inversion.rotated_keys import without_rotation
 from assay.harness.operations.inversion.set_up import linear_map
 from assay.harness.operations.inversion.target import Target
 from assay.harness.operations.inversion.token_by_token import SearchResult, search_place
@@ -58,9 +60,10 @@ def exact(
     The folder ``keep`` keeps the linear map for other processes.
     """
     began = time.perf_counter()
+    target, goal = without_rotation(subject, target, goal.to(subject.device))
     known = linear_map(subject, target, goal.shape[1], keep)
     took = time.perf_counter() - began
-    search = _Search(subject, target, goal.to(subject.device), known, lengths)
+    search = _Search(subject, target, goal, known, lengths)
     search.run(tell or (lambda result: None))
     search.result.set_up, search.result.set_up_seconds = known.states, took
     return search.result
@@ -83,7 +86,8 @@ class _Search:
     """The rows of a search: ``result.ids`` are their present guesses.
 
     ``settled`` [rows, n] are tokens that are known, or that no search found: those before some
-    place, and what lies beyond a prompt's end, which counts as verified.
+    place, and what lies beyond a prompt's end, which counts as verified.  ``compared`` are those
+    whose rivals were tried.
     """
 
     def __init__(
@@ -100,7 +104,7 @@ class _Search:
         self.result = SearchResult.blank(rows, n, goal.device)
         ends = torch.tensor(lengths or [n] * rows, device=goal.device)
         self.settled = torch.arange(n, device=goal.device) >= ends[:, None]
-        self.beyond = self.settled.clone()
+        self.beyond, self.compared = self.settled.clone(), self.settled.clone()
         self.result.verified |= self.beyond
         self.result.distances[self.beyond] = 0
         self.tries = torch.zeros(rows, dtype=torch.long, device=goal.device)
@@ -115,10 +119,12 @@ class _Search:
         everyone = torch.arange(len(self.goal), device=self.goal.device)
         self._guess(everyone, self.map.likeliest(self.goal))
         tell(self.result)
-        while len(rows := (~self.settled.all(1)).nonzero()[:, 0]):
-            self._pass(rows)
-            tell(self.result)
-        self._compare()
+        while True:
+            while len(rows := (~self.settled.all(1)).nonzero()[:, 0]):
+                self._pass(rows)
+                tell(self.result)
+            if not self._compare():
+                return
 
     def _pass(self, rows: Tensor) -> None:
         """Run the guesses of ``rows`` [k], settle what they verify, and guess the rest again."""
@@ -203,7 +209,7 @@ class _Search:
 
         The map is off by ``shift`` [k, f] there.
         """
-        prefixes = Prefixes(self.subject, self.target, len(rows))
+        prefixes = self._prefixes(len(rows))
         prefixes.extend(self.result.ids[rows, :place])
         found = self.result.some(rows)
         found.forget(place)
@@ -213,21 +219,44 @@ class _Search:
         self.settled[rows, place] = True
         self.tries[rows] = 0
 
-    def _compare(self) -> None:
+    def _prefixes(self, rows: int) -> Prefixes:
+        return Prefixes(self.subject, self.target, rows)
+
+    def _compare(self) -> bool:
         """List the tokens that are as good as those found, and choose the best of them.
 
-        Wherever the map predicts nearly the same state for another token.  From the first place
-        where another token is better, the row is searched token by token.
+        Wherever the map predicts nearly the same state for another token.  Where another token is
+        better, what comes after it in that row is open again; returns whether anything is.
         """
+        n = self.goal.shape[1]
         sizes = torch.linalg.vector_norm(self.goal.double(), dim=-1)
-        near = self.map.near(self.result.ids, SAFE * self.close * sizes) & self.result.verified
-        for place in range(near.shape[1]):
+        near = self.map.near(self.result.ids, SAFE * self.close * sizes)
+        near &= self.result.verified & ~self.beyond & ~self.compared
+        rows = near.any(1).nonzero()[:, 0]
+        for some in filter(len, rows.split(max(1, TOKENS_AT_ONCE // n))):
+            found, prefixes = self.result.some(some), self._prefixes(len(some))
+            near[some] = undecided(prefixes, self.map, self.goal[some], found, near[some])
+            self.result.put(some, found)
+        self.compared |= ~near
+        for place in range(n):
             rows = near[:, place].nonzero()[:, 0]
             if len(rows):
                 before = self.result.ids[rows, place]
                 self._search(rows, place)
-                other = rows[self.result.ids[rows, place] != before]
-                near[other, place + 1 :] = ~self.beyond[other, place + 1 :]
+                self.compared[rows, place] = True
+                self._reopen(rows[self.result.ids[rows, place] != before], place + 1)
+                near[:, place + 1 :] &= self.settled[:, place + 1 :]
+        return not bool(self.settled.all())
+
+    def _reopen(self, rows: Tensor, place: int) -> None:
+        """Verify ``rows`` [k] again from a ``place`` on: a token before it is another now."""
+        self.settled[rows, place:] = self.beyond[rows, place:]
+        self.result.verified[rows, place:] = self.beyond[rows, place:]
+        self.compared[rows, place:] = False
+        again, others = {*rows.tolist()}, self.result.others
+        for row, where in [*others]:
+            if row in again and where >= place:
+                del others[row, where]
 
 
 def _at(values: Tensor, places: Tensor) -> Tensor:

@@ -1,0 +1,105 @@
+"""Rivals tried at all places at once: as a search of each place finds them, in few passes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from assay.harness.models.subject import Subject
+from assay.harness.operations.inversion import Target, invert, whole_prompts
+from assay.harness.operations.inversion.candidates import Prefixes
+from assay.harness.operations.inversion.token_by_token import exhaustive, ranked
+from assay.harness.operations.inversion.whole_prompts import exact
+from assay.harness.tests.support.toys import fresh, prompt, toy
+
+
+@pytest.fixture
+def searched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The places that are searched one by one."""
+    places: list[int] = []
+    usual = whole_prompts.search_place
+
+    def noting(found, prefixes, *rest):
+        places.append(len(prefixes))
+        usual(found, prefixes, *rest)
+
+    monkeypatch.setattr(whole_prompts, "search_place", noting)
+    return places
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_16_bits_take_few_passes(dtype):
+    """Though many tokens are near: where one is nearer, its place is searched, and no others."""
+    subject = toy("reference:small", dtype)
+    target = Target(subject.layers)
+    ids = prompt(subject, 20, batch=4)
+    result, slow = (each(subject, target, target.output(subject, ids)) for each in (exact, ranked))
+    assert torch.equal(result.ids, ids)
+    assert bool(result.verified.all())
+    assert torch.equal(slow.ids, ids)
+    assert int(slow.passes.min()) >= 2 * 20
+    assert int(result.passes.max()) < 20
+
+
+def with_copies() -> Subject:
+    subject = fresh("reference:small")
+    with torch.no_grad():
+        subject.embedding_table[[30, 31, 40]] = subject.embedding_table[7].clone()
+        subject.embedding_table[50:90] = subject.embedding_table[8].clone()
+    return subject
+
+
+def test_equal_tokens_are_those_that_an_exhaustive_search_lists(searched):
+    """Forty are more than are tried at first."""
+    subject, target = with_copies(), Target(2)
+    ids = torch.tensor([[4, 7, 9, 31, 2], [3, 5, 8, 6, 1], [9, 30, 5, 40, 60]])
+    goal = target.output(subject, ids)
+    result = exact(subject, target, goal)
+    assert result.others == exhaustive(subject, target, goal).others
+    assert bool(result.verified.all())
+    assert not searched
+
+
+def test_a_place_whose_branches_are_wrong_is_searched(searched, monkeypatch):
+    subject, target = with_copies(), Target(2)
+    ids = torch.tensor([[4, 7, 9, 31, 2]])
+    goal = target.output(subject, ids)
+    usual = Prefixes.states_at
+
+    def off(*arguments):
+        for first, states in usual(*arguments):
+            yield first, states * 1.01
+
+    monkeypatch.setattr(Prefixes, "states_at", off)
+    result = exact(subject, target, goal)
+    assert [*result.others] == [(0, 1), (0, 3)]
+    assert searched == [1, 3]
+
+
+def test_a_nearer_rival_is_found_and_what_follows_is_verified_again(searched, monkeypatch):
+    """The first guess of a place is wrong, and its state within the tolerance."""
+    subject = toy("reference:small", "bfloat16")
+    target, ids = Target(subject.layers), prompt(subject, 20, batch=4)
+    goal = target.output(subject, ids)
+    result = exact(subject, target, goal)
+    assert torch.equal(result.ids, ids)
+    monkeypatch.setattr(whole_prompts, "undecided", lambda *_: torch.zeros_like(ids).bool())
+    blind = exact(subject, target, goal)
+    assert bool(blind.verified.all())
+    wrong = blind.ids != ids
+    assert wrong.any()
+    assert wrong.any(1).tolist() == (result.passes > 10).tolist()
+    assert int(wrong.nonzero()[0, 1]) in searched
+
+
+def test_what_lies_beyond_a_prompt_has_no_rivals():
+    """Though token 0, which stands there, has equals."""
+    subject, target = fresh("gpt2"), Target(2)
+    with torch.no_grad():
+        subject.embedding_table[30] = subject.embedding_table[0].clone()
+    ids = torch.tensor([[4, 7, 9, 31], [5, 6, 1, 1]])
+    goal = target.output(subject, ids)
+    goal[1, 2:] = 1e3
+    result = invert(subject, target, goal, lengths=[4, 2])
+    assert bool(result.verified.all())
+    assert result.tried[1, 2:].tolist() == [0, 0]
