@@ -9,7 +9,7 @@ product of the embedding matrix with one vector for each state.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -247,9 +247,10 @@ class LinearMap:
     @cached_property
     def _unweighted(self) -> tuple[Slope, Slope]:
         """The slopes at the first place and later in the usual metric."""
-        first, again = (each.linear.double() for each in (self.first, self.again))
+        first, again = self.first.linear.double(), self.again.linear.double()
         usual = torch.eye(first.shape[1], dtype=torch.float64, device=first.device)
-        return tuple(Slope.of(self.table, self.centre, each, usual) for each in (first, again))
+        of = partial(Slope.of, self.table, self.centre, factor=usual)
+        return of(linear=first), of(linear=again)
 
     @cached_property
     def _scorer(self) -> Scorer:

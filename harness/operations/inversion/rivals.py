@@ -23,9 +23,9 @@ def undecided(
     give the goal as well are listed in ``found.others``.  A place has to be searched if a rival is
     nearer than the token found, or if the branch of that token itself does not give the goal.
     """
-    if not prefixes.branching(goal.shape[1]):
+    if not prefixes.branching(goal.shape[1]) or (states := prefixes.extend(found.ids)) is None:
         return near
-    shift = known.features(goal - prefixes.extend(found.ids))
+    shift = known.features(goal - states)
     close, open_, search = accepted(prefixes.subject), near.clone(), torch.zeros_like(near)
     equals: list[tuple[Tensor, Tensor]] = []
     for count in ROUNDS:  # equal ones may come in any order: all are tried again

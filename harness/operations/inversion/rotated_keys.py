@@ -47,7 +47,8 @@ class Unrotated(Target):
         if (places := inputs.get("positions")) is not None:
             return _back(subject, self.depth, keys, places, int(places.max()) + 1)
         end = before + keys.shape[1]
-        return _back(subject, self.depth, keys, torch.arange(before, end), end)
+        places = torch.arange(before, end, device=keys.device)
+        return _back(subject, self.depth, keys, places, end)
 
 
 def without_rotation(subject: Subject, target: Target, goal: Tensor) -> tuple[Target, Tensor]:
@@ -58,15 +59,17 @@ def without_rotation(subject: Subject, target: Target, goal: Tensor) -> tuple[Ta
     if target.through != "keys" or (turns := rotations(subject, target.depth, 1)) is None:
         return target, goal
     keys, n = goal.unflatten(2, (-1, turns.shape[-1])), goal.shape[1]
-    back = _back(subject, target.depth, keys, torch.arange(n), n).flatten(2)
-    return Unrotated(target.depth, "keys"), back
+    places = torch.arange(n, device=keys.device)
+    return Unrotated(target.depth, "keys"), _back(subject, target.depth, keys, places, n).flatten(
+        2
+    )
 
 
 def _back(subject: Subject, depth: int, keys: Tensor, places: Tensor, n: int) -> Tensor:
     """``keys`` [batch, k, heads, width] at ``places`` [k], below ``n``, as at the first place."""
     turns = rotations(subject, depth, n)
     assert turns is not None
-    return torch.einsum("bnhv,nwv->bnhw", keys.to(turns), turns[places.to(keys.device)])
+    return torch.einsum("bnhv,nwv->bnhw", keys.to(turns), turns[places])
 
 
 def rotations(subject: Subject, depth: int, n: int) -> Tensor | None:
@@ -76,15 +79,17 @@ def rotations(subject: Subject, depth: int, n: int) -> Tensor | None:
     float32 or wider.
     None where keys do not rotate, or do more than that.
     """
-    known = _rotations(subject)
-    if depth not in known or (known[depth] is not None and len(known[depth]) < n):
+    every = _rotations(subject)
+    known = every.get(depth)
+    if depth not in every or (known is not None and len(known) < n):
         places = max(PLACES, 1 << (n - 1).bit_length())
         try:
-            known[depth] = _estimated(subject, depth, min(places, subject.context or places))
+            known = _estimated(subject, depth, min(places, subject.context or places))
         except (Missing, ValueError, RuntimeError, TypeError, LookupError) as error:
             pass_on(error)
-            known[depth] = None
-    return known[depth]
+            known = None
+        every[depth] = known
+    return known
 
 
 @memo
