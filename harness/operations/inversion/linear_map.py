@@ -198,11 +198,12 @@ class LinearMap:
         close = (axes[:, 0] - axes[own, :1]).abs() <= room[:, None]
         close.scatter_(1, own[:, None], False)
         which, other = close.nonzero(as_tuple=True)
-        if not len(which):
-            return torch.zeros_like(own, dtype=torch.bool)
         for axis in axes.T[1:]:
+            if not len(which):
+                return torch.zeros_like(own, dtype=torch.bool)
             still = (axis[other] - axis[own[which]]).abs() <= room[which]
-            which, other = which[still], other[still]
+            left = still.nonzero()[:, 0]
+            which, other = which[left], other[left]
         count = torch.bincount(which, minlength=len(own))
         looked = count[which] <= FEW
         which, other = which[looked], other[looked]

@@ -238,7 +238,7 @@ class _Search:
             near[some] = undecided(prefixes, self.map, self.goal[some], found, near[some])
             self.result.put(some, found)
         self.compared |= ~near
-        for place in range(n):
+        for place in near.any(0).nonzero()[:, 0].tolist():
             rows = near[:, place].nonzero()[:, 0]
             if len(rows):
                 before = self.result.ids[rows, place]
