@@ -193,11 +193,15 @@ class LinearMap:
 
     def _near(self, own: Tensor, within: Tensor, place: int) -> Tensor:
         """The same for tokens ``own`` [m] at one ``place``: [m]."""
-        axes = self.axes[place]
-        room = within.to(axes) + ROUNDED * axes.abs().max()
-        close = (axes[:, 0] - axes[own, :1]).abs() <= room[:, None]
-        close.scatter_(1, own[:, None], False)
-        which, other = close.nonzero(as_tuple=True)
+        axes, (tokens, values, rounded) = self.axes[place], self._ordered[place]
+        room, at = within.to(axes) + rounded, axes[own, 0]
+        first = torch.searchsorted(values, at - room)
+        count = torch.searchsorted(values, at + room, right=True) - first
+        which = torch.arange(len(own), device=own.device).repeat_interleave(count)
+        skipped = (first - count.cumsum(0) + count)[which]
+        other = tokens[torch.arange(len(which), device=own.device) + skipped]
+        apart = (other != own[which]).nonzero()[:, 0]
+        which, other = which[apart], other[apart]
         for axis in axes.T[1:]:
             if not len(which):
                 return torch.zeros_like(own, dtype=torch.bool)
@@ -244,6 +248,19 @@ class LinearMap:
     def with_means(self, means: Tensor, states: int) -> LinearMap:
         """The same with other ``means`` [N, f], for which further ``states`` were computed."""
         return replace(self, means=means, states=self.states + states)
+
+    @cached_property
+    def _ordered(self) -> tuple[tuple[Tensor, Tensor, Tensor], ...]:
+        """For the first place and later ones: tokens by their coordinate in the first direction,
+        these coordinates, and the rounding of any coordinate.  What is not finite comes last.
+        """
+        made = []
+        for axes in self.axes:
+            finite = axes.nan_to_num(nan=torch.inf, posinf=torch.inf, neginf=torch.inf)
+            values, tokens = finite[:, 0].sort()
+            rounded = ROUNDED * finite.masked_fill(~finite.isfinite(), 0).abs().max()
+            made.append((tokens, values, rounded))
+        return tuple(made)
 
     @cached_property
     def _unweighted(self) -> tuple[Slope, Slope]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 
 from assay.harness.models.subject import Subject
 from assay.harness.operations.inversion import Target, invert, whole_prompts
 from assay.harness.operations.inversion.candidates import Prefixes
+from assay.harness.operations.inversion.linear_map import FEW
+from assay.harness.operations.inversion.set_up import linear_map
 from assay.harness.operations.inversion.token_by_token import exhaustive, ranked
 from assay.harness.operations.inversion.whole_prompts import exact
 from assay.harness.tests.support.toys import fresh, prompt, toy
@@ -103,3 +107,27 @@ def test_what_lies_beyond_a_prompt_has_no_rivals():
     result = invert(subject, target, goal, lengths=[4, 2])
     assert bool(result.verified.all())
     assert result.tried[1, 2:].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("broken", [False, True])
+@pytest.mark.parametrize("within", [1e-3, 1.0, 4.0])
+def test_a_place_is_near_another_token_where_a_look_at_all_of_them_says_so(within, broken):
+    """Or where more tokens are near in a few directions than are looked at; whatever is broken."""
+    subject = fresh("reference:small")
+    with torch.no_grad():
+        subject.embedding_table[30] = subject.embedding_table[7].clone()
+        if broken:
+            subject.embedding_table[5] = torch.nan
+    known = linear_map(subject, Target(2))
+    ids = torch.tensor([[30, 12, 7, 40], [8, 9, 7, 7]])
+    near = known.near(ids, torch.full(ids.shape, within, dtype=torch.float64))
+    every = torch.arange(subject.vocabulary)
+    for row, place in itertools.product(range(2), range(4)):
+        own = ids[row, place]
+        off = torch.linalg.vector_norm(known.part(every, place) - known.part(own, place), dim=1)
+        axes = known.axes[min(place, 1)]
+        beside = ((axes - axes[own]).abs() <= within).all(1).sum() - 1
+        others = off[every != own] <= within
+        assert bool(near[row, place]) == bool(others.any() or beside > FEW)
+    assert near[0, 0]
+    assert near[0, 2]
