@@ -92,7 +92,7 @@ class Prefixes:
     def extend(self, ids: Tensor) -> Tensor | None:
         """Append some tokens to every prompt in one pass: [rows, k].
 
-        Returns their states [rows, k, F], where there is a cache that they had to go into.
+        Returns their states [rows, k, F]; None without a cache, or without tokens.
         """
         states = None
         if ids.shape[1] and self.cache is not None:
@@ -146,10 +146,10 @@ class Prefixes:
         return self.cache is not None and not self.copied and n < self._reach
 
     def states_at(self, places: Tensor, candidates: Tensor) -> Iterator[tuple[int, Tensor]]:
-        """The states of ``candidates`` [rows, C], each in place of a token of the prompts.
+        """The states of ``candidates`` [rows, C] at ``places`` [C] of the prompts so far.
 
-        At ``places`` [C], after the tokens before.  Only if the prompts are `branching`.  Yields
-        the index of the first candidate, and states [rows, some, features].
+        Each is the last token of a prompt: it follows those before its place.  Only if the prompts
+        are `branching`.  Yields the first candidate's index, and states [rows, some, features].
         """
         width = max(8, AT_ONCE // max(1, len(candidates)))
         for first in range(0, candidates.shape[1], width):

@@ -179,7 +179,8 @@ class LinearMap:
         """Whether another token's state is expected within ``distances`` [rows, n] of a prompt's.
 
         For prompts ``ids`` [rows, n]: bool [rows, n].  True without a look at their distances
-        where more than `FEW` tokens are near in the directions in which states spread most.
+        where more than `FEW` tokens are near in the directions in which states spread most.  A
+        token that is not finite is near none.
         """
 
         def near(place: int, where: slice) -> Tensor:
@@ -252,7 +253,7 @@ class LinearMap:
     @cached_property
     def _ordered(self) -> tuple[tuple[Tensor, Tensor, Tensor], ...]:
         """For the first place and later ones: tokens by their coordinate in the first direction,
-        these coordinates, and the rounding of any coordinate.  What is not finite comes last.
+        these coordinates, and what rounding adds to differences.  What is not finite comes last.
         """
         made = []
         for axes in self.axes:

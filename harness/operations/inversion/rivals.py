@@ -20,15 +20,17 @@ def undecided(
     """Try rivals at the places ``near`` [rows, n]; return those that have to be searched.
 
     ``prefixes`` are empty, and ``found`` are the tokens for ``goal`` [rows, n, F].  Rivals that
-    give the goal as well are listed in ``found.others``.  A place has to be searched if a rival is
-    nearer than the token found, or if the branch of that token itself does not give the goal.
+    give the goal as well are listed in ``found.others``, and a nearer one replaces the token.  A
+    place has to be searched if there is a nearer one, if so many give the goal that there may be
+    more, or if the branch of the token found does not give it; all of them, where the model's
+    prompts cannot branch.
     """
     if not prefixes.branching(goal.shape[1]) or (states := prefixes.extend(found.ids)) is None:
         return near
     shift = known.features(goal - states)
     close, open_, search = accepted(prefixes.subject), near.clone(), torch.zeros_like(near)
     equals: list[tuple[Tensor, Tensor]] = []
-    for count in ROUNDS:  # equal ones may come in any order: all are tried again
+    for count in ROUNDS:  # of equal ones any may come first, so that each round tries all again
         places = open_.any(0).nonzero()[:, 0]
         if not len(places) or count >= prefixes.subject.vocabulary:
             break
@@ -37,11 +39,15 @@ def undecided(
         off = _off(prefixes, places, both, goal)
         own, others, here = off[..., 0], off[..., 1:], open_[:, places]
         found.tried[:, places] += here * tokens.shape[2]
-        least = torch.minimum(own, found.distances[:, places])
-        nearer = (others < least[..., None]).any(2)
-        equal = (others <= close) & here[..., None]
+        least, best = others.min(2)
+        right = here & (own <= close)
+        nearer = right & (least < torch.minimum(own, found.distances[:, places]))
+        equal = (others <= close) & (right & ~nearer)[..., None]
         equals += [_listed(places, tokens, equal)]
-        search[:, places] |= here & ((own > close) | nearer)
+        best = tokens.gather(2, best[..., None])[..., 0]
+        found.ids[:, places] = torch.where(nearer, best, found.ids[:, places])
+        found.distances[:, places] = torch.where(nearer, least, found.distances[:, places])
+        search[:, places] |= here & (nearer | ~right)
         # The farthest of them gives the goal as well: further ones may.
         open_[:, places] = equal[..., -1]
         open_ &= ~search

@@ -1,6 +1,7 @@
 """Undoes the rotation of keys, which differs from place to place, so that one map fits all.
 
-A rotation changes no distance, so an inversion of unrotated keys is one of the keys themselves.
+Keys are multiplied by orthogonal matrices, which changes no distance: prompts with the given keys
+are those with the given rotated keys.  A poor estimate of the rotations costs passes, no more.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assay.harness.models import capabilities, masks
+from assay.harness.models import capabilities, masks, positions
 from assay.harness.models.capabilities import Missing
 from assay.harness.models.memo import memo
 from assay.harness.models.shortage import pass_on
@@ -20,17 +21,17 @@ from assay.harness.models.subject import Subject
 from assay.harness.operations.inversion.candidates import accepted, relative
 from assay.harness.operations.inversion.target import Target
 
-ROWS = 2
-"""Keys that a rotation is estimated from, for each of their features."""
+KEYS = 2
+"""Keys of each place, of all heads, that a rotation is estimated from, for each feature of one."""
 
-PLACES = 32
-"""The least number of places whose rotations are estimated."""
+STEP = 32
+"""Places 0 to 31, and every 32nd, have rotations of their own; others the product of two."""
 
-TOKENS_AT_ONCE = 4096
-"""Tokens in one pass."""
+BETWEEN = 17
+"""A place between two of those, at which the product is compared with the keys."""
 
 STILL = 1e-3
-"""The largest element by which a rotation that is none differs from it."""
+"""Matrices that differ by less from the identity, in every element, are no rotations."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +45,14 @@ class Unrotated(Target):
         layers = [] if cache is None else cache.layers[self.depth - 1 : self.depth]
         before = sum(int(layer.get_seq_length()) for layer in layers)
         keys = super().kept(subject, ids, cache, **inputs)
-        if (places := inputs.get("positions")) is not None:
-            return _back(subject, self.depth, keys, places, int(places.max()) + 1)
         end = before + keys.shape[1]
         places = torch.arange(before, end, device=keys.device)
-        return _back(subject, self.depth, keys, places, end)
+        if (given := inputs.get("positions")) is not None:
+            places = given - positions.first_position(subject)
+            end = int(places.max()) + 1
+        turns = rotations(subject, self.depth, end)
+        assert turns is not None  # it is in `without_rotation`, for as many places
+        return _back(keys, turns[places])
 
 
 def without_rotation(subject: Subject, target: Target, goal: Tensor) -> tuple[Target, Tensor]:
@@ -56,33 +60,30 @@ def without_rotation(subject: Subject, target: Target, goal: Tensor) -> tuple[Ta
 
     Any other target stays as it is.
     """
-    if target.through != "keys" or (turns := rotations(subject, target.depth, 1)) is None:
+    n = goal.shape[1]
+    if target.through != "keys" or target.slip or n > (subject.context or n):
         return target, goal
-    keys, n = goal.unflatten(2, (-1, turns.shape[-1])), goal.shape[1]
-    places = torch.arange(n, device=keys.device)
-    return Unrotated(target.depth, "keys"), _back(subject, target.depth, keys, places, n).flatten(
-        2
-    )
+    if (turns := rotations(subject, target.depth, n)) is None:
+        return target, goal
+    keys = _back(goal.unflatten(2, (-1, turns.shape[-1])), turns[:n])
+    return Unrotated(target.depth, "keys"), keys.flatten(2)
 
 
-def _back(subject: Subject, depth: int, keys: Tensor, places: Tensor, n: int) -> Tensor:
-    """``keys`` [batch, k, heads, width] at ``places`` [k], below ``n``, as at the first place."""
-    turns = rotations(subject, depth, n)
-    assert turns is not None
-    return torch.einsum("bnhv,nwv->bnhw", keys.to(turns), turns[places])
+def _back(keys: Tensor, turns: Tensor) -> Tensor:
+    """``keys`` [batch, n, heads, width] without their rotations ``turns`` [n, width, width]."""
+    return torch.einsum("bnhv,nwv->bnhw", keys.to(turns), turns)
 
 
 def rotations(subject: Subject, depth: int, n: int) -> Tensor | None:
     """R_p of ``n`` places at least, by which the keys of block ``depth`` differ from place 0.
 
-    Row vectors of all heads are multiplied by them: [places, width, width], orthogonal,
-    float32 or wider.
-    None where keys do not rotate, or do more than that.
+    Row vectors of all heads are multiplied by them: [places, width, width], orthogonal, float32
+    or wider.  None where keys do not rotate or do more than that, and where that cannot be seen.
     """
     every = _rotations(subject)
     known = every.get(depth)
     if depth not in every or (known is not None and len(known) < n):
-        places = max(PLACES, 1 << (n - 1).bit_length())
+        places = max(STEP, 1 << (n - 1).bit_length())
         try:
             known = _estimated(subject, depth, min(places, subject.context or places))
         except (Missing, ValueError, RuntimeError, TypeError, LookupError) as error:
@@ -102,25 +103,41 @@ def _estimated(subject: Subject, depth: int, n: int) -> Tensor | None:
 
     The nearest ones in least squares (Schönemann, 1966), as long as they account for all keys.
     """
-    if "mask-4d" not in capabilities.probe(subject):
+    able = capabilities.probe(subject)
+    if "mask-4d" not in able or "position-ids" not in able:
         return None
+    steps = range(STEP, n, STEP)
+    between = [place for step in steps if (place := step + BETWEEN) < n]
+    places = torch.tensor([*range(min(n, STEP)), *steps, *between, n - 1], device=subject.device)
+    keys = _lone(subject, depth, places)
+    if not bool(keys.isfinite().all()):
+        return None
+    own = min(n, STEP) + len(steps)
+    left, _, right = torch.linalg.svd(keys[0].T @ keys[:own])
+    short, still = (left @ right)[: min(n, STEP)], torch.eye(keys.shape[2]).to(keys)
+    long = torch.cat([still[None], (left @ right)[len(short) :]])
+    every = torch.arange(n, device=keys.device)
+    turns = short[every % STEP] @ long[every // STEP]
+    if not bool((relative(keys[0] @ turns[places], keys) <= accepted(subject)).all()):
+        return None
+    wide = torch.promote_types(subject.dtype, torch.float32)
+    return None if torch.allclose(turns, still, atol=STILL) else turns.to(wide)
+
+
+def _lone(subject: Subject, depth: int, places: Tensor) -> Tensor:
+    """Keys of some tokens, of all heads, at ``places`` [n]: [n, keys, width], float64."""
     target, draw = Target(depth, "keys"), torch.Generator().manual_seed(0)
-    alone = masks.additive(torch.eye(n, dtype=torch.bool, device=subject.device), subject.dtype)
+    n = len(places)
+    alone = torch.eye(n, dtype=torch.bool, device=subject.device)
+    inputs = {
+        "mask": masks.additive(alone, subject.dtype),
+        "positions": places + positions.first_position(subject),
+    }
 
     def keys(count: int) -> Tensor:
         tokens = torch.randint(subject.vocabulary, (count, 1), generator=draw)
         ids = subject.content(tokens.to(subject.device)).expand(-1, n)
-        some = ids.split(max(1, TOKENS_AT_ONCE // n))
-        return torch.cat([target.kept(subject, each, mask=alone) for each in some]).double()
+        return target.kept(subject, ids, **inputs).double()
 
     heads, width = keys(1).shape[2:]
-    at = keys(math.ceil(ROWS * width / heads)).transpose(0, 1).flatten(1, 2)  # [n, keys, width]
-    if not bool(at.isfinite().all()):
-        return None
-    left, _, right = torch.linalg.svd(at[0].T @ at)
-    turns = left @ right
-    if not bool((relative(at[0] @ turns, at) <= accepted(subject)).all()):
-        return None
-    still = torch.eye(width, dtype=turns.dtype, device=turns.device)
-    wide = torch.promote_types(subject.dtype, torch.float32)
-    return None if torch.allclose(turns, still, atol=STILL) else turns.to(wide)
+    return keys(math.ceil(KEYS * width / heads)).transpose(0, 1).flatten(1, 2)

@@ -1,6 +1,6 @@
 """Exact inversion of a causal model, token by token, every answer verified by running it.
 
-`exhaustive` tries every token of the vocabulary.  `exact` ranks them first, by a linear map from
+`exhaustive` tries every token of the vocabulary.  `ranked` ranks them first, by a linear map from
 embeddings to states, and rarely has to try more than a few.  What other prompts add to a state is
 taken to be the same for every token, and is estimated from the tokens that were tried.
 """
@@ -22,7 +22,7 @@ from assay.harness.operations.inversion.set_up import linear_map
 from assay.harness.operations.inversion.target import Target
 
 ROUNDS = (8, 64, 512)
-"""The number of candidates tried after each round of `exact`; the last round tries all."""
+"""The number of candidates tried after each round of `ranked`; the last round tries all."""
 
 LOCAL = 2
 """How many of the nearest tried tokens estimate the prompt's contribution to a state."""
@@ -71,9 +71,9 @@ class SearchResult:
         for (row, place), tokens in found.others.items():
             self.others[int(rows[row]), place] = tokens
 
-    def forget(self, place: int) -> None:
-        """Know nothing of the tokens at ``place``."""
-        self.verified[:, place], self.distances[:, place] = False, torch.inf
+    def forget(self, rows: Tensor | slice, place: int) -> None:
+        """Know nothing of the tokens of ``rows`` at ``place``."""
+        self.verified[rows, place], self.distances[rows, place] = False, torch.inf
 
 
 Tell = Callable[[int, SearchResult], None]

@@ -43,6 +43,9 @@ LEAD = 0.5
 SAFE = 4.0
 """The multiple of `accepted` within which the predicted state of another token is compared."""
 
+REOPENED = 2
+"""How often the places after a better token are verified together; then they are searched."""
+
 TOKENS_AT_ONCE = 4096
 """Tokens in one pass."""
 
@@ -87,7 +90,7 @@ class _Search:
 
     ``settled`` [rows, n] are tokens that are known, or that no search found: those before some
     place, and what lies beyond a prompt's end, which counts as verified.  ``compared`` are those
-    whose rivals were tried.
+    that need no further comparison with others.
     """
 
     def __init__(
@@ -107,6 +110,7 @@ class _Search:
         self.beyond, self.compared = self.settled.clone(), self.settled.clone()
         self.result.verified |= self.beyond
         self.result.distances[self.beyond] = 0
+        self.reopened = torch.zeros(rows, dtype=torch.long, device=goal.device)
         self.tries = torch.zeros(rows, dtype=torch.long, device=goal.device)
         # Tokens that were tried at a row's first open place, after what is settled before it.
         self.refuted = torch.zeros(rows, TRIES, dtype=torch.long, device=goal.device)
@@ -204,15 +208,22 @@ class _Search:
         """Guess the open tokens of ``rows`` [k] from ``ids`` [k, n]."""
         self.result.ids[rows] = torch.where(self.settled[rows], self.result.ids[rows], ids)
 
-    def _search(self, rows: Tensor, place: int, shift: Tensor | None = None) -> None:
+    def _search(
+        self,
+        rows: Tensor,
+        place: int,
+        shift: Tensor | None = None,
+        forgotten: Tensor | slice = slice(None),
+    ) -> None:
         """Find one token of ``rows`` [k], by their first ``place`` tokens; the place is settled.
 
-        The map is off by ``shift`` [k, f] there.
+        The map is off by ``shift`` [k, f] there.  Those not ``forgotten`` [k] keep their token
+        unless another is nearer.
         """
         prefixes = self._prefixes(len(rows))
         prefixes.extend(self.result.ids[rows, :place])
         found = self.result.some(rows)
-        found.forget(place)
+        found.forget(forgotten, place)
         search_place(found, prefixes, self.goal[rows, place], self.map, shift)
         found.passes += prefixes.passes
         self.result.put(rows, found)
@@ -228,7 +239,7 @@ class _Search:
         Wherever the map predicts nearly the same state for another token.  Where another token is
         better, what comes after it in that row is open again; returns whether anything is.
         """
-        n = self.goal.shape[1]
+        n, before = self.goal.shape[1], self.result.ids.clone()
         sizes = torch.linalg.vector_norm(self.goal.double(), dim=-1)
         near = self.map.near(self.result.ids, SAFE * self.close * sizes)
         near &= self.result.verified & ~self.beyond & ~self.compared
@@ -238,18 +249,23 @@ class _Search:
             near[some] = undecided(prefixes, self.map, self.goal[some], found, near[some])
             self.result.put(some, found)
         self.compared |= ~near
-        for place in near.any(0).nonzero()[:, 0].tolist():
+        stale = torch.zeros_like(near[:, 0])  # rows whose states are those of other tokens
+        for place in range(n) if bool(near.any()) else ():
             rows = near[:, place].nonzero()[:, 0]
             if len(rows):
-                before = self.result.ids[rows, place]
-                self._search(rows, place)
+                self._search(rows, place, forgotten=stale[rows])
                 self.compared[rows, place] = True
-                self._reopen(rows[self.result.ids[rows, place] != before], place + 1)
+                other = rows[self.result.ids[rows, place] != before[rows, place]]
+                again = self.reopened[other] < REOPENED
+                self._reopen(other[again], place + 1)
                 near[:, place + 1 :] &= self.settled[:, place + 1 :]
+                stale[other[~again]] = True
+                near[other[~again], place + 1 :] = ~self.beyond[other[~again], place + 1 :]
         return not bool(self.settled.all())
 
     def _reopen(self, rows: Tensor, place: int) -> None:
         """Verify ``rows`` [k] again from a ``place`` on: a token before it is another now."""
+        self.reopened[rows] += 1
         self.settled[rows, place:] = self.beyond[rows, place:]
         self.result.verified[rows, place:] = self.beyond[rows, place:]
         self.compared[rows, place:] = False

@@ -87,3 +87,35 @@ def test_more_than_a_rotation_is_left_alone():
         assert keys.rotations(subject, 1, 5) is None
         goal = target.output(subject, prompt(subject, 5))
         assert keys.without_rotation(subject, target, goal)[0] == target
+
+
+def test_keys_that_all_have_the_first_position_stay_as_they_are():
+    subject, target = toy("llama"), Target(1, "keys", slip=True)
+    goal = target.output(subject, prompt(subject, 5))
+    assert keys.without_rotation(subject, target, goal) == (target, goal)
+
+
+def test_rotations_that_end_somewhere_are_left_alone_beyond(monkeypatch):
+    """What was found for short prompts says nothing of long ones."""
+    subject, target = fresh("llama"), Target(1, "keys")
+    assert keys.rotations(subject, 1, 5) is not None
+    usual = Target.kept
+
+    def growing(self, subject, ids, cache=None, positions=None, **inputs):
+        made = usual(self, subject, ids, cache, positions=positions, **inputs)
+        places = torch.arange(made.shape[1]) if positions is None else positions
+        return made * torch.where(places < 40, 1.0, 1.5)[:, None, None]
+
+    monkeypatch.setattr(Target, "kept", growing)
+    ids = prompt(subject, 50, batch=2)
+    result = exact(subject, target, target.output(subject, ids))
+    assert torch.equal(result.ids, ids)
+    assert keys.rotations(subject, 1, 50) is None
+
+
+@pytest.mark.parametrize("n", [32, 33, 60])
+def test_far_rotations_are_products_of_near_ones(n):
+    subject = toy("llama")
+    turns = keys.rotations(subject, 1, n)
+    there = Target(1, "keys").kept(subject, torch.full((1, n), 11))[0]
+    assert torch.allclose(there[:1] @ turns[:n], there, atol=1e-4)
