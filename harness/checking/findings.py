@@ -36,7 +36,7 @@ from assay.harness.checking.plans import Look, Plan, Settled
 from assay.harness.checking.profiles import Profile
 from assay.harness.checking.samples import Sample
 from assay.harness.checking.statistics import Pair
-from assay.harness.models.clock import TOO_SLOW, Braked, ForwardClock, patience
+from assay.harness.models.clock import ELSEWHERE, TOO_SLOW, Braked, ForwardClock, patience
 from assay.harness.models.lengths import is_large
 from assay.harness.models.shortage import ENDS
 from assay.harness.models.subject import Subject
@@ -120,7 +120,7 @@ def run(
     sample, sizes = Sample(), plan.sizes(session.profile)
     blocks = 1 if plan.costly else max(1, math.ceil(max(sizes, default=0) / plan.block))
     subject.reach, subject.far = session.profile.reach, session.profile.far
-    brake = patience(subject, _brake(session.profile, subject))
+    brake = patience(subject, limit(session.profile, subject))
     clock = ForwardClock(brake, share=brake / blocks)
     try:
         with clock.striking(foreign=not claim.toy):
@@ -169,6 +169,7 @@ def run(
                 if name not in ("effect", "control") and len(sample.defined(name))
             },
             "seconds in forward passes": clock.seconds,
+            ELSEWHERE: clock.elsewhere,
             "passes and tokens": clock.work,
         },
         sample={name: sample.values(name) for name in sample.series},
@@ -176,7 +177,8 @@ def run(
     )
 
 
-def _brake(profile: Profile, subject: Subject) -> float:
+def limit(profile: Profile, subject: Subject) -> float:
+    """The seconds after which a finding about ``subject`` ends undecided."""
     return min(profile.brake, profile.large_brake if is_large(subject) else math.inf)
 
 

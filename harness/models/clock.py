@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from time import perf_counter
 from types import FrameType
 from typing import Any
@@ -25,6 +25,9 @@ FED = ("input_ids", "inputs_embeds", "decoder_input_ids", "decoder_inputs_embeds
 
 CALL = nn.Module._call_impl.__code__
 """The code object that every pass runs."""
+
+ELSEWHERE = "seconds in passes of models of another size"
+"""The name of that detail of a result; a part of its "seconds in forward passes"."""
 
 TOO_SLOW = "too slow for this profile"
 """The message's words for a machine or model on which the brake strikes."""
@@ -46,6 +49,10 @@ def patience(subject: Core, brake: float) -> float:
     return brake / HUNG if subject.hung else brake
 
 
+_CLOCKS: list[ForwardClock] = []
+"""The clocks that watch now in this process, the claim's own first."""
+
+
 class Braked(BaseException):
     """A claim has used up its time; leaves Hypothesis as an interrupt would."""
 
@@ -63,12 +70,15 @@ class ForwardClock:
 
     A pass is timed from a device at rest to a device at rest.  One that is recorded as a graph is
     counted, and neither waited for nor timed.
+
+    Steps of descents, which do not call the model (`stepping`), are passes as well.
+    ``elsewhere`` are the seconds of ``seconds`` in those on models of another size.
     """
 
     def __init__(
         self, brake: float = math.inf, share: float = math.inf, each: bool = False
     ) -> None:
-        self.seconds = 0.0
+        self.seconds = self.elsewhere = 0.0
         self.brake, self.share, self.each = brake, share, each
         self._started = self._alive = perf_counter()
         self._passes, self._fastest = 0, math.inf
@@ -136,11 +146,13 @@ class ForwardClock:
         if subject.known_reference is not None:  # no name, which would keep it in memory
             self.watch(subject.known_reference.model)
         subject.clocks.append(self)
+        _CLOCKS.append(self)
         try:
             yield self
         finally:
             self._watching = False
             subject.clocks.remove(self)
+            _CLOCKS.remove(self)
             self._unwatch()
 
     @contextmanager
@@ -174,6 +186,31 @@ class ForwardClock:
         models = list(self._hooks)
         self._hooks.clear()
         return models
+
+    @contextmanager
+    def _stepping(self, model: nn.Module, passes: int, tokens: float) -> Iterator[None]:
+        if self._depth:  # within a pass, which counts as a whole
+            yield
+            return
+        self.check()
+        self._depth, self._recorded, began = 1, False, perf_counter()
+        try:
+            yield
+        finally:
+            self._depth = 0
+        took = perf_counter() - began
+        self.seconds += took
+        if self._is_of_the_size_of(model):
+            self.work["own"][0] += passes
+            self.work["own"][1] += round(tokens)
+        else:
+            self.elsewhere += took
+        self.check()
+
+    def _is_of_the_size_of(self, model: nn.Module) -> bool:
+        if self._subject is None or model is self._subject.model:
+            return True
+        return _size(model) == _size(self._subject.model)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ForwardClock:
         """Copies of a watched model share its clock."""
@@ -224,3 +261,20 @@ class ForwardClock:
             self.seconds += took
             self._passes, self._fastest = self._passes + 1, min(self._fastest, took)
             self.check()
+
+
+def _size(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+@contextmanager
+def stepping(model: nn.Module, passes: int, tokens: float) -> Iterator[None]:
+    """Count the block as ``passes`` over ``tokens`` in all, by every clock that watches now.
+
+    For steps that run a model's operations without calling it, and for untrained copies, whose
+    calls no clock sees.  A clock that has run too long raises `Braked` before or after.
+    """
+    with ExitStack() as around:
+        for clock in _CLOCKS:
+            around.enter_context(clock._stepping(model, passes, tokens))
+        yield

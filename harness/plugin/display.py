@@ -125,7 +125,7 @@ class Display:
         if self.recorder.results:
             self.reporter.write(self._table())
         if left := sum(result.left_out for result in self.recorder.results):
-            self.reporter.write_line(f"{left} claims had no time within --budget")
+            self.reporter.write_line(f"{left} claims were left out for lack of time")
         if selection.leaves_out_slow_laws(self.config) and selection.has_all_claims(self.config):
             self.reporter.write_line(
                 "slow laws were left out: --profile=standard or -m slow_law runs them"

@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from assay.harness.checking import costs
+from assay.harness.checking import costs, findings
 from assay.harness.checking.claim import Claim, Session
 from assay.harness.checking.profiles import LEAST, Profile
 from assay.harness.models import float64, lengths, needs
-from assay.harness.models.clock import MARGIN
+from assay.harness.models.clock import MARGIN, TOO_SLOW
 from assay.harness.models.needs import Needs
 from assay.harness.models.speed import Speed
 from assay.harness.models.subject import Subject
@@ -40,6 +40,11 @@ AT_THE_END = 0.02
 OF_BUDGET, OF_PLAN = 0.05, 3.0
 """Share of a budget, or multiple of its plan if that is more, after which a claim is stopped: what
 was planned wrongly must not take the time of all others.
+"""
+
+SURELY = 2.0
+"""Multiple of its limit that a finding must be planned to take to be left out: plans are good to a
+factor of about two.
 """
 
 PLANNED = "assay-planned"
@@ -139,9 +144,11 @@ class Planner:
 
         ``others`` are (claim, name) of all claims of this process on the subject.
         """
+        profile = session.profile
+        if why := self._without_end(claim, name, subject, profile):
+            return why
         if self.budget is None:
             return session
-        profile = session.profile
         planned = self.plan(claim, name, subject, profile)
         if planned.lacking:
             return session
@@ -159,6 +166,21 @@ class Planner:
         fair = max(OF_BUDGET * self.budget, OF_PLAN * needed)
         brake = min(profile.brake, fair, max(1.0, self.left / MARGIN))
         return replace(session, profile=replace(profile, examples=examples, brake=brake))
+
+    def _without_end(self, claim: Claim, name: str, subject: Subject, profile: Profile) -> str:
+        """Why a finding about a large model is not begun: the profile's limit would end it."""
+        subject.reach, subject.far = profile.reach, profile.far
+        limit = findings.limit(profile, subject)
+        known = claim.kind is Kind.FINDING and costs.is_recorded(name, claim.kind)
+        if not known or claim.toy or not limit < profile.brake:
+            return ""
+        planned = self.plan(claim, name, subject, profile)
+        if planned.lacking or planned.seconds <= SURELY * limit:
+            return ""
+        return (
+            f"left out: needs about {duration(planned.seconds)}, and {profile.name} gives a "
+            f"finding about a model of this size {duration(limit)}: the machine is {TOO_SLOW}"
+        )
 
     def _examples_of_laws(self, subject: Subject, profile: Profile, others: list[Named]) -> int:
         """As many examples as the profile's, or as fit for all laws, but at least `LEAST`."""

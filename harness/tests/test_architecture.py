@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from assay.harness.checking.claim import Claim
 from assay.harness.results.verdicts import Kind
+from assay.harness.tests.support.catalogue import claims
 from assay.harness.tests.support.sessions import ROOT
 
 ABOVE = {
@@ -63,16 +62,6 @@ def named(source: ast.Module) -> Iterator[str]:
             yield node.attr
         elif isinstance(node, ast.alias):
             yield node.name
-
-
-def claims() -> list[Claim]:
-    """What every claim of the catalogue says of itself."""
-    catalogue = []
-    for path in modules("claims"):
-        module = importlib.import_module(f"assay.claims.{path.stem}")
-        tests = [value for name, value in vars(module).items() if name.startswith("test_")]
-        catalogue += [test.claim for test in tests]
-    return catalogue
 
 
 @pytest.mark.parametrize("room", ABOVE)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from assay.harness.models import accelerators
+from assay.harness.models.clock import stepping
 from assay.harness.models.subject import Subject
 from assay.harness.operations.inversion import replay, running
 from assay.harness.operations.inversion.fused import fused_activations
@@ -29,6 +30,9 @@ DIVERGED = 10.0
 MANY_STEPS, FEW_NUMBERS = 20, 2**18
 """The fewest steps for which recording one pays, and the numbers in a batch above which it does
 not: there arithmetic takes all the time, and a record stores everything that a step computes."""
+
+PASSES = 2
+"""Passes of a step: gradients of embeddings alone take as many operations as the output."""
 
 SHARE_DONE = 0.25
 """The share of finished rows at which they are dropped: a step is then recorded again."""
@@ -163,13 +167,13 @@ class Batch:
             tell(0, watched[0], self._losses_now(total))
         advance = self.stepper()
         for begin, end in pairwise(stops):
-            for clock in self.subject.clocks:
-                clock.check()  # it does not see every step as a pass
             state = [t.clone() for t in (self.x, *self.moments)]
-            for _ in range(begin, end):
-                advance()
-            if end == steps:
-                self._measure(steps)
+            with stepping(self.subject.model, *self._work(end - begin)):
+                for _ in range(begin, end):
+                    advance()
+                if end == steps:
+                    self._measure(steps)
+                accelerators.wait(self.x.device)
             recent = self.losses[begin : end + (end == steps)]
             still = ~ended[self.rows]
             bad = self._diverged(recent, state)
@@ -211,6 +215,15 @@ class Batch:
         self.safe = [torch.where(at_begin, now, before) for now, before in pairs]
         self.level = torch.where(fine[:1], losses[:1], self.level)
         return ~(fine.all(0) & self.x.isfinite().all((1, 2)))
+
+    def _work(self, steps: int) -> tuple[int, float]:
+        """The passes and tokens of ``steps``, each one pass forwards and one backwards.
+
+        Through half of the blocks a token counts half.
+        """
+        rows, n = self.x.shape[:2]
+        share = min(1.0, self.target.depth / max(1, len(self.subject.blocks)))
+        return PASSES * steps, PASSES * steps * rows * n * share
 
     def rewind(self) -> None:
         """Restart in the same buffers."""

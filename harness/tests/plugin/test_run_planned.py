@@ -8,13 +8,15 @@ import pytest
 
 from assay.harness.checking import costs
 from assay.harness.checking.claim import Claim, Session
-from assay.harness.checking.profiles import PROFILES
+from assay.harness.checking.profiles import PROFILES, Profile
+from assay.harness.models.clock import ELSEWHERE, TOO_SLOW
 from assay.harness.models.needs import Needs
 from assay.harness.models.speed import Passes, Speed
 from assay.harness.plugin import planning
 from assay.harness.results.errors import BadInput
 from assay.harness.results.expectations import judge
 from assay.harness.results.verdicts import LEFT_OUT, Kind, Result, Verdict
+from assay.harness.tests.support.catalogue import claims
 from assay.harness.tests.support.sessions import law
 from assay.harness.tests.support.toys import toy
 
@@ -98,6 +100,58 @@ def test_a_finding_is_left_out_too() -> None:
     assert isinstance(planned(100, 101, Kind.FINDING), str)
 
 
+LIMITED = replace(PROFILES["quick"], reach=1.0)
+"""A profile under which any model is a large one."""
+
+
+def unbudgeted(
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: float,
+    kind: Kind = Kind.FINDING,
+    profile: Profile = LIMITED,
+) -> Session | str:
+    """The session of a claim that is planned to take ``seconds``, in a run without a budget."""
+    planner, subject = planning.Planner(None), replace(toy("gpt2"))
+    planner._speeds[subject.name] = Speed(Passes(seconds, 0.0), None)
+    claim = Claim("A1", "a claim", kind, "nowhere", (), "none")
+    recorded = {f"{kind.value}: a claim": costs.Cost(1, 0, 0, 0, 0)}
+    monkeypatch.setattr(costs, "recorded", lambda: recorded)
+    return planner.session(claim, "a claim", subject, Session(profile), [])
+
+
+def test_a_finding_that_its_limit_would_end_is_not_begun(monkeypatch) -> None:
+    why = unbudgeted(monkeypatch, 121)
+    assert why.startswith(
+        "left out: needs about 2 m 01 s, and quick gives a finding about a model"
+    )
+    assert "of this size 1 m 00 s: the machine is too slow for this profile" in why
+
+
+def test_a_finding_whose_plan_may_be_wrong_is_begun(monkeypatch) -> None:
+    assert isinstance(unbudgeted(monkeypatch, 119), Session)
+
+
+def test_only_findings_about_large_models_have_that_limit(monkeypatch) -> None:
+    assert isinstance(unbudgeted(monkeypatch, 1000, Kind.LAW), Session)
+    for profile in ("quick", "standard"):
+        usual = PROFILES[profile]
+        assert isinstance(unbudgeted(monkeypatch, 1000, profile=usual), Session)
+
+
+UNRECORDED = {"A12", "A15", "C8", "E16", "E19", "E5", "G1", "G12", "G13", "G4", "G5", "G6", "H3"}
+"""Claims of which some apply to other models than the embedded reference, are slow or take more
+draws than `quick`: those count as usual ones.
+"""
+
+
+def test_every_claim_that_small_models_meet_has_a_recorded_cost() -> None:
+    recorded = [name.partition(": ")[2] for name in costs.recorded()]
+    unknown = {
+        claim.id for claim in claims() if not any(name.startswith(claim.says) for name in recorded)
+    }
+    assert unknown <= UNRECORDED
+
+
 def test_a_claim_without_time_does_not_fail_the_run() -> None:
     result = Result("C1", "a law", Kind.LAW, "model", Verdict.INCONCLUSIVE)
     assert judge(result, None).fails
@@ -131,6 +185,7 @@ def test_costs_are_recorded_by_example_and_the_largest_counts() -> None:
         "kind": "law",
         "name": "a law",
         "verdict": "upheld",
+        "reason": "",
         "examples": 4,
         "seconds": 5.0,
         "details": {
@@ -141,6 +196,27 @@ def test_costs_are_recorded_by_example_and_the_largest_counts() -> None:
     other = {**result, "examples": 2}
     (cost,) = costs.of_results([result, other, {**result, "verdict": "refuted"}]).values()
     assert cost == costs.Cost(4, 20, 2, 10, 1.0)
+    too_slow = {**result, "reason": f"stopped after 3 s: the machine is {TOO_SLOW}"}
+    assert costs.of_results([too_slow]) == {}
+
+
+def test_a_refuted_finding_costs_what_an_upheld_one_does_and_other_models_count_as_seconds() -> (
+    None
+):
+    result = {
+        "kind": "finding",
+        "name": "a finding",
+        "verdict": "refuted",
+        "reason": "",
+        "examples": 24,
+        "seconds": 5.0,
+        "details": {
+            "passes and tokens": {"own": [8, 40], "reference": [0, 0]},
+            "seconds in forward passes": 3.0,
+            ELSEWHERE: 2.0,
+        },
+    }
+    assert list(costs.of_results([result]).values()) == [costs.Cost(8, 40, 0, 0, 4.0)]
 
 
 def test_most_claims_have_a_recorded_cost() -> None:
