@@ -169,10 +169,12 @@ class Planner:
 
     def _without_end(self, claim: Claim, name: str, subject: Subject, profile: Profile) -> str:
         """Why a finding about a large model is not begun: the profile's limit would end it."""
+        known = claim.kind is Kind.FINDING and costs.is_recorded(name, claim.kind)
+        if not known or claim.toy:
+            return ""
         subject.reach, subject.far = profile.reach, profile.far
         limit = findings.limit(profile, subject)
-        known = claim.kind is Kind.FINDING and costs.is_recorded(name, claim.kind)
-        if not known or claim.toy or not limit < profile.brake:
+        if not limit < profile.brake:
             return ""
         planned = self.plan(claim, name, subject, profile)
         if planned.lacking or planned.seconds <= SURELY * limit:
