@@ -39,6 +39,8 @@ class Claim:
     """What a finding's statistic must reach, in words."""
     slow: bool = False
     """Whether an example takes seconds, as compiling does: short profiles leave such laws out."""
+    costly: bool = False
+    """Whether a finding takes all its draws before it is judged, so that its cost is known."""
 
     def examples(self, profile: Profile) -> int:
         """The examples that a law takes in ``profile``; 1 for a finding, which takes draws."""

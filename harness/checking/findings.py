@@ -96,7 +96,10 @@ def finding(
     itself (`harness.plugin.toy`).  Further parameters of the function are pytest's.
     """
     claim = Claim(
-        *(id, says, Kind.FINDING, source, tuple(needs), control), toy=toy, bound=str(bound)
+        *(id, says, Kind.FINDING, source, tuple(needs), control),
+        toy=toy,
+        bound=str(bound),
+        costly=costly,
     )
     plan = Plan(bound, control_bound, draws, block, costly, most)
 

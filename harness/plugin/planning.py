@@ -42,7 +42,7 @@ OF_BUDGET, OF_PLAN = 0.05, 3.0
 was planned wrongly must not take the time of all others.
 """
 
-SURELY = 2.0
+SURELY = 3.0
 """Multiple of its limit that a finding must be planned to take to be left out: plans are good to a
 factor of about two.
 """
@@ -145,12 +145,18 @@ class Planner:
         ``others`` are (claim, name) of all claims of this process on the subject.
         """
         profile = session.profile
-        if why := self._without_end(claim, name, subject, profile):
-            return why
-        if self.budget is None:
+        limit = self._limit(claim, name, subject, profile)
+        if self.budget is None and limit is None:
             return session
         planned = self.plan(claim, name, subject, profile)
         if planned.lacking:
+            return session
+        if limit is not None and planned.seconds > SURELY * limit:
+            return (
+                f"left out: needs about {duration(planned.seconds)}, and {profile.name} gives a "
+                f"finding about a model of this size {duration(limit)}: the machine is {TOO_SLOW}"
+            )
+        if self.budget is None:
             return session
         examples = self._examples_of_laws(subject, profile, others)
         if claim.kind is Kind.LAW and planned.examples > examples:
@@ -167,22 +173,17 @@ class Planner:
         brake = min(profile.brake, fair, max(1.0, self.left / MARGIN))
         return replace(session, profile=replace(profile, examples=examples, brake=brake))
 
-    def _without_end(self, claim: Claim, name: str, subject: Subject, profile: Profile) -> str:
-        """Why a finding about a large model is not begun: the profile's limit would end it."""
-        known = claim.kind is Kind.FINDING and costs.is_recorded(name, claim.kind)
-        if not known or claim.toy:
-            return ""
+    def _limit(self, claim: Claim, name: str, subject: Subject, profile: Profile) -> float | None:
+        """The seconds that ``profile`` gives a finding about a large model.
+
+        None for other claims, and where it is not known what the finding needs: one that looks
+        several times may be decided at the first.
+        """
+        if not claim.costly or claim.toy or not costs.is_recorded(name, claim.kind):
+            return None
         subject.reach, subject.far = profile.reach, profile.far
         limit = findings.limit(profile, subject)
-        if not limit < profile.brake:
-            return ""
-        planned = self.plan(claim, name, subject, profile)
-        if planned.lacking or planned.seconds <= SURELY * limit:
-            return ""
-        return (
-            f"left out: needs about {duration(planned.seconds)}, and {profile.name} gives a "
-            f"finding about a model of this size {duration(limit)}: the machine is {TOO_SLOW}"
-        )
+        return limit if limit < profile.brake else None
 
     def _examples_of_laws(self, subject: Subject, profile: Profile, others: list[Named]) -> int:
         """As many examples as the profile's, or as fit for all laws, but at least `LEAST`."""

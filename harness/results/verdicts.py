@@ -40,7 +40,9 @@ SEES_ONE = "sees one"
 """Key of the details of a law that counts: one error, how many were injected and seen."""
 
 LEFT_OUT = "left out for the budget"
-"""The key in a result's details that says that the run's budget left no time for the claim."""
+"""The key in a result's details that says that the claim had no time: within the run's budget, or
+within the profile's limit for findings about large models.
+"""
 
 HIDDEN = "rounding hides smaller leaks"
 """Key of a law's details: true where in 16 bits it sees no leak as small as it must."""
@@ -128,7 +130,7 @@ class Result:
 
     @property
     def left_out(self) -> bool:
-        """Whether the run's budget left no time for the claim, or not enough."""
+        """Whether the claim had no time, or not enough (`LEFT_OUT`)."""
         return self.verdict is Verdict.INCONCLUSIVE and bool(self.details.get(LEFT_OUT))
 
     @property
