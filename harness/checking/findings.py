@@ -185,6 +185,31 @@ def limit(profile: Profile, subject: Subject) -> float:
     return min(profile.brake, profile.large_brake if is_large(subject) else math.inf)
 
 
+class Pace:
+    """The least seconds that a draw took so far, by ``clock``.
+
+    The first block also does one-time work, and so counts half.
+    """
+
+    def __init__(self, clock: ForwardClock) -> None:
+        self.clock, self.seconds, self.blocks = clock, 0.0, 0
+        self._since = clock.elapsed
+
+    def took(self, draws: int) -> None:
+        """Note that a block of ``draws`` is over."""
+        now = self.clock.elapsed
+        each = (now - self._since) / draws
+        self.seconds = min(self.seconds, each) if self.blocks > 1 else each / (2 - self.blocks)
+        self.blocks, self._since = self.blocks + 1, now
+
+    def check(self, draws: int) -> None:
+        """Raise `Braked` where so many further ``draws`` would end after the clock's brake."""
+        needs = draws * self.seconds
+        if self.clock.elapsed + needs > self.clock.brake:
+            took = self.clock.elapsed
+            raise Braked(f"stopped after {took:.3g} s, as the next look is {needs:.3g} s away")
+
+
 def _settle(
     claim: Claim,
     plan: Plan,
@@ -197,7 +222,7 @@ def _settle(
 ) -> Settled:
     """Sample look by look until effect and control are decided."""
     sizes = plan.sizes(session.profile)
-    settled = Settled(most=max(sizes, default=0))
+    settled, pace = Settled(most=max(sizes, default=0)), Pace(clock)
     arguments = with_subject(body, subject, arguments)
     for size in sizes:
         while settled.drawn < size:
@@ -205,11 +230,13 @@ def _settle(
             numbers = range(settled.drawn, settled.drawn + count)
             try:
                 clock.check()
+                pace.check(size - settled.drawn)
                 body(draws=Draws(session.seed or 0, claim.id, numbers), sample=sample, **arguments)
             except Braked as braked:
                 settled.stopped = str(braked)
                 return settled
             settled.drawn += count
+            pace.took(count)
         # A decision stands: each look errs with its own small share.
         if settled.effect.verdict is Verdict.INCONCLUSIVE:
             settled.effect = plan.effect(sample, len(sizes))

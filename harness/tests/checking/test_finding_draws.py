@@ -67,11 +67,43 @@ def test_draws_that_are_all_taken_count_however_long_they_took(braked):
 
 
 def test_a_finding_about_a_large_model_ends_earlier(braked):
-    limits = {"brake": 200.0, "large_brake": 120.0}
+    limits = {"brake": 300.0, "large_brake": 120.0}
     assert braked(shifted(), slow=0, block=32, limits=limits).verdict is Verdict.UPHELD
     result = braked(shifted(), slow=0, block=32, limits=limits | {"reach": 1.0})
     assert (result.verdict, result.examples) == (Verdict.INCONCLUSIVE, 32)
     assert result.reason.startswith("stopped after 150 s at 32 of 256 draws")
+
+
+def timed(clock, seconds):
+    """A body that decides nothing and whose blocks take so many ``seconds``, the last on and on."""
+    undecided, blocks = shifted(0.0), iter(range(1000))
+
+    def body(draws, sample):
+        undecided(draws, sample)
+        clock.sleep(seconds[min(next(blocks), len(seconds) - 1)])
+
+    return body
+
+
+@pytest.mark.parametrize(
+    ("seconds", "examples", "why"),
+    [
+        ([31.0], 128, "stopped after 124 s, as the next look is 124 s away at 128 of 256 draws"),
+        ([29.0], 256, "the interval"),
+        # Half of the first block may be one-time work.
+        ([150.0, 10.0], 256, "the interval"),
+        ([150.0, 15.0], 128, "stopped after 195 s, as the next look is 60 s away at 128"),
+        ([170.0, 1.0], 32, "stopped after 170 s, as the next look is 85 s away at 32"),
+        # What one slow block takes does not count against the others.
+        ([10.0, 10.0, 80.0, 10.0], 256, "the interval"),
+    ],
+)
+def test_a_finding_ends_where_its_next_look_is_too_far(monkeypatch, seconds, examples, why):
+    clock = Time()
+    monkeypatch.setattr("assay.harness.models.clock.perf_counter", clock)
+    result = settled(timed(clock, seconds), limits={"brake": 240.0}, draws=32, block=32)
+    assert (result.examples, result.verdict) == (examples, Verdict.INCONCLUSIVE)
+    assert result.reason.startswith(why)
 
 
 def test_a_claim_has_as_many_draws_at_its_last_look_as_it_says():
