@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -105,8 +106,12 @@ def selects(subject: Core) -> bool:
     return False
 
 
+@lru_cache(4096)
 def _source(part: Any) -> str:
-    """The code of a class or function, without the examples of its docstrings."""
+    """The code of a class or function, without the examples of its docstrings.
+
+    Kept, as many copies of a model are asked about in a run.
+    """
     try:
         return _EXAMPLE.sub("", inspect.getsource(part))
     except (OSError, TypeError, SyntaxError):  # typed in, or compiled
