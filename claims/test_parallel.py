@@ -47,22 +47,14 @@ def test_rows_of_two_processes_are_those_of_one(subject, plan, draw, check):
 def test_gradients_of_two_processes_are_those_of_one(subject, plan, draw, check):
     capabilities.require(subject, f"{plan}-parallel")
     prompt = draw(short_prompts(subject), "prompt")
-    samples = [training.sample(subject, prompt.ids)]
-    names = training.names(subject)
-    plain = training.gradients(subject, samples, names)
-    exact = training.exact(subject, samples, names)
-    noise, _ = training.apart(plain, exact)
+    samples, names = [training.sample(subject, prompt.ids)], training.names(subject)
+    plain = training.Plain.of(subject, samples)
     for gathered in parallel.gradients(subject, plan, samples, names):
-        error, where = training.apart(gathered, exact)
-        noise = training.noise(check, noise, error, samples, names, exact)
-        allowed = check.tolerance.allowed(noise)
-        check.judge(error, allowed, where)
+        judged = plain.judge(check, gathered)
     if check.wants():
         wrong = parallel.gradients(subject, plan, samples, names, zeroed=True)[0]
-        check.judge_control(training.apart(wrong, exact)[0], allowed)
-    check.sees(
-        lambda size: (training.apart(training.moved(plain, size), exact)[0], allowed), noise=noise
-    )
+        judged.rejects(check, wrong)
+    judged.sees(check)
 
 
 @law(

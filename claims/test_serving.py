@@ -71,10 +71,7 @@ def test_a_model_that_is_served_is_trained_as_otherwise(subject, draw, check):
     serving.require(subject)
     prompt = draw(some_prompts(subject), "prompts")
     samples, names = [training.sample(subject, prompt.ids)], training.names(subject)
-    plain = training.gradients(subject, samples, names)
-    exact = training.exact(subject, samples, names)
-    noise, _ = training.apart(plain, exact)
-    allowed, seen = check.tolerance.allowed(noise), []
+    plain, seen = training.Plain.of(subject, samples), []
 
     def train():
         # transformers 5.17 leaves the server's attention in the model, and refuses other passes.
@@ -84,19 +81,15 @@ def test_a_model_that_is_served_is_trained_as_otherwise(subject, draw, check):
 
     requests = sharing(prompt, [prompt.length] * prompt.rows)[:3]
     given = serving.serve(subject, requests, TOKENS, late=1, meanwhile=train)
-    error, where = training.apart(seen[0], exact)
-    check.judge(error, allowed, where)
+    judged = plain.judge(check, seen[0])
     gap = ROUTER_GAP * check.tolerance.floor
     for request, answer in zip(requests, given, strict=True):
         expected = reference(check, request, answer.tokens)
         short, _ = answers.allowed(expected, check.tolerance)
         check.judge(answers.shortfall(expected, answer.tokens, gap), short, "the tokens")
     later = [training.sample(subject, prompt.ids[:, 1:])]
-    wrong = training.gradients(subject, later, names)
-    check.judge_control(training.apart(wrong, exact)[0], allowed)
-    check.sees(
-        lambda size: (training.apart(training.moved(plain, size), exact)[0], allowed), noise=noise
-    )
+    judged.rejects(check, training.gradients(subject, later, names))
+    judged.sees(check)
 
 
 def reference(check, request, tokens):

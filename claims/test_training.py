@@ -25,20 +25,11 @@ def test_gradients_of_a_batch_are_the_sum_of_its_samples(subject, draw, check):
         training.sample(subject, prompt.ids[row : row + 1, -size:])
         for row, size in enumerate(batch.lengths)
     ]
-    names = training.names(subject)
-    summed = training.gradients(subject, alone, names)
-    exact = training.exact(subject, alone, names)
-    noise, _ = training.apart(summed, exact)
+    plain, names = training.Plain.of(subject, alone), training.names(subject)
     together = training.gradients(subject, [training.padded(subject, batch)], names)
-    error, where = training.apart(together, exact)
-    noise = training.noise(check, noise, error, alone, names, exact)
-    allowed = check.tolerance.allowed(noise)
-    check.judge(error, allowed, where)
-    fewer = training.gradients(subject.oracle, alone[:-1], names)
-    check.judge_control(training.apart(fewer, exact)[0], allowed)
-    check.sees(
-        lambda size: (training.apart(training.moved(summed, size), exact)[0], allowed), noise=noise
-    )
+    judged = plain.judge(check, together)
+    judged.rejects(check, training.gradients(subject.oracle, alone[:-1], names))
+    judged.sees(check)
 
 
 @law(
@@ -54,25 +45,15 @@ def test_gradients_in_training_are_those_in_evaluation(subject, activations, dra
     if activations != "kept":
         capabilities.require(subject, "gradient-checkpointing")
     prompt = draw(short_prompts(subject, rows=2), "prompt")
-    samples = [training.sample(subject, prompt.ids)]
-    names = training.names(subject)
-    plain = training.gradients(subject, samples, names)
-    exact = training.exact(subject, samples, names)
-    noise, _ = training.apart(plain, exact)
+    samples, names = [training.sample(subject, prompt.ids)], training.names(subject)
+    plain = training.Plain.of(subject, samples)
     reentrant = {"kept": None, "recomputed": False}.get(activations, True)
     with training.in_training(subject, reentrant):
         trained = training.gradients(subject, samples, names, embedding=reentrant is True)
-    error, where = training.apart(trained, exact)
-    noise = training.noise(check, noise, error, samples, names, exact)
-    allowed = check.tolerance.allowed(noise)
-    check.judge(error, allowed, where)
+    judged = plain.judge(check, trained)
     later = [training.sample(subject, prompt.ids[:, 1:])]
-    check.judge_control(
-        training.apart(training.gradients(subject, later, names), exact)[0], allowed
-    )
-    check.sees(
-        lambda size: (training.apart(training.moved(plain, size), exact)[0], allowed), noise=noise
-    )
+    judged.rejects(check, training.gradients(subject, later, names))
+    judged.sees(check)
 
 
 def short_prompts(subject, **how):

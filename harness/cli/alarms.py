@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich import box
@@ -23,6 +24,7 @@ from assay.harness.report import texts
 from assay.harness.results import expectation_files
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence
+from assay.harness.results.specs import ModelKind, ModelSpec
 from assay.harness.results.verdicts import Kind, Result
 from assay.harness.runners import runner
 from assay.harness.runners.environments import Environment
@@ -58,7 +60,7 @@ def main(
     for seed in range(1, options.seeds + 1):
         for dtype in dict.fromkeys(options.dtype or USUAL):
             settings = Settings.of(options, seed=seed, dtype=dtype, marker="law")
-            specs, name = [f"{model}:{seed}" for model in models], f"seed {seed}, {dtype}"
+            specs, name = [of_seed(model, seed) for model in models], f"seed {seed}, {dtype}"
             laws = Resumable(path, specs, settings, ["-q", "--tb=no"], start=start)
             if not options.count and (outcome := laws.run(here)).state == FAILED:
                 broken.append(f"{name}: {'; '.join(filter(None, [*outcome.notes, outcome.why]))}")
@@ -78,6 +80,14 @@ def main(
         console.print()
         show_leaks(console, results_by_dtype)
     return 1 if broken or any(each.alarms for each in tallies) else 0
+
+
+def of_seed(model: str, seed: int) -> str:
+    """The name of a kind's model made from ``seed``; itself where there is one such model only,
+    which prompts of that seed are then drawn for.
+    """
+    spec = ModelSpec.parse(model)
+    return model if spec.kind is ModelKind.CHAT else str(replace(spec, seed=seed))
 
 
 def _check_claims(names: Sequence[str], room: Rooms) -> None:

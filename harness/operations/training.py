@@ -6,14 +6,14 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from assay.harness.checking.check import Check
-from assay.harness.checking.comparing import Unsettled
+from assay.harness.checking.comparing import BY_ROUNDING, Unsettled
 from assay.harness.checking.reference import MACHINES
 from assay.harness.models import compat, precision, routing
 from assay.harness.models.rounding import Rounding
@@ -28,6 +28,18 @@ AT_ONCE = 1 << 24
 
 SMALL = 1e-3
 """Gradients shorter than this share of the mean one are measured against that share."""
+
+ROUNDINGS = 8
+"""The least such share, in units of the dtype's rounding.  A short gradient is a sum of long terms
+that cancel, and each of them is rounded.
+"""
+
+CANCELS = 1e-6
+"""A gradient shorter than this share of the mean one is measured against the mean one.
+
+It is zero but for rounding, as that of a bias of keys: softmax does not change when a constant is
+added to all scores.
+"""
 
 RANDOM = re.compile(r"drop|noise|jitter", re.IGNORECASE)
 """Names of what makes a pass in training random, as numbers of modules and configurations."""
@@ -46,6 +58,120 @@ class Sample:
 
 Gradients = dict[str, Tensor]
 """Gradients by the names of parameters, in float64."""
+
+
+@dataclass(frozen=True)
+class Exact:
+    """Gradients that others are compared with: those of the float64 reference.
+
+    Those shorter than the share ``small`` of the mean one are measured against that share.
+    Parameters that are ``left_out`` do not count.
+    """
+
+    gradients: Gradients
+    small: float = SMALL
+    left_out: frozenset[str] = frozenset()
+
+    def apart(self, others: Gradients) -> tuple[float, str]:
+        """The largest difference of a parameter's gradient, relative to its length, and its name.
+
+        A parameter with a gradient on one side only is infinitely far.
+        """
+        if differ := (set(others) ^ set(self.gradients)) - self.left_out:
+            return math.inf, f"{min(differ)}, which has a gradient on one side only"
+        worst, where = 0.0, ""
+        for name, error in self.errors(others).items():
+            if not error <= worst:
+                worst, where = (error if math.isfinite(error) else math.inf), name
+        return worst, where
+
+    def errors(self, others: Gradients) -> dict[str, float]:
+        """The difference of each parameter's gradient, relative to its length."""
+        sizes = {name: float(tensor.norm()) for name, tensor in self.gradients.items()}
+        mean = max(math.fsum(sizes.values()) / max(1, len(sizes)), torch.finfo(torch.float64).tiny)
+        return {
+            name: float((others[name] - self.gradients[name]).norm())
+            / (mean if size < CANCELS * mean else max(size, self.small * mean))
+            for name, size in sizes.items()
+            if name not in self.left_out
+        }
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a comparison with ``exact`` allowed: rounding moves the plain gradients, ``own``, by
+    ``noise``.
+    """
+
+    exact: Exact
+    own: Gradients
+    noise: float
+    allowed: float
+
+    def rejects(self, check: Check, wrong: Gradients) -> None:
+        """The control: the gradients are too far."""
+        check.judge_control(self.exact.apart(wrong)[0], self.allowed)
+
+    def sees(self, check: Check) -> None:
+        """Look for the smallest leak into the plain gradients that is seen."""
+
+        def leak(size: float) -> tuple[float, float]:
+            return self.exact.apart(moved(self.own, size))[0], self.allowed
+
+        check.sees(leak, noise=self.noise)
+
+
+@dataclass(frozen=True)
+class Plain:
+    """The gradients of ``samples`` that the subject computes, ``own``, and the ``exact`` ones."""
+
+    subject: Subject
+    samples: Sequence[Sample]
+    own: Gradients
+    exact: Exact
+
+    @classmethod
+    def of(cls, subject: Subject, samples: Sequence[Sample]) -> Plain:
+        """Compute both, of the parameters that `names` gives."""
+        own = gradients(subject, samples, names(subject))
+        return cls(subject, samples, own, exact(subject, samples, names(subject)))
+
+    def judge(self, check: Check, observed: Gradients) -> Judged:
+        """The law: ``observed`` are as near to the exact gradients as the subject's own are.
+
+        A single run's error may be small by luck, where much cancels or an input of a ReLU is near
+        its corner.  So before the law is refuted, the plain way runs as other machines may round
+        it, and its largest error counts.  In 16 bits parameters that such rounding moves farther
+        than any bound allows do not.
+
+        Raises `Broken` where it is refuted, `Unsettled` where no parameter counts.
+        """
+        exact, runs = self.exact, [self.own]
+        error, where = exact.apart(observed)
+        most = check.tolerance.most if check.wide else torch.finfo(torch.float64).max
+        if check.tolerance.allowed(exact.apart(self.own)[0]) < error <= most:
+            runs += self._elsewhere()
+            if not check.wide:
+                exact = _settled(exact, runs[1:], check.tolerance.largest)
+                error, where = exact.apart(observed)
+        noise = max(exact.apart(each)[0] for each in runs)
+        allowed = check.tolerance.allowed(noise)
+        check.judge(error, allowed, where)
+        return Judged(exact, self.own, noise, allowed)
+
+    def _elsewhere(self) -> Iterator[Gradients]:
+        """The subject's gradients under emulated roundings."""
+        for seed in range(MACHINES):
+            with Rounding(seed):
+                yield gradients(self.subject, self.samples, names(self.subject))
+
+
+def _settled(exact: Exact, runs: Sequence[Gradients], most: float) -> Exact:
+    """Leave out the parameters that are off by more than ``most`` in one of the ``runs``."""
+    far = {n for each in runs for n, error in exact.errors(each).items() if error > most}
+    if not set(exact.gradients) - far:
+        raise Unsettled(BY_ROUNDING)
+    return replace(exact, left_out=frozenset(far))
 
 
 def names(subject: Subject) -> list[str]:
@@ -108,7 +234,7 @@ def gradients(
     return sums
 
 
-def exact(subject: Subject, samples: Sequence[Sample], names: Sequence[str]) -> Gradients:
+def exact(subject: Subject, samples: Sequence[Sample], names: Sequence[str]) -> Exact:
     """`gradients` of the float64 reference.
 
     Raises `Unsettled` where they are no numbers, or depend on near-ties between experts.
@@ -122,39 +248,8 @@ def exact(subject: Subject, samples: Sequence[Sample], names: Sequence[str]) -> 
     for name, tensor in sums.items():
         if not bool(tensor.isfinite().all()):
             raise Unsettled(f"the float64 copy gives no gradient of {name}")
-    return sums
-
-
-def noise_elsewhere(
-    subject: Subject, samples: Sequence[Sample], names: Sequence[str], exact: Gradients
-) -> float:
-    """How far `gradients` are from ``exact`` at most, as other machines may round them.
-
-    A single run's error may be small by luck, where much of a gradient cancels.
-    """
-    errors = [0.0]
-    for seed in range(MACHINES):
-        with Rounding(seed):
-            rounded = gradients(subject, samples, names)
-        errors.append(apart(rounded, exact)[0])
-    return max(errors)
-
-
-def noise(
-    check: Check,
-    own: float,
-    error: float,
-    samples: Sequence[Sample],
-    names: Sequence[str],
-    exact: Gradients,
-) -> float:
-    """How far rounding moves the plain gradients, which are off by ``own``, against an ``error``.
-
-    Before that refutes a law, they are summed as other machines may round them (`Check.same`).
-    """
-    if not check.tolerance.allowed(own) < error <= check.tolerance.most or not check.wide:
-        return own
-    return max(own, noise_elsewhere(check.subject, samples, names, exact))
+    rounding = ROUNDINGS * torch.finfo(precision.working(subject)).eps
+    return Exact(sums, max(SMALL, rounding))
 
 
 def _loss(subject: Subject, sample: Sample) -> Tensor:
@@ -211,25 +306,6 @@ def in_training(subject: Subject, checkpoints: bool | None = None) -> Iterator[N
 def _set(stack: ExitStack, owner: Any, name: str, value: float) -> None:
     stack.callback(setattr, owner, name, getattr(owner, name))
     setattr(owner, name, value)
-
-
-def apart(one: Gradients, other: Gradients) -> tuple[float, str]:
-    """The largest difference of a parameter's gradient, relative to its length, and its name.
-
-    A parameter with a gradient on one side only is infinitely far.
-    """
-    if set(one) != set(other):
-        name = min(set(one) ^ set(other))
-        return math.inf, f"{name}, which has a gradient on one side only"
-    sizes = {name: float(tensor.norm()) for name, tensor in other.items()}
-    least = SMALL * sum(sizes.values()) / max(1, len(sizes))
-    worst, where = 0.0, ""
-    for name, size in sizes.items():
-        length = max(size, least, torch.finfo(torch.float64).tiny)
-        error = float((one[name] - other[name]).norm()) / length
-        if not error <= worst:
-            worst, where = (error if math.isfinite(error) else math.inf), name
-    return worst, where
 
 
 def moved(gradients: Gradients, share: float) -> Gradients:

@@ -75,7 +75,7 @@ def test_a_finding_about_a_large_model_ends_earlier(braked):
 
 
 def timed(clock, seconds):
-    """A body that decides nothing and whose blocks take so many ``seconds``, the last on and on."""
+    """A body that decides nothing; a block takes the next of ``seconds``, or the last of them."""
     undecided, blocks = shifted(0.0), iter(range(1000))
 
     def body(draws, sample):

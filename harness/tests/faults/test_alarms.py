@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -10,6 +11,7 @@ import pytest
 
 from assay.claims import test_cache as causality
 from assay.claims import test_position_effects as positions
+from assay.fixtures.kinds import KINDS
 from assay.harness.cli import alarms as command
 from assay.harness.cli.kills import Rooms
 from assay.harness.faults import alarms
@@ -19,6 +21,7 @@ from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence
 from assay.harness.results.expectation_files import load
 from assay.harness.results.records import Selection, SubjectRecord
+from assay.harness.results.specs import ModelSpec
 from assay.harness.results.verdicts import Kind, Result, Verdict
 from assay.harness.runners.runner import Request
 
@@ -131,6 +134,14 @@ def test_every_seed_is_run_in_every_dtype_and_only_once(world, capsys):
     assert "| float32  |      4 |      4 |               0 | 0.00% |" in said
     assert world.alarms("--seeds", "3") == 0
     assert len(world.commands) == 9  # the third seed only
+
+
+@pytest.mark.parametrize("model", KINDS.values())
+def test_a_model_of_each_kind_is_made_from_each_seed(model):
+    usual, spec = (ModelSpec.parse(name) for name in (model, command.of_seed(model, 3)))
+    assert spec.seed == (None if model == "chat" else 3)
+    assert replace(spec, seed=None) == usual
+    assert spec.fault is None
 
 
 def test_an_alarm_is_told_and_fails(world, capsys):

@@ -7,6 +7,8 @@ import math
 import pytest
 import torch
 
+from assay.harness.checking.check import Broken, Check
+from assay.harness.checking.comparing import Unsettled
 from assay.harness.models.subject import Subject
 from assay.harness.operations import losses, padding, training
 from assay.harness.tests.support.folders import tiny
@@ -27,7 +29,7 @@ def test_gradients_are_those_of_the_library_s_loss():
     loss = subject.model(ids, labels=ids, use_cache=False).loss
     (loss * losses.counted(ids, shifted=True)).backward()
     theirs = {n: p.grad.double() for n, p in subject.model.named_parameters()}
-    assert training.apart(mine, theirs)[0] < 1e-4
+    assert training.Exact(theirs).apart(mine)[0] < 1e-4
 
 
 def test_nothing_of_a_model_is_left_changed():
@@ -53,9 +55,9 @@ def test_nothing_is_random_in_training():
     ids = prompt(subject, LONG)
     plain = gradients(subject, ids)
     with training.in_training(subject):
-        assert training.apart(gradients(subject, ids), plain)[0] < 1e-5
+        assert training.Exact(plain).apart(gradients(subject, ids))[0] < 1e-5
     subject.model.train()
-    assert training.apart(gradients(subject, ids), plain)[0] > 1e-2
+    assert training.Exact(plain).apart(gradients(subject, ids))[0] > 1e-2
 
 
 @pytest.mark.parametrize("spec", ["llama", "bert"])
@@ -75,7 +77,7 @@ def test_reentrant_checkpoints_pass_gradients_to_weights_of_blocks_alone():
     assert set(plain) == set(names)
     with training.in_training(subject, checkpoints=True):
         trained = training.gradients(subject, samples, names, embedding=True)
-        assert training.apart(trained, plain)[0] < 1e-4
+        assert training.Exact(plain).apart(trained)[0] < 1e-4
 
 
 def test_only_small_parameters_of_a_large_model_are_compared(monkeypatch):
@@ -90,8 +92,75 @@ def test_only_small_parameters_of_a_large_model_are_compared(monkeypatch):
 
 def test_a_gradient_on_one_side_is_infinitely_far():
     one = {"a": torch.ones(3, dtype=torch.float64)}
-    assert training.apart(one, one) == (0.0, "")
-    error, where = training.apart(one, one | {"b": torch.ones(2)})
+    assert training.Exact(one).apart(one) == (0.0, "")
+    error, where = training.Exact(one | {"b": torch.ones(2)}).apart(one)
     assert error == math.inf
     assert where == "b, which has a gradient on one side only"
-    assert training.apart(training.moved(one, 0.01), one)[0] == pytest.approx(0.01)
+    assert training.Exact(one).apart(training.moved(one, 0.01))[0] == pytest.approx(0.01)
+
+
+def test_a_gradient_that_cancels_is_measured_against_the_others():
+    exact = training.Exact({"a": torch.full((4,), 2.0), "b": torch.tensor([1e-17])})
+    assert exact.apart({"a": torch.full((4,), 2.0), "b": torch.tensor([0.02])}) == (
+        pytest.approx(0.01),
+        "b",
+    )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "small", "most"), [("bfloat16", 1 / 16, 0.2), ("float32", 1e-3, 1e-5)]
+)
+def test_the_bias_of_keys_which_has_no_gradient_does_not_decide(dtype, small, most):
+    subject = toy("bert", dtype)
+    ids = prompt(subject, LONG)
+    plain = training.Plain.of(subject, [training.sample(subject, ids)])
+    sizes = {name: float(tensor.norm()) for name, tensor in plain.exact.gradients.items()}
+    least = min(sizes, key=sizes.get)
+    assert least.endswith("key.bias")
+    assert sizes[least] < 1e-12 * max(sizes.values())
+    assert plain.exact.small == small
+    assert plain.exact.apart(plain.own)[0] < most
+
+
+def of_two(a: float, b: float) -> training.Gradients:
+    """Gradients of two parameters, off by these shares of their lengths."""
+    one = torch.ones(3, dtype=torch.float64)
+    return {"a": (1 + a) * one, "b": (1 + b) * one}
+
+
+@pytest.fixture
+def judged(monkeypatch):
+    """What is judged of gradients off by some shares, where emulated roundings move the plain ones
+    by those of ``elsewhere``.
+    """
+
+    def judge(dtype, elsewhere, observed):
+        subject = toy("gpt2", dtype)
+        plain = training.Plain(subject, [], of_two(0, 0), training.Exact(of_two(0, 0)))
+        monkeypatch.setattr(
+            training.Plain, "_elsewhere", lambda _: [of_two(*each) for each in elsewhere]
+        )
+        return plain.judge(Check(subject), of_two(*observed))
+
+    return judge
+
+
+def test_what_rounding_may_do_is_allowed(judged):
+    assert judged("float32", [(0, 0)], (0, 3e-6)).noise == 0.0
+    assert judged("float32", [(0, 1e-4), (0, 0)], (0, 5e-4)).noise == pytest.approx(1e-4)
+    with pytest.raises(Broken, match="b"):
+        judged("float32", [(0, 1e-4)], (0, 7e-4))
+    with pytest.raises(Broken):  # whatever rounding does
+        judged("float32", [(0, 1.0)], (0, 0.011))
+
+
+def test_in_16_bits_what_rounding_moves_far_does_not_count(judged):
+    one = judged("float16", [(0, 0.1), (0, 0)], (0, 0.3))
+    assert one.exact.left_out == {"b"}
+    assert one.noise == 0.0
+    with pytest.raises(Broken, match="a"):
+        judged("float16", [(0, 0.1)], (0.02, 0.3))
+    with pytest.raises(Broken):  # a number that is none is no rounding
+        judged("float16", [(0, 0.1)], (0, math.nan))
+    with pytest.raises(Unsettled):
+        judged("float16", [(0.1, 0), (0, 0.1)], (0.3, 0))
