@@ -6,6 +6,8 @@ which loses their hooks.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import torch
@@ -19,6 +21,7 @@ from assay.harness.models.quantised_weights import (
     packed,
 )
 from assay.harness.models.shortage import ENDS, pass_on
+from assay.harness.models.upcasting import Unpacked, as_parameter
 from assay.harness.results.errors import Missing, brief, listed
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -40,16 +43,51 @@ def in_dtype(model: Model, dtype: torch.dtype = torch.float64) -> Model:
     Raises `Missing` where some weights remain quantised.
     """
     for module in model.modules():
-        _of_scheme(module)
         for name, weight in list(module._parameters.items()):
             if weight is not None and (dense := _dense(module, name, weight)) is not None:
                 setattr(module, name, nn.Parameter(dense.to(dtype), requires_grad=False))
-        if type(module).__name__ in (INT8_LAYER, FOUR_BITS_LAYER):
-            module.__class__ = nn.Linear  # keeps its hooks, which a new module would not have
-    if left := sorted(packed(model)):
-        raise Missing(f"the quantised weights {listed(left)} cannot be had in float64")
+    with_plain_layers(model)
+    _require_none(packed(model))
     nn.Module.to(model, dtype)  # transformers refuses to cast what was quantised
     return model
+
+
+def unpacked_where_used(model: nn.Module) -> dict[int, Tensor]:
+    """Float64 parameters that unpack the quantised weights of ``model`` wherever they are used, by
+    the `id` of those.
+
+    Raises `Missing` where some weights cannot be had in float64.
+    """
+    found, left = dict[int, Tensor](), set(packed(model))
+    for prefix, module in model.named_modules():
+        for name, weight in module._parameters.items():
+            if weight is None or (dense := _dense(module, name, weight)) is None:
+                continue
+            left.discard(f"{prefix}.{name}".removeprefix("."))
+            unpack = functools.partial(_unpacked, module, name)
+            found[id(weight)] = as_parameter(Unpacked(unpack, dense.shape, dense.device))
+    _require_none(left)
+    return found
+
+
+def _unpacked(module: nn.Module, name: str) -> Tensor:
+    """A weight's values as it is now: some kernels lay it out anew in their first pass."""
+    dense = _dense(module, name, module._parameters[name])
+    assert dense is not None, f"{name} was quantised"
+    return dense
+
+
+def with_plain_layers(model: nn.Module) -> None:
+    """Let the layers of a copy compute with dense weights, in place, and round nothing."""
+    for module in model.modules():
+        _of_scheme(module)
+        if type(module).__name__ in (INT8_LAYER, FOUR_BITS_LAYER):
+            module.__class__ = nn.Linear  # keeps its hooks, which a new module would not have
+
+
+def _require_none(left: Iterable[str]) -> None:
+    if names := sorted(left):
+        raise Missing(f"the quantised weights {listed(names)} cannot be had in float64")
 
 
 def _dense(module: Any, name: str, weight: Any) -> Tensor | None:

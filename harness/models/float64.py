@@ -21,7 +21,7 @@ from assay.harness.models import allocation, compat, dequantised, memory, placem
 from assay.harness.models.copying import copy_model
 from assay.harness.models.core import Core
 from assay.harness.models.lengths import LONG
-from assay.harness.models.quantised_weights import is_quantised
+from assay.harness.models.quantised_weights import is_plain, is_quantised, sizes
 from assay.harness.models.shortage import ENDS, contained, pass_on, shortage
 from assay.harness.models.upcasting import Upcast, as_parameter, with_buffers_in_float64
 from assay.harness.results.errors import REFUSALS, Missing, brief, first_line
@@ -87,13 +87,13 @@ def way_of_copies(subject: Core) -> str:
 
 
 def _numbers(subject: Core) -> int:
-    return sum(p.numel() for p in subject.model.parameters() if p.is_floating_point())
+    return sum(sizes(subject.model))
 
 
 def streams(subject: Core, device: torch.device) -> bool:
     """Whether the reference on ``device`` upcasts weights where they are used."""
     model = subject.model
-    if subject.oracle_way == "copy" or placement.offloaded(model) or is_quantised(model):
+    if subject.oracle_way == "copy" or placement.offloaded(model):
         return False
     if subject.oracle_way == "stream":
         return True
@@ -102,13 +102,17 @@ def streams(subject: Core, device: torch.device) -> bool:
 
 def _streamed(subject: Core, device: torch.device) -> PreTrainedModel | None:
     """A copy without weights of its own on ``device``; None where the model cannot be copied."""
+    if is_quantised(subject.model) and device != subject.device:
+        return None
     replaced = {
         id(each): as_parameter(each.to(device))
         for each in subject.model.parameters()
-        if each.is_floating_point()
+        if each.is_floating_point() and is_plain(each)
     }
     with suppress(*REFUSALS), contained():
+        replaced |= dequantised.unpacked_where_used(subject.model)
         duplicate = copy_model(subject.model, replaced)
+        dequantised.with_plain_layers(duplicate)
         weights = [p for p in duplicate.parameters() if p.is_floating_point()]
         if all(isinstance(weight, Upcast) for weight in weights):
             with_buffers_in_float64(duplicate)

@@ -59,6 +59,20 @@ def _is_wide(tensor: Tensor) -> bool:
     return tensor.is_floating_point() and tensor.itemsize > 1
 
 
+def sizes(model: nn.Module) -> Iterator[int]:
+    """The numbers that each parameter stands for, of those that are floats or quantised."""
+    names = set(packed(model))
+    for name, weight in model.named_parameters():
+        if name in names and type(model.get_submodule(_owner(name))).__name__ == FOUR_BITS_LAYER:
+            yield 2 * weight.numel()
+        elif name in names or weight.is_floating_point():
+            yield weight.numel()
+
+
+def _owner(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
 def is_plain(tensor: Tensor) -> bool:
     """Whether a tensor holds its own numbers."""
     return type(tensor) in PLAIN

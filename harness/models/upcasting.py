@@ -32,6 +32,10 @@ MOVES = frozenset(
 """Operations that return other views of the same numbers, of any dtype."""
 
 
+COPIES = frozenset({aten.detach.default, aten.alias.default})
+"""Operations that return a view of all numbers as they are."""
+
+
 class Upcast(Tensor):
     """A float64 tensor that stores its numbers as ``stored``, of any shape and a float dtype.
 
@@ -73,11 +77,13 @@ class Upcast(Tensor):
     ) -> Any:
         """Run an operation on the numbers in float64."""
         kwargs = kwargs or {}
+        if func in COPIES and isinstance(args[0], Unpacked):
+            return args[0].again()
         if func in MOVES:
             moved = func(args[0].stored, *args[1:], **kwargs)
             dtype = args[0].dtype
             return tree_map(
-                lambda each: cls(each, dtype) if torch.is_tensor(each) else each, moved
+                lambda each: Upcast(each, dtype) if torch.is_tensor(each) else each, moved
             )
         if func._schema.is_mutable and _written(func, args, kwargs):
             raise RuntimeError(f"{func}: weights of a float64 reference are read only")
@@ -88,10 +94,14 @@ class Upcast(Tensor):
     def __deepcopy__(self, memo: dict[int, Any]) -> Upcast:
         """Copies share the numbers, which nothing changes through this tensor."""
         if id(self) not in memo:
-            again = type(self)(self.stored, self.dtype)
+            again = self.again()
             memo[id(self)] = nn.Parameter(again, False) if self._is_parameter else again
         copied: Upcast = memo[id(self)]
         return copied
+
+    def again(self) -> Upcast:
+        """Another tensor of the same numbers."""
+        return Upcast(self.stored, self.dtype)
 
     @property
     def _is_parameter(self) -> bool:
@@ -101,9 +111,39 @@ class Upcast(Tensor):
         return f"Upcast({self.stored!r})"
 
 
+class Unpacked(Upcast):
+    """A float64 tensor [of ``shape``] that stores nothing: ``unpack`` returns its numbers wherever
+    they are used, as of a weight that is quantised.
+    """
+
+    @staticmethod
+    def __new__(cls, unpack: Callable[[], Tensor], shape: torch.Size, device: torch.device) -> Any:
+        """A contiguous tensor."""
+        return Tensor._make_wrapper_subclass(cls, shape, dtype=torch.float64, device=device)
+
+    def __init__(
+        self, unpack: Callable[[], Tensor], shape: torch.Size, device: torch.device
+    ) -> None:
+        self.unpack = unpack
+
+    @property
+    def stored(self) -> Tensor:  # type: ignore[override]
+        """The numbers, made anew."""
+        return self.unpack()
+
+    def again(self) -> Unpacked:
+        """Another tensor of the same numbers."""
+        again: Unpacked = Unpacked(self.unpack, self.shape, self.device)
+        return again
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+        return f"Unpacked({tuple(self.shape)})"
+
+
 def as_parameter(weight: Tensor) -> Tensor:
     """A frozen float64 parameter with the numbers of ``weight``, which it shares."""
-    return nn.Parameter(Upcast(weight.detach()), requires_grad=False)
+    upcast = weight if isinstance(weight, Upcast) else Upcast(weight.detach())
+    return nn.Parameter(upcast, requires_grad=False)
 
 
 def _written(func: Any, args: Any, kwargs: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from assay.fixtures import subjects
 from assay.harness.models import (
     dequantised,
     digests,
+    float64,
     loading,
     precision,
     quantised_weights,
@@ -26,6 +28,7 @@ from assay.harness.models.capabilities import probe
 from assay.harness.models.runs import Options
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import farthest
+from assay.harness.models.upcasting import Unpacked, Upcast
 from assay.harness.results.errors import BadInput, Missing
 from assay.harness.tests.support import quantised
 from assay.harness.tests.support.folders import tiny
@@ -46,6 +49,10 @@ def off(subject: Subject) -> float:
     """How far the plain pass is from the reference, in the worst row."""
     apart = farthest(subject.rows(IDS), subject.oracle.rows(IDS))
     return max(each.error for each in apart.values())
+
+
+def names(model: nn.Module) -> list[str]:
+    return [name for name, _ in model.named_parameters()]
 
 
 def leak_ahead(model: nn.Module, size: float) -> None:
@@ -86,6 +93,37 @@ def test_the_reference_multiplies_integers_by_their_scales(tmp_path: Path, kind:
     )
     assert off(subject) < 1e-5
     assert not torch.allclose(rows.double(), expected, rtol=1e-6)
+
+
+@every_kind
+def test_a_streamed_reference_unpacks_weights_where_they_are_used(
+    tmp_path: Path, kind: str
+) -> None:
+    subject = loaded(kind, tmp_path)
+    copied, streamed = (replace(subject, oracle_way=way).oracle for way in ("copy", "stream"))
+    assert not list(quantised_weights.packed(streamed.model))
+    held = [type(each) for each in streamed.model.parameters()]
+    packed = len(set(quantised_weights.packed(subject.model)) & set(names(subject.model)))
+    assert held.count(Unpacked) == packed
+    assert held.count(Unpacked) + held.count(Upcast) == len(held)
+    for _ in range(2):
+        one, other = (each.rows(IDS) for each in (copied, streamed))
+        apart = farthest(one, other)
+        assert max(each.error for each in apart.values()) < 1e-12
+        subject.rows(IDS)  # some lay their weights out anew for a kernel
+    dense = sum(each.numel() for each in copied.model.parameters())
+    # Some have scales as parameters, which the copy does not need.
+    assert dense <= sum(quantised_weights.sizes(subject.model)) < 1.1 * dense
+
+
+def test_a_quantised_model_is_streamed_where_a_copy_takes_too_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject = loaded("bitsandbytes, 4 bits", tmp_path)
+    whole = 8 * sum(each.numel() for each in subject.oracle.model.parameters())
+    for free, streams in ((3 * whole, False), (3 * whole - 3, True)):
+        monkeypatch.setattr(float64.memory, "free", lambda _, free=free: free)
+        assert float64.streams(subject, subject.device) == streams
 
 
 @every_kind
