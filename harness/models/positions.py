@@ -18,8 +18,18 @@ PROBE = 4
 """Tokens in the watched prompt."""
 
 
+def address(table: Tensor) -> int:
+    """The address of a matrix's numbers, of a divided one's those that this process has."""
+    return _own_part(table).data_ptr()
+
+
+def _own_part(tensor: Tensor) -> Tensor:
+    part: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return part
+
+
 class LookUps(Dispatching):
-    """Records every embedding look-up: the matrix's address and the rows.
+    """Records every embedding look-up: the matrix's `address` and the rows.
 
     A module's own arguments would not do: some modules count positions from their mask.
     """
@@ -30,7 +40,7 @@ class LookUps(Dispatching):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten.embedding.default:
-            self.lookups.append((args[0].data_ptr(), args[1]))
+            self.lookups.append((address(args[0]), _own_part(args[1])))
         return func(*args, **(kwargs or {}))
 
 
@@ -61,7 +71,7 @@ def _lookup(subject: Core) -> _Table | None:
     widths = {subject.hidden, getattr(subject.config, "hidden_size", subject.hidden)}
     modules: list[Any] = [module for module in subject.model.modules() if _is_table(module)]
     tables = {
-        module.weight.data_ptr(): module
+        address(module.weight): module
         for module in modules
         if module is not words and module.weight.shape[1] in widths
     }
@@ -124,7 +134,7 @@ def first_position(subject: Core) -> int:
     ids = subject.content(torch.zeros((1, 1), dtype=torch.long, device=subject.device))
     with LookUps() as look_ups:
         subject(ids, positions=torch.full((1,), offset, device=subject.device), states=False)
-    place = table.weight.data_ptr()
+    place = address(table.weight)
     pairs = [_of_prompt(numbers, 1) for at, numbers in look_ups.lookups if at == place]
     return offset if len(pairs) == 1 and offset in map(int, pairs[0]) else 0
 
@@ -143,7 +153,7 @@ def follow_padding(subject: Core) -> bool:
     mask[:, 0] = 0
     with LookUps() as look_ups:
         subject(ids, mask=mask, states=False)
-    place = table.weight.data_ptr()
+    place = address(table.weight)
     pairs = [_of_prompt(numbers, PROBE) for at, numbers in look_ups.lookups if at == place]
     return any(int(rows[1]) == offset for pair in pairs for rows in pair if len(rows) > 1)
 

@@ -11,7 +11,7 @@ from assay.harness.models import configuration
 from assay.harness.models.core import Core
 from assay.harness.models.encoders import ENCODER_PROMPT
 from assay.harness.models.memo import memo
-from assay.harness.models.positions import LookUps
+from assay.harness.models.positions import LookUps, address
 from assay.harness.models.shortage import pass_on
 
 
@@ -38,9 +38,9 @@ def embeddings(subject: Core) -> Any:
     except (RuntimeError, ValueError, TypeError, LookupError, AttributeError) as error:
         pass_on(error)
         return named  # what breaks here breaks its laws
-    places = {place for place, rows in look_ups.lookups if torch.equal(rows, ids)}
+    places = {at for at, rows in look_ups.lookups if torch.equal(rows, ids)}
     tables = [m for m in subject.model.modules() if isinstance(m, nn.Embedding)]
-    own = [table for table in tables if table.weight.data_ptr() in places]
+    own = [table for table in tables if address(table.weight) in places]
     return named if named in own or not own else own[0]
 
 

@@ -90,6 +90,13 @@ def test_weights_are_divided_and_rows_are_whole():
         torch.testing.assert_close(rows["logits"], alone["logits"])
 
 
+def test_a_divided_embedding_is_found():
+    subject = toy("t5gemma2")
+    ids = prompt(subject, 5)
+    rows, alone = parallel.rows(subject, "tensor", ids)[0], subject.rows(ids)
+    torch.testing.assert_close(rows["logits"], alone["logits"])
+
+
 def test_a_shard_is_zero_for_one_pass_only():
     subject = toy("llama")
     ids = prompt(subject, 5)
