@@ -14,8 +14,10 @@ from torch._dynamo.backends.registry import lookup_backend
 from torch._dynamo.exc import TorchDynamoException
 
 from assay.harness.checking.comparing import Unsettled
+from assay.harness.models import caches
 from assay.harness.models.memo import memo
 from assay.harness.models.rows import Rows
+from assay.harness.models.shortage import ENDS, pass_on
 from assay.harness.models.subject import Subject
 from assay.harness.operations import generation, variants
 from assay.harness.operations.generation import Generated
@@ -129,7 +131,7 @@ def require(subject: Subject, backend: str) -> None:
 def continued(subject: Subject, ids: Tensor, backend: str) -> Generated:
     """``ids`` [batch, n] continued greedily on a static cache by a compiled forward.
 
-    Raises `Missing` where the library does not compile it.
+    Raises `Missing` where the library does not compile it, or has no static cache for it.
     """
     require(subject, backend)
     known = _generating(subject)
@@ -138,10 +140,15 @@ def continued(subject: Subject, ids: Tensor, backend: str) -> Generated:
         known[backend] = _copied(subject), counted, _settings(counted)
     copied, counted, settings = known[backend]
     before = counted.ran
-    with _compilation():
-        generated = generation.scores(
-            copied, ids, "static", use_cache=True, compile_config=settings
-        )
+    try:
+        with _compilation():
+            generated = generation.scores(
+                copied, ids, "static", use_cache=True, compile_config=settings
+            )
+    except ENDS as error:
+        pass_on(error)
+        caches.make(subject, "static", *ids.shape)  # raises `Missing` where there is none
+        raise
     if counted.ran == before:
         raise Missing("compilation: generate does not compile this model on this device")
     return generated

@@ -71,3 +71,9 @@ def test_a_library_that_compiles_no_steps_is_named(monkeypatch):
     )
     with pytest.raises(Missing, match="generate does not compile"):
         compiling.continued(subject, prompt(subject, 6), "aot_eager")
+
+
+def test_a_library_without_a_static_cache_of_the_model_s_kind_is_named():
+    subject = fresh("deepseek_v4")
+    with pytest.raises(Missing, match="no static cache here"):
+        compiling.continued(subject, prompt(subject, 6), "aot_eager")
