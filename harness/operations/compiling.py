@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,13 +82,20 @@ class Compiled:
         return rows
 
 
-class _compilation:  # noqa: N801  # a context manager
-    def __enter__(self) -> None:
-        return None
+@contextmanager
+def _compilation() -> Iterator[None]:
+    """Compiled code draws the random numbers of uncompiled code within the block.
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if isinstance(error, TorchDynamoException):
-            raise Missing(f"compilation: the model is not compiled ({brief(error)})") from error
+    By default torch's own compiler draws others of the same seed, so that a model that hashes by
+    random directions (Reformer) computes something else.
+    """
+    from torch._inductor import config  # takes a second
+
+    try:
+        with config.patch(fallback_random=True):
+            yield
+    except TorchDynamoException as error:
+        raise Missing(f"compilation: the model is not compiled ({brief(error)})") from error
 
 
 def forward(subject: Subject, backend: str) -> Compiled:

@@ -77,3 +77,10 @@ def test_a_library_without_a_static_cache_of_the_model_s_kind_is_named():
     subject = fresh("deepseek_v4")
     with pytest.raises(Missing, match="no static cache here"):
         compiling.continued(subject, prompt(subject, 6), "aot_eager")
+
+
+def test_machine_code_draws_the_random_numbers_of_other_code():
+    subject = fresh("reformer")
+    ids = prompt(subject, 14)
+    rows = compiling.forward(subject, "inductor").rows(ids)["logits"]
+    torch.testing.assert_close(rows, subject.rows(ids)["logits"], atol=1e-4, rtol=0)
