@@ -92,13 +92,13 @@ def load(rank: Rank, plan: str, source: Source, sizes: dict[str, int]) -> list[s
     with refusals(f"{plan}-parallel", "must be divisible by"):
         model = model_class.from_pretrained(
             source.folder,
-            attn_implementation=source.attention,
             **compat.parallel(sizes),
             **compat.in_dtype(source.dtype),
         )
     configs = [config for config, _ in compat.settings(model, compat.EXPERTS)]
     compat.restore(list(zip(configs, source.experts, strict=True)), compat.EXPERTS)
     model.eval().requires_grad_(False)
+    compat.set_attention(model, source.attention)  # some parts refuse it while they are loaded
     if source.sow:
         named(source.sow[0])(model, *source.sow[1:])
     rank.subjects[plan] = Subject(source.name, model, attends=source.attends)
