@@ -9,9 +9,9 @@ Observed: they differ by up to 5.6
 Cause: models/diffllama/modeling_diffllama.py, 274 and 283: each layer calls the attention function
     twice, with one half of the values and with the other. A paged one writes its values into the
     server's cache in each call, and the second call overwrites what the first has written.
-Fix: models/diffllama/modeling_diffllama.py, 263: a server's cache is updated once, with all values,
-    and the two halves are attended to by the same function without pages
-Upstream: not found in transformers by searching for "diffllama continuous batching paged attention"
+Fix: models/diffllama/modeling_diffllama.py, 263: a server's cache is updated once, with all
+    values, and the two halves are attended to by the same function without pages
+Upstream: not found in transformers by searching for "diffllama continuous batching paged"
 """
 
 import inspect

@@ -1,4 +1,4 @@
-"""Under tensor parallelism a fused weight is divided among processes before it is split into parts.
+"""Under tensor parallelism a fused weight is divided among processes before it is split.
 
 Claims: G12
 Types: hrm_text
@@ -21,7 +21,7 @@ import tempfile
 import textwrap
 
 import torch
-from transformers import HrmTextConfig, HrmTextForCausalLM, core_model_loading
+from transformers import HrmTextConfig, HrmTextForCausalLM, core_model_loading, modeling_utils
 from transformers.distributed import DistributedConfig
 
 
@@ -35,8 +35,7 @@ def change(function, *lines):
     body = "def " + source.partition("def ")[2]  # its decorators stay as they are
     cells = function.__code__.co_freevars
     body = f"def scope({', '.join(cells)}):\n{textwrap.indent(body, '    ')}"
-    body = f"from __future__ import annotations\n{body}\n    return {function.__name__}"
-    exec(body, function.__globals__, made := {})
+    exec(f"{body}\n    return {function.__name__}", function.__globals__, made := {})
     function.__code__ = made["scope"](*cells).__code__
 
 
@@ -47,7 +46,7 @@ def is_split(mapping):
 
 
 def divided(mapping, model, name, tensor):
-    """This process's part of a parameter that was split from a whole."""
+    """The part that this process has of a parameter that was split from a whole."""
     parameter = dict(model.named_parameters()).get(name)
     if not is_split(mapping) or not core_model_loading.is_dtensor(parameter):
         return tensor
@@ -57,6 +56,8 @@ def divided(mapping, model, name, tensor):
 def fix():
     """Apply the fix to transformers as it is installed."""
     core_model_loading.is_split, core_model_loading.divided = is_split, divided
+    for name in ("PreTrainedModel", "LoadStateDictConfig"):  # named for type checkers alone
+        setattr(core_model_loading, name, getattr(modeling_utils, name))
     first = "param = param[0] if isinstance(param, list) else param"
     change(
         core_model_loading.convert_and_load_state_dict_in_model,
