@@ -1,6 +1,6 @@
 """ProphetNet gives its predicting streams the relative positions of other places and heads.
 
-Claims: C1, C2, C4, C5, C6, G3
+Claims: C1, C2, C4, C5, C6, G3, G13
 Types: prophetnet
 Met by: whoever runs ProphetNet: logits come from the first predicting stream
 Seen in: transformers 5.23.0

@@ -1,7 +1,7 @@
 """Continuous batching by eager attention leaves out the soft cap of attention scores.
 
 Claims: G5
-Types: gemma2
+Types: gemma2, vaultgemma
 Met by: whoever serves Gemma 2 by generate_batch without flash attention: it needs eager attention
 Seen in: transformers 5.23.0
 Expected: the log probabilities of a request's tokens are those of the same tokens in one pass
