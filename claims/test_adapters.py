@@ -54,7 +54,7 @@ def test_a_merged_adapter_computes_what_it_does_unmerged(subject, where, draw, c
     prompt = draw(prompts(subject), "prompt")
     adapted, merged = adapters.kept(subject, where), adapters.merged(subject, where)
     expected = reference.run_both(adapted, lambda s: s.rows(prompt.ids), shared=False)
-    # Merging rounds the weights, and a pass rounds again: each alone is what rounding may do.
+    # Merging rounds the weights, and a pass rounds again: each error is judged by itself.
     rounded = merged.oracle.rows(prompt.ids)
     check.same(expected, rounded)
     check.same(replace(expected, oracle=rounded), merged.rows(prompt.ids))

@@ -186,27 +186,26 @@ def limit(profile: Profile, subject: Subject) -> float:
 
 
 class Pace:
-    """The least seconds that a draw took so far, by ``clock``.
+    """How fast a finding is drawn, by ``clock``: the least seconds a draw in one of the blocks.
 
-    The first block also does one-time work, and so counts half.
+    The first block does not count: it also does one-time work, such as setting up a search.
     """
 
     def __init__(self, clock: ForwardClock) -> None:
-        self.clock, self.seconds, self.blocks = clock, 0.0, 0
+        self.clock = clock
+        self._each: list[float] = []
         self._since = clock.elapsed
 
     def took(self, draws: int) -> None:
         """Note that a block of ``draws`` is over."""
         now = self.clock.elapsed
-        each = (now - self._since) / draws
-        self.seconds = min(self.seconds, each) if self.blocks > 1 else each / (2 - self.blocks)
-        self.blocks, self._since = self.blocks + 1, now
+        self._each.append((now - self._since) / draws)
+        self._since = now
 
     def check(self, draws: int) -> None:
         """Raise `Braked` where so many further ``draws`` would end after the clock's brake."""
-        needs = draws * self.seconds
-        if self.clock.elapsed + needs > self.clock.brake:
-            took = self.clock.elapsed
+        took, needs = self.clock.elapsed, draws * min(self._each[1:], default=0.0)
+        if took + needs > self.clock.brake:
             raise Braked(f"stopped after {took:.3g} s, as the next look is {needs:.3g} s away")
 
 

@@ -56,7 +56,7 @@ def unpacked_where_used(model: nn.Module) -> dict[int, Tensor]:
     """Float64 parameters that unpack the quantised weights of ``model`` wherever they are used, by
     the `id` of those.
 
-    Raises `Missing` where some weights cannot be had in float64.
+    Raises `Missing` where some weights cannot be converted to float64.
     """
     found, left = dict[int, Tensor](), set(packed(model))
     for prefix, module in model.named_modules():
@@ -71,7 +71,7 @@ def unpacked_where_used(model: nn.Module) -> dict[int, Tensor]:
 
 
 def _unpacked(module: nn.Module, name: str) -> Tensor:
-    """A weight's values as it is now: some kernels lay it out anew in their first pass."""
+    """A weight's current values: the first pass through some kernels changes its layout."""
     dense = _dense(module, name, module._parameters[name])
     assert dense is not None, f"{name} was quantised"
     return dense
@@ -87,7 +87,7 @@ def with_plain_layers(model: nn.Module) -> None:
 
 def _require_none(left: Iterable[str]) -> None:
     if names := sorted(left):
-        raise Missing(f"the quantised weights {listed(names)} cannot be had in float64")
+        raise Missing(f"the quantised weights {listed(names)} cannot be converted to float64")
 
 
 def _dense(module: Any, name: str, weight: Any) -> Tensor | None:
@@ -104,7 +104,9 @@ def _dense(module: Any, name: str, weight: Any) -> Tensor | None:
             return _of_subclass(weight).double()
     except ENDS as error:  # whatever a package raises
         pass_on(error)
-        raise Missing(f"a quantised weight cannot be had in float64 ({brief(error)})") from error
+        raise Missing(
+            f"a quantised weight cannot be converted to float64 ({brief(error)})"
+        ) from error
     return None
 
 

@@ -21,7 +21,7 @@ from assay.harness.models import allocation, compat, dequantised, memory, placem
 from assay.harness.models.copying import copy_model
 from assay.harness.models.core import Core
 from assay.harness.models.lengths import LONG
-from assay.harness.models.quantised_weights import is_plain, is_quantised, sizes
+from assay.harness.models.quantised_weights import dense_sizes, is_plain, is_quantised
 from assay.harness.models.shortage import ENDS, contained, pass_on, shortage
 from assay.harness.models.upcasting import Upcast, as_parameter, with_buffers_in_float64
 from assay.harness.results.errors import REFUSALS, Missing, brief, first_line
@@ -87,7 +87,7 @@ def way_of_copies(subject: Core) -> str:
 
 
 def _numbers(subject: Core) -> int:
-    return sum(sizes(subject.model))
+    return sum(dense_sizes(subject.model).values())
 
 
 def streams(subject: Core, device: torch.device) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from transformers import PreTrainedModel
 
+from assay.harness.models.quantised_weights import dense_sizes, is_plain
 from assay.harness.models.upcasting import SLICE
 
 SHARD = 100_000_000
@@ -48,8 +49,10 @@ class Needs:
 
 def of(model: PreTrainedModel, tokens: int = TOKENS) -> Needs:
     """What checking ``model``, also one on the meta device, needs in passes of ``tokens``."""
-    weights = [each for each in model.parameters() if each.is_floating_point()]
-    in_products = [min(w.numel(), SLICE) if w.ndim == 2 else w.numel() for w in weights]
+    sizes, weights = dense_sizes(model), dict(model.named_parameters())
+    in_products = [
+        min(size, SLICE) if _in_slices(weights[name]) else size for name, size in sizes.items()
+    ]
     config = model.config.get_text_config(decoder=True)
     width = getattr(config, "hidden_size", 0)
     inner = max(getattr(config, "intermediate_size", None) or 4 * width, width)
@@ -58,9 +61,14 @@ def of(model: PreTrainedModel, tokens: int = TOKENS) -> Needs:
     states = tokens * (layers * width * 2 + inner * 4)
     logits = tokens * vocabulary * LOGITS
     return Needs(
-        weights=sum(each.numel() * each.itemsize for each in model.parameters()),
-        copy=sum(each.numel() for each in weights) * WIDE,
+        weights=sum(w.numel() * w.itemsize for w in weights.values()),
+        copy=sum(sizes.values()) * WIDE,
         largest=max(in_products, default=0) * WIDE,
-        files=2 * max([SHARD, *(each.numel() * each.itemsize for each in weights)]),
+        files=2 * max([SHARD, *(w.numel() * w.itemsize for w in weights.values())]),
         activations=(states + logits) * WIDE,
     )
+
+
+def _in_slices(weight: torch.Tensor) -> bool:
+    """Whether a product converts the weight slice by slice; a quantised one is unpacked whole."""
+    return weight.ndim == 2 and weight.is_floating_point() and is_plain(weight)

@@ -59,18 +59,16 @@ def _is_wide(tensor: Tensor) -> bool:
     return tensor.is_floating_point() and tensor.itemsize > 1
 
 
-def sizes(model: nn.Module) -> Iterator[int]:
-    """The numbers that each parameter stands for, of those that are floats or quantised."""
-    names = set(packed(model))
+def dense_sizes(model: nn.Module) -> dict[str, int]:
+    """How many numbers each parameter has once it is unpacked, by name; without integers."""
+    quantised, found = set(packed(model)), {}
     for name, weight in model.named_parameters():
-        if name in names and type(model.get_submodule(_owner(name))).__name__ == FOUR_BITS_LAYER:
-            yield 2 * weight.numel()
-        elif name in names or weight.is_floating_point():
-            yield weight.numel()
-
-
-def _owner(name: str) -> str:
-    return name.rpartition(".")[0]
+        owner = model.get_submodule(name.rpartition(".")[0])
+        if name in quantised and type(owner).__name__ == FOUR_BITS_LAYER:
+            found[name] = 2 * weight.numel()  # two in a byte
+        elif name in quantised or weight.is_floating_point():
+            found[name] = weight.numel()
+    return found
 
 
 def is_plain(tensor: Tensor) -> bool:

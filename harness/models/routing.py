@@ -110,7 +110,7 @@ def selects(subject: Core) -> bool:
 def _source(part: Any) -> str:
     """The code of a class or function, without the examples of its docstrings.
 
-    Kept, as many copies of a model are asked about in a run.
+    Cached, because a run asks it about many copies of one model.
     """
     try:
         return _EXAMPLE.sub("", inspect.getsource(part))

@@ -22,18 +22,28 @@ aten = torch.ops.aten
 
 MOVES = frozenset(
     {
-        *(aten.detach.default, aten.alias.default, aten.view.default, aten.t.default),
-        *(aten.transpose.int, aten.permute.default, aten.expand.default, aten.select.int),
-        *(aten.slice.Tensor, aten.unsqueeze.default, aten.squeeze.default, aten.squeeze.dim),
+        *(
+            aten.view.default,
+            aten.t.default,
+            aten.transpose.int,
+            aten.permute.default,
+            aten.expand.default,
+        ),
+        *(
+            aten.select.int,
+            aten.slice.Tensor,
+            aten.unsqueeze.default,
+            aten.squeeze.default,
+            aten.squeeze.dim,
+        ),
         *(aten.split.Tensor, aten.split_with_sizes.default, aten.unbind.int),
         *(aten._unsafe_view.default, aten.squeeze.dims, aten.unfold.default),
     }
 )
 """Operations that return other views of the same numbers, of any dtype."""
 
-
-COPIES = frozenset({aten.detach.default, aten.alias.default})
-"""Operations that return a view of all numbers as they are."""
+ALIASES = frozenset({aten.detach.default, aten.alias.default})
+"""Operations that return the same tensor again."""
 
 
 class Upcast(Tensor):
@@ -77,7 +87,7 @@ class Upcast(Tensor):
     ) -> Any:
         """Run an operation on the numbers in float64."""
         kwargs = kwargs or {}
-        if func in COPIES and isinstance(args[0], Unpacked):
+        if func in ALIASES:
             return args[0].again()
         if func in MOVES:
             moved = func(args[0].stored, *args[1:], **kwargs)
@@ -112,12 +122,15 @@ class Upcast(Tensor):
 
 
 class Unpacked(Upcast):
-    """A float64 tensor [of ``shape``] that stores nothing: ``unpack`` returns its numbers wherever
-    they are used, as of a weight that is quantised.
+    """A float64 tensor of ``shape`` that stores no numbers: ``unpack`` returns them at each use.
+
+    For example, it unpacks a quantised weight.
     """
 
     @staticmethod
-    def __new__(cls, unpack: Callable[[], Tensor], shape: torch.Size, device: torch.device) -> Any:
+    def __new__(
+        cls, unpack: Callable[[], Tensor], shape: torch.Size, device: torch.device
+    ) -> Unpacked:
         """A contiguous tensor."""
         return Tensor._make_wrapper_subclass(cls, shape, dtype=torch.float64, device=device)
 
@@ -128,13 +141,12 @@ class Unpacked(Upcast):
 
     @property
     def stored(self) -> Tensor:  # type: ignore[override]
-        """The numbers, made anew."""
+        """The numbers, unpacked at each access."""
         return self.unpack()
 
     def again(self) -> Unpacked:
         """Another tensor of the same numbers."""
-        again: Unpacked = Unpacked(self.unpack, self.shape, self.device)
-        return again
+        return Unpacked(self.unpack, self.shape, self.device)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return f"Unpacked({tuple(self.shape)})"

@@ -110,10 +110,10 @@ def test_a_streamed_reference_unpacks_weights_where_they_are_used(
         one, other = (each.rows(IDS) for each in (copied, streamed))
         apart = farthest(one, other)
         assert max(each.error for each in apart.values()) < 1e-12
-        subject.rows(IDS)  # some lay their weights out anew for a kernel
+        subject.rows(IDS)  # some kernels change the layout of their weights
     dense = sum(each.numel() for each in copied.model.parameters())
     # Some have scales as parameters, which the copy does not need.
-    assert dense <= sum(quantised_weights.sizes(subject.model)) < 1.1 * dense
+    assert dense <= sum(quantised_weights.dense_sizes(subject.model).values()) < 1.1 * dense
 
 
 def test_a_quantised_model_is_streamed_where_a_copy_takes_too_much(
@@ -129,7 +129,7 @@ def test_a_quantised_model_is_streamed_where_a_copy_takes_too_much(
 @every_kind
 def test_the_reference_is_as_near_after_many_passes(tmp_path: Path, kind: str) -> None:
     subject = loaded(kind, tmp_path)
-    for _ in range(3):  # some lay their weights out anew for a kernel
+    for _ in range(3):  # some kernels change the layout of their weights
         subject.rows(IDS)
     assert off(subject) < 0.08
 
@@ -167,14 +167,14 @@ def with_packed_weights() -> LlamaForCausalLM:
 
 def test_a_reference_with_packed_weights_is_none() -> None:
     model = with_packed_weights()
-    why = r"'model.layers.0.mlp.down_proj.qweight' cannot be had in float64"
+    why = r"'model.layers.0.mlp.down_proj.qweight' cannot be converted to float64"
     with pytest.raises(Missing, match=why):
         _ = Subject("packed", model).oracle
     run = assay.check(model, claims=["C2", "C6"], profile="glance")
     results = {result.name: result for result in run.results}
     cached = results["cached decoding equals recomputation [default]"]
     assert cached.verdict.value == "not applicable"
-    assert "cannot be had in float64" in cached.reason
+    assert "cannot be converted to float64" in cached.reason
     assert not run.refuted
     again = next(result for name, result in results.items() if "twice" in name)
     assert again.verdict.value == "upheld"
