@@ -19,6 +19,7 @@ from assay.harness.checking.statistics import (
     rank_correlation,
 )
 from assay.harness.models.capabilities import Missing
+from assay.harness.models.symmetric import decomposition
 from assay.harness.operations.factors import gram
 from assay.harness.operations.inversion.head import inverse
 from assay.harness.operations.inversion.jacobian import condition, jacobian
@@ -209,7 +210,7 @@ def test_the_head_is_conditioning_and_not_information(subject, way, draws, sampl
 def an_eighth(subject):
     """The projection onto the first eighth of the head's right-singular vectors: [h, h]."""
     square = gram(subject.model.get_output_embeddings().weight.detach(), torch.float64)
-    vectors = torch.linalg.eigh(square).eigenvectors[:, -(len(square) // 8) :]
+    vectors = decomposition(square)[1][:, -(len(square) // 8) :]
     return vectors @ vectors.T
 
 

@@ -233,8 +233,11 @@ def _rows(subject: Core, output: Any, n: int, request: Pass) -> tuple[Rows, tupl
 
 
 def uncompiled(subject: Core) -> AbstractContextManager[Any]:
-    """Keep flex attention uncompiled on a CPU: compiling takes minutes for every shape."""
-    if subject.attention == "flex_attention" and subject.device.type == "cpu":
+    """Keep flex attention uncompiled on a CPU, where compiling takes minutes for every shape, and
+    in float64, for which a GPU's kernel cannot always be compiled.
+    """
+    exact = subject.dtype == torch.float64
+    if subject.attention == "flex_attention" and (exact or subject.device.type == "cpu"):
         return torch.compiler.set_stance("force_eager")
     return nullcontext()
 

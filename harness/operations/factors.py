@@ -15,6 +15,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from assay.harness.models.symmetric import eigenvalues
 from assay.harness.operations.likeliest import ROWS_AT_ONCE, in_chunks, narrowing, working_dtype
 
 CHOLESKY_UP_TO = 1e4
@@ -76,7 +77,7 @@ class Factored:
     def of(cls, table: Tensor) -> Factored:
         """Factor a matrix; rank-deficient ones fall back to the SVD."""
         square = gram(table, torch.float64)
-        spectrum = torch.linalg.eigvalsh(square).clamp_min(0)
+        spectrum = eigenvalues(square).clamp_min(0)
         largest, least = float(spectrum[-1]), float(spectrum[0])
         condition = (largest / least) ** 0.5 if least > 0 else float("inf")
         if condition <= CHOLESKY_UP_TO:
@@ -150,7 +151,7 @@ class Rough:
     @cached_property
     def condition(self) -> float:
         """The condition number of W, within `doubt`."""
-        spectrum = torch.linalg.eigvalsh(self.factor @ self.factor.T)
+        spectrum = eigenvalues(self.factor @ self.factor.T)
         return math.sqrt(float(spectrum[-1] / spectrum[0]))
 
     def solve(self, e: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from assay.harness.models.capabilities.registry import capability
 from assay.harness.models.provenance import Training
 from assay.harness.models.quantised_weights import is_quantised
 from assay.harness.models.subject import Subject
+from assay.harness.models.symmetric import eigenvalues
 from assay.harness.models.wrapped import Wrapped
 from assay.harness.results.errors import Missing
 
@@ -90,6 +91,6 @@ def _usual_weights(subject: Subject) -> None:
 @capability("full-rank-embedding")
 def _full_rank(subject: Subject) -> None:
     table = subject.embedding_table.detach().double()
-    spectrum = torch.linalg.eigvalsh(table.T @ table)
+    spectrum = eigenvalues(table.T @ table)
     if subject.vocabulary < subject.hidden or spectrum[0] <= 1e-12 * spectrum[-1]:
         raise Missing("the columns of the input embedding are linearly dependent")

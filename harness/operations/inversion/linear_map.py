@@ -14,6 +14,7 @@ from functools import cached_property, partial
 import torch
 from torch import Tensor
 
+from assay.harness.models.symmetric import decomposition
 from assay.harness.operations.likeliest import Scorer, in_chunks, scores_at_once, working_dtype
 
 STRENGTHS = torch.logspace(-12, 1, 14, dtype=torch.float64)
@@ -64,7 +65,7 @@ def spread(table: Tensor, centre: Tensor, linear: Tensor) -> Tensor:
 
     For ``table`` [V, d] and ``linear`` [d, f]: [V, AXES], at most the distances between tokens.
     """
-    vectors = torch.linalg.eigh(linear.T @ linear).eigenvectors
+    _, vectors = decomposition(linear.T @ linear)
     axes = (linear @ vectors[:, -AXES:].flip(1)).to(working_dtype(table))
     middle = centre.to(axes)
     return torch.cat([(rows - middle) @ axes for _, rows in in_chunks(table, axes.dtype)])
@@ -282,7 +283,7 @@ def ridge(inputs: Tensor, outputs: Tensor) -> Tensor:
     Both are centred by the caller.
     """
     x, y = inputs.double(), outputs.double()
-    values, vectors = torch.linalg.eigh(x.T @ x)
+    values, vectors = decomposition(x.T @ x)
     values = values.clamp_min(0)
     seen = vectors.T @ (x.T @ y)
     power, total = seen.square().sum(1), y.square().sum()

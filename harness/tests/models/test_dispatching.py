@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
+import torch
 
 import assay
 from assay.fixtures import families
-from assay.harness.models import positions, precision, rounding, shapes
+from assay.harness.models import passes, positions, precision, rounding, shapes
 from assay.harness.models.dispatching import Dispatching
 from assay.harness.operations import autocast
 from assay.harness.operations.inversion import replay
@@ -23,6 +26,48 @@ def test_every_mode_takes_higher_order_operators(module):
     ]
     assert modes
     assert all(each.supports_higher_order_operators for each in modes)
+
+
+class Passing(Dispatching):
+    """Lets every operation be what it is."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+def test_code_that_ran_under_a_mode_is_compiled_afterwards():
+    compiled = []
+
+    def backend(graph, inputs):
+        compiled.append(graph)
+        return graph
+
+    torch.compiler.reset()
+    double = torch.compile(lambda t: 2 * t, backend=backend)
+    with Passing():
+        assert double(torch.ones(3)).sum() == 6
+    assert not compiled
+    assert double(torch.ones(3)).sum() == 6
+    assert len(compiled) == 1
+
+
+@pytest.mark.parametrize(
+    ("attention", "device", "dtype", "compiles"),
+    [
+        ("flex_attention", "cuda", torch.float32, True),
+        ("flex_attention", "cuda", torch.float64, False),
+        ("flex_attention", "cpu", torch.float32, False),
+        ("sdpa", "cpu", torch.float64, True),
+    ],
+)
+def test_flex_attention_is_compiled_for_a_gpu_s_own_dtypes(attention, device, dtype, compiles):
+    compiled = []
+    torch.compiler.reset()
+    double = torch.compile(lambda t: 2 * t, backend=lambda graph, _: compiled.append(1) or graph)
+    subject = SimpleNamespace(attention=attention, device=torch.device(device), dtype=dtype)
+    with passes.uncompiled(subject):
+        double(torch.ones(3))
+    assert bool(compiled) == compiles
 
 
 def test_a_model_that_attends_by_flex_attention_is_not_accused():
