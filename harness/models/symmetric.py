@@ -8,12 +8,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+FAILED: type[RuntimeError] = torch.linalg.LinAlgError  # type: ignore[attr-defined]
+
 
 def eigenvalues(square: Tensor) -> Tensor:
     """The eigenvalues of a symmetric matrix [d, d], the smallest first: [d]."""
     try:
         return torch.linalg.eigvalsh(square)
-    except torch.linalg.LinAlgError:
+    except FAILED:
         return torch.linalg.eigvalsh(square.cpu()).to(square)
 
 
@@ -24,6 +26,6 @@ def decomposition(square: Tensor) -> tuple[Tensor, Tensor]:
     """
     try:
         values, vectors = torch.linalg.eigh(square)
-    except torch.linalg.LinAlgError:
+    except FAILED:
         values, vectors = torch.linalg.eigh(square.cpu())
     return values.to(square), vectors.to(square)
