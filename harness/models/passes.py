@@ -236,8 +236,11 @@ def uncompiled(subject: Core) -> AbstractContextManager[Any]:
     """Keep flex attention uncompiled on a CPU, where compiling takes minutes for every shape, and
     in float64, for which a GPU's kernel cannot always be compiled.
     """
-    exact = subject.dtype == torch.float64
-    if subject.attention == "flex_attention" and (exact or subject.device.type == "cpu"):
+    if subject.attention != "flex_attention":
+        return nullcontext()
+    # Not the subject's dtype, which is that of embeddings that a pass may have to find.
+    exact = any(each.dtype == torch.float64 for each in subject.model.parameters())
+    if exact or subject.device.type == "cpu":
         return torch.compiler.set_stance("force_eager")
     return nullcontext()
 

@@ -64,7 +64,8 @@ def test_flex_attention_is_compiled_for_a_gpu_s_own_dtypes(attention, device, dt
     compiled = []
     torch.compiler.reset()
     double = torch.compile(lambda t: 2 * t, backend=lambda graph, _: compiled.append(1) or graph)
-    subject = SimpleNamespace(attention=attention, device=torch.device(device), dtype=dtype)
+    model = torch.nn.Linear(1, 1, dtype=dtype)
+    subject = SimpleNamespace(attention=attention, device=torch.device(device), model=model)
     with passes.uncompiled(subject):
         double(torch.ones(3))
     assert bool(compiled) == compiles
