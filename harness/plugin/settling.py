@@ -17,7 +17,7 @@ from assay.harness.checking.absent import Absent
 from assay.harness.checking.claim import Claim, Session
 from assay.harness.checking.profiles import PROFILES
 from assay.harness.models.clock import TOO_SLOW
-from assay.harness.models.devices import dtype_name, parse_dtype
+from assay.harness.models.devices import dtype_name, parse_device, parse_dtype
 from assay.harness.models.runs import describe_subject
 from assay.harness.models.subject import Subject
 from assay.harness.plugin.planning import PLANNED, Planner, message
@@ -205,9 +205,11 @@ class Assay:
 
     def _judge(self, result: Result, subject: Subject | Absent) -> Judgement:
         expected = expected_of_models(self.config)
-        usual = parse_dtype(self.request.loading.dtype)
-        dtype = usual if isinstance(subject, Absent) else subject.dtype
-        return expectations.judge_result(expected, result, dtype_name(dtype))
+        dtype = parse_dtype(self.request.loading.dtype)
+        device = parse_device(self.request.loading.device)
+        if isinstance(subject, Subject):
+            dtype, device = subject.dtype, subject.device
+        return expectations.judge_result(expected, result, dtype_name(dtype), device.type)
 
     def _description(self, subject: Subject | Absent) -> SubjectRecord:
         descriptions = self.config.stash.setdefault(DESCRIBED, {})

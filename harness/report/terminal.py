@@ -76,8 +76,12 @@ def _print_subject(
     console.print(title.append(glyphs.fit(f"  {facts}" if facts else ""), "dim"))
     if explain and (meaning := words.meant(record)):
         _print(console, glyphs, meaning, style="dim")
-    applied = [row for row in rows if row.verdict is not Verdict.NOT_APPLICABLE]
-    inapplicable = [row for row in rows if row.verdict is Verdict.NOT_APPLICABLE]
+    inapplicable = [
+        row
+        for row in rows
+        if row.verdict is Verdict.NOT_APPLICABLE and not judgements.get((row.name, row.subject))
+    ]
+    applied = [row for row in rows if row not in inapplicable]
     roomy = console.width >= ROOMY
     laws, findings = words.by_kind(applied)
     if laws:

@@ -8,7 +8,8 @@ A file also applies to its model built from other seeds (that of ``tiny:mamba2``
 it: the effect of a defect depends on the weights.
 
 Without an entry a claim is expected to be upheld or not to apply.  In another dtype than the
-file's its entries allow a verdict and do not demand it: rounding may hide a failure there.
+file's, and on a device that is no processor, its entries allow a verdict and do not demand it:
+rounding may hide a failure there, and other kernels may not have it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from assay.harness.results.verdicts import Kind, Result, Verdict
 
 Key = tuple[str, str | None]
 """A claim's number and its name; None stands for all tests of the number."""
+
+PROCESSOR = "cpu"
+"""The kind of device whose verdicts are written down."""
 
 
 def named(where: str, key: Key) -> str:
@@ -62,12 +66,12 @@ class Expectations:
         """The entry for this very test, else the one for all tests of this number, else None."""
         return self.entries.get((claim_id, name)) or self.entries.get((claim_id, None))
 
-    def entry(self, result: Result, dtype: str) -> Expected | None:
-        """The entry that applies to a result of a run in ``dtype``, if there is one."""
+    def entry(self, result: Result, dtype: str, device: str = PROCESSOR) -> Expected | None:
+        """The entry that applies to a result of a run in ``dtype`` on ``device``, if any."""
         lenient = {Verdict.NOT_APPLICABLE, Verdict.INCONCLUSIVE} if self.is_pattern else set()
         if self.is_of_another_seed(result.subject):
             lenient = {*Verdict} - {Verdict.REFUTED}
-        if dtype != self.dtype:
+        if dtype != self.dtype or device != PROCESSOR:
             lenient |= {Verdict.UPHELD, Verdict.NOT_APPLICABLE}
         return None if result.verdict in lenient else self.expected(result.id, result.name)
 
@@ -121,10 +125,12 @@ class Judgement:
         return self.status == "unexpected"
 
 
-def judge_result(every: Mapping[str, Expectations], result: Result, dtype: str) -> Judgement:
+def judge_result(
+    every: Mapping[str, Expectations], result: Result, dtype: str, device: str = PROCESSOR
+) -> Judgement:
     """A result of a run in ``dtype`` against its model's own entry, else that of a pattern.
 
-    Nothing is expected of a model with an injected fault.
+    ``device`` is the kind of device that the model was on, such as ``cuda``.  Nothing is expected of a model with an injected fault.
     """
     if ModelSpec.recorded(result.subject).fault is not None:
         return judge(result, None)
@@ -132,7 +138,7 @@ def judge_result(every: Mapping[str, Expectations], result: Result, dtype: str) 
     if result.subject in every:
         fitting = [each for each in fitting if not each.is_of_another_seed(result.subject)]
     fitting.sort(key=lambda each: (each.is_pattern, each.model))
-    entries = (each.entry(result, dtype) for each in fitting)
+    entries = (each.entry(result, dtype, device) for each in fitting)
     return judge(result, next((entry for entry in entries if entry is not None), None))
 
 

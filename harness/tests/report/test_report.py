@@ -145,6 +145,14 @@ def test_a_reason_and_a_judgement_stand_with_their_claim() -> None:
     assert "wrong" not in text
 
 
+def test_a_claim_that_should_have_applied_stands_with_the_others() -> None:
+    row = one(verdict=Verdict.NOT_APPLICABLE, counterexample=None)
+    assert "unexpected" not in printed(row)
+    text = printed(row, judgements={(row.name, LARGE): "unexpected: not applicable"})
+    assert "→ unexpected" in text
+    assert "does not apply" not in text
+
+
 def test_an_ascii_terminal_gets_ascii() -> None:
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     print_table(Console(file=stream, width=80), sample_run(), [*sample(), one(name="ein Maß")])

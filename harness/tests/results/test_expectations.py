@@ -126,17 +126,23 @@ def test_another_seed_s_undecided_law_is_still_unexpected(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "verdict", "status"),
+    ("dtype", "device", "verdict", "status"),
     [
-        ("float32", UPHELD, "unexpected"),
-        ("float32", REFUTED, "as expected"),
-        ("bfloat16", UPHELD, "as expected"),
-        ("bfloat16", REFUTED, "as expected"),
+        ("float32", "cpu", UPHELD, "unexpected"),
+        ("float32", "cpu", NOT, "unexpected"),
+        ("float32", "cpu", REFUTED, "as expected"),
+        ("bfloat16", "cpu", UPHELD, "as expected"),
+        ("bfloat16", "cpu", REFUTED, "as expected"),
+        ("float32", "cuda", UPHELD, "as expected"),
+        ("float32", "cuda", NOT, "as expected"),
+        ("float32", "cuda", REFUTED, "as expected"),
     ],
 )
-def test_a_file_demands_verdicts_in_its_own_dtype_only(tmp_path, dtype, verdict, status):
+def test_a_file_demands_verdicts_in_its_own_dtype_on_a_processor_only(
+    tmp_path, dtype, device, verdict, status
+):
     write(tmp_path, MODEL + C8)
-    assert judge_result(load(tmp_path), result(verdict=verdict), dtype).status == status
+    assert judge_result(load(tmp_path), result(verdict=verdict), dtype, device).status == status
 
 
 @pytest.mark.parametrize(
