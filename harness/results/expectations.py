@@ -130,7 +130,8 @@ def judge_result(
 ) -> Judgement:
     """A result of a run in ``dtype`` against its model's own entry, else that of a pattern.
 
-    ``device`` is the kind of device that the model was on, such as ``cuda``.  Nothing is expected of a model with an injected fault.
+    ``device`` is the kind of device that the model was on, such as ``cuda``.  Nothing is expected
+    of a model with an injected fault.
     """
     if ModelSpec.recorded(result.subject).fault is not None:
         return judge(result, None)
