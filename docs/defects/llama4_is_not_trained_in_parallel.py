@@ -1,7 +1,7 @@
 """Under tensor parallelism Llama 4 cannot be trained: its experts add in place to a view.
 
 Claims: G12
-Types: llama4_text
+Types: llama4, llama4_text
 Met by: whoever trains Llama 4 with DistributedConfig(tp_size=2) or more
 Seen in: transformers 5.23.0
 Expected: the gradients of the loss

@@ -1,6 +1,6 @@
 """Phi-4-multimodal drops its cache at a certain length, and goes on from the last token alone.
 
-Claims: C4, G6, G7
+Claims: C4, G6, G7, G12
 Types: phi4_multimodal
 Met by: everyone who calls generate() past original_max_position_embeddings tokens (4096 by
     default): what follows is a continuation of one token, and of those generated after it
