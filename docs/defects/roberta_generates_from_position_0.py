@@ -1,27 +1,54 @@
 """RoBERTa and its relatives generate with positions that they never see otherwise.
 
-Claims: C4, G6, G7
+Claims: C4, G5, G6, G7
 Types: roberta, camembert, data2vec-text, xlm-roberta, xlm-roberta-xl, roberta-prelayernorm, xmod
-Met by: everyone who calls generate() on such a decoder
+Met by: everyone who calls generate() or generate_batch() on such a decoder
 Seen in: transformers 5.23.0
-Expected: generate() sees the logits that a forward pass gives (positions 2, 3, …)
-Observed: logits off by 2.5; from those of position_ids 0, 1, … by 8e-07
+Expected: generate() sees the logits that a forward pass gives (positions 2, 3, …), and a server
+    gives its probability of the next token
+Observed: logits off by 2.5; from those of position_ids 0, 1, … by 1e-06; a served log probability
+    off by 2.1
 Cause: generation/utils.py, 906: `_prepare_position_ids_for_generation` counts from 0 and passes
     position_ids on; the models' own positions begin at padding_idx + 1
     (models/roberta/modeling_roberta.py, 142), so rows 0 and 1 of the table, 1 being the padding's
     own, are read instead. A forward pass with positions 0, 1, … gives what generate() sees.
+    A server counts from 0 as well (generation/continuous_batching/input_outputs.py, 395).
 Fix: generation/utils.py, 906: these types override `_prepare_position_ids_for_generation` and add
-    padding_idx + 1
+    padding_idx + 1; input_outputs.py, 395: a server begins where the configuration says
 Upstream: the same mistake of `DataCollatorWithFlattening` was issue #47496, mended by PR #47525
     (merged); generate() not found by searching for "_prepare_position_ids_for_generation roberta
-    padding_idx" (PR #35044, merged in 2024, made xlm-roberta-xl pass such positions)
+    padding_idx" (PR #35044, merged in 2024, made xlm-roberta-xl pass such positions), nor a server
+    by "continuous batching roberta position_ids padding_idx"
 """
 
+import inspect
 import sys
+import textwrap
 
 import torch
 import transformers
-from transformers import GenerationMixin, RobertaConfig, RobertaForCausalLM
+from transformers import (
+    ContinuousBatchingConfig,
+    GenerationConfig,
+    GenerationMixin,
+    RobertaConfig,
+    RobertaForCausalLM,
+)
+from transformers.generation.continuous_batching.input_outputs import ContinuousBatchingIOs
+
+
+def change(function, *lines):
+    """Replace an old line of a function's source by a new one, for each pair."""
+    function = inspect.unwrap(function)
+    source = textwrap.dedent(inspect.getsource(function))
+    for old, new in lines:
+        assert source.count(old) == 1, f"transformers has no single line {old!r}"
+        source = source.replace(old, new)
+    body = "def " + source.partition("def ")[2]  # its decorators stay as they are
+    cells = function.__code__.co_freevars
+    body = f"def scope({', '.join(cells)}):\n{textwrap.indent(body, '    ')}"
+    exec(f"{body}\n    return {function.__name__}", function.__globals__, made := {})
+    function.__code__ = made["scope"](*cells).__code__
 
 
 def fix():
@@ -33,7 +60,17 @@ def fix():
 
     names = "Roberta Camembert Data2VecText XLMRoberta XLMRobertaXL RobertaPreLayerNorm Xmod"
     for name in names.split():
-        getattr(transformers, f"{name}ForCausalLM")._prepare_position_ids_for_generation = prepare
+        model = getattr(transformers, f"{name}ForCausalLM")
+        model._prepare_position_ids_for_generation = prepare
+        model.config_class.first_position = property(lambda config: config.pad_token_id + 1)
+    first = 'past_length + getattr(self.config, "first_position", 0)'
+    change(
+        ContinuousBatchingIOs.prepare_batch_tensors,
+        (
+            "position_ids.extend(range(past_length, past_length + query_length))",
+            f"position_ids.extend({first} + i for i in range(query_length))",
+        ),
+    )
 
 
 if "--fixed" in sys.argv:
@@ -56,7 +93,17 @@ with torch.no_grad():
     generated = model.generate(ids, attention_mask=torch.ones_like(ids), **given).logits[0][0]
     forward = model(ids).logits[0, -1]
     from_0 = model(ids, position_ids=torch.arange(6)[None]).logits[0, -1]
+settings = ContinuousBatchingConfig(
+    page_size=4, num_blocks=32, max_batch_tokens=32, return_logprobs=True
+)
+greedy = GenerationConfig(max_new_tokens=1, do_sample=False, eos_token_id=-1, pad_token_id=0)
+(answer,) = model.generate_batch(
+    ids.tolist(), generation_config=greedy, continuous_batching_config=settings, warmup=False
+).values()
 off, same = ((generated - x).abs().max().item() for x in (forward, from_0))
+token, given = answer.generated_tokens[0], answer.logprobs[0]
+served = abs(given - forward.log_softmax(-1)[token].item())
 print("expected: generate() sees the logits that a forward pass gives (positions 2, 3, …)")
 print(f"observed: logits off by {off:.2g}; from those of position_ids 0, 1, … by {same:.0e}")
-sys.exit(off > 1e-3)
+print(f"a served log probability off by {served:.2g}")
+sys.exit(off > 1e-3 or served > 1e-4)

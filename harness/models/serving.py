@@ -18,6 +18,7 @@ import torch
 import transformers
 from transformers import GenerationConfig
 
+from assay.harness.models import compat
 from assay.harness.models.clock import Braked
 from assay.harness.models.core import Core
 from assay.harness.models.memo import memo
@@ -179,7 +180,7 @@ def serve(
     thread = threading.Thread(target=work_through, daemon=True)
     with ExitStack() as around:
         around.enter_context(_silenced())
-        around.enter_context(subject.attending_by(subject.attention))
+        around.enter_context(_attention_put_back(subject))
         for clock in subject.clocks:  # they would end a pass of the server's thread
             around.enter_context(clock.paused())
         thread.start()
@@ -243,6 +244,16 @@ def _serve(
         if len(run.answers) < len(requests):
             server.stop(block=False, hard_stop=True)
         run.ended.set()  # it may take its time to stop, or not stop at all
+
+
+@contextmanager
+def _attention_put_back(subject: Core) -> Iterator[None]:
+    """Undo what the server sets, but set nothing: some parts reject the attention of the text."""
+    usual = compat.settings(subject.model, compat.ATTENTION)
+    try:
+        yield
+    finally:
+        compat.restore(usual, compat.ATTENTION)
 
 
 @contextmanager

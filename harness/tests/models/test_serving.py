@@ -57,8 +57,10 @@ def test_a_shared_prefix_is_read_once():
     assert sum(read) <= 2 * len(request)  # of four such requests
 
 
-def test_the_model_attends_as_before_once_it_has_served():
-    subject = fresh("gemma2")
+@pytest.mark.parametrize("spec", ["gemma2", "got_ocr2", "vibevoice_asr"])
+def test_the_model_attends_as_before_once_it_has_served(spec):
+    """The speech encoders of VibeVoice have eager attention only, its text model has another."""
+    subject = fresh(spec)
     usual = compat.settings(subject.model, compat.ATTENTION)
     serving.serve(subject, [ids(subject, 4)], 2)
     assert compat.settings(subject.model, compat.ATTENTION) == usual
