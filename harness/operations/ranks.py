@@ -98,10 +98,11 @@ def load(rank: Rank, plan: str, source: Source, sizes: dict[str, int]) -> list[s
     configs = [config for config, _ in compat.settings(model, compat.EXPERTS)]
     compat.restore(list(zip(configs, source.experts, strict=True)), compat.EXPERTS)
     model.eval().requires_grad_(False)
-    compat.set_attention(model, source.attention)  # some parts refuse it while they are loaded
     if source.sow:
         named(source.sow[0])(model, *source.sow[1:])
-    rank.subjects[plan] = Subject(source.name, model, attends=source.attends)
+    subject = rank.subjects[plan] = Subject(source.name, model, attends=source.attends)
+    if subject.attention != source.attention:  # which may be one that some parts refuse
+        compat.set_attention(model, source.attention)
     return [name for name, part in model.named_parameters() if _dim(part) is not None]
 
 

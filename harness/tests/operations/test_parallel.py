@@ -97,6 +97,14 @@ def test_a_divided_embedding_is_found():
     torch.testing.assert_close(rows["logits"], alone["logits"])
 
 
+@pytest.mark.parametrize("spec", ["got_ocr2", "vibevoice_asr"])
+def test_parts_that_refuse_the_attention_of_the_text_keep_theirs(spec):
+    subject = toy(spec)
+    ids = prompt(subject, 5)
+    rows, alone = parallel.rows(subject, "tensor", ids)[0], subject.rows(ids)
+    torch.testing.assert_close(rows["logits"], alone["logits"])
+
+
 def test_a_shard_is_zero_for_one_pass_only():
     subject = toy("llama")
     ids = prompt(subject, 5)
