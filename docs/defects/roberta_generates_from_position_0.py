@@ -1,6 +1,6 @@
 """RoBERTa and its relatives generate with positions that they never see otherwise.
 
-Claims: C4, G5, G6, G7
+Claims: C4, G4, G5, G6, G7
 Types: roberta, camembert, data2vec-text, xlm-roberta, xlm-roberta-xl, roberta-prelayernorm, xmod
 Met by: everyone who calls generate() or generate_batch() on such a decoder
 Seen in: transformers 5.23.0

@@ -1,6 +1,6 @@
 """LED, NLLB-MoE and ProphetNet misread the free room of a static cache.
 
-Claims: C2, C3, C4
+Claims: C2, C3, C4, G4
 Types: led, nllb-moe, prophetnet
 Met by: whoever calls generate() with cache_implementation="static"
 Seen in: transformers 5.23.0
@@ -73,8 +73,13 @@ def fix():
             "        main_value_states = main_value_states[:, :, :seen]\n",
         ),
     )
-    generating = modeling_prophetnet.ProphetNetForConditionalGeneration
-    generating.create_masks_for_generate = staticmethod(lambda attention_mask, **_: attention_mask)
+    for generating in (
+        modeling_prophetnet.ProphetNetForConditionalGeneration,
+        modeling_prophetnet.ProphetNetForCausalLM,
+    ):
+        generating.create_masks_for_generate = staticmethod(
+            lambda attention_mask, **_: attention_mask
+        )
 
 
 if "--fixed" in sys.argv:
