@@ -1,6 +1,6 @@
 """MRA cannot run in bfloat16 or float16.
 
-Claims: C10
+Claims: C10, G14
 Types: mra
 Met by: everyone who runs MRA in half precision, with its kernel or without
 Seen in: transformers 5.23.0

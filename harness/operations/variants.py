@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -24,6 +25,12 @@ from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import bit_equal, one_bit_off
 from assay.harness.models.wrapped import Wrapped
 from assay.harness.results.errors import REFUSALS, BadInput, brief, first_line
+
+MIXED = re.compile(
+    r"same dtype|mixed dtype|expected (?:scalar type|.* to have dtype)|dtypes? (?:do not|must) match",
+    re.IGNORECASE,
+)
+"""What torch says where an operation's arguments differ in dtype, which no dtype is to blame for."""
 
 
 @memo
@@ -126,8 +133,9 @@ def in_bfloat16(subject: Subject) -> Subject:
     """The subject saved and then loaded in bfloat16; raises `Missing` if that is its own dtype.
 
     Loaded rather than converted: loading keeps the precision of some tensors, as of rotary angles.
-    Raises `Missing` as well where the model does not run in it, and what the loaded model raised
-    where it does once its weights are converted: then loading left out some of them.
+    Raises `Missing` as well where an operation of the model has no such dtype.  Raises what the
+    loaded model raised where it runs once its weights are converted, since loading left out some
+    of them, and where the model gives an operation two dtypes at once.
     """
     if subject.dtype == torch.bfloat16:
         raise Missing("the model already runs in bfloat16")
@@ -135,7 +143,8 @@ def in_bfloat16(subject: Subject) -> Subject:
     if (refusal := _refusal(rounded)) is None:
         return rounded
     rounded.model.to(dtype=torch.bfloat16)  # type: ignore[call-arg]
-    if _refusal(rounded) is None:
+    converted = _refusal(rounded)
+    if converted is None or MIXED.search(str(converted)):
         raise refusal
     raise Missing(f"bfloat16: the model does not run in it ({brief(refusal, 100)})") from refusal
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 import pytest
 import torch
 from transformers import GPT2LMHeadModel
+from transformers.models.gpt2.modeling_gpt2 import GPT2MLP
 
 from assay.harness.models import compat
 from assay.harness.models.capabilities import Missing
@@ -143,6 +144,15 @@ def test_a_model_that_does_not_run_in_bfloat16_lacks_it(monkeypatch):
 
     monkeypatch.setattr(GPT2LMHeadModel, "forward", refuse)
     with pytest.raises(Missing, match=r"bfloat16: the model does not run in it .*16 bytes"):
+        variants.in_bfloat16(subject)
+
+
+def test_a_model_that_mixes_dtypes_is_not_taken_for_one_without_bfloat16(monkeypatch):
+    """Its own code takes states to float32, and multiplies them with weights of bfloat16."""
+    subject = fresh("gpt2")
+    forward = GPT2MLP.forward
+    monkeypatch.setattr(GPT2MLP, "forward", lambda self, states: forward(self, states.float()))
+    with pytest.raises(RuntimeError, match="dtype"):
         variants.in_bfloat16(subject)
 
 
