@@ -27,10 +27,10 @@ from assay.harness.models.wrapped import Wrapped
 from assay.harness.results.errors import REFUSALS, BadInput, brief, first_line
 
 MIXED = re.compile(
-    r"same dtype|mixed dtype|expected (?:scalar type|.* to have dtype)|dtypes? (?:do not|must) match",
+    r"same dtype|mixed dtype|expected (scalar type|.* to have dtype)|dtypes? (do not|must) match",
     re.IGNORECASE,
 )
-"""What torch says where an operation's arguments differ in dtype, which no dtype is to blame for."""
+"""What torch says where arguments of an operation differ in dtype; no dtype is to blame for it."""
 
 
 @memo
