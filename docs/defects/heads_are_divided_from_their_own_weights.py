@@ -12,9 +12,9 @@ Cause: models/doge/configuration_doge.py, 54, and models/neomme/configuration_ne
     the heads. Doge's `A` and dt_proj's outputs, which make its mask, are of all heads; so are
     NeoMME's `alpha` and its value embeddings, which are added to the values. NeoMME's plan divides
     lm_head besides, and not the table that is tied to it.
-Fix: models/doge/configuration_doge.py, 54, and models/neomme/configuration_neomme.py, 62: the plans
-    gather the outputs of q_proj, k_proj and v_proj (NeoMME's gate_proj too), and divide them again
-    for o_proj, as that of OLMo 2 does; Doge's dt_proj is not divided, and NeoMME's table is
+Fix: models/doge/configuration_doge.py, 54, and models/neomme/configuration_neomme.py, 62: the
+    plans gather the outputs of q_proj, k_proj and v_proj (NeoMME's gate_proj too), and divide them
+    again for o_proj, as that of OLMo 2 does; Doge's dt_proj is not divided, and NeoMME's table is
 Upstream: not found in transformers by searching for "doge tensor parallel dt_proj" and "neomme
     tensor parallel"
 """
