@@ -11,7 +11,8 @@ Cause: models/apertus/configuration_apertus.py, 55: the plan divides up_proj alo
     has a gradient of its share, nothing sums them, and the processes' parameters drift apart.
 Fix: models/apertus/configuration_apertus.py, 55: the plan has mlp.act_fn, whose gradients are
     summed as those of q_norm and k_norm are
-Upstream: not found in transformers by searching for "apertus tensor parallel xielu alpha gradient"
+Upstream: not found in transformers by searching for "apertus tensor parallel xielu alpha gradient
+    act_fn tp_plan"
 """
 
 import os

@@ -11,8 +11,8 @@ Cause: models/gemma4/modeling_gemma4.py, 2390: `Gemma4Model.forward` takes the r
     id from `embed_tokens.weight`, which is divided among processes and so gives a DTensor, for
     torch.where beside the embeddings, which are a plain tensor.
 Fix: models/gemma4/modeling_gemma4.py, 2390: the embedding looks the row up, which gathers it
-Upstream: not found in transformers by searching for "gemma4 tensor parallel mixed torch.Tensor and
-    DTensor aten.where"
+Upstream: not found in transformers by searching for "gemma4 tensor parallel got mixed torch.Tensor
+    and DTensor aten.where"
 """
 
 import inspect

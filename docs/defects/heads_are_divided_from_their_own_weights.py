@@ -15,8 +15,8 @@ Cause: models/doge/configuration_doge.py, 54, and models/neomme/configuration_ne
 Fix: models/doge/configuration_doge.py, 54, and models/neomme/configuration_neomme.py, 62: the
     plans gather the outputs of q_proj, k_proj and v_proj (NeoMME's gate_proj too), and divide them
     again for o_proj, as that of OLMo 2 does; Doge's dt_proj is not divided, and NeoMME's table is
-Upstream: not found in transformers by searching for "doge tensor parallel dt_proj" and "neomme
-    tensor parallel"
+Upstream: not found in transformers by searching for "doge tensor parallel tp_plan dt_proj" and
+    "neomme tensor parallel base_model_tp_plan value_embeddings alpha"
 """
 
 import os

@@ -9,11 +9,12 @@ Observed: AssertionError
 Cause: models/inkling/configuration_inkling.py, 78: the plan does not name embed_tokens, so that it
     is divided along the vocabulary, and this embedding normalises its rows before the processes'
     parts are summed. It divides the shared experts besides, which multiply plain tensors by these
-    DTensors.
+    DTensors, and gate_up_proj into contiguous parts, so that one process has the gate's rows and
+    the other the rest: that suits multimodal checkpoints alone, whose rows are interleaved.
 Fix: models/inkling/configuration_inkling.py, 78: embed_tokens is replicated, as in Inkling 2's
-    plan, and the shared experts are not divided
-Upstream: not found in transformers by searching for "inkling tensor parallel embed_norm
-    AssertionError"
+    plan, the shared experts are not divided, and gate_up_proj is packed_colwise
+Upstream: not found in transformers by searching for "inkling shared_experts tensor parallel plan
+    DTensor embed_tokens replicate"
 """
 
 import os
@@ -29,6 +30,7 @@ def fix():
     """Apply the fix to transformers as it is installed."""
     plan = InklingTextConfig.base_model_tp_plan
     plan["embed_tokens"] = "replicate"
+    plan["layers.*.mlp.experts.gate_up_proj"] = "packed_colwise"
     for name in [name for name in plan if ".shared_experts" in name]:
         del plan[name]
 
@@ -56,7 +58,9 @@ def one_of_two(rank, folder):
 if __name__ == "__main__":
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     torch.manual_seed(0)
-    model = InklingForCausalLM(InklingTextConfig(**SIZES, **ROUTES, **HEADS, **LOCAL)).eval()
+    model = InklingForCausalLM(
+        InklingTextConfig(**SIZES, **ROUTES, **HEADS, **LOCAL, initializer_range=0.5)
+    ).eval()
     alone = model(IDS).logits.detach()
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)

@@ -1,22 +1,21 @@
-"""A model that was divided among processes saves Inkling's experts with their rows out of order.
+"""A model that was divided among processes saves Inkling 2's experts with their rows out of order.
 
 Claims: G12
-Types: inkling2_text, inkling_text
-Met by: whoever saves Inkling or Inkling 2 after loading it with DistributedConfig(tp_size=2) or
-    more, and whoever gathers gradients of its experts
+Types: inkling2_text
+Met by: whoever saves Inkling 2 after loading it with DistributedConfig(tp_size=2) or more, and
+    whoever gathers gradients of its experts
 Seen in: transformers 5.23.0
 Expected: the weights that were loaded
 Observed: gate_up_proj off by 100 %
-Cause: models/inkling2/configuration_inkling2.py, 71 (and models/inkling/configuration_inkling.py,
-    79): the plan calls gate_up_proj divided into contiguous parts. A checkpoint interleaves the
-    gate's rows and the others, a process reads a contiguous part of them, and `Interleave` then
-    puts the gate's first: a process has part of each, which serves it well, but whoever gathers
-    the parts puts them one after another.
-Fix: models/inkling2/configuration_inkling2.py, 71 (and models/inkling/configuration_inkling.py,
-    79): the plan is packed_colwise, which says what a process has; core_model_loading.py, 1799:
-    what `Interleave` will rearrange is still read as a contiguous part
+Cause: models/inkling2/configuration_inkling2.py, 71: the plan calls gate_up_proj divided into
+    contiguous parts. A checkpoint interleaves the gate's rows and the others, a process reads a
+    contiguous part of them, and `Interleave` then puts the gate's first: a process has part of
+    each, which serves it well, but whoever gathers the parts puts them one after another.
+Fix: models/inkling2/configuration_inkling2.py, 71: the plan is packed_colwise, which says what a
+    process has; core_model_loading.py, 1799: what `Interleave` will rearrange is still read as a
+    contiguous part
 Upstream: not found in transformers by searching for "inkling tensor parallel gate_up_proj
-    interleave save_pretrained"
+    Interleave save_pretrained colwise packed_colwise"
 """
 
 import inspect
@@ -30,7 +29,6 @@ from torch.distributed.tensor import Shard
 from transformers import (
     Inkling2ForCausalLM,
     Inkling2TextConfig,
-    InklingTextConfig,
     core_model_loading,
     modeling_utils,
 )
@@ -63,8 +61,7 @@ def as_read(mapping, sharding):
 
 def fix():
     """Apply the fix to transformers as it is installed."""
-    for config in (Inkling2TextConfig, InklingTextConfig):
-        config.base_model_tp_plan["layers.*.mlp.experts.gate_up_proj"] = "packed_colwise"
+    Inkling2TextConfig.base_model_tp_plan["layers.*.mlp.experts.gate_up_proj"] = "packed_colwise"
     core_model_loading.as_read = as_read
     for name in ("PreTrainedModel", "LoadStateDictConfig"):  # named for type checkers alone
         setattr(core_model_loading, name, getattr(modeling_utils, name))
