@@ -116,6 +116,7 @@ class Core(ABC):
     ``name`` as requested, ``model`` in evaluation mode with frozen parameters, ``digest`` of
     configuration and weights; ``injected`` is its injected fault, if any (`harness.faults`);
     ``drawn_as`` the dtype in which a pass draws random numbers, where that is not the model's own;
+    ``listens`` says whether a pass notes how experts are chosen, which compiled code must not;
     ``attends`` the value of ``--attends`` (`harness.models.meant`); ``offer`` the recorded
     capabilities of its type, or why there are none (`harness.models.offer`); ``provenance`` the
     origin of its weights; ``oracle_way`` the value of ``--oracle`` (`harness.models.float64`);
@@ -128,6 +129,7 @@ class Core(ABC):
     digest: str = ""
     injected: Injected | None = field(default=None, repr=False)
     drawn_as: torch.dtype | None = None
+    listens: bool = True
     attends: str | None = None
     offer: Offer | str = ""
     provenance: Provenance = UNKNOWN

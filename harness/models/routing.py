@@ -34,7 +34,7 @@ def listening(subject: Core) -> Iterator[list[Tensor]]:
     masks.  Empty where nothing is routed.
     """
     scores: list[Tensor] = []
-    if not subject.routes:
+    if not (subject.listens and subject.routes):
         yield scores
         return
     body = _body(subject.model)
@@ -75,7 +75,7 @@ def choosing(subject: Core) -> Iterator[list[Tensor]]:
     return no scores, or choose by other numbers than those.
     """
     choices = _Choices(_experts(subject))
-    with choices if chooses(subject) else nullcontext():
+    with choices if subject.listens and chooses(subject) else nullcontext():
         yield choices.gaps
 
 

@@ -109,7 +109,8 @@ def forward(subject: Subject, backend: str) -> Compiled:
         counted, copied = Backend(backend), _copied(subject)
         model: Any = copied.model
         model.forward = torch.compile(model.forward, backend=counted, dynamic=DYNAMIC[backend])
-        vars(copied)["routes"] = False  # the hooks that listen to routers would be compiled too
+        # What listens to routers would be compiled too, and code after a mode's break is wrong.
+        copied.listens = False
         known[backend] = Compiled(copied, counted)
     return known[backend]
 

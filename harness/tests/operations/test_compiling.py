@@ -84,3 +84,11 @@ def test_machine_code_draws_the_random_numbers_of_other_code():
     ids = prompt(subject, 14)
     rows = compiling.forward(subject, "inductor").rows(ids)["logits"]
     torch.testing.assert_close(rows, subject.rows(ids)["logits"], atol=1e-4, rtol=0)
+
+
+def test_compiled_code_runs_without_what_listens_to_a_choice_of_experts():
+    """Torch compiles DBRX in parts, and under a mode takes one variable for another there."""
+    subject = toy("dbrx")
+    ids = prompt(subject, 14)
+    rows = compiling.forward(subject, "aot_eager").rows(ids)
+    torch.testing.assert_close(rows["logits"], subject.rows(ids)["logits"])
