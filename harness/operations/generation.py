@@ -185,7 +185,9 @@ def _generate(
     with accelerators.forked(subject.device):
         torch.manual_seed(SEED)
         model: Any = subject.model
-        with library_settings(model), contained():
+        # Before 5.5 drafts are refused where `min_new_tokens` is given.
+        refused = refusals("assisted", "`assisted_generation is disabled")
+        with library_settings(model), contained(), refused:
             return model.generate(
                 ids,
                 attention_mask=torch.ones_like(ids) if mask is None else mask,

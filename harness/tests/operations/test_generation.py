@@ -94,6 +94,18 @@ def test_a_mode_that_a_model_refuses_is_missing_in_its_words():
         generation.scores(subject, prompt(subject, batch=1), "assisted", use_cache=True)
 
 
+def test_drafts_beside_a_least_length_are_missing_where_the_library_refuses_them(monkeypatch):
+    """As transformers does before 5.5."""
+    subject = fresh("llama")
+
+    def refuse(*arguments, **named):
+        raise ValueError("Passing `X` when using `assisted_generation is disabled. Please pass …")
+
+    monkeypatch.setattr(subject.model, "generate", refuse)
+    with pytest.raises(Missing, match=r"assisted: Passing `X` .* is disabled"):
+        generation.scores(subject, prompt(subject, batch=1), "assisted", use_cache=True)
+
+
 def test_sampling_repeats_and_leaves_the_random_state_as_it_was():
     subject = toy("gpt2")
     before = torch.get_rng_state()
