@@ -7,11 +7,37 @@ mode: torch marks it, and rejects it in this process from then on, without a mod
 
 from __future__ import annotations
 
+import threading
 from contextlib import ExitStack
 from typing import Any, Self
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class _Uncompiled:
+    """Nothing is compiled from the first entry to the last exit, in whatever order threads exit.
+
+    Torch's stance is one for all threads, and each exit would restore what it found.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._inside, self._stance = threading.Lock(), 0, ExitStack()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._inside += 1
+            if self._inside == 1 and hasattr(torch.compiler, "set_stance"):  # not in torch 2.5
+                self._stance.enter_context(torch.compiler.set_stance("force_eager"))
+
+    def __exit__(self, *raised: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._stance.close()
+
+
+_UNCOMPILED = _Uncompiled()
 
 
 class Dispatching(TorchDispatchMode):
@@ -24,12 +50,13 @@ class Dispatching(TorchDispatchMode):
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            if hasattr(torch.compiler, "set_stance"):  # not in torch 2.5
-                stack.enter_context(torch.compiler.set_stance("force_eager"))
+            stack.enter_context(_UNCOMPILED)
             super().__enter__()  # type: ignore[no-untyped-call]
-            self._stance = stack.pop_all()
+            stack.pop_all()
         return self
 
     def __exit__(self, *raised: Any) -> None:
-        with self._stance:
+        try:
             super().__exit__(*raised)  # type: ignore[no-untyped-call]
+        finally:
+            _UNCOMPILED.__exit__(*raised)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -49,6 +50,31 @@ def test_code_that_ran_under_a_mode_is_compiled_afterwards():
     assert not compiled
     assert double(torch.ones(3)).sum() == 6
     assert len(compiled) == 1
+
+
+def test_modes_of_two_threads_may_end_in_any_order():
+    """As where a server's thread runs a pass beside this one."""
+    compiled = []
+    torch.compiler.reset()
+    double = torch.compile(lambda t: 2 * t, backend=lambda graph, _: compiled.append(1) or graph)
+    one, other = Passing(), Passing()
+    entered, may_end = threading.Event(), threading.Event()
+
+    def beside():
+        with other:
+            entered.set()
+            may_end.wait()
+
+    thread = threading.Thread(target=beside)
+    with one:
+        thread.start()
+        entered.wait()
+    double(torch.ones(3))
+    assert not compiled
+    may_end.set()
+    thread.join()
+    double(torch.ones(3))
+    assert compiled
 
 
 @pytest.mark.parametrize(
