@@ -13,7 +13,7 @@ Cause: models/big_bird/modeling_big_bird.py, 1591, and
 Fix: models/big_bird/modeling_big_bird.py, 1576, and
     models/bigbird_pegasus/modeling_bigbird_pegasus.py, 1538: the model notes that it changed by
     itself, and goes back before it reads the next prompt
-Upstream: issue #20031 (closed, not mended)
+Upstream: issue #20031 (closed, not fixed)
 """
 
 import inspect

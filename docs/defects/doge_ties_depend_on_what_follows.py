@@ -12,7 +12,7 @@ Cause: models/doge/modeling_doge.py, 357: `torch.topk` keeps the keys of the lar
 Fix: models/doge/modeling_doge.py, 357: a stable sort keeps the first of equal keys, however many
     follow
 Upstream: not found by searching for "Doge dynamic mask attention topk keep_window_size ties
-    causal"; PR #48821 (merged) mended another way for this mask to let the future through
+    causal"; PR #48821 (merged) fixed another way for this mask to let the future through
 """
 
 import inspect

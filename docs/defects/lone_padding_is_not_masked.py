@@ -14,7 +14,7 @@ Cause: masking_utils.py, 1524: `create_recurrent_attention_mask` returns None wh
     zeroed. With these two lines left out the difference is gone (7e-7).
 Fix: masking_utils.py, 1524: a single token has no mask only where the graph is traced, for whose
     sake the exception is there
-Upstream: the same for chunks of several tokens was issue #47086, mended by PR #47087 (merged),
+Upstream: the same for chunks of several tokens was issue #47086, fixed by PR #47087 (merged),
     which keeps the exception; PR #46773 (open) is about batches of one row; the single token not
     found by searching for "create_recurrent_attention_mask single token left padding"
 """

@@ -12,7 +12,7 @@ Cause: the full sequence form (models/mamba/modeling_mamba.py, 459) calls `mamba
 Fix: models/mamba/modeling_mamba.py, 459 and 251, and its copies in falcon_mamba, jamba and zamba:
     the mixers give the scan their state, which enters with the first token; the kernel in CUDA
     takes none, so a chunk on a cache must not go there
-Upstream: for mamba2 it was issue #46032, mended by PR #46084 (merged), and for its relatives by PR
+Upstream: for mamba2 it was issue #46032, fixed by PR #46084 (merged), and for its relatives by PR
     #46741 (merged); a comment on PR #45513 (merged) names jamba and zamba; nothing on mamba and
     falcon_mamba found by searching for "mamba jamba chunked prefill selective scan initial state"
 """

@@ -11,7 +11,7 @@ Cause: `MiniMaxCache` (models/minimax/modeling_minimax.py, 72) has a `linear_cac
     With that overridden too the difference is gone (5e-7).
 Fix: models/minimax/modeling_minimax.py, 72: `reorder_cache` is overridden as well (the two methods
     that are index `linear_cache` beyond its end where the last layer is not linear)
-Upstream: other caches that beams did not reorder were issue #46612, mended by PR #46819 (by its
+Upstream: other caches that beams did not reorder were issue #46612, fixed by PR #46819 (by its
     mention in PR #46735); MiniMaxCache not found by searching for "MiniMaxCache beam search
     reorder_cache linear_cache"
 """

@@ -11,7 +11,7 @@ Cause: `get_predict_relative_pos_embeddings` (models/prophetnet/modeling_prophet
     as (row, stream, head, place). With `permute(0, 1, 4, 2, 3)` both differences are gone (4e-6).
 Fix: models/prophetnet/modeling_prophetnet.py, 805: the order in which it is read, (row, stream,
     head, place, bucket); and the buckets' rows come before streams and heads
-Upstream: the order came with PR #21870 (merged), which mended issue #17455 (closed), where other
+Upstream: the order came with PR #21870 (merged), which fixed issue #17455 (closed), where other
     batch mates changed the output; the order itself not found by searching for "ProphetNet predict
     relative position embeddings permute wrong order"
 """

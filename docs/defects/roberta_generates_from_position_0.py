@@ -15,7 +15,7 @@ Cause: generation/utils.py, 906: `_prepare_position_ids_for_generation` counts f
     A server counts from 0 as well (generation/continuous_batching/input_outputs.py, 395).
 Fix: generation/utils.py, 906: these types override `_prepare_position_ids_for_generation` and add
     padding_idx + 1; input_outputs.py, 395: a server begins where the configuration says
-Upstream: the same mistake of `DataCollatorWithFlattening` was issue #47496, mended by PR #47525
+Upstream: the same mistake of `DataCollatorWithFlattening` was issue #47496, fixed by PR #47525
     (merged); generate() not found by searching for "_prepare_position_ids_for_generation roberta
     padding_idx" (PR #35044, merged in 2024, made xlm-roberta-xl pass such positions), nor a server
     by "continuous batching roberta position_ids padding_idx"

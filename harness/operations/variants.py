@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import gc
-import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -24,13 +23,7 @@ from assay.harness.models.shortage import pass_on
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import bit_equal, one_bit_off
 from assay.harness.models.wrapped import Wrapped
-from assay.harness.results.errors import REFUSALS, BadInput, brief, first_line
-
-MIXED = re.compile(
-    r"same dtype|mixed dtype|expected (scalar type|.* to have dtype)|dtypes? (do not|must) match",
-    re.IGNORECASE,
-)
-"""What torch says where arguments of an operation differ in dtype; no dtype is to blame for it."""
+from assay.harness.results.errors import REFUSALS, BadInput, brief, first_line, mixes_dtypes
 
 
 @memo
@@ -144,7 +137,7 @@ def in_bfloat16(subject: Subject) -> Subject:
         return rounded
     rounded.model.to(dtype=torch.bfloat16)  # type: ignore[call-arg]
     converted = _refusal(rounded)
-    if converted is None or MIXED.search(str(converted)):
+    if converted is None or mixes_dtypes(converted):
         raise refusal
     raise Missing(f"bfloat16: the model does not run in it ({brief(refusal, 100)})") from refusal
 

@@ -76,12 +76,12 @@ def _print_subject(
     console.print(title.append(glyphs.fit(f"  {facts}" if facts else ""), "dim"))
     if explain and (meaning := words.meant(record)):
         _print(console, glyphs, meaning, style="dim")
-    inapplicable = [
-        row
-        for row in rows
-        if row.verdict is Verdict.NOT_APPLICABLE and not judgements.get((row.name, row.subject))
-    ]
-    applied = [row for row in rows if row not in inapplicable]
+    applied: list[Result] = []
+    inapplicable: list[Result] = []
+    for row in rows:  # one that should have applied stands with the others
+        unexpected = judgements.get((row.name, row.subject))
+        absent = row.verdict is Verdict.NOT_APPLICABLE and not unexpected
+        (inapplicable if absent else applied).append(row)
     roomy = console.width >= ROOMY
     laws, findings = words.by_kind(applied)
     if laws:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -27,6 +28,11 @@ class NotHere(BadInput):
 class Missing(Exception):
     """A subject lacks a capability; the message says why."""
 
+
+_MIXED = re.compile(
+    r"same dtype|mixed dtype|expected (scalar type|.* to have dtype)|dtypes? (do not|must) match",
+    re.IGNORECASE,
+)
 
 REFUSALS = (
     *(TypeError, ValueError, RuntimeError, NotImplementedError),
@@ -57,6 +63,11 @@ def refusals(what: str, phrase: str = "not supported") -> Iterator[None]:
         if phrase in text_of(error):
             raise Missing(f"{what}: {first_line(error)}") from error
         raise
+
+
+def mixes_dtypes(error: BaseException) -> bool:
+    """Whether torch says that the arguments of an operation differ in dtype."""
+    return _MIXED.search(text_of(error)) is not None
 
 
 def printable(text: str) -> str:

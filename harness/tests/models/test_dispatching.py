@@ -65,7 +65,7 @@ def test_modes_of_two_threads_may_end_in_any_order():
             entered.set()
             may_end.wait()
 
-    thread = threading.Thread(target=beside)
+    thread = threading.Thread(target=beside, daemon=True)
     with one:
         thread.start()
         entered.wait()
