@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import reject
 
 from assay.fixtures.prompts import lengths, prompts
 from assay.harness.checking.laws import law
@@ -29,6 +30,34 @@ def test_gradients_of_a_batch_are_the_sum_of_its_samples(subject, draw, check):
     together = training.gradients(subject, [training.padded(subject, batch)], names)
     judged = plain.judge(check, together)
     judged.rejects(check, training.gradients(subject.oracle, alone[:-1], names))
+    judged.sees(check)
+
+
+@law(
+    "G3",
+    "gradients of the model's own loss are those of the cross-entropy",
+    needs=["loss", "parameter-gradients"],
+    source="beyond the documents; transformers#34191, #35207",
+    control="one sample left out",
+    enough=6,
+)
+@pytest.mark.parametrize("batches", ["one", "several", "counted together"])
+def test_gradients_of_the_model_s_own_loss(subject, batches, draw, check):
+    """Of a batch, padded where the model can read it, or added over micro-batches, each by its own labels or by those of all."""
+    if batches == "counted together":
+        capabilities.require(subject, "loss-over-batches")
+    prompt = draw(short_prompts(subject, least_rows=3), "prompt")
+    whole, names = training.sample(subject, prompt.ids), training.names(subject)
+    if "padding" in capabilities.probe(subject):
+        sizes = draw(lengths(prompt), "lengths")
+        whole = training.padded(subject, padding.ragged(subject, prompt.ids, sizes))
+    parts = [whole] if batches == "one" else whole.halves()
+    if not all(part.counted for part in parts):
+        reject()
+    plain = training.Plain.of(subject, [whole])
+    loss = training.of_the_model(whole.counted if batches == "counted together" else None)
+    judged = plain.judge(check, training.gradients(subject, parts, names, loss=loss))
+    judged.rejects(check, training.gradients(subject.oracle, [whole.without_a_row()], names))
     judged.sees(check)
 
 

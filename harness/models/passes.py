@@ -161,6 +161,8 @@ def _arguments(subject: Core, request: Pass) -> dict[str, Any]:
         arguments[f"{decoder}inputs_embeds"] = request.embeddings
     else:
         arguments["input_ids"] = torch.zeros(batch, n, dtype=torch.long, device=subject.device)
+    if subject.routes and getattr(subject.config, "output_router_logits", False):
+        arguments["output_router_logits"] = False  # it would add the experts' loss to the labels'
     mask, places = request.mask, request.positions
     if places is None and mask is not None and mask.ndim == 4:
         places = _counted(subject, mask.shape[-1])

@@ -10,6 +10,7 @@ from torch import Tensor
 from assay.harness.models import capabilities
 from assay.harness.models.rows import Rows
 from assay.harness.models.subject import Subject
+from assay.harness.operations.padding import Ragged
 
 IGNORED = -100
 """The label of a position that does not count, in transformers."""
@@ -27,6 +28,26 @@ def own(subject: Subject, ids: Tensor, labels: Tensor, **options: Any) -> float:
     """The loss that the model itself returns for ``labels`` [batch, n]."""
     loss: Any = subject(ids, states=False, labels=labels, **options).loss
     return float(loss)
+
+
+def of_padded(subject: Subject, batch: Ragged) -> Tensor:
+    """The labels [batch, n] of a padded batch's own ids: those of padding do not count, nor does a
+    label that a row of padding predicts.
+    """
+    labels = batch.ids.masked_fill(batch.mask == 0, IGNORED)
+    if batch.left and is_shifted(subject):
+        starts = batch.ids.shape[1] - torch.tensor(batch.lengths, device=labels.device)[:, None]
+        labels = labels.scatter(1, starts, IGNORED)
+    return labels
+
+
+def at_labels(subject: Subject, labels: Tensor) -> Tensor:
+    """``labels`` [batch, n] that stand at the rows that predict them, as the model takes them."""
+    if not is_shifted(subject):
+        return labels
+    moved = labels.roll(1, 1)
+    moved[:, 0] = IGNORED
+    return moved
 
 
 def each(rows: Rows, labels: Tensor, shifted: bool) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,6 +26,12 @@ class Ragged:
     positions: Tensor | None
     lengths: list[int]
     left: bool
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What a pass over the batch is given beside its ids."""
+        where = {} if self.positions is None else {"positions": self.positions}
+        return {"mask": self.mask, **where}
 
     def content(self, rows: Rows, row: int) -> Rows:
         """The content's rows of one prompt, [1, its length, features]."""

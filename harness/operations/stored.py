@@ -105,8 +105,19 @@ def _new(subject: Subject) -> Any:
 
 
 def _made(model: Any) -> Made:
+    """What ``model`` holds; of a class that is not the library's, what loading never sets.
+
+    Such a class may leave all that a checkpoint has to loading: it initialises the rest.
+    """
+    buffers = dict(model.named_buffers())
+    if not type(model).__module__.startswith("transformers."):
+        stored = model.state_dict().keys()
+        buffers = {name: each for name, each in buffers.items() if name not in stored}
+        if not buffers:
+            raise Missing("all that a model of this class holds is loaded from its checkpoint")
+        return Made(buffers, 0.0)
     unset = [weight.isnan().float().mean().item() for weight in model.parameters()]
-    return Made(dict(model.named_buffers()), max(unset, default=0.0))
+    return Made(buffers, max(unset, default=0.0))
 
 
 @contextmanager

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
 
 from assay.harness.checking.check import Check
 from assay.harness.checking.comparing import BY_ROUNDING, Unsettled
 from assay.harness.checking.reference import MACHINES
-from assay.harness.models import compat, precision, routing
+from assay.harness.models import accelerators, compat, precision, routing
+from assay.harness.models.lengths import SHORT
 from assay.harness.models.rounding import Rounding
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import ROUTER_GAP, TOLERANCES
@@ -45,6 +47,10 @@ RANDOM = re.compile(r"drop|noise|jitter", re.IGNORECASE)
 """Names of what makes a pass in training random, as numbers of modules and configurations."""
 
 
+MUCH = 10
+"""Times by which rows of two seeds differ by more than those of one: then they are random."""
+
+
 @dataclass(frozen=True)
 class Sample:
     """Ids [batch, n], with what hides padding; ``labels`` [batch, n] stand at the rows that
@@ -55,9 +61,33 @@ class Sample:
     labels: Tensor
     arguments: dict[str, Any]
 
+    @property
+    def counted(self) -> int:
+        """How many labels count."""
+        return int(self.labels.ne(losses.IGNORED).sum())
+
+    def halves(self) -> list[Sample]:
+        """Its first half of rows and its others."""
+        half = (len(self.ids) + 1) // 2
+        return [self._rows(slice(None, half)), self._rows(slice(half, None))]
+
+    def _rows(self, rows: slice) -> Sample:
+        arguments = {name: value[rows] for name, value in self.arguments.items()}
+        return Sample(self.ids[rows], self.labels[rows], arguments)
+
+    def without_a_row(self) -> Sample:
+        """The same, but for the labels of the row that has most."""
+        most = self.labels.ne(losses.IGNORED).sum(1).argmax()
+        labels = self.labels.clone()
+        labels[most] = losses.IGNORED
+        return replace(self, labels=labels)
+
 
 Gradients = dict[str, Tensor]
 """Gradients by the names of parameters, in float64."""
+
+Loss = Callable[[Subject, Sample], tuple[Tensor, int]]
+"""The cross-entropy of a sample, divided by a number, and that number."""
 
 
 @dataclass(frozen=True)
@@ -194,13 +224,10 @@ def sample(subject: Subject, ids: Tensor) -> Sample:
 def padded(subject: Subject, batch: Ragged) -> Sample:
     """A padded batch, of which the rows of padding do not count."""
     labels = _labels(subject, batch.ids).masked_fill(batch.mask == 0, losses.IGNORED)
-    arguments: dict[str, Any] = {"mask": batch.mask}
-    if batch.positions is not None:
-        arguments["positions"] = batch.positions
     if not batch.left and losses.is_shifted(subject):
         ends = torch.tensor(batch.lengths, device=labels.device)[:, None] - 1
         labels = labels.scatter(1, ends, losses.IGNORED)  # it would predict the padding
-    return Sample(batch.ids, labels, arguments)
+    return Sample(batch.ids, labels, batch.arguments)
 
 
 def _labels(subject: Subject, ids: Tensor) -> Tensor:
@@ -212,23 +239,62 @@ def _labels(subject: Subject, ids: Tensor) -> Tensor:
     return labels
 
 
+def summed(subject: Subject, sample: Sample) -> tuple[Tensor, int]:
+    """The cross-entropy of a sample, summed as the library computes it: in float32 at least."""
+    logits = subject.rows(sample.ids, states=False, **sample.arguments)["logits"]
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    labels = _scored(sample.labels, logits.shape[-1])
+    total = nn.functional.cross_entropy(
+        logits.flatten(0, 1), labels.flatten(), ignore_index=losses.IGNORED, reduction="sum"
+    )
+    return total, 1
+
+
+def of_the_model(over: int | None = None) -> Loss:
+    """The model's own loss of a sample, a mean, and the number of labels that it is the mean of.
+
+    With ``over`` it is divided by that number of labels, those of several batches.
+    """
+
+    def own(subject: Subject, sample: Sample) -> tuple[Tensor, int]:
+        options = {} if over is None else {"num_items_in_batch": over}
+        width = subject.rows(sample.ids[:, : subject.shortest], states=False)["logits"].shape[-1]
+        labels = _scored(sample.labels, width)
+        given = losses.at_labels(subject, labels)
+        output = subject(sample.ids, states=False, labels=given, **sample.arguments, **options)
+        return output.loss, over or replace(sample, labels=labels).counted
+
+    return own
+
+
+def _scored(labels: Tensor, width: int) -> Tensor:
+    """The labels without those past the ``width`` ids that some heads score."""
+    return labels.where(labels < width, losses.IGNORED)
+
+
 def gradients(
-    subject: Subject, samples: Sequence[Sample], names: Sequence[str], embedding: bool = False
+    subject: Subject,
+    samples: Sequence[Sample],
+    names: Sequence[str],
+    embedding: bool = False,
+    loss: Loss = summed,
 ) -> Gradients:
     """The gradients of the summed cross-entropy of ``samples``, a backward pass for each.
 
     Those that the loss does not depend on are left out.  With ``embedding`` the embedding matrix
     is trained as well: torch's reentrant checkpoints pass no gradient to inputs without one.
+    ``loss`` computes the cross-entropy of a sample, divided by a number.
     """
     own = dict(subject.model.named_parameters())
     sums: Gradients = {}
     also = [subject.embedding_table] if embedding or not names else []
     with _trainable([*also, *(own[name] for name in names)]):
         for sample in samples:
-            _loss(subject, sample).backward()
+            value, number = loss(subject, sample)
+            value.backward()
             for name in names:
                 if (part := own[name].grad) is not None:
-                    sums[name] = sums.get(name, 0.0) + part.detach().double()
+                    sums[name] = sums.get(name, 0.0) + number * part.detach().double()
                     own[name].grad = None
             subject.embedding_table.grad = None
     return sums
@@ -252,19 +318,6 @@ def exact(subject: Subject, samples: Sequence[Sample], names: Sequence[str]) -> 
     return Exact(sums, max(SMALL, rounding))
 
 
-def _loss(subject: Subject, sample: Sample) -> Tensor:
-    """The summed cross-entropy of a sample, as the library computes it: in float32 at least."""
-    logits = subject.rows(sample.ids, states=False, **sample.arguments)["logits"]
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    known = sample.labels < logits.shape[-1]  # some heads score fewer ids than are embedded
-    return nn.functional.cross_entropy(
-        logits.flatten(0, 1),
-        sample.labels.where(known, losses.IGNORED).flatten(),
-        ignore_index=losses.IGNORED,
-        reduction="sum",
-    )
-
-
 @contextmanager
 def _trainable(parameters: Sequence[Tensor]) -> Iterator[None]:
     """Let gradients reach the parameters within a block."""
@@ -283,19 +336,21 @@ def in_training(subject: Subject, checkpoints: bool | None = None) -> Iterator[N
     """Train mode without anything random within a block.
 
     With ``checkpoints`` activations are recomputed on the way back, by torch's reentrant way
-    or (False) the other; None: they are kept.  Raises `Missing` where the model cannot.
+    or (False) the other; None: they are kept.  Raises `Missing` where the model cannot, or where
+    what is random in it is not found.
     """
     model: Any = subject.model
     with ExitStack() as stack:
-        for owner in {id(o): o for o in (*model.modules(), model.config, subject.config)}.values():
+        for owner in _owners(subject):
             for name, value in list(vars(owner).items()):
                 if isinstance(value, float) and value and RANDOM.search(name):
                     _set(stack, owner, name, 0.0)
-            if isinstance(owner, nn.Dropout) and owner.p:
+            if isinstance(owner, _DropoutNd) and owner.p:
                 _set(stack, owner, "p", 0.0)
         was = model.training
         model.train()
         stack.callback(model.train, was)
+        _require_no_chance(subject)
         if checkpoints is not None:
             if not getattr(model, "supports_gradient_checkpointing", False):
                 raise Missing("gradient-checkpointing: the model's class does not support it")
@@ -303,9 +358,40 @@ def in_training(subject: Subject, checkpoints: bool | None = None) -> Iterator[N
         yield
 
 
+def _owners(subject: Subject) -> list[Any]:
+    """Modules, configurations, and settings that modules hold: objects with attributes."""
+    model = subject.model
+    modules = list(model.modules())
+    held = (value for module in modules for value in vars(module).values())
+    settings = [
+        value
+        for value in held
+        if hasattr(value, "__dict__")
+        and not isinstance(value, nn.Module | Tensor | type)
+        and not callable(value)
+    ]
+    every = (*modules, model.config, subject.config, *settings)
+    return list({id(each): each for each in every}.values())
+
+
+def _require_no_chance(subject: Subject) -> None:
+    """Raise `Missing` where rows depend on the seed, by more than they differ with one seed."""
+    ids = subject.content(torch.arange(max(SHORT, subject.shortest), device=subject.device)[None])
+    runs = []
+    with accelerators.forked(subject.device):
+        for seed in (0, 0, 1):
+            torch.manual_seed(seed)
+            runs.append(subject.rows(ids, states=False).map(Tensor.double))
+    once, again, other = (run.tensors.values() for run in runs)
+    apart = [float((a - b).norm()) for a, b in zip(once, other, strict=True)]
+    noise = [float((a - b).norm()) for a, b in zip(once, again, strict=True)]
+    if any(a > MUCH * b for a, b in zip(apart, noise, strict=True)):
+        raise Missing("training-without-dropout: what is random in train mode is not found")
+
+
 def _set(stack: ExitStack, owner: Any, name: str, value: float) -> None:
-    stack.callback(setattr, owner, name, getattr(owner, name))
-    setattr(owner, name, value)
+    stack.callback(object.__setattr__, owner, name, getattr(owner, name))
+    object.__setattr__(owner, name, value)  # settings may be frozen
 
 
 def moved(gradients: Gradients, share: float) -> Gradients:

@@ -24,9 +24,11 @@ from assay.harness.models import (
 from assay.harness.models.capabilities.blending import blends, embeds_several
 from assay.harness.models.capabilities.probing import prompt, visible
 from assay.harness.models.capabilities.registry import capability, needs, probe
+from assay.harness.models.lengths import SHORT
 from assay.harness.models.quantised_weights import is_quantised, packed
 from assay.harness.models.shortage import pass_on
 from assay.harness.models.subject import Subject
+from assay.harness.models.wrapped import Wrapped
 from assay.harness.results.errors import REFUSALS, Missing, first_line
 
 HALF = 16
@@ -95,6 +97,24 @@ def _shifted_labels(subject: Subject) -> None:
         raise Missing("the inputs of a decoder with an encoder are shifted already")
     if meant.direction(subject).ways != meant.CAUSAL:
         raise Missing("a model that is not causal predicts a label where it stands")
+    if isinstance(subject.model, Wrapped) and not _shifts(subject):
+        raise Missing("its loss takes each label at the row that predicts it")
+
+
+def _shifts(subject: Subject) -> bool:
+    """Whether the loss of ids as labels is nearer to that of the next ids than to that of the ids
+    themselves.  A module that is not of transformers may have either rule.
+    """
+    try:
+        needs(subject, "loss")
+    except Missing:
+        return True
+    ids = subject.content(7 * torch.arange(max(SHORT, subject.shortest), device=subject.device))
+    output = subject(ids[None], states=False, labels=ids[None])
+    logits, found = output.rows["logits"][0].double(), float(output.loss)
+    cost = torch.nn.functional.cross_entropy
+    shifted, where_it_stands = float(cost(logits[:-1], ids[1:])), float(cost(logits, ids))
+    return abs(found - shifted) <= abs(found - where_it_stands)
 
 
 @capability("loss-over-batches")
