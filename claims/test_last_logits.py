@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from assay.fixtures.prompts import prompts
 from assay.harness.checking.laws import law
+from assay.harness.results.errors import REFUSALS, Missing, first_line
 
 
 @law(
@@ -28,6 +29,24 @@ def test_requested_logits_are_those_of_the_whole_pass(subject, how, draw, check)
         anywhere = st.sets(st.integers(0, prompt.length - 1), min_size=1, max_size=4)
         request = which = places[sorted(draw(anywhere, "positions"))]
     expected = check.reference(lambda s: s.rows(prompt.ids, states=False))
-    alone = subject.rows(prompt.ids, states=False, logits_to_keep=request)
+    alone = requested(subject, prompt.ids, request)
     check.same(expected.at(which), alone.only("logits"))
     check.rejects(expected.at(which), expected.plain.map(lambda t: t.roll(1, 1)).at(which))
+
+
+def requested(subject, ids, request):
+    """The logits of a number of last positions, or at positions.
+
+    Raises `Missing` where a class that is not the library's takes no positions: they are the
+    library's own convention.
+    """
+    promised = subject.is_of_the_library or not torch.is_tensor(request)
+    try:
+        rows = subject.rows(ids, states=False, logits_to_keep=request)
+    except REFUSALS as error:
+        if promised:
+            raise
+        raise Missing(f"logits-at-positions: {first_line(error)}") from error
+    if not promised and rows["logits"].shape[1] != len(request):
+        raise Missing("logits-at-positions: logits_to_keep is a number for this class")
+    return rows

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from assay.fixtures.prompts import prompts
 from assay.harness.checking.laws import law
 from assay.harness.models import samples
+from assay.harness.results.errors import Missing
 
 
 @law(
@@ -36,9 +37,12 @@ def test_samples_packed_into_one_row_are_kept_apart_by_their_lengths(subject, dr
 
 
 def draw_samples(subject, draw):
-    """Three samples of 2 to 24 tokens: ids [1, its length] of each."""
-    first = draw(prompts(subject, shortest=2, longest=24, rows=1), "first")
-    second = draw(prompts(subject, shortest=2, longest=24, rows=1), "second")
+    """Three samples of 2 to 24 tokens, which the context holds together: ids [1, length] of each."""
+    longest = min(24, (subject.context or 72) // 3)
+    if longest < max(2, subject.shortest):
+        raise Missing(f"a context of {subject.context} tokens does not hold three samples")
+    first = draw(prompts(subject, shortest=2, longest=longest, rows=1), "first")
+    second = draw(prompts(subject, shortest=2, longest=longest, rows=1), "second")
     third = subject.content(first.ids[:, : draw(st.integers(2, first.length), "third")] + 5)
     return [first.ids, second.ids, third]
 

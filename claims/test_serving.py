@@ -10,10 +10,10 @@ from assay.harness.checking.laws import law
 from assay.harness.models import serving
 from assay.harness.models.tolerances import ROUTER_GAP
 from assay.harness.operations import answers, training
-from assay.harness.results.errors import refusals
+from assay.harness.results.errors import Missing, refusals
 
 TOKENS = 6
-LONGEST = 18
+FEWEST, LONGEST = 5, 18
 """Tokens of an answer, and of a prompt: several pages of the server's cache, and several batches
 of its budget."""
 
@@ -99,8 +99,10 @@ def reference(check, request, tokens):
 
 def some_prompts(subject):
     """Four prompts that leave room for the longest request and its answer."""
-    room = (subject.context or 96) - TOKENS - 3
-    return prompts(subject, shortest=5, longest=max(5, min(LONGEST, room)), rows=4, least_rows=4)
+    room = min(LONGEST, (subject.context or 96) - TOKENS - 3)
+    if room < FEWEST:
+        raise Missing(f"a context of {subject.context} tokens holds no requests and their answers")
+    return prompts(subject, shortest=FEWEST, longest=room, rows=4, least_rows=4)
 
 
 def sharing(prompt, sizes):

@@ -223,6 +223,11 @@ class Core(ABC):
             names |= _named(vars(base)["forward"])
         return names
 
+    @property
+    def is_of_the_library(self) -> bool:
+        """Whether the model's class is one of transformers."""
+        return type(self.model).__module__.startswith("transformers.")
+
     def accepts(self, argument: str) -> bool:
         """Whether the model's forward names ``argument``."""
         return argument in self._parameters
