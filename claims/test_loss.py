@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from assay.fixtures.prompts import lengths, prompts
 from assay.harness.checking.laws import law
 from assay.harness.models import capabilities
-from assay.harness.operations import losses, padding
+from assay.harness.operations import losses, padding, training
 
 
 @law(
@@ -20,41 +20,47 @@ from assay.harness.operations import losses, padding
     source="beyond the documents; transformers#34191",
     control="the labels one position later",
 )
-@pytest.mark.parametrize("labels", ["all", "some ignored", "padded", "counted over batches"])
+@pytest.mark.parametrize("labels", ["all", "some ignored", "counted over batches"])
 def test_the_loss_is_the_cross_entropy_of_the_labels(subject, labels, draw, check):
     over_batches = labels == "counted over batches"
     if over_batches:
         capabilities.require(subject, "loss-over-batches")
-    if labels == "padded":
-        capabilities.require(subject, "padding")
     prompt = draw(prompts(subject, shortest=3), "prompt")
-    ids, wanted, options = prompt.ids, prompt.ids, {}
-    if labels == "padded":
-        batch = padding.ragged(subject, prompt.ids, draw(lengths(prompt), "lengths"))
-        ids, wanted, options = batch.ids, losses.of_padded(subject, batch), batch.arguments
-    elif labels != "all":
-        wanted = prompt.ids.where(draw(some(prompt), "counting"), losses.IGNORED)
-    expected = check.reference(lambda s: s.rows(ids, states=False, **options))
-    # Some heads score fewer ids than are embedded.
-    wanted = wanted.where(wanted < expected.oracle["logits"].shape[-1], losses.IGNORED)
-    shifted = losses.is_shifted(subject)
+    wanted = prompt.ids
+    if labels != "all":
+        wanted = wanted.where(draw(some(prompt), "counting"), losses.IGNORED)
+    expected = check.reference(lambda s: s.rows(prompt.ids, states=False))
+    wanted, shifted = losses.scored(wanted, expected.oracle), losses.is_shifted(subject)
     if not (number := losses.counted(wanted, shifted)):
         reject()
+    options = {}
     if over_batches:
         number *= draw(st.integers(2, 5), "batches")
-        options = {"num_items_in_batch": number}
-    costs = losses.each(expected.oracle, wanted, shifted)
-    plain = losses.each(expected.plain, wanted, shifted)
-    exact = float(costs.sum()) / number
-    size = float(losses.sizes(expected.oracle, wanted, shifted).sum()) / number
-    # The labels' own errors, of which many would cancel in the sum by luck.
-    noise = float((plain - costs).abs().sum()) / number / size
-    allowed = check.tolerance.allowed(noise)
-    mine = losses.own(subject, ids, wanted, **options)
-    check.judge(abs(mine - exact) / size, allowed, "the loss")
-    later = float(losses.each(expected.oracle, wanted.roll(1, 1), shifted).sum()) / number
-    check.judge_control(abs(later - exact) / size, allowed)
-    check.sees(lambda share: (abs(mine + share * size - exact) / size, allowed), noise=noise)
+        options["num_items_in_batch"] = number
+    loss = losses.own(subject, prompt.ids, wanted, **options)
+    losses.Costs.of(expected, wanted, shifted).judge(check, loss, number)
+
+
+@law(
+    "G2",
+    "the loss of a padded batch is the cross-entropy of each sample's labels",
+    needs=["loss", "padding"],
+    source="beyond the documents",
+    control="the labels one position later",
+)
+def test_the_loss_of_a_padded_batch_is_that_of_its_samples(subject, draw, check):
+    prompt = draw(prompts(subject, shortest=3), "prompt")
+    batch = padding.ragged(subject, prompt.ids, draw(lengths(prompt), "lengths"))
+    samples, shifted, parts = padding.samples(prompt.ids, batch), losses.is_shifted(subject), []
+    training.require_settled(subject, [training.sample(subject, ids) for ids in samples])
+    for ids in samples:
+        expected = check.reference(lambda s, ids=ids: s.rows(ids, states=False))
+        parts.append(losses.Costs.of(expected, losses.scored(ids, expected.oracle), shifted))
+    wanted = losses.scored(losses.of_padded(subject, batch), expected.oracle)
+    if not (number := losses.counted(wanted, shifted)):
+        reject()
+    loss = losses.own(subject, batch.ids, wanted, **batch.arguments)
+    losses.Costs.together(parts).judge(check, loss, number)
 
 
 @st.composite

@@ -22,7 +22,7 @@ from assay.harness.operations import corpus, tokens
 @pytest.mark.parametrize("special", ["special tokens read", "special tokens as text"])
 def test_ids_are_those_of_the_tokenizers_own_file(subject, special, draw, check):
     texts, file = draw(writing.many(subject), "texts"), pipelines.by_file(subject)
-    drawn_and_fixed = [*texts, *corpus.LINES]
+    drawn_and_fixed = [*texts, *corpus.LINES, *writing.beside_added(subject)]
     texts = [text for text in drawn_and_fixed if tokens.shared_texts(subject, text, file)]
     split = special == "special tokens as text"
     for text in texts:
@@ -125,24 +125,41 @@ def test_the_offsets_of_a_token_point_at_its_text(subject, draw, check):
 @law(
     "H2",
     "a tokenizer is saved and loaded with all that it holds",
+    needs=["tokenizer"],
+    source="beyond the documents",
+    control="the ids of the text and one letter more",
+    enough=8,
+)
+def test_a_tokenizer_is_saved_and_loaded_with_all_that_it_holds(subject, draw, check):
+    texts = draw(st.lists(writing.texts(subject), min_size=4, max_size=12), "texts")
+    other, names = tokens.reloaded(subject), tokens.kept_settings(subject)
+    held, kept = tokens.settings(subject.tokenizer, names), tokens.settings(other, names)
+    lost = [name for name, value in held.items() if kept[name] != value]
+    check.judge(len(lost), 0.0, f"settings: {', '.join(lost)}")
+    for text in (*texts, *writing.beside_added(subject)):
+        mine, theirs = tokens.of(subject.tokenizer, text), tokens.of(other, text)
+        check.judge(tokens.unlike(mine, theirs), 0.0, tokens.where(text, mine, theirs))
+        both = [tokenizer.decode(mine) for tokenizer in (subject.tokenizer, other)]
+        check.judge(tokens.unlike(*both), 0.0, f"letters of {text!r}, decoded")
+    more = tokens.of(other, f"{corpus.WHOLE}x")
+    check.judge_control(tokens.unlike(tokens.of(subject.tokenizer, corpus.WHOLE), more), 0.0)
+
+
+@law(
+    "H2",
+    "a tokenizer's saved file gives a text the ids that the tokenizer gives it",
     needs=["fast-tokenizer"],
     source="beyond the documents",
     control="the saved file without the longest token of a fixed text",
     enough=8,
 )
-def test_a_tokenizer_is_saved_and_loaded_with_all_that_it_holds(subject, draw, check):
+def test_a_saved_file_gives_a_text_the_ids_of_the_tokenizer(subject, draw, check):
     texts = draw(st.lists(writing.texts(subject), min_size=4, max_size=12), "texts")
-    other, file = tokens.reloaded(subject)
-    held, kept = tokens.settings(subject.tokenizer), tokens.settings(other)
-    lost = [name for name, value in held.items() if kept[name] != value]
-    check.judge(len(lost), 0.0, f"settings: {', '.join(lost)}")
+    file = tokens.saved_file(subject)
     for text in texts:
-        mine, theirs = tokens.of(subject.tokenizer, text), tokens.of(other, text)
-        check.judge(tokens.unlike(mine, theirs), 0.0, tokens.where(text, mine, theirs))
+        mine = tokens.of(subject.tokenizer, text)
         stored = tokens.in_library(file, text, tokens.splits(subject), special=True)
         check.judge(tokens.unlike(mine, stored), 0.0, tokens.where(text, mine, stored))
-        both = [tokenizer.decode(mine) for tokenizer in (subject.tokenizer, other)]
-        check.judge(tokens.unlike(*both), 0.0, f"letters of {text!r}, decoded")
     if check.wants():
         check.judge_control(tokens.unlike(*tokens.with_and_without(file, corpus.WHOLE)), 0.0)
 

@@ -22,10 +22,7 @@ from assay.harness.operations import padding, training
 def test_gradients_of_a_batch_are_the_sum_of_its_samples(subject, draw, check):
     prompt = draw(short_prompts(subject, rows=3, least_rows=2), "prompt")
     batch = padding.ragged(subject, prompt.ids, draw(lengths(prompt), "lengths"))
-    alone = [
-        training.sample(subject, prompt.ids[row : row + 1, -size:])
-        for row, size in enumerate(batch.lengths)
-    ]
+    alone = [training.sample(subject, ids) for ids in padding.samples(prompt.ids, batch)]
     plain, names = training.Plain.of(subject, alone), training.names(subject)
     together = training.gradients(subject, [training.padded(subject, batch)], names)
     judged = plain.judge(check, together)
@@ -47,17 +44,18 @@ def test_gradients_of_the_model_s_own_loss(subject, batches, draw, check):
     if batches == "counted together":
         capabilities.require(subject, "loss-over-batches")
     prompt = draw(short_prompts(subject, least_rows=3), "prompt")
-    whole, names = training.sample(subject, prompt.ids), training.names(subject)
+    whole, alone = training.sample(subject, prompt.ids), [prompt.ids]
     if "padding" in capabilities.probe(subject):
-        sizes = draw(lengths(prompt), "lengths")
-        whole = training.padded(subject, padding.ragged(subject, prompt.ids, sizes))
+        batch = padding.ragged(subject, prompt.ids, draw(lengths(prompt), "lengths"))
+        whole, alone = training.padded(subject, batch), padding.samples(prompt.ids, batch)
+    names, each = training.names(subject), [training.sample(subject, ids) for ids in alone]
     parts = [whole] if batches == "one" else whole.halves()
     if not all(part.counted for part in parts):
         reject()
-    plain = training.Plain.of(subject, [whole])
+    plain = training.Plain.of(subject, each)
     loss = training.of_the_model(whole.counted if batches == "counted together" else None)
     judged = plain.judge(check, training.gradients(subject, parts, names, loss=loss))
-    judged.rejects(check, training.gradients(subject.oracle, [whole.without_a_row()], names))
+    judged.rejects(check, training.gradients(subject.oracle, training.but_the_most(each), names))
     judged.sees(check)
 
 

@@ -15,14 +15,14 @@ class Pass:
 
     ``padded`` marks the new tokens that are padding (bool [rows, new]) or is None; ``embedded``
     says whether the input is embeddings; ``positions`` (argument ``positions_name``) and ``ids``
-    are the caller's, or None; ``training`` is the mode of the module that is called.  Faults keep
-    state in ``notes``.
+    are the caller's, or None; ``training`` is the mode of the module that is called, ``labelled``
+    says whether labels are given.  Faults keep state in ``notes``.
     """
 
     def __init__(self) -> None:
         self.past, self.new, self.rows = 0, 0, 0
         self.padded: Tensor | None = None
-        self.embedded = self.training = False
+        self.embedded = self.training = self.labelled = False
         self.positions: Tensor | None = None
         self.positions_name = "position_ids"
         self.ids: Tensor | None = None
@@ -49,6 +49,7 @@ class Pass:
         self.positions_name = f"{first}position_ids"
         self.positions = kwargs.get(self.positions_name)
         mask = kwargs.get(f"{first}attention_mask")
+        self.labelled = kwargs.get("labels") is not None
         self.padded = None
         if isinstance(mask, Tensor) and mask.ndim == 2 and mask.shape[1] >= self.new > 0:
             padded = mask[:, -self.new :] == 0

@@ -28,6 +28,15 @@ def _words(subject: Subject) -> None:
         raise Missing("the tokenizer has no expression of its own for words")
 
 
+@part("added tokens within words")
+def _within_words(subject: Subject) -> None:
+    """A token that was added to the vocabulary is found within a word."""
+    inner = pipelines.backend(subject)
+    tokens_added = inner.get_added_tokens_decoder().values()
+    if not any(not token.single_word for token in tokens_added):
+        raise Missing("no added token is found within a word")
+
+
 def _other(bed: Bed, inner: Tokenizer) -> None:
     """Let the model's tokenizer work by another one of the tokenizers library."""
     if bed.subject.tokenizer is not None:
@@ -63,6 +72,20 @@ def _words_of_another(bed: Bed) -> None:
         inner = Tokenizer.from_str(pipelines.backend(bed.subject).to_str())
         inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         _other(bed, inner)
+
+
+@fault(
+    "added-tokens-within-words-lost",
+    "an added token within a word is read as text, whatever the tokenizer's file says",
+    caught_by=["H2"],
+    needs=["tokenizer-file", "added tokens within words"],
+)
+def _only_as_words(bed: Bed) -> None:
+    if bed.subject.tokenizer is not None:
+        settings = json.loads(pipelines.backend(bed.subject).to_str())
+        for token in settings["added_tokens"]:
+            token["single_word"] = True
+        _other(bed, Tokenizer.from_str(json.dumps(settings)))
 
 
 @fault(

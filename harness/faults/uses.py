@@ -15,7 +15,7 @@ from assay.harness.faults.catalogue import fault, part
 from assay.harness.faults.spots import first_block, sdpa
 from assay.harness.models import capabilities, compat, serving
 from assay.harness.models.subject import Subject
-from assay.harness.operations import exporting
+from assay.harness.operations import exporting, losses
 
 LEAK = 1e-3
 """Share of a row, or of a gradient, that is wrong."""
@@ -77,6 +77,42 @@ def _late(forward: Pass, kwargs: dict[str, Any]) -> None:
 def _counted(forward: Pass, kwargs: dict[str, Any]) -> None:
     if isinstance(kwargs.get("labels"), Tensor):
         kwargs["labels"] = kwargs["labels"].clamp_min(0)
+
+
+@fault(
+    "labels-ignored-in-all-rows",
+    "a label that one row ignores is ignored in every row",
+    caught_by=["G2"],
+    needs=["loss"],
+    at=Bed.arguments,
+)
+def _ignored_in_all(forward: Pass, kwargs: dict[str, Any]) -> None:
+    if isinstance(labels := kwargs.get("labels"), Tensor):
+        kwargs["labels"] = labels.masked_fill((labels == losses.IGNORED).any(0), losses.IGNORED)
+
+
+@fault(
+    "labels-ignored-beside-padding",
+    "a label beside padding is ignored too",
+    caught_by=["G2"],
+    needs=["loss", "padding"],
+    at=Bed.arguments,
+)
+def _beside_padding(forward: Pass, kwargs: dict[str, Any]) -> None:
+    if isinstance(labels := kwargs.get("labels"), Tensor) and forward.padded is not None:
+        beside = forward.padded.roll(1, 1) | forward.padded.roll(-1, 1)
+        kwargs["labels"] = labels.masked_fill(beside, losses.IGNORED)
+
+
+@fault(
+    "gradients-of-the-loss-larger",
+    "the gradient through the first block is a thousandth larger where labels are given",
+    caught_by=["G3"],
+    needs=["loss", "parameter-gradients", "blocks"],
+    at=first_block,
+)
+def _larger_with_labels(forward: Pass, state: Tensor) -> Tensor | None:
+    return _scaled(state) if forward.labelled else None
 
 
 @fault(

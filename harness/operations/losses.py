@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from assay.harness.checking.check import Check
+from assay.harness.checking.reference import Reference
 from assay.harness.models import capabilities
 from assay.harness.models.rows import Rows
 from assay.harness.models.subject import Subject
@@ -50,16 +54,59 @@ def at_labels(subject: Subject, labels: Tensor) -> Tensor:
     return moved
 
 
+@dataclass(frozen=True)
+class Costs:
+    """The cross-entropy of each label that counts, in float64 of the reference's rows, ``exact``,
+    and of the subject's, ``plain``; ``later`` is that of the labels one position later.
+
+    ``sizes`` are those of the two numbers whose difference each is, added: rounding is relative to
+    them, as a cross-entropy near zero is their difference.
+    """
+
+    exact: Tensor
+    plain: Tensor
+    sizes: Tensor
+    later: Tensor
+
+    @classmethod
+    def of(cls, expected: Reference, labels: Tensor, shifted: bool) -> Costs:
+        """Of one reference's ``labels`` [batch, n]."""
+        oracle = expected.oracle
+        return cls(
+            each(oracle, labels, shifted),
+            each(expected.plain, labels, shifted),
+            _sizes(oracle, labels, shifted),
+            each(oracle, labels.roll(1, 1), shifted),
+        )
+
+    @classmethod
+    def together(cls, parts: Sequence[Costs]) -> Costs:
+        """Of several references."""
+        names = [field.name for field in fields(cls)]
+        return cls(*(torch.cat([getattr(part, name) for part in parts]) for name in names))
+
+    def judge(self, check: Check, loss: float, number: int) -> None:
+        """The law: ``loss`` is the sum, divided by ``number``, as near as rounding allows."""
+        exact, size = float(self.exact.sum()) / number, float(self.sizes.sum()) / number
+        # The labels' own errors, of which many would cancel in the sum by luck.
+        noise = float((self.plain - self.exact).abs().sum()) / number / size
+        allowed = check.tolerance.allowed(noise)
+        check.judge(abs(loss - exact) / size, allowed, "the loss")
+        check.judge_control(abs(float(self.later.sum()) / number - exact) / size, allowed)
+        check.sees(lambda share: (abs(loss + share * size - exact) / size, allowed), noise=noise)
+
+
 def each(rows: Rows, labels: Tensor, shifted: bool) -> Tensor:
     """The cross-entropy of each of ``labels`` [batch, n] that counts, in float64: [labels]."""
     return torch.nn.functional.cross_entropy(*_counting(rows, labels, shifted), reduction="none")
 
 
-def sizes(rows: Rows, labels: Tensor, shifted: bool) -> Tensor:
-    """The sizes of the two numbers whose difference each cross-entropy is, added: [labels].
+def scored(labels: Tensor, rows: Rows) -> Tensor:
+    """The labels without those that ``rows`` do not score: some heads lack ids that are embedded."""
+    return labels.where(labels < rows["logits"].shape[-1], IGNORED)
 
-    Rounding is relative to them: a cross-entropy near zero is their difference.
-    """
+
+def _sizes(rows: Rows, labels: Tensor, shifted: bool) -> Tensor:
     scores, wanted = _counting(rows, labels, shifted)
     own = scores.gather(1, wanted[:, None])[:, 0]
     return own.abs() + scores.logsumexp(1).abs()

@@ -70,14 +70,18 @@ def ragged(
     return Ragged(padded, content.long(), where, lengths, left)
 
 
+def samples(ids: Tensor, batch: Ragged) -> list[Tensor]:
+    """The ids [1, its length] of each prompt of a padded batch that was made of ``ids``."""
+    return [ids[row : row + 1, -size:] for row, size in enumerate(batch.lengths)]
+
+
 def each_alone(check: Check, ids: Tensor, batch: Ragged, rows: Rows, states: bool = True) -> None:
     """Compare the ``rows`` of a padded batch, cut from ``ids`` [batch, n], with each prompt alone.
 
     The control is a neighbour's row in place of its own.
     """
     __tracebackhide__ = True
-    for row, size in enumerate(batch.lengths):
-        alone = ids[row : row + 1, -size:]
+    for row, alone in enumerate(samples(ids, batch)):
         expected = check.reference(functools.partial(Subject.rows, ids=alone, states=states))
         check.same(expected, batch.content(rows, row))
         if len(ids) > 1:

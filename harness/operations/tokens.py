@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,9 @@ from assay.harness.models.memo import memo
 from assay.harness.models.subject import Subject
 
 Ids = list[int]
+
+ADDING = ("add_bos_token", "add_eos_token")
+"""Attributes that say which tokens a tokenizer adds to a sequence."""
 
 UNUSED = "\U0010fffd"
 """A letter that no vocabulary has."""
@@ -95,11 +99,16 @@ def cut(subject: Subject, numbers: Ids, most: int) -> Ids:
 
 def adds_its_own(subject: Subject) -> bool:
     """Whether the tokenizer's configuration says which tokens are added to a sequence, in place
-    of its file.
+    of its file, or an attribute that was set since it was made.
     """
-    options: Any = getattr(subject.tokenizer, "init_kwargs", {})
-    names = ("add_bos_token", "add_eos_token", "src_lang", "language", "task")
-    return any(options.get(name) is not None for name in names)
+    tokenizer: Any = subject.tokenizer
+    options = getattr(tokenizer, "init_kwargs", {})
+    names = (*ADDING, "src_lang", "language", "task")
+    if any(options.get(name) is not None for name in names):
+        return True
+    made = inspect.signature(type(tokenizer).__init__).parameters
+    usual = {name: made[name].default if name in made else False for name in ADDING}
+    return any(bool(getattr(tokenizer, n, usual[n])) != bool(usual[n]) for n in ADDING)
 
 
 def added(subject: Subject, stated: dict[int, str]) -> Ids:
@@ -170,22 +179,39 @@ def saved(subject: Subject) -> Iterator[Path]:
 
 
 @memo
-def reloaded(subject: Subject) -> tuple[Any, Tokenizer]:
-    """The tokenizer saved and loaded: by transformers, and its file by the tokenizers library."""
+def reloaded(subject: Subject) -> Any:
+    """The tokenizer saved and loaded."""
     with saved(subject) as folder:
         own_class: Any = type(subject.tokenizer)
         ours = own_class.__module__.startswith("transformers.")
-        other = (AutoTokenizer if ours else own_class).from_pretrained(folder)
-        return other, pipelines.by_path(folder / pipelines.FILE)
+        return (AutoTokenizer if ours else own_class).from_pretrained(folder)
 
 
-def settings(tokenizer: Any) -> dict[str, Any]:
-    """What a tokenizer holds apart from its vocabulary."""
-    names = ("padding_side", "truncation_side", "chat_template", "model_max_length")
+@memo
+def saved_file(subject: Subject) -> Tokenizer:
+    """The tokenizer saved, and its file loaded by the tokenizers library."""
+    with saved(subject) as folder:
+        return pipelines.by_path(folder / pipelines.FILE)
+
+
+def settings(tokenizer: Any, names: Iterable[str]) -> dict[str, Any]:
+    """What a tokenizer holds apart from its vocabulary, of settings those of ``names``."""
     return {name: getattr(tokenizer, name, None) for name in names} | {
         "special tokens": {name: str(v) for name, v in tokenizer.special_tokens_map.items()},
-        "added tokens": sorted((i, str(t)) for i, t in tokenizer.added_tokens_decoder.items()),
+        "added tokens": sorted((i, repr(t)) for i, t in tokenizer.added_tokens_decoder.items()),
     }
+
+
+def kept_settings(subject: Subject) -> list[str]:
+    """The settings that the library saves: a side that is set on a loaded tokenizer is not."""
+    tokenizer: Any = subject.tokenizer
+    options, usual = getattr(tokenizer, "init_kwargs", {}), type(tokenizer)
+    sides = [
+        name
+        for name in ("padding_side", "truncation_side")
+        if name in options or getattr(tokenizer, name, None) == getattr(usual, name, None)
+    ]
+    return [*sides, "chat_template", "model_max_length"]
 
 
 def padded(alone: Sequence[Ids], side: str, padding: int, multiple: int) -> tuple[Any, Any]:
@@ -277,6 +303,15 @@ def of_chat(subject: Subject, chat: Any, **options: Any) -> Ids:
 def first_run(numbers: Ids, number: int | None) -> int:
     """How often ``number`` stands at the beginning."""
     return next((i for i, each in enumerate(numbers) if each != number), len(numbers))
+
+
+def beginnings(subject: Subject, text: str, numbers: Ids) -> dict[str, int]:
+    """How many tokens for the beginning a text has, a chat (its ``numbers``), and the chat's
+    ``text`` where it is read as any text is.
+    """
+    tokenizer: Any = subject.tokenizer
+    ways = {"a text": of(tokenizer, "x"), "a chat": numbers, "a chat's text": of(tokenizer, text)}
+    return {name: first_run(ids, tokenizer.bos_token_id) for name, ids in ways.items()}
 
 
 def unprompted(subject: Subject, text: str, prompted: str) -> int:

@@ -71,16 +71,13 @@ class Sample:
         half = (len(self.ids) + 1) // 2
         return [self._rows(slice(None, half)), self._rows(slice(half, None))]
 
+    def rows(self) -> list[Sample]:
+        """Its rows, one sample for each."""
+        return [self._rows(slice(row, row + 1)) for row in range(len(self.ids))]
+
     def _rows(self, rows: slice) -> Sample:
         arguments = {name: value[rows] for name, value in self.arguments.items()}
         return Sample(self.ids[rows], self.labels[rows], arguments)
-
-    def without_a_row(self) -> Sample:
-        """The same, but for the labels of the row that has most."""
-        most = self.labels.ne(losses.IGNORED).sum(1).argmax()
-        labels = self.labels.clone()
-        labels[most] = losses.IGNORED
-        return replace(self, labels=labels)
 
 
 Gradients = dict[str, Tensor]
@@ -239,6 +236,13 @@ def _labels(subject: Subject, ids: Tensor) -> Tensor:
     return labels
 
 
+def but_the_most(samples: Sequence[Sample]) -> list[Sample]:
+    """The rows of ``samples``, each one a sample, without the one with the most labels."""
+    rows = [part for each in samples for part in each.rows()]
+    most = max(rows, key=lambda row: row.counted)
+    return [row for row in rows if row is not most]
+
+
 def summed(subject: Subject, sample: Sample) -> tuple[Tensor, int]:
     """The cross-entropy of a sample, summed as the library computes it: in float32 at least."""
     logits = subject.rows(sample.ids, states=False, **sample.arguments)["logits"]
@@ -265,6 +269,15 @@ def of_the_model(over: int | None = None) -> Loss:
         return output.loss, over or replace(sample, labels=labels).counted
 
     return own
+
+
+def require_settled(subject: Subject, samples: Sequence[Sample]) -> None:
+    """Raise `Unsettled` where near-ties route a row of ``samples`` to its experts."""
+    gap = ROUTER_GAP * TOLERANCES[precision.working(subject)].floor
+    for sample in samples if routing.chooses(subject) else ():
+        settled = subject.oracle.rows(sample.ids, **sample.arguments).settled(gap)
+        if settled is not None and not bool(settled.all()):
+            raise Unsettled("a row is routed to experts by near-ties")
 
 
 def _scored(labels: Tensor, width: int) -> Tensor:
@@ -305,11 +318,7 @@ def exact(subject: Subject, samples: Sequence[Sample], names: Sequence[str]) -> 
 
     Raises `Unsettled` where they are no numbers, or depend on near-ties between experts.
     """
-    gap = ROUTER_GAP * TOLERANCES[precision.working(subject)].floor
-    for sample in samples if routing.chooses(subject) else ():
-        settled = subject.oracle.rows(sample.ids, **sample.arguments).settled(gap)
-        if settled is not None and not bool(settled.all()):
-            raise Unsettled("a row is routed to experts by near-ties")
+    require_settled(subject, samples)
     sums = gradients(subject.oracle, samples, names)
     for name, tensor in sums.items():
         if not bool(tensor.isfinite().all()):
