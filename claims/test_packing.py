@@ -37,7 +37,7 @@ def test_samples_packed_into_one_row_are_kept_apart_by_their_lengths(subject, dr
 
 
 def draw_samples(subject, draw):
-    """Three samples of 2 to 24 tokens, which the context holds together: ids [1, length] of each."""
+    """Three samples of 2 to 24 tokens, which fit the context together: ids [1, length]."""
     longest = min(24, (subject.context or 72) // 3)
     if longest < max(2, subject.shortest):
         raise Missing(f"a context of {subject.context} tokens does not hold three samples")

@@ -34,13 +34,15 @@ def test_gradients_of_a_batch_are_the_sum_of_its_samples(subject, draw, check):
     "G3",
     "gradients of the model's own loss are those of the cross-entropy",
     needs=["loss", "parameter-gradients"],
-    source="beyond the documents; transformers#34191, #35207",
+    source="beyond the documents; transformers#34191",
     control="one sample left out",
     enough=6,
 )
 @pytest.mark.parametrize("batches", ["one", "several", "counted together"])
 def test_gradients_of_the_model_s_own_loss(subject, batches, draw, check):
-    """Of a batch, padded where the model can read it, or added over micro-batches, each by its own labels or by those of all."""
+    """Of a batch, padded where the model can read it, or added over micro-batches, each divided by
+    the number of its own labels or of all.
+    """
     if batches == "counted together":
         capabilities.require(subject, "loss-over-batches")
     prompt = draw(short_prompts(subject, least_rows=3), "prompt")

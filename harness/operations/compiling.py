@@ -77,7 +77,9 @@ class Compiled:
         before = self.backend.ran
         with _compilation():
             # A part of longer ids has strides and a base, for which all would be compiled again.
-            rows = self.subject.rows(ids.clone(memory_format=torch.contiguous_format), states=False)
+            rows = self.subject.rows(
+                ids.clone(memory_format=torch.contiguous_format), states=False
+            )
         if self.backend.ran == before:
             raise Unsettled("no part of the pass is compiled")
         return rows

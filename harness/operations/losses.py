@@ -102,7 +102,7 @@ def each(rows: Rows, labels: Tensor, shifted: bool) -> Tensor:
 
 
 def scored(labels: Tensor, rows: Rows) -> Tensor:
-    """The labels without those that ``rows`` do not score: some heads lack ids that are embedded."""
+    """The labels but for those that ``rows`` do not score: some heads lack embedded ids."""
     return labels.where(labels < rows["logits"].shape[-1], IGNORED)
 
 

@@ -261,11 +261,12 @@ def of_the_model(over: int | None = None) -> Loss:
     """
 
     def own(subject: Subject, sample: Sample) -> tuple[Tensor, int]:
-        options = {} if over is None else {"num_items_in_batch": over}
+        options: dict[str, Any] = {} if over is None else {"num_items_in_batch": over}
         width = subject.rows(sample.ids[:, : subject.shortest], states=False)["logits"].shape[-1]
         labels = _scored(sample.labels, width)
         given = losses.at_labels(subject, labels)
-        output = subject(sample.ids, states=False, labels=given, **sample.arguments, **options)
+        options = {"labels": given, **sample.arguments, **options}
+        output: Any = subject(sample.ids, states=False, **options)
         return output.loss, over or replace(sample, labels=labels).counted
 
     return own

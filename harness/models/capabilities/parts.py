@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 from torch import distributed
@@ -110,7 +111,7 @@ def _shifts(subject: Subject) -> bool:
     except Missing:
         return True
     ids = subject.content(7 * torch.arange(max(SHORT, subject.shortest), device=subject.device))
-    output = subject(ids[None], states=False, labels=ids[None])
+    output: Any = subject(ids[None], states=False, labels=ids[None])
     logits, found = output.rows["logits"][0].double(), float(output.loss)
     cost = torch.nn.functional.cross_entropy
     shifted, where_it_stands = float(cost(logits[:-1], ids[1:])), float(cost(logits, ids))

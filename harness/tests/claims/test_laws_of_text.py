@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import ClassVar
+
 import pytest
 import transformers
 from packaging.version import Version
+from transformers import PreTrainedTokenizer
 
 from assay.claims import test_chats, test_tokens
 from assay.fixtures.subjects import load
@@ -13,13 +18,14 @@ from assay.harness.models.capabilities import probe
 from assay.harness.models.runs import Options
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support import text_models
-from assay.harness.tests.support.toys import budget, toy, verdict
+from assay.harness.tests.support.toys import budget, fresh, toy, verdict
 
 FILE = test_tokens.test_ids_are_those_of_the_tokenizers_own_file
 BATCH = test_tokens.test_a_text_in_a_batch_has_the_ids_that_it_has_alone
 BACK = test_tokens.test_the_tokens_of_a_normalised_text_give_it_back
 OFFSETS = test_tokens.test_the_offsets_of_a_token_point_at_its_text
 SAVED = test_tokens.test_a_tokenizer_is_saved_and_loaded_with_all_that_it_holds
+STORED = test_tokens.test_a_saved_file_gives_a_text_the_ids_of_the_tokenizer
 AFTER = test_tokens.test_a_fixed_text_has_the_same_ids_after_calls
 
 READ = {"special": "special tokens read"}
@@ -31,6 +37,7 @@ CASES = {
     "back": (BACK, {}),
     "offsets": (OFFSETS, {}),
     "saved": (SAVED, {}),
+    "stored": (STORED, {}),
     "after": (AFTER, {}),
 }
 CHATS = {
@@ -48,6 +55,8 @@ FAULTS = [
     ("offsets-late", "offsets"),
     ("decoded-text-cleaned-up", "back"),
     ("merge-lost-by-saving", "saved"),
+    ("merge-lost-by-saving", "stored"),
+    ("added-tokens-within-words-lost", "file"),
     ("padding-side-lost-by-saving", "saved"),
     ("chat-begins-twice", "chat"),
     ("prompt-before-the-chat", "prompt"),
@@ -64,6 +73,75 @@ def test_an_injected_fault_is_caught(fault, case):
     assert result.verdict is Verdict.REFUTED, result.reason
     result = verdict(claim, toy("chat"), budget(4), arguments=arguments)
     assert result.verdict is Verdict.UPHELD, result.reason
+
+
+@pytest.mark.parametrize("case", ["file", "saved", "stored"])
+@pytest.mark.parametrize(
+    "settings",
+    [{"padding_side": "left", "truncation_side": "left"}, {"add_eos_token": True}],
+    ids=str,
+)
+def test_what_a_user_sets_on_a_tokenizer_is_not_accused(tmp_path, settings, case):
+    subject = load(str(text_models.write("metaspace", tmp_path)), Options())
+    for name, value in settings.items():
+        setattr(subject.tokenizer, name, value)
+    claim, arguments = CASES[case]
+    result = verdict(claim, subject, budget(4), arguments=arguments)
+    assert result.verdict is not Verdict.REFUTED, result.reason
+
+
+class InPython(PreTrainedTokenizer):
+    """A tokenizer in Python: a token for each byte."""
+
+    vocab_files_names: ClassVar[dict[str, str]] = {}
+
+    @property
+    def vocab_size(self):
+        return 256
+
+    def get_vocab(self):
+        return {chr(i): i for i in range(256)} | self.added_tokens_encoder
+
+    def _tokenize(self, text, **options):
+        return [chr(byte) for byte in text.encode(errors="replace")]
+
+    def _convert_token_to_id(self, token):
+        return ord(token)
+
+    def _convert_id_to_token(self, index):
+        return chr(index)
+
+    def convert_tokens_to_string(self, tokens):
+        parts = [t.encode() if len(t) > 1 else bytes([ord(t)]) for t in tokens]
+        return b"".join(parts).decode(errors="replace")
+
+    def save_vocabulary(self, save_directory, filename_prefix=None):
+        return ()
+
+
+class Forgetting(InPython):
+    """The same, whose saving loses the tokens that were added."""
+
+    def save_pretrained(self, save_directory, **options):
+        files = super().save_pretrained(save_directory, **options)
+        Path(save_directory, "added_tokens.json").unlink(missing_ok=True)
+        config = Path(save_directory, "tokenizer_config.json")
+        kept = json.loads(config.read_text())
+        kept.pop("added_tokens_decoder")
+        config.write_text(json.dumps(kept))
+        return files
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"), [(InPython, Verdict.UPHELD), (Forgetting, Verdict.REFUTED)]
+)
+def test_a_tokenizer_in_python_is_saved_and_loaded(kind, expected):
+    tokenizer = kind()
+    tokenizer.add_tokens(["<think>"])
+    subject = fresh("llama")
+    subject.tokenizer = tokenizer
+    result = verdict(SAVED, subject, budget(4))
+    assert result.verdict is expected, result.reason
 
 
 @pytest.mark.parametrize("case", [*CASES, *CHATS])
