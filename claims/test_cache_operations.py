@@ -50,7 +50,7 @@ def test_drafts_taken_back_leave_no_trace(subject, draw, check):
     prompt = draw(prompts(subject, 2, rows=3, at_edges=True, room=8), "prompt")
     cut = draw(endings(prompt), "cut")
     count = draw(st.integers(1, min(8, prompt.length)), "drafts")
-    early = draw(st.booleans(), "told before the prompt")
+    early = draw(st.booleans(), "mask given before the prompt")
     drafts = draw(other_ids(subject, prompt), "other ids")[:, :count]
     cache = cache_operations.take_drafts_back(subject, prompt.ids[:, :cut], drafts, early)
     expected = check.reference(lambda s: s.rows(prompt.ids, states=False)).at(slice(cut, None))

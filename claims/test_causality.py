@@ -23,7 +23,7 @@ PLAINLY = 100
     "a prefix's states do not change when tokens are appended or altered after it",
     needs=["causal", "fixed-sight"],
     source="004, answer 2; 000, solution",
-    control="every row moved one place back, as if each position had seen one token ahead",
+    control="every row moved one position back, as if each position had seen one token ahead",
 )
 def test_a_prefix_ignores_what_follows_it(subject, draw, check):
     prompt = draw(prompts(subject, shortest=2, at_edges=True), "prompt")
