@@ -44,7 +44,7 @@ def test_the_loss_is_the_cross_entropy_of_the_labels(subject, labels, draw, chec
 @law(
     "G2",
     "the loss of a padded batch is the cross-entropy of each sample's labels",
-    needs=["loss", "padding"],
+    needs=["loss", "padding", "fixed-sight"],
     source="beyond the documents",
     control="the labels one position later",
 )
