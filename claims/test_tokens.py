@@ -165,6 +165,22 @@ def test_a_saved_file_gives_a_text_the_ids_of_the_tokenizer(subject, draw, check
 
 
 @law(
+    "H2",
+    "a token for the end that is asked for is added, and nothing else changes",
+    needs=["fast-tokenizer"],
+    source="beyond the documents; transformers#46722",
+    control="the ids without the end",
+    enough=4,
+)
+def test_an_end_that_is_asked_for_is_added(subject, draw, check):
+    ended, text = tokens.ended(subject), draw(writing.texts(subject), "text")
+    before, after = tokens.of(subject.tokenizer, text), tokens.of(ended, text)
+    wanted = [*before, ended.eos_token_id]
+    check.judge(tokens.unlike(after, wanted), 0.0, tokens.where(text, after, wanted))
+    check.judge_control(tokens.unlike(before, wanted), 0.0)
+
+
+@law(
     "H4",
     "a fixed text has the same ids after calls with other texts and options",
     needs=["tokenizer"],

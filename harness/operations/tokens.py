@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import json
 import tempfile
@@ -185,6 +186,23 @@ def reloaded(subject: Subject) -> Any:
         own_class: Any = type(subject.tokenizer)
         ours = own_class.__module__.startswith("transformers.")
         return (AutoTokenizer if ours else own_class).from_pretrained(folder)
+
+
+def ended(subject: Subject) -> Any:
+    """A copy of the tokenizer that is told to end each text with its token for the end.
+
+    Raises `Missing` where it cannot be told, has no such token, or adds it already.
+    """
+    tokenizer: Any = subject.tokenizer
+    if not isinstance(getattr(type(tokenizer), "add_eos_token", None), property):
+        raise Missing("end-token: the tokenizer's class has no add_eos_token that can be set")
+    if tokenizer.eos_token_id is None:
+        raise Missing("end-token: the tokenizer has no token for the end")
+    if of(tokenizer, "x")[-1:] == [tokenizer.eos_token_id]:
+        raise Missing("end-token: the tokenizer ends each text with it already")
+    copied = copy.deepcopy(tokenizer)
+    copied.add_eos_token = True
+    return copied
 
 
 @memo
