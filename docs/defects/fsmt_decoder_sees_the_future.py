@@ -1,6 +1,6 @@
 """FSMT's decoder sees the future unless it is given ids and told not to cache.
 
-Claims: C1, C2, C4, C5, C6, G3, G6, G13
+Claims: C1, C2, C4, C5, C6, G2, G3, G4, G6, G13
 Types: fsmt
 Met by: whoever gives decoder_input_ids without use_cache=False (labels turn it off), or the
     encoder's states in place of its ids; generate(use_cache=False)

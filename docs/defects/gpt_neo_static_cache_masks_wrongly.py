@@ -1,6 +1,6 @@
 """GPT-Neo with a static cache lets tokens see what comes after them.
 
-Claims: C2, C4, C5
+Claims: C2, C4, C5, G4
 Types: gpt_neo
 Met by: whoever calls generate() with cache_implementation="static"
 Seen in: transformers 5.23.0

@@ -1,6 +1,6 @@
 """Inkling misreads static caches.
 
-Claims: C2, C3, C4, C5
+Claims: C2, C3, C4, C5, G4
 Types: inkling_text, inkling2_text
 Met by: whoever calls generate() with cache_implementation="static"
 Seen in: transformers 5.23.0

@@ -1,6 +1,6 @@
 """Moshi's cache has a sliding window and its mask has none.
 
-Claims: C2, C4, C5, C8, A7, G5, G6, G7
+Claims: C2, C4, C5, C8, A7, G4, G5, G6, G7
 Types: moshi
 Met by: whoever goes beyond sliding_window tokens (3000 by default), or sets a smaller one
 Seen in: transformers 5.23.0

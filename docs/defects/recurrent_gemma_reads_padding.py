@@ -1,6 +1,6 @@
 """RecurrentGemma's convolution reads padding.
 
-Claims: C4, C5, G3
+Claims: C4, C5, G2, G3
 Types: recurrent_gemma
 Met by: everyone who calls generate() on a left-padded batch
 Seen in: transformers 5.23.0

@@ -1,6 +1,6 @@
 """YOSO reads padding whatever its attention_mask says.
 
-Claims: C5, G3, G13
+Claims: C5, G2, G3, G13
 Types: yoso
 Met by: everyone who gives it a batch of texts of unlike lengths
 Seen in: transformers 5.23.0

@@ -1,6 +1,6 @@
 """Zamba2 and NemotronH bound their time step in a chunk and not in a single step.
 
-Claims: C2, C4, C5, C8, G7, G12
+Claims: C2, C4, C5, C8, G4, G7, G12
 Types: zamba2, nemotron_h, nemo_speechlm
 Met by: everyone who calls generate(): a prompt is read with one rule and continued with another
 Seen in: transformers 5.23.0

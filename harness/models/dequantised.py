@@ -21,7 +21,7 @@ from assay.harness.models.quantised_weights import (
     packed,
 )
 from assay.harness.models.shortage import ENDS, pass_on
-from assay.harness.models.upcasting import Unpacked, as_parameter
+from assay.harness.models.upcasting import Unpacked, as_parameter, cast
 from assay.harness.results.errors import Missing, brief, listed
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -48,7 +48,7 @@ def in_dtype(model: Model, dtype: torch.dtype = torch.float64) -> Model:
                 setattr(module, name, nn.Parameter(dense.to(dtype), requires_grad=False))
     with_plain_layers(model)
     _require_none(packed(model))
-    nn.Module.to(model, dtype)  # transformers refuses to cast what was quantised
+    cast(model, dtype)
     return model
 
 

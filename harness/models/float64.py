@@ -139,12 +139,12 @@ def _copied(subject: Core) -> PreTrainedModel:
         raise Missing(f"the model cannot be copied ({brief(error)})") from error
     again.to(device=model.device, dtype=model.dtype)  # type: ignore[call-arg]
     again.eval().requires_grad_(False)
-    if not _same_rows(subject, replace(subject, model=again)):  # rebuilding loses hooks, patches
+    if not same_rows(subject, replace(subject, model=again)):  # rebuilding loses hooks, patches
         raise Missing("the model cannot be copied: one built of its weights computes other rows")
     return again
 
 
-def _same_rows(subject: Core, other: Core) -> bool:
+def same_rows(subject: Core, other: Core) -> bool:
     """Whether both compute the same rows for a short prompt, to half the digits of their dtype."""
     rows, other_rows = (each.rows(_short_prompt(each)).tensors for each in (subject, other))
 

@@ -257,9 +257,27 @@ BY_PARTS: dict[Any, Callable[..., Tensor]] = {
 """Operations that need only parts of a weight at a time."""
 
 
+def cast(model: nn.Module, dtype: torch.dtype) -> None:
+    """Convert the floating-point parameters and buffers of ``model`` to ``dtype``, in place.
+
+    Complex ones stay complex, of that precision or the least that there is: `nn.Module.to` takes
+    their real part alone, which is the cosine of a rotation without its sine.
+    """
+    wide = torch.complex128 if dtype == torch.float64 else torch.complex64
+
+    def converted(tensor: Tensor) -> Tensor:
+        if tensor.is_complex():
+            return tensor.to(wide)
+        return tensor.to(dtype) if tensor.is_floating_point() else tensor
+
+    model._apply(converted)
+
+
 def with_buffers_in_float64(duplicate: nn.Module) -> None:
     """Convert the buffers of a model whose parameters are `Upcast`, in place."""
     for module in duplicate.modules():
         for name, buffer in module._buffers.items():
             if buffer is not None and buffer.is_floating_point():
                 module._buffers[name] = buffer.double()
+            elif buffer is not None and buffer.is_complex():
+                module._buffers[name] = buffer.to(torch.complex128)

@@ -14,7 +14,7 @@ from assay.harness.checking.reference import Reference
 from assay.harness.models.rows import Rows
 from assay.harness.models.serving import Answer
 from assay.harness.models.subject import Subject
-from assay.harness.models.tolerances import Tolerance, farthest
+from assay.harness.models.tolerances import Tolerance, farthest, row_lengths
 
 
 def scored(subject: Subject, request: Sequence[int], tokens: Sequence[int]) -> Rows:
@@ -31,9 +31,10 @@ def shortfall(expected: Reference, tokens: Sequence[int], gap: float) -> float:
     Relative to the length of the row of logits; 0 where each is the likeliest.  Steps whose
     experts are chosen by less than ``gap`` do not count.
     """
-    logits = expected.plain["logits"][0].double()
+    rows = expected.plain["logits"][0]
+    logits = rows.double()
     below = logits.amax(-1) - _of(logits, tokens)
-    return _worst(expected, below / torch.linalg.vector_norm(logits, dim=-1), gap)
+    return _worst(expected, below / row_lengths(rows), gap)
 
 
 def apart(expected: Reference, answer: Answer, gap: float) -> float:
@@ -63,7 +64,7 @@ def _reach(expected: Reference, tokens: Sequence[int]) -> Tensor:
     gradient = one_hot(places, logits.shape[-1]) - logits.softmax(-1)
     # A token that is nearly certain has nearly no gradient, and its rounding is no smaller.
     steep = torch.linalg.vector_norm(gradient, dim=-1).clamp_min(1.0)
-    return torch.linalg.vector_norm(logits, dim=-1) * steep
+    return row_lengths(logits) * steep
 
 
 def allowed(expected: Reference, tolerance: Tolerance) -> tuple[float, float]:

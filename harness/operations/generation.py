@@ -16,7 +16,7 @@ from assay.harness.models.capabilities import Missing
 from assay.harness.models.rows import Rows
 from assay.harness.models.shortage import contained, pass_on
 from assay.harness.models.subject import Subject
-from assay.harness.models.tolerances import Tolerance, farthest
+from assay.harness.models.tolerances import Tolerance, farthest, row_lengths
 from assay.harness.operations.generation_settings import library_settings
 from assay.harness.results.errors import refusals
 
@@ -78,11 +78,11 @@ class Generated:
         Relative to the length of the row of logits, like all errors; 0 where none differs.
         """
         step = self.common(other) - 1
-        logits = self.rows["logits"][:, step].double()
+        rows = self.rows["logits"][:, step]
+        logits, size = rows.double(), row_lengths(rows)[:, None]
         own, theirs = (
             logits.gather(1, each.ids[:, step, None].to(logits.device)) for each in (self, other)
         )
-        size = torch.linalg.vector_norm(logits, dim=-1, keepdim=True)
         apart = (own - theirs).abs()
         return float(torch.where(apart > 0, apart / size, apart).max())
 

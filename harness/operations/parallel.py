@@ -22,6 +22,7 @@ from typing import Any
 from torch import Tensor
 
 from assay.harness.models import compat
+from assay.harness.models.float64 import same_rows
 from assay.harness.models.rows import Rows
 from assay.harness.models.subject import Subject
 from assay.harness.operations import ranks, variants
@@ -235,6 +236,8 @@ def _spread(subject: Subject, plan: str) -> Processes:
 def _load(processes: Processes, subject: Subject, plan: str) -> list[str]:
     """Load a saved copy of the subject; returns the names of the parameters that are divided."""
     own_model, own = subject.model, type(subject.model)
+    if not same_rows(subject, variants.saved_and_loaded(subject)):  # loading loses hooks, patches
+        raise Missing(f"{plan}-parallel: the model, once it is saved and loaded, has other rows")
     with variants.saved(subject) as folder:
         source = Source(
             *(subject.name, folder, f"{own.__module__}:{own.__qualname__}", subject.dtype),

@@ -87,7 +87,11 @@ def load(rank: Rank, plan: str, source: Source, sizes: dict[str, int]) -> list[s
     """
     if torch.accelerator.is_available():
         raise Missing("the processes see an accelerator, which the library would use")
-    model_class = named(source.model_class)
+    try:
+        model_class = named(source.model_class)
+    except (ImportError, AttributeError) as error:
+        what = f"{plan}-parallel: another process cannot import the model's class"
+        raise Missing(f"{what} ({brief(error)})") from error
     # Before 5.18 it divides even sizes only.
     with refusals(f"{plan}-parallel", "must be divisible by"):
         model = model_class.from_pretrained(

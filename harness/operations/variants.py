@@ -22,6 +22,7 @@ from assay.harness.models.rows import Rows
 from assay.harness.models.shortage import pass_on
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import bit_equal, one_bit_off
+from assay.harness.models.upcasting import cast
 from assay.harness.models.wrapped import Wrapped
 from assay.harness.results.errors import REFUSALS, BadInput, brief, first_line, mixes_dtypes
 
@@ -165,7 +166,8 @@ def in_dtype(subject: Subject, dtype: torch.dtype) -> Subject:
     except REFUSALS as error:
         pass_on(error)
         raise Missing(f"the model cannot be copied ({brief(error, 100)})") from error
-    return subject.of_same_code(subject.name, model.to(dtype=dtype))  # type: ignore[call-arg]
+    cast(model, dtype)
+    return subject.of_same_code(subject.name, model)
 
 
 def sharing_weights(subject: Subject) -> Subject:

@@ -98,8 +98,12 @@ class Comparison:
         if self.other.dtype == torch.float64:
             why = "the models run in float64 themselves"
             return self._without(IN_FLOAT64, Verdict.NOT_APPLICABLE, why)
-        dtype = torch.float32
-        if self.other.dtype != dtype and not tensors.same_numbers(self.one, self.other):
+        dtype, same = torch.float32, tensors.same_numbers(self.one, self.other)
+        if not same and self.other.dtype == dtype:
+            self.outcome.notes.append(
+                "the weights are not the same numbers: what no prompt used may differ"
+            )
+        elif not same:
             dtype = self.other.dtype
             self.outcome.notes.append(
                 "the weights are not the same numbers: in float64, too, the bound is that of "
@@ -182,7 +186,7 @@ class Level:
     def settle(self) -> Result:
         """Compare on every prompt until one breaks, run the control, and judge."""
         began = time.perf_counter()
-        tried, unsettled = 0, 0
+        tried, settled = 0, list[Tensor]()
         broken: tuple[Broken, Tensor] | None = None
         result = self._result(Verdict.INCONCLUSIVE, "")
         for ids in self.comparison.prompts:
@@ -190,19 +194,20 @@ class Level:
             try:
                 found = self.same(self.reference(ids), self.comparison.rows(self.models[0], ids))
             except Unsettled as error:
-                unsettled += 1
                 result = replace(result, reason=str(error))
                 continue
             except ENDS as error:
                 why = shortage(error) or brief(error)
                 reason = f"ids {[*ids.shape]} cannot be run by both ({why})"
                 return replace(result, reason=reason, examples=tried)
+            settled.append(ids)
             if found is not None:
                 broken = found, ids
                 break
         observed, allowed = self.check.observed, self.check.allowed
-        moved = self.control()
+        moved = self.control(settled or self.comparison.prompts)
         details: dict[str, Any] = {"controls": {}, "moved weight": moved and moved.as_json()}
+        details["prompts compared"] = f"{len(settled)} of {tried}"
         seen = moved is not None and moved.by is not None
         details["controls"]["one weight moved"] = {
             "says": "no weight to move" if moved is None else str(moved),
@@ -220,8 +225,9 @@ class Level:
         )
         if broken is not None:
             result = self._broken(result, *broken)
-        elif unsettled == tried:
-            pass
+        elif 2 * len(settled) < tried:
+            left = f"{tried - len(settled)} of {tried} prompts cannot be compared"
+            result = replace(result, reason=f"{left}: {result.reason}")
         elif not seen:
             what = "there is no weight to move" if moved is None else str(moved)
             result = replace(result, reason=f"the control was not rejected: {what}")
@@ -254,7 +260,7 @@ class Level:
             # Float64, which comes last, sees the first difference; else what runs shows it.
             if current is None or self.name == IN_FLOAT64:
                 self.comparison.outcome.divergence = place
-        text = " ".join(map(str, ids[0].tolist()))
+        text = " | ".join(" ".join(map(str, row)) for row in ids.tolist())
         return replace(
             result,
             verdict=verdict,
@@ -341,9 +347,11 @@ class Level:
 
     # -- the control ----------------------------------------------------------------------------
 
-    def control(self) -> Moved | None:
-        """One weight of the model compared with, moved until that is detected; None: no weight."""
-        ids = max(self.comparison.prompts, key=lambda each: each.shape[1])
+    def control(self, prompts: Sequence[Tensor]) -> Moved | None:
+        """One weight of the model compared with, moved until that is detected on the longest of
+        ``prompts``; None: no weight.
+        """
+        ids = max(prompts, key=lambda each: each.shape[1])
         expected = self.reference(ids)
         if self.check.wide:
             expected.elsewhere()  # now, while no weight is moved

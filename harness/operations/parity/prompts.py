@@ -10,6 +10,10 @@ from assay.harness.checking.profiles import Profile
 from assay.harness.models import edges
 from assay.harness.models.lengths import LONG, ONE_LONG_IN, usual_longest
 from assay.harness.models.subject import Subject
+from assay.harness.operations.parity import tensors
+
+MOST_UNLIKE = 64
+"""Ids of unlike embeddings that a prompt holds."""
 
 NUMBER = "parity"
 """The number of the results of a comparison, where claims have theirs, and of its draws."""
@@ -19,7 +23,8 @@ def prompts(one: Subject, other: Subject, profile: Profile, seed: int) -> list[T
     """Batches of two prompts of random ids [2, n]: one for each example of the profile.
 
     The first is the longest, the second the shortest; half of the others have a length at which
-    one of the models begins to compute otherwise (a window, a chunk).
+    one of the models begins to compute otherwise (a window, a chunk).  Then the first row of both
+    alone, and a prompt of ids whose embeddings differ, if any do.
     """
     draws = Draws(seed, NUMBER, range(profile.examples))
     least = max(each.shortest for each in (one, other))
@@ -39,6 +44,10 @@ def prompts(one: Subject, other: Subject, profile: Profile, seed: int) -> list[T
             n = at_edges[chosen(len(at_edges))]
         n = most if i == 0 else least if i == 1 else n
         batches.append(random_ids(other, 2, n, draws.generator(i, "ids")))
+    batches += [each[:1] for each in batches[:2]]  # a model may treat a single row otherwise
+    unlike = torch.tensor(tensors.unlike_embeddings(one, other)[: min(most, MOST_UNLIKE)])
+    if len(unlike) >= least:  # ids that random prompts of a large vocabulary may never hold
+        batches.append(unlike.repeat(2, 1))
     return batches
 
 

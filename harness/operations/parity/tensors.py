@@ -9,6 +9,7 @@ from torch import Tensor
 
 from assay.harness.models.quantised_weights import is_plain, is_quantised
 from assay.harness.models.subject import Subject
+from assay.harness.results.errors import Missing
 
 
 def same_numbers(one: Subject, other: Subject) -> bool:
@@ -23,17 +24,40 @@ def same_numbers(one: Subject, other: Subject) -> bool:
 
 
 def _fingerprint(subject: Subject) -> tuple[int, int]:
-    count, total = 0, 0
-    for weight in subject.model.parameters():
-        if not weight.is_floating_point():
-            continue
-        for part in weight.detach().reshape(-1).split(1 << 22):
+    """The number of weights, and a sum over hashes of their bits.
+
+    A matrix that is stored twice, as an embedding and a head, counts once; tensors of one number
+    throughout, such as new norms, count each, as they may be one tensor in another model.
+    """
+    found = [_hashed(each) for each in subject.model.parameters() if each.is_floating_point()]
+    once = {(count, total) for count, total, constant in found if not constant}
+    every = [*once, *((count, total) for count, total, constant in found if constant)]
+    return sum(count for count, _ in every), sum(total for _, total in every) % 2**64
+
+
+def _hashed(weight: Tensor) -> tuple[int, int, bool]:
+    """The number of elements, the sum over their hashes, and whether all are one number."""
+    total, flat = 0, weight.detach().reshape(-1)
+    if flat.numel():
+        for part in flat.split(1 << 22):
             bits = part.double().view(torch.int64)
             bits = (bits ^ (bits >> 29)) * -4658895280553007687  # odd, from splitmix64
             bits = (bits ^ (bits >> 32)) * -7723592293110705685
             total = (total + int((bits ^ (bits >> 29)).sum())) % 2**64
-        count += weight.numel()
-    return count, total
+    constant = not flat.numel() or bool((flat == flat[0]).all())
+    return flat.numel(), total, constant
+
+
+def unlike_embeddings(one: Subject, other: Subject) -> list[int]:
+    """The ids whose embeddings differ, where both have a table of one size."""
+    try:
+        tables = [each.embedding_table.detach() for each in (one, other)]
+    except (LookupError, Missing):
+        return []
+    if tables[0].shape != tables[1].shape or not all(map(is_plain, tables)):
+        return []
+    differ = (tables[0].cpu() != tables[1].to(tables[0].dtype).cpu()).any(-1)
+    return differ.nonzero().flatten().tolist()
 
 
 def unlike_weights(one: Subject, other: Subject) -> list[str]:
