@@ -11,8 +11,8 @@ Cause: tokenization_utils_tokenizers.py, 456: `_add_bos_token` is False unless a
     otherwise, whatever the file's post-processor adds; setting add_eos_token makes a new
     post-processor from both (642). With `_add_bos_token` read from the file's post-processor the
     difference is gone.
-Fix: tokenization_utils_tokenizers.py, 456: where no argument says so, the first and last token that
-    the file's post-processor adds to an empty text say what is added
+Fix: tokenization_utils_tokenizers.py, 456: where no argument says so, the first and the last token
+    that the file's post-processor adds to an empty text say what is added
 Upstream: PR #46722 (open) reads both from the post-processor; it changes no ids until one is set
 """
 

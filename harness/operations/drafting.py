@@ -199,12 +199,17 @@ def draft(
 
 def on_cache(subject: Subject, ids: Tensor, cache: Any, **more: Any) -> Generated:
     """Continue ``ids`` [1, n], of which ``cache`` holds the first ones, by an assistant's drafts;
-    ``more`` are options for transformers' ``generate``.
+    ``more`` are options for transformers' ``generate``.  Raises `Unsettled` where nothing is
+    drafted.
     """
     options = {"assistant_model": assistant(subject), "prompt_lookup_num_tokens": None, **more}
-    return generation.scores(
-        subject, ids, "assisted", use_cache=True, past_key_values=cache, **options
-    )
+    with watch_passes(subject) as drafts:
+        generated = generation.scores(
+            subject, ids, "assisted", use_cache=True, past_key_values=cache, **options
+        )
+    if not any(each.shape[1] > 1 for each in drafts.passes[1:]):
+        raise Unsettled("nothing was drafted: each pass after the first one read one token")
+    return generated
 
 
 def decode(subject: Subject, ids: Tensor, drafter: str, plain: Generated) -> Generated:

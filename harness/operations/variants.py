@@ -155,7 +155,8 @@ def _refusal(subject: Subject) -> BaseException | None:
 
 
 def in_dtype(subject: Subject, dtype: torch.dtype) -> Subject:
-    """The subject saved and then loaded in ``dtype``; a plain module is copied, and cast whole.
+    """The subject saved and then loaded in ``dtype``; a plain module is copied, and its parameters
+    are cast: its buffers, such as tables of rotations, only where it does not run otherwise.
 
     Raises `Missing` where it cannot be saved or copied.
     """
@@ -166,8 +167,11 @@ def in_dtype(subject: Subject, dtype: torch.dtype) -> Subject:
     except REFUSALS as error:
         pass_on(error)
         raise Missing(f"the model cannot be copied ({brief(error, 100)})") from error
-    cast(model, dtype)
-    return subject.of_same_code(subject.name, model)
+    cast(model, dtype, buffers=False)
+    other = subject.of_same_code(subject.name, model)
+    if _refusal(other) is not None:
+        cast(model, dtype)
+    return other
 
 
 def sharing_weights(subject: Subject) -> Subject:

@@ -69,3 +69,11 @@ def test_the_logits_are_those_that_choose_each_token():
     rows = answers.scored(subject, ids[0, :4].tolist(), ids[0, 4:].tolist())
     whole = subject.rows(ids, states=False)
     assert torch.allclose(rows["logits"], whole["logits"][:, 3:5], atol=1e-5)
+
+
+def test_masked_logits_do_not_hide_a_wrong_token():
+    usual = answers.shortfall(EXPECTED, [2, 0], 0.0)
+    masked = torch.full((1, 2, 2), torch.finfo(torch.float32).min)
+    expected = exactly(one_tensor(torch.cat([LOGITS, masked], dim=-1), "logits"))
+    assert answers.shortfall(expected, [2, 0], 0.0) == pytest.approx(usual)
+    assert usual > 0.1

@@ -9,7 +9,10 @@ import time
 
 import pytest
 import torch
+from transformers import LlamaForCausalLM
 
+from assay.fixtures import families
+from assay.harness.models.subject import Subject
 from assay.harness.operations import parallel, training
 from assay.harness.operations.parallel import Processes, ProcessesFailed, ProcessesLost
 from assay.harness.results.errors import Missing
@@ -138,3 +141,19 @@ def test_processes_end_with_the_subject_and_for_another():
     del subject
     gc.collect()
     assert not second.alive
+
+
+def test_a_class_that_another_process_cannot_import_is_named():
+    class Local(LlamaForCausalLM):
+        """Nobody else's."""
+
+    model = Local(families.tiny("llama").config).eval().requires_grad_(False)
+    with pytest.raises(Missing, match="cannot import the model's class"):
+        parallel.rows(Subject("local", model), "tensor", prompt(toy("llama")))
+
+
+def test_a_model_that_was_changed_in_memory_is_not_divided():
+    subject = fresh("llama")
+    subject.model.lm_head.register_forward_hook(lambda module, inputs, output: output / 2)
+    with pytest.raises(Missing, match="once it is saved and loaded, has other rows"):
+        parallel.rows(subject, "tensor", prompt(subject))
