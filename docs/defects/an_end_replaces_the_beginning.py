@@ -1,7 +1,7 @@
 """A tokenizer that is told to add a token for the end no longer adds the one for the beginning.
 
 Claims: H2
-Types: llama
+Types: *
 Met by: whoever sets add_eos_token to train on a tokenizer whose tokenizer.json adds the token for
     the beginning: the model is trained without that token, and then used with it
 Seen in: transformers 5.23.0
