@@ -28,8 +28,8 @@ def test_a_chat_has_the_ids_of_its_text(subject, last, draw, check):
     more = max(0, tokens.first_run(ids, begins) - 1)
     check.judge(more, 0.0, f"tokens {begins} after the first at the beginning")
     check.judge_control(tokens.unlike([*ids[:1], *ids], of_text), 0.0)
-    # Some templates begin no chat with a token that begins a text: it is recorded, not judged.
-    check.details.setdefault("tokens that begin a text", tokens.beginnings(subject, text, ids))
+    # Some sound templates write no begin-of-sequence token: recorded, and not judged.
+    check.details.setdefault("begin-of-sequence tokens", tokens.beginnings(subject, text, ids))
 
 
 @law(

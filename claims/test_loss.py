@@ -26,11 +26,10 @@ def test_the_loss_is_the_cross_entropy_of_the_labels(subject, labels, draw, chec
     if over_batches:
         capabilities.require(subject, "loss-over-batches")
     prompt = draw(prompts(subject, shortest=3), "prompt")
-    wanted = prompt.ids
+    wanted, shifted = losses.scored(subject, prompt.ids), losses.is_shifted(subject)
     if labels != "all":
-        wanted = wanted.where(draw(some(prompt), "counting"), losses.IGNORED)
+        wanted = wanted.where(draw(counted_labels(prompt), "counting"), losses.IGNORED)
     expected = check.reference(lambda s: s.rows(prompt.ids, states=False))
-    wanted, shifted = losses.scored(wanted, expected.oracle), losses.is_shifted(subject)
     if not (number := losses.counted(wanted, shifted)):
         reject()
     options = {}
@@ -51,20 +50,21 @@ def test_the_loss_is_the_cross_entropy_of_the_labels(subject, labels, draw, chec
 def test_the_loss_of_a_padded_batch_is_that_of_its_samples(subject, draw, check):
     prompt = draw(prompts(subject, shortest=3), "prompt")
     batch = padding.ragged(subject, prompt.ids, draw(lengths(prompt), "lengths"))
-    samples, shifted, parts = padding.samples(prompt.ids, batch), losses.is_shifted(subject), []
-    training.require_settled(subject, [training.sample(subject, ids) for ids in samples])
-    for ids in samples:
+    padded, alone = training.padded(subject, batch), padding.samples(prompt.ids, batch)
+    training.require_settled(subject, [training.sample(subject, ids) for ids in alone])
+    shifted, parts = losses.is_shifted(subject), []
+    for ids in alone:
         expected = check.reference(lambda s, ids=ids: s.rows(ids, states=False))
-        parts.append(losses.Costs.of(expected, losses.scored(ids, expected.oracle), shifted))
-    wanted = losses.scored(losses.of_padded(subject, batch), expected.oracle)
-    if not (number := losses.counted(wanted, shifted)):
+        parts.append(losses.Costs.of(expected, losses.scored(subject, ids), shifted))
+    if not padded.counted:
         reject()
+    wanted = losses.as_argument(subject, padded.labels)
     loss = losses.own(subject, batch.ids, wanted, **batch.arguments)
-    losses.Costs.together(parts).judge(check, loss, number)
+    losses.Costs.together(parts).judge(check, loss, padded.counted)
 
 
 @st.composite
-def some(draw, prompt):
+def counted_labels(draw, prompt):
     """Which ids of a prompt count as labels: not the same ones in each row [batch, n]."""
     row = st.lists(st.booleans(), min_size=prompt.length, max_size=prompt.length)
     rows = draw(st.lists(row, min_size=prompt.rows, max_size=prompt.rows))

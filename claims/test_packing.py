@@ -40,7 +40,7 @@ def draw_samples(subject, draw):
     """Three samples of 2 to 24 tokens, which fit the context together: ids [1, length]."""
     longest = min(24, (subject.context or 72) // 3)
     if longest < max(2, subject.shortest):
-        raise Missing(f"a context of {subject.context} tokens does not hold three samples")
+        raise Missing(f"a context of {subject.context} tokens is too short for three samples")
     first = draw(prompts(subject, shortest=2, longest=longest, rows=1), "first")
     second = draw(prompts(subject, shortest=2, longest=longest, rows=1), "second")
     third = subject.content(first.ids[:, : draw(st.integers(2, first.length), "third")] + 5)

@@ -9,7 +9,7 @@ from assay.fixtures.prompts import lengths, prompts
 from assay.harness.checking.laws import law
 from assay.harness.models import serving
 from assay.harness.models.tolerances import ROUTER_GAP
-from assay.harness.operations import answers, training
+from assay.harness.operations import answers, train_mode, training
 from assay.harness.results.errors import Missing, refusals
 
 TOKENS = 6
@@ -76,7 +76,7 @@ def test_a_model_that_is_served_is_trained_as_otherwise(subject, draw, check):
     def train():
         # transformers 5.17 leaves the server's attention in the model, and refuses other passes.
         refused = refusals("training while served", "without a paged attention cache")
-        with training.in_training(subject), refused:
+        with train_mode.in_training(subject), refused:
             seen.append(training.gradients(subject, samples, names))
 
     requests = sharing(prompt, [prompt.length] * prompt.rows)[:3]
@@ -101,7 +101,7 @@ def some_prompts(subject):
     """Four prompts that leave room for the longest request and its answer."""
     room = min(LONGEST, (subject.context or 96) - TOKENS - 3)
     if room < FEWEST:
-        raise Missing(f"a context of {subject.context} tokens holds no requests and their answers")
+        raise Missing(f"a context of {subject.context} tokens is too short to serve requests")
     return prompts(subject, shortest=FEWEST, longest=room, rows=4, least_rows=4)
 
 

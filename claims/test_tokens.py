@@ -22,7 +22,7 @@ from assay.harness.operations import corpus, tokens
 @pytest.mark.parametrize("special", ["special tokens read", "special tokens as text"])
 def test_ids_are_those_of_the_tokenizers_own_file(subject, special, draw, check):
     texts, file = draw(writing.many(subject), "texts"), pipelines.by_file(subject)
-    drawn_and_fixed = [*texts, *corpus.LINES, *writing.beside_added(subject)]
+    drawn_and_fixed = [*texts, *corpus.LINES, *writing.texts_with_added(subject)]
     texts = [text for text in drawn_and_fixed if tokens.shared_texts(subject, text, file)]
     split = special == "special tokens as text"
     for text in texts:
@@ -136,7 +136,7 @@ def test_a_tokenizer_is_saved_and_loaded_with_all_that_it_holds(subject, draw, c
     held, kept = tokens.settings(subject.tokenizer, names), tokens.settings(other, names)
     lost = [name for name, value in held.items() if kept[name] != value]
     check.judge(len(lost), 0.0, f"settings: {', '.join(lost)}")
-    for text in (*texts, *writing.beside_added(subject)):
+    for text in (*texts, *writing.texts_with_added(subject)):
         mine, theirs = tokens.of(subject.tokenizer, text), tokens.of(other, text)
         check.judge(tokens.unlike(mine, theirs), 0.0, tokens.where(text, mine, theirs))
         both = [tokenizer.decode(mine) for tokenizer in (subject.tokenizer, other)]
@@ -166,16 +166,16 @@ def test_a_saved_file_gives_a_text_the_ids_of_the_tokenizer(subject, draw, check
 
 @law(
     "H2",
-    "a token for the end that is asked for is added, and nothing else changes",
+    "add_eos_token appends the end-of-sequence token, and changes nothing else",
     needs=["fast-tokenizer"],
     source="beyond the documents; transformers#46722",
-    control="the ids without the end",
+    control="the ids without the end-of-sequence token",
     enough=4,
 )
-def test_an_end_that_is_asked_for_is_added(subject, draw, check):
-    ended, text = tokens.ended(subject), draw(writing.texts(subject), "text")
-    before, after = tokens.of(subject.tokenizer, text), tokens.of(ended, text)
-    wanted = [*before, ended.eos_token_id]
+def test_add_eos_token_appends_the_token(subject, draw, check):
+    other, text = tokens.with_eos_token(subject), draw(writing.texts(subject), "text")
+    before, after = tokens.of(subject.tokenizer, text), tokens.of(other, text)
+    wanted = [*before, other.eos_token_id]
     check.judge(tokens.unlike(after, wanted), 0.0, tokens.where(text, after, wanted))
     check.judge_control(tokens.unlike(before, wanted), 0.0)
 

@@ -8,7 +8,7 @@ from hypothesis import reject
 from assay.fixtures.prompts import lengths, prompts
 from assay.harness.checking.laws import law
 from assay.harness.models import capabilities
-from assay.harness.operations import padding, training
+from assay.harness.operations import padding, train_mode, training
 
 
 @law(
@@ -46,7 +46,7 @@ def test_gradients_of_the_model_s_own_loss(subject, batches, draw, check):
     if batches == "counted together":
         capabilities.require(subject, "loss-over-batches")
     prompt = draw(short_prompts(subject, least_rows=3), "prompt")
-    whole, alone = training.sample(subject, prompt.ids), [prompt.ids]
+    whole, alone = training.sample(subject, prompt.ids), prompt.ids.split(1)
     if "padding" in capabilities.probe(subject):
         batch = padding.ragged(subject, prompt.ids, draw(lengths(prompt), "lengths"))
         whole, alone = training.padded(subject, batch), padding.samples(prompt.ids, batch)
@@ -55,9 +55,11 @@ def test_gradients_of_the_model_s_own_loss(subject, batches, draw, check):
     if not all(part.counted for part in parts):
         reject()
     plain = training.Plain.of(subject, each)
-    loss = training.of_the_model(whole.counted if batches == "counted together" else None)
+    loss = training.own_loss(whole.counted if batches == "counted together" else None)
     judged = plain.judge(check, training.gradients(subject, parts, names, loss=loss))
-    judged.rejects(check, training.gradients(subject.oracle, training.but_the_most(each), names))
+    judged.rejects(
+        check, training.gradients(subject.oracle, training.without_largest(each), names)
+    )
     judged.sees(check)
 
 
@@ -77,7 +79,7 @@ def test_gradients_in_training_are_those_in_evaluation(subject, activations, dra
     samples, names = [training.sample(subject, prompt.ids)], training.names(subject)
     plain = training.Plain.of(subject, samples)
     reentrant = {"kept": None, "recomputed": False}.get(activations, True)
-    with training.in_training(subject, reentrant):
+    with train_mode.in_training(subject, reentrant):
         trained = training.gradients(subject, samples, names, embedding=reentrant is True)
     judged = plain.judge(check, trained)
     later = [training.sample(subject, prompt.ids[:, 1:])]

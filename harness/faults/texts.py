@@ -76,7 +76,7 @@ def _words_of_another(bed: Bed) -> None:
 
 @fault(
     "added-tokens-within-words-lost",
-    "an added token within a word is read as text, whatever the tokenizer's file says",
+    "an added token within a word is read as text, against the tokenizer's file",
     caught_by=["H2"],
     needs=["tokenizer-file", "added tokens within words"],
 )

@@ -92,13 +92,13 @@ def _ignored_in_all(forward: Pass, kwargs: dict[str, Any]) -> None:
 
 
 @fault(
-    "labels-ignored-beside-padding",
-    "a label beside padding is ignored too",
+    "labels-ignored-next-to-padding",
+    "a label next to padding is ignored too",
     caught_by=["G2"],
     needs=["loss", "padding"],
     at=Bed.arguments,
 )
-def _beside_padding(forward: Pass, kwargs: dict[str, Any]) -> None:
+def _next_to_padding(forward: Pass, kwargs: dict[str, Any]) -> None:
     if isinstance(labels := kwargs.get("labels"), Tensor) and forward.padded is not None:
         beside = forward.padded.roll(1, 1) | forward.padded.roll(-1, 1)
         kwargs["labels"] = labels.masked_fill(beside, losses.IGNORED)

@@ -12,9 +12,9 @@ from torch import Tensor
 from assay.harness.checking.check import Check
 from assay.harness.checking.reference import Reference
 from assay.harness.models import capabilities
+from assay.harness.models.memo import memo
 from assay.harness.models.rows import Rows
 from assay.harness.models.subject import Subject
-from assay.harness.operations.padding import Ragged
 
 IGNORED = -100
 """The label of a position that does not count, in transformers."""
@@ -34,19 +34,10 @@ def own(subject: Subject, ids: Tensor, labels: Tensor, **options: Any) -> float:
     return float(loss)
 
 
-def of_padded(subject: Subject, batch: Ragged) -> Tensor:
-    """The labels [batch, n] of a padded batch's own ids: those of padding do not count, nor does a
-    label that a row of padding predicts.
+def as_argument(subject: Subject, labels: Tensor) -> Tensor:
+    """The argument ``labels`` [batch, n] of a model's forward, from labels at the rows that
+    predict them.
     """
-    labels = batch.ids.masked_fill(batch.mask == 0, IGNORED)
-    if batch.left and is_shifted(subject):
-        starts = batch.ids.shape[1] - torch.tensor(batch.lengths, device=labels.device)[:, None]
-        labels = labels.scatter(1, starts, IGNORED)
-    return labels
-
-
-def at_labels(subject: Subject, labels: Tensor) -> Tensor:
-    """``labels`` [batch, n] that stand at the rows that predict them, as the model takes them."""
     if not is_shifted(subject):
         return labels
     moved = labels.roll(1, 1)
@@ -56,11 +47,11 @@ def at_labels(subject: Subject, labels: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Costs:
-    """The cross-entropy of each label that counts, in float64 of the reference's rows, ``exact``,
-    and of the subject's, ``plain``; ``later`` is that of the labels one position later.
+    """The cross-entropy of each label that counts [labels], in float64: of the reference's rows
+    (``exact``), of the subject's (``plain``), and of the labels one position ``later``.
 
-    ``sizes`` are those of the two numbers whose difference each is, added: rounding is relative to
-    them, as a cross-entropy near zero is their difference.
+    Each is the difference of two numbers, a logit and a log-sum-exp; ``sizes`` are the sums of
+    their magnitudes, to which rounding is relative: a cross-entropy near zero is their difference.
     """
 
     exact: Tensor
@@ -101,9 +92,16 @@ def each(rows: Rows, labels: Tensor, shifted: bool) -> Tensor:
     return torch.nn.functional.cross_entropy(*_counting(rows, labels, shifted), reduction="none")
 
 
-def scored(labels: Tensor, rows: Rows) -> Tensor:
-    """The labels but for those that ``rows`` do not score: some heads lack embedded ids."""
-    return labels.where(labels < rows["logits"].shape[-1], IGNORED)
+def scored(subject: Subject, labels: Tensor) -> Tensor:
+    """The labels but for those that the head does not score: some heads lack embedded ids."""
+    return labels.where(labels < _width(subject), IGNORED)
+
+
+@memo
+def _width(subject: Subject) -> int:
+    """How many ids the head scores."""
+    ids = subject.content(torch.arange(subject.shortest, device=subject.device)[None])
+    return subject.rows(ids, states=False)["logits"].shape[-1]
 
 
 def _sizes(rows: Rows, labels: Tensor, shifted: bool) -> Tensor:

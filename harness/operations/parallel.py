@@ -237,7 +237,7 @@ def _load(processes: Processes, subject: Subject, plan: str) -> list[str]:
     """Load a saved copy of the subject; returns the names of the parameters that are divided."""
     own_model, own = subject.model, type(subject.model)
     if not same_rows(subject, variants.saved_and_loaded(subject)):  # loading loses hooks, patches
-        raise Missing(f"{plan}-parallel: the model, once it is saved and loaded, has other rows")
+        raise Missing(f"{plan}-parallel: the model gives other rows once it is saved and loaded")
     with variants.saved(subject) as folder:
         source = Source(
             *(subject.name, folder, f"{own.__module__}:{own.__qualname__}", subject.dtype),

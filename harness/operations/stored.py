@@ -81,7 +81,7 @@ def require_initialised_buffers() -> None:
 def made(subject: Subject) -> Made:
     """A new model of the subject's class and configuration, in float32 on the CPU."""
     with torch.random.fork_rng(devices=[]):
-        return _made(_new(subject))
+        return _made(_new(subject), subject.is_of_the_library)
 
 
 def made_without_numbers(subject: Subject, initialised: bool = True) -> Made:
@@ -94,7 +94,7 @@ def made_without_numbers(subject: Subject, initialised: bool = True) -> Made:
             model.to_empty(device="cpu")
         if initialised:
             model.init_weights()
-        return _made(model)
+        return _made(model, subject.is_of_the_library)
 
 
 def _new(subject: Subject) -> Any:
@@ -104,17 +104,16 @@ def _new(subject: Subject) -> Any:
     return own_class(copy.deepcopy(subject.model.config))
 
 
-def _made(model: Any) -> Made:
-    """What ``model`` holds; of a class that is not the library's, what loading never sets.
-
-    Such a class may leave all that a checkpoint has to loading: it initialises the rest.
+def _made(model: Any, of_the_library: bool) -> Made:
+    """The buffers and weights of ``model``; of another class than the library's, only those
+    buffers that no checkpoint stores: it may leave the rest to loading.
     """
     buffers = dict(model.named_buffers())
-    if not type(model).__module__.startswith("transformers."):
+    if not of_the_library:
         stored = model.state_dict().keys()
         buffers = {name: each for name, each in buffers.items() if name not in stored}
         if not buffers:
-            raise Missing("all that a model of this class holds is loaded from its checkpoint")
+            raise Missing("everything in a model of this class is loaded from its checkpoint")
         return Made(buffers, 0.0)
     unset = [weight.isnan().float().mean().item() for weight in model.parameters()]
     return Made(buffers, max(unset, default=0.0))

@@ -22,7 +22,7 @@ from assay.harness.models.subject import Subject
 Ids = list[int]
 
 ADDING = ("add_bos_token", "add_eos_token")
-"""Attributes that say which tokens a tokenizer adds to a sequence."""
+"""Attributes that decide which tokens a tokenizer adds to a sequence."""
 
 UNUSED = "\U0010fffd"
 """A letter that no vocabulary has."""
@@ -99,8 +99,8 @@ def cut(subject: Subject, numbers: Ids, most: int) -> Ids:
 
 
 def adds_its_own(subject: Subject) -> bool:
-    """Whether the tokenizer's configuration says which tokens are added to a sequence, in place
-    of its file, or an attribute that was set since it was made.
+    """Whether the tokenizer's configuration, or an attribute that was set after loading, decides
+    which tokens are added to a sequence, in place of its file.
     """
     tokenizer: Any = subject.tokenizer
     options = getattr(tokenizer, "init_kwargs", {})
@@ -188,18 +188,18 @@ def reloaded(subject: Subject) -> Any:
         return (AutoTokenizer if ours else own_class).from_pretrained(folder)
 
 
-def ended(subject: Subject) -> Any:
-    """A copy of the tokenizer that is told to end each text with its token for the end.
+def with_eos_token(subject: Subject) -> Any:
+    """A copy of the tokenizer whose ``add_eos_token`` is set.
 
-    Raises `Missing` where it cannot be told, has no such token, or adds it already.
+    Raises `Missing` where it cannot be set, there is no such token, or it is added already.
     """
     tokenizer: Any = subject.tokenizer
     if not isinstance(getattr(type(tokenizer), "add_eos_token", None), property):
-        raise Missing("end-token: the tokenizer's class has no add_eos_token that can be set")
+        raise Missing("eos-token: the tokenizer's class has no add_eos_token that can be set")
     if tokenizer.eos_token_id is None:
-        raise Missing("end-token: the tokenizer has no token for the end")
+        raise Missing("eos-token: the tokenizer has no end-of-sequence token")
     if of(tokenizer, "x")[-1:] == [tokenizer.eos_token_id]:
-        raise Missing("end-token: the tokenizer ends each text with it already")
+        raise Missing("eos-token: the tokenizer adds its end-of-sequence token already")
     copied = copy.deepcopy(tokenizer)
     copied.add_eos_token = True
     return copied
@@ -213,7 +213,7 @@ def saved_file(subject: Subject) -> Tokenizer:
 
 
 def settings(tokenizer: Any, names: Iterable[str]) -> dict[str, Any]:
-    """What a tokenizer holds apart from its vocabulary, of settings those of ``names``."""
+    """The settings ``names`` of a tokenizer, and its special and added tokens."""
     return {name: getattr(tokenizer, name, None) for name in names} | {
         "special tokens": {name: str(v) for name, v in tokenizer.special_tokens_map.items()},
         "added tokens": sorted((i, repr(t)) for i, t in tokenizer.added_tokens_decoder.items()),
@@ -324,8 +324,8 @@ def first_run(numbers: Ids, number: int | None) -> int:
 
 
 def beginnings(subject: Subject, text: str, numbers: Ids) -> dict[str, int]:
-    """How many tokens for the beginning a text has, a chat (its ``numbers``), and the chat's
-    ``text`` where it is read as any text is.
+    """How many begin-of-sequence tokens a text starts with, a chat (its ids are ``numbers``), and
+    the chat's ``text`` where the tokenizer reads it as any other text.
     """
     tokenizer: Any = subject.tokenizer
     ways = {"a text": of(tokenizer, "x"), "a chat": numbers, "a chat's text": of(tokenizer, text)}

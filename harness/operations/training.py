@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.dropout import _DropoutNd
 
 from assay.harness.checking.check import Check
 from assay.harness.checking.comparing import BY_ROUNDING, Unsettled
 from assay.harness.checking.reference import MACHINES
-from assay.harness.models import accelerators, compat, precision, routing
-from assay.harness.models.lengths import SHORT
+from assay.harness.models import precision, routing
 from assay.harness.models.rounding import Rounding
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import ROUTER_GAP, TOLERANCES
 from assay.harness.operations import losses
 from assay.harness.operations.padding import Ragged
-from assay.harness.results.errors import Missing
 
 AT_ONCE = 1 << 24
 """Numbers of all the gradients that are compared: of a large model, its smaller parameters'."""
@@ -42,13 +38,6 @@ CANCELS = 1e-6
 It is zero but for rounding, as that of a bias of keys: softmax does not change when a constant is
 added to all scores.
 """
-
-RANDOM = re.compile(r"drop|noise|jitter", re.IGNORECASE)
-"""Names of what makes a pass in training random, as numbers of modules and configurations."""
-
-
-MUCH = 10
-"""Times by which rows of two seeds differ by more than those of one: then they are random."""
 
 
 @dataclass(frozen=True)
@@ -70,10 +59,6 @@ class Sample:
         """Its first half of rows and its others."""
         half = (len(self.ids) + 1) // 2
         return [self._rows(slice(None, half)), self._rows(slice(half, None))]
-
-    def rows(self) -> list[Sample]:
-        """Its rows, one sample for each."""
-        return [self._rows(slice(row, row + 1)) for row in range(len(self.ids))]
 
     def _rows(self, rows: slice) -> Sample:
         arguments = {name: value[rows] for name, value in self.arguments.items()}
@@ -229,6 +214,7 @@ def padded(subject: Subject, batch: Ragged) -> Sample:
 
 def _labels(subject: Subject, ids: Tensor) -> Tensor:
     """The id that each row of ``ids`` [batch, n] predicts."""
+    ids = losses.scored(subject, ids)
     if not losses.is_shifted(subject):
         return ids
     labels = ids.roll(-1, 1)
@@ -236,40 +222,35 @@ def _labels(subject: Subject, ids: Tensor) -> Tensor:
     return labels
 
 
-def but_the_most(samples: Sequence[Sample]) -> list[Sample]:
-    """The rows of ``samples``, each one a sample, without the one with the most labels."""
-    rows = [part for each in samples for part in each.rows()]
-    most = max(rows, key=lambda row: row.counted)
-    return [row for row in rows if row is not most]
+def without_largest(samples: Sequence[Sample]) -> list[Sample]:
+    """``samples`` without the one with the most labels."""
+    largest = max(samples, key=lambda each: each.counted)
+    return [each for each in samples if each is not largest]
 
 
-def summed(subject: Subject, sample: Sample) -> tuple[Tensor, int]:
+def cross_entropy(subject: Subject, sample: Sample) -> tuple[Tensor, int]:
     """The cross-entropy of a sample, summed as the library computes it: in float32 at least."""
     logits = subject.rows(sample.ids, states=False, **sample.arguments)["logits"]
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    labels = _scored(sample.labels, logits.shape[-1])
     total = nn.functional.cross_entropy(
-        logits.flatten(0, 1), labels.flatten(), ignore_index=losses.IGNORED, reduction="sum"
+        logits.flatten(0, 1), sample.labels.flatten(), ignore_index=losses.IGNORED, reduction="sum"
     )
     return total, 1
 
 
-def of_the_model(over: int | None = None) -> Loss:
-    """The model's own loss of a sample, a mean, and the number of labels that it is the mean of.
+def own_loss(over: int | None = None) -> Loss:
+    """The model's own loss, a mean over a sample's labels, and their number.
 
-    With ``over`` it is divided by that number of labels, those of several batches.
+    With ``over`` the model divides by that number, of the labels of several batches.
     """
 
-    def own(subject: Subject, sample: Sample) -> tuple[Tensor, int]:
+    def loss(subject: Subject, sample: Sample) -> tuple[Tensor, int]:
         options: dict[str, Any] = {} if over is None else {"num_items_in_batch": over}
-        width = subject.rows(sample.ids[:, : subject.shortest], states=False)["logits"].shape[-1]
-        labels = _scored(sample.labels, width)
-        given = losses.at_labels(subject, labels)
-        options = {"labels": given, **sample.arguments, **options}
+        options |= {"labels": losses.as_argument(subject, sample.labels), **sample.arguments}
         output: Any = subject(sample.ids, states=False, **options)
-        return output.loss, over or replace(sample, labels=labels).counted
+        return output.loss, over or sample.counted
 
-    return own
+    return loss
 
 
 def require_settled(subject: Subject, samples: Sequence[Sample]) -> None:
@@ -281,17 +262,12 @@ def require_settled(subject: Subject, samples: Sequence[Sample]) -> None:
             raise Unsettled("a row is routed to experts by near-ties")
 
 
-def _scored(labels: Tensor, width: int) -> Tensor:
-    """The labels without those past the ``width`` ids that some heads score."""
-    return labels.where(labels < width, losses.IGNORED)
-
-
 def gradients(
     subject: Subject,
     samples: Sequence[Sample],
     names: Sequence[str],
     embedding: bool = False,
-    loss: Loss = summed,
+    loss: Loss = cross_entropy,
 ) -> Gradients:
     """The gradients of the summed cross-entropy of ``samples``, a backward pass for each.
 
@@ -339,69 +315,6 @@ def _trainable(parameters: Sequence[Tensor]) -> Iterator[None]:
     finally:
         for each, was in zip(parameters, before, strict=True):
             each.requires_grad_(was)
-
-
-@contextmanager
-def in_training(subject: Subject, checkpoints: bool | None = None) -> Iterator[None]:
-    """Train mode without anything random within a block.
-
-    With ``checkpoints`` activations are recomputed on the way back, by torch's reentrant way
-    or (False) the other; None: they are kept.  Raises `Missing` where the model cannot, or where
-    what is random in it is not found.
-    """
-    model: Any = subject.model
-    with ExitStack() as stack:
-        for owner in _owners(subject):
-            for name, value in list(vars(owner).items()):
-                if isinstance(value, float) and value and RANDOM.search(name):
-                    _set(stack, owner, name, 0.0)
-            if isinstance(owner, _DropoutNd) and owner.p:
-                _set(stack, owner, "p", 0.0)
-        was = model.training
-        model.train()
-        stack.callback(model.train, was)
-        _require_no_chance(subject)
-        if checkpoints is not None:
-            if not getattr(model, "supports_gradient_checkpointing", False):
-                raise Missing("gradient-checkpointing: the model's class does not support it")
-            stack.callback(compat.checkpointing(model, {"use_reentrant": checkpoints}))
-        yield
-
-
-def _owners(subject: Subject) -> list[Any]:
-    """Modules, configurations, and settings that modules hold: objects with attributes."""
-    model = subject.model
-    modules = list(model.modules())
-    held = (value for module in modules for value in vars(module).values())
-    settings = [
-        value
-        for value in held
-        if hasattr(value, "__dict__")
-        and not isinstance(value, nn.Module | Tensor | type)
-        and not callable(value)
-    ]
-    every = (*modules, model.config, subject.config, *settings)
-    return list({id(each): each for each in every}.values())
-
-
-def _require_no_chance(subject: Subject) -> None:
-    """Raise `Missing` where rows depend on the seed, by more than they differ with one seed."""
-    ids = subject.content(torch.arange(max(SHORT, subject.shortest), device=subject.device)[None])
-    runs = []
-    with accelerators.forked(subject.device):
-        for seed in (0, 0, 1):
-            torch.manual_seed(seed)
-            runs.append(subject.rows(ids, states=False).map(Tensor.double))
-    once, again, other = (run.tensors.values() for run in runs)
-    apart = [float((a - b).norm()) for a, b in zip(once, other, strict=True)]
-    noise = [float((a - b).norm()) for a, b in zip(once, again, strict=True)]
-    if any(a > MUCH * b for a, b in zip(apart, noise, strict=True)):
-        raise Missing("training-without-dropout: what is random in train mode is not found")
-
-
-def _set(stack: ExitStack, owner: Any, name: str, value: float) -> None:
-    stack.callback(object.__setattr__, owner, name, getattr(owner, name))
-    object.__setattr__(owner, name, value)  # settings may be frozen
 
 
 def moved(gradients: Gradients, share: float) -> Gradients:

@@ -136,9 +136,8 @@ def in_bfloat16(subject: Subject) -> Subject:
     rounded = _round_trip(subject, torch.bfloat16)
     if (refusal := _refusal(rounded)) is None:
         return rounded
-    rounded.model.to(dtype=torch.bfloat16)  # type: ignore[call-arg]
-    converted = _refusal(rounded)
-    if converted is None or mixes_dtypes(converted):
+    cast(rounded.model, torch.bfloat16)
+    if (converted := _refusal(rounded)) is None or mixes_dtypes(converted):
         raise refusal
     raise Missing(f"bfloat16: the model does not run in it ({brief(refusal, 100)})") from refusal
 
@@ -155,10 +154,8 @@ def _refusal(subject: Subject) -> BaseException | None:
 
 
 def in_dtype(subject: Subject, dtype: torch.dtype) -> Subject:
-    """The subject saved and then loaded in ``dtype``; a plain module is copied, and its parameters
-    are cast: its buffers, such as tables of rotations, only where it does not run otherwise.
-
-    Raises `Missing` where it cannot be saved or copied.
+    """The subject saved and loaded in ``dtype``; of a plain module a copy with its parameters
+    cast, and its buffers if it does not run otherwise.  Raises `Missing` if there is no copy.
     """
     if not isinstance(subject.model, Wrapped):
         return _round_trip(subject, dtype)

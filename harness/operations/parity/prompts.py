@@ -45,8 +45,9 @@ def prompts(one: Subject, other: Subject, profile: Profile, seed: int) -> list[T
         n = most if i == 0 else least if i == 1 else n
         batches.append(random_ids(other, 2, n, draws.generator(i, "ids")))
     batches += [each[:1] for each in batches[:2]]  # a model may treat a single row otherwise
-    unlike = torch.tensor(tensors.unlike_embeddings(one, other)[: min(most, MOST_UNLIKE)])
-    if len(unlike) >= least:  # ids that random prompts of a large vocabulary may never hold
+    unlike = tensors.unlike_embeddings(one, other)
+    if len(unlike):  # ids that random prompts of a large vocabulary may never hold
+        unlike = unlike.repeat(least)[: max(least, min(most, len(unlike), MOST_UNLIKE))]
         batches.append(unlike.repeat(2, 1))
     return batches
 

@@ -48,16 +48,18 @@ def _hashed(weight: Tensor) -> tuple[int, int, bool]:
     return flat.numel(), total, constant
 
 
-def unlike_embeddings(one: Subject, other: Subject) -> list[int]:
-    """The ids whose embeddings differ, where both have a table of one size."""
+def unlike_embeddings(one: Subject, other: Subject) -> Tensor:
+    """The ids of text whose embeddings differ, where both have a table of one size: [ids]."""
     try:
         tables = [each.embedding_table.detach() for each in (one, other)]
-    except (LookupError, Missing):
-        return []
-    if tables[0].shape != tables[1].shape or not all(map(is_plain, tables)):
-        return []
+    except Missing:
+        return torch.tensor([])
+    same_size = tables[0].shape == tables[1].shape
+    if not same_size or not all(is_plain(each) and not each.is_meta for each in tables):
+        return torch.tensor([])
     differ = (tables[0].cpu() != tables[1].to(tables[0].dtype).cpu()).any(-1)
-    return differ.nonzero().flatten().tolist()
+    ids = differ.nonzero().flatten()
+    return ids[other.content(ids.to(other.device)).cpu() == ids]
 
 
 def unlike_weights(one: Subject, other: Subject) -> list[str]:

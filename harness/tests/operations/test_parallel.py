@@ -155,5 +155,5 @@ def test_a_class_that_another_process_cannot_import_is_named():
 def test_a_model_that_was_changed_in_memory_is_not_divided():
     subject = fresh("llama")
     subject.model.lm_head.register_forward_hook(lambda module, inputs, output: output / 2)
-    with pytest.raises(Missing, match="once it is saved and loaded, has other rows"):
+    with pytest.raises(Missing, match="gives other rows once it is saved and loaded"):
         parallel.rows(subject, "tensor", prompt(subject))

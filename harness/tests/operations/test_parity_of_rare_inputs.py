@@ -49,7 +49,7 @@ def test_ids_whose_embeddings_differ_are_tried(original):
     other = copy.deepcopy(original)
     with torch.no_grad():
         other.model.embed_tokens.weight[77] += 0.5
-    assert tensors.unlike_embeddings(subject(original), subject(other)) == [77]
+    assert tensors.unlike_embeddings(subject(original), subject(other)).tolist() == [77]
     batches = parity.comparison.prompts(subject(original), subject(other), PROFILES["glance"], 0)
     assert any(bool((ids == 77).all()) for ids in batches)
     assert compared(original, other).verdict is REFUTED

@@ -10,7 +10,7 @@ import torch
 from assay.harness.checking.check import Broken, Check
 from assay.harness.checking.comparing import Unsettled
 from assay.harness.models.subject import Subject
-from assay.harness.operations import losses, padding, training
+from assay.harness.operations import losses, padding, train_mode, training
 from assay.harness.tests.support.folders import tiny
 from assay.harness.tests.support.toys import fresh, prompt, toy
 
@@ -36,7 +36,7 @@ def test_nothing_of_a_model_is_left_changed():
     subject = fresh("llama")
     before = {n: (p.requires_grad, p._version) for n, p in subject.model.named_parameters()}
     hooks = [len(module._forward_hooks) for module in subject.model.modules()]
-    with training.in_training(subject, checkpoints=True):
+    with train_mode.in_training(subject, checkpoints=True):
         gradients(subject, prompt(subject, LONG), embedding=True)
         assert subject.model.training
     assert not subject.model.training
@@ -54,7 +54,7 @@ def test_nothing_is_random_in_training():
     subject = Subject("dropping", model.eval().requires_grad_(False))
     ids = prompt(subject, LONG)
     plain = gradients(subject, ids)
-    with training.in_training(subject):
+    with train_mode.in_training(subject):
         assert training.Exact(plain).apart(gradients(subject, ids))[0] < 1e-5
     subject.model.train()
     assert training.Exact(plain).apart(gradients(subject, ids))[0] > 1e-2
@@ -75,7 +75,7 @@ def test_reentrant_checkpoints_pass_gradients_to_weights_of_blocks_alone():
     samples = [training.sample(subject, ids)]
     plain = training.gradients(subject, samples, names)
     assert set(plain) == set(names)
-    with training.in_training(subject, checkpoints=True):
+    with train_mode.in_training(subject, checkpoints=True):
         trained = training.gradients(subject, samples, names, embedding=True)
         assert training.Exact(plain).apart(trained)[0] < 1e-4
 

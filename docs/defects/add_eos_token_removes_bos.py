@@ -1,19 +1,19 @@
-"""A tokenizer that is told to add a token for the end no longer adds the one for the beginning.
+"""Setting add_eos_token removes the begin-of-sequence token.
 
 Claims: H2
 Types: *
-Met by: whoever sets add_eos_token to train on a tokenizer whose tokenizer.json adds the token for
-    the beginning: the model is trained without that token, and then used with it
+Met by: whoever sets add_eos_token for training, on a tokenizer whose tokenizer.json adds the
+    begin-of-sequence token: the model is trained without that token, and then used with it
 Seen in: transformers 5.23.0
-Expected: after add_eos_token = True a text has the ids that it had, and the token for the end
-Observed: the token for the end, and the one for the beginning is gone
-Cause: tokenization_utils_tokenizers.py, 456: `_add_bos_token` is False unless an argument says
-    otherwise, whatever the file's post-processor adds; setting add_eos_token makes a new
-    post-processor from both (642). With `_add_bos_token` read from the file's post-processor the
-    difference is gone.
-Fix: tokenization_utils_tokenizers.py, 456: where no argument says so, the first and the last token
-    that the file's post-processor adds to an empty text say what is added
-Upstream: PR #46722 (open) reads both from the post-processor; it changes no ids until one is set
+Expected: after add_eos_token = True a text has the same ids, followed by the end-of-sequence token
+Observed: the end-of-sequence token is added, and the begin-of-sequence token is gone
+Cause: tokenization_utils_tokenizers.py, 456: `_add_bos_token` is False unless it is an argument,
+    even if the file's post-processor adds the token; setting add_eos_token makes a new
+    post-processor from both attributes (642). With `_add_bos_token` read from the file's
+    post-processor the difference is gone.
+Fix: tokenization_utils_tokenizers.py, 456: without such arguments, the first and the last token
+    that the file's post-processor adds to an empty text decide both attributes
+Upstream: PR #46722 (open) reads both from the post-processor
 """
 
 import sys
