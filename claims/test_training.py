@@ -8,7 +8,7 @@ from hypothesis import reject
 from assay.fixtures.prompts import lengths, prompts
 from assay.harness.checking.laws import law
 from assay.harness.models import capabilities
-from assay.harness.operations import padding, train_mode, training
+from assay.harness.operations import padding, train_mode, trainer, training
 
 
 @law(
@@ -57,6 +57,38 @@ def test_gradients_of_the_model_s_own_loss(subject, batches, draw, check):
     plain = training.Plain.of(subject, each)
     loss = training.own_loss(whole.counted if batches == "counted together" else None)
     judged = plain.judge(check, training.gradients(subject, parts, names, loss=loss))
+    judged.rejects(
+        check, training.gradients(subject.oracle, training.without_largest(each), names)
+    )
+    judged.sees(check)
+
+
+@law(
+    "G3",
+    "a step of the library's trainer has the gradients of the cross-entropy",
+    needs=["trainer"],
+    source="beyond the documents; transformers#34191",
+    control="one sample left out",
+    enough=6,
+)
+@pytest.mark.parametrize("batches", ["one", "several"])
+def test_a_step_of_the_trainer_has_the_gradients_of_the_cross_entropy(
+    subject, batches, draw, check
+):
+    """Labels are all ids but padding; micro-batches of unlike lengths count by their labels."""
+    if batches == "several":
+        capabilities.require(subject, "loss-over-batches")
+    prompt = draw(short_prompts(subject, least_rows=3), "prompt")
+    padded = "padding" in capabilities.probe(subject)
+    sizes = draw(lengths(prompt), "lengths") if padded else [prompt.length] * prompt.rows
+    batch = padding.ragged(subject, prompt.ids, sizes)
+    each = [training.sample(subject, ids) for ids in padding.samples(prompt.ids, batch)]
+    whole, names = trainer.labelled(subject, batch), training.names(subject)
+    parts = [whole] if batches == "one" else whole.halves()
+    if not all(part.counted for part in parts):
+        reject()
+    plain = training.Plain.of(subject, each)
+    judged = plain.judge(check, trainer.gradients(subject, parts, names))
     judged.rejects(
         check, training.gradients(subject.oracle, training.without_largest(each), names)
     )

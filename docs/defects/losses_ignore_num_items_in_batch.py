@@ -1,6 +1,6 @@
 """Models that take any argument ignore the number by which their loss is to be divided.
 
-Claims: G2 [counted over batches], G3 [counted together]
+Claims: G2 [counted over batches], G3 [counted together], G3 [several]
 Types: albert, bart, bert, big_bird, bigbird_pegasus, blenderbot, blenderbot-small, camembert,
     convbert, data2vec-text, deberta, deberta-v2, distilbert, electra, encoder-decoder, ernie,
     flaubert, fnet, fsmt, funnel, granite_speech, granite_speech_plus, gte, ibert,

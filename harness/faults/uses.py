@@ -16,6 +16,7 @@ from assay.harness.faults.spots import first_block, sdpa
 from assay.harness.models import capabilities, compat, serving
 from assay.harness.models.subject import Subject
 from assay.harness.operations import exporting, losses
+from assay.harness.results.errors import Missing
 
 LEAK = 1e-3
 """Share of a row, or of a gradient, that is wrong."""
@@ -31,6 +32,15 @@ SERVED = "has been served"
 def _served(subject: Subject) -> None:
     capabilities.require(subject, "continuous-batching")
     serving.require(subject)
+
+
+@part("shifted loss of the library")
+def _shifted_loss(subject: Subject) -> None:
+    """The trainer looks up by the name of the class whether the loss shifts its labels."""
+    capabilities.require(subject, "trainer")
+    capabilities.require(subject, "shifted-labels")
+    if "CausalLM" not in str(getattr(subject.model, "loss_type", None)):
+        raise Missing("the class names no loss (docs/defects)")
 
 
 @part("exported program")
@@ -146,6 +156,16 @@ def _larger(forward: Pass, state: Tensor) -> Tensor | None:
 )
 def _larger_in_training(forward: Pass, state: Tensor) -> Tensor | None:
     return _scaled(state) if forward.training else None
+
+
+@fault(
+    "trainer-counts-first-labels",
+    "the class names no loss, so that the trainer counts the first label of each row as well",
+    caught_by=["G3"],
+    needs=["shifted loss of the library"],
+)
+def _nameless(bed: Bed) -> None:
+    bed.set(bed.model, "loss_type", None)  # the library's default is the same loss
 
 
 def _scaled(state: Tensor) -> Tensor:

@@ -17,10 +17,16 @@ INDIVIDUAL = frozenset(
 )
 """Capabilities of one model, its weights and its files: never recorded for a type."""
 
+SERVED = "served"
+"""Recorded of a type whose requests the library's server answers; to ask a model takes a second,
+so only the law about it does.
+"""
+
 OF_TYPE = frozenset(
     {
         *("generation", "lm-head", "encoder", "embedding-table", "inputs-embeds", "padding"),
         *("cached-generation", "cache", "chunks-beside-cache"),
+        *("loss", "logits-to-keep", "gradient-checkpointing"),
         *("position-ids", "mask-4d", "kv-cache", "mask-beside-cache"),
     }
 )
@@ -53,6 +59,6 @@ class Offer:
     def demanded(self) -> frozenset[str]:
         """The capabilities that a model must have."""
         if not self.configured:
-            return self.names - INDIVIDUAL
+            return self.names - INDIVIDUAL - {SERVED}
         layers = OF_LAYERS if "recurrence" in self.names else frozenset()
         return (self.names & OF_TYPE) - layers - self.free

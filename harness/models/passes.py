@@ -49,7 +49,7 @@ def _run(subject: Core, request: Pass) -> Output:
     batch, n = request.inputs.shape[:2]
     if away := subject.home is not None and subject.home != subject.device:
         request = _moved(request, subject.device)
-    arguments = _arguments(subject, request)
+    positional, named = called_with(subject, request)
     wants_gradient = request.embeddings is not None and request.embeddings.requires_grad
     wants_gradient = wants_gradient or any(p.requires_grad for p in subject.model.parameters())
     gradients = torch.set_grad_enabled(wants_gradient)
@@ -66,7 +66,7 @@ def _run(subject: Core, request: Pass) -> Output:
         _embedded(subject, request.embeddings),
         contained(),
     ):
-        output = _called(subject, arguments)
+        output = subject.model(*positional, **named)
     output = {**returned.mapping(output, batch, n), **states}
     rows, pooled = _rows(subject, output, n, request)
     choices = [each for each in choices if len(each) == batch * n]  # not those of an encoder
@@ -139,19 +139,21 @@ def _embedded(subject: Core, embeddings: Tensor | None) -> Iterator[None]:
         raise Missing("the model does not embed its ids as a whole, and takes no embeddings")
 
 
-def _called(subject: Core, arguments: dict[str, Any]) -> Any:
-    """Call the model with the ids by its own name for them, and without what it does not take."""
-    name, fit = subject.ids_argument, arguments
+def called_with(subject: Core, request: Pass) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
+    """What the model's forward is called with: the ids where it has no name for them, and its
+    arguments by name.
+    """
+    name, fit = subject.ids_argument, _arguments(subject, request)
     if not subject.takes_more:
-        fit = {n: v for n, v in arguments.items() if n not in SETTINGS or subject.accepts(n)}
+        fit = {n: v for n, v in fit.items() if n not in SETTINGS or subject.accepts(n)}
     if "input_ids" not in fit or name == "input_ids":
-        return subject.model(**fit)
+        return (), fit
     ids = fit.pop("input_ids")
-    return subject.model(ids, **fit) if name is None else subject.model(**{name: ids}, **fit)
+    return ((ids,), fit) if name is None else ((), {name: ids, **fit})
 
 
 def _arguments(subject: Core, request: Pass) -> dict[str, Any]:
-    """The arguments of the model's forward, under its own names."""
+    """The arguments of the model's forward, under the library's names."""
     decoder = "decoder_" if subject.is_encoder_decoder else ""
     batch, n = request.inputs.shape[:2]
     arguments: dict[str, Any] = {"return_dict": True, **request.options}

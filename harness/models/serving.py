@@ -22,6 +22,7 @@ from assay.harness.models import compat
 from assay.harness.models.clock import Braked
 from assay.harness.models.core import Core
 from assay.harness.models.memo import memo
+from assay.harness.models.offer import SERVED, Offer
 from assay.harness.models.shortage import pass_on
 from assay.harness.results.errors import Missing, brief
 
@@ -89,6 +90,11 @@ def _kind_of_settings() -> Any:
     return getattr(transformers.generation.configuration_utils, "ContinuousBatchingConfig", None)
 
 
+def pages(attention: str) -> bool:
+    """Whether the library's server has paged attention by this implementation."""
+    return attention in ("sdpa", "eager") or "flash" in attention
+
+
 def why_not(subject: Core) -> str:
     """Why the library has no server for such a model, by its class and configuration, or empty."""
     model = subject.model
@@ -98,8 +104,6 @@ def why_not(subject: Core) -> str:
         return "the model's class does not generate"
     if subject.is_encoder_decoder:
         return "the library serves decoders only"
-    if subject.attention not in ("sdpa", "eager") and "flash" not in subject.attention:
-        return f"paged attention is not there by {subject.attention}"
     from transformers.generation.continuous_batching import cache
 
     try:
@@ -110,13 +114,18 @@ def why_not(subject: Core) -> str:
 
 
 def require(subject: Core) -> None:
-    """Raise `Missing` where the library's server cannot run the model, as two requests show."""
-    if why := _obstacle(subject):
+    """Raise `Missing` where the library's server cannot run the model, as two requests show.
+
+    Not where models of its type are recorded as served: then it is for the law to find out.
+    """
+    offer = subject.offer
+    recorded = isinstance(offer, Offer) and not offer.configured and SERVED in offer.names
+    if not recorded and (why := obstacle(subject)):
         raise Missing(why)
 
 
 @memo
-def _obstacle(subject: Core) -> str:
+def obstacle(subject: Core) -> str:
     """Why two short requests cannot be served with pages; empty if they can."""
     layers: set[int] = set()
 

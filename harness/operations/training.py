@@ -278,7 +278,7 @@ def gradients(
     own = dict(subject.model.named_parameters())
     sums: Gradients = {}
     also = [subject.embedding_table] if embedding or not names else []
-    with _trainable([*also, *(own[name] for name in names)]):
+    with trainable([*also, *(own[name] for name in names)]):
         for sample in samples:
             value, number = loss(subject, sample)
             value.backward()
@@ -305,7 +305,7 @@ def exact(subject: Subject, samples: Sequence[Sample], names: Sequence[str]) -> 
 
 
 @contextmanager
-def _trainable(parameters: Sequence[Tensor]) -> Iterator[None]:
+def trainable(parameters: Sequence[Tensor]) -> Iterator[None]:
     """Let gradients reach the parameters within a block."""
     before = [each.requires_grad for each in parameters]
     for each in parameters:

@@ -29,6 +29,10 @@ class Missing(Exception):
     """A subject lacks a capability; the message says why."""
 
 
+class Unavailable(Missing):
+    """A capability is missing because of the machine, a package or an option, not of the model."""
+
+
 _MIXED = re.compile(
     r"same dtype|mixed dtype|expected (scalar type|.* to have dtype)|dtypes? (do not|must) match",
     re.IGNORECASE,

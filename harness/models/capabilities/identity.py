@@ -12,7 +12,7 @@ from assay.harness.models.quantised_weights import is_quantised
 from assay.harness.models.subject import Subject
 from assay.harness.models.symmetric import eigenvalues
 from assay.harness.models.wrapped import Wrapped
-from assay.harness.results.errors import Missing
+from assay.harness.results.errors import Missing, Unavailable
 
 
 @capability("causal")
@@ -54,7 +54,9 @@ def _tied_head(subject: Subject) -> None:
 def _weights_in_memory(subject: Subject) -> None:
     """For modified copies that read or redraw every weight; a pass does not need it."""
     if away := placement.offloaded(subject.model):
-        raise Missing(f"{len(away)} parameters are offloaded by --device-map, such as {away[0]}")
+        raise Unavailable(
+            f"{len(away)} parameters are offloaded by --device-map, such as {away[0]}"
+        )
     if is_quantised(subject.model):  # nor does transformers save them again
         raise Missing("the weights are quantised, and no copy of them is made")
 

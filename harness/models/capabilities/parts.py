@@ -30,7 +30,7 @@ from assay.harness.models.quantised_weights import is_quantised, packed
 from assay.harness.models.shortage import pass_on
 from assay.harness.models.subject import Subject
 from assay.harness.models.wrapped import Wrapped
-from assay.harness.results.errors import REFUSALS, Missing, first_line
+from assay.harness.results.errors import REFUSALS, Missing, Unavailable, first_line
 
 HALF = 16
 """Bits of the narrower dtypes."""
@@ -142,11 +142,24 @@ def _parameter_gradients(subject: Subject) -> None:
     if is_quantised(subject.model):
         raise Missing("no gradient reaches quantised weights")
     if subject.attention == "flex_attention" and subject.device.type == "cpu":
-        raise Missing("flex attention has no gradients on a CPU")
+        raise Unavailable("flex attention has no gradients on a CPU")
     if float64.streams(subject, subject.device):
-        raise Missing("the float64 reference is streamed: its parameters are not in float64")
+        raise Unavailable("the float64 reference is streamed: its parameters are not in float64")
     if routing.chooses(subject) and torch.finfo(subject.dtype).bits <= HALF:
-        raise Missing("in 16 bits rounding chooses a token's experts, and so which have gradients")
+        raise Unavailable(
+            "in 16 bits rounding chooses a token's experts, and so which have gradients"
+        )
+
+
+@capability("trainer")
+def _trainer(subject: Subject) -> None:
+    """The library's trainer can train it by its own loss."""
+    needs(subject, "loss")
+    needs(subject, "parameter-gradients")
+    if find_spec("accelerate") is None:
+        raise Unavailable("accelerate is not installed (assay-lm[offload])")
+    if isinstance(subject.model, Wrapped):
+        raise Missing("a plain module or function is not one of the library's models")
 
 
 @capability("gradient-checkpointing")
@@ -225,6 +238,8 @@ def _continuous_batching(subject: Subject) -> None:
     """The library has a server for such models (`harness.models.serving`)."""
     needs(subject, "lm-head")
     needs(subject, "causal")
+    if not serving.pages(subject.attention):
+        raise Unavailable(f"paged attention is not there by {subject.attention}")
     if why := serving.why_not(subject):
         raise Missing(why)
 
@@ -234,7 +249,7 @@ def _adapters(subject: Subject) -> None:
     """Its linear layers can be given low-rank adapters (LoRA)."""
     needs(subject, "weights-in-memory")
     if find_spec("peft") is None:
-        raise Missing("peft is not installed (assay-lm[adapters])")
+        raise Unavailable("peft is not installed (assay-lm[adapters])")
     if adapters.is_within(subject.model):
         raise Missing("the model has an adapter in it already")
     if is_quantised(subject.model):
@@ -278,8 +293,8 @@ def _parallel(subject: Subject, kind: str, plan: str) -> None:
     if is_quantised(subject.model):
         raise Missing("quantised weights are saved in a format of their own")
     if subject.device.type != "cpu":
-        raise Missing(f"the processes run on the CPU, and the model on {subject.device.type}")
+        raise Unavailable(f"the processes run on the CPU, and the model on {subject.device.type}")
     if os.name != "posix" or sys.platform == "darwin":
-        raise Missing(f"the processes are not run on {sys.platform}")
+        raise Unavailable(f"the processes are not run on {sys.platform}")
     if not distributed.is_available() or not distributed.is_gloo_available():
-        raise Missing("this build of torch has no gloo")
+        raise Unavailable("this build of torch has no gloo")

@@ -28,9 +28,11 @@ def lacking(subject: Subject) -> dict[str, str]:
 
 
 def _lack(subject: Subject, name: str) -> str | None:
-    """Why the subject lacks a capability; None if it has it or the machine cannot decide."""
+    """Why the subject lacks a capability; None if it has it or this run cannot tell."""
+    known = probe(subject)
     try:
-        return probe(subject).why_missing(name)
+        why = known.why_missing(name)
+        return None if name in known.unavailable else why
     except Braked:
         return None
     except ENDS as error:

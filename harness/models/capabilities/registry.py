@@ -10,7 +10,7 @@ from assay.harness.models.clock import Braked, ForwardClock
 from assay.harness.models.memo import memo
 from assay.harness.models.shortage import ENDS, contained, shortage
 from assay.harness.models.subject import Subject
-from assay.harness.results.errors import REFUSALS, Missing, brief
+from assay.harness.results.errors import REFUSALS, Missing, Unavailable, brief
 
 
 class Capabilities:
@@ -20,6 +20,8 @@ class Capabilities:
         self.subject = subject
         self._reasons: dict[str, str | None] = {}
         self._hanging: dict[str, str] = {}
+        self.unavailable: set[str] = set()
+        """Those that are missing whatever the model, as far as they were asked for."""
 
     def why_missing(self, name: str) -> str | None:
         """None if the subject has the capability ``name``, otherwise why it does not.
@@ -43,6 +45,8 @@ class Capabilities:
                 if shortage(missing):
                     raise
                 self._reasons[name] = str(missing)
+                if isinstance(missing, Unavailable):
+                    self.unavailable.add(name)
             except REFUSALS as error:  # from the library, outside the probe's own handling
                 if shortage(error):
                     raise
@@ -98,7 +102,7 @@ def require(subject: Subject, name: str) -> None:
 def needs(subject: Subject, name: str) -> None:
     """Raise `Missing`, with its reason, where a probe needs ``name`` and it is missing."""
     if (why := probe(subject).why_missing(name)) is not None:
-        raise Missing(why)
+        raise (Unavailable if name in probe(subject).unavailable else Missing)(why)
 
 
 PROBES: dict[str, Callable[[Subject], None]] = {}

@@ -21,6 +21,7 @@ from assay.harness.tests.support.toys import budget, verdict
 LOSS = test_loss.test_the_loss_is_the_cross_entropy_of_the_labels
 PADDED = test_loss.test_the_loss_of_a_padded_batch_is_that_of_its_samples
 OWN_LOSS = test_training.test_gradients_of_the_model_s_own_loss
+STEPPED = test_training.test_a_step_of_the_trainer_has_the_gradients_of_the_cross_entropy
 TRAINED = test_training.test_gradients_in_training_are_those_in_evaluation
 MADE = test_loading.test_a_model_made_without_numbers_is_as_one_made_with_them
 PACKED = test_packing.test_samples_packed_into_one_row_do_not_see_each_other
@@ -33,6 +34,8 @@ CASES = {
     "padded": (PADDED, {}),
     "own loss": (OWN_LOSS, {"batches": "one"}),
     "own losses": (OWN_LOSS, {"batches": "several"}),
+    "step": (STEPPED, {"batches": "one"}),
+    "steps": (STEPPED, {"batches": "several"}),
     "trained": (TRAINED, {"activations": "kept"}),
     "made": (MADE, {}),
     "packed": (PACKED, {}),
@@ -40,6 +43,10 @@ CASES = {
     "number": (KEPT, {"how": "number"}),
     "positions": (KEPT, {"how": "positions"}),
 }
+
+
+TRAINING = ["own loss", "own losses", "step", "steps"]
+"""Cases that differentiate the model's own loss."""
 
 
 def result(case, model):
@@ -52,19 +59,19 @@ def result(case, model):
 @pytest.mark.parametrize(
     ("kind", "refuting"),
     [
-        (models.MeanOfRows, {"some", "padded", "own loss", "own losses"}),
-        (models.LabelsLost, {"padded", "own loss", "own losses"}),
-        (models.WrongBackward, {"own loss", "own losses"}),
+        (models.MeanOfRows, {"some", "padded", *TRAINING}),
+        (models.LabelsLost, {"padded", *TRAINING}),
+        (models.WrongBackward, TRAINING),
     ],
 )
-@pytest.mark.parametrize("case", ["all", "some", "padded", "own loss", "own losses"])
+@pytest.mark.parametrize("case", ["all", "some", "padded", *TRAINING])
 def test_a_wrong_loss_is_refuted(kind, refuting, case):
     found = result(case, models.llama(kind))
     expected = Verdict.REFUTED if case in refuting else Verdict.UPHELD
     assert found.verdict is expected, found.reason
 
 
-@pytest.mark.parametrize("case", ["all", "some", "padded", "own loss", "own losses", "trained"])
+@pytest.mark.parametrize("case", ["all", "some", "padded", *TRAINING, "trained"])
 def test_a_loss_with_the_experts_own_on_request_is_not_accused(case):
     found = result(case, models.balanced())
     assert found.verdict is Verdict.UPHELD, found.reason
