@@ -106,8 +106,11 @@ def _trainer(
         remove_unused_columns=False,
         dataloader_pin_memory=False,
     )
-    if any(each.device != settings.device for each in subject.model.parameters()):
-        raise Missing(f"trainer: it trains on {settings.device}, where the model is not")
+    place = settings.device
+    if place.type in accelerators.KINDS and place.index is None:
+        place = accelerators.current(place.type)
+    if any(each.device != place for each in subject.model.parameters()):
+        raise Missing(f"trainer: it trains on {place}, where the model is not")
     settings._n_gpu = min(1, settings.n_gpu)  # not divided over the others
     trainer = Trainer(
         model=subject.model,
