@@ -85,12 +85,7 @@ class Exact:
     left_out: frozenset[str] = frozenset()
 
     def apart(self, others: Gradients) -> tuple[float, str]:
-        """The largest difference of a parameter's gradient, relative to its length, and its name.
-
-        A parameter with a gradient on one side only is infinitely far.
-        """
-        if differ := (set(others) ^ set(self.gradients)) - self.left_out:
-            return math.inf, f"{min(differ)}, which has a gradient on one side only"
+        """The largest difference of a gradient, relative to its length, and its parameter."""
         worst, where = 0.0, ""
         for name, error in self.errors(others).items():
             if not error <= worst:
@@ -98,15 +93,23 @@ class Exact:
         return worst, where
 
     def errors(self, others: Gradients) -> dict[str, float]:
-        """The difference of each parameter's gradient, relative to its length."""
+        """The difference of each parameter's gradient, relative to its length.
+
+        A gradient that is missing is zero: an expert has one where it saw padding alone, and none
+        where it saw nothing.
+        """
         sizes = {name: float(tensor.norm()) for name, tensor in self.gradients.items()}
         mean = max(math.fsum(sizes.values()) / max(1, len(sizes)), torch.finfo(torch.float64).tiny)
-        return {
-            name: float((others[name] - self.gradients[name]).norm())
-            / (mean if size < CANCELS * mean else max(size, self.small * mean))
-            for name, size in sizes.items()
-            if name not in self.left_out
-        }
+        errors = {}
+        for name in dict.fromkeys((*self.gradients, *others)):
+            if name in self.left_out:
+                continue
+            size = sizes.get(name, 0.0)
+            off = others.get(name, 0.0) - self.gradients.get(name, torch.tensor(0.0))
+            errors[name] = float(off.norm()) / (
+                mean if size < CANCELS * mean else max(size, self.small * mean)
+            )
+        return errors
 
 
 @dataclass(frozen=True)
