@@ -45,15 +45,9 @@ def test_gradients_of_the_model_s_own_loss(subject, batches, draw, check):
     """
     if batches == "counted together":
         capabilities.require(subject, "loss-over-batches")
-    prompt = draw(short_prompts(subject, least_rows=3), "prompt")
-    whole, alone = training.sample(subject, prompt.ids), prompt.ids.split(1)
-    if "padding" in capabilities.probe(subject):
-        batch = padding.ragged(subject, prompt.ids, draw(lengths(prompt), "lengths"))
-        whole, alone = training.padded(subject, batch), padding.samples(prompt.ids, batch)
-    names, each = training.names(subject), [training.sample(subject, ids) for ids in alone]
-    parts = [whole] if batches == "one" else whole.halves()
-    if not all(part.counted for part in parts):
-        reject()
+    whole, each = batch_of_samples(subject, draw)
+    names = training.names(subject)
+    parts = divided(whole, batches)
     plain = training.Plain.of(subject, each)
     loss = training.own_loss(whole.counted if batches == "counted together" else None)
     judged = plain.judge(check, training.gradients(subject, parts, names, loss=loss))
@@ -78,15 +72,9 @@ def test_a_step_of_the_trainer_has_the_gradients_of_the_cross_entropy(
     """Labels are all ids but padding; micro-batches of unlike lengths count by their labels."""
     if batches == "several":
         capabilities.require(subject, "loss-over-batches")
-    prompt = draw(short_prompts(subject, least_rows=3), "prompt")
-    padded = "padding" in capabilities.probe(subject)
-    sizes = draw(lengths(prompt), "lengths") if padded else [prompt.length] * prompt.rows
-    batch = padding.ragged(subject, prompt.ids, sizes)
-    each = [training.sample(subject, ids) for ids in padding.samples(prompt.ids, batch)]
+    batch, each = batch_of_samples(subject, draw)
     whole, names = trainer.labelled(subject, batch), training.names(subject)
-    parts = [whole] if batches == "one" else whole.halves()
-    if not all(part.counted for part in parts):
-        reject()
+    parts = divided(whole, batches)
     plain = training.Plain.of(subject, each)
     judged = plain.judge(check, trainer.gradients(subject, parts, names))
     judged.rejects(
@@ -122,3 +110,22 @@ def test_gradients_in_training_are_those_in_evaluation(subject, activations, dra
 def short_prompts(subject, **how):
     """Prompts of 3 to 24 tokens, of which all but the first are predicted."""
     return prompts(subject, shortest=max(3, subject.shortest + 1), longest=24, **how)
+
+
+def batch_of_samples(subject, draw):
+    """A batch, padded where the model can read padding, and each of its samples alone."""
+    prompt = draw(short_prompts(subject, least_rows=3), "prompt")
+    if "padding" not in capabilities.probe(subject):
+        whole, alone = training.sample(subject, prompt.ids), prompt.ids.split(1)
+    else:
+        batch = padding.ragged(subject, prompt.ids, draw(lengths(prompt), "lengths"))
+        whole, alone = training.padded(subject, batch), padding.samples(prompt.ids, batch)
+    return whole, [training.sample(subject, ids) for ids in alone]
+
+
+def divided(batch, batches):
+    """The whole batch or, of several, its halves: each with a label that counts."""
+    parts = [batch] if batches == "one" else batch.halves()
+    if not all(part.counted for part in parts):
+        reject()
+    return parts

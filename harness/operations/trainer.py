@@ -17,9 +17,8 @@ from assay.harness.models.capabilities import Missing
 from assay.harness.models.core import Pass
 from assay.harness.models.subject import Subject
 from assay.harness.operations import losses, train_mode
-from assay.harness.operations.padding import Ragged
-from assay.harness.operations.training import Gradients, Sample, padded, trainable
-from assay.harness.results.errors import REFUSALS, first_line
+from assay.harness.operations.training import Gradients, Sample, trainable
+from assay.harness.results.errors import REFUSALS, Unavailable, first_line
 
 
 class Keeping(torch.optim.Optimizer):
@@ -39,16 +38,15 @@ class Keeping(torch.optim.Optimizer):
         }
 
 
-def labelled(subject: Subject, batch: Ragged) -> Sample:
-    """A padded batch with the argument ``labels`` as collators make it: the ids, but for padding.
+def labelled(subject: Subject, sample: Sample) -> Sample:
+    """The sample with the argument ``labels`` as collators make it: the ids, but for padding.
 
     So the first id of a row is a label too, which a causal model does not predict.
     """
-    sample = padded(subject, batch)
     labels = losses.as_argument(subject, sample.labels)
     if losses.is_shifted(subject):
-        first = losses.scored(subject, batch.ids)[:, 0]
-        labels[:, 0] = first.where(batch.mask[:, 0] == 1, losses.IGNORED)
+        first, mask = losses.scored(subject, sample.ids)[:, 0], sample.arguments.get("mask")
+        labels[:, 0] = first if mask is None else first.where(mask[:, 0] == 1, losses.IGNORED)
     return Sample(sample.ids, sample.labels, {**sample.arguments, "labels": labels})
 
 
@@ -110,7 +108,7 @@ def _trainer(
     if place.type in accelerators.KINDS and place.index is None:
         place = accelerators.current(place.type)
     if any(each.device != place for each in subject.model.parameters()):
-        raise Missing(f"trainer: it trains on {place}, where the model is not")
+        raise Unavailable(f"trainer: it trains on {place}, where the model is not")
     settings._n_gpu = min(1, settings.n_gpu)  # not divided over the others
     trainer = Trainer(
         model=subject.model,

@@ -77,6 +77,12 @@ def test_a_loss_with_the_experts_own_on_request_is_not_accused(case):
     assert found.verdict is Verdict.UPHELD, found.reason
 
 
+@pytest.mark.parametrize("case", ["own loss", "own losses", "step"])
+def test_a_model_that_takes_no_mask_is_not_accused(case):
+    found = result(case, models.llama(models.Unmasked))
+    assert found.verdict is Verdict.UPHELD, found.reason
+
+
 @pytest.mark.parametrize("case", ["all", "some", "own loss", "own losses", "trained"])
 def test_labels_that_stand_where_they_are_predicted_are_not_accused(case):
     found = result(case, models.plain(models.Plain))

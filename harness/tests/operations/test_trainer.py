@@ -22,15 +22,20 @@ LONG = 7
 
 
 def batch(subject, lengths=(LONG, 3, 2)):
+    """A padded batch, and the ids that it is made of."""
     ids = torch.cat([prompt(subject, LONG)[:1].roll(row, 1) for row in range(len(lengths))])
     return padding.ragged(subject, ids, [*lengths]), ids
+
+
+def labelled(subject):
+    return trainer.labelled(subject, training.padded(subject, batch(subject)[0]))
 
 
 @pytest.mark.parametrize("name", ["llama", "opt", "bert", "t5"])
 def test_its_gradients_are_those_of_the_cross_entropy(name):
     subject = fresh(name)
     padded, ids = batch(subject)
-    whole, names = trainer.labelled(subject, padded), training.names(subject)
+    whole, names = labelled(subject), training.names(subject)
     each = [training.sample(subject, some) for some in padding.samples(ids, padded)]
     mine = training.Exact(training.gradients(subject, each, names))
     assert mine.apart(trainer.gradients(subject, [whole], names))[0] < 1e-4
@@ -41,17 +46,15 @@ def test_its_gradients_are_those_of_the_cross_entropy(name):
 
 def test_the_first_id_of_a_row_is_a_label_too_and_not_the_first_after_padding():
     subject = toy("llama")
-    padded, _ = batch(subject)
-    labels = trainer.labelled(subject, padded).arguments["labels"]
-    assert padded.left
+    labels = labelled(subject).arguments["labels"]
+    assert batch(subject)[0].left
     assert labels.ne(losses.IGNORED).sum(1).tolist() == [LONG, 2, 1]
-    assert trainer.labelled(subject, padded).counted == LONG - 1 + 2 + 1
+    assert labelled(subject).counted == LONG - 1 + 2 + 1
 
 
 def test_a_count_of_labels_that_no_row_predicts_is_seen():
     subject = fresh("llama")
-    padded, _ = batch(subject)
-    whole, names = trainer.labelled(subject, padded), training.names(subject)
+    whole, names = labelled(subject), training.names(subject)
     right = trainer.gradients(subject, [whole], names)
     subject.model.loss_type = None
     apart = training.Exact(right).apart(trainer.gradients(subject, [whole], names))[0]
@@ -60,7 +63,7 @@ def test_a_count_of_labels_that_no_row_predicts_is_seen():
 
 def test_nothing_is_left_behind(capfd):
     subject = fresh("llama")
-    whole, names = trainer.labelled(subject, batch(subject)[0]), training.names(subject)
+    whole, names = labelled(subject), training.names(subject)
     accelerator = Accelerator(mixed_precision="bf16", cpu=True)
     before = (
         dict(os.environ),
@@ -89,7 +92,7 @@ def test_nothing_is_left_behind(capfd):
 
 def test_a_trainer_that_refuses_a_model_is_a_missing_capability(monkeypatch):
     subject = fresh("llama")
-    whole, names = trainer.labelled(subject, batch(subject)[0]), training.names(subject)
+    whole, names = labelled(subject), training.names(subject)
     monkeypatch.setattr(subject.model, "is_quantized", True, raising=False)
     with pytest.raises(Missing, match="trainer: it refuses the model: "):
         trainer.gradients(subject, [whole], names)

@@ -48,6 +48,13 @@ class MeanOfRows(LlamaForCausalLM):
         return output
 
 
+class Unmasked(LlamaForCausalLM):
+    """Right: it takes no mask, and no argument that it does not name."""
+
+    def forward(self, input_ids=None, labels=None):
+        return super().forward(input_ids=input_ids, labels=labels, use_cache=False)
+
+
 class LabelsLost(LlamaForCausalLM):
     """Wrong: under a mask it ignores the labels before padding, and those after it."""
 
