@@ -17,8 +17,16 @@ from assay.harness.models import capabilities
 from assay.harness.models.memo import release_copies
 from assay.harness.models.shortage import Size, at_size, kept_running, release, shortage
 from assay.harness.models.subject import Subject
-from assay.harness.results.errors import LONGEST, BadInput, Missing, brief, printable, shortened
-from assay.harness.results.verdicts import ERROR, STORED, Kind, Result, Verdict
+from assay.harness.results.errors import (
+    LONGEST,
+    BadInput,
+    Missing,
+    Unavailable,
+    brief,
+    printable,
+    shortened,
+)
+from assay.harness.results.verdicts import ERROR, STORED, UNAVAILABLE, Kind, Result, Verdict
 
 
 @dataclass(frozen=True)
@@ -48,21 +56,27 @@ class Claim:
             return 1
         return min(profile.examples, self.enough or profile.examples)
 
-    def lacks(self, subject: Subject, brake: float = math.inf) -> str:
-        """The first missing capability of ``subject``, and why; empty if it has them all.
+    def lacks(self, subject: Subject, brake: float = math.inf) -> Missing | None:
+        """The first missing capability of ``subject``, and why; None if it has them all.
 
         Raises `Braked` where a pass of a probe takes more than ``brake`` seconds.
         """
+        known = capabilities.probe(subject)
         for name in self.needs:
-            if (why := capabilities.probe(subject).why_missing_within(brake, name)) is not None:
-                return f"{name}: {why}"
-        return ""
+            if (why := known.why_missing_within(brake, name)) is not None:
+                return known.missing(name, f"{name}: {why}")
+        return None
 
     def result(self, subject: Subject, verdict: Verdict, **fields: Any) -> Result:
         """The claim's result on ``subject``."""
         fields.setdefault("source", self.source)
         fields["reason"] = shortened(fields.get("reason", ""), LONGEST)
         return Result(self.id, self.says, self.kind, subject.name, verdict, **fields)
+
+    def not_applicable(self, subject: Subject, lacking: Missing) -> Result:
+        """The result where ``subject`` lacks a capability."""
+        details = {UNAVAILABLE: True} if isinstance(lacking, Unavailable) else {}
+        return self.result(subject, Verdict.NOT_APPLICABLE, reason=str(lacking), details=details)
 
     def not_run(self, subject: Subject, error: BaseException, size: Size | None) -> Result:
         """The result where the claim's body, or a probe before it, raised ``error``.
@@ -74,7 +88,7 @@ class Claim:
             release(error)
             return self.result(subject, Verdict.INCONCLUSIVE, reason=why + at_size(size))
         if isinstance(error, Missing):
-            return self.result(subject, Verdict.NOT_APPLICABLE, reason=str(error))
+            return self.not_applicable(subject, error)
         if isinstance(error, HypothesisException):
             raise error
         return self.ended(subject, error)

@@ -128,7 +128,7 @@ def run(
     try:
         with clock.striking(foreign=not claim.toy):
             if lacking := claim.lacks(subject, brake):
-                return claim.result(subject, Verdict.NOT_APPLICABLE, reason=lacking)
+                return claim.not_applicable(subject, lacking)
             with clock.watching(subject):
                 settled = _settle(claim, plan, body, subject, arguments, session, sample, clock)
     except Braked as braked:  # before or after a block of draws

@@ -104,7 +104,7 @@ def run(
     try:
         with clock.striking(foreign=not claim.toy):
             if lacking := claim.lacks(subject, brake):
-                return claim.result(subject, Verdict.NOT_APPLICABLE, reason=lacking)
+                return claim.not_applicable(subject, lacking)
             check.controls.on(subject)
             with clock.watching(subject):
                 examples.search()

@@ -120,7 +120,7 @@ class Planner:
         """What a claim costs on ``subject``."""
         common = (claim.id, name, claim.kind.value, subject.name)
         if lacking := claim.lacks(subject):
-            return Planned(*common, lacking=lacking)
+            return Planned(*common, lacking=str(lacking))
         subject.reach, subject.far = profile.reach, profile.far
         examples = claim.examples(profile)
         seconds = self._seconds(claim, name, subject, profile, examples)

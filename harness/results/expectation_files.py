@@ -79,11 +79,12 @@ def record(folder: Path, subject: str, results: Iterable[Result], dtype: str = U
 
     The reason stays where the verdict is the same as before.  A claim that does not apply gets
     the result's reason, one newly refuted or inconclusive an empty reason, which `load` rejects
-    until a person has written it.  Entries of claims that are not among ``results`` stay, so a
-    run of a few claims loses nothing; comments do not stay.  Raises `BadInput` where the model's
-    file is of another dtype.
+    until a person has written it.  Entries of claims that are not among ``results``, or cannot be
+    checked here, stay, so a run of a few claims loses nothing; comments do not stay.  Raises
+    `BadInput` where the model's file is of another dtype.
     """
-    mine = {(result.id, result.name): result for result in results if result.subject == subject}
+    own = (each for each in results if each.subject == subject and not each.unavailable)
+    mine = {(result.id, result.name): result for result in own}
     path, old = _find(Path(folder), subject, dtype)
     if old.dtype != dtype:
         raise BadInput(f"{path}: is of {old.dtype}; a run in {dtype} cannot be recorded there")

@@ -50,6 +50,11 @@ HIDDEN = "rounding hides smaller leaks"
 NOT_REACHED = "not reached"
 """Key of a law's details: what no example reached, without which the law says nothing."""
 
+UNAVAILABLE = "unavailable here"
+"""Key of the details of a claim that does not apply: true where the model is not the reason, but
+the machine, a package or an option.
+"""
+
 PASSED, NOT_PASSED = "lengths passed", "lengths not passed"
 """Keys of a law's details: windows, chunks and rotations of the model, by name, in tokens."""
 
@@ -127,6 +132,11 @@ class Result:
     def not_reached(self) -> bool:
         """Whether a law is undecided since no prompt was long enough for what it is about."""
         return self.verdict is Verdict.INCONCLUSIVE and NOT_REACHED in self.details
+
+    @property
+    def unavailable(self) -> bool:
+        """Whether the claim cannot be checked here, whatever the model."""
+        return self.verdict is Verdict.NOT_APPLICABLE and bool(self.details.get(UNAVAILABLE))
 
     @property
     def left_out(self) -> bool:

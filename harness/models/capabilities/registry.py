@@ -21,7 +21,7 @@ class Capabilities:
         self._reasons: dict[str, str | None] = {}
         self._hanging: dict[str, str] = {}
         self.unavailable: set[str] = set()
-        """Those that are missing whatever the model, as far as they were asked for."""
+        """Those that were asked for and are missing for another reason than the model."""
 
     def why_missing(self, name: str) -> str | None:
         """None if the subject has the capability ``name``, otherwise why it does not.
@@ -52,6 +52,10 @@ class Capabilities:
                     raise
                 self._reasons[name] = f"not found out: {brief(error)}"
         return self._reasons[name]
+
+    def missing(self, name: str, message: str) -> Missing:
+        """The error that says that the capability ``name`` is missing."""
+        return (Unavailable if name in self.unavailable else Missing)(message)
 
     def __contains__(self, name: str) -> bool:
         return self.why_missing(name) is None
@@ -96,13 +100,13 @@ def probe(subject: Subject) -> Capabilities:
 def require(subject: Subject, name: str) -> None:
     """Raise `Missing` where a claim's body needs the capability ``name`` and it is missing."""
     if (why := probe(subject).why_missing(name)) is not None:
-        raise Missing(f"{name}: {why}")
+        raise probe(subject).missing(name, f"{name}: {why}")
 
 
 def needs(subject: Subject, name: str) -> None:
     """Raise `Missing`, with its reason, where a probe needs ``name`` and it is missing."""
     if (why := probe(subject).why_missing(name)) is not None:
-        raise (Unavailable if name in probe(subject).unavailable else Missing)(why)
+        raise probe(subject).missing(name, why)
 
 
 PROBES: dict[str, Callable[[Subject], None]] = {}

@@ -8,7 +8,7 @@ import pytest
 
 from assay.harness.results.expectation_files import load, record
 from assay.harness.results.expectations import Expected, judge, judge_result
-from assay.harness.results.verdicts import HIDDEN, Kind, Verdict
+from assay.harness.results.verdicts import HIDDEN, UNAVAILABLE, Kind, Verdict
 from assay.harness.tests.support.expected import (
     C8,
     FINDING,
@@ -72,6 +72,26 @@ def test_an_expected_refutation_gives_the_reason_of_the_file():
 def test_what_does_not_apply_or_is_not_decided_gives_its_own_reason():
     for verdict in (NOT, OPEN):
         assert judge(result(verdict=verdict, reason="no cache"), None).message.endswith("no cache")
+
+
+@pytest.mark.parametrize("expected", [None, *Verdict])
+def test_what_cannot_be_checked_here_contradicts_no_entry(expected):
+    entry = None if expected is None else Expected(expected, "because", "m.toml, claim 1")
+    here = replace(result(verdict=NOT, reason="x is not installed"), details={UNAVAILABLE: True})
+    judgement = judge(here, entry)
+    assert judgement.ok
+    assert judgement.message.endswith("x is not installed")
+
+
+def test_what_cannot_be_checked_here_is_not_recorded(tmp_path):
+    path = write(tmp_path, MODEL + C8)
+    here = replace(result(verdict=NOT), details={UNAVAILABLE: True})
+    before = load(tmp_path)["m"].entries
+    assert record(tmp_path, "m", [here]) == path
+    after = load(tmp_path)["m"].entries
+    assert [(k, v.verdict, v.reason) for k, v in after.items()] == [
+        (k, v.verdict, v.reason) for k, v in before.items()
+    ]
 
 
 PATTERN = """model = "tiny:*"\n""" + entry(id="C8", verdict="refuted", reason="untrained")
