@@ -30,7 +30,7 @@ class Missing(Exception):
 
 
 class Unavailable(Missing):
-    """A capability is missing because of the machine, a package or an option, not of the model."""
+    """A capability is missing because of the machine, a package or an option: not the model."""
 
 
 _MIXED = re.compile(

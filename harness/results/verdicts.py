@@ -135,7 +135,7 @@ class Result:
 
     @property
     def unavailable(self) -> bool:
-        """Whether the claim cannot be checked here, whatever the model."""
+        """Whether the claim cannot be checked here, and the model is not the reason."""
         return self.verdict is Verdict.NOT_APPLICABLE and bool(self.details.get(UNAVAILABLE))
 
     @property
