@@ -74,9 +74,10 @@ def test_a_model_that_is_served_is_trained_as_otherwise(subject, draw, check):
     plain, seen = training.Plain.of(subject, samples), []
 
     def train():
-        # transformers 5.17 leaves the server's attention in the model, and refuses other passes.
+        # transformers 5.17 leaves the server's attention in the model, and refuses other passes:
+        # those of a probe too, so the refusal is looked for first.
         refused = refusals("training while served", "without a paged attention cache")
-        with train_mode.in_training(subject), refused:
+        with refused, train_mode.in_training(subject):
             seen.append(training.gradients(subject, samples, names))
 
     requests = sharing(prompt, [prompt.length] * prompt.rows)[:3]

@@ -17,7 +17,7 @@ from assay.harness.models.memo import memo
 from assay.harness.models.rows import Rows
 from assay.harness.models.shortage import pass_on
 from assay.harness.models.subject import Subject
-from assay.harness.results.errors import REFUSALS, Missing, first_line
+from assay.harness.results.errors import REFUSALS, Missing, Unavailable, first_line
 
 KINDS = ("default", "dynamic", "sliding", "static", "offloaded", "quantised")
 """The kinds that a user can choose; ``default`` is the one that the model makes itself."""
@@ -61,6 +61,7 @@ def make(subject: Subject, kind: str, batch: int, length: int) -> Any:
             return compat.static_cache(subject.model, config, batch, room)
         if kind == "offloaded":
             _require_accelerator(subject)
+            _require_common_kind(subject)
             return compat.offloaded_cache(config)
         if kind == "quantised":
             return transformers.QuantizedCache(backend="fp8", config=config)
@@ -146,9 +147,9 @@ def _require_sliding(subject: Subject) -> None:
 
 
 def _require_accelerator(subject: Subject) -> None:
-    """Raise `Missing` unless the model is on an accelerator, which keys and values can leave."""
+    """Raise `Unavailable` unless the model is on an accelerator, which keys and values leave."""
     if subject.device.type == "cpu":
-        raise Missing(
+        raise Unavailable(
             "offloading moves keys and values off an accelerator; the model is on a processor"
         )
 

@@ -14,6 +14,7 @@ from assay.harness.checking.check import Check
 from assay.harness.models import caches
 from assay.harness.models.capabilities import Missing
 from assay.harness.models.subject import Subject
+from assay.harness.results.errors import Unavailable
 from assay.harness.tests.support.toys import fresh, is_broken, prompt, toy
 
 CHUNKS = ([1] * 10, [10], [4, 1, 1, 1, 1, 1, 1], [3, 1, 6])
@@ -252,13 +253,19 @@ def test_what_takes_no_cache_has_no_growing_one():
 
 
 def test_only_a_model_on_an_accelerator_has_an_offloaded_cache(monkeypatch):
-    with pytest.raises(Missing, match=r"^offloading moves keys and values off an acc"):
+    with pytest.raises(Unavailable, match=r"^offloading moves keys and values off an acc"):
         caches.make(toy("llama"), "offloaded", 1, 4)
     monkeypatch.setattr(Subject, "device", torch.device("cuda"))
     how = lambda *, config, offloading: {"config": config, "offloading": offloading}  # noqa: E731
     monkeypatch.setattr(caches.compat.transformers, "DynamicCache", how)
     made = caches.make(toy("llama"), "offloaded", 1, 4)
     assert made == {"config": toy("llama").config, "offloading": True}
+
+
+def test_a_model_with_a_cache_of_its_own_has_no_offloaded_one(monkeypatch):
+    monkeypatch.setattr(caches, "_require_accelerator", lambda subject: None)
+    with pytest.raises(Missing, match="makes a cache of its own type, a MiniMaxCache"):
+        caches.make(toy("minimax"), "offloaded", 1, 4)
 
 
 @pytest.mark.parametrize(
