@@ -1,6 +1,6 @@
 """BigBird stays with full attention after one short prompt.
 
-Claims: C2, C5, C10, G2, G3, G9, G10, G14
+Claims: C1, C2, C5, C6, C9, C10, G2, G3, G9, G10, G14
 Types: big_bird, bigbird_pegasus
 Met by: whoever runs short and long inputs through one model: results depend on the order
 Seen in: transformers 5.23.0

@@ -52,6 +52,20 @@ DESIGNS = (
         "queries of layers without rotation are scaled by a power of their position",
     ),
     Design(
+        ("ministral3", "mistral4"),
+        ("relative-positions", "padding-by-mask"),
+        "queries are scaled by a logarithm of their position",
+        lambda config: bool(
+            (getattr(config, "rope_parameters", None) or {}).get("llama_4_scaling_beta")
+        ),
+    ),
+    Design(
+        ("llama4", "llama4_text"),
+        ("relative-positions", "padding-by-mask"),
+        "queries of layers without rotation are scaled by a logarithm of their position",
+        lambda config: config.attn_temperature_tuning and 0 in config.no_rope_layers,
+    ),
+    Design(
         ("hunyuan_v1_dense", "hunyuan_v1_moe"),
         ("relative-positions", "padding-by-mask"),
         "a norm with a weight for each channel comes after the rotation",
