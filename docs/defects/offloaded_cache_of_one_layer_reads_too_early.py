@@ -11,8 +11,8 @@ Observed: where copies arrive once they are waited for, logits that are not numb
 Cause: `Cache.update` (cache_utils.py, 1562) waits for the copy that the update before it began,
     begins the copy of the next layer's keys on another stream, and updates its own layer. If only
     one layer is offloaded, the next layer is that layer, and nothing waits.
-Fix: cache_utils.py, 1528: `prefetch` waits where one layer is offloaded. Then all runs on that
-    H100 were equal to those without offloading, bit by bit
+Fix: cache_utils.py, 1528: `prefetch` waits where one layer is offloaded. With a wait after each
+    `prefetch`, all runs on that H100 were equal to those without offloading, bit by bit
 Upstream: wrong logits of an offloaded cache on hybrids are issue #48947, seen in 5.17, which did
     not wait at all; 5.23 waits except here
 """

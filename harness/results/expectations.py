@@ -8,8 +8,8 @@ A file also applies to its model built from other seeds (that of ``tiny:mamba2``
 it: the effect of a defect depends on the weights.
 
 Without an entry a claim is expected to be upheld or not to apply.  One that cannot be checked
-here, because of a package, the device or an option, is as expected whatever the entry says.  In
-another dtype than the file's, and on a device that is no processor, its entries allow a verdict
+here, because of a package, the device or an option, is as expected with any entry.  In another
+dtype than the file's, and on a device that is no processor, its entries allow a verdict
 and do not demand it: rounding may hide a failure there, and other kernels may not have it.
 """
 

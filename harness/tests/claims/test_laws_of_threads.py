@@ -56,7 +56,7 @@ CAUGHT = [
 
 
 def test_a_server_whose_attention_refuses_other_passes_is_not_held_against_the_model():
-    """Whatever the run asked of the model before: a probe's passes are refused as well."""
+    """Nothing was asked of this model before, so a probe's passes are refused as well."""
     result = verdict(TRAINED, fresh("gpt_oss"), budget(3))
     assert result.verdict is Verdict.NOT_APPLICABLE
     assert "training while served: `paged|eager`" in result.reason
